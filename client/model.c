@@ -75,9 +75,17 @@ static char *run_check(const char *dir)
     return NULL;
 }
 
+/* Returns the fault for which not even the kind of tokenizer is known; NULL: it is known. */
+static const char *none_read(const struct jv *m)
+{
+    const bool none = !strcmp(jv_str(m, "tokenizer.kind", "?"), "none");
+    return none ? jv_str(m, "tokenizer.fault", NULL) : NULL;
+}
+
 static const char *tokenizer_text(const struct jv *m, char out[TEXT_SHORT])
 {
     const char *kind = jv_str(m, "tokenizer.kind", "?");
+    if (none_read(m)) return "not read";
     if (!strcmp(kind, "none")) return "none: token ids alone";
     if (!jv_bool(m, "tokenizer.loads", false)) return "not read: token ids alone";
     snprintf(out, TEXT_SHORT, "%s, %lld ids", strcmp(kind, "byte") ? "its own" : "bytes",
@@ -85,8 +93,20 @@ static const char *tokenizer_text(const struct jv *m, char out[TEXT_SHORT])
     return out;
 }
 
+/* Writes the size of the weights that could be read. */
+static const char *weights_text(const struct jv *m, char out[TEXT_SHORT])
+{
+    const int64_t n = jv_int(m, "weights_bytes", 0);
+    char size[TEXT_SHORT];
+    if (!jv_str(m, "weights_fault", NULL)) return text_bytes(out, n);
+    if (!n) return "not read";
+    snprintf(out, TEXT_SHORT, "%s, not all read", text_bytes(size, n));
+    return out;
+}
+
 static const char *template_text(const struct jv *m)
 {
+    if (none_read(m)) return "not read";
     if (!jv_bool(m, "chat_template.there", false)) return "none";
     return jv_bool(m, "chat_template.loads", false) ? "loads" : "does not load";
 }
@@ -95,6 +115,14 @@ static void line(const char *name, const char *text)
 {
     char clean[256];
     printf("%-16s %s\n", name, text_safe(clean, sizeof clean, text));
+}
+
+/* Prints a line, and the fault for which it does not say all; NULL: it does. */
+static void line_or_fault(const char *name, const char *text, const char *fault)
+{
+    char clean[1024];
+    printf("%-16s %s%s%s\n", name, text, fault ? ": " : "",
+           fault ? text_safe(clean, sizeof clean, fault) : "");
 }
 
 static void print_ends(const struct jv *m)
@@ -150,10 +178,10 @@ static void print_report(const struct jv *m)
                  ours ? "computed as " : "not computed here", ours ? ours : "");
     line("family", family);
     line("parameters", n ? text_count(text, (double)n) : "not known");
-    line("weights", text_bytes(text, jv_int(m, "weights_bytes", 0)));
+    line_or_fault("weights", weights_text(m, text), jv_str(m, "weights_fault", NULL));
     line("in blocks", blocks_text(m, text));
     line("element types", jv_str(m, "dtypes", ""));
-    line("tokenizer", tokenizer_text(m, text));
+    line_or_fault("tokenizer", tokenizer_text(m, text), none_read(m));
     line("chat template", template_text(m));
     print_ends(m);
     print_faults(m);
@@ -183,7 +211,7 @@ static void add_model(struct table *t, const char *node, const struct jv *m)
     text_table_add(t, jv_str(m, "path", "?"));
     text_table_add(t, jv_str(m, "family", jv_str(m, "model_type", "?")));
     text_table_add(t, n ? text_count(text, (double)n) : "-");
-    text_table_add(t, text_bytes(text, jv_int(m, "weights_bytes", 0)));
+    text_table_add(t, weights_text(m, text));
     text_table_add(t, tokenizer_text(m, text));
     text_table_add(t, jv_bool(m, "loads", false) ? "yes" : "no");
     text_table_add(t, jv_str(m, "faults.0", ""));

@@ -900,6 +900,17 @@ static void test_report(void)
     CHECK_MSG(said("report.gguf", "\"generation_ends\":[0,4]") == 1, "%s", report);
     CHECK(!file_write(in_dir("report.gguf"), "GGUF", 4, &e));
     CHECK_MSG(said("report.gguf", "\"generation_ends\":null") == 1, "%s", report);
+    CHECK(said("report.gguf", "fault\":\"") == 2); /* weights and tokenizer have one */
+    CHECK(said("report.gguf", "truncated here") == 3);
+    /* The template is the value of a key. */
+    struct gguf_make t = {0};
+    add_tokens(&t, "gpt2", "gpt-2", true);
+    make_str(&t, "tokenizer.chat_template", "{% for x in %}");
+    free(gguf_make_beside(&t, &gguf_models[0], &m, 8, in_dir("report.gguf")));
+    CHECK_MSG(
+        said("report.gguf", "report.gguf: tokenizer.chat_template: chat template, line 1: ") == 1 &&
+            said("report.gguf", ": mend that line, or fetch the file again") == 1,
+        "%s", report);
 }
 
 static void test_refused_tokenizers(void)

@@ -97,6 +97,70 @@ static void test_all_at_once(void)
     CHECK_MSG(f.n == 10 && !s.known, "%d faults", f.n);
 }
 
+/* A fault of one key names it, its value and the remedy. */
+static void test_values(void)
+{
+    static const struct {
+        const char *keys, *says;
+    } v[] = {
+        {"\"hidden_size\":\"64\"", "hidden_size must be an integer from 2 to 1048576, not \"64\""},
+        {"\"hidden_size\":48.5", "hidden_size must be an integer from 2 to 1048576, not 48.5"},
+        {"\"hidden_size\":{\"a\":1}",
+         "hidden_size must be an integer from 2 to 1048576, not an object"},
+        {"\"hidden_size\":true", "hidden_size must be an integer from 2 to 1048576, not true"},
+        {"\"hidden_size\":false", "hidden_size must be an integer from 2 to 1048576, not false"},
+        {"\"rms_norm_eps\":\"a\\u001bb\"", "not \"a\\u001bb\""},
+        {"\"hidden_act\":null", "hidden_act must be a string, not null"},
+        {"\"tie_word_embeddings\":\"yes\"", "must be true or false, not \"yes\""},
+        {"\"hidden_act\":\"mish\"", "hidden_act: \"mish\" is not supported, only \"silu\": use a "
+                                    "model that does without it"},
+        {"\"num_key_value_heads\":4",
+         "num_key_value_heads 4 does not divide num_attention_heads 6: "
+         "change one of them"},
+        {"\"wings\":2", "wings: is not a key of this family: remove it, if the model computes the "
+                        "same without it"},
+        {"\"is_encoder_decoder\":true", "true is not supported: use a model that does without it"},
+    };
+    char text[1024];
+    make_own("values");
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"llama\",%s\"num_hidden_layers\":2,\"num_attention_heads\":6,%s"
+                 "\"intermediate_size\":40,\"vocab_size\":260,%s}",
+                 strstr(v[i].keys, "hidden_size") ? "" : "\"hidden_size\":48,",
+                 strstr(v[i].keys, "num_key") ? "\"head_dim\":8," : "\"num_key_value_heads\":2,",
+                 v[i].keys);
+        put("values", "config.json", text);
+        inspect("values");
+        check_says(v[i].keys, "config.json: ", v[i].says);
+    }
+    put("values", "config.json", "{\"model_type\":\"llama\",\n \"hidden_size\":48,,\n}");
+    inspect("values");
+    check_says("values", "config.json: JSON byte 41 (line 2, column 19): ",
+               "mend the file there, or fetch it again");
+    put("values", "config.json", "{\"model_type\":\"ma\\u001b[2Jmba\"}");
+    inspect("values");
+    check_says("values", "model_type \"\" is not supported", "config.json");
+}
+
+/* Weights that were not all read: their size is that of the others, with the reason. */
+static void test_not_read(void)
+{
+    make_own("half");
+    inspect("half");
+    CHECK(!s.weights_fault);
+    CHECK(!truncate(in_dir("half", "model.safetensors"), 1000));
+    inspect("half");
+    CHECK(s.weights_fault == 1 && !s.weights_size && strstr(f.fault[0].text, "truncated"));
+    put("shards", "config.json", own_config);
+    put_index("shards", "\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"");
+    put_weights("shards", "1.safetensors",
+                "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 0);
+    inspect("shards");
+    CHECK(s.weights_size == 8 && s.weights_fault &&
+          strstr(f.fault[s.weights_fault - 1].text, "2.safetensors"));
+}
+
 /* Tensors that do not fit the shape: each is one fault, with its file. */
 static void test_tensors(void)
 {
@@ -290,6 +354,8 @@ int main(void)
     model_dir_begin("test_inspect");
     RUN(test_good);
     RUN(test_all_at_once);
+    RUN(test_values);
+    RUN(test_not_read);
     RUN(test_tensors);
     RUN(test_absent);
     RUN(test_index);

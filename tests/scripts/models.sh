@@ -81,8 +81,13 @@ says "a GGUF file" 0 $? '^family +llama$' '^element types +.*Q4_0' '^tokenizer +
 check "$golden/gguf/llama2.gguf"
 says "a GGUF file without weights" 1 $? 'llama.embedding_length is missing'
 mkdir "$R/gguf" && cp "$golden/gguf/qwen3.gguf" "$R/gguf"
+head -c 3000 "$golden/gguf/llama.gguf" >"$T/half.gguf" && cp "$T/half.gguf" "$R/none/half.gguf"
+check "$T/half.gguf"
+says "a GGUF file that is cut off" 1 $? '^weights +not read: .*half.gguf: .*fetch the file again$' \
+    '^tokenizer +not read: .*half.gguf: ' '^chat template +not read$' '^1 fault:'
 seqctl model ls >"$T/out" 2>&1
-says "a directory with a GGUF file" 0 $? '/models/gguf +llama .* yes'
+says "a directory with a GGUF file" 0 $? '/models/gguf +llama .* yes' \
+    '/models/none +- +not read +not read +no +.*half.gguf: .*fetch the file again'
 for i in 1 2 3 4; do echo "{\"input_ids\": [1, 2, 3, $i, 5, 6, 7, 8, 9]}"; done >"$T/data/ids.jsonl"
 train='{"kind": "train", "name": "gguf", "model": {"path": "MODEL"}, "data": {"train": [{"path": "IDS"}], "seq_len": 16},
     "train": {"steps": 2, "global_batch": 1}, "checkpoint": {"every_steps": 2}, "resources": {"ranks": 1, "threads": 1}}'

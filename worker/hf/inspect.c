@@ -84,12 +84,20 @@ static int compare(const struct hf_weights *w, const char *dir, struct model_sha
     return hf_compare(w, dir, m, e);
 }
 
+static bool reads_all(const struct hf_weights *w)
+{
+    for (int i = 0; i < w->n_shards; i++)
+        if (!w->file[i]) return false;
+    return true;
+}
+
 static void look_at_weights(const char *dir, struct hf_summary *s, struct faults *f)
 {
     struct err e = {0};
     const int before = f->n;
     struct hf_weights *w = hf_weights_check(dir, s->known ? &s->shape : NULL, f, &e);
     advise(f, before);
+    if (f->n > before && (!w || !reads_all(w))) s->weights_fault = 1 + before;
     if (!w) return;
     add_sizes(s, w);
     if (s->known && compare(w, dir, &s->shape, &e)) faults_add(f, &e);
@@ -131,11 +139,15 @@ static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
     bool gguf;
     *s = (struct hf_summary){0};
     s->unreadable = !readable(dir, &gguf, f);
+    if (s->unreadable) s->weights_fault = f->n;
     if (s->unreadable) return;
     read_type(dir, s);
     s->known = config_check(dir, &s->shape, f) == 0;
     if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
-    if (s->known || !gguf) look_at_weights(dir, s, f); /* names of a GGUF file need its sizes */
+    if (s->known || !gguf)
+        look_at_weights(dir, s, f);
+    else
+        s->weights_fault = 1 + before; /* names of a GGUF file need its sizes */
     if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);

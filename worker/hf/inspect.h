@@ -16,6 +16,7 @@ struct hf_summary {
     char model_type[32];  /* the value in config.json */
     int64_t n_params;     /* elements of all tensors of the shape; 0: not known */
     int64_t weights_size; /* bytes of the tensors in the files that can be read */
+    int weights_fault;    /* 1 + the number of the fault for which it lacks files; 0: none */
     char dtypes[32];      /* element types of those with two dimensions or more: "BF16" */
     bool unreadable;      /* it is not there, or a GGUF file's header has a fault; told alone */
     bool loads;           /* config.json and weights have no fault */

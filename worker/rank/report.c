@@ -89,6 +89,17 @@ static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
         jwrite_null(w, "blocks_fault");
 }
 
+/* Writes a fault by 1 + its number; null: 0. */
+static void put_fault(struct jwrite *w, const char *key, const struct faults *f, int number)
+{
+    if (!number)
+        jwrite_null(w, key);
+    else
+        jwrite_str(w, key,
+                   number > faults_kept(f) ? "seqctl model check says why"
+                                           : f->fault[number - 1].text);
+}
+
 static void put(struct jwrite *w, const char *path, const struct report *r, int max_faults)
 {
     static const char *const kinds[] = {
@@ -103,6 +114,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
         jwrite_null(w, "family");
     int_or_null(w, "parameters", r->s.n_params);
     jwrite_int(w, "weights_bytes", r->s.weights_size);
+    put_fault(w, "weights_fault", &r->faults, r->s.weights_fault);
     put_blocks(w, &r->s);
     put_blocks_fault(w, &r->s);
     jwrite_str(w, "dtypes", r->s.dtypes);
@@ -110,6 +122,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
     jwrite_str(w, "kind", r->tokenizer ? kinds[r->s.tokenizer] : "none");
     int_or_null(w, "size", r->tokenizer_size);
     jwrite_bool(w, "loads", r->tokenizer_loads);
+    put_fault(w, "fault", &r->faults, r->s.unreadable ? r->s.weights_fault : 0);
     jwrite_end(w);
     jwrite_object(w, "chat_template");
     jwrite_bool(w, "there", r->template);
@@ -155,6 +168,8 @@ void report_failed(const char *path, const char *why, char *out, size_t size)
     r = (struct report){0};
     err_set(&e, ERR_INVALID, "%s", why);
     faults_add(&r.faults, &e);
+    r.s.weights_fault = 1;
+    r.s.unreadable = true;
     jwrite_init(&w, out, size);
     put(&w, path, &r, 1);
     if (jwrite_finish(&w) > 0) return;

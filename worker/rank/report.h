@@ -5,8 +5,10 @@
  * Prints one JSON object on one line. Links of DIR stay beneath the ROOT it lies in.
  *
  *   path, model_type, family (null: not one of ours), parameters (null: not known), weights_bytes,
+ *   weights_fault (why weights_bytes lacks files; null: it lacks none),
  *   blocks_bytes {int8, int4: bytes by model.weights, null: refused},
- *   dtypes; tokenizer {kind: "own" | "byte" | "none", size, loads}; chat_template {there, loads};
+ *   dtypes; tokenizer {kind: "own" | "byte" | "none", size, loads, fault (why not even its
+ *   kind is known, or null)}; chat_template {there, loads};
  *   generation_ends [ids] (null: not known); loads: its config.json and its weights have no fault;
  *   faults [sentences, the first ones]; n_faults: all of them
  *
