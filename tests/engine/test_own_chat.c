@@ -337,6 +337,19 @@ static void test_completion_end(void)
     tokenizer_destroy(t);
 }
 
+/* A job that answers no request fails, after its results are there. */
+static void refuses_chat(const char *name, int ranks, const char *model, const char *body,
+                         char answer[16384])
+{
+    CHECK(!asks_chat(name, ranks, model, body, answer));
+    CHECK_STR(g.fail.field, "input.path");
+    CHECK_MSG(g.n_fails == 1 && strstr(g.fail.text, "no request of input.path was answered, 1 of 1 "
+                                                    "were refused: mend what errors.jsonl of this "
+                                                    "job says of each; the first: line 1: "),
+              "%s", g.fail.text);
+    CHECK_MSG(g.n_artifacts == 2 && strstr(g.result, "\"refused\":1"), "%s", g.result);
+}
+
 static void test_completion_refused(void)
 {
     static const struct {
@@ -360,7 +373,7 @@ static void test_completion_refused(void)
     static char answer[16384];
     char param[64];
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        CHECK_MSG(asks_chat("refuse", 1, "chat", row[i].body, answer), "%s", g.fail.text);
+        refuses_chat("refuse", 1, "chat", row[i].body, answer);
         CHECK_MSG(strstr(answer, "\"message\":\"line 1: "), "%s", answer);
         snprintf(param, sizeof param, "\"param\":\"%s\"", row[i].field);
         CHECK_MSG(strstr(answer, "\"status_code\":400") && strstr(answer, param) &&
@@ -370,11 +383,11 @@ static void test_completion_refused(void)
     }
     for (int ranks = 1; ranks <= 2; ranks++) {
         const char *job = ranks == 1 ? "none-1" : "none-2";
-        CHECK(asks_chat(job, ranks, "none", HELLO, answer));
+        refuses_chat(job, ranks, "none", HELLO, answer);
         CHECK_MSG(strstr(answer, "line 2: the tag 'include'"), "%s", answer);
     }
     CHECK(!unlink(in_dir("none", "chat_template.jinja")));
-    CHECK(asks_chat("none-3", 2, "none", HELLO, answer));
+    refuses_chat("none-3", 2, "none", HELLO, answer);
     CHECK_MSG(strstr(answer, "add its chat_template.jinja"), "%s", answer);
 }
 

@@ -482,7 +482,8 @@ static void test_unconverted(void)
     static char answer[16384];
     CHECK(asks("only-ids", 1, "unconverted", "\"prompt\":[5,6,7]", answer, sizeof answer));
     CHECK_MSG(strstr(answer, "\"text\":\"\",\"token_ids\":["), "%s", answer);
-    CHECK(asks("text-too", 2, "unconverted", "\"prompt\":\"abc\"", answer, sizeof answer));
+    CHECK(!asks("text-too", 2, "unconverted", "\"prompt\":\"abc\"", answer, sizeof answer));
+    CHECK_MSG(strstr(g.fail.text, "the first: line 1: prompt is text"), "%s", g.fail.text);
     CHECK_MSG(strstr(answer, "convert it once") && strstr(answer, "\"status_code\":400"), "%s",
               answer);
 }

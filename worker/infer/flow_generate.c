@@ -186,6 +186,7 @@ static int put_refusal(struct flow_work *w, int64_t i, struct err *e)
     const char *line = prompts_at(&w->g->requests, (int)i, &size);
     err_prefix(&r.refused, "%.200s line %lld", spec_text(spec, spec->input.source.path),
                (long long)w->g->requests.line[i]);
+    if (!w->g->refused.code) w->g->refused = r.refused;
     if (remove_stale(w, i, e) || request_id(line, size, r.id, e)) return -1;
     if (reply_batch(&w->reply, &r, i, NULL, NULL, e)) return -1;
     return results_add(&w->results, (int)i, w->reply.line, w->reply.size, e);

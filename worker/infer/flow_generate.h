@@ -23,6 +23,7 @@ struct flow_generate {
     char manifest[FILE_PATH_SIZE];
     /* ---- results; n_*: on rank 0 ---- */
     int64_t n_samples, n_refused, n_resumed; /* n_resumed: answered by earlier attempts */
+    struct err refused;                      /* the first refusal of this attempt */
     bool ledger_equal;                       /* this attempt's counts equal the plan's */
     struct artifact_done results, errors;    /* rank 0; errors has no name if none was refused */
 };

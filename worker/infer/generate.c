@@ -156,6 +156,7 @@ static int refuse(struct generator *g, struct turn *t, struct err *e)
     struct err *why = &t->request.refused;
     if (g->batch) {
         if (g->writer) err_prefix(why, "line %lld", (long long)g->p->line[t->i]);
+        if (!g->text->refused.code) g->text->refused = *why;
         progress_add(g->in->progress, 1);
         count_done(g);
         return write_answer(g, t->i, &t->request, NULL, e);

@@ -144,6 +144,7 @@ struct infer_text {
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* sums over all prompts and continuations */
     int64_t n_refused, n_resumed;      /* batch: refused requests; requests answered by an earlier
                                         * attempt */
+    struct err refused;                /* batch: the first refusal of this attempt */
     enum infer_finish finish;          /* reason why that text ended */
     struct infer_pace prefill, decode; /* of this attempt */
     bool ledger_equal;

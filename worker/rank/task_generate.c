@@ -136,7 +136,9 @@ int task_generate(struct run *r, struct err *e)
     if (open_ends(r, m, &ends, &in, e)) goto out;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
-    if (run_first(r) && (task_send_artifacts(r, done, 3, e) || send_text(r, &out, m, e))) goto out;
+    if (run_first(r) && (task_send_artifacts(r, done, 3, e) || send_text(r, &out, m, e) ||
+                         task_check_answered(out.n_prompts, out.n_refused, &out.refused, e)))
+        goto out;
     rc = 0;
 out:
     context_layout_fini(&c.layout);

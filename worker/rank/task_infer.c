@@ -22,6 +22,16 @@ struct model *task_open_model(struct run *r, struct err *e)
     return NULL;
 }
 
+int task_check_answered(int64_t n, int64_t n_refused, const struct err *first, struct err *e)
+{
+    if (n_refused < n) return 0;
+    return err_field(e, ERR_INVALID, "input.path",
+                     "no request of input.path was answered, %lld of %lld were refused: mend what "
+                     "errors.jsonl of this job says of each%s%s",
+                     (long long)n_refused, (long long)n, first->code ? "; the first: " : "",
+                     first->code ? first->text : "");
+}
+
 int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
                         struct err *e)
 {

@@ -51,7 +51,8 @@ int task_sample(struct run *r, struct err *e)
     if (flow_generate_run(g, &in, e)) goto out;
     const struct artifact_done *const done[] = {&g->results, &g->errors};
     if (run_first(r) && (send_samples(r, g, &in, e) || task_send_artifacts(r, done, 2, e) ||
-                         send_result(r, g, m, e)))
+                         send_result(r, g, m, e) ||
+                         task_check_answered(g->requests.n, g->n_refused, &g->refused, e)))
         goto out;
     rc = 0;
 out:
