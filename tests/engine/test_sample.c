@@ -551,8 +551,7 @@ static void test_refusals(void)
         {"\"prompt\":[\"a\",\"b\"]", "prompt", "one request of every prompt"},
         {"\"prompt\":7", "prompt", "must be a string"},
         {"\"prompt\":\"p\",\"prompt\":\"q\"", "prompt", "occurs twice"},
-        {"\"prompt\":\"p\",\"max_tokens\":17", "max_tokens",
-         "sampling.max_tokens 16: raise sampling.max_tokens of the job"},
+        {"\"prompt\":\"p\",\"max_tokens\":17", "max_tokens", "sampling.max_tokens 16: raise it"},
         {"\"prompt\":\"p\",\"max_tokens\":0", "max_tokens", "asks for nothing"},
         {"\"prompt\":\"p\",\"max_tokens\":-1", "max_tokens", "between 0 and"},
         {"\"prompt\":\"p\",\"max_tokens\":1e99", "max_tokens", "an integer"},
@@ -621,6 +620,38 @@ static void test_refusals(void)
         CHECK_MSG(line(lines[i])->refused.code != ERR_NONE, "%s", lines[i]);
 }
 
+/* A request that is too long names the fields that make room for it. */
+static void test_room(void)
+{
+    static const struct {
+        int64_t seq_len, max_tokens;
+        const char *body, *says;
+    } v[] = {
+        {40, 16, "\"max_tokens\":17", "sampling.max_tokens 16: raise it"},
+        {40, 16, "\"max_tokens\":60", "raise it, and data.seq_len"},
+        {10, 9, "\"max_tokens\":8",
+         "3 tokens and max_tokens 8 are 11 together: the job was planned "
+         "for data.seq_len 10: raise data.seq_len to 11, or lower "
+         "max_tokens"},
+        /* as where a job of a short sequence does not say it: a longer one has 256 */
+        {10, 9, "\"n\":1",
+         "3 tokens and sampling.max_tokens 9 are 12 together: the job was planned "
+         "for data.seq_len 10: raise data.seq_len to 259, or lower "
+         "sampling.max_tokens, or give the request a max_tokens"},
+        {10, 8, "\"n\":1", "raise data.seq_len to 11, or lower sampling.max_tokens"},
+    };
+    const struct job_spec before = spec;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        char text[128];
+        spec.data.seq_len = v[i].seq_len;
+        spec.sampling.max_tokens = v[i].max_tokens;
+        snprintf(text, sizeof text, "\"prompt\":\"abc\",%s", v[i].body);
+        const struct request *r = body(text);
+        CHECK_MSG(strstr(r->refused.text, v[i].says), "%s: %s", v[i].body, r->refused.text);
+    }
+    spec = before;
+}
+
 static void test_request_id(void)
 {
     char id[REQUEST_ID_SIZE];
@@ -659,6 +690,7 @@ int main(void)
 #endif
     RUN(test_request);
     RUN(test_refusals);
+    RUN(test_room);
     RUN(test_request_id);
     request_fini(&request);
     return test_done("sample");

@@ -489,28 +489,37 @@ static int take_line(struct body *b)
     return take_body(b);
 }
 
+/* Refuses a request that is longer than the job, and names the fields to change. */
+static int check_room(struct body *b, const char *prompt)
+{
+    const int64_t S = b->spec->data.seq_len, most = b->spec->sampling.max_tokens,
+                  n = b->r->n_tokens, max = b->r->max_tokens, need = n + max;
+    const int64_t usual = (int64_t)spec_field("sampling.max_tokens")->fallback, /* if not said */
+        longer = !b->length && most == S - 1 && most < usual ? n + usual : need;
+    if (max > most)
+        return err_field(
+            b->e, ERR_TOO_LARGE, "max_tokens",
+            "max_tokens %lld: this job was planned for sampling.max_tokens %lld: raise it%s",
+            (long long)max, (long long)most, need > S ? ", and data.seq_len" : "");
+    if (need <= S) return 0;
+    return err_field(b->e, ERR_TOO_LARGE, prompt,
+                     "the prompt of %lld tokens and %s %lld are %lld together: the job was planned "
+                     "for data.seq_len %lld: raise data.seq_len to %lld, or %s max_tokens",
+                     (long long)n, b->length ? "max_tokens" : "sampling.max_tokens", (long long)max,
+                     (long long)need, (long long)S, (long long)longer,
+                     b->length ? "lower" : "lower sampling.max_tokens, or give the request a");
+}
+
 /* Checks the rules that concern several members. */
 static int check(struct body *b)
 {
     const struct request *r = b->r;
-    const int64_t V = b->spec->model.shape.vocab, S = b->spec->data.seq_len;
+    const int64_t V = b->spec->model.shape.vocab;
     const char *const prompt = r->is_chat ? "messages" : "prompt";
     if (!r->n_tokens)
         return err_field(b->e, ERR_INVALID, prompt, "%s is missing or empty: give one %s", prompt,
                          r->is_chat ? "message" : "token");
-    if (r->max_tokens > b->spec->sampling.max_tokens)
-        return err_field(
-            b->e, ERR_TOO_LARGE, "max_tokens",
-            "max_tokens %lld: this job was planned for sampling.max_tokens %lld: raise "
-            "sampling.max_tokens of the job to the most that a request asks for",
-            (long long)r->max_tokens, (long long)b->spec->sampling.max_tokens);
-    if (r->n_tokens + r->max_tokens > S)
-        return err_field(b->e, ERR_TOO_LARGE, prompt,
-                         "the prompt of %lld tokens and max_tokens %lld are %lld together: the job "
-                         "was planned for data.seq_len %lld: raise data.seq_len, or %s",
-                         (long long)r->n_tokens, (long long)r->max_tokens,
-                         (long long)(r->n_tokens + r->max_tokens), (long long)S,
-                         b->length ? "lower max_tokens" : "give the request a max_tokens");
+    if (check_room(b, prompt)) return -1;
     if (!r->max_tokens && !r->echo)
         return err_field(b->e, ERR_INVALID, "max_tokens", "max_tokens 0 asks for nothing");
     if (r->min_tokens > r->max_tokens)
