@@ -51,9 +51,8 @@ static struct job_spec spec_of(int model, enum weights_id weights, int threads)
 
 static struct hf_requant again; /* of the last load */
 
-static void load(struct tiny_rank *t, const struct model_shape *shape)
+static int try_load(struct tiny_rank *t, const struct model_shape *shape, struct err *e)
 {
-    struct err e = {0};
     memset(t->model.params, 0x7f, (size_t)t->plan.item[PLAN_PARAMS].size);
     const struct hf_sink to = {.take = stored_take,
                                .arg = &t->model,
@@ -63,7 +62,13 @@ static void load(struct tiny_rank *t, const struct model_shape *shape)
                                .be = t->be,
                                .any_order = true};
     again = (struct hf_requant){0};
-    CHECK_MSG(!hf_load_pieces(path, shape, &to, &e), "%s", e.text);
+    return hf_load_pieces(path, shape, &to, e);
+}
+
+static void load(struct tiny_rank *t, const struct model_shape *shape)
+{
+    struct err e = {0};
+    CHECK_MSG(!try_load(t, shape, &e), "%s", e.text);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -298,26 +303,58 @@ static void test_again(void)
 
 /* ---- past fp16 ------------------------------------------------------------------------------- */
 
+static void put_scale(const struct job_spec *s, int type, uint16_t scale)
+{
+    struct err e = {0};
+    free(gguf_make_model(&gguf_models[0], &s->model.shape, type, path));
+    struct gguf *g = gguf_open(path, &e);
+    const struct gguf_tensor *t = g ? gguf_find_tensor(g, "blk.1.ffn_down.weight") : NULL;
+    const int fd = open(path, O_WRONLY), size = type == 2 ? 18 : type == 3 ? 20 : 34;
+    CHECK(t && fd >= 0 && pwrite(fd, &scale, 2, t->offset + size * 5) == 2);
+    close(fd);
+    gguf_close(g);
+}
+
+/* A scale of the file that is NaN or infinity is damage, whatever model.weights is. */
+static void test_damaged(void)
+{
+    static const struct {
+        int type;
+        enum weights_id weights;
+        uint16_t scale;
+    } cases[] = {{2, WEIGHTS_INT4, 0x7c00}, {2, WEIGHTS_INT8, 0xfc00},  {2, WEIGHTS_MODEL, 0x7c00},
+                 {2, WEIGHTS_INT4, 0x7e00}, {3, WEIGHTS_INT4, 0x7c00},  {3, WEIGHTS_INT8, 0x7c00},
+                 {8, WEIGHTS_INT8, 0x7c00}, {8, WEIGHTS_MODEL, 0x7e00}, {8, WEIGHTS_INT4, 0xfe00}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct tiny_rank q;
+        const struct job_spec s = spec_of(0, cases[i].weights, 1);
+        struct err e = {0};
+        put_scale(&s, cases[i].type, cases[i].scale);
+        CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
+        CHECK(try_load(&q, &s.model.shape, &e) == -1 && e.code == ERR_CORRUPT);
+        CHECK_MSG(strstr(e.text,
+                         "tensor \"model.layers.1.mlp.down_proj.weight\": a block (row 1 of "
+                         "the file, from column 64)") &&
+                      strstr(e.text, "the file is damaged: fetch it again"),
+                  "case %zu: %s", i, e.text);
+        tiny_close(&q);
+    }
+}
+
 /* A scale of 8192 has a smallest value of -65536, which fp16 lacks; one of 8188 has -65504. */
 static void test_past_fp16(void)
 {
-    static const uint16_t scales[] = {0x6fff, 0x7000, 0xefff, 0xf000, 0x7e00};
+    static const uint16_t scales[] = {0x6fff, 0x7000, 0xefff, 0xf000};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         static struct tiny_rank q;
         const struct job_spec s = spec_of(0, WEIGHTS_INT4, 1);
         struct err e = {0};
         char name[64];
-        free(gguf_make_model(&gguf_models[0], &s.model.shape, 2, path));
-        struct gguf *g = gguf_open(path, &e);
-        const struct gguf_tensor *t = g ? gguf_find_tensor(g, "blk.1.ffn_down.weight") : NULL;
-        const int fd = open(path, O_WRONLY);
-        CHECK(t && fd >= 0 && pwrite(fd, &scales[i], 2, t->offset + 18 * 5) == 2);
-        close(fd);
-        gguf_close(g);
+        put_scale(&s, 2, scales[i]);
         CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
         load(&q, &s.model.shape);
         CHECK(!finite_weights(&q.model, name, &e));
-        CHECK_STR(name, i % 2 || i == 4 ? "model.layers.1.mlp.down_proj.weight" : "");
+        CHECK_STR(name, i % 2 ? "model.layers.1.mlp.down_proj.weight" : "");
         CHECK(finite_blame(&q.model, NULL, &e, "the loss") == -1);
         CHECK_STR(e.field, i % 2 ? "model.weights" : "model.path");
         CHECK_MSG(!*name == !strstr(e.text, "(row 1, from column 64)"), "%s", e.text);
@@ -335,6 +372,7 @@ int main(void)
     RUN(test_results);
     RUN(test_scattered);
     RUN(test_again);
+    RUN(test_damaged);
     RUN(test_past_fp16);
     unlink(path);
     return test_done("test_quant_gguf");

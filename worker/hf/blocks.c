@@ -78,9 +78,17 @@ static void q4_0_as_int8(const uint8_t *p, uint8_t *out, int64_t n)
 }
 
 static const struct block_kind kinds[] = {
-    {Q8_0_SIZE, widen_q8_0, {[WEIGHTS_INT8] = copy_q8_0}},
-    {Q4_0_SIZE, widen_q4_0, {[WEIGHTS_INT8] = q4_0_as_int8, [WEIGHTS_INT4] = q4_0_as_int4}},
-    {Q4_1_SIZE, widen_q4_1, {[WEIGHTS_INT4] = copy_q4_1}}};
+    {Q8_0_SIZE, 1, widen_q8_0, {[WEIGHTS_INT8] = copy_q8_0}},
+    {Q4_0_SIZE, 1, widen_q4_0, {[WEIGHTS_INT8] = q4_0_as_int8, [WEIGHTS_INT4] = q4_0_as_int4}},
+    {Q4_1_SIZE, 2, widen_q4_1, {[WEIGHTS_INT4] = copy_q4_1}}};
+
+int64_t block_not_finite(const struct block_kind *k, const uint8_t *blocks, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, blocks += k->size)
+        for (int h = 0; h < k->halves; h++)
+            if ((blocks[2 * h + 1] & 0x7c) == 0x7c) return i; /* the exponent is all ones */
+    return -1;
+}
 
 const struct block_kind *block_kind(int i)
 {

@@ -20,7 +20,8 @@
 #define BLOCK_MOST   34 /* bytes of the largest block */
 
 struct block_kind {
-    int size; /* bytes of a block */
+    int size;   /* bytes of a block */
+    int halves; /* numbers in fp16 at its begin: its scale, or its scale and its least value */
     /* Widens n blocks into 32 n values. */
     void (*widen)(const uint8_t *blocks, float *out, int64_t n);
     /* By format of model.weights: writes n blocks with the same values in that format, one after
@@ -28,6 +29,8 @@ struct block_kind {
      * cannot represent all such values. */
     void (*pass[WEIGHTS_N])(const uint8_t *blocks, uint8_t *out, int64_t n);
 };
+/* Returns the first of n blocks whose scale or least value is NaN or infinity; -1: none is. */
+int64_t block_not_finite(const struct block_kind *k, const uint8_t *blocks, int64_t n);
 /* Returns the row of Q8_0 (0), Q4_0 (1) or Q4_1 (2), the order of enum st_dtype. */
 const struct block_kind *block_kind(int i);
 

@@ -411,6 +411,23 @@ static enum dtype half_of(enum st_dtype t)
     return t == ST_F16 ? DT_F16 : DT_BF16;
 }
 
+/* Reads n blocks from number `first` of the file's on. Refuses a number that no writer of a model
+ * makes, and that makes every result NaN. */
+static int take_blocks(const struct st_file *f, const struct st_tensor *t, uint8_t *out,
+                       int64_t first, int64_t n, struct err *e)
+{
+    const struct block_kind *kind = block_kind(t->dtype - ST_DTYPE_N);
+    const int64_t cols = t->dims[t->n_dims - 1];
+    if (read_at(f, out, n * kind->size, t->offset + first * kind->size, e) < 0) return -1;
+    const int64_t bad = block_not_finite(kind, out, n), at = (first + bad) * BLOCK_VALUES;
+    if (bad < 0) return 0;
+    return err_set(
+        e, ERR_CORRUPT,
+        "%s: tensor \"%s\": a block (row %lld of the file, from column %lld) has a scale "
+        "or a least value that is NaN or infinity: the file is damaged: fetch it again",
+        f->path, t->name, (long long)(at / cols), (long long)(at % cols));
+}
+
 /* Reads elements [at, at + n) from blocks. They may begin and end inside a block. */
 static int read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                        float *out, struct err *e)
@@ -423,8 +440,7 @@ static int read_blocks(const struct st_file *f, const struct st_tensor *t, int64
         const int64_t first = (at + i) / BLOCK_VALUES, skip = (at + i) % BLOCK_VALUES;
         int64_t k = n - i < CHUNK - skip ? n - i : CHUNK - skip;
         const int64_t n_blocks = (skip + k + BLOCK_VALUES - 1) / BLOCK_VALUES;
-        if (read_at(f, bytes, n_blocks * kind->size, t->offset + first * kind->size, e) < 0)
-            return -1;
+        if (take_blocks(f, t, bytes, first, n_blocks, e) < 0) return -1;
         const bool whole = !skip && k % BLOCK_VALUES == 0;
         kind->widen(bytes, whole ? out + i : values, n_blocks);
         if (!whole) memcpy(out + i, values + skip, (size_t)k * sizeof *out);
@@ -493,8 +509,7 @@ static int pass_blocks(const struct st_file *f, const struct st_tensor *t, int64
     const struct block_kind *kind = block_kind(t->dtype - ST_DTYPE_N);
     for (int64_t i = 0; i < n; i += CHUNK) {
         const int64_t n_blocks = (n - i < CHUNK ? n - i : CHUNK) / BLOCK_VALUES;
-        const int64_t first = t->offset + (at + i) / BLOCK_VALUES * kind->size;
-        if (read_at(f, bytes, n_blocks * kind->size, first, e) < 0) return -1;
+        if (take_blocks(f, t, bytes, (at + i) / BLOCK_VALUES, n_blocks, e) < 0) return -1;
         kind->pass[to](bytes, out + quant_row(to, i), n_blocks);
     }
     return 0;
