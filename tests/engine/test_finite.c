@@ -132,9 +132,12 @@ static void test_weight(void)
         const char *name = names[i % 4];
         own_init(&x, &ways[i], forward);
         const struct param p = param_named(&spec.model.shape, name);
+        char says[128];
         x.w[p.offset + p.count - 1] = i % 2 ? INFINITY : NAN;
         x.w[x.plan.n_params - 1] = i == 1 ? NAN : x.w[x.plan.n_params - 1]; /* a later one */
-        own_run(&x, "model.path", name);
+        snprintf(says, sizeof says, "tensor %s of the weights holds one (row %lld, column %lld)",
+                 name, (long long)p.rows - 1, (long long)p.cols - 1);
+        own_run(&x, "model.path", says);
     }
 }
 

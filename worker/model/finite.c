@@ -2,10 +2,13 @@
  * all ranks agree on the first find. */
 #include "worker/model/finite.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "kernels/panels.h"
 #include "worker/model/host_blocks.h"
+#include "worker/model/host_copy.h"
 #include "worker/model/stored.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -105,35 +108,52 @@ int finite_weights(struct model *m, char name[64], struct err *e)
     return 0;
 }
 
-/* A block that is not finite. */
-struct bad_block {
-    bool there, past; /* past: its scale or its least value does not fit in fp16 */
-    int64_t row, col; /* its first element's place in the tensor, or in a rank's slice of it */
+/* An element of the weights that is NaN or infinity, or the first one of a block that has such a
+ * scale or least value. */
+struct bad_place {
+    bool there, block, past; /* past: the block's scale or least value does not fit in fp16 */
+    int64_t row, col;        /* its place in the tensor, or in a rank's slice of it */
 };
 
-/* Finds the block of tensor number `found` that is not finite, if the tensor is in blocks.
- * Collective. */
-static int find_block(struct model *m, int64_t found, struct bad_block *out, struct err *e)
+/* Returns the first element of a tensor of numbers that is NaN or infinity; -1: none is. */
+static int64_t first_bad(struct be *be, struct tensor t)
+{
+    float room[LOOK];
+    for (int64_t at = 0; at < t.rows * t.cols; at += LOOK) {
+        const int64_t left = t.rows * t.cols - at, n = left < LOOK ? left : LOOK;
+        if (dtype_panels(t.dtype))
+            panels_get(t, at, n, room);
+        else
+            host_copy_out(be, t.dtype, (char *)t.data + at * dtype_size(t.dtype), room, n);
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(room[i])) return at + i;
+    }
+    return -1;
+}
+
+/* Finds the place in tensor number `found`. Collective. */
+static int find_place(struct model *m, int64_t found, struct bad_place *out, struct err *e)
 {
     const struct pipe *s = &m->plan->pipe;
     int64_t place = FINITE_NONE, cols = 1;
-    *out = (struct bad_block){0};
-    if (!m->shape.quant) return 0; /* jobs with blocks hold all weights of their stage */
+    *out = (struct bad_place){0};
     for (int b = pipe_begin(s); b < pipe_end(s); b++) {
         int first, end;
         bool past = false;
         param_range(&m->shape, b, &first, &end);
         if (found < first || found >= end) continue;
+        if (fetch(m, b, e)) return -1;
         const struct tensor t = stored_weight(m, b, (int)found - first);
-        const int64_t at = dtype_quant(t.dtype) ? host_blocks_not_finite(m->be, t, &past) : -1;
-        if (at >= 0) place = at << 1 | past;
+        const bool block = dtype_quant(t.dtype);
+        const int64_t at = block ? host_blocks_not_finite(m->be, t, &past) : first_bad(m->be, t);
+        if (at >= 0) place = at << 2 | block << 1 | past;
     }
     if (finite_least(m, &place, e)) return -1;
     if (place == FINITE_NONE) return 0;
     struct param p;
     param_get(&m->shape, (int)found, &p);
     if (p.cols) cols = p.cols;
-    *out = (struct bad_block){true, place & 1, (place >> 1) / cols, (place >> 1) % cols};
+    *out = (struct bad_place){true, place & 2, place & 1, (place >> 2) / cols, (place >> 2) % cols};
     return 0;
 }
 
@@ -196,15 +216,16 @@ int finite_where(struct model *m, const struct finite_again *x, char where[FINIT
 static int blame_weights(struct model *m, int64_t found, struct err *e, const char *what)
 {
     const bool fp16 = m->dtype == DT_F16;
-    struct bad_block b;
+    struct bad_place b;
     struct param p;
     char where[96] = "";
-    if (find_block(m, found, &b, e)) return -1;
+    if (find_place(m, found, &b, e)) return -1;
     param_get(&m->shape, (int)found, &p);
     if (b.there)
-        snprintf(where, sizeof where, " (row %lld, from column %lld%s)", (long long)b.row,
-                 (long long)b.col, m->plan->tp > 1 ? " of a rank's slice" : "");
-    if (b.there && b.past)
+        snprintf(where, sizeof where, " (row %lld, %scolumn %lld%s)", (long long)b.row,
+                 b.block ? "from " : "", (long long)b.col,
+                 m->plan->tp > 1 ? " of a rank's slice" : "");
+    if (b.past)
         return err_field(e, ERR_CORRUPT, "model.weights",
                          "%s is NaN or infinity, since a block of tensor %s%s has a scale or a "
                          "smallest value past fp16's 65504: set model.weights to \"model\"",
@@ -213,7 +234,7 @@ static int blame_weights(struct model *m, int64_t found, struct err *e, const ch
                      "%s is NaN or infinity, since tensor %s of the weights holds one%s%s: replace "
                      "the weights",
                      what, p.name, where,
-                     fp16 && !b.there ? " (or a number past fp16's 65504)" : "");
+                     fp16 && !b.block ? " (or a number past fp16's 65504)" : "");
 }
 
 static int blame(struct model *m, const struct finite_again *x, struct err *e, const char *what)
