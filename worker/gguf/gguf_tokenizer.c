@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "worker/gguf/gguf_merges.h"
+#include "worker/gguf/model_file.h"
 
 #define KEY "tokenizer.ggml."
 enum {
@@ -501,6 +502,13 @@ int gguf_tokenizer_config(const struct gguf *g, struct jwrite *w, struct err *e)
     "<\xef\xbd\x9c"                                                                                \
     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
 
+/* Tells whether a piece that text is not cut into has this text. */
+static bool is_marker(const struct gguf_piece *p, const char *text)
+{
+    return (p->type == TYPE_CONTROL || p->type == TYPE_USER) && (size_t)p->n == strlen(text) &&
+           !memcmp(p->text, text, (size_t)p->n);
+}
+
 /* Tells whether the text of a piece is known to end a turn or a text. A file may have such tokens
  * that none of its keys names, and may count them among the user's. A piece that text is cut into
  * is none.
@@ -511,30 +519,51 @@ static bool ends_a_turn(const struct gguf_piece *p)
         "<|eot_id|>",    "<|eom_id|>",      "<|im_end|>", "<|end|>",  "<end_of_turn>",      "</s>",
         "<|endoftext|>", "<|end_of_text|>", "<|return|>", "<|call|>", "<end_of_utterance>", "<eos>",
         "<EOT>",         "_<EOT>",          "[EOT]",      "[EOS]",    DEEPSEEK_SENTENCE};
-    if (p->type != TYPE_CONTROL && p->type != TYPE_USER) return false;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if ((size_t)p->n == strlen(texts[i]) && !memcmp(p->text, texts[i], (size_t)p->n))
-            return true;
+        if (is_marker(p, texts[i])) return true;
     return false;
+}
+
+static bool has_marker(const struct gguf_tokens *t, const char *text)
+{
+    for (int32_t i = 0; i < t->n; i++)
+        if (is_marker(&t->piece[i], text)) return true;
+    return false;
+}
+
+/* Finds the markers that end no text beside others that the file has: <|end|> is then the end of a
+ * part of an answer (harmony), and </s> is of no turn (Gemma 4).
+ * from: llama.cpp, src/llama-vocab.cpp, which takes these from its set of ends last of all */
+static void find_exempt(const struct gguf_tokens *t, const char *out[2])
+{
+    out[0] = has_marker(t, "<|return|>") && has_marker(t, "<|call|>") ? "<|end|>" : NULL;
+    out[1] = has_marker(t, "<|tool_response>") ? "</s>" : NULL;
+}
+
+static bool is_exempt(const struct gguf_piece *p, const char *const exempt[2])
+{
+    return (exempt[0] && is_marker(p, exempt[0])) || (exempt[1] && is_marker(p, exempt[1]));
 }
 
 static int write_ends(const struct gguf_tokens *t, struct jwrite *w, struct err *e)
 {
     static const char *const keys[] = {"eos_token_id", "eot_token_id", "eom_token_id"};
-    enum { KEYS = sizeof keys / sizeof *keys, MOST = 12 };
+    enum { KEYS = sizeof keys / sizeof *keys, MOST = MODEL_FILE_ENDS };
+    const char *exempt[2];
     int64_t id[MOST];
     int n = 0;
+    find_exempt(t, exempt);
     for (int i = 0; i < KEYS; i++) {
         int64_t v;
         bool had = false;
         if (read_id(t, keys[i], &v, e) < 0) return -1;
         for (int k = 0; k < n; k++) had |= id[k] == v;
-        if (v >= 0 && !had) id[n++] = v;
+        if (v >= 0 && !had && !is_exempt(&t->piece[v], exempt)) id[n++] = v;
     }
     for (int32_t i = 0; i < t->n && n < MOST; i++) {
         bool had = false;
         for (int k = 0; k < n; k++) had |= id[k] == i;
-        if (!had && ends_a_turn(&t->piece[i])) id[n++] = i;
+        if (!had && ends_a_turn(&t->piece[i]) && !is_exempt(&t->piece[i], exempt)) id[n++] = i;
     }
     if (!n) return 0;
     jwrite_array(w, "eos_token_id");

@@ -51,6 +51,8 @@ int model_file_read(const char *model, const char *name, int64_t max_size, struc
  * that need no such text continue, as beside a text of a directory that has a fault. */
 bool model_file_unmade(const struct err *e);
 void model_file_free(struct model_text *t);
+/* Most ids that end a text, of a GGUF file or of a directory. */
+#define MODEL_FILE_ENDS 16
 /* Lists the names of a GGUF file's texts. Returns their number. */
 #define MODEL_FILE_TEXTS 5
 int model_file_list(const char *gguf, const char *names[MODEL_FILE_TEXTS], struct err *e);

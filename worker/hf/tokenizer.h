@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "worker/gguf/model_file.h"
 
 #define TOKEN_EOD  256
 #define TOKEN_PAD  257
@@ -21,7 +22,7 @@ static inline int32_t token_pad(int64_t vocab)
 
 /* Ids that end a text: 256 for bytes; for other tokenizers, the ids that the model's directory
  * names. */
-#define TOKEN_ENDS 16
+#define TOKEN_ENDS MODEL_FILE_ENDS
 struct token_ends {
     int32_t n, id[TOKEN_ENDS];
 };
