@@ -791,6 +791,55 @@ static void test_ends(void)
               ends.id[0], ends.id[1], ends.id[2], ends.id[3]);
 }
 
+/* Markers that end no text beside others (llama.cpp: the set of ends without them). */
+static void test_no_ends(void)
+{
+    static const struct {
+        const char *tokens[4];
+        int n, ids[4];
+    } cases[] = {
+        {{"<|end|>", "<|return|>", "<|call|>", "x"}, 2, {1, 2}},
+        {{"<|end|>", "<|return|>", "y", "x"}, 2, {0, 1}},
+        {{"</s>", "<|tool_response>", "<eos>", "x"}, 1, {2}},
+        {{"</s>", "y", "<eos>", "x"}, 2, {0, 2}},
+    };
+    static const int32_t types[] = {3, 3, 4, 1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int named = 0; named < 2; named++) {
+            struct gguf_make g = {0};
+            struct token_ends ends;
+            int found = 0;
+            add_sizes(&g, &gguf_models[0]);
+            make_str(&g, "tokenizer.ggml.model", "gpt2");
+            make_strs(&g, "tokenizer.ggml.tokens", cases[i].tokens, 4);
+            bytes_put(make_array(&g, "tokenizer.ggml.token_type", GGUF_I32, 4), types,
+                      sizeof types);
+            if (named) make_u32(&g, "tokenizer.ggml.eos_token_id", 0);
+            make_file(&g, in_dir("none.gguf"));
+            CHECK_MSG(!hf_read_ends(in_dir("none.gguf"), &ends, &e), "%s", e.text);
+            for (int k = 0; k < cases[i].n; k++)
+                for (int j = 0; j < ends.n; j++) found += ends.id[j] == cases[i].ids[k];
+            CHECK_MSG(ends.n == cases[i].n && found == ends.n, "case %zu: %d ids", i, ends.n);
+        }
+}
+
+/* Ids need no tokenizer: no id ends a text if a file's keys make none, and a check says why. */
+static void test_unmade_ends(void)
+{
+    struct gguf_make g = {0};
+    struct token_ends ends = {.n = 7};
+    struct err other = {.code = ERR_CORRUPT};
+    add_sizes(&g, &gguf_models[0]);
+    make_str(&g, "tokenizer.ggml.model", "gpt2");
+    make_strs(&g, "tokenizer.ggml.tokens", (const char *const[]){"a", "b"}, 2);
+    bytes_put(make_array(&g, "tokenizer.ggml.token_type", GGUF_I32, 1), &(int32_t){3}, 4);
+    make_file(&g, in_dir("unmade.gguf"));
+    CHECK_MSG(!hf_read_ends(in_dir("unmade.gguf"), &ends, &e) && !ends.n, "%s", e.text);
+    CHECK(hf_check_ends(in_dir("unmade.gguf"), &ends, &e) && strstr(e.text, "token_type"));
+    CHECK(model_file_unmade(in_dir("unmade.gguf"), &other));
+    CHECK(!model_file_unmade(scratch, &other));
+}
+
 /* The pad id is a key of the file. */
 static void test_pad(void)
 {
@@ -1022,6 +1071,8 @@ int main(void)
     RUN(test_other_names);
     RUN(test_own_files);
     RUN(test_ends);
+    RUN(test_no_ends);
+    RUN(test_unmade_ends);
     RUN(test_pad);
     RUN(test_report);
     RUN(test_read_once);

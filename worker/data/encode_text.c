@@ -36,7 +36,7 @@ static int read_text(const char *dir, const char *name, struct model_text *out, 
 {
     struct err why = {0};
     if (model_file_read(dir, name, TOKENIZER_FILE_SIZE, out, &why) == 0) return 0;
-    if (model_file_unmade(&why)) return 0;
+    if (model_file_unmade(dir, &why)) return 0;
     if (e) *e = why;
     return of_model(e);
 }

@@ -255,9 +255,12 @@ int model_file_read(const char *model, const char *name, int64_t max_size, struc
     return out->text ? 0 : -1;
 }
 
-bool model_file_unmade(const struct err *e)
+bool model_file_unmade(const char *model, const struct err *e)
 {
-    return e->code == ERR_UNSUPPORTED || e->code == ERR_CORRUPT;
+    char path[FILE_PATH_SIZE];
+    struct err none;
+    return (e->code == ERR_UNSUPPORTED || e->code == ERR_CORRUPT) &&
+           model_file_gguf(model, path, &none) > 0;
 }
 
 void model_file_free(struct model_text *t)

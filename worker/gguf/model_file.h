@@ -47,9 +47,9 @@ struct model_text {
  * ERR_CORRUPT naming a key of a GGUF file that does not fit. After a failure out has no text. */
 int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
                     struct err *e);
-/* Tells whether the error of model_file_read is that a GGUF file's keys do not make the text. Jobs
- * that need no such text continue, as beside a text of a directory that has a fault. */
-bool model_file_unmade(const struct err *e);
+/* Tells whether the error of model_file_read for `model` is that a GGUF file's keys do not make the
+ * text. Jobs that need no such text continue, as beside a text of a directory that has a fault. */
+bool model_file_unmade(const char *model, const struct err *e);
 void model_file_free(struct model_text *t);
 /* Most ids that end a text, of a GGUF file or of a directory. */
 #define MODEL_FILE_ENDS 16

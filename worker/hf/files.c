@@ -236,7 +236,7 @@ static int take_files(const struct hf_take *t, struct hf_files *taken, struct er
         if (!t->tokenizer && hf_is_tokenizer(taken->name[i])) continue;
         struct err why = {0};
         if (copy_file(t, taken->name[i], &why) < 0) {
-            if (!model_file_unmade(&why)) return *e = why, -1;
+            if (!model_file_unmade(t->from, &why)) return *e = why, -1;
             leave(taken, taken->name[i], "a tokenizer that is not read from GGUF");
             continue;
         }
@@ -363,12 +363,22 @@ static int read_ends(const char *dir, struct token_ends *out, struct err *e)
     return out->n ? 0 : ids_of_file(dir, "config.json", "eos_token_id", out, e);
 }
 
-int hf_read_ends(const char *dir, struct token_ends *out, struct err *e)
+int hf_check_ends(const char *dir, struct token_ends *out, struct err *e)
 {
     struct gguf *const kept = model_file_keep(dir);
     const int rc = read_ends(dir, out, e);
     model_file_leave(kept);
     return rc;
+}
+
+int hf_read_ends(const char *dir, struct token_ends *out, struct err *e)
+{
+    struct err why = {0};
+    if (hf_check_ends(dir, out, &why) == 0) return 0;
+    *out = (struct token_ends){0};
+    if (model_file_unmade(dir, &why)) return 0;
+    if (e) *e = why;
+    return -1;
 }
 
 int32_t hf_read_pad(const char *dir)

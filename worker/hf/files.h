@@ -40,10 +40,13 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
  * generation_config.json. */
 bool hf_is_tokenizer(const char *name);
 /* Reads eos_token_id of generation_config.json in dir, else of config.json: a number or a list.
- * *out is empty if neither has one. fails: ERR_INVALID; ERR_TOO_LARGE for more than TOKEN_ENDS;
- * else as model_file_read. */
+ * *out is empty if neither has one, and if a GGUF file's keys do not make it: ids need no
+ * tokenizer, and a job of text is told why by tokenizer_open. fails: ERR_INVALID; ERR_TOO_LARGE for
+ * more than TOKEN_ENDS; else as model_file_read. */
 struct token_ends;
 int hf_read_ends(const char *dir, struct token_ends *out, struct err *e);
+/* Does the same, and fails for keys of a GGUF file that do not make it. */
+int hf_check_ends(const char *dir, struct token_ends *out, struct err *e);
 /* Returns pad_token_id of config.json in dir; -1: it has no valid id. */
 int32_t hf_read_pad(const char *dir);
 /* Finds the enum tokenizer_id of a directory. BYTE: tokenizer.json equals the file of seqd's byte

@@ -107,7 +107,7 @@ static void look_at_weights(const char *dir, struct hf_summary *s, struct faults
 static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f)
 {
     struct err e = {0};
-    s->ends_known = hf_read_ends(dir, &s->ends, &e) == 0;
+    s->ends_known = hf_check_ends(dir, &s->ends, &e) == 0;
     if (!s->ends_known) faults_add(f, &e);
     for (int i = 0; s->known && i < s->ends.n; i++) {
         if (s->ends.id[i] < s->shape.vocab) continue;

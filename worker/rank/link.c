@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include "api/core/assert.h"
+#include "api/core/jwrite.h"
 
 void link_init(struct link *k, int fd)
 {
@@ -173,6 +174,19 @@ int link_send_event(struct link *k, enum job_event type, int64_t step, const cha
 {
     struct rank_event ev = {.type = (int32_t)type, .step = step};
     return transmit(k, RANK_EVENT, &ev, sizeof ev, json, strlen(json), e);
+}
+
+int link_send_note(struct link *k, const char *code, const char *text, struct err *e)
+{
+    char json[1024];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", code);
+    jwrite_str(&w, "text", text);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "a note is too long: %s", code);
+    return link_send_event(k, EV_NOTE, 0, json, e);
 }
 
 int link_send_result(struct link *k, const char *json, struct err *e)

@@ -50,6 +50,8 @@ int link_send_step(struct link *k, const struct rank_step *s, struct err *e);
 int link_send_progress(struct link *k, const struct rank_progress *p, struct err *e);
 int link_send_event(struct link *k, enum job_event type, int64_t step, const char *json,
                     struct err *e);
+/* Sends an EV_NOTE with this code and text. */
+int link_send_note(struct link *k, const char *code, const char *text, struct err *e);
 int link_send_result(struct link *k, const char *json, struct err *e);
 /* Sends the error as the last message of a rank that fails; a socket that is gone is no further
  * error. */

@@ -1,5 +1,6 @@
 /* task_generate.c: runs a generate job of text: context, tokenizer, end ids and prompts from rank
  * 0, then infer_generate() and the result. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -81,6 +82,27 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
+/* Leaves out the ids that the model does not have, at which no text ends, and notes the first. */
+static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
+{
+    const int64_t V = r->spec->model.shape.vocab;
+    char text[256];
+    int n = 0, first = -1;
+    for (int i = 0; i < ends->n; i++) {
+        if (ends->id[i] < V)
+            ends->id[n++] = ends->id[i];
+        else if (first < 0)
+            first = ends->id[i];
+    }
+    if (first < 0) return 0;
+    ends->n = n;
+    snprintf(text, sizeof text,
+             "eos_token_id %d of model.path is not below vocab_size %lld, so that no text ends at "
+             "it: mend generation_config.json",
+             first, (long long)V);
+    return link_send_note(r->link, "unknown_end", text, e);
+}
+
 /* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
  * texts that the model was trained on. */
 static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
@@ -93,6 +115,7 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e) ||
         hf_read_ends(dir, ends, e))
         return -1;
+    if (drop_unknown(r, ends, e)) return -1;
     for (int i = 0; i < ends->n; i++)
         if (ends->id[i] == eos) return 0;
     if (eos >= 0 && ends->n < TOKEN_ENDS) ends->id[ends->n++] = eos;

@@ -43,19 +43,6 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_end(w);
 }
 
-static int send_note(struct run *r, const char *code, const char *text, struct err *e)
-{
-    char json[1024];
-    struct jwrite w;
-    jwrite_init(&w, json, sizeof json);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "code", code);
-    jwrite_str(&w, "text", text);
-    jwrite_end(&w);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the note is too long");
-    return link_send_event(r->link, EV_NOTE, 0, json, e);
-}
-
 /* Sends a note if the data have padding as tokens. An end id that is the pad id as well is padding
  * if it repeats. Only the beginning of large data is read, since padding is in every record. */
 static int note_padding(struct run *r, const struct data *d, struct err *e)
@@ -78,7 +65,7 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
              "trains no row of the embedding for it; leave padding out of the records, or give "
              "\"attention_mask\" beside \"input_ids\"",
              (long long)n, (int)pad);
-    return send_note(r, "padding", text, e);
+    return link_send_note(r->link, "padding", text, e);
 }
 
 /* Sends a note of the data that are not learnt, or are learnt in parts; once, for the order of the
@@ -102,7 +89,7 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
              (long long)s->dropped_tokens, (long long)s->truncated_documents,
              (long long)s->truncated_tokens, (long long)s->split_documents,
              (long long)r->spec->data.seq_len, (long long)skipped, cut);
-    return send_note(r, "data", text, e);
+    return link_send_note(r->link, "data", text, e);
 }
 
 /* Sends a note of the records of an embed job that have no vector. */
@@ -115,7 +102,7 @@ static int note_skipped(struct run *r, const struct data *d, struct err *e)
              "%lld empty records were skipped: they have no vector and no line in "
              "embeddings.ids.jsonl",
              (long long)skipped);
-    return send_note(r, "data", text, e);
+    return link_send_note(r->link, "data", text, e);
 }
 
 static void write_traffic(struct jwrite *w, const char *name, const struct form_traffic *t)

@@ -4,9 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "api/core/assert.h"
 #include "api/core/job.h"
-#include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/files.h"
@@ -91,8 +89,7 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 /* Says on rank 0 which weights were quantised a second time. */
 static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
 {
-    char json[1024], text[400];
-    struct jwrite w;
+    char text[400];
     if (!a->n) return 0;
     snprintf(
         text, sizeof text,
@@ -100,14 +97,7 @@ static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
         "and quantised again: %s%s",
         a->n, a->n == 1 ? "" : "s", a->n == 1 ? "was" : "were",
         spec_weights_words[r->spec->model.weights], a->names, a->n > 3 ? ", ..." : "");
-    jwrite_init(&w, json, sizeof json);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "code", "quantised_again");
-    jwrite_str(&w, "text", text);
-    jwrite_end(&w);
-    const int64_t n = jwrite_finish(&w);
-    assert(n > 0);
-    return link_send_event(r->link, EV_NOTE, 0, json, e);
+    return link_send_note(r->link, "quantised_again", text, e);
 }
 
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
