@@ -99,21 +99,23 @@ static bool is_marked(const char *path, size_t n)
     return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
 }
 
-/* Tells whether a path is private. real: an absolute path without links. */
-static bool is_private(const char *real)
+/* Returns 1 + the length of the deepest marked directory of an absolute path without links; 0:
+ * none. */
+static size_t mark_of(const char *real)
 {
-    size_t mark = 0; /* 1 + the length of the deepest marked directory; 0: none */
-    const size_t len = strlen(real);
-    if (*real != '/' || len >= PATH_MAX) return true;
     for (size_t n = beneath_root_len(real);;) {
-        if (is_marked(real, n)) {
-            mark = n + 1;
-            break;
-        }
-        if (!n) break;
+        if (is_marked(real, n)) return n + 1;
+        if (!n) return 0;
         while (n && real[n - 1] != '/') n--;
         n = n ? n - 1 : 0;
     }
+}
+
+/* Tells whether a path is private. real: an absolute path without links. */
+static bool is_private(const char *real)
+{
+    if (*real != '/' || strlen(real) >= PATH_MAX) return true;
+    const size_t mark = mark_of(real);
     for (int i = 0; i < n_granted && mark; i++)
         if (beneath_rest(granted[i], real) && beneath_root_len(granted[i]) >= mark - 1)
             return false;
@@ -144,6 +146,12 @@ bool beneath_private(const char *path)
 bool beneath_known_private(const char *path)
 {
     return leads_to_private(path, false);
+}
+
+bool beneath_begins(const char *root)
+{
+    char real[PATH_MAX];
+    return realpath(root, real) ? !mark_of(real) : !beneath_private(root);
 }
 
 /* Closes fd if its file is private. It checks the path of the opened file itself, because links

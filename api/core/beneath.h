@@ -64,6 +64,9 @@ void beneath_grant_none(void); /* forgets all grants; for tests */
 bool beneath_private(const char *path);
 /* Does the same as beneath_private, but returns false if path cannot be checked. */
 bool beneath_known_private(const char *path);
+/* Tells whether relative paths of a job begin in this root. They begin in none that is private,
+ * granted or not: a job names files of an upload or of another job by absolute paths. */
+bool beneath_begins(const char *root);
 /* Opens path for reading by the rules of beneath_confine. A path that begins with no root, or any
  * path in a process that is not confined, is opened as by open(2). fails: ERR_INVALID when path
  * leads outside or to a private file; else as err_errno. */

@@ -15,6 +15,7 @@
 #include "tests/lib/small.h"
 #include "worker/hf/hf.h"
 #include "worker/ckpt/ckpt.h"
+#include "worker/data/source.h"
 #include "worker/rank/roots.h"
 
 static char dir[64], root[80]; /* dir/root is the root, dir/secret lies outside */
@@ -239,6 +240,17 @@ static void test_private(void)
     beneath_grant(granted);
     beneath_grant(in_root("state/later"));
     CHECK(reads(in_root("way/ann/a")) && reads(in_root("state/uploads/ann/a")));
+    /* Relative paths begin in none, granted or not. */
+    put(in_root("state/uploads/ann/deposit"));
+    const char *const with_grant[] = {root, granted};
+    struct source_list list = {0};
+    CHECK(beneath_begins(root) && !beneath_begins(granted) && !beneath_private(granted));
+    CHECK(source_expand(&list, "deposit", with_grant, 2, 0, "input.path", &e) && !list.n);
+    CHECK(e.code == ERR_NOT_FOUND && strstr(e.text, "in which relative paths begin"));
+    CHECK(roots_file("deposit", with_grant, 2, "context.load", out, &e) && e.code == ERR_NOT_FOUND);
+    CHECK(!source_expand(&list, in_root("state/uploads/ann/deposit"), with_grant, 2, 0,
+                         "input.path", &e));
+    source_list_fini(&list);
     CHECK(!reads(in_root("state/uploads/bob/b")) && !reads(in_root("state/token")));
     CHECK(!beneath_private(in_root("state/later/x")) && beneath_private(in_root("state/late")));
     link_to("state/uploads/ann/out", in_root("state/token"));

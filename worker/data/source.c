@@ -169,13 +169,11 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     return 0;
 }
 
-/* Returns the path relative to a root; NULL: the path is not looked for there. A relative path
- * does not begin in a private root, such as the uploads, whose files have absolute paths in a
- * job. */
+/* Returns the path relative to a root; NULL: the path is not looked for there. */
 static const char *path_within(const char *root, const char *path)
 {
     if (path[0] == '/') return beneath_rest(root, path);
-    return beneath_private(root) ? NULL : path;
+    return beneath_begins(root) ? path : NULL;
 }
 
 /* Sets the error for a path that matches no file. first: the root in which relative paths begin;

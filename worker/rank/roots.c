@@ -29,8 +29,7 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
     const char *first = NULL; /* root in which a relative path begins */
     for (int i = 0; i < n_roots; i++) {
         struct stat st;
-        /* Relative names begin in no root that is private, such as the uploads. */
-        if (path[0] != '/' && beneath_private(roots[i])) continue;
+        if (path[0] != '/' && !beneath_begins(roots[i])) continue;
         if (!first) first = roots[i];
         snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
                  path[0] == '/' ? "" : "/", path);
