@@ -62,7 +62,7 @@ static int read_back(const struct file_case *f, char digest, struct context *got
 {
     *got = (struct context){.states = calloc(1, (size_t)f->layout.size)};
     memset(got->model, digest, SHA256_HEX - 1);
-    return context_read(f->path, &f->layout, got, e);
+    return context_read(f->path, &f->layout, "model.config and seed", got, e);
 }
 
 static void test_file(void)
@@ -81,6 +81,8 @@ static void test_file(void)
     }
     free(got.states);
     CHECK(read_back(&f, 'b', &got, &e) && e.code == ERR_CONFLICT);
+    CHECK_MSG(strstr(e.text, ": give model.config and seed, with the same model.weights"), "%s",
+              e.text);
     CHECK_STR(e.field, "context.load");
     free(got.states);
     f.context.n_tokens = 0; /* a context of nothing */

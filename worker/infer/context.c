@@ -156,19 +156,17 @@ static const struct st_tensor *want(const struct st_file *f, const char *name, e
     return NULL;
 }
 
-static int read_head(const struct st_file *f, struct context *c, struct err *e)
+static int read_head(const struct st_file *f, const char *of, struct context *c, struct err *e)
 {
     const struct st_tensor *model = want(f, "context.model", ST_U8, DIGEST, e);
     const struct st_tensor *tokens = model ? want(f, "context.tokens", ST_I64, 1, e) : NULL;
     if (!model || !tokens) return -1;
     memcpy(&c->n_tokens, st_data(f, tokens), sizeof c->n_tokens);
     if (memcmp(st_data(f, model), c->model, DIGEST))
-        return err_field(
-            e, ERR_CONFLICT, "context.load",
-            "%s was made by the model with weights %.12s..., and this one has "
-            "%.12s...: give model.path the model that made it, with the same model.weights "
-            "and precision.params",
-            st_path(f), (const char *)st_data(f, model), c->model);
+        return err_field(e, ERR_CONFLICT, "context.load",
+                         "%s was made by the model with weights %.12s..., and this one has "
+                         "%.12s...: give %s, with the same model.weights and precision.params",
+                         st_path(f), (const char *)st_data(f, model), c->model, of);
     if (c->n_tokens < 1 || c->n_tokens > INT64_MAX / 2)
         return err_field(e, ERR_CORRUPT, "context.load", "%s stands for %lld tokens", st_path(f),
                          (long long)c->n_tokens);
@@ -197,7 +195,8 @@ static int read_state(const struct st_file *f, const struct context_layout *l, i
     return 0;
 }
 
-int context_read(const char *path, const struct context_layout *l, struct context *c, struct err *e)
+int context_read(const char *path, const struct context_layout *l, const char *of,
+                 struct context *c, struct err *e)
 {
     if (check_layout(l, e)) return -1;
     struct st_file *f = st_open(path, e);
@@ -205,7 +204,7 @@ int context_read(const char *path, const struct context_layout *l, struct contex
         if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "context.load");
         return -1;
     }
-    int rc = read_head(f, c, e);
+    int rc = read_head(f, of, c, e);
     for (int64_t i = 0; rc == 0 && i < l->n_layers; i++)
         rc = read_state(f, l, i, (float *)(c->states + i * l->stride), e);
     if (rc == 0 && st_count(f) != l->n_layers + 2)

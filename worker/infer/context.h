@@ -44,10 +44,11 @@ void context_put(struct model *m, const struct context_layout *l, const char *fr
  * that has layers without a state: ERR_UNSUPPORTED, model.config. */
 int context_write(const char *path, const struct context_layout *l, const struct context *c,
                   struct err *e);
-/* Fills c->n_tokens and the memory at c->states. c->model: digest of the loaded weights.
+/* Fills c->n_tokens and the memory at c->states. c->model: digest of the loaded weights. of: the
+ * remedy for other weights, after "give": "model.path the model that made it".
  * fails: ERR_CONFLICT, field context.load, if other weights computed the file; ERR_CORRUPT and
  * ERR_INVALID naming file and tensor; as st_open. */
-int context_read(const char *path, const struct context_layout *l, struct context *c,
-                 struct err *e);
+int context_read(const char *path, const struct context_layout *l, const char *of,
+                 struct context *c, struct err *e);
 
 #endif

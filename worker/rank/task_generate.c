@@ -62,6 +62,9 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
 {
     char path[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
+    const char *const of = !spec_random_weights(s) ? "model.path the model that made it"
+                           : spec_new_model(s)     ? "model.config and seed of the job that made it"
+                                                   : "model.path and seed of the job that made it";
     if (!*spec_text(s, s->context.load) && !s->context.save) return 0;
     const struct hf_flat weights = {"", NULL, m->dtype, stored_give, m};
     if (hf_flat_digest(&m->shape, &weights, c->context.model, e)) return -1;
@@ -72,7 +75,7 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
     c->context.stride = c->layout.stride;
     if (run_first(r) &&
         (roots_file(spec_text(s, s->context.load), r->roots, r->n_roots, "context.load", path, e) ||
-         context_read(path, &c->layout, &c->context, e)))
+         context_read(path, &c->layout, of, &c->context, e)))
         return -1;
     if (c->context.states != states)
         m->be->ops->upload(m->be, states, c->context.states, c->layout.size);
