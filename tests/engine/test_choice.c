@@ -139,52 +139,107 @@ static void test_shared_cores(void)
     CHECK(wide.hidden_s == 0 && narrow.exchange_s == wide.exchange_s);
 }
 
-/* Every kind of job is warned of positions that the model is not meant for; scaled RoPE is meant
- * for more. */
+struct length_case {
+    int type, reset; /* of the job */
+    double factor;
+    int64_t max_pos;
+    const char *warns;     /* NULL: no warning */
+    struct shape_rope own; /* the model's */
+};
+
+static void check_length(const struct machine *m, int kind, const struct length_case *v)
+{
+    const bool dynamic = v->type == 1 + ROPE_DYNAMIC || v->own.kind == ROPE_DYNAMIC;
+    if (kind == JOB_GENERATE && dynamic) return; /* refused */
+    decoder(9000, 1);
+    spec.kind = kind;
+    CHECK(!spec_intern(&spec, "/x", 2, &spec.input.source.path));
+    spec.input.source.format = DATA_JSONL;
+    spec.data.reset_positions = v->reset;
+    spec.verify.max_tokens = 9000;
+    spec.model.rope.type = v->type;
+    spec.model.rope.rule.factor = v->factor;
+    spec.model.shape.rope = v->own;
+    spec.model.shape.max_pos = v->max_pos;
+    choose(m);
+    CHECK_MSG(v->warns ? strstr(choice.length_warning, "data.seq_len 9000 is longer ") != NULL
+                       : choice.n && !*choice.length_warning,
+              "%s, type %d, model's %d: \"%s\"", spec_kind_name(kind), v->type, v->own.kind,
+              choice.length_warning);
+    if (v->warns) CHECK_MSG(strstr(choice.length_warning, v->warns), "%s", choice.length_warning);
+}
+
+/* Every kind of job is warned of positions that the model is not meant for. A factor of the job
+ * makes it meant for more, and so does YaRN's of the model. */
 static void test_lengths(void)
 {
-    static const struct {
-        int type, reset;
-        double factor;
-        int64_t max_pos;
-        const char *warns; /* NULL: no warning */
-    } v[] = {{0, 1, 0, 8192, "than the 8192 positions that the model is meant for, by"},
-             {0, 0, 0, 8192, "longer sequences have positions beyond them"},
-             {1 + ROPE_YARN, 1, 1.0625, 8192, "than the 8704 positions"},
-             {1 + ROPE_LINEAR, 1, 2, 8192, NULL},
-             {1 + ROPE_DYNAMIC, 1, 2, 8192, NULL},
-             {0, 1, 0, 9000, NULL},
-             {0, 1, 0, CHOICE_ANY_POSITIONS, NULL}};
+    const struct length_case v[] = {
+        {0, 1, 0, 8192, "than the 8192 positions that the model is meant for, by", {0}},
+        {0, 0, 0, 8192, "longer sequences have positions beyond them", {0}},
+        {1 + ROPE_YARN, 1, 1.0625, 8192, "than the 8704 positions", {0}},
+        {1 + ROPE_LINEAR, 1, 2, 8192, NULL, {0}},
+        {1 + ROPE_DYNAMIC, 1, 2, 8192, NULL, {0}},
+        {0, 1, 0, 9000, NULL, {0}},
+        {0, 1, 0, CHOICE_ANY_POSITIONS, NULL, {0}},
+        {0, 1, 0, 8192, "than the 8192 positions", {.kind = ROPE_LINEAR, .factor = 2}},
+        {1 + ROPE_LINEAR, 1, 2, 8192, NULL, {.kind = ROPE_LINEAR, .factor = 1}},
+        {0,
+         1,
+         0,
+         8192,
+         "than the 8192 positions",
+         {.kind = ROPE_LLAMA3, .factor = 32, .original = 4096, .low_freq = 1, .high_freq = 4}},
+        {0, 1, 0, 8192, NULL, {.kind = ROPE_YARN, .factor = 4, .original = 4096}},
+        {0, 1, 0, 8192, NULL, {.kind = ROPE_DYNAMIC, .factor = 2}}};
     const struct machine m = devices(1, 1e-4, 1000);
     for (int kind = 0; kind < JOB_KIND_N; kind++)
-        for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-            const bool dynamic = v[i].type == 1 + ROPE_DYNAMIC;
-            if (kind == JOB_GENERATE && dynamic) continue; /* refused */
-            decoder(9000, 1);
-            spec.kind = kind;
-            CHECK(!spec_intern(&spec, "/x", 2, &spec.input.source.path));
-            spec.input.source.format = DATA_JSONL;
-            spec.data.reset_positions = v[i].reset;
-            spec.verify.max_tokens = 9000;
-            spec.model.rope.type = v[i].type;
-            spec.model.rope.rule.factor = v[i].factor;
-            spec.model.shape.max_pos = v[i].max_pos;
-            choose(&m);
-            CHECK_MSG(v[i].warns
-                          ? strstr(choice.length_warning, "data.seq_len 9000 is longer ") != NULL
-                          : choice.n && !*choice.length_warning,
-                      "%s, case %zu: \"%s\"", spec_kind_name(kind), i, choice.length_warning);
-            if (v[i].warns)
-                CHECK_MSG(strstr(choice.length_warning, v[i].warns), "%s", choice.length_warning);
-        }
+        for (size_t i = 0; i < sizeof v / sizeof *v; i++) check_length(&m, kind, &v[i]);
+    /* A million is a number that a model's files say like any other. */
+    decoder(CHOICE_ANY_POSITIONS + 1, 1);
+    spec.model.shape.max_pos = CHOICE_ANY_POSITIONS;
+    choose(&m);
+    CHECK_MSG(choice.n && !*choice.length_warning, "%s", choice.length_warning);
+    CHECK(!spec_intern(&spec, "/m", 2, &spec.model.path));
+    spec.model.shape.tokenizer = TOKENIZER_BYTE;
+    choose(&m);
+    CHECK_MSG(strstr(choice.length_warning, "data.seq_len 1048577 is longer than the 1048576 "),
+              "%d: %s", choice.n, choice.length_warning);
+}
+
+/* A warning and a refusal name the field whose sequence is the longest. */
+static void test_length_fields(void)
+{
+    const struct machine m = devices(1, 1e-4, 1000);
     decoder(9000, 1);
-    spec.n_stages = 1;
-    spec.stages[0] = (struct spec_stage){.from_step = 1, .seq_len = 10000};
-    spec.train.steps = 2;
+    spec.n_stages = 2;
+    spec.stages[0] = (struct spec_stage){.from_step = 1, .seq_len = 9001};
+    spec.stages[1] = (struct spec_stage){.from_step = 2, .seq_len = 10000};
+    spec.train.steps = 3;
     spec.model.shape.max_pos = 9000;
     choose(&m);
-    CHECK_MSG(strstr(choice.length_warning, "data.seq_len 10000 is longer"), "%s",
-              choice.length_warning);
+    CHECK_MSG(strstr(choice.length_warning, "stages.1.seq_len 10000 is longer") &&
+                  strstr(choice.length_warning, "make stages.1.seq_len smaller"),
+              "%s", choice.length_warning);
+    struct err e = {0};
+    spec.model.shape.family = FAMILY_GPT2;
+    spec.model.shape.n_kv_heads = spec.model.shape.n_heads;
+    spec.data.reset_positions = 0;
+    CHECK(family_check(&spec, &e) && e.code == ERR_INVALID);
+    CHECK_MSG(!strcmp(e.field, "stages.1.seq_len") && strstr(e.text, "stages.1.seq_len 10000: "),
+              "%s: %s", e.field, e.text);
+    decoder(9000, 1);
+    spec.kind = JOB_VERIFY;
+    spec.verify.max_tokens = 8500;
+    spec.model.shape.max_pos = 8192;
+    choose(&m);
+    CHECK_MSG(strstr(choice.length_warning, "verify.max_tokens 8500 is longer") &&
+                  strstr(choice.length_warning, "make verify.max_tokens smaller"),
+              "%s", choice.length_warning);
+    decoder(4096, 4);
+    spec.kind = JOB_VERIFY;
+    spec.verify.max_tokens = 1024;
+    choose(&m);
+    CHECK_MSG(strstr(choice.warning, "sequences of 1024 tokens fit"), "%s", choice.warning);
 }
 
 static void test_degree(void)
@@ -1271,6 +1326,7 @@ int main(void)
     RUN(test_states);
     RUN(test_shared_cores);
     RUN(test_lengths);
+    RUN(test_length_fields);
     RUN(test_degree);
     RUN(test_asked);
     RUN(test_pure);

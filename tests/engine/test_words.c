@@ -181,7 +181,7 @@ static struct option option_of(int i, bool fits, double s)
 
 static void check_choice(void)
 {
-    choice_explain(&spec, &spec, &choice);
+    choice_explain(&spec, &choice);
     CHECK(*choice.reason);
     CHECK_FITS(choice.reason);
     CHECK_FITS(choice.warning);
@@ -195,9 +195,11 @@ static void test_choice(void)
     static const double times[] = {0.000123, 0.123, 123, 1.23e-300, 1.23e300};
     enum { TIMES = sizeof times / sizeof *times };
     size_t most = 0;
-    spec.data.seq_len = JOB_MAX_SEQ;
+    spec.data.seq_len = 1;
+    spec.n_stages = SPEC_STAGES;
+    spec.stages[SPEC_STAGES - 1].seq_len = JOB_MAX_SEQ;
     spec.model.shape.rope.kind = ROPE_YARN;
-    spec.model.shape.max_pos = JOB_MAX_SEQ;
+    spec.model.shape.max_pos = JOB_MAX_SEQ - 1;
     spec.model.shape.rope.original = 3;
     spec.model.shape.rope.factor = -1.23456e-300;
     for (int a = 0; a < NAMES; a++)
@@ -220,6 +222,7 @@ static void test_choice(void)
     choice.option[0] = option_of(0, true, 1.23e300);
     check_choice();
     CHECK(strstr(choice.warning, "too few cores") && strstr(choice.rope_warning, "is meant"));
+    CHECK(strstr(choice.length_warning, "make stages.7.seq_len smaller"));
 }
 
 int main(void)

@@ -140,25 +140,30 @@ bool rules_positions(const struct job_spec *s, int64_t n)
     return n <= family_positions(&s->model.shape) || (packed && s->data.reset_positions);
 }
 
-int64_t rules_longest(const struct job_spec *s)
+int64_t rules_longest(const struct job_spec *s, char field[RULES_FIELD_SIZE])
 {
     int64_t longest = s->data.seq_len;
+    snprintf(field, RULES_FIELD_SIZE, "data.seq_len");
     for (int i = 0; i < s->n_stages; i++)
-        if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
+        if (s->stages[i].seq_len > longest) {
+            longest = s->stages[i].seq_len;
+            snprintf(field, RULES_FIELD_SIZE, "stages.%d.seq_len", i);
+        }
     return longest;
 }
 
 static int check_positions(struct job_spec *s, struct err *e)
 {
     struct model_shape *m = &s->model.shape;
-    const int64_t longest = rules_longest(s);
+    char field[RULES_FIELD_SIZE];
+    const int64_t longest = rules_longest(s, field);
     if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* the default: no number given */
         m->max_pos = longest + m->first_pos;
     if (rules_positions(s, longest)) return 0;
-    return err_field(e, ERR_INVALID, "data.seq_len",
-                     "data.seq_len %lld: the model has a table of %lld positions, "
+    return err_field(e, ERR_INVALID, field,
+                     "%s %lld: the model has a table of %lld positions, "
                      "max_position_embeddings%s: make it at most that%s",
-                     (long long)longest, (long long)family_positions(m),
+                     field, (long long)longest, (long long)family_positions(m),
                      m->first_pos ? " less pad_token_id + 1" : "",
                      s->kind == JOB_EMBED || s->kind == JOB_GENERATE
                          ? ""

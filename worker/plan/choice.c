@@ -331,7 +331,7 @@ void choice_make(const struct job_spec *asked, const struct machine *m,
     if (out->n) {
         alone(&w);
         out->waits = set_best(&w) && form_waits(w.spec);
-        choice_explain(asked, w.spec, out);
+        choice_explain(w.spec, out);
         if (how->limits) weigh_compared(&w);
         if (how->limits) find_limits(&w);
     }

@@ -1,6 +1,7 @@
 /* choice_words.c: a choice in words and as JSON. */
 #include "worker/plan/choice.h"
 
+#include <stdio.h>
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
@@ -92,19 +93,29 @@ static void explain(struct choice *c)
                          "yet, and decides it when the data are prepared");
 }
 
-/* Warns, before the job runs, of a ring less than 1.1 times as fast as one rank. */
-static void warn(const struct job_spec *asked, struct choice *c)
+/* Returns the tokens of the longest sequence that is computed. field gets the field's name. */
+static int64_t longest(const struct job_spec *s, char field[RULES_FIELD_SIZE])
 {
+    const int64_t n = rules_longest(s, field);
+    if (s->kind != JOB_VERIFY || s->verify.max_tokens >= n) return n;
+    snprintf(field, RULES_FIELD_SIZE, "verify.max_tokens");
+    return s->verify.max_tokens;
+}
+
+/* Warns, before the job runs, of a ring less than 1.1 times as fast as one rank. */
+static void warn(const struct job_spec *s, struct choice *c)
+{
+    char field[RULES_FIELD_SIZE];
     struct sentence w = sentence_in(c->warning, sizeof c->warning);
     const struct option *b = &c->option[0];
     if (!c->timed || !b->fits || b->sp == 1 || !(c->alone_s > 0)) return;
     const double gain = c->alone_s / b->time.step_s / b->dp;
     if (gain >= 1.1) return;
     sentence_add(&w, "sequence parallelism will not help: ");
-    if (asked->data.seq_len > 0)
-        sentence_add(&w, "sequences of %lld tokens fit", (long long)asked->data.seq_len);
+    if (family_diffusion(&s->model.shape))
+        sentence_add(&w, "the largest sample fits");
     else
-        sentence_add(&w, "the largest sample fits"); /* a sample of latents */
+        sentence_add(&w, "sequences of %lld tokens fit", (long long)longest(s, field));
     sentence_add(&w, " one rank, which takes ");
     add_seconds(&w, c->alone_s / b->dp);
     sentence_add(&w, " a step, and %d ranks would take ", b->sp * b->pp * b->tp);
@@ -133,27 +144,30 @@ static void warn_rope(const struct model_shape *m, struct choice *c)
 static void warn_length(const struct job_spec *s, struct choice *c)
 {
     const struct model_shape *m = &s->model.shape;
-    int64_t longest = rules_longest(s);
     const bool packed = s->kind != JOB_GENERATE && s->kind != JOB_EMBED && s->data.reset_positions;
-    if (s->kind == JOB_VERIFY && s->verify.max_tokens < longest) longest = s->verify.max_tokens;
-    if (m->max_pos < 1 || m->max_pos == CHOICE_ANY_POSITIONS || family_diffusion(m) ||
-        family_row(m)->position_table || (double)longest <= rope_positions(m) || !family_rotates(m))
+    const bool any = spec_new_model(s) && m->max_pos == CHOICE_ANY_POSITIONS;
+    const double meant = rope_positions(m, s->model.rope.type != 0);
+    char field[RULES_FIELD_SIZE];
+    const int64_t n = longest(s, field);
+    if (m->max_pos < 1 || any || family_diffusion(m) || family_row(m)->position_table ||
+        (double)n <= meant || !family_rotates(m))
         return;
     struct sentence w = sentence_in(c->length_warning, sizeof c->length_warning);
     sentence_add(&w,
-                 "data.seq_len %lld is longer than the %.0f positions that the model is meant for, "
-                 "by max_position_embeddings %lld: ",
-                 (long long)longest, rope_positions(m), (long long)m->max_pos);
+                 "%s %lld is longer than the %.0f positions that the model is meant for, by "
+                 "max_position_embeddings %lld: ",
+                 field, (long long)n, meant, (long long)m->max_pos);
     sentence_add(&w,
-                 "%s beyond them; make data.seq_len smaller, or scale RoPE by model.rope.type "
-                 "and model.rope.factor",
-                 packed ? "longer documents have positions" : "longer sequences have positions");
+                 "%s beyond them; make %s smaller, or scale RoPE by model.rope.type and "
+                 "model.rope.factor",
+                 packed ? "longer documents have positions" : "longer sequences have positions",
+                 field);
 }
 
-void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c)
+void choice_explain(const struct job_spec *checked, struct choice *c)
 {
     explain(c);
-    warn(asked, c);
+    warn(checked, c);
     warn_rope(&checked->model.shape, c);
     warn_length(checked, c);
 }

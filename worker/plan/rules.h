@@ -30,8 +30,10 @@ int rules_states(const struct job_spec *s, struct err *e);
 int rules_weights(struct job_spec *s, struct err *e);
 /* Checks memory.offload and the destination of offloaded activations (memory.offload_dir). */
 int rules_offload(const struct job_spec *s, struct err *e);
-/* Returns the tokens of the longest sequence, of all stages. */
-int64_t rules_longest(const struct job_spec *s);
+#define RULES_FIELD_SIZE 32
+/* Returns the tokens of the longest sequence, of all stages. field gets the name of the job's field
+ * with this number. */
+int64_t rules_longest(const struct job_spec *s, char field[RULES_FIELD_SIZE]);
 /* Tells whether sequences can have n tokens if positions are rows of a table. They may have more
  * than the table if documents are packed and each counts its own positions. Then no document may
  * be longer than the table (order_options.longest). */

@@ -29,8 +29,7 @@ bool weigh_better(const struct choice *c, const struct option *a, const struct o
 
 /* compare.c: appends the options for comparison only. */
 void weigh_compared(struct weighing *w);
-/* choice_words.c: sets the reason and the warnings. */
-/* checked: asked with the chosen values. */
-void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c);
+/* choice_words.c: sets the reason and the warnings. checked: the job with the chosen values. */
+void choice_explain(const struct job_spec *checked, struct choice *c);
 
 #endif

@@ -153,12 +153,12 @@ bool rope_disagrees(const struct model_shape *m, double *ratio)
     return *ratio != r->factor;
 }
 
-double rope_positions(const struct model_shape *m)
+double rope_positions(const struct model_shape *m, bool asked)
 {
     const struct shape_rope *r = &m->rope;
     const double own = (double)m->max_pos;
     if (r->kind == ROPE_DYNAMIC) return INFINITY;
-    if (r->kind == ROPE_DEFAULT) return own;
+    if (r->kind == ROPE_DEFAULT || (!asked && r->kind != ROPE_YARN)) return own;
     return fmax(own, r->factor * (r->original > 0 ? (double)r->original : own));
 }
 

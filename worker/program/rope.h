@@ -35,10 +35,12 @@ bool rope_disagrees(const struct model_shape *m, double *ratio);
 int rope_tables(const struct model_shape *m);
 /* Counts the rotary columns of a head. */
 int64_t rope_columns(const struct model_shape *m);
-/* Returns the positions for which a model is meant: max_position_embeddings, or the factor of its
- * rule times the length it was trained on, whichever is more. INFINITY: a base that follows the
- * length. */
-double rope_positions(const struct model_shape *m);
+/* Returns the positions for which a model is meant. INFINITY: a base that follows the length.
+ * asked: the rule is the job's, and lengthens the model: max_position_embeddings or the rule's
+ * factor times the length the model was trained on, whichever is more. The max_position_embeddings
+ * of a model with a rule of its own counts the factor already, except YaRN's, which publishers tell
+ * users to add to a config.json. */
+double rope_positions(const struct model_shape *m, bool asked);
 /* Tells whether the frequencies depend on the length of the sequence. */
 bool rope_by_length(const struct model_shape *m);
 /* Computes the frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of
