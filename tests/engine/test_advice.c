@@ -4,11 +4,14 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "tests/lib/test.h"
+#include "worker/family/shape.h"
 #include "worker/plan/check.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/report.h"
 
-static struct job_spec spec, changed;
+/* user: the job as a person wrote it; spec: as family_check() leaves it; changed: the former, with
+ * the modes of the plan that did not fit. */
+static struct job_spec user, spec, changed;
 
 static void name_file(spec_ref *ref, const char *path)
 {
@@ -20,15 +23,13 @@ static void job(int kind, int sp)
 {
     spec_defaults(&spec);
     spec.kind = kind;
-    spec.model.shape = (struct model_shape){.n_layers = 3,
-                                            .width = 64,
-                                            .n_heads = 8,
-                                            .n_kv_heads = 2,
-                                            .head_dim = 8,
-                                            .ffn_width = 160,
-                                            .vocab = 8192,
-                                            .norm_eps = 1e-5,
-                                            .rope_theta = 10000};
+    shape_defaults(&spec.model.shape);
+    spec.model.shape.n_layers = 3;
+    spec.model.shape.width = 64;
+    spec.model.shape.n_heads = 8;
+    spec.model.shape.n_kv_heads = 2;
+    spec.model.shape.ffn_width = 160;
+    spec.model.shape.vocab = 8192;
     spec.data.seq_len = 4096;
     spec.data.n_train = 1;
     name_file(&spec.data.train[0].path, "a.txt");
@@ -42,6 +43,7 @@ static void job(int kind, int sp)
 static void check(void)
 {
     struct err e = {0};
+    user = spec;
     CHECK_MSG(!family_check(&spec, &e), "%s: %s", e.field, e.text);
 }
 
@@ -72,8 +74,7 @@ static const char *refusal(int64_t limit)
     static struct err e;
     e = (struct err){0};
     CHECK(plan_make(&spec, limit, &p, &e) && e.code == ERR_DOES_NOT_FIT);
-    /* The modes of the plan that did not fit: the advice is one setting beside them. */
-    changed = spec;
+    changed = user;
     if (spec.kind == JOB_TRAIN || spec.kind == JOB_VERIFY) {
         changed.memory.recompute = (int32_t)p.recompute;
         changed.memory.mlp_chunk_tokens = p.mlp_chunk;
@@ -104,27 +105,41 @@ static void set(struct job_spec *s, const char *path, const char *value)
     }
 }
 
-/* Follows one piece of advice, "PATH VALUE [with PATH VALUE] needs BYTES[ still]". */
-static void follow(const char *piece, int64_t limit)
+/* Sets "PATH VALUE", "PATH VALUE with PATH VALUE" or "PATH VALUE with a memory.offload_dir". */
+static void set_words(struct job_spec *s, const char *words)
+{
+    static const char dir[] = " with a memory.offload_dir";
+    char path[64], value[32], with[64], beside[32];
+    const bool names_dir = strstr(words, dir) != NULL;
+    const int n = sscanf(words, "%63s %31s with %63s %31s", path, value, with, beside);
+    CHECK_MSG(n == 2 || n == 4, "%s", words);
+    set(s, path, value);
+    if (names_dir)
+        CHECK(!spec_intern(s, "/x", 2, &s->memory.offload_dir));
+    else if (n == 4)
+        set(s, with, beside);
+}
+
+/* Follows one piece of advice, "SETTING [and SETTING] needs BYTES[ still]". */
+static void follow(char *piece, int64_t limit)
 {
     static struct job_spec s;
-    char path[64], value[32], with[64], beside[32], bytes[24];
+    char bytes[24];
     struct err e = {0};
     s = changed;
-    const char *end = strstr(piece, " needs ");
+    char *end = strstr(piece, " needs "), *second = strstr(piece, " and ");
     CHECK_MSG(end, "%s", piece);
     if (!end) return;
-    CHECK_MSG(sscanf(piece, "%63s %31s", path, value) == 2, "%s", piece);
-    set(&s, path, value);
-    if (!strncmp(end - strlen("memory.offload_dir"), "memory.offload_dir", 18))
-        CHECK(!spec_intern(&s, "/x", 2, &s.memory.offload_dir));
-    else if (sscanf(piece, "%*s %*s with %63s %31s", with, beside) == 2)
-        set(&s, with, beside);
+    *end = 0;
+    if (second) *second = 0;
+    set_words(&s, piece);
+    if (second) set_words(&s, second + 5);
     CHECK_MSG(!family_check(&s, &e), "%s: %s", piece, e.text);
     const int64_t now = need(&s);
     plan_bytes(bytes, now);
     CHECK_MSG(!strncmp(end + 7, bytes, strlen(bytes)), "%s: it needs %s", piece, bytes);
     CHECK_MSG(!strcmp(end + 7 + strlen(bytes), now > limit ? " still" : ""), "%s", piece);
+    CHECK_MSG(!second || now <= limit, "%s", piece);
 }
 
 /* Follows all advice of a refusal. Returns how many pieces there are. */
@@ -241,11 +256,106 @@ static void test_shared(void)
               "%s", text);
 }
 
+/* If all values of a field need too much, the value of the least need is named: a small model saves
+ * less by the higher stages of ZeRO than their buffers need. */
+static void test_least(void)
+{
+    int64_t size[4];
+    for (int zero = 3; zero >= 0; zero--) {
+        job(JOB_TRAIN, 1);
+        spec.parallel.dp = spec.train.global_batch = 2;
+        spec.model.shape.n_layers = 1;
+        spec.model.shape.width = spec.model.shape.ffn_width = spec.model.shape.vocab = 512;
+        spec.data.seq_len = 16;
+        spec.memory.recompute = RECOMPUTE_FULL;
+        spec.parallel.zero = zero;
+        check();
+        size[zero] = need(&spec);
+    }
+    CHECK(size[1] < size[2] && size[2] < size[3] && size[3] < size[0]);
+    const char *text = refusal(size[1] / 2);
+    CHECK_MSG(strstr(text, "; parallel.zero 1 needs ") && !strstr(text, "zero 2"), "%s", text);
+    CHECK(follow_all(size[1] / 2) > 1);
+}
+
+/* Two settings that fit together come first where none does alone, those without more ranks
+ * before the others, and with as few of them as fit. */
+static void test_pairs(void)
+{
+    static struct job_spec both;
+    struct err e = {0};
+    job(JOB_GENERATE, 1);
+    spec.model.shape.width = spec.model.shape.ffn_width = 1024;
+    spec.data.seq_len = 512; /* a longer ring saves little */
+    check();
+    both = user;
+    both.model.weights = WEIGHTS_INT4;
+    both.precision.params = PRECISION_BF16;
+    CHECK(!family_check(&both, &e));
+    const char *text = refusal(need(&both));
+    CHECK_MSG(strstr(text, "; model.weights \"int4\" and precision.params \"bf16\" needs ") &&
+                  strstr(text, "; model.weights \"int4\" needs "),
+              "%s", text);
+    CHECK(follow_all(need(&both)) > 2);
+    text = refusal(need(&both) / 8);
+    CHECK_MSG(!strstr(text, " and "), "%s", text);
+    job(JOB_TRAIN, 2);
+    spec.model.shape.width = spec.model.shape.ffn_width = 1024;
+    spec.model.shape.n_layers = 8;
+    spec.data.seq_len = 512;
+    spec.memory.recompute = RECOMPUTE_FULL;
+    check();
+    both = user;
+    both.parallel.zero = 3;
+    both.parallel.sp = both.resources.ranks = 8;
+    CHECK(!family_check(&both, &e));
+    text = refusal(need(&both));
+    CHECK_MSG(strstr(text, "; parallel.zero 3 and parallel.sp 8 with resources.ranks 8 needs "),
+              "%s", text);
+    CHECK(follow_all(need(&both)) > 2);
+}
+
+/* Axes, ranks that the job says, and a device with memory of its own. */
+static void test_axes(void)
+{
+    static const struct {
+        int sp, dp, pp, tp, ranks;
+        const char *device;
+    } v[] = {{.sp = 1},          {.sp = 2, .tp = 2},
+             {.tp = 2},          {.sp = 2, .pp = 2},
+             {.pp = 3, .dp = 2}, {.sp = 2, .dp = 2, .pp = 2, .tp = 2},
+             {.ranks = 4},       {.ranks = 4, .dp = 2},
+             {.ranks = 1},       {.sp = 2, .device = "emulated"},
+             {.device = "cuda"}};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        for (int part = 1; part <= 64; part *= 4) {
+            job(JOB_TRAIN, v[i].sp);
+            spec.train.global_batch = 4;
+            spec.parallel.dp = v[i].dp;
+            spec.parallel.pp = v[i].pp;
+            spec.parallel.tp = v[i].tp;
+            spec.resources.ranks = v[i].ranks;
+            if (v[i].device)
+                CHECK(
+                    !spec_intern(&spec, v[i].device, strlen(v[i].device), &spec.resources.device));
+            check();
+            const int64_t limit = need(&spec) / part - 1;
+            if (fits(limit)) continue;
+            CHECK_MSG(follow_all(limit) > 0, "case %zu: %s", i, refusal(limit));
+            const char *text = refusal(limit);
+            CHECK_MSG(strstr(text, "; parallel.sp "), "case %zu: %s", i, text);
+            CHECK_MSG(!v[i].device || !strstr(text, "offload_dir"), "%s", text);
+        }
+}
+
 int main(void)
 {
     RUN(test_legal);
     RUN(test_generate);
     RUN(test_others);
     RUN(test_shared);
+    RUN(test_least);
+    RUN(test_pairs);
+    RUN(test_axes);
     return test_done("test_advice");
 }

@@ -10,18 +10,42 @@
 #include "worker/plan/place.h"
 #include "worker/plan/report.h"
 
+enum {
+    SETTINGS = 10, /* as many as try_all() tries */
+    PAIRS = SETTINGS * (SETTINGS - 1) / 2,
+    RING_PLANS = 6 /* kept for pairs with a longer ring */
+};
+
+/* One or two fields with other values. */
+struct setting {
+    const char *path[2]; /* path[1] NULL: one field */
+    int64_t value[2];
+    bool names_dir; /* memory.offload_dir is set, too */
+    char text[64];
+    int64_t need; /* bytes of a rank; -1: no legal job */
+};
+
+struct pair {
+    const struct setting *a, *b; /* borrowed from the trial */
+    int64_t need;
+};
+
 struct trial {
     const struct job_spec *asked;
     const struct plan *now;
     int64_t limit;
-    struct sentence *out;
-    struct job_spec *spec; /* asked, with one setting changed */
+    struct job_spec *spec; /* asked, with some settings */
+    int n_plans, n;        /* plans made; settings with which the job needs less */
+    struct setting setting[SETTINGS];
+    struct setting ring; /* of a pair */
 };
 
 static int64_t total(const struct plan *p)
 {
     return p->arena_size + p->segment_size;
 }
+
+/* ---- one plan -------------------------------------------------------------------------------- */
 
 /* Sets a field of t->spec. Returns false if the job's kind has no such field. */
 static bool set(struct trial *t, const char *path, int64_t value)
@@ -50,96 +74,121 @@ static void begin(struct trial *t)
     set(t, "infer.batch", p->batch);
 }
 
-/* Returns the bytes of a rank under t->spec, or -1 if that is no legal job. */
-static int64_t size_of(const struct trial *t)
+/* Opens what family_check() has decided for a ring of one rank alone. */
+static void open_ring(struct trial *t)
+{
+    if (t->now->sp > 1) return;
+    if (t->spec->parallel.strategy == STRATEGY_LOCAL) t->spec->parallel.strategy = STRATEGY_AUTO;
+    t->spec->parallel.layout = LAYOUT_AUTO;
+}
+
+static bool apply(struct trial *t, const struct setting *s)
+{
+    static const char dir[] = "/offload";
+    for (int i = 0; i < 2 && s->path[i]; i++)
+        if (!set(t, s->path[i], s->value[i])) return false;
+    if (t->spec->parallel.sp != t->now->sp) open_ring(t);
+    return !s->names_dir || !spec_intern(t->spec, dir, strlen(dir), &t->spec->memory.offload_dir);
+}
+
+/* Returns the bytes of a rank with one setting, or with two. -1: that is no legal job, or
+ * ADVICE_PLANS have been made. */
+static int64_t need_of(struct trial *t, const struct setting *a, const struct setting *b)
 {
     struct plan p;
     struct err e;
-    if (family_check(t->spec, &e) || plan_choose(t->spec, t->spec->parallel.sp, &p, &e) ||
+    begin(t);
+    if (t->n_plans >= ADVICE_PLANS || !apply(t, a) || (b && !apply(t, b)) ||
+        family_check(t->spec, &e))
+        return -1;
+    t->n_plans++;
+    if (plan_choose(t->spec, t->spec->parallel.sp, &p, &e) ||
         place_ranks(t->spec, t->limit, &p, &e))
         return -1;
     return total(&p);
 }
 
-/* Adds a setting in words, unless it saves nothing or there is no room for it. */
-static void add(struct trial *t, const char *setting, int64_t need)
+static bool fits(const struct trial *t, const struct setting *s)
 {
-    char bytes[24], text[192];
-    if (need < 0 || need >= total(t->now)) return;
-    const int n = snprintf(text, sizeof text, "; %s needs %s%s", setting, plan_bytes(bytes, need),
-                           need > t->limit ? " still" : "");
-    if (n > 0 && (size_t)n < t->out->size - t->out->n) sentence_add(t->out, "%s", text);
+    return s->need >= 0 && s->need <= t->limit;
 }
 
-static void try_number(struct trial *t, const char *path, int64_t value)
+/* ---- single settings ------------------------------------------------------------------------- */
+
+static struct setting setting_of(const char *path, int64_t value)
 {
-    char text[96];
-    begin(t);
-    if (!set(t, path, value)) return;
-    snprintf(text, sizeof text, "%s %lld", path, (long long)value);
-    add(t, text, size_of(t));
+    struct setting s = {.path = {path}, .value = {value}, .need = -1};
+    const char *const *words = spec_field(path)->words;
+    if (words)
+        snprintf(s.text, sizeof s.text, "%s \"%s\"", path, words[value]);
+    else
+        snprintf(s.text, sizeof s.text, "%s %lld", path, (long long)value);
+    return s;
 }
 
-static void try_word(struct trial *t, const char *path, int word)
+/* Lists a setting, unless it saves nothing. */
+static void add(struct trial *t, const struct setting *s)
 {
-    char text[96];
-    begin(t);
-    if (!set(t, path, word)) return;
-    snprintf(text, sizeof text, "%s \"%s\"", path, spec_field(path)->words[word]);
-    add(t, text, size_of(t));
+    if (s->need >= 0 && s->need < total(t->now) && t->n < SETTINGS) t->setting[t->n++] = *s;
 }
 
-/* Tries the values of a field from `first` to `last`, each of which needs less, up to the first
- * that fits. */
+static void try_value(struct trial *t, const char *path, int64_t value)
+{
+    struct setting s = setting_of(path, value);
+    s.need = need_of(t, &s, NULL);
+    add(t, &s);
+}
+
+/* Tries the values of a field from `first` to `last`, up to the first that fits; if none does, the
+ * value of the least need is listed. */
 static void try_until(struct trial *t, const char *path, int first, int last)
 {
-    for (int v = first; v <= last; v++) {
-        begin(t);
-        if (!set(t, path, v)) return;
-        const int64_t need = size_of(t);
-        if (need < 0 || (need > t->limit && v < last)) continue;
-        if (spec_field(path)->words)
-            try_word(t, path, v);
-        else
-            try_number(t, path, v);
-        return;
+    struct setting best = {.need = -1};
+    for (int v = first; v <= last && !fits(t, &best); v++) {
+        struct setting s = setting_of(path, v);
+        s.need = need_of(t, &s, NULL);
+        if (s.need >= 0 && (best.need < 0 || s.need < best.need)) best = s;
     }
+    add(t, &best);
 }
 
 /* Offloads activations, on the CPU beneath a directory that a job has to name. */
 static void try_offload(struct trial *t)
 {
-    static const char field[] = "memory.offload", dir[] = "/offload";
+    struct setting s = setting_of("memory.offload", OFFLOAD_ACTIVATIONS);
     if (t->now->offload.on) return;
-    begin(t);
-    if (!set(t, field, OFFLOAD_ACTIVATIONS)) return;
-    const bool names = !t->now->own_memory && !*spec_text(t->spec, t->spec->memory.offload_dir);
-    if (names && spec_intern(t->spec, dir, strlen(dir), &t->spec->memory.offload_dir)) return;
-    add(t,
-        names ? "memory.offload \"activations\" with a memory.offload_dir"
-              : "memory.offload \"activations\"",
-        size_of(t));
+    s.names_dir = !t->now->own_memory && !*spec_text(t->asked, t->asked->memory.offload_dir);
+    if (s.names_dir)
+        snprintf(s.text + strlen(s.text), sizeof s.text - strlen(s.text),
+                 " with a memory.offload_dir");
+    s.need = need_of(t, &s, NULL);
+    add(t, &s);
 }
 
-/* Doubles the ranks of a ring up to the first number that fits, or that ends the series. */
-static void try_ranks(struct trial *t)
+/* Returns the setting of a ring of sp ranks, with the ranks of all rings and stages. */
+static struct setting ring_of(const struct trial *t, int sp)
 {
-    const int others = t->now->n_ranks / t->now->sp;
-    char text[96];
-    int64_t need = -1;
-    int sp = 0;
-    for (int n = t->now->sp * 2; n * others <= JOB_MAX_RANKS; n *= 2) {
-        begin(t);
-        set(t, "parallel.sp", n);
-        t->spec->resources.ranks = n * others;
-        const int64_t now = size_of(t);
-        if (now < 0) break;
-        need = now;
-        sp = n;
-        if (need <= t->limit) break;
+    const int ranks = t->now->n_ranks / t->now->sp * sp;
+    struct setting s = {.path = {"parallel.sp", "resources.ranks"}, .value = {sp, ranks}};
+    snprintf(s.text, sizeof s.text, "parallel.sp %d with resources.ranks %d", sp, ranks);
+    return s;
+}
+
+/* Doubles the ranks of a ring up to the first number that fits, or that ends the series. Returns
+ * the index of the listed setting; -1: a longer ring does not need less. */
+static int try_ring(struct trial *t)
+{
+    const int n = t->n;
+    struct setting best = {.need = -1};
+    for (int sp = t->now->sp * 2; sp <= JOB_MAX_RANKS && !fits(t, &best); sp *= 2) {
+        struct setting s = ring_of(t, sp);
+        if (s.value[1] > JOB_MAX_RANKS) break;
+        s.need = need_of(t, &s, NULL);
+        if (s.need < 0) break;
+        if (best.need < 0 || s.need < best.need) best = s;
     }
-    snprintf(text, sizeof text, "parallel.sp %d with resources.ranks %d", sp, sp * others);
-    add(t, text, need);
+    add(t, &best);
+    return t->n > n ? n : -1;
 }
 
 /* Makes the chunks of the loss smaller where their logits are an eighth of the memory or more. */
@@ -147,24 +196,110 @@ static void try_loss(struct trial *t)
 {
     const struct plan *p = t->now;
     if (p->loss_chunk > 64 && !p->extent.logits_apart && p->item[PLAN_LOGITS].size > t->limit / 8)
-        try_number(t, "memory.loss_chunk_tokens", p->loss_chunk / 8);
+        try_value(t, "memory.loss_chunk_tokens", p->loss_chunk / 8);
+}
+
+/* Tries all settings. Returns the index of the longer ring; -1: there is none. */
+static int try_all(struct trial *t)
+{
+    const struct plan *p = t->now;
+    const int weights = t->asked->model.weights;
+    if (p->recompute != RECOMPUTE_FULL) try_value(t, "memory.recompute", RECOMPUTE_FULL);
+    if (!p->mlp_chunk) try_value(t, "memory.mlp_chunk_tokens", PLAN_MLP_CHUNK);
+    if (weights != WEIGHTS_INT4) try_until(t, "model.weights", weights + 1, WEIGHTS_INT4);
+    if (p->precision == PRECISION_FP32) try_value(t, "precision.params", PRECISION_BF16);
+    if (p->kind == JOB_TRAIN && p->n_ranks > 1) try_until(t, "parallel.zero", p->zero + 1, 3);
+    if (p->zero_group < plan_sum_ranks(p)) try_value(t, "parallel.zero_group", plan_sum_ranks(p));
+    if (p->batch > 1) try_value(t, "infer.batch", 1);
+    const int ring = try_ring(t);
+    try_loss(t);
+    try_offload(t);
+    return ring;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+static int by_needs(const void *x, const void *y)
+{
+    const struct pair *p = x, *q = y;
+    const int64_t a = p->a->need + p->b->need, b = q->a->need + q->b->need;
+    return a < b ? -1 : a > b;
+}
+
+/* Lists the pairs of a setting and the longer ring, or of two others, those that save most first.
+ * ring: the ring's index. */
+static int list_pairs(const struct trial *t, int ring, bool with_ring, struct pair out[PAIRS])
+{
+    int n = 0;
+    for (int i = 0; i < t->n; i++)
+        for (int j = 0; j < t->n; j++)
+            if (i != ring && (with_ring ? j == ring : j > i && j != ring))
+                out[n++] = (struct pair){&t->setting[i], &t->setting[j], -1};
+    qsort(out, (size_t)n, sizeof *out, by_needs);
+    return n;
+}
+
+/* Tells whether two settings fit together. */
+static bool try_pair(struct trial *t, struct pair *p)
+{
+    p->need = need_of(t, p->a, p->b);
+    return p->need >= 0 && p->need <= t->limit;
+}
+
+/* Halves the ring of a pair that fits, as long as it does. */
+static void halve_ring(struct trial *t, struct pair *p)
+{
+    for (int sp = (int)p->b->value[0] / 2; sp > t->now->sp; sp /= 2) {
+        const struct setting ring = ring_of(t, sp);
+        struct pair less = {p->a, &ring, -1};
+        if (!try_pair(t, &less)) return;
+        t->ring = ring;
+        *p = (struct pair){p->a, &t->ring, less.need};
+    }
+}
+
+/* Finds two settings that fit together, first without more ranks. */
+static bool find_pair(struct trial *t, int ring, struct pair *out)
+{
+    struct pair pair[PAIRS];
+    int n = list_pairs(t, ring, false, pair);
+    for (int i = 0; i < n && t->n_plans < ADVICE_PLANS - RING_PLANS; i++)
+        if (try_pair(t, &pair[i])) {
+            *out = pair[i];
+            return true;
+        }
+    n = list_pairs(t, ring, true, pair);
+    for (int i = 0; i < n; i++)
+        if (try_pair(t, &pair[i])) {
+            halve_ring(t, &pair[i]);
+            *out = pair[i];
+            return true;
+        }
+    return false;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* Says a setting, or two, unless there is no room for all of it. b: NULL, or the second. */
+static void say(const struct trial *t, const struct setting *a, const struct setting *b,
+                int64_t need, struct sentence *out)
+{
+    char bytes[24], text[192];
+    const int n = snprintf(text, sizeof text, "; %s%s%s needs %s%s", a->text, b ? " and " : "",
+                           b ? b->text : "", plan_bytes(bytes, need),
+                           need > t->limit ? " still" : "");
+    if (n > 0 && (size_t)n < out->size - out->n) sentence_add(out, "%s", text);
 }
 
 void advice_add(struct sentence *out, const struct job_spec *s, const struct plan *p, int64_t limit)
 {
-    struct trial t = {.asked = s, .now = p, .limit = limit, .out = out};
-    t.spec = malloc(sizeof *t.spec);
+    struct trial t = {.asked = s, .now = p, .limit = limit, .spec = malloc(sizeof *t.spec)};
+    struct pair pair;
+    bool any = false;
     if (!t.spec) return; /* the refusal has its numbers without advice */
-    if (p->recompute != RECOMPUTE_FULL) try_word(&t, "memory.recompute", RECOMPUTE_FULL);
-    if (!p->mlp_chunk) try_number(&t, "memory.mlp_chunk_tokens", PLAN_MLP_CHUNK);
-    if (s->model.weights != WEIGHTS_INT4)
-        try_until(&t, "model.weights", s->model.weights + 1, WEIGHTS_INT4);
-    if (p->precision == PRECISION_FP32) try_word(&t, "precision.params", PRECISION_BF16);
-    if (p->kind == JOB_TRAIN && p->n_ranks > 1) try_until(&t, "parallel.zero", p->zero + 1, 3);
-    if (p->zero_group < plan_sum_ranks(p)) try_number(&t, "parallel.zero_group", plan_sum_ranks(p));
-    if (p->batch > 1) try_number(&t, "infer.batch", 1);
-    try_ranks(&t);
-    try_loss(&t);
-    try_offload(&t);
+    const int ring = try_all(&t);
+    for (int i = 0; i < t.n; i++) any |= fits(&t, &t.setting[i]);
+    if (!any && find_pair(&t, ring, &pair)) say(&t, pair.a, pair.b, pair.need, out);
+    for (int i = 0; i < t.n; i++) say(&t, &t.setting[i], NULL, t.setting[i].need, out);
     free(t.spec);
 }

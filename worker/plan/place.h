@@ -10,8 +10,8 @@
 /* Makes the choices of a plan (plan.c): sets its fields from the spec, with sp ranks of a ring, and
  * resolves every auto but those of the memory. fails: ERR_INVALID, ERR_TOO_LARGE. */
 int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e);
-/* Makes a plan as plan_make() does; a refusal for memory has no advice, which takes some ten plans
- * more. */
+/* Makes a plan as plan_make() does; a refusal for memory has no advice, which takes up to 30
+ * plans more. */
 int plan_try(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e);
 /* Cuts the stages of a pipeline and places the stage that needs most; all segments are as large as
  * the largest. limit: bytes of each rank, by which stages may be cut; 0: none.
