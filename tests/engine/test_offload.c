@@ -318,6 +318,8 @@ static void test_memory(void)
     CHECK(away.host_size >= 10 * stream && !away.offload.disk_size);
 }
 
+#define ADVICE "; memory.offload \"activations\" with a memory.offload_dir needs "
+
 /* By hand: two stages of 6 layers, the first of which keeps two of three sequences: streams 0 to 3
  * of each go out, and the records of layers 1 to 4. auto offloads on stages as well. */
 static void test_memory_of_stages(void)
@@ -346,7 +348,9 @@ static void test_memory_of_stages(void)
     const int64_t least = size_of(plan_of(0, &p));
     spec.memory.recompute = RECOMPUTE_AUTO;
     spec.memory.offload = OFFLOAD_AUTO;
+    engine_legal(&spec);
     CHECK(plan_make(&spec, least, &p, &e) && e.code == ERR_DOES_NOT_FIT);
+    CHECK_MSG(strstr(e.text, ADVICE), "%s", e.text);
     set_dir();
     CHECK(size_of(plan_of(least, &p)) == least && p.offload.on);
 }
@@ -365,7 +369,9 @@ static void test_auto(void)
     spec.memory.recompute = RECOMPUTE_AUTO;
     CHECK(plan_of(0, &p)->recompute == RECOMPUTE_FULL && p.offload.on);
     spec.memory.offload = OFFLOAD_AUTO;
+    engine_legal(&spec);
     CHECK(plan_make(&spec, size_of(&away), &p, &e) && e.code == ERR_DOES_NOT_FIT);
+    CHECK_MSG(strstr(e.text, ADVICE), "%s", e.text);
     set_dir();
     plan_of(0, &p);
     CHECK(!p.offload.on && p.recompute == RECOMPUTE_NONE);

@@ -338,7 +338,9 @@ static void test_auto(void)
               "%.900s", json);
     spec.determinism = DET_RANKS;
     CHECK(!plan_of(0, &p)->mlp_chunk);
+    engine_legal(&spec);
     CHECK(plan_make(&spec, 4096, &p, &e) && !p.mlp_chunk && p.recompute == RECOMPUTE_FULL);
+    CHECK_MSG(strstr(e.text, "; memory.mlp_chunk_tokens 2048 needs "), "%s", e.text);
     spec.determinism = DET_RUN;
     spec.memory.mlp_chunk_tokens = 0;
     CHECK(plan_make(&spec, size[5], &p, &e) && !p.mlp_chunk);

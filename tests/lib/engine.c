@@ -4,6 +4,8 @@
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/store.h"
+#include "worker/family/shape.h"
+#include "worker/plan/check.h"
 
 void engine_spec(struct job_spec *s, int64_t S)
 {
@@ -34,6 +36,34 @@ void engine_spec(struct job_spec *s, int64_t S)
     s->seed = 5;
     s->determinism = DET_RUN;
     s->text_used = 1;
+}
+
+void engine_legal(struct job_spec *s)
+{
+    static struct job_spec all; /* 75 KiB: off the stack */
+    struct err e = {0};
+    struct model_shape m;
+    all = *s;
+    spec_defaults(s);
+    shape_defaults(&m);
+    all.model.shape.max_pos = m.max_pos;
+    s->kind = JOB_TRAIN;
+    s->model.shape = all.model.shape;
+    s->data.seq_len = all.data.seq_len;
+    s->data.n_train = 1;
+    spec_source_defaults(&s->data.train[0]);
+    s->data.train[0].format = DATA_NPY;
+    s->train.steps = all.train.steps;
+    s->train.global_batch = all.train.global_batch;
+    s->parallel = all.parallel;
+    s->memory = all.memory;
+    s->memory.offload_dir = 0;
+    s->precision = all.precision;
+    s->determinism = all.determinism;
+    CHECK(!spec_intern(s, "/x", 2, &s->data.train[0].path));
+    const char *device = spec_text(&all, all.resources.device);
+    if (*device) CHECK(!spec_intern(s, device, strlen(device), &s->resources.device));
+    CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
 }
 
 /* ---- synthetic samples: a pure function of (sample, position) -------------------------------- */

@@ -14,6 +14,10 @@
 /* A training of a tiny model; change fields before use. */
 void engine_spec(struct job_spec *s, int64_t S);
 
+/* Makes a job that family_check() accepts of a training: the model's sizes, lengths, axes, memory,
+ * precision, determinism and device stay, other fields get their defaults. */
+void engine_legal(struct job_spec *s);
+
 /* ---- synthetic samples: a pure function of (sample, position) -------------------------------- */
 
 struct synth {
