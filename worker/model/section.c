@@ -477,7 +477,8 @@ static int layer_back(struct model *m, int i, const struct batch *b, struct err 
     model_clear(m, i);
     if ((i > 0 || plan_fetches_in(&m->shape, m->plan)) && model_fetch(m, i, e)) return -1;
     if (section_bring_back(m, i, e)) return -1;
-    if (i > 0 && (m->plan->grad_skip || m->plan->extent.logits_apart)) clear_between(m, &h);
+    if (i > 0 && (m->plan->item[PLAN_KEPT].shared || m->plan->extent.logits_apart))
+        clear_between(m, &h);
     open_frame(m, &h, b, true);
     return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
 }

@@ -2,7 +2,9 @@
  * gradients: their memory is lent in neither. */
 #include "worker/plan/lent.h"
 
+#include <stdlib.h>
 #include "api/core/job.h"
+#include "api/core/mem.h"
 #include "worker/program/op_rules.h"
 
 static bool lends(const struct placer *b)
@@ -24,6 +26,19 @@ static int64_t logits_size(const struct plan *p, const struct program *out)
     return any ? 4 * p->extent.loss_chunk * p->extent.vocab : 0;
 }
 
+/* Returns the bytes by which the workspace shrinks if the logits lie elsewhere. others: bytes that
+ * the other sections need of it. */
+static int64_t logits_worth(const struct placer *b, const struct sections *s, int64_t others)
+{
+    struct placement *apart = mem_scratch(sizeof *apart);
+    struct extent x = b->p->extent;
+    x.logits_apart = true;
+    placement_make(&s->family.out, &s->out.steps, &x, apart);
+    const int64_t with = s->out.at.work_size, without = apart->work_size;
+    free(apart);
+    return (with > others ? with : others) - (without > others ? without : others);
+}
+
 static int64_t layers_begin(const struct plan *p)
 {
     return 4 * zero_begin(&p->shards, 1);
@@ -42,7 +57,8 @@ static int64_t skip_of(const struct placer *b)
     return most;
 }
 
-void lent_decide(struct placer *b, const struct sections *s, int64_t records, struct lent *out)
+void lent_decide(struct placer *b, const struct sections *s, int64_t records, int64_t work,
+                 struct lent *out)
 {
     struct plan *p = b->p;
     const int64_t layers = 4 * zero_begin(&p->shards, p->shards.n_layers + 1) - layers_begin(p);
@@ -53,7 +69,7 @@ void lent_decide(struct placer *b, const struct sections *s, int64_t records, st
     if (lent_may_lie_over(b) && !s->in.at.kept_size) {
         const int64_t skip = skip_of(b), saved = records - skip;
         const bool beside = out->logits <= layers - saved;
-        out->over = saved > 0 && (beside || !fits || saved >= out->logits);
+        out->over = saved > 0 && (beside || !fits || saved >= logits_worth(b, s, work));
         if (out->over) out->skip = skip, fits = beside;
     }
     p->extent.logits_apart = out->logits > 0 && fits;

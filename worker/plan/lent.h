@@ -28,8 +28,9 @@ bool lent_may_lie_over(const struct placer *b);
 
 /* Decides, by the bytes that this saves, whether the records, the logits, both or neither lie in
  * the gradients' memory. Logits follow the records. Sets extent.logits_apart. records: bytes of
- * all layers' records. */
-void lent_decide(struct placer *b, const struct sections *s, int64_t records, struct lent *out);
+ * all layers' records. work: bytes of workspace that all sections but `out` need. */
+void lent_decide(struct placer *b, const struct sections *s, int64_t records, int64_t work,
+                 struct lent *out);
 
 /* Places PLAN_GRAD if gradients may lie over records, and what lies in it; sets grad_skip. */
 void lent_put(struct placer *b, const struct lent *l);

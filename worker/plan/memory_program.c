@@ -348,7 +348,7 @@ static void put_sections(struct placer *b, struct sections *s)
         p->n_streams -= p->offload.n_out;
         kept = p->offload.n_records * p->offload.record_stride;
     }
-    lent_decide(b, s, kept, &lent);
+    lent_decide(b, s, kept, work, &lent);
     if (p->extent.logits_apart) make_section(&s->family.out, p, &s->out);
     if (last) work = max64(work, s->out.at.work_size);
     lent_put(b, &lent);
