@@ -56,6 +56,7 @@ enum part {
     DELTA,
     STATES, /* linear_buffers.m */
     NLL,
+    LOGITS, /* in the memory of gradients */
     PART_N
 };
 
@@ -68,6 +69,7 @@ struct way {
     int byte;
     int64_t chunk; /* rows of a piece of dense MLPs; 0: they are whole */
     bool shared;   /* layers of tensor parallelism, whose rows are all here */
+    bool lent;     /* the logits lie outside the workspace */
 };
 
 struct runner {
@@ -215,6 +217,11 @@ static void randomise_tensor(struct runner *r, struct tensor t)
         randomise(r, (char *)t.data + i * t.ld * dtype_size(t.dtype), t.dtype, t.cols);
 }
 
+static int64_t logits_size(const struct runner *r)
+{
+    return r->x.logits_apart ? 4 * r->x.loss_chunk * r->x.vocab : r->at.logits.size;
+}
+
 static void place_rooms(struct runner *r)
 {
     const enum dtype t = dtype_of_precision(r->way->precision);
@@ -239,7 +246,8 @@ static void place_rooms(struct runner *r)
                                   [MAXIMA] = 4 * 4 * ROWS,
                                   [DELTA] = 4 * 4 * ROWS,
                                   [STATES] = r->plan->item[PLAN_STATE_M].size,
-                                  [NLL] = places * 8};
+                                  [NLL] = places * 8,
+                                  [LOGITS] = logits_size(r)};
     for (int i = 0; i < PART_N; i++) {
         r->room[i] = room_of(size[i]);
         memset(r->room[i].p, r->way->byte, (size_t)size[i]);
@@ -303,7 +311,8 @@ static void open_frame(struct runner *r, int layer)
     f->tied = tensor_of(t, r->room[TIED].p, table->rows, table->cols, table->cols);
     f->tied_grad = (float *)r->room[TIED_GRAD].p;
     f->nll = (double *)r->room[NLL].p;
-    f->logits = (float *)(r->room[WORK].p + r->at.logits.offset);
+    f->logits = (float *)(r->x.logits_apart ? r->room[LOGITS].p
+                                            : r->room[WORK].p + r->at.logits.offset);
     for (int v = 0; v < r->p->n_values; v++) {
         f->value[v] = tensor_at(r, v, false);
         if (r->way->train) f->grad[v] = tensor_at(r, v, true);
@@ -379,7 +388,7 @@ static void run_step(struct runner *r, const struct step *st, int64_t scratch)
     r->f.scratch_size = op_scratch(r->p, st, &r->x);
     CHECK(scratch + r->f.scratch_size <= r->room[WORK].size);
     memset(r->f.scratch, r->way->byte, (size_t)r->f.scratch_size);
-    if (rule->logits) memset(r->f.logits, r->way->byte, (size_t)r->at.logits.size);
+    if (rule->logits) memset(r->f.logits, r->way->byte, (size_t)logits_size(r));
     fill_written(r, st);
     if (!st->piece) fill_room(r, TREE); /* else sums of other chunks lie there */
     fill_room(r, MAXIMA);
@@ -502,7 +511,7 @@ static void make_plan(const struct way *w)
     spec.data.frames = 5;
     spec.data.height = 6;
     spec.data.width = 4;
-    spec.train.global_batch = 2; /* two passes a step: the logits lie in the workspace */
+    spec.train.global_batch = w->lent ? 1 : 2; /* two passes a step need all gradients */
     spec.optim.max_grad_norm = 1;
     spec.parallel.sp = spec.resources.threads = 1;
     spec.determinism = w->ranks ? DET_RANKS : DET_RUN;
@@ -543,7 +552,7 @@ static void compare(const struct way *w, const struct program *p, int layer, str
         zero.forward == poison.forward ? "backward" : "forward");
     if (!w->train) return;
     const uint64_t whole = keeps->forward;
-    if (w->mode == RECOMPUTE_NONE) *keeps = zero;
+    if (w->mode == RECOMPUTE_NONE && !w->lent) *keeps = zero;
     if (w->mode == RECOMPUTE_NONE && w->chunk)
         CHECK_MSG(zero.forward == whole,
                   "%s of family %d, precision %d, ranks %d: other bits of the forward pass in "
@@ -567,6 +576,16 @@ static void try_way(const struct way *w)
     }
 }
 
+/* Runs the head with its logits in memory that gradients lend. */
+static void try_lent(const struct way *w)
+{
+    bool logits = false;
+    make_plan(w);
+    for (int i = 0; i < family.out.n_ops; i++) logits |= op_rules[family.out.op[i].kind]->logits;
+    CHECK(plan.extent.logits_apart == logits);
+    if (logits) compare(w, &family.out, -1, &kept_all[1], "`out` with lent logits");
+}
+
 static void test_every_way(void)
 {
     for (int id = 0; id < FAMILY_N; id++)
@@ -576,6 +595,13 @@ static void test_every_way(void)
                     for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
                         try_way(&(struct way){id, (enum precision_id)precision, ranks,
                                               (enum recompute_id)mode, true, 0, chunk});
+                for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
+                    try_lent(&(struct way){.family = id,
+                                           .precision = (enum precision_id)precision,
+                                           .ranks = ranks,
+                                           .mode = (enum recompute_id)mode,
+                                           .train = true,
+                                           .lent = true});
                 try_way(&(struct way){id, (enum precision_id)precision, ranks, RECOMPUTE_NONE,
                                       false, 0, 0});
             }
