@@ -1,14 +1,48 @@
 /* test.c: runs a test, counts passed and failed ones, and prints the total. */
 #include "tests/lib/test.h"
 
+#include <signal.h>
+#include <stdarg.h>
+#include <unistd.h>
+
 int test_failures_now;
 static int n_passed, n_failed;
+static const char *running = "no test";
+static pid_t runner; /* processes that a test starts may die: that is the test's matter */
+
+static void write_text(const char *text)
+{
+    if (write(STDOUT_FILENO, text, strlen(text)) < 0) return; /* the program ends in any case */
+}
+
+/* Names the running test. */
+static void on_death(int number)
+{
+    if (getpid() == runner) {
+        write_text("FAIL ");
+        write_text(running);
+        write_text(" (died)\n");
+    }
+    raise(number); /* it has its usual action again, and comes when this returns */
+}
+
+/* Catches every abort, and faults unless a sanitizer reports them. */
+static void catch_deaths(void)
+{
+    static const int deaths[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    struct sigaction once = {.sa_handler = on_death, .sa_flags = (int)SA_RESETHAND};
+    runner = getpid();
+    for (size_t i = 0; i < (SANITIZED ? 1 : sizeof deaths / sizeof *deaths); i++)
+        sigaction(deaths[i], &once, NULL);
+}
 
 void test_run(const char *name, void (*fn)(void))
 {
     /* A build with injected faults is for the tests of those. */
     if (getenv("SEQD_TEST_MUTANTS") && !strstr(name, "mutant")) return;
     test_failures_now = 0;
+    running = name;
+    catch_deaths();
     fn();
     if (test_failures_now)
         n_failed++;
@@ -18,8 +52,21 @@ void test_run(const char *name, void (*fn)(void))
     fflush(stdout);
 }
 
+void test_die(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("  ");
+    vprintf(format, args);
+    printf("\n");
+    fflush(stdout);
+    va_end(args);
+    abort();
+}
+
 int test_done(const char *suite)
 {
+    running = suite;
     printf("%s: %d passed, %d failed\n", suite, n_passed, n_failed);
     return n_failed != 0;
 }

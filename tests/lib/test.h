@@ -55,6 +55,9 @@ static inline bool small_leaves(int64_t i, int n)
 #define RUN_LONG(fn) (SANITIZED || !small_tests() ? RUN(fn) : (void)0)
 
 void test_run(const char *name, void (*fn)(void));
+/* Ends the program after a line with the reason. Any
+ * abort or fault prints the running test's name. */
+__attribute__((noreturn, format(printf, 1, 2))) void test_die(const char *format, ...);
 /* Ends a suite: the last line of main. Returns main's exit status. */
 int test_done(const char *suite);
 

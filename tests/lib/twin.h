@@ -15,6 +15,7 @@
 #ifndef SEQD_TESTS_TWIN_H
 #define SEQD_TESTS_TWIN_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -53,7 +54,8 @@ static struct twins {
 static inline void *twin_new(int64_t size)
 {
     char *p = malloc((size_t)(size + TWIN_GUARD));
-    if (!p || twins.n == TWIN_BLOCKS) abort();
+    if (!p) test_die("no memory for a block of %lld bytes", (long long)size);
+    if (twins.n == TWIN_BLOCKS) test_die("more than %d blocks", TWIN_BLOCKS);
     memset(p + size, TWIN_MARK, TWIN_GUARD);
     twins.block[twins.n++] = (struct twin_block){.at = p, .size = size};
     return p;
@@ -77,7 +79,7 @@ static inline void twin_free(void *p)
             twin_drop(i);
             return;
         }
-    if (p) abort();
+    if (p) test_die("%p is in no block", p);
 }
 
 /* Allocates an array of n elements that lives until twin_forget, at the end of the check. */
@@ -100,12 +102,11 @@ static inline void twin_forget(void)
 /* Opens the twins for calls on b's device. */
 static inline void twin_open(struct be *b)
 {
-    struct err e;
+    struct err e = {0};
     if (!b->own_memory) return;
     twins.be = b;
     twins.device = b->ops->alloc(b, TWIN_SIZE, &e);
-    CHECK_MSG(twins.device, "%s", e.text);
-    if (!twins.device) abort();
+    if (!twins.device) test_die("%s", e.text);
     memset(twins.stage, 0xff, TWIN_SCRATCH);
 }
 
@@ -121,10 +122,12 @@ static inline void twin_close(void)
 static inline void *twin_host_scratch(int64_t size)
 {
     const int fd = memfd_create("scratch", 0);
-    if (fd < 0 || ftruncate(fd, size) < 0) abort();
+    if (fd < 0 || ftruncate(fd, size) < 0)
+        test_die("a file of %lld bytes of scratch: %s", (long long)size, strerror(errno));
     void *nan = mmap(NULL, (size_t)size, PROT_WRITE, MAP_SHARED, fd, 0);
     void *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-    if (nan == MAP_FAILED || p == MAP_FAILED) abort();
+    if (nan == MAP_FAILED || p == MAP_FAILED)
+        test_die("a mapping of %lld bytes of scratch: %s", (long long)size, strerror(errno));
     memset(nan, 0xff, (size_t)size);
     munmap(nan, (size_t)size);
     close(fd);
@@ -136,7 +139,8 @@ static inline void *twin_host_scratch(int64_t size)
 static inline void twin_give_scratch(struct be *b)
 {
     const int64_t size = b->n_threads * (b->own_memory ? TWIN_SCRATCH / 3 : BE_SCRATCH_PER_THREAD);
-    if (b->own_memory && size > TWIN_SCRATCH) abort();
+    if (b->own_memory && size > TWIN_SCRATCH)
+        test_die("scratch of %d threads is larger than TWIN_SCRATCH", b->n_threads);
     be_give_scratch(b, b->own_memory ? twins.device : twin_host_scratch(size), size);
 }
 
@@ -170,7 +174,9 @@ static inline void twin_pack(struct twin_block *k)
     k->packed = true;
     k->offset = (twins.used + 63) / 64 * 64 + (int64_t)((uintptr_t)k->at % 64);
     twins.used = k->offset + k->size + TWIN_GUARD;
-    if (twins.used > TWIN_SIZE) abort();
+    if (twins.used > TWIN_SIZE)
+        test_die("the blocks of one call take %lld bytes, TWIN_SIZE is %lld", (long long)twins.used,
+                 (long long)TWIN_SIZE);
     memcpy(twins.stage + k->offset, k->at, (size_t)(k->size + TWIN_GUARD));
 }
 
@@ -201,10 +207,11 @@ static inline uint64_t twin_word(uint64_t word)
 static inline const void *twin_in(struct be *b, const void *args, size_t size, int64_t host)
 {
     if (!b->own_memory) {
-        if (madvise(b->scratch, (size_t)b->scratch_size, MADV_DONTNEED) < 0) abort();
+        if (madvise(b->scratch, (size_t)b->scratch_size, MADV_DONTNEED) < 0)
+            test_die("pages of scratch are not dropped: %s", strerror(errno));
         return args;
     }
-    if (size > sizeof twins.args) abort();
+    if (size > sizeof twins.args) test_die("an args struct of %zu bytes", size);
     memcpy(twins.args, args, size);
     twins.used = TWIN_SCRATCH;
     for (size_t i = 0; i < size / 8; i++)
