@@ -138,6 +138,9 @@ static void test_values(void)
     inspect("values");
     check_says("values", "config.json: JSON byte 41 (line 2, column 19): ",
                "mend the file there, or fetch it again");
+    put("values", "generation_config.json", "{}"); /* ends are looked for in config.json, too */
+    inspect("values");
+    CHECK_MSG(f.n == 1 && !s.ends_known, "%d faults", f.n);
     put("values", "config.json", "{\"model_type\":\"ma\\u001b[2Jmba\"}");
     inspect("values");
     check_says("values", "model_type \"\" is not supported", "config.json");

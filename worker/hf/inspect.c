@@ -104,11 +104,18 @@ static void look_at_weights(const char *dir, struct hf_summary *s, struct faults
     hf_weights_close(w);
 }
 
+static bool is_told(const struct faults *f, const struct err *e)
+{
+    for (int i = 0; i < faults_kept(f); i++)
+        if (!strcmp(f->fault[i].text, e->text)) return true;
+    return false;
+}
+
 static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f)
 {
     struct err e = {0};
     s->ends_known = hf_check_ends(dir, &s->ends, &e) == 0;
-    if (!s->ends_known) faults_add(f, &e);
+    if (!s->ends_known && !is_told(f, &e)) faults_add(f, &e); /* config.json was read before */
     for (int i = 0; s->known && i < s->ends.n; i++) {
         if (s->ends.id[i] < s->shape.vocab) continue;
         err_set(&e, ERR_INVALID,
