@@ -960,6 +960,11 @@ static void test_report(void)
         said("report.gguf", "report.gguf: tokenizer.chat_template: chat template, line 1: ") == 1 &&
             said("report.gguf", ": mend that line, or fetch the file again") == 1,
         "%s", report);
+    struct gguf_make u = {0};
+    add_tokens(&u, "gpt2", "gpt-2", true);
+    make_str(&u, "tokenizer.chat_template", "{{ x | zork }}");
+    free(gguf_make_beside(&u, &gguf_models[0], &m, 8, in_dir("report.gguf")));
+    CHECK_MSG(said("report.gguf", "No filter named 'zork': mend that line") == 1, "%s", report);
 }
 
 static void test_refused_tokenizers(void)

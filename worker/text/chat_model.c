@@ -82,6 +82,8 @@ static int compile(struct chat_model *m, const char *path, struct err *e)
     struct err why;
     if (chat_model_compile(m, &why) == 0) return 0;
     err_plain(&why);
+    const size_t n = strlen(why.text);
+    if (n && why.text[n - 1] == '.') why.text[n - 1] = 0; /* the remedy follows */
     return err_set(e, why.code, "%s: %s: %s", path, why.text,
                    why.code == ERR_UNSUPPORTED
                        ? "write that line by other means, or give texts in place of conversations"
