@@ -1,4 +1,5 @@
-/* http.c: joins libmicrohttpd with the loop thread: requests, replies and streams. */
+/* http.c: joins libmicrohttpd with the loop thread: requests and replies. streams.c has the bodies
+ * that are written piece by piece. */
 #include "daemon/http/http.h"
 
 #include <microhttpd.h>
@@ -13,10 +14,10 @@
 #include "daemon/http/door.h"
 #include "daemon/http/front.h"
 #include "daemon/http/guard.h"
+#include "daemon/http/streams.h"
 
 #define MAX_CONNECTIONS 1000
 #define POOL_SIZE       16384 /* per connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
-#define STREAM_PIECE    4096  /* a stream's smallest buffer */
 #define MAX_HEADERS     12    /* headers of one answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
@@ -52,18 +53,6 @@ struct http_req {
     int status;
 };
 
-struct http_out {
-    struct http_out *next, **at;
-    struct http_server *h;
-    struct MHD_Connection *mhd;
-    struct http_stream_calls calls;
-    void *arg;
-    void **slot; /* address of front_conn's pointer to this stream; or NULL */
-    bool suspended, ended, cut, closed, want_posted;
-    size_t from, to, size; /* waiting bytes: buf[from, to), of size; buf NULL: none wait */
-    char *buf;
-};
-
 struct http_server {
     struct loop *loop;
     struct http_options o;
@@ -71,29 +60,31 @@ struct http_server {
     void *arg;
     struct MHD_Daemon *mhd;
     struct doors doors;
-    int64_t last_id;
     struct front *front;
     struct front_conn *adding; /* the connection in MHD_add_connection, on front's thread */
-    pthread_mutex_t mutex; /* guards all below, and suspended, ended, closed, bytes of streams */
+    struct streams streams;
+    pthread_mutex_t mutex; /* guards all below */
+    int64_t last_id;
     bool stopping;
     struct http_req *open;
-    struct http_out *streams;
-    int n_streams;
 };
 
-#define LINK(list, x)                                                                              \
-    do {                                                                                           \
-        (x)->next = (list);                                                                        \
-        (x)->at = &(list);                                                                         \
-        if ((x)->next) (x)->next->at = &(x)->next;                                                 \
-        (list) = (x);                                                                              \
-    } while (0)
-#define UNLINK(x)                                                                                  \
-    do {                                                                                           \
-        if ((x)->at) *(x)->at = (x)->next;                                                         \
-        if ((x)->at && (x)->next) (x)->next->at = (x)->at;                                         \
-        (x)->at = NULL;                                                                            \
-    } while (0)
+/* Links a request that waits for its reply. The caller holds the mutex, here and below. */
+static void open_add(struct http_req *r)
+{
+    r->next = r->h->open;
+    r->at = &r->h->open;
+    if (r->next) r->next->at = &r->next;
+    r->h->open = r;
+}
+
+static void open_remove(struct http_req *r)
+{
+    if (!r->at) return;
+    *r->at = r->next;
+    if (r->next) r->next->at = r->at;
+    r->at = NULL;
+}
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
@@ -142,7 +133,7 @@ static void answer(struct http_req *r, int status, struct MHD_Response *resp)
     struct http_server *h = r->h;
     if (r->answered) r->answered(r->answered_arg, r->answered_at_ms, r, status);
     pthread_mutex_lock(&h->mutex);
-    UNLINK(r);
+    open_remove(r);
     r->status = status;
     r->response = resp;
     struct MHD_Connection *mhd = r->mhd;
@@ -157,6 +148,23 @@ void http_reply(struct http_req *r, int status, const char *type, const char *bo
                                                                 MHD_RESPMEM_MUST_COPY);
     if (resp) add_headers(resp, r, type);
     answer(r, status, resp);
+}
+
+struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
+                                  const struct http_stream_calls *calls, void *arg)
+{
+    struct http_server *h = r->h;
+    if (!streams_reserve(&h->streams)) {
+        answer(r, 503,
+               problem(r, 503, "peer", "all streams are taken: try again, or ask for pages"));
+        return NULL;
+    }
+    struct http_out *s = streams_open(&h->streams, r->mhd, front_slot(r->conn), calls, arg);
+    struct MHD_Response *resp = streams_response(s, size);
+    add_headers(resp, r, type);
+    MHD_add_response_header(resp, "X-Accel-Buffering", "no");
+    answer(r, status, resp);
+    return s;
 }
 
 static char *must_dup(const char *s)
@@ -247,7 +255,7 @@ static enum MHD_Result post_to_loop(struct http_req *r)
     pthread_mutex_lock(&h->mutex);
     bool stopping = h->stopping;
     if (!stopping) {
-        LINK(h->open, r);
+        open_add(r);
         MHD_suspend_connection(r->mhd); /* suspends before the loop gets the request */
     }
     pthread_mutex_unlock(&h->mutex);
@@ -284,7 +292,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     struct http_req *r = *state;
     if (!r) return;
     pthread_mutex_lock(&h->mutex);
-    UNLINK(r);
+    open_remove(r);
     pthread_mutex_unlock(&h->mutex);
     if (r->response) MHD_destroy_response(r->response);
     for (int i = 0; i < KEPT; i++) {
@@ -312,10 +320,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **state,
         return;
     }
     struct front_conn *c = *state;
-    pthread_mutex_lock(&h->mutex);
-    struct http_out *s = *front_slot(c);
-    if (s) s->slot = NULL;
-    pthread_mutex_unlock(&h->mutex);
+    streams_leave(&h->streams, front_slot(c));
     front_closed(c);
 }
 
@@ -335,173 +340,10 @@ static int64_t run_library(void *arg)
     return MHD_get_timeout(h->mhd, &ms) == MHD_YES ? (int64_t)ms : -1;
 }
 
-static void wake(struct http_out *s);
-
-/* Cuts the stream of a client that is gone: the library does not notice this while it waits for
- * bytes of the stream. */
 static void conn_gone(void *arg, struct front_conn *c)
 {
     struct http_server *h = arg;
-    pthread_mutex_lock(&h->mutex);
-    struct http_out *s = *front_slot(c);
-    if (s && !s->ended) {
-        s->ended = s->cut = true;
-        wake(s);
-    }
-    pthread_mutex_unlock(&h->mutex);
-}
-
-/* ---- streams --------------------------------------------------------------------------------- */
-
-static void say_want(void *arg)
-{
-    struct http_out *s = arg;
-    pthread_mutex_lock(&s->h->mutex);
-    s->want_posted = false;
-    bool dead = s->closed || s->ended;
-    pthread_mutex_unlock(&s->h->mutex);
-    if (!dead && s->calls.want) s->calls.want(s->arg);
-}
-
-static void say_closed(void *arg)
-{
-    struct http_out *s = arg;
-    pthread_mutex_lock(&s->h->mutex);
-    UNLINK(s);
-    s->h->n_streams--;
-    pthread_mutex_unlock(&s->h->mutex);
-    s->calls.closed(s->arg);
-    free(s->buf);
-    free(s);
-}
-
-static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
-{
-    struct http_out *s = arg;
-    ssize_t got = 0;
-    bool want = false;
-    pthread_mutex_lock(&s->h->mutex);
-    if (s->from < s->to) {
-        size_t n = s->to - s->from;
-        if (n > max) n = max;
-        memcpy(buf, s->buf + s->from, n);
-        s->from += n;
-        got = (ssize_t)n;
-        if (s->from == s->to) { /* most streams are quiet most of the time */
-            free(s->buf);
-            s->buf = NULL;
-            s->from = s->to = s->size = 0;
-        }
-        want = s->to - s->from < HTTP_STREAM_SIZE / 2 && !s->want_posted;
-        if (want) s->want_posted = true;
-    } else if (s->ended) {
-        got = s->cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
-    } else {
-        s->suspended = true;
-        MHD_suspend_connection(s->mhd); /* else a return of 0 would make the library spin */
-    }
-    pthread_mutex_unlock(&s->h->mutex);
-    if (want) loop_post(s->h->loop, say_want, s);
-    return got;
-}
-
-static void stream_free(void *arg)
-{
-    struct http_out *s = arg;
-    pthread_mutex_lock(&s->h->mutex);
-    s->closed = true;
-    if (s->slot) *s->slot = NULL;
-    s->slot = NULL;
-    pthread_mutex_unlock(&s->h->mutex);
-    loop_post(s->h->loop, say_closed, s);
-}
-
-struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
-                                  const struct http_stream_calls *calls, void *arg)
-{
-    struct http_server *h = r->h;
-    pthread_mutex_lock(&h->mutex);
-    const bool taken = h->n_streams >= h->o.max_connections / 2;
-    h->n_streams += !taken;
-    pthread_mutex_unlock(&h->mutex);
-    if (taken) {
-        answer(r, 503,
-               problem(r, 503, "peer", "all streams are taken: try again, or ask for pages"));
-        return NULL;
-    }
-    struct http_out *s = calloc(1, sizeof *s);
-    if (!s) abort();
-    s->h = h;
-    s->mhd = r->mhd;
-    s->calls = *calls;
-    s->arg = arg;
-    pthread_mutex_lock(&h->mutex);
-    LINK(h->streams, s);
-    s->slot = front_slot(r->conn);
-    *s->slot = s;
-    pthread_mutex_unlock(&h->mutex);
-    struct MHD_Response *resp = MHD_create_response_from_callback(
-        size < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)size, 4096, stream_read, s, stream_free);
-    if (!resp) abort();
-    add_headers(resp, r, type);
-    MHD_add_response_header(resp, "X-Accel-Buffering", "no");
-    answer(r, status, resp);
-    return s;
-}
-
-size_t http_stream_room(struct http_out *s)
-{
-    pthread_mutex_lock(&s->h->mutex);
-    size_t n = s->closed || s->ended ? 0 : HTTP_STREAM_SIZE - (s->to - s->from);
-    pthread_mutex_unlock(&s->h->mutex);
-    return n;
-}
-
-static void wake(struct http_out *s)
-{
-    if (!s->suspended) return;
-    s->suspended = false;
-    MHD_resume_connection(s->mhd);
-    front_wake(s->h->front);
-}
-
-/* Makes room for size more bytes after those that wait, which move to the front. */
-static void make_room(struct http_out *s, size_t size)
-{
-    const size_t held = s->to - s->from;
-    if (s->from) memmove(s->buf, s->buf + s->from, held);
-    s->from = 0;
-    s->to = held;
-    if (held + size <= s->size) return;
-    s->size = s->size ? s->size : STREAM_PIECE;
-    while (s->size < held + size) s->size *= 2;
-    if (!(s->buf = realloc(s->buf, s->size))) abort();
-}
-
-int http_stream_write(struct http_out *s, const void *data, size_t size)
-{
-    int rc = -1;
-    pthread_mutex_lock(&s->h->mutex);
-    if (!s->closed && !s->ended && size <= HTTP_STREAM_SIZE - (s->to - s->from)) {
-        make_room(s, size);
-        memcpy(s->buf + s->to, data, size);
-        s->to += size;
-        wake(s);
-        rc = 0;
-    }
-    pthread_mutex_unlock(&s->h->mutex);
-    return rc;
-}
-
-void http_stream_end(struct http_out *s, bool whole)
-{
-    pthread_mutex_lock(&s->h->mutex);
-    if (!s->closed && !s->ended) {
-        s->ended = true;
-        s->cut = !whole;
-        wake(s);
-    }
-    pthread_mutex_unlock(&s->h->mutex);
+    streams_cut(&h->streams, front_slot(c));
 }
 
 /* ---- accessors ------------------------------------------------------------------------------- */
@@ -600,7 +442,7 @@ static int start_front(struct http_server *h, struct err *e)
                               .header_ms = h->o.header_ms,
                               .body_ms = h->o.body_ms,
                               .idle_ms = h->o.idle_ms};
-    h->front = front_create(&o, info->epoll_fd, &calls, h, e);
+    h->front = h->streams.front = front_create(&o, info->epoll_fd, &calls, h, e);
     return h->front ? 0 : -1;
 }
 
@@ -618,6 +460,7 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
     h->handler = handler;
     h->arg = arg;
     pthread_mutex_init(&h->mutex, NULL);
+    streams_init(&h->streams, l, h->o.max_connections / 2);
     if (doors_open(&h->doors, o, e)) goto fail;
     h->mhd = start(h);
     if (!h->mhd) {
@@ -649,11 +492,8 @@ static void release_all(struct http_server *h)
 {
     pthread_mutex_lock(&h->mutex);
     h->stopping = true;
-    for (struct http_out *s = h->streams; s; s = s->next) {
-        s->ended = s->cut = true;
-        wake(s);
-    }
     pthread_mutex_unlock(&h->mutex);
+    streams_cut_all(&h->streams);
     for (struct http_req *r; (r = first_open(h));)
         answer(r, 503, problem(r, 503, "stopping", "seqd is stopping"));
 }
@@ -667,11 +507,7 @@ void http_destroy(struct http_server *h)
         front_finish(h->front);
     }
     if (h->mhd) MHD_stop_daemon(h->mhd);
-    for (struct http_out *s = h->streams, *next; s; s = next) {
-        next = s->next;
-        free(s->buf);
-        free(s);
-    }
+    streams_fini(&h->streams);
     front_destroy(h->front);
     doors_close(&h->doors);
     pthread_mutex_destroy(&h->mutex);

@@ -1,4 +1,4 @@
-/* http.h: requests in, replies and streams out. The only user of libmicrohttpd.
+/* http.h: requests in, replies and streams out. http.c and streams.c alone use libmicrohttpd.
  *
  * One thread (front.h) reads requests, runs libmicrohttpd and sends. A request whose body is
  * complete is suspended and handed to the loop thread, which replies now or later. All functions
