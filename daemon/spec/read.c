@@ -1,5 +1,4 @@
 /* read.c: reads a job's spec from JSON, field by field of the table. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -8,136 +7,11 @@
 #include "api/core/job.h"
 #include "api/core/job_paths.h"
 #include "api/core/remote.h"
-#include "api/core/trade.h"
 #include "daemon/spec/document.h"
 #include "daemon/spec/json.h"
+#include "daemon/spec/scalar.h"
 #include "daemon/spec/rule.h"
 #include "worker/family/config.h"
-
-struct spec_reader {
-    struct job_spec *s;
-    enum json_form form;
-    bool has_batch, has_batch_tokens, has_max_tokens;
-    int64_t batch_tokens;
-    struct hardware *hardware; /* NULL: the text is a job, which has no hardware */
-    const json_t *config;      /* model.config */
-    struct err *e;
-};
-
-static const char *type_name(const json_t *v)
-{
-    switch (json_typeof(v)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
-    case JSON_INTEGER: return "an integer";
-    case JSON_REAL: return "a number";
-    case JSON_TRUE: return "true";
-    case JSON_FALSE: return "false";
-    default: return "null";
-    }
-}
-
-static int wrong_type(struct spec_reader *r, const char *path, const char *want, const json_t *v)
-{
-    return err_field(r->e, ERR_INVALID, path, "%s must be %s, not %s", path, want, type_name(v));
-}
-
-static int intern(struct spec_reader *r, const char *path, const json_t *v, spec_ref *ref)
-{
-    if (!json_is_string(v)) return wrong_type(r, path, "a string", v);
-    if (spec_intern(r->s, json_string_value(v), json_string_length(v), ref))
-        return err_field(r->e, ERR_TOO_LARGE, path,
-                         "%s: the strings of a spec exceed %d bytes together", path,
-                         SPEC_TEXT_SIZE);
-    return 0;
-}
-
-static int word_index(struct spec_reader *r, const char *path, const char *const *words,
-                      const json_t *v, int32_t *out)
-{
-    if (!json_is_string(v)) return wrong_type(r, path, "a word in quotes", v);
-    char list[256] = "";
-    for (int i = 0; words[i]; i++) {
-        if (!strcmp(words[i], json_string_value(v))) {
-            *out = i;
-            return 0;
-        }
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", words[i]);
-    }
-    return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s", path,
-                     json_string_value(v), list);
-}
-
-static int number(struct spec_reader *r, const struct field *f, const json_t *v, double *out)
-{
-    const struct auto_field *a = rule_auto_field(f->path);
-    if (a && json_is_string(v) && !strcmp(json_string_value(v), "auto")) {
-        *out = a->value;
-        return 0;
-    }
-    bool integer = f->type != FIELD_DOUBLE;
-    if (!json_is_number(v)) {
-        const char *want = integer ? "an integer" : "a number";
-        if (a) want = "an integer or \"auto\"";
-        return wrong_type(r, f->path, want, v);
-    }
-    double d = json_number_value(v);
-    if (integer && d != floor(d)) return wrong_type(r, f->path, "an integer", v);
-    const bool in_range = field_allows(f, d);
-    if (!in_range && f->min == f->max)
-        return err_field(r->e, ERR_INVALID, f->path, "%s is %.16g: this version takes only %.16g",
-                         f->path, d, f->min);
-    if (!in_range && !(a && d == a->value))
-        return err_field(r->e, ERR_INVALID, f->path,
-                         "%s is %.16g: it must lie between %.16g and %.16g", f->path, d, f->min,
-                         f->max);
-    *out = d;
-    return 0;
-}
-
-static int set_field(struct spec_reader *r, const struct field *f, void *base, const char *path,
-                     const json_t *v)
-{
-    char *at = (char *)base + f->offset;
-    double d;
-    switch (f->type) {
-    case FIELD_INT:
-        if (number(r, f, v, &d)) return -1;
-        *(int64_t *)at = (int64_t)d;
-        return 0;
-    case FIELD_INT32:
-        if (number(r, f, v, &d)) return -1;
-        *(int32_t *)at = (int32_t)d;
-        return 0;
-    case FIELD_DOUBLE: return number(r, f, v, (double *)at);
-    case FIELD_BOOL:
-        if (!json_is_boolean(v)) return wrong_type(r, path, "true or false", v);
-        *(int32_t *)at = json_is_true(v);
-        return 0;
-    case FIELD_ENUM: return word_index(r, path, f->words, v, (int32_t *)at);
-    case FIELD_STRING: return intern(r, path, v, (spec_ref *)at);
-    default: return -1;
-    }
-}
-
-static int unknown(struct spec_reader *r, const char *path)
-{
-    if (r->form == JSON_STORED) return 0; /* a field of another version */
-    const struct trade_word *known = trade_find(path);
-    if (known && known->field)
-        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,
-                         known->field);
-    if (known)
-        return err_field(r->e, ERR_INVALID, path, "unknown field %s: it is not in this version: %s",
-                         path, known->why);
-    const char *near = spec_suggest(path);
-    if (near && strcmp(near, path))
-        return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
-    return err_field(r->e, ERR_INVALID, path, "unknown field %s: api/JOBS.md lists those of a job",
-                     path);
-}
 
 /* Guesses the format of a source that does not say it, by the suffix of its path. */
 static int guess_format(struct spec_reader *r, const char *prefix, struct spec_source *src)
@@ -174,7 +48,7 @@ static const struct field *element_field(const struct field *table, const char *
 static int read_source(struct spec_reader *r, const char *prefix, const json_t *v,
                        struct spec_source *src)
 {
-    if (!json_is_object(v)) return wrong_type(r, prefix, "an object with a path", v);
+    if (!json_is_object(v)) return scalar_wrong_type(r, prefix, "an object with a path", v);
     const char *key;
     json_t *member;
     bool has_format = json_object_get(v, "format") != NULL;
@@ -187,10 +61,10 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
         if (!f) {
             /* input.prompt stands beside the source but is a field of its own */
             if (!strcmp(path, "input.prompt")) continue;
-            if (unknown(r, path)) return -1;
+            if (scalar_unknown(r, path)) return -1;
             continue;
         }
-        if (set_field(r, f, src, path, member)) return -1;
+        if (scalar_set(r, f, src, path, member)) return -1;
     }
     if (!has_format && guess_format(r, prefix, src)) return -1;
     if (!src->text_key && spec_intern(r->s, "text", 4, &src->text_key))
@@ -202,7 +76,7 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
 static int read_sources(struct spec_reader *r, const char *field, const json_t *v,
                         struct spec_source *out, int32_t *n)
 {
-    if (!json_is_array(v)) return wrong_type(r, field, "an array of sources", v);
+    if (!json_is_array(v)) return scalar_wrong_type(r, field, "an array of sources", v);
     if (json_array_size(v) > SPEC_SOURCES)
         return err_field(r->e, ERR_INVALID, field, "%s has %zu sources, at most %d", field,
                          json_array_size(v), SPEC_SOURCES);
@@ -230,21 +104,21 @@ static int read_stage(struct spec_reader *r, const char *prefix, const json_t *v
 {
     const char *key;
     json_t *member;
-    if (!json_is_object(v)) return wrong_type(r, prefix, "an object with from_step", v);
+    if (!json_is_object(v)) return scalar_wrong_type(r, prefix, "an object with from_step", v);
     json_object_foreach((json_t *)v, key, member)
     {
         char path[2 * PATH_SIZE];
         snprintf(path, sizeof path, "%.32s.%.64s", prefix, key);
         const struct field *f = element_field(stage_fields, key);
-        if (!f && unknown(r, path)) return -1;
-        if (f && set_field(r, f, out, path, member)) return -1;
+        if (!f && scalar_unknown(r, path)) return -1;
+        if (f && scalar_set(r, f, out, path, member)) return -1;
     }
     return 0;
 }
 
 static int read_stages(struct spec_reader *r, const json_t *v)
 {
-    if (!json_is_array(v)) return wrong_type(r, "stages", "an array of stages", v);
+    if (!json_is_array(v)) return scalar_wrong_type(r, "stages", "an array of stages", v);
     if (json_array_size(v) > SPEC_STAGES)
         return err_field(r->e, ERR_INVALID, "stages",
                          "stages has %zu members, at most %d are allowed", json_array_size(v),
@@ -266,15 +140,15 @@ static int read_stop(struct spec_reader *r, const json_t *v)
         return err_field(r->e, ERR_INVALID, "sampling.stop",
                          "sampling.stop has %zu strings, at most %d", n, SPEC_STOPS);
     for (size_t i = 0; i < n; i++)
-        if (intern(r, "sampling.stop", json_is_array(v) ? json_array_get(v, i) : v,
-                   &r->s->sampling.stop[i]))
+        if (scalar_string(r, "sampling.stop", json_is_array(v) ? json_array_get(v, i) : v,
+                          &r->s->sampling.stop[i]))
             return -1;
     return 0;
 }
 
 static int read_labels(struct spec_reader *r, const json_t *v)
 {
-    if (!json_is_object(v)) return wrong_type(r, "labels", "an object of strings", v);
+    if (!json_is_object(v)) return scalar_wrong_type(r, "labels", "an object of strings", v);
     if (json_object_size(v) > SPEC_LABELS)
         return err_field(r->e, ERR_INVALID, "labels",
                          "labels has %zu members, at most %d are allowed", json_object_size(v),
@@ -285,7 +159,7 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     {
         struct spec_label *l = &r->s->labels[r->s->n_labels];
         if (r->form != JSON_STORED && rule_label_check(key, member, r->e)) return -1;
-        if (intern(r, "labels", member, &l->value)) return -1;
+        if (scalar_string(r, "labels", member, &l->value)) return -1;
         if (spec_intern(r->s, key, strlen(key), &l->key))
             return err_field(r->e, ERR_TOO_LARGE, "labels", "labels are too long");
         r->s->n_labels++;
@@ -297,7 +171,7 @@ static int read_labels(struct spec_reader *r, const json_t *v)
  * model.path. */
 static int read_config(struct spec_reader *r, const json_t *v)
 {
-    if (!json_is_object(v)) return wrong_type(r, "model.config", "an object", v);
+    if (!json_is_object(v)) return scalar_wrong_type(r, "model.config", "an object", v);
     r->config = v;
     return 0;
 }
@@ -318,13 +192,13 @@ static int take_config(struct spec_reader *r)
 
 static int read_betas(struct spec_reader *r, const json_t *v)
 {
-    if (!json_is_array(v)) return wrong_type(r, "optim.betas", "an array of two numbers", v);
+    if (!json_is_array(v)) return scalar_wrong_type(r, "optim.betas", "an array of two numbers", v);
     if (json_array_size(v) != 2)
         return err_field(r->e, ERR_INVALID, "optim.betas",
                          "optim.betas has %zu numbers: it must have two", json_array_size(v));
     for (int i = 0; i < 2; i++) {
         const struct field *f = spec_field(i ? "optim.betas.1" : "optim.betas.0");
-        if (set_field(r, f, r->s, f->path, json_array_get(v, (size_t)i))) return -1;
+        if (scalar_set(r, f, r->s, f->path, json_array_get(v, (size_t)i))) return -1;
     }
     return 0;
 }
@@ -332,7 +206,7 @@ static int read_betas(struct spec_reader *r, const json_t *v)
 /* Reads "auto", "none" or the path of a step directory. */
 static int read_resume(struct spec_reader *r, const json_t *v)
 {
-    if (!json_is_string(v)) return wrong_type(r, "checkpoint.resume", "a string", v);
+    if (!json_is_string(v)) return scalar_wrong_type(r, "checkpoint.resume", "a string", v);
     const char *text = json_string_value(v);
     if (!strcmp(text, "auto"))
         r->s->checkpoint.resume = RESUME_AUTO;
@@ -341,7 +215,7 @@ static int read_resume(struct spec_reader *r, const json_t *v)
     else
         r->s->checkpoint.resume = RESUME_PATH;
     if (r->s->checkpoint.resume != RESUME_PATH) return 0;
-    return intern(r, "checkpoint.resume", v, &r->s->checkpoint.resume_path);
+    return scalar_string(r, "checkpoint.resume", v, &r->s->checkpoint.resume_path);
 }
 
 static int read_epochs(struct spec_reader *r, const json_t *v)
@@ -350,13 +224,13 @@ static int read_epochs(struct spec_reader *r, const json_t *v)
         return err_field(r->e, ERR_INVALID, "train.epochs",
                          "train.epochs is another name of train.passes: give one");
     const struct field *f = spec_field("train.passes");
-    return set_field(r, f, r->s, f->path, v);
+    return scalar_set(r, f, r->s, f->path, v);
 }
 
 static int read_batch_tokens(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_integer(v) || json_integer_value(v) < 1)
-        return wrong_type(r, "train.global_batch_tokens", "a positive integer", v);
+        return scalar_wrong_type(r, "train.global_batch_tokens", "a positive integer", v);
     r->has_batch_tokens = true;
     r->batch_tokens = json_integer_value(v);
     return 0;
@@ -366,7 +240,7 @@ static int read_object(struct spec_reader *r, const char *prefix, const json_t *
 
 static int read_section(struct spec_reader *r, const char *path, const json_t *v)
 {
-    if (!json_is_object(v)) return wrong_type(r, path, "an object", v);
+    if (!json_is_object(v)) return scalar_wrong_type(r, path, "an object", v);
     return read_object(r, path, v);
 }
 
@@ -379,7 +253,7 @@ static int read_input(struct spec_reader *r, const json_t *v)
     if (!(f->kinds & 1u << r->s->kind))
         return err_field(r->e, ERR_INVALID, f->path, "input.prompt does not belong to a %s job",
                          spec_kind_name(r->s->kind));
-    return set_field(r, f, r->s, f->path, prompt);
+    return scalar_set(r, f, r->s, f->path, prompt);
 }
 
 /* Reads "hardware": machines to plan for, which need not be here. A job has none. */
@@ -391,17 +265,17 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
         return err_field(r->e, ERR_INVALID, "hardware",
                          "hardware describes machines to plan for: POST /v1/plan takes it, a job "
                          "runs on the nodes that are here, leave it out");
-    if (!json_is_object(v)) return wrong_type(r, "hardware", "an object with devices", v);
+    if (!json_is_object(v)) return scalar_wrong_type(r, "hardware", "an object with devices", v);
     r->hardware->given = 1;
     json_object_foreach((json_t *)v, key, member)
     {
         char path[PATH_SIZE];
         const struct field *f = element_field(hardware_fields, key);
         if (snprintf(path, sizeof path, "hardware.%s", key) >= (int)sizeof path || !f)
-            return unknown(r, path);
+            return scalar_unknown(r, path);
         struct field named = *f; /* has its whole path, for errors */
         named.path = path;
-        if (set_field(r, &named, r->hardware, path, member)) return -1;
+        if (scalar_set(r, &named, r->hardware, path, member)) return -1;
     }
     return hardware_check(r->hardware, r->e);
 }
@@ -461,26 +335,26 @@ static int read_member(struct spec_reader *r, const char *path, const json_t *v)
         return err_field(r->e, ERR_INVALID, path, "%s is null: leave it out for its default", path);
     for (const struct special *sp = specials; sp->path; sp++) {
         if (strcmp(sp->path, path)) continue;
-        if (other_kind(r, sp->kinds)) return unknown(r, path);
+        if (other_kind(r, sp->kinds)) return scalar_unknown(r, path);
         return check_kind(r, path, sp->kinds) ? -1 : sp->read(r, v);
     }
     const struct field *f = spec_field(path);
     if (f && f->kinds) {
-        if (other_kind(r, f->kinds)) return unknown(r, path);
+        if (other_kind(r, f->kinds)) return scalar_unknown(r, path);
         if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
         if (!strcmp(path, "sampling.max_tokens")) r->has_max_tokens = true;
         if (!strcmp(path, "embed.pooling")) r->s->embed.unsaid &= ~EMBED_POOLING;
         if (!strcmp(path, "embed.normalize")) r->s->embed.unsaid &= ~EMBED_NORMALIZE;
-        return set_field(r, f, r->s, path, v);
+        return scalar_set(r, f, r->s, path, v);
     }
     for (const struct field *c = spec_constants; c->path; c++) {
         int32_t word;
         if (strcmp(c->path, path)) continue;
-        return check_kind(r, path, c->kinds) ? -1 : word_index(r, path, c->words, v, &word);
+        return check_kind(r, path, c->kinds) ? -1 : scalar_word(r, path, c->words, v, &word);
     }
     if (!f && is_section(path)) return read_section(r, path, v);
-    return unknown(r, path);
+    return scalar_unknown(r, path);
 }
 
 static int read_object(struct spec_reader *r, const char *prefix, const json_t *o)
@@ -493,7 +367,7 @@ static int read_object(struct spec_reader *r, const char *prefix, const json_t *
         int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
         /* A dot in a key would make a second spelling of a nested field. */
         if (n >= (int)sizeof path || strchr(key, '.')) {
-            if (unknown(r, path)) return -1;
+            if (scalar_unknown(r, path)) return -1;
             continue;
         }
         if (read_member(r, path, v)) return -1;
@@ -508,7 +382,7 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     if (!kind)
         return err_field(r->e, ERR_INVALID, "kind",
                          "kind is missing: one of train, score, generate, verify, embed");
-    return word_index(r, "kind", f->words, kind, &r->s->kind);
+    return scalar_word(r, "kind", f->words, kind, &r->s->kind);
 }
 
 /* Refuses a name of digits alone: in the place of a name, digits are an id. Stored names are not
@@ -584,7 +458,7 @@ static int leave_unsaid(struct spec_reader *r)
     for (const struct field *f = spec_fields; f->path && r->form != JSON_STORED && !rc; f++) {
         if (!f->unsaid || !(f->kinds & 1u << r->s->kind)) continue;
         json_t *word = json_string(f->unsaid);
-        rc = set_field(r, f, r->s, f->path, word);
+        rc = scalar_set(r, f, r->s, f->path, word);
         json_decref(word);
     }
     return rc;

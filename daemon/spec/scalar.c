@@ -1,0 +1,123 @@
+/* scalar.c: checks a value's type and range, and names the field in every error. */
+#include "daemon/spec/scalar.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "api/core/trade.h"
+#include "daemon/spec/rule.h"
+
+static const char *type_name(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    default: return "null";
+    }
+}
+
+int scalar_wrong_type(struct spec_reader *r, const char *path, const char *want, const json_t *v)
+{
+    return err_field(r->e, ERR_INVALID, path, "%s must be %s, not %s", path, want, type_name(v));
+}
+
+int scalar_string(struct spec_reader *r, const char *path, const json_t *v, spec_ref *ref)
+{
+    if (!json_is_string(v)) return scalar_wrong_type(r, path, "a string", v);
+    if (spec_intern(r->s, json_string_value(v), json_string_length(v), ref))
+        return err_field(r->e, ERR_TOO_LARGE, path,
+                         "%s: the strings of a spec exceed %d bytes together", path,
+                         SPEC_TEXT_SIZE);
+    return 0;
+}
+
+int scalar_word(struct spec_reader *r, const char *path, const char *const *words, const json_t *v,
+                int32_t *out)
+{
+    if (!json_is_string(v)) return scalar_wrong_type(r, path, "a word in quotes", v);
+    char list[256] = "";
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(words[i], json_string_value(v))) {
+            *out = i;
+            return 0;
+        }
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", words[i]);
+    }
+    return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s", path,
+                     json_string_value(v), list);
+}
+
+static int number(struct spec_reader *r, const struct field *f, const json_t *v, double *out)
+{
+    const struct auto_field *a = rule_auto_field(f->path);
+    if (a && json_is_string(v) && !strcmp(json_string_value(v), "auto")) {
+        *out = a->value;
+        return 0;
+    }
+    bool integer = f->type != FIELD_DOUBLE;
+    if (!json_is_number(v)) {
+        const char *want = integer ? "an integer" : "a number";
+        if (a) want = "an integer or \"auto\"";
+        return scalar_wrong_type(r, f->path, want, v);
+    }
+    double d = json_number_value(v);
+    if (integer && d != floor(d)) return scalar_wrong_type(r, f->path, "an integer", v);
+    const bool in_range = field_allows(f, d);
+    if (!in_range && f->min == f->max)
+        return err_field(r->e, ERR_INVALID, f->path, "%s is %.16g: this version takes only %.16g",
+                         f->path, d, f->min);
+    if (!in_range && !(a && d == a->value))
+        return err_field(r->e, ERR_INVALID, f->path,
+                         "%s is %.16g: it must lie between %.16g and %.16g", f->path, d, f->min,
+                         f->max);
+    *out = d;
+    return 0;
+}
+
+int scalar_set(struct spec_reader *r, const struct field *f, void *base, const char *path,
+               const json_t *v)
+{
+    char *at = (char *)base + f->offset;
+    double d;
+    switch (f->type) {
+    case FIELD_INT:
+        if (number(r, f, v, &d)) return -1;
+        *(int64_t *)at = (int64_t)d;
+        return 0;
+    case FIELD_INT32:
+        if (number(r, f, v, &d)) return -1;
+        *(int32_t *)at = (int32_t)d;
+        return 0;
+    case FIELD_DOUBLE: return number(r, f, v, (double *)at);
+    case FIELD_BOOL:
+        if (!json_is_boolean(v)) return scalar_wrong_type(r, path, "true or false", v);
+        *(int32_t *)at = json_is_true(v);
+        return 0;
+    case FIELD_ENUM: return scalar_word(r, path, f->words, v, (int32_t *)at);
+    case FIELD_STRING: return scalar_string(r, path, v, (spec_ref *)at);
+    default: return -1;
+    }
+}
+
+int scalar_unknown(struct spec_reader *r, const char *path)
+{
+    if (r->form == JSON_STORED) return 0; /* a field of another version */
+    const struct trade_word *known = trade_find(path);
+    if (known && known->field)
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,
+                         known->field);
+    if (known)
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: it is not in this version: %s",
+                         path, known->why);
+    const char *near = spec_suggest(path);
+    if (near && strcmp(near, path))
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
+    return err_field(r->e, ERR_INVALID, path, "unknown field %s: api/JOBS.md lists those of a job",
+                     path);
+}
