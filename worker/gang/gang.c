@@ -20,8 +20,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -29,11 +27,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include "api/core/assert.h"
@@ -44,6 +40,7 @@
 #include "api/core/spool.h"
 #include "worker/gang/packet.h"
 #include "worker/gang/proc.h"
+#include "worker/gang/segment.h"
 #include "worker/gang/start.h"
 #include "worker/gang/watch.h"
 
@@ -53,17 +50,15 @@ enum {
     WATCH_MS = 1000,
     HANG_GRACE_MS = 5000, /* after a hang, if other nodes have ranks: time for seqd to decide */
     STEP_TIMEOUT_MIN_MS = 30000,
-    STEP_TIMEOUT_FACTOR = 10,
-    SHM_SIZE = 4096
+    STEP_TIMEOUT_FACTOR = 10
 };
-static_assert(sizeof(struct shm_head) <= SHM_SIZE, "the head is one page");
 
 struct gang {
     struct loop *loop;
     char dir[FILE_PATH_SIZE];
     struct gang_start *start;
-    int lock_fd, memfd, listen_fd, agent_fd;
-    struct shm_head *shm;
+    int lock_fd, listen_fd, agent_fd;
+    struct segment shared;
     struct spool spool;
     bool spool_broken;
     bool spool_full; /* the spool is at the limit on file sizes, and takes only failures and
@@ -158,18 +153,6 @@ static void record_end(struct gang *g)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Raises the abort flag: ranks that wait in the transport return ERR_ABORTED after one futex
- * wake. */
-static void abort_raise(struct gang *g, int blame)
-{
-    g->shm->abort_rank = blame;
-    __atomic_store_n(&g->shm->abort, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; i < g->start->n_ranks; i++) {
-        __atomic_add_fetch(&g->shm->door[i], 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &g->shm->door[i], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-    }
-}
-
 static void gang_over(struct gang *g)
 {
     proc_kill_strays();
@@ -190,7 +173,7 @@ static void gang_end(struct gang *g, enum gang_end how, int blame, int64_t grace
     g->ending = true;
     g->how = how;
     loop_timer_set(g->watch_timer, -1);
-    abort_raise(g, blame);
+    segment_abort(&g->shared, blame);
     loop_timer_set(g->kill_timer, grace_ms);
 }
 
@@ -397,7 +380,7 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
     for (int i = 0; i < g->n_started; i++) {
         struct proc *p = &g->proc[i];
         s[i] = (struct watch_sample){
-            .op = g->shm->lastop[p->rank], .state = 'Z', .on_gpu = *g->start->gpus[i] != 0};
+            .op = g->shared.head->lastop[p->rank], .state = 'Z', .on_gpu = *g->start->gpus[i] != 0};
         if (p->gone || process_stat(p->pid, &stat) < 0) continue;
         s[i].cpu_ms = stat.cpu_ms;
         s[i].state = stat.state;
@@ -506,25 +489,11 @@ static int gang_listen(struct gang *g, struct err *e)
     return g->on_listen ? 0 : -1;
 }
 
-static int gang_share(struct gang *g, struct err *e)
-{
-    g->memfd = memfd_create("seqd-gang", MFD_CLOEXEC);
-    if (g->memfd < 0) return err_errno(e, "memfd_create");
-    if (ftruncate(g->memfd, SHM_SIZE) < 0) return err_errno(e, "size of the shared segment");
-    void *p = mmap(NULL, SHM_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, g->memfd, 0);
-    if (p == MAP_FAILED) return err_errno(e, "map the shared segment");
-    g->shm = p;
-    g->shm->n_ranks = (uint32_t)g->start->n_ranks;
-    g->shm->abort_rank = -1;
-    g->shm->magic = SHM_MAGIC;
-    return 0;
-}
-
 static int ranks_start(struct gang *g, struct err *e)
 {
     for (int i = 0; i < g->start->n_local; i++) {
         struct proc *p = &g->proc[i];
-        int rc = proc_start(p, g->start->first_rank + i, g->start, g->dir, g->memfd, e);
+        int rc = proc_start(p, g->start->first_rank + i, g->start, g->dir, g->shared.fd, e);
         if (p->pid <= 0) return -1;
         p->owner = g;
         g->n_started++;
@@ -561,8 +530,8 @@ static int gang_begin(struct gang *g, struct err *e)
     if (gang_lock(g, e) < 0) return -1;
     if (file_join(path, e, "%s/spool", g->dir) < 0) return -1;
     if (spool_open(&g->spool, path, NULL, e) < 0) return -1;
-    if (start_read(g->dir, g->start, e) < 0 || gang_share(g, e) < 0 || gang_listen(g, e) < 0 ||
-        ranks_start(g, e) < 0) {
+    if (start_read(g->dir, g->start, e) < 0 || segment_open(&g->shared, g->start->n_ranks, e) < 0 ||
+        gang_listen(g, e) < 0 || ranks_start(g, e) < 0) {
         start_undo(g, e);
         return -1;
     }
@@ -582,7 +551,8 @@ struct gang *gang_create(struct loop *l, const char *dir, struct err *e)
     assert(g && start);
     g->loop = l;
     g->start = start;
-    g->lock_fd = g->memfd = g->listen_fd = g->agent_fd = -1;
+    g->lock_fd = g->listen_fd = g->agent_fd = -1;
+    g->shared = SEGMENT_NONE;
     g->hung = -1;
     g->kill_timer = loop_timer_create(l, ranks_kill, g);
     g->watch_timer = loop_timer_create(l, watch_run, g);
@@ -605,10 +575,10 @@ void gang_destroy(struct gang *g)
     }
     loop_fd_remove(g->on_agent);
     loop_fd_remove(g->on_listen);
-    int fds[] = {g->agent_fd, g->listen_fd, g->memfd, g->lock_fd};
-    for (int i = 0; i < 4; i++)
+    int fds[] = {g->agent_fd, g->listen_fd, g->lock_fd};
+    for (int i = 0; i < 3; i++)
         if (fds[i] >= 0) close(fds[i]);
-    if (g->shm) munmap(g->shm, SHM_SIZE);
+    segment_close(&g->shared);
     spool_close(&g->spool);
     loop_timer_destroy(g->kill_timer);
     loop_timer_destroy(g->watch_timer);

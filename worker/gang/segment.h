@@ -1,0 +1,24 @@
+/* segment.h: the shared memory of one attempt's ranks on this node (struct shm_head of
+ * api/core/rank.h). It has the abort flag, and each rank's last operation. */
+#ifndef SEQD_GANG_SEGMENT_H
+#define SEQD_GANG_SEGMENT_H
+
+#include "api/core/err.h"
+#include "api/core/rank.h"
+
+struct segment {
+    int fd; /* a memfd, which ranks inherit; -1: none */
+    int n_ranks;
+    struct shm_head *head; /* ranks can write all of it: no index or count is taken from it */
+};
+#define SEGMENT_NONE ((struct segment){.fd = -1})
+
+/* Fills *s, which is SEGMENT_NONE. On failure, too, the caller calls segment_close. fails:
+ * ERR_IO. */
+int segment_open(struct segment *s, int n_ranks, struct err *e);
+void segment_close(struct segment *s);
+/* Raises the abort flag: ranks that wait in the transport return ERR_ABORTED after one futex wake.
+ * blame: the rank that caused it, or -1. */
+void segment_abort(struct segment *s, int blame);
+
+#endif
