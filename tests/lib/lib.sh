@@ -30,6 +30,13 @@ lib_clean() {
     if [ "$FAILED" -gt 0 ] || [ -n "${KEEP:-}" ]; then echo "$SUITE: kept $T"; else rm -rf "$T"; fi
 }
 
+# Ends a script that this machine cannot run: nothing counts as passed.
+nothing_tested() { # SUITE WHY
+    echo "$1: SKIPPED, NOTHING WAS TESTED: $2"
+    echo "$1: 0 passed, 0 failed"
+    exit 0
+}
+
 lib_end() {
     echo "$SUITE: $PASSED passed, $FAILED failed"
     [ "$FAILED" -eq 0 ]
@@ -70,6 +77,16 @@ seqd_start() {
     SEQD_PID=$!
     until_ok 200 ready || { bad "seqd starts" "$SEQD_LOG"; return 1; }
 }
+
+# Starts a seqd whose nodes are agents that the script starts, logging to $T/seqd.N.log, and waits until it is ready.
+seqd_run() { # [options]
+    SEQD_N=$((SEQD_N + 1))
+    SEQD_LOG=$T/seqd.$SEQD_N.log
+    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 "$@" >"$SEQD_LOG" 2>&1 &
+    SEQD_PID=$!
+    until_ok 100 in_log "$SEQD_LOG" seqd.ready || bad "seqd starts" "$SEQD_LOG"
+}
+in_log() { grep -qE -- "$2" "$1" 2>/dev/null; } # FILE REGEX: the file may not be there yet
 
 # Every later start of a program preloads the C code of stdin.
 preload() { # PROGRAM [options of cc]

@@ -69,15 +69,13 @@ seqd_stop
 # ---- a seqd with an authority: one that is lost, and one on what was saved
 unset SEQD_TOKEN_FILE
 AT=127.$((RANDOM % 200 + 1)).$((RANDOM % 250)).$((RANDOM % 250 + 1)):7434
-seqd_run() { # STATE: SEQD_PID, a log of its own
-    SEQD_N=$((SEQD_N + 1)) SEQD_LOG=$T/seqd.$SEQD_N.log SEQD_URL=unix:$1/seqd.sock
-    "$BIN/seqd" --state "$1" --listen 127.0.0.1:0 --node-address "$AT" >"$SEQD_LOG" 2>&1 &
-    SEQD_PID=$!
-    until_ok 100 grep -qs seqd.ready "$SEQD_LOG" || bad "seqd starts" "$SEQD_LOG"
+open_seqd() { # STATE
+    SEQD_URL=unix:$1/seqd.sock
+    STATE=$1 seqd_run --node-address "$AT"
 }
 node_up() { seqctl nodes -o json | tr -d ' \n' | grep -q '"name":"far","state":"up"'; }
 said() { grep -qE -- "$1" "$SEQD_LOG"; }
-seqd_run "$T/net"
+open_seqd "$T/net"
 seqctl nodes token -q --names far --ttl 10m >"$T/join"
 "$BIN/seqw" --connect "$AT" --name far --state "$T/node" --slots 2 --root "$T/data" --join-token-file "$T/join" >"$T/seqw.log" 2>&1 &
 SEQW_PID=$!
@@ -90,7 +88,7 @@ rm -rf "$T/net"
 cp "$T/net.db" "$T/mixed.db"
 mkdir -m 700 "$T/new"
 mv "$T/net.db" "$T/new/seqd.db"
-seqd_run "$T/new"
+open_seqd "$T/new"
 check "the node comes back with the certificate that it had" until_ok 200 node_up
 same "it did not join again" "$(grep -c 'member.certificate' "$T/seqw.log")" 1
 check "the authority is the old one" cmp "$T/ca.pem" "$T/new/pki/ca.pem"
@@ -99,7 +97,7 @@ check "a job runs there" seqctl submit run.json --wait -q --timeout $((100 * PAT
 kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
 
 # Into the directory of another seqd.
-seqd_run "$T/third"
+open_seqd "$T/third"
 kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
 cp "$T/mixed.db" "$T/third/seqd.db"
 refuse "a backup over the files of another seqd" 1 'third/secret is not the one of the backup.*empty' \

@@ -22,10 +22,7 @@ submit() { spec "$@" | seqctl submit - -o name -q; }
 # seqctl would make the path absolute; curl leaves it relative to the root of each node.
 posted() { spec "$@" | curl -s --unix-socket "$STATE/seqd.sock" -H 'Content-Type: application/json' --data-binary @- localhost/v1/jobs; }
 post() { posted "$@" | sed 's/^{"id":\([0-9]*\),.*/\1/'; }
-seqd_run() {
-    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address "unix:$T/nodes.sock" >>"$T/seqd.log" 2>&1 &
-    SEQD_PID=$!
-}
+open_seqd() { seqd_run --node-address "unix:$T/nodes.sock"; }
 node() { # NAME BIN ROOT: its pid in PID
     "$2/seqw" --bin "$2" --connect "unix:$T/nodes.sock" --name "$1" --state "$T/$1" --slots 2 --root "$3" >>"$T/seqw-$1.log" 2>&1 &
     PID=$!
@@ -53,11 +50,11 @@ cp "$BIN"/seq{w,gang,rank} "$T/badbin"
 make_text 4000 >"$T/data/text.txt"
 
 check "a seqrank without one of its libraries" without_library seqrank
-seqd_run
+open_seqd
 node bad "$T/badbin" "$T/data"; BAD=$PID
-until_ok 200 n_up 1 || { bad "the bad node joins" "$T/seqd.log"; lib_end; exit 1; }
+until_ok 200 n_up 1 || { bad "the bad node joins" "$SEQD_LOG"; lib_end; exit 1; }
 node good "$BIN" "$T/data"; GOOD=$PID
-until_ok 200 n_up 2 || { bad "the good node joins" "$T/seqd.log"; lib_end; exit 1; }
+until_ok 200 n_up 2 || { bad "the good node joins" "$SEQD_LOG"; lib_end; exit 1; }
 
 # Three jobs at once, then one after another.
 ids=$(for i in 1 2 3; do submit "together-$i"; done)
@@ -66,8 +63,8 @@ for i in 4 5 6; do ids="$ids $(submit "alone-$i")"; all_succeed "job $i" "${ids#
 says "the event blames the node" '"node": "bad".*"class": "infrastructure".*"exit_status": 127.*"blame": "node"' seqctl events "${ids%%[[:space:]]*}" -o jsonl
 check "the node is quarantined, with the reason" quarantined
 crash
-seqd_run
-until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
+open_seqd
+until_ok 200 n_up 2 || bad "seqd starts again" "$SEQD_LOG"
 check "after a kill -9 of seqd it is still quarantined" quarantined
 refuse "releasing a node that is not quarantined" 4 'in no quarantine' seqctl nodes release good
 refuse "releasing a node that does not exist" 3 'there is no node' seqctl nodes release elsewhere

@@ -9,16 +9,10 @@ cd "$(dirname "$0")/../.." || exit 2
 lib_start hang
 export SEQD_NVML=none SEQD_HEARTBEAT_MS=200 # down after 0.7 s
 
-seqd_run() { # --node-lost
-    "$BIN/seqd" --node-lost "$1" --state "$STATE" --listen 127.0.0.1:0 >>"$T/seqd.log" 2>&1 &
-    SEQD_PID=$!
-    until_ok 100 answers || bad "seqd starts" "$T/seqd.log"
-}
-answers() { seqctl version >/dev/null 2>&1; }
 seqw_run() { # NAME
     "$BIN/seqw" --connect "unix:$STATE/node.sock" --name "$1" --state "$T/$1" --slots 2 --root "$T/data" >>"$T/seqw.log" 2>&1 &
     eval "SEQW_$1=$!"
-    until_ok 100 node_is "$1" up || bad "node $1 joins" "$T/seqd.log"
+    until_ok 100 node_is "$1" up || bad "node $1 joins" "$SEQD_LOG"
 }
 node_is() { seqctl nodes 2>/dev/null | grep -qE "^ *$1 +$2"; }
 state_is() { [ "$(field "$1" state)" = "$2" ]; }
@@ -40,13 +34,13 @@ chmod 755 "$STATE"
 mkdir -m 755 "$T/a" # exists, with a mode that is too wide
 
 # ---- for a while: the gang is adopted again ------------------------------------------------------
-seqd_run 10m
+seqd_run --node-lost 10m
 seqw_run a
-id=$(submit found) || bad "submit" "$T/seqd.log"
-wait_step "$id" 1 || bad "the job runs" "$T/seqd.log"
+id=$(submit found) || bad "submit" "$SEQD_LOG"
+wait_step "$id" 1 || bad "the job runs" "$SEQD_LOG"
 kill -STOP "$SEQW_a"
 check "a node whose agent is stopped is down" until_ok 100 node_is a down
-says "seqd says why" 'node\.down node=a text="no heartbeat for' cat "$T/seqd.log"
+says "seqd says why" 'node\.down node=a text="no heartbeat for' cat "$SEQD_LOG"
 kill -CONT "$SEQW_a"
 check "the agent resumes: its node is up" until_ok 100 node_is a up
 check "the job ends" until_ok 600 state_is "$id" succeeded
@@ -55,10 +49,10 @@ check "no gang is left on node a" until_ok 100 no_gang_of a
 check "seqd stops" seqd_stop
 
 # ---- for too long: its gangs are lost, and stopped when it resumes -------------------------------
-seqd_run 2s
+seqd_run --node-lost 2s
 check "node a is back" until_ok 100 node_is a up
-id=$(submit lost) || bad "submit" "$T/seqd.log"
-wait_step "$id" 1 || bad "the job runs" "$T/seqd.log"
+id=$(submit lost) || bad "submit" "$SEQD_LOG"
+wait_step "$id" 1 || bad "the job runs" "$SEQD_LOG"
 same "on node a" "$(field "$id" node)" a
 kill -STOP "$SEQW_a"
 seqw_run b

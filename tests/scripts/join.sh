@@ -17,13 +17,6 @@ OTHERS=
 trap 'kill $HOLDERS $OTHERS 2>/dev/null; lib_clean' EXIT
 
 # ---- the network ------------------------------------------------------------------------------
-connected() { # NAME N: the machine at the other end of a cable
-    local ns
-    eval "ns=\$NS_$1"
-    ip link add "c$2" type veth peer name eth0 netns "$ns" || return 1
-    ip addr add "10.9.$2.1/24" dev "c$2" && ip link set "c$2" up || return 1
-    nsenter -t "$ns" -n sh -c "ip link set lo up; ip addr add 10.9.$2.2/24 dev eth0; ip link set eth0 up; ip route add default via 10.9.$2.1"
-}
 network() {
     ip link set lo up && namespace A && namespace B && connected A 1 && connected B 2 || return 1
     echo 1 >/proc/sys/net/ipv4/ip_forward && nsenter -t "$NS_A" -n ping -c 1 -W 5 10.9.2.2 >/dev/null 2>&1 || reach
@@ -31,20 +24,8 @@ network() {
 reach() { [ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]; } # where there is no ping
 
 # ---- the programs -----------------------------------------------------------------------------
-seqd_run() { # options
-    SEQD_N=$((SEQD_N + 1)) SEQD_LOG=$T/seqd.$SEQD_N.log
-    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address 0.0.0.0:7434 "$@" >"$SEQD_LOG" 2>&1 &
-    SEQD_PID=$!
-    until_ok 100 grep -q seqd.ready "$SEQD_LOG" || bad "seqd starts" "$SEQD_LOG"
-}
-seqw_run() { # NAME, namespace, address of seqd, options: W is its pid, W_LOG its log
-    local name=$1 ns at=$3; eval "ns=\$NS_$2"; shift 3
-    W_N=$((${W_N:-0} + 1)) W_LOG=$T/seqw.$W_N.log
-    nsenter -t "$ns" -n "$BIN/seqw" --connect "$at" --name "$name" --state "$T/node-$name" --slots 2 --root "$T/data" "$@" >"$W_LOG" 2>&1 &
-    W=$!
-}
+open_seqd() { seqd_run --node-address 0.0.0.0:7434 "$@"; }
 token() { seqctl nodes token -q "$@" >"$T/token" && [ -s "$T/token" ]; }
-in_log() { grep -qE -- "$2" "$1" 2>/dev/null; } # it may not be there yet
 # Both sides say it within 20 seconds.
 both_say() { # NAME, what the coordinator says, what the node says
     if ! until_ok 200 in_log "$SEQD_LOG" "$2"; then bad "$1: seqd does not say /$2/" "$SEQD_LOG"
@@ -67,7 +48,7 @@ make_text 100000 >"$T/data/text.txt"
 AT_A=10.9.1.1:7434 AT_B=10.9.2.1:7434
 
 # ---- certificates that have expired --------------------------------------------------------------
-seqd_run --node-cert-ttl 4s
+open_seqd --node-cert-ttl 4s
 check "a token" token --names 'late' --ttl 10m
 seqw_run late A "$AT_A" --join-token-file "$T/token"
 check "a node joins" up late
@@ -85,7 +66,7 @@ node_stops
 check "seqd stops" stops "$SEQD_PID"
 
 # ---- tokens --------------------------------------------------------------------------------------
-seqd_run
+open_seqd
 check "a token for two names" token --names '[ab]' --uses 2 --ttl 10m
 says "it is listed without its secret" '0 of 2' seqctl nodes tokens
 seqw_run c A "$AT_A" --join-token-file "$T/token"
@@ -187,7 +168,7 @@ says "seqctl nodes shows it" '^c +revoked .*its certificate is revoked: a new to
 both_say "a revoked certificate" 'link.refused node=c .*\(serial [0-9a-f]+\) was revoked' 'session.refused .*\(serial [0-9a-f]+\) was revoked'
 node_stops
 crash
-seqd_run
+open_seqd
 seqw_run c A "$AT_A"
 both_say "also after kill -9 of seqd" 'link.refused node=c .*was revoked' 'session.refused .*was revoked'
 node_stops
@@ -235,10 +216,7 @@ done
 kill -TERM "$A" "$B"; wait "$A" "$B" 2>/dev/null
 stops "$SEQD_PID" || bad "seqd stops"
 capture_start
-SEQD_N=$((SEQD_N + 1)) SEQD_LOG=$T/seqd.$SEQD_N.log
-"$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address insecure:0.0.0.0:7434 >"$SEQD_LOG" 2>&1 &
-SEQD_PID=$!
-until_ok 100 grep -q seqd.ready "$SEQD_LOG" || bad "seqd starts" "$SEQD_LOG"
+seqd_run --node-address insecure:0.0.0.0:7434
 says "seqd warns of it" 'seqd.insecure .*can take any node' cat "$SEQD_LOG"
 seqw_run a A "insecure:$AT_A"; A=$W
 seqw_run b B "insecure:$AT_B"; B=$W

@@ -5,8 +5,8 @@
 # Needs unprivileged user and network namespaces, ip and nsenter (tests/scripts/nets.sh).
 #
 #   namespace of this script    seqd, seqctl, the cable between da0 and db0
-#   namespace A                 seqw a: da1 10.8.0.1 (ranks), ca1 10.9.1.2 (to seqd at 10.9.1.1)
-#   namespace B                 seqw b: db1 10.8.0.2 (ranks), cb1 10.9.2.2 (to seqd at 10.9.2.1)
+#   namespace A                 seqw a: da1 10.8.0.1 (ranks), eth0 10.9.1.2 (to seqd at 10.9.1.1)
+#   namespace B                 seqw b: db1 10.8.0.2 (ranks), eth0 10.9.2.2 (to seqd at 10.9.2.1)
 # tests: needs net @ip
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -24,16 +24,12 @@ in_a() { nsenter -t "$NS_A" -n "$@"; }
 in_b() { nsenter -t "$NS_B" -n "$@"; }
 network() {
     ip link set lo up || return 1
-    namespace A && namespace B || return 1
+    namespace A && namespace B && connected A 1 && connected B 2 || return 1
     ip link add da0 type veth peer name da1 netns "$NS_A" || return 1
     ip link add db0 type veth peer name db1 netns "$NS_B" || return 1
-    ip link add ca0 type veth peer name ca1 netns "$NS_A" || return 1
-    ip link add cb0 type veth peer name cb1 netns "$NS_B" || return 1
     ip link set da0 addrgenmode none up && ip link set db0 addrgenmode none up || return 1
-    ip addr add 10.9.1.1/30 dev ca0 && ip addr add 10.9.2.1/30 dev cb0 || return 1
-    ip link set ca0 up && ip link set cb0 up || return 1
-    in_a sh -c 'ip link set lo up; ip addr add 10.8.0.1/24 dev da1; ip addr add 10.9.1.2/30 dev ca1; ip link set da1 up; ip link set ca1 up' || return 1
-    in_b sh -c 'ip link set lo up; ip addr add 10.8.0.2/24 dev db1; ip addr add 10.9.2.2/30 dev cb1; ip link set db1 up; ip link set cb1 up'
+    in_a sh -c 'ip addr add 10.8.0.1/24 dev da1; ip link set da1 up' || return 1
+    in_b sh -c 'ip addr add 10.8.0.2/24 dev db1; ip link set db1 up'
 }
 cable_says() { grep -q "^$1\$" "$T/cable.out"; }
 cable_start() { # options of cable
@@ -46,20 +42,11 @@ cable_cut() { kill -USR1 "$CABLE"; until_ok 50 cable_says cut; }
 cable_mend() { kill -USR2 "$CABLE"; until_ok 50 cable_says mended; }
 
 # ---- the programs -----------------------------------------------------------------------------
-seqw_a() {
-    nsenter -t "$NS_A" -n "$BIN/seqw" --connect insecure:10.9.1.1:7434 --name a --state "$T/a" --slots 2 --address 10.8.0.1 --root "$T/data" >>"$T/seqw-a.log" 2>&1 &
-    SEQW_A=$!
-}
-seqw_b() {
-    nsenter -t "$NS_B" -n "$BIN/seqw" --connect insecure:10.9.2.1:7434 --name b --state "$T/b" --slots 2 --address 10.8.0.2 --root "$T/data" >>"$T/seqw-b.log" 2>&1 &
-    SEQW_B=$!
-}
-seqd_run() {
-    "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address insecure:0.0.0.0:7434 >>"$T/seqd.log" 2>&1 &
-    SEQD_PID=$!
-}
+seqw_a() { seqw_run a A insecure:10.9.1.1:7434 --address 10.8.0.1; SEQW_A=$W; }
+seqw_b() { seqw_run b B insecure:10.9.2.1:7434 --address 10.8.0.2; SEQW_B=$W; }
+open_seqd() { seqd_run --node-address insecure:0.0.0.0:7434; }
 cluster_start() {
-    seqd_run
+    open_seqd
     seqw_a
     until_ok 200 n_up 1 || return 1 # a is first: it prepares the data and has rank 0
     seqw_b
@@ -111,7 +98,7 @@ check "seqd --dev stops" seqd_stop
 STATE=$T/cluster SEQD_URL=$T/cluster
 mkdir -p "$STATE"
 cable_start
-cluster_start || { bad "the cluster starts" "$T/seqd.log"; lib_end; exit 1; }
+cluster_start || { bad "the cluster starts" "$SEQD_LOG"; lib_end; exit 1; }
 ok "two nodes join"
 says "nodes show their addresses" '10\.8\.0\.2' seqctl nodes -o json
 
@@ -119,7 +106,7 @@ id=$(submit two-nodes)
 check_end "2 + 2 ranks: the same weights" "$id"
 same "it ran on two nodes" "$(seqctl show "$id" -o json | tr -d ' \n' | grep -o '"nodes":\[[^]]*\]')" \
     '"nodes":[{"node":"a","first_rank":0,"ranks":2},{"node":"b","first_rank":2,"ranks":2}]'
-check "node b made the data itself" test -d "$T/b/prepared/$(field "$id" prepared_id)"
+check "node b made the data itself" test -d "$T/node-b/prepared/$(field "$id" prepared_id)"
 says "the log of a rank on node b" 'rank=3' seqctl logs "$id" --rank 3
 same "bytes == formula" "$(field "$id" last_metrics.ledger_ok)" true
 
@@ -170,15 +157,15 @@ id=$(submit seqd-dies)
 wait_event "$id" checkpoint || bad "no checkpoint"
 before=$(procs seqrank | tr '\n' ' ')
 crash
-seqd_run
-until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
+open_seqd
+until_ok 200 n_up 2 || bad "seqd starts again" "$SEQD_LOG"
 after=$(procs seqrank | tr '\n' ' ')
 [ "$before" = "$after" ] || [ -z "$after" ] || bad "ranks were $before, are $after"
 check_end "seqd dies: the same weights" "$id"
 same "without a restart" "$(field "$id" attempts)" 1
 
 # The agent, the gang and the ranks of a node die together; the agent is started again.
-gang_of_b() { local p; for p in $(procs seqgang); do tr '\0' ' ' <"/proc/$p/cmdline" | grep -q "$T/b/" && echo "$p"; done; }
+gang_of_b() { local p; for p in $(procs seqgang); do tr '\0' ' ' <"/proc/$p/cmdline" | grep -q "$T/node-b/" && echo "$p"; done; }
 id=$(submit node-dies)
 wait_event "$id" checkpoint || bad "no checkpoint"
 kill -9 "$SEQW_B" $(gang_of_b) || bad "nothing to kill"
