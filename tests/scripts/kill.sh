@@ -3,7 +3,6 @@
 # Whatever dies, the job succeeds with the bits of the undisturbed run, and no process is left.
 #   KILL_ROUNDS=5   rounds for each of seqrank, seqgang, seqw, seqd
 #   BUILD=build/release
-# tests: not kept: no run of it in a domain has passed yet
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -4,7 +4,6 @@
 # 1e-6, bytes sent are those of the formula, and memory is as planned.
 #   tests/scripts/soak.sh [N]    default 1048576: about 600 s of two idle cores; 65536 takes 15 s
 #   BUILD=build/release          KEEP=1 keeps the state directory
-# tests: not kept: no run of it in a domain has passed yet
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
