@@ -171,8 +171,10 @@ $(B)/lib%.a:
 	$(Q)rm -f $@; ar rcs $@ $^
 
 link = @$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
+# A test has lines in the other modes; without them it is less than half as large.
+LDFLAGS_tests := $(if $(filter release mutants,$(MODE)),-Wl$(COMMA)--strip-debug)
 # Objects first: what they define is not looked for in a library.
-do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(1)
+do_link = $(link); $(CC) $(LDFLAGS_ALL) $(if $(filter $(B)/tests/%,$@),$(LDFLAGS_tests)) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(1)
 
 CLIENT_LIBS := -lcurl -ljansson -lyaml -lm
 # What api/ is linked with.
@@ -199,7 +201,8 @@ $(B)/obj/kernels/%.o: EXTRA = $(CFLAGS_kernels)
 $(B)/obj/tests/%.o: FRAME =
 # A test is compiled about as often as it runs: -O2 costs more than it saves. At -O1 the compiler
 # warns of values that it knows too little of; the sanitizers' build is at -O1, too, with the warnings.
-$(B)/obj/tests/%.o: EXTRA = $(if $(filter -O2,$(CFLAGS_$(MODE))),-O1 -Wno-maybe-uninitialized -Wno-stringop-overflow)
+EXTRA_tests := $(if $(filter -O2,$(CFLAGS_$(MODE))),-O1 -g0 -Wno-maybe-uninitialized -Wno-stringop-overflow)
+$(B)/obj/tests/%.o: EXTRA = $(EXTRA_tests)
 $(B)/obj/tests/bench/%.o $(B)/obj/tests/lib/%.o: EXTRA =
 define of_isa
 $(B)/obj/kernels/cpu/%_$(1).o: EXTRA = $(CFLAGS_kernels) $(ISA_$(1))
@@ -328,8 +331,8 @@ $(B)/emu/kernels/cpu/%.o: kernels/cpu/%.c $(B)/flags
 	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(CFLAGS_kernels:-O3=-O2) -DSEQD_EMU -DCPU_ISA_amx $(EXTRA) -MMD -MP -c -o $@ $<
 $(B)/emu/kernels/cpu/ops_amx.o: EXTRA = $(ISA_avx512bf16)
 $(B)/tests/check_tiles: $(EMU_TILES)
-$(B)/obj/tests/engine/check_tiles.o: EXTRA = -DTILES_BUILT=$(if $(EMU_TILES),1,0)
-$(B)/obj/tests/engine/test_tiles.o: EXTRA = $(or $(ISA_amx),$(ISA_avx512))
+$(B)/obj/tests/engine/check_tiles.o: EXTRA = $(EXTRA_tests) -DTILES_BUILT=$(if $(EMU_TILES),1,0)
+$(B)/obj/tests/engine/test_tiles.o: EXTRA = $(EXTRA_tests) $(or $(ISA_amx),$(ISA_avx512))
 # A library of NCCL's name, for tests.
 $(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
 	@mkdir -p $(@D)

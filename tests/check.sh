@@ -73,8 +73,8 @@ count() {
     fi
     rm -f "$log"
 }
-# Adds a check that shares nothing that it changes and measures no time, so that several can run at a time: one
-# more than the cores, at most 4, because a check also waits. The longest are listed first. The output of
+# Adds a check that shares nothing that it changes and measures no time, so that several can run at a time: two
+# more than the cores, at most 5, because a check also waits. The longest are listed first. The output of
 # each is printed as a whole. COMMAND may begin with variables of its own.
 side() { # NAME: TEXT one|count COMMAND
     if ! checked && ! skip "${1%:}"; then sides+=("$@"); fi
@@ -98,7 +98,7 @@ run_sides() { # TITLE
     [ "${#sides[@]}" -gt 0 ] || return
     part "$1, several at a time; those of two seconds and more:"
     SIDES=$(mktemp -d); export SIDES
-    printf '%s\0' "${sides[@]}" | xargs -0 -n 4 -P $((jobs < 4 ? jobs + 1 : 4)) tests/check.sh --side
+    printf '%s\0' "${sides[@]}" | xargs -0 -n 4 -P $((jobs < 4 ? jobs + 2 : 5)) tests/check.sh --side
     part
     for ((i = 0; i < ${#sides[@]}; i += 4)); do
         p=0 f=1 s=0

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs every test program of build/MODE/tests, and adds up their "N passed, N failed" lines. Programs of
-# tests/engine and tests/device compute: JOBS of them (default: the cores) run at a time. The others wait
-# more than they compute: twice as many of them run beside the first.
+# tests/engine and tests/device compute, for half of their time: one more than JOBS of them (default: the cores) run
+# at a time. The others wait: JOBS of them run beside the first, so that they last as long; without the first, twice
+# as many.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 #   SMALL_TESTS="program-name ..."   these programs run in their small form (SEQD_TEST_SMALL)
 #   FRESH=1                          programs whose result is kept (tests/kept.sh) run, too
@@ -54,17 +55,21 @@ tests/kept.sh tidy
 passed=0; failed=0; kept=0; oldest=
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done
-# The longest programs begin first: begun last, they would run alone at the end.
-longest='test_verify test_train test_life test_attention check_kernels check_emulated'
-first='' computing='' waiting=''
-for t in $list; do
-    case " $longest " in *" $t "*) first="$first $t"; continue ;; esac
+# The longest programs begin first, the longest of all in front: begun last, they would run alone at the end.
+longest='check_emulated check_kernels test_attention test_life test_usp test_family test_verify test_train test_comm'
+longest="$longest test_lasp test_flow_jobs test_ledger check_tiles test_pieces test_dp test_two_pass"
+longest="$longest test_seqd_http test_agent_life test_seqd_feed test_gang_life test_seqd_checkpoint test_seqd_tls"
+longest_first() { awk -v longest="$longest" 'BEGIN { n = split(longest, name, " "); for (i = 1; i <= n; i++) at[name[i]] = i }
+    { print ($1 in at) ? at[$1] : n + 1, $1 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2; }
+computing='' waiting=''
+for t in $(printf '%s\n' $list | longest_first); do
     if [ -f "tests/engine/$t.c" ] || [ -f "tests/device/$t.c" ]; then computing="$computing $t"; else waiting="$waiting $t"; fi
 done
 jobs=${JOBS:-$(nproc)}
 run() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "$2" -n 1 tests/run.sh --one "$mode"; } # PROGRAMS AT_A_TIME
-run "$waiting" $((2 * jobs)) &
-run "$first$computing" "$jobs"
+beside=$jobs; [ -n "$computing" ] || beside=$((2 * jobs))
+run "$waiting" "$beside" &
+run "$computing" $((jobs + 1))
 wait
 # Run each failed program again, alone (tests/again.sh); not in mode mutants, where faults must make tests fail.
 for t in $list; do
