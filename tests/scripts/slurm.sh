@@ -4,22 +4,14 @@
 #   BUILD=build/release   KEEP=1 keeps the state
 # Needs root, slurmctld, slurmd, srun and munged (deploy/deps --slurm). Where
 # they are not available the script reports it and counts nothing as passed.
-# tests: needs deploy/slurm/oneshot.sbatch @slurmctld @slurmd @srun @munged @python3
-# tests: not kept: no run of it in a domain has passed yet
+# tests: needs deploy/slurm/oneshot.sbatch @slurmctld @slurmd @srun @munged
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-for p in slurmctld slurmd srun sbatch munged; do
-    command -v "$p" >/dev/null && continue
-    echo "slurm: SKIPPED, NOTHING WAS TESTED: there is no $p here (deploy/deps --slurm)"
-    echo "slurm: 0 passed, 0 failed"
-    exit 0
-done
-if [ "$(id -u)" -ne 0 ]; then
-    echo "slurm: SKIPPED, NOTHING WAS TESTED: slurmd needs root"
-    echo "slurm: 0 passed, 0 failed"
-    exit 0
-fi
 . tests/lib/lib.sh
+for p in slurmctld slurmd srun sbatch munged; do
+    command -v "$p" >/dev/null || nothing_tested slurm "there is no $p here (deploy/deps --slurm)"
+done
+[ "$(id -u)" -eq 0 ] || nothing_tested slurm "slurmd needs root"
 lib_start slurm
 unset ${!SLURM_*} SEQD_URL
 export SLURM_CONF=$T/slurm.conf PATH=$BIN:$PATH TMPDIR=$T/tmp
@@ -35,15 +27,16 @@ trap slurm_end EXIT
 
 # ---- Slurm ---------------------------------------------------------------------------------------
 # A first port of eight that are free, of those that docs.sh does not take.
-port=$(python3 -c '
-import random, socket
-while True:
-    p = random.randrange(30001, 32700)
-    try:
-        for i in range(8):
-            with socket.socket() as s: s.bind(("127.0.0.1", p + i))
-    except OSError: continue
-    print(p); break') || { bad "a free port"; lib_end; exit 1; }
+free_ports() {
+    local p i
+    for p in $(shuf -i 30001-32700 -n 50); do
+        for ((i = 0; i < 8; i++)); do ! (: <"/dev/tcp/127.0.0.1/$((p + i))") 2>/dev/null || continue 2; done
+        echo "$p"
+        return
+    done
+    return 1
+}
+port=$(free_ports) || { bad "a free port"; lib_end; exit 1; }
 host=$(hostname -s)
 cat >"$SLURM_CONF" <<EOF
 ClusterName=seqd
@@ -118,7 +111,6 @@ sbatch_run() { (cd "$T/data" && exec timeout 120 sbatch --parsable --cpus-per-ta
 plain() { (cd "$T/data" && exec timeout 300 "$BIN/seqd" run "$@"); }
 weights() { sha256sum <"$1/checkpoint/hf/model.safetensors"; }
 log() { cat "$T/data/seqd-$1.log"; }
-in_log() { log "$1" 2>/dev/null | grep -qE -- "$2"; }
 over() { [ -z "$(squeue -h -t PD,R,CG)" ]; }
 nothing() { over && nothing_left && [ -z "$(ls -A "$TMPDIR")" ]; }
 clean() { if until_ok 900 nothing; then ok "$1: nothing is left"; else { squeue; procs '*'; ls -A "$TMPDIR"; } >"$T/left"; bad "$1: something is left" "$T/left"; fi; }
@@ -158,13 +150,13 @@ STEPS=300
 spec long.json $STEPS
 check "a plain run of $STEPS steps" plain long.json --slots 2 --output "$T/whole"
 # Its ranks stand still from its first steps until it is told to stop, so that it does not end before.
-at_work() { until_ok 600 in_log "$1" 'running +[0-9]+% +[1-9]' && RANKS=$(procs seqrank) && kill -STOP $RANKS; }
-saves() { until_ok 600 in_log "$1" 'saves its state'; kill -CONT $RANKS 2>/dev/null; }
+at_work() { until_ok 600 in_log "$T/data/seqd-$1.log" 'running +[0-9]+% +[1-9]' && RANKS=$(procs seqrank) && kill -STOP $RANKS; }
+saves() { until_ok 600 in_log "$T/data/seqd-$1.log" 'saves its state'; kill -CONT $RANKS 2>/dev/null; }
 ID=$(sbatch_run --nodes=2 "$script" long.json)
 check "it runs" at_work "$ID"
 check "the warning of its time limit" scancel --signal=USR1 --batch "$ID"
 saves "$ID"
-check "it is queued again and ends" until_ok 900 in_log "$ID" 'results are in'
+check "it is queued again and ends" until_ok 900 in_log "$T/data/seqd-$ID.log" 'results are in'
 says "it is the same job" 'job 1 of .* continues' log "$ID"
 same "it has the weights of a run without a stop" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/whole")"
 clean "a requeue"
@@ -176,7 +168,7 @@ for nodes in 1 2; do
     check "on $nodes nodes of a low priority it runs" at_work "$ID"
     (cd "$T" && sbatch -Q --partition=high --nodes=3 --ntasks-per-node=2 --output=/dev/null --wrap true)
     saves "$ID"
-    check "it is preempted, queued again and ends" until_ok 1200 in_log "$ID" 'results are in'
+    check "it is preempted, queued again and ends" until_ok 1200 in_log "$T/data/seqd-$ID.log" 'results are in'
     says "it saved" 'job 1 (is suspended: run this again|waits .* for Slurm)' log "$ID"
     says "it is the same job" 'job 1 of .* continues' log "$ID"
     says "Slurm requeued it" 'Restarts=1' record "$ID"
@@ -186,7 +178,7 @@ for nodes in 1 2; do
 done
 spec endless.json 1000000
 ID=$(sbatch_run --nodes=2 "$script" endless.json)
-check "an endless one runs" until_ok 600 in_log "$ID" 'job 1 running'
+check "an endless one runs" until_ok 600 in_log "$T/data/seqd-$ID.log" 'job 1 running'
 check "scancel" scancel "$ID"
 clean "scancel"
 lib_end
