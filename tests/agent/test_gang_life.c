@@ -2,6 +2,8 @@
  * test is the agent: it connects, sends commands, reads the spool.
  * tests: needs seqrank */
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include "api/core/assert.h"
@@ -528,6 +530,29 @@ static void test_bad_start(void)
     dir_remove();
 }
 
+/* A start that fails, in a gang that can write to no file, ends without a record, and not by a
+ * signal. */
+static void test_bad_start_unsaid(void)
+{
+    struct rlimit before, none;
+    dir_make();
+    start_fill(1);
+    snprintf(start.seqrank, sizeof start.seqrank, "/nowhere/seqrank");
+    start_write();
+    assert(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    none = (struct rlimit){0, before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    fflush(stdout);
+    assert(setrlimit(RLIMIT_FSIZE, &none) == 0);
+    const pid_t pid = gang_fork("ok");
+    assert(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    signal(SIGXFSZ, handler);
+    const int status = gang_wait(pid);
+    CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d", status);
+    CHECK(spool_read().n_records == 0);
+    dir_remove();
+}
+
 /* A start record has the size that 0.2.0 takes; a gang of another version's record is adopted, not
  * begun. */
 static void test_start_record(void)
@@ -584,6 +609,7 @@ int main(int argc, char **argv)
     RUN(test_killed_gang);
     RUN(test_strays);
     RUN(test_bad_start);
+    RUN(test_bad_start_unsaid);
     RUN(test_start_record);
     return test_done("gang");
 }

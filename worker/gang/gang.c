@@ -510,9 +510,9 @@ static int ranks_start(struct gang *g, struct err *e)
 /* Undoes a start that failed half way: no rank is left, and the spool has the reason. */
 static void start_undo(struct gang *g, const struct err *e)
 {
-    record_fail(g, RANK_GANG, e); /* not the failure of a rank: this node cannot start ranks */
-    g->ending = true;
+    g->ending = true; /* there may be no segment in which to raise the abort flag */
     g->how = GANG_FAILED;
+    record_fail(g, RANK_GANG, e); /* not the failure of a rank: this node cannot start ranks */
     for (int i = 0; i < g->n_started; i++) {
         struct proc *p = &g->proc[i];
         proc_kill(p);
