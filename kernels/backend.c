@@ -1,5 +1,5 @@
-/* backend.c: opens a device by its name: the CPU is part of this program, the others are libraries
- * beside it, opened by dlopen. Host tasks run on a pool. */
+/* backend.c: opens a device by its name. The CPU is part of this program; other devices are in
+ * libraries next to it, which are opened by dlopen. Tasks of the host run on a pool of threads. */
 #include "kernels/backend.h"
 
 #include <dlfcn.h>
@@ -15,19 +15,19 @@
 struct device {
     const char *name;
     struct be *(*open)(const struct be_options *o, struct err *e);
-    const char *plugin; /* the library that has the device, when open is NULL */
+    const char *plugin; /* the library that has the device, if open is NULL */
 };
 
-/* The device "emulated" runs the kernels of "cuda" on the host (kernels/cuda/emu.h). It is slow,
- * for tests. */
+/* The device "emulated" runs the kernels of "cuda" on the host (kernels/cuda/emu.h). It is slow
+ * and meant for tests. */
 static const struct device devices[] = {
     {"cpu", cpu_open, NULL},
     {"cuda", NULL, "libkernels_cuda.so"},
     {"emulated", NULL, "libkernels_emulated.so"},
 };
 
-/* Opens the library beside this program or on its RUNPATH. The library stays open, since its
- * kernels are in use. */
+/* Opens the library next to this program or on its RUNPATH. The library is never closed, because
+ * its kernels are in use. */
 static struct be *plugin_open(const struct device *d, const struct be_options *o, struct err *e)
 {
     void *library = dlopen(d->plugin, RTLD_NOW | RTLD_LOCAL);
@@ -88,15 +88,16 @@ void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker),
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-enum { POPULATED = 8 << 20, SMALL_PAGE = 4096 }; /* POPULATED: bytes of a task, whole large pages */
+/* POPULATED: bytes of a task, which are whole large pages */
+enum { POPULATED = 8 << 20, SMALL_PAGE = 4096 };
 
 struct populate {
     uintptr_t begin, end;
 };
 
-/* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request: there a
- * byte of each page is rewritten with its own value. The write is atomic, since another rank may
- * write to a shared page. */
+/* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request; there, one
+ * byte of each page is overwritten with its own value. The write is atomic, because another rank
+ * may write to a shared page. */
 static void populate_task(void *arg, int64_t task, int worker)
 {
     const struct populate *a = arg;

@@ -1,35 +1,40 @@
-/* backend.h: the operations that a device must have. One table of operations, one row per device.
+/* backend.h: the operations that a device must have. They form one table, of which each device has
+ * one row.
  *
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
  * implementation of the table (kernels/cpu, kernels/cuda). Code that calls the table is
  * device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync waits
- * and reports. A device may keep operations back, with their args, until an upload, a download, a
- * transfer or a sync. So only one thread at a time may use an opened device. Every device asserts
- * shapes by the functions of shapes.h.
+ * for them and reports their failures. A device may keep operations back, together with their
+ * args, until the next upload, download, transfer or sync. For this reason only one thread at a
+ * time may use an opened device. Every device asserts shapes by the functions of shapes.h.
  *
- * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V
- * vocab. All tensors are row-major 2-D views: fp32, bf16 or fp16.
+ * In the comments below, T is the number of rows (tokens) in this call, C the width, H the number
+ * of query heads, Hk the number of KV heads, D the head size and V the size of the vocabulary. All
+ * tensors are row-major 2-D views: fp32, bf16 or fp16.
  *
- * A device may have memory of its own (be->own_memory): then all data that an operation reads or
- * writes, tensors and arrays (pos, lo, ids, slope, nll ...), lies in memory from its alloc, and
- * the host reaches it by upload and download alone. A struct that an args struct points to (struct
- * attn_drop) is the host's, and read before the call returns.
+ * A device may have memory of its own (be->own_memory). Then all data that an operation reads or
+ * writes, tensors as well as arrays (pos, lo, ids, slope, nll ...), must be in memory from the
+ * device's alloc, and the host can reach it only by upload and download. A struct that an args
+ * struct points to (struct attn_drop) is in the host's memory, and the device reads it before the
+ * call returns.
  *
- * bf16 and fp16 are storage and inputs of products; every sum is fp32. "act" below is a tensor of
- * the model's precision: all act tensors of one call have the same dtype. An output in 16 bits is
- * rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum over
- * keys, rows or hops is never kept in 16 bits. Statements about bf16 below hold for fp16 too.
- * These are fp32 at any precision: carried (o, m, l), lse, delta, dq and dkv of attention, weight
- * gradients, rstd, logits, master weights and Adam's moments.
+ * bf16 and fp16 are formats of storage and of the inputs of products; every sum is fp32. "act"
+ * below means a tensor of the model's precision: all act tensors of one call have the same dtype.
+ * An output of 16 bits is rounded once, to nearest even, from its fp32 value. In fp16, a value of
+ * 65520 or more becomes infinity. A sum over keys, rows or hops is never stored in 16 bits.
+ * Statements about bf16 below hold for fp16 too. These are fp32 at any precision: carried (o, m,
+ * l), lse, delta, dq and dkv of attention, weight gradients, rstd, logits, master weights and
+ * Adam's moments.
  *
  * NaN and infinity pass through: if an input holds one, the outputs hold it or the function's
  * value for it. Infinity becomes finite only if the function's value is finite (exp(-inf),
- * tanh(inf)). NaN stays NaN. Both may spread to other rows of the call, but rows that see no key
- * are always 0.
+ * tanh(inf)). NaN stays NaN. NaN and infinity may spread to other rows of the call, but a row that
+ * sees no key is always 0.
  *
- * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
- * its own inputs, in an order of additions that does not depend on the number of rows, on the
- * thread count or on where the row lies; reductions over rows go over ascending rows. */
+ * The bits of a result do not depend on the number of ranks. Unless a slot says otherwise, every
+ * output row depends only on its own inputs, and its values are added in an order that does not
+ * depend on the number of rows, on the thread count or on the row's position; sums over rows are
+ * formed in ascending order of the rows. */
 #ifndef SEQD_KERNELS_BACKEND_H
 #define SEQD_KERNELS_BACKEND_H
 
@@ -42,16 +47,17 @@
 #include "api/core/err.h"
 #include "api/core/quant.h"
 
-/* DT_F64: used by the tests' reference device alone. DT_INT8, DT_INT4: a weight [N, K] in blocks
- * (api/core/quant.h). A view of it has whole rows, the first a multiple of QUANT_ROWS, and ld K.
- * DT_F32_PANELS, DT_BF16_PANELS: a weight [N, K] of numbers in panels (panels.h). A view of it has
- * whole panels, or all rows from the start of a panel. */
+/* Only the tests' reference device uses DT_F64. DT_INT8 and DT_INT4 are the types of a weight [N,
+ * K] in blocks (api/core/quant.h). A view of such a weight has whole rows, its first row is a
+ * multiple of QUANT_ROWS, and its ld is K. DT_F32_PANELS and DT_BF16_PANELS are the types of a
+ * weight [N, K] of numbers in panels (panels.h). A view of a weight in panels consists of whole
+ * panels, or begins with a panel and ends with the weight's last row. */
 enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4, DT_F32_PANELS, DT_BF16_PANELS };
 
 struct tensor { /* a view; owns nothing */
     void *data;
     int64_t rows, cols;
-    int64_t ld; /* elements from one row to the next, >= cols */
+    int64_t ld; /* elements from the start of a row to the start of the next, >= cols */
     enum dtype dtype;
 };
 
@@ -63,7 +69,7 @@ static inline bool dtype_panels(enum dtype t)
 {
     return t == DT_F32_PANELS || t == DT_BF16_PANELS;
 }
-/* Returns the bytes of an element. t: not in blocks. */
+/* Returns the bytes of an element of type t, which may not be a type in blocks. */
 static inline int64_t dtype_size(enum dtype t)
 {
     return t == DT_BF16 || t == DT_F16 || t == DT_BF16_PANELS ? 2 : t == DT_F64 ? 8 : 4;
@@ -77,8 +83,8 @@ static inline struct tensor tensor_of(enum dtype t, void *data, int64_t rows, in
 {
     return (struct tensor){data, rows, cols, ld, t};
 }
-/* dtype_format returns the format of a dtype in blocks. dtype_of_format returns the dtype of a
- * format that has blocks. */
+/* dtype_format returns the format that a dtype in blocks has. dtype_of_format returns the dtype of
+ * a format that has blocks. */
 static inline enum weights_id dtype_format(enum dtype t)
 {
     return t == DT_INT4 ? WEIGHTS_INT4 : WEIGHTS_INT8;
@@ -87,19 +93,19 @@ static inline enum dtype dtype_of_format(enum weights_id w)
 {
     return w == WEIGHTS_INT4 ? DT_INT4 : DT_INT8;
 }
-/* Returns the dtype of a weight of this format in a model of dtype t. */
+/* Returns the dtype that a weight of format w has in a model whose dtype is t. */
 static inline enum dtype dtype_stored(enum weights_id w, enum dtype t)
 {
     if (w == WEIGHTS_PANELS) return t == DT_BF16 ? DT_BF16_PANELS : DT_F32_PANELS;
     return w == WEIGHTS_MODEL ? t : dtype_of_format(w);
 }
-/* Returns the dtype of the numbers in panels. */
+/* Returns the dtype of the numbers that panels of dtype t hold. */
 static inline enum dtype dtype_of_panels(enum dtype t)
 {
     return t == DT_BF16_PANELS ? DT_BF16 : DT_F32;
 }
-/* Returns a window of rows [r0, r0 + n) and columns [c0, c0 + m); in blocks or panels: all
- * columns. */
+/* Returns a window of t: rows [r0, r0 + n) and columns [c0, c0 + m). A window of a tensor in
+ * blocks or panels must have all columns. */
 static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0,
                                        int64_t m)
 {
@@ -110,46 +116,53 @@ static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, i
                            t.dtype};
 }
 
-struct be; /* an opened device: thread pool or streams, and its scratch */
+struct be; /* an opened device: its threads or streams, and its scratch */
 struct pool;
 
-/* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is
- * [K, N], c is [M, N].
- * Each element is a sum over ascending K, in blocks that depend on K alone. A block's sum starts
- * from 0. Blocks are added in order, to the old c when accumulating.
- * Dtypes: a and b have the same one; or b is in blocks, and trans_a is not set; or b is in panels
- * of a's dtype, and trans_b is set, which gives the bits of the same numbers in rows. c has any.
- * The values of blocks are formed in fp32 (int4: scale code + least, rounded once). If a is bf16, a
- * device may round them to bf16, or sum a block's codes first and scale the sum. A device may sum
- * bf16 inputs in groups of K (pairs, or 32 at a time) in its own order. A bf16 c is rounded once,
- * from the fp32 sum with the old c. The bias is then added as by bias_fwd; with be->any_order it
- * may be part of the sum that is rounded once. */
+/* Computes c = op(a) op(b), plus the old c if accumulate is set, and plus bias if there is one.
+ * The bias is the same for each row. op(a) is [M, K], op(b) is [K, N], c is [M, N].
+ *
+ * Each element is a sum over ascending k. The sum is formed in blocks whose bounds depend on K
+ * alone: a block's sum starts from 0, and then the sums of the blocks are added in order. With
+ * accumulate they are added to the old c.
+ *
+ * Dtypes: either a and b have the same dtype; or b is in blocks, and trans_a is not set; or b is
+ * in panels of a's dtype, and trans_b is set. Panels give the same bits as the same numbers in
+ * rows. c may have any dtype. The values of blocks are computed in fp32 (for int4: scale * code +
+ * least, rounded once). If a is bf16, a device may round these values to bf16, or sum a block's
+ * codes first and scale the sum. A device may sum bf16 inputs in groups of K (pairs, or 32 at a
+ * time) in its own order. A bf16 c is rounded once, from the fp32 sum that includes the old c. The
+ * bias is added afterwards, as bias_fwd adds it; with be->any_order it may instead be part of the
+ * sum that is rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
-    /* trans_a: a is stored [K, M] (a weight's gradient: dW = dY^T X). trans_b: b is stored [N, K]
-     * (a weight: Y = X W^T). At most one is set. */
+    /* If trans_a is set, a is stored as [K, M] (for a weight's gradient, dW = dY^T X). If trans_b
+     * is set, b is stored as [N, K] (for a product with a weight, Y = X W^T). At most one of them
+     * is set. */
     bool trans_a, trans_b;
     bool accumulate;
-    struct tensor bias; /* [1, N], of c's dtype; data NULL: none */
+    struct tensor bias; /* [1, N], of c's dtype; data is NULL if there is no bias */
 };
 
-/* Softmax attention of one block of queries against one block of keys and values, with carried
- * state, so that a ring is a sequence of these calls (2310.01889; online softmax 1805.02867).
+/* Computes softmax attention of one block of queries against one block of keys and values. The
+ * state (o, m, l) is carried from call to call, so that ring attention is a sequence of these
+ * calls (2310.01889; online softmax 1805.02867).
  *
- * Query row i (0 <= i < Tq) sees the keys whose global index j lies in [lo[i], hi[i]); key row t
- * has global index kv_pos + t. Causal masks, documents, windows and padding are all such
- * intervals; an empty one sees no key. Tiles whose keys no query sees are skipped.
+ * Query row i (0 <= i < Tq) sees the keys whose global index is in [lo[i], hi[i]); key row t has
+ * the global index kv_pos + t. Causal masks, documents, windows and padding are all expressed as
+ * such intervals; a row with an empty interval sees no key. Tiles of keys that no query sees are
+ * skipped.
  *
  *   q       [Tq, H*D] act
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head
  *           h/(H/Hk)
- *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
+ *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised; 0 before the first call
  *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0), or
  *           attn_sink_fwd's results.
- *           Between calls they are in the device's own units; attn_finish converts them. As long
- *           as a row has seen no key, l is 0 and m -inf. If all its scores were -inf, m is not
- *           -inf
- * Keys are taken in ascending tiles of a fixed width counted from key row 0. */
+ *           Between calls m and l are in the device's own units; attn_finish converts them. As
+ *           long as a row has seen no key, l is 0 and m is -inf. If all its scores were -inf,
+ *           m is not -inf
+ * Keys are processed in ascending tiles of a fixed width, counted from key row 0. */
 struct attn_fwd_args {
     struct tensor q, kv, o;
     float *m, *l;
@@ -158,31 +171,34 @@ struct attn_fwd_args {
     int64_t kv_pos;
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
-    const struct attn_drop *drop; /* NULL: none */
-    /* Soft cap of the scores, before the mask: s = cap tanh(scale q k / cap); 0: none. With a cap,
-     * bf16 takes the fp32 products, as under dropout. */
+    const struct attn_drop *drop; /* NULL if there is no dropout */
+    /* Soft cap of the scores, applied before the mask: s = cap tanh(scale q k / cap). 0 means that
+     * there is no cap. With a cap, bf16 inputs use the fp32 products, as they do under dropout. */
     float cap;
 };
 
-/* Attention dropout: each probability (row, key) of a head is kept, and multiplied by 1 / (1 -
- * rate), or dropped, as a word of Philox4x32-10 says. The word is a function of global indices
- * alone, so that the mask is the same for any number of ranks, layout, order of blocks and tile:
- * key {seed, step} mixed as philox_key() does; counter {row, key / 4, layer << 16 | head, sample},
- * lane key mod 4. Running maximum, sum and lse see every probability; only the factor of v is
- * masked, in fp32 (so that bf16 under dropout takes the fp32 products, at their speed). key:
- * philox_key() of kernels/philox.h. */
+/* Attention dropout. Each probability (row, key) of a head is either dropped, or kept and
+ * multiplied by 1 / (1 - rate). A word of Philox4x32-10 decides which. The word depends only on
+ * global indices, so that the mask depends neither on the number of ranks, nor on the layout, the
+ * order of blocks or the tile size. Philox's key is {seed, step} mixed as philox_key()
+ * (kernels/philox.h) does, its counter is {row, key / 4, layer << 16 | head, sample}, and lane
+ * (key mod 4) of the result is the word.
+ *
+ * The running maximum, the sum and lse include every probability; only the factor of v is masked.
+ * The mask is applied in fp32, so under dropout bf16 inputs use the fp32 products, at their speed.
+ * The member `key` is the result of philox_key(). */
 struct attn_drop {
-    double rate; /* in [0, 1): kept iff word >= rate * 2^32 */
+    double rate; /* in [0, 1); a value is kept if its word is at least rate * 2^32 */
     uint32_t key[2];
     uint32_t layer, sample;
-    int64_t q_pos; /* global index of query row 0; row i has q_pos + i */
-    uint32_t head; /* number of the call's first head (struct dropout_args adds its `head`) */
+    int64_t q_pos; /* global index of query row 0; row i has index q_pos + i */
+    uint32_t head; /* index of the call's first head; to this index dropout_args.head is added */
 };
 
-/* A sink of each head: a learned logit that takes part in the softmax of every row and has no
- * value (2309.17453; gpt-oss). Called once for a row, before the first attn_fwd: sets m and l to
- * those of a row that has seen the sink alone. A row that sees no key then has out = 0 and lse =
- * its sink.
+/* Begins attention with a sink for each head: a learned logit that is part of every row's softmax
+ * but has no value vector (2309.17453; gpt-oss). It is called once for each row, before the first
+ * attn_fwd, and sets m and l to those of a row that has seen only the sink. A row that sees no key
+ * then gets out = 0 and lse = the head's sink.
  *   m, l    [n_heads, ml_ld] out, of `rows` rows
  *   sink    [1, n_heads] act or fp32 */
 struct attn_sink_fwd_args {
@@ -191,8 +207,9 @@ struct attn_sink_fwd_args {
     struct tensor sink;
 };
 
-/* d_sink[h] += - sum over rows of exp(sink_h - lse[h][i]) delta[h][i], rows ascending, in
- * double. lse is the final one, which includes the sink. A row with lse = -inf contributes 0.
+/* Subtracts from d_sink[h] the sum over rows of exp(sink_h - lse[h][i]) delta[h][i], formed in
+ * double with the rows ascending. lse is the final value, which includes the sink. A row with lse
+ * = -inf contributes 0.
  *   lse, delta  [n_heads, ml_ld]; d_sink [n_heads] fp32 in/out */
 struct attn_sink_bwd_args {
     struct tensor sink; /* as in forward */
@@ -201,10 +218,12 @@ struct attn_sink_bwd_args {
     float *d_sink;
 };
 
-/* After the last key block: out = o / l and lse = m + log l (m becomes lse).
- * A row that saw neither key nor sink (l 0, m -inf): out = 0, lse = -inf. A row whose scores were
- * all -inf: NaN.
- * o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself when fp32; m, l [H, ml_ld]. */
+/* Finishes attention after the last key block: computes out = o / l and lse = m + log l. lse is
+ * written over m.
+ * A row that saw neither a key nor a sink (l = 0, m = -inf) gets out = 0 and lse = -inf. A row
+ * whose scores were all -inf gets NaN.
+ * Shapes: o is [Tq, H*D] fp32; out is [Tq, H*D] act and may be o itself if it is fp32; m and l are
+ * [H, ml_ld]. */
 struct attn_finish_args {
     struct tensor o, out;
     float *m, *l;
@@ -212,8 +231,8 @@ struct attn_finish_args {
     int64_t n_heads, head_dim;
 };
 
-/* delta[h][i] = sum over D of dO * O, once per layer from the final O (2205.14135, eq. 4).
- * o, d_o [Tq, H*D] act; delta [H, ld]. */
+/* Computes delta[h][i], the sum over D of dO * O, once per layer from the final O (2205.14135, eq.
+ * 4). o and d_o are [Tq, H*D] act; delta is [H, ld]. */
 struct attn_delta_args {
     struct tensor o, d_o;
     float *delta;
@@ -221,13 +240,17 @@ struct attn_delta_args {
     int64_t n_heads, head_dim;
 };
 
-/* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse), dv +=
- * p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. Under a soft cap the score
- * is capped in p, and ds has the cap's slope as a factor, 1 - (s / cap)^2. A row with lse = -inf
- * contributes exactly 0. dkv sums query tiles in ascending order, and dq sums key tiles. With Hk <
- * H the heads of a group are added in ascending order. Tiles have 64 rows, counted from row 0 of
- * the call. A tile's part is summed from 0, then added to the old value (in bf16 its sum may start
- * from the old value). p and ds may be rounded to bf16 for the products they feed.
+/* Computes the backward of one pair of a query block and a KV block, from the final lse:
+ *
+ *   p = exp(scale q k - lse)     dv += p' dO
+ *   ds = p (dO v' - delta)       dq += scale ds k     dk += scale ds' q
+ *
+ * Under a soft cap the score in p is the capped one, and ds is multiplied by the cap's slope, 1 -
+ * (s / cap)^2. A row with lse = -inf contributes exactly 0. dkv sums query tiles in ascending
+ * order, and dq sums key tiles. With Hk < H the heads of a group are added in ascending order.
+ * Tiles have 64 rows, counted from row 0 of the call. A tile's part is summed from 0 and then
+ * added to the old value (in bf16 the sum may start from the old value). p and ds may be rounded
+ * to bf16 for the products that use them.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
@@ -239,81 +262,86 @@ struct attn_bwd_args {
     int64_t kv_pos;
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
-    const struct attn_drop *drop; /* as in forward; delta is unchanged by it */
-    float cap;                    /* as in forward */
+    /* as in forward; the formula of delta is the same with dropout */
+    const struct attn_drop *drop;
+    float cap; /* as in forward */
 };
 
-/* y = x * rsqrt(mean(x^2) + eps) * g per row (1910.07467). x, y [T, C] act; g [1, C] act;
- * rstd [T] out. */
+/* Computes y = x * rsqrt(mean(x^2) + eps) * g for each row (1910.07467). x and y are [T, C] act; g
+ * is [1, C] act; rstd [T] is an output. */
 struct rmsnorm_fwd_args {
     struct tensor x, y, g;
     float *rstd;
     float eps;
 };
-/* dx (+)= gradient; dg [C] += sum over rows of dy * x * rstd, rows ascending. dx may not be x.
- * x, dy, dx, g act; dg fp32. */
+/* Sets dx to the gradient of x, or adds the gradient to dx if accumulate is set. Adds to dg [C]
+ * the sum over rows of dy * x * rstd, rows ascending. dx may not be x. x, dy, dx and g are act; dg
+ * is fp32. */
 struct rmsnorm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *rstd;
     float *dg;
-    bool accumulate; /* dx += instead of dx = */
+    bool accumulate; /* add to dx instead of setting it */
 };
 
-/* Half-split rotary embedding in place (2104.09864; transformers' rotate_half) of columns
- * [0, n_heads*D) of x [T, ...] (act). Cosine and sine of the angle pos * inv_freq are computed in
- * double, rounded to fp32, and multiplied by scale.
- * pos [T]; inverse: rotate by the negative angle (the backward). */
+/* Applies a half-split rotary embedding (2104.09864; transformers' rotate_half) in place to
+ * columns [0, n_heads*D) of x [T, ...] (act). The cosine and the sine of the angle pos * inv_freq
+ * are computed in double, rounded to fp32, and multiplied by scale. pos is [T]. If inverse is set,
+ * the rotation is by the negative angle, which the backward needs. */
 struct rope_args {
     struct tensor x;
     const int64_t *pos;
     const double *inv_freq; /* [rotary_dim/2] */
     int64_t n_heads, head_dim;
     bool inverse;
-    int64_t rotary_dim; /* number of rotated columns, the first of each head; 0: all D */
-    bool interleaved; /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
+    /* number of columns that are rotated, the first of each head; 0 means all D */
+    int64_t rotary_dim;
+    bool interleaved; /* a pair is two neighbours (2j, 2j+1) instead of (j, j + rotary_dim/2) */
     float scale;      /* > 0 */
-    bool single;      /* the angle is a product in fp32, as transformers forms it */
+    bool single;      /* the angle is a product in fp32, as transformers computes it */
 };
 
-/* a = silu(gate) * up. gu [T, 2*I]: gate then up; a [T, I]. All act. */
+/* Computes a = silu(gate) * up. gu is [T, 2*I], gate first and then up; a is [T, I]. All are
+ * act. */
 struct swiglu_fwd_args {
     struct tensor gu, a;
 };
-/* dgu [T, 2*I] = gradient (may be gu itself); recomputes intermediate values from gu.
- * All act. */
+/* Sets dgu [T, 2*I] to the gradient of gu; dgu may be gu itself. Intermediate values are computed
+ * again from gu. All tensors are act. */
 struct swiglu_bwd_args {
     struct tensor gu, da, dgu;
 };
 
-/* x[i] = table[ids[i] - first], or 0 where the table [V, C] has no such row. table act, x of its
- * type or fp32; or table in blocks, x act; ids [T]. */
+/* Sets x[i] to table[ids[i] - first], or to 0 if the table [V, C] has no such row. If the table is
+ * act, x is of the table's type or fp32. If the table is in blocks, x is act. ids is [T]. */
 struct embed_fwd_args {
     struct tensor table, x;
     const int32_t *ids;
     int64_t first;
 };
-/* dtable[ids[i] - first] += dx[i], rows ascending, where dtable has such a row; dtable fp32, dx
- * act. */
+/* Adds dx[i] to dtable[ids[i] - first], rows ascending, if dtable has such a row. dtable is fp32,
+ * dx is act. */
 struct embed_bwd_args {
     struct tensor dtable, dx;
     const int32_t *ids;
     int64_t first;
 };
 
-/* Cross-entropy of a chunk of logits, in place. logits [T, V] fp32; targets [T], negative = no
- * target.
+/* Computes the cross-entropy of a chunk of logits, in place. logits is [T, V] fp32; targets is
+ * [T], and a negative target means that the row has none.
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
  *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target
  *            exactly 0. It may share memory with logits. When fp32 it is then the same tensor.
  *            When bf16 its row i starts at row i of logits (ld = 2 * logits.ld), so that no write
  *            reaches a value that is still to be read
- *   cap      0: none. Else logits holds values z that are capped already, z = cap tanh(x / cap),
- *            and dlogits is the gradient of x: that of z times 1 - (z / cap)^2
+ *   cap      0 if there is no cap. Else logits holds capped values z = cap tanh(x / cap),
+ *            and dlogits is the gradient of x, which is the gradient of z times 1 - (z / cap)^2
  *   parts    [n_parts, T] results of xent_part that cover all columns; logits holds V columns,
- *            from `first` on (V may be 0). NULL: logits holds all; first and n_parts are 0 */
+ *            from `first` on (V may be 0). NULL if logits has all columns; first and n_parts are
+ *            then 0 */
 struct xent_stat {
     double max, sum; /* a row's largest logit, -inf if V is 0; sum of e^(x - max) */
-    double target;   /* the target's logit if it is among these columns, else 0 */
+    double target;   /* the target's logit if the target is among these columns, else 0 */
 };
 struct xent_args {
     struct tensor logits, dlogits;
@@ -326,8 +354,8 @@ struct xent_args {
     int n_parts;
     int64_t first;
 };
-/* Statistics of columns [first, first + V) of a chunk of logits [T, V] fp32: stat [T], zeros in
- * rows without a target. */
+/* Computes statistics of columns [first, first + V) of a chunk of logits [T, V] fp32. stat is [T];
+ * rows without a target get zeros. */
 struct xent_part_args {
     struct tensor logits;
     const int32_t *targets;
@@ -335,18 +363,19 @@ struct xent_part_args {
     struct xent_stat *stat;
 };
 
-/* y += x elementwise (n floats). */
+/* Adds x to y, element by element (n floats). */
 struct add_args {
     float *y;
     const float *x;
     int64_t n;
 };
 
-/* Decoupled AdamW over a flat range (1711.05101): g' = g*clip; m = b1 m + (1-b1) g'; v = ...;
- * p -= lr * (mh / (sqrt(vh) + eps) + wd p), bias-corrected with step t (1-based). */
+/* Takes one step of decoupled AdamW over a flat range of n elements (1711.05101): g' = g*clip; m =
+ * b1 m + (1-b1) g'; v = ...; p -= lr * (mh / (sqrt(vh) + eps) + wd p), where mh and vh are m and v
+ * with the bias correction of step t. Steps are counted from 1. */
 struct adamw_args {
     float *p, *m, *v; /* p: master weights */
-    uint16_t *p_half; /* out: the new weights in 16 bits; NULL: the model reads p */
+    uint16_t *p_half; /* out: the new weights in 16 bits; NULL if the model reads p */
     enum dtype half;  /* dtype of p_half: DT_BF16 or DT_F16 */
     const float *g;
     int64_t n;
@@ -354,16 +383,17 @@ struct adamw_args {
     int64_t t;
 };
 
-/* out[u] = sum of g^2, in double, over elements [u unit, (u + 1) unit) of [0, n). The last unit
- * may be short. A device's order of additions depends on the unit's length alone. */
+/* Sets out[u] to the sum of g^2, in double, over elements [u unit, (u + 1) unit) of [0, n). The
+ * last unit may be short. The order of a device's additions depends only on the unit's length. */
 struct sumsq_args {
     const float *g;
     int64_t n, unit;
     double *out;
 };
 
-/* dst = src, converted: to 16 bits rounds to nearest even (NaN stays NaN), to fp32 is exact.
- * Same rows and cols, any dtype on either side. */
+/* Copies src to dst and converts it. A conversion to 16 bits rounds to nearest even (NaN is still
+ * NaN); a conversion to fp32 is exact. dst and src have the same rows and cols, and each may have
+ * any dtype. */
 struct cast_args {
     struct tensor dst, src;
 };
@@ -373,11 +403,13 @@ struct cast_args {
  * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. With
  * `accumulate` in an args struct, input gradients are added to, otherwise written. */
 
-/* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without
- * mean, y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be
- * fp32 beside act of 16 bits. mean, rstd [T * groups] fp32 out (mean untouched when rms).
- * sums [T], if other ranks have the rest of each row (rms, one group): norm_part's sums over all
- * n_all columns of the row; NULL: x has all columns. (1607.06450, 1910.07467) */
+/* Normalises each group of x.cols / groups columns: y = (x - mean) * rsqrt(var + eps) * g + b. If
+ * rms is set, no mean is subtracted: y = x * rsqrt(mean(x^2) + eps) * g. g and b are [1, cols /
+ * groups]; if their data is NULL, g is 1 and b is 0. g may be fp32 while act is 16 bits. mean and
+ * rstd [T * groups] fp32 are outputs; with rms, mean is not written. If sums is NULL, x has all
+ * columns. Otherwise other ranks have the rest of each row, which is possible only with rms and
+ * one group; sums [T] then holds norm_part's sums over all n_all columns of each row. (1607.06450,
+ * 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
     float *mean, *rstd;
@@ -387,9 +419,10 @@ struct norm_fwd_args {
     const float *sums;
     int64_t n_all;
 };
-/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be
- * x. sums [T]: norm_part's with dy, over all n_all columns and all ranks; n_same ranks hold the
- * same columns, each with a part of their dy. */
+/* Sets dx to the gradient of x, or adds to it; adds to dg [cols / groups] and db, rows ascending.
+ * dg or db is NULL if it is not wanted. dx may not be x. sums [T] is norm_part's result with dy,
+ * over all n_all columns and all ranks. n_same ranks hold the same columns; each of these ranks
+ * has a part of the dy of these columns. */
 struct norm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *mean, *rstd;
@@ -399,15 +432,15 @@ struct norm_bwd_args {
     const float *sums;
     int64_t n_all, n_same;
 };
-/* sum [T] fp32 out: each row's sum of x^2; with dy (data NULL: without), its sum of x dy g. g [1,
- * cols], fp32 or act. */
+/* Sets sum [T] fp32 to each row's sum of x^2 or, if dy has data, to each row's sum of x dy g. g is
+ * [1, cols], fp32 or act. */
 struct norm_part_args {
     struct tensor x, dy, g;
     float *sum;
 };
 
-/* y = act(x); x, y same shape, y may be x. dx (+)= act'(x) dy; dx may be dy when not
- * accumulating. */
+/* Forward: y = act(x), where x and y have the same shape and y may be x. Backward: sets dx to
+ * act'(x) dy, or adds act'(x) dy to dx. Without accumulate, dx may be dy. */
 struct act_fwd_args {
     enum act_id fn;
     struct tensor x, y;
@@ -418,8 +451,9 @@ struct act_bwd_args {
     bool accumulate;
 };
 
-/* y = act(a) * b, y may be a; da (+)= act'(a) b dy, db (+)= act(a) dy. data NULL in da or db: not
- * wanted. da may be a and db may be b when not accumulating. */
+/* Forward: y = act(a) * b, where y may be a. Backward: sets da to act'(a) b dy and db to act(a)
+ * dy, or adds these values to da and db. data is NULL in da or db if that gradient is not wanted.
+ * Without accumulate, da may be a and db may be b. */
 struct glu_fwd_args {
     enum act_id fn;
     struct tensor a, b, y;
@@ -430,9 +464,10 @@ struct glu_bwd_args {
     bool accumulate_a, accumulate_b;
 };
 
-/* A gated unit that is clamped (gpt-oss): with g = min(a, limit) and u = b within [-limit, limit],
- * y = g sigmoid(alpha g) (u + 1); y may be a or b. da, db = gradient, times 0 for inputs beyond the
- * limit; da may be a and db may be b. All act, limit and alpha > 0. */
+/* A gated unit with clamped inputs (gpt-oss). With g = min(a, limit) and u = b within [-limit,
+ * limit], y = g sigmoid(alpha g) (u + 1); y may be a or b. da and db are set to the gradients,
+ * which are 0 for inputs beyond the limit; da may be a and db may be b. All tensors are act; limit
+ * and alpha are positive. */
 struct clamp_glu_fwd_args {
     struct tensor a, b, y;
     float alpha, limit;
@@ -442,14 +477,15 @@ struct clamp_glu_bwd_args {
     float alpha, limit;
 };
 
-/* y = alpha a + beta b (b.data NULL: alpha a). y may be a or b. Any dtypes: formed in fp32. */
+/* Computes y = alpha a + beta b, or y = alpha a if b.data is NULL. y may be a or b. The tensors
+ * may have any dtypes; the sum is formed in fp32. */
 struct mix_args {
     struct tensor a, b, y;
     float alpha, beta;
 };
 
-/* y[i] += b for every row; b [1, cols] act. Its gradient: db [cols] += sum over rows of dy,
- * ascending. */
+/* Adds b to every row of y; b is [1, cols] act. The backward adds to db [cols] the sum over rows
+ * of dy, ascending. */
 struct bias_fwd_args {
     struct tensor y, b;
 };
@@ -458,9 +494,10 @@ struct bias_bwd_args {
     float *db;
 };
 
-/* adaLN (2212.09748): y = x (1 + scale[g(i)]) + shift[g(i)]; group NULL: g = 0. scale, shift
- * [G, cols]. Backward: dx (+)= dy (1 + scale), dscale[g] += dy x, dshift[g] += dy: fp32 [G, cols],
- * rows ascending. dx may be dy when not accumulating. */
+/* adaLN (2212.09748). Forward: y = x (1 + scale[g(i)]) + shift[g(i)], where g(i) is group[i], or 0
+ * if group is NULL. scale and shift are [G, cols]. Backward: sets dx to dy (1 + scale), or adds
+ * this to dx, and computes dscale[g] += dy x and dshift[g] += dy with rows ascending. dscale and
+ * dshift are fp32 [G, cols]. Without accumulate, dx may be dy. */
 struct modulate_fwd_args {
     struct tensor x, scale, shift, y;
     const int32_t *group;
@@ -471,7 +508,8 @@ struct modulate_bwd_args {
     bool accumulate;
 };
 
-/* y = base + gate[g(i)] x; y may be base. Backward: dx (+)= gate dy; dgate[g] += dy x, fp32. */
+/* Forward: y = base + gate[g(i)] x; y may be base. Backward: sets dx to gate dy, or adds gate dy
+ * to dx, and computes dgate[g] += dy x, in fp32. */
 struct gate_fwd_args {
     struct tensor base, x, gate, y;
     const int32_t *group;
@@ -482,9 +520,10 @@ struct gate_bwd_args {
     bool accumulate;
 };
 
-/* LRPE of TransNormerLLM: y [T, 2*H*D], per head [x cos(theta pos), x sin(theta pos)]; theta [H,
- * D] fp32 or act. The angle is formed and reduced in double. dx (+)= ; linear_angle has the
- * gradient of theta. */
+/* LRPE of TransNormerLLM. y is [T, 2*H*D], for each head [x cos(theta pos), x sin(theta pos)];
+ * theta is [H, D] fp32 or act. The angle is computed and reduced in double. The backward sets dx
+ * to the gradient of x, or adds the gradient to dx. linear_angle computes the gradient of
+ * theta. */
 struct lrpe_fwd_args {
     struct tensor x, y, theta;
     const int64_t *pos;
@@ -497,30 +536,32 @@ struct lrpe_bwd_args {
     bool accumulate;
 };
 
-/* Rows of a whole attention matrix (two-pass RSA): x [rows, n] fp32 in place. Row i keeps the
- * columns whose global index (col_pos + column) lies in [lo[i], hi[i]); the others become 0; a row
- * that sees no key becomes 0. lse [rows] out, may be NULL. */
+/* Softmax over rows of a whole attention matrix (two-pass RSA); x [rows, n] fp32 is changed in
+ * place. Row i keeps the columns whose global index (col_pos + column) is in [lo[i], hi[i]); its
+ * other columns become 0, and a row that sees no key becomes 0 throughout. lse [rows] is an output
+ * and may be NULL. */
 struct softmax_fwd_args {
     struct tensor x;
     const int64_t *lo, *hi;
     int64_t col_pos;
     float *lse;
 };
-/* dx = p (dp - delta[i]) in place in dp. p, dp [rows, n] fp32; delta [rows]. */
+/* Computes dx = p (dp - delta[i]) in place in dp. p and dp are [rows, n] fp32; delta is [rows]. */
 struct softmax_bwd_args {
     struct tensor p, dp;
     const float *delta;
 };
-/* x *= dropout's mask / (1 - rate) in place: x [rows, n] fp32 holds columns from global
- * index col_pos, rows from drop->q_pos, of head `head`. */
+/* Multiplies x by dropout's mask / (1 - rate), in place. x [rows, n] fp32 holds the columns from
+ * global index col_pos on and the rows from drop->q_pos on, of head `head`. */
 struct dropout_args {
     struct tensor x;
     const struct attn_drop *drop;
     int64_t col_pos, head;
 };
 
-/* dst[i0, i1, i2, :] = src[...]: n[3] counts, strides in bytes, `size` bytes each: packing and
- * unpacking for an all-to-all. dst and src do not overlap. */
+/* Copies src to dst at other strides: dst[i0, i1, i2, :] = src[...], as packing and unpacking for
+ * an all-to-all needs. n[3] holds the extents of i0, i1 and i2. The strides are in bytes, and each
+ * element has `size` bytes. dst and src do not overlap. */
 struct permute_args {
     void *dst;
     const void *src;
@@ -528,9 +569,9 @@ struct permute_args {
     int64_t size;
 };
 
-/* Mean squared error: row_loss[i] (double) = weight[i] times the sum over columns of (x - y)^2; dx
- * = 2 scale weight[i] (x - y). x, y [T, cols]; weight [T], NULL: 1; row_loss [T] out; dx.data
- * NULL: not wanted. */
+/* Mean squared error: sets row_loss[i] (double) to weight[i] times the sum over columns of (x -
+ * y)^2, and dx to 2 scale weight[i] (x - y). x and y are [T, cols]. weight is [T]; if it is NULL,
+ * every weight is 1. row_loss is [T]. dx.data is NULL if dx is not wanted. */
 struct mse_args {
     struct tensor x, y, dx;
     const float *weight;
@@ -538,17 +579,18 @@ struct mse_args {
     float scale;
 };
 
-/* Noise and its variance (IDDPM, 2102.09672): x [T, 2 C] fp32, C predicted values e of noise
- * and C values v, which place the logarithm of the variance between log_min and log_max; y [T, 2
- * C] fp32, the noise n and the sample z. A row's loss is weight[i] times the sum over C of
+/* The loss of predicted noise and of its variance (IDDPM, 2102.09672). x [T, 2 C] fp32 has C
+ * predicted values e of the noise and then C values v, which place the logarithm of the variance
+ * between log_min and log_max. y [T, 2 C] fp32 has the noise n and then the sample z. A row's loss
+ * is weight[i] times the sum over C of
  *   (e - n)^2 + bound / ln 2     d = slope (e - n), s = log_min + (v + 1) / 2 (log_max - log_min)
  *   bound = (s - log_min - 1 + exp(log_min - s) + d^2 exp(-s)) / 2
- *   bound, if last: -log P. P, at least 1e-12, is the probability of [z - 1/255, z + 1/255] under
- *   a normal of deviation exp(s / 2) with its mean d away from z. For z below -0.999 the
- *   interval has no lower end, above 0.999 no upper end. A tanh approximates the normal's
- *   distribution.
- * dx = scale times the loss's gradient. The bound trains v alone: in it, e counts as a constant.
- * Sums in double, columns ascending. dx.data NULL: not wanted. */
+ *   bound = -log P if last is set. P, at least 1e-12, is the probability of
+ *   [z - 1/255, z + 1/255] under a normal of deviation exp(s / 2) with its mean d away from z.
+ *   For z below -0.999 the interval has no lower end, above 0.999 no upper end. A tanh
+ *   approximates the normal's distribution.
+ * dx is scale times the loss's gradient. The bound trains only v, because e counts as a constant
+ * in it. Sums are formed in double, columns ascending. dx.data is NULL if dx is not wanted. */
 struct noise_args {
     struct tensor x, y, dx;
     const float *weight;
@@ -558,41 +600,46 @@ struct noise_args {
     bool last;
 };
 
-/* Mixture of experts, routing: p = softmax(logits [T, E] fp32) per row; the k largest, ties to the
- * lower index, weighted by p over their sum, or by p itself. expert, weight [T, k] out, descending.
- * A logit that is NaN comes last and makes the weights of its row NaN. Backward: dlogits [T, E]
- * (fp32) from dweight [T, k]. */
+/* Routing of a mixture of experts. Computes p, the softmax of each row of logits [T, E] fp32, and
+ * chooses the k largest; if some are equal, the lower index comes first. A chosen expert's weight
+ * is its p divided by the sum of p over the chosen experts or, if `plain` is set, p itself. expert
+ * and weight [T, k] are outputs, in descending order of p. A logit that is NaN comes last and
+ * makes the weights of its row NaN. The backward computes dlogits [T, E] (fp32) from dweight [T,
+ * k]. */
 struct route_args {
     struct tensor logits;
     int64_t k;
     int32_t *expert;
     float *weight;
-    const float *dweight; /* backward; NULL: forward */
+    const float *dweight; /* backward; NULL in forward */
     struct tensor dlogits;
-    bool plain; /* weights are p itself; backward then reads logits, and dlogits is other memory */
+    /* weights are p itself; backward then reads logits, and dlogits may not be their memory */
+    bool plain;
 };
 
 /* ---- linear attention --------------------------------------------------------------------------
  *
  * Causal, one chunk of n rows (2404.02882, eq. 6-10; 2401.04658): o_i = scale sum_{j <= i}
- * lambda^(i-j) (q_i k_j) v_j, j over rows of i's document. States S [H, Dk, Dv] are fp32 (float64
- * with float64 tensors), H contiguous matrices. A state that enters a chunk is decayed up to its
- * first row: row i takes lambda^i q_i S; the state that leaves is decayed up to the row after the
- * last.
+ * lambda^(i-j) (q_i k_j) v_j, where j is a row of i's document. A state S [H, Dk, Dv] is H
+ * contiguous matrices in fp32, or in float64 if the tensors are float64. The state that enters a
+ * chunk is decayed up to the chunk's first row, so row i adds lambda^i q_i S. The state that
+ * leaves is decayed up to the row after the last.
  *
- * lambda = exp(-slope[h]), slope [H] >= 0; powers are exp(-slope * distance), from the difference.
- * lo[i]: global index of the first row of i's document, pos: of row 0. A row whose document began
- * before the chunk (lo[i] < pos) sees the entering state. hi[i] <= lo[i]: padding: o = 0, nothing
- * flows. Padding stands at the end only; n_valid rows decay the state.
+ * lambda = exp(-slope[h]), and slope [H] >= 0. A power of lambda is computed as exp(-slope *
+ * distance), from the distance of the two rows. lo[i] is the global index of the first row of i's
+ * document, and pos that of the chunk's row 0. A row whose document began before the chunk (lo[i]
+ * < pos) sees the entering state. A row with hi[i] <= lo[i] is padding: its o is 0, and it changes
+ * no state. Padding is only at the end. The n_valid rows before it decay the state.
  *
- * Sums go over blocks of rows (32 or 64, by device) counted from row 0 of the call and, from block
- * to block, through a state that is rounded to fp32 after each: o and dq of a row do not depend on
- * how many rows follow. Dk is at most JOB_MAX_LINEAR_HEAD, Dv one more. A device may add to o, and
- * so round it, once for each 256 columns of Dk.
+ * Rows are summed in blocks, which are counted from row 0 of the call and have 32 or 64 rows,
+ * depending on the device. A state passes the sum from one block to the next, and is rounded to
+ * fp32 after each block. So o and dq of a row do not depend on how many rows follow. Dk is at most
+ * JOB_MAX_LINEAR_HEAD, and Dv at most one more. A device may add to o once for each 256 columns of
+ * Dk, and o is then rounded each time.
  *
- * The chunk is computed from a state of zero, and the part of the entering state is added after it
- * (linear_enter), so that the sums do not depend on how many ranks there are: linear_fold folds
- * chunks left to right. */
+ * The chunk is computed from a state of zero, and the contribution of the entering state is added
+ * afterwards (linear_enter). linear_fold folds chunks from left to right. So the sums do not
+ * depend on the number of ranks. */
 struct linear_args {
     struct tensor q, k, v;  /* [n, H*Dk], [n, H*Dk], [n, H*Dv] act */
     const double *slope;    /* [H] */
@@ -600,9 +647,9 @@ struct linear_args {
     int64_t pos;
     int64_t n_heads, key_dim, value_dim;
     float scale;
-    /* Data-dependent gates: the log decay of each row, <= 0: [n, H] (scalar) or [n, H*Dk]
-     * (diagonal, GLA). No device has them yet (shapes.h refuses them); NULL: the slope alone. They
-     * would need:
+    /* Data-dependent gates: the log decay of each row, <= 0, as [n, H] (scalar) or [n, H*Dk]
+     * (diagonal, GLA). No device implements them yet, and shapes.h refuses them; NULL means that
+     * only the slope decays. Gates would need:
      * - within a block, powers exp(G_r - G_c) of sums G of log decays for each pair of rows; for a
      *   diagonal gate, inside each product of q and k
      * - a gradient dG of every row, from o dO and the states, summed from the right; a part of it
@@ -613,41 +660,44 @@ struct linear_args {
     const float *gate;
     bool gate_diagonal;
 };
-/* The summary and the output may be asked for in two calls: the output then hides the time in
- * which the summary travels to other ranks (LASP-2, 2502.07563). The extra pass through the states
- * costs a third of the whole. The bits are those of one call. */
+/* The summary and the output may be computed by two calls, so that the output's computation hides
+ * the time in which the summary travels to other ranks (LASP-2, 2502.07563). The additional pass
+ * over the states costs a third of the whole. The bits are the same as those of one call. */
 struct linear_fwd_args {
     struct linear_args in;
-    struct tensor o; /* [n, H*Dv] act, written; data NULL: unwanted, and q is not read */
-    void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document; NULL:
-              * unwanted */
+    /* [n, H*Dv] act, written; data is NULL if it is unwanted, and q is then not read */
+    struct tensor o;
+    /* [H, Dk, Dv] out: the chunk's own summary, over the rows of its last document; NULL if it is
+     * unwanted */
+    void *m;
 };
-/* o += the part of the entering state. */
+/* Adds the entering state's part to o. */
 struct linear_enter_args {
     struct linear_args in;
     struct tensor o;
     const void *state;
 };
-/* Backward from a state of zero: dq, dk, dv [as q, k, v; fp32] written; dm [H, Dk, Dv] out: this
- * chunk's gradient of the state that enters it. dq, dk and dv with data NULL: only dm is computed,
- * and k and v are not read. dm NULL: only the gradients are computed. */
+/* Computes the backward from a state of zero. dq, dk and dv (shaped as q, k and v, in fp32) are
+ * written. dm [H, Dk, Dv], an output, is this chunk's gradient of the state that enters it. If dq,
+ * dk and dv have NULL data, only dm is computed, and k and v are not read. If dm is NULL, only the
+ * gradients are computed. */
 struct linear_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
     void *dm;
 };
-/* dq += lambda^i dO S' for rows that saw the entering state. dk and dv of the last document's rows
- * += the part from d_state, the gradient of the state that leaves the chunk. state or d_state
- * NULL: none. */
+/* For rows that saw the entering state, adds lambda^i dO S' to dq. For rows of the last document,
+ * adds to dk and dv the part of d_state, which is the gradient of the state that leaves the chunk.
+ * If state or d_state is NULL, there is none, and its part is not added. */
 struct linear_enter_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
     const void *state, *d_state;
 };
-/* Passes a state on through a chunk, forward (m: its summary) or backward (m: its dm). out =
- * lambda^n_valid * in + m if the document of the last valid row began before the chunk
- * (`through`), else m. A chunk of padding alone passes the state on unchanged: through, n_valid 0,
- * m 0. out may be in. */
+/* Passes a state through a chunk, forward (m is the chunk's summary) or backward (m is its dm). If
+ * the document of the last valid row began before the chunk (`through`), out = lambda^n_valid * in
+ * + m; else out = m. A chunk that has only padding passes the state unchanged, with through set,
+ * n_valid 0 and m 0. out may be in. */
 struct linear_fold_args {
     const double *slope;
     int64_t n_heads, key_dim, value_dim;
@@ -658,19 +708,19 @@ struct linear_fold_args {
     enum dtype dtype; /* dtype of the states */
 };
 
-/* The gradient of LRPE's angles through linear attention, of one chunk: q and k are [x cos, x sin]
- * of heads of D = Dk / 2. A pair of rows depends on theta through its distance alone, so the sum
- * weighs each pair by its distance. Weighed by positions, the parts of queries and keys would grow
- * with the positions and cancel. The rounding of dq and dk would then be as large as the
- * difference.
+/* Computes the gradient of LRPE's angles through linear attention, for one chunk. q and k are [x
+ * cos, x sin] of heads of size D = Dk / 2. A pair of rows depends on theta only through the
+ * distance between the rows, so the sum weighs each pair by this distance. If it weighed queries
+ * and keys by their positions instead, their parts would grow with the positions and cancel, and
+ * the rounding of dq and dk would be as large as the difference.
  *
  *     A_i = sum over j <= i of (i - j) lambda^(i-j) k_j v_j',  [A1, A2] as k's halves
  *     dtheta = sum over i of scale (q1_i A2_i - q2_i A1_i) dO_i + rows (A2 dS1 - A1 dS2)
  *
- * The second term is the part of the state that leaves the chunk, at the row after the last.
- * Distances between chunks add up: each chunk counts its own share, from the border where `state`
- * enters or to the border where d_state enters. state and d_state as in linear_enter_bwd. dtheta
- * [H, D] fp32, written. The states, A and the sums are double. */
+ * The second term is the part of the state that leaves the chunk, at the row after the last row. A
+ * distance that spans chunks is the sum of shares: each chunk counts its own share, from the
+ * border where `state` enters or up to the border where d_state enters. state and d_state are as
+ * in linear_enter_bwd. dtheta [H, D] fp32 is written. The states, A and the sums are double. */
 struct linear_angle_args {
     struct linear_args in;
     struct tensor d_o;
@@ -680,20 +730,23 @@ struct linear_angle_args {
 
 /* ---- gated delta networks ----------------------------------------------------------------------
  *
- * The gated delta rule (2412.06464; transformers' recurrent_gated_delta_rule), one chunk of n
- * rows: for each row of a document, with unit rows q, k (x / sqrt(sum x^2 + 1e-6)),
+ * The gated delta rule (2412.06464; transformers' recurrent_gated_delta_rule), for one chunk of n
+ * rows. q and k are first divided by their length (x / sqrt(sum x^2 + 1e-6)). Then each row of a
+ * document computes
  *     g = -exp(a_log) softplus(a + dt_bias), beta = sigmoid(b)
  *     S = exp(g) S;  S = S + k (beta (v - S' k))';  o = scale S' q
- * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding as of linear
- * attention: a row whose document began before the chunk continues from the entering state, a
- * document that begins in the chunk from 0. Rows are taken in blocks counted from row 0 of the
- * call, of 64 rows or of one, by device. The state is rounded to fp32 after each block.
+ * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding have the same meaning
+ * as in linear attention: a document that began before the chunk continues from the entering
+ * state, and a document that begins in the chunk starts from 0. Rows are computed in blocks, which
+ * are counted from row 0 of the call and have 64 rows or one, depending on the device. The state
+ * is rounded to fp32 after each block.
  *
- * The state that leaves a chunk is an affine map of the state that enters it: chunks are computed
- * one after the other, each from the state that the one before left. */
+ * The state that leaves a chunk is an affine map of the state that enters it. Chunks are computed
+ * one after the other, each from the state that left the chunk before. */
 struct delta_args {
-    struct tensor q, k, v; /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h has key head h/(H/Hk) */
-    struct tensor a, b;    /* [n, H] act */
+    /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h uses key head h/(H/Hk) */
+    struct tensor q, k, v;
+    struct tensor a, b;           /* [n, H] act */
     struct tensor a_log, dt_bias; /* [1, H] act */
     const int64_t *lo, *hi;       /* [n] */
     int64_t pos;
@@ -702,25 +755,27 @@ struct delta_args {
 };
 struct delta_fwd_args {
     struct delta_args in;
-    struct tensor o;    /* [n, H*Dv] act, written; data NULL: unwanted */
-    const float *state; /* [H, Dk, Dv] state that enters; NULL: 0 */
-    float *state_out;   /* state that leaves; may be `state`; NULL: unwanted */
+    struct tensor o;    /* [n, H*Dv] act, written; data is NULL if it is unwanted */
+    const float *state; /* [H, Dk, Dv] state that enters; NULL if it is 0 */
+    float *state_out;   /* state that leaves; may be `state`; NULL if it is unwanted */
 };
-/* Gradients are written. Rows of d_log sum to the gradient of a_log, rows of da to dt_bias's. */
+/* Computes gradients, which are written and not added. The rows of d_log sum to the gradient of
+ * a_log, the rows of da to that of dt_bias. */
 struct delta_bwd_args {
     struct delta_args in;
     struct tensor d_o;           /* act */
     struct tensor dq, dk, dv;    /* as q, k, v; fp32 */
     struct tensor da, db, d_log; /* [n, H] fp32 */
-    const float *state;          /* state that entered; NULL: 0 */
-    const float *d_state_out;    /* gradient of the state that leaves; NULL: 0 */
-    float *d_state;              /* out: gradient of `state`; may be d_state_out; NULL: unwanted */
-    float *room;                 /* [H, delta_spans(n), Dk, Dv], scratch */
+    const float *state;          /* state that entered; NULL if it is 0 */
+    const float *d_state_out;    /* gradient of the state that leaves; NULL if it is 0 */
+    /* out: gradient of `state`; may be d_state_out; NULL if it is unwanted */
+    float *d_state;
+    float *room; /* [H, delta_spans(n), Dk, Dv], scratch */
 };
 
-/* A causal convolution of each column with taps of its own, and SiLU: y_i = silu(sum over j of
- * w[c][j] x_(i - width + 1 + j)), over rows of i's document. A state is the width - 1 rows before
- * row 0 in fp32, whatever their documents. */
+/* Applies a causal convolution that has taps of its own for each column, and then SiLU: y_i =
+ * silu(sum over j of w[c][j] x_(i - width + 1 + j)), over rows of i's document. A state is the
+ * width - 1 rows before row 0, in fp32, no matter to which documents these rows belong. */
 struct conv_args {
     struct tensor x;        /* [n, C] act */
     struct tensor w;        /* [C, width] act */
@@ -728,28 +783,31 @@ struct conv_args {
     const int64_t *lo, *hi; /* [n] */
     int64_t pos;
     const float
-        *state; /* [width - 1, C]; NULL: no document of the chunk has rows before its row 0 */
+        *state; /* [width - 1, C]; NULL if no document of the chunk has rows before its row 0 */
 };
 struct conv_fwd_args {
     struct conv_args in;
-    struct tensor y;  /* [n, C] act, written; data NULL: unwanted */
-    float *state_out; /* may be in.state; NULL: unwanted */
+    struct tensor y;  /* [n, C] act, written; data is NULL if it is unwanted */
+    float *state_out; /* may be in.state; NULL if it is unwanted */
 };
-/* dx with data NULL: dw alone, and d_state is not touched. */
+/* If dx has NULL data, only dw is computed, and d_state is not written. */
 struct conv_bwd_args {
     struct conv_args in;
     struct tensor dy;         /* act */
     struct tensor dx;         /* [n, C] fp32, written */
-    float *dw;                /* [C, width] += , rows ascending; NULL: unwanted */
-    const float *d_state_out; /* gradient of the state that leaves; NULL: 0 */
-    float *d_state;           /* out: gradient of in.state; not d_state_out; NULL: unwanted */
+    float *dw;                /* [C, width], added to, rows ascending; NULL if it is unwanted */
+    const float *d_state_out; /* gradient of the state that leaves; NULL if it is 0 */
+    /* out: gradient of in.state; may not be d_state_out; NULL if it is unwanted */
+    float *d_state;
 };
 
-/* Counts of a device's use of CUDA graphs so far. */
+/* Counts of a device's use of CUDA graphs since it was opened. */
 struct be_graphs {
-    int64_t n_ops, n_by_graph; /* operations asked for, and those that graphs launched */
-    int64_t n_made, n_graphs;  /* graphs made so far; graphs that exist */
-    char why_off[640];         /* the failure after which no graph is made or launched; "": none */
+    /* operations that were asked for, and how many of them graphs launched */
+    int64_t n_ops, n_by_graph;
+    int64_t n_made, n_graphs; /* graphs made so far, and graphs that exist now */
+    /* the failure after which no graph is made or launched; "" if there was none */
+    char why_off[640];
 };
 
 #define BE_MARKS  256
@@ -817,44 +875,45 @@ struct be_ops {
     void (*conv_bwd)(struct be *, const struct conv_bwd_args *);
     void (*fill)(struct be *, float *p, int64_t n, float value);
     void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* copies on the device */
-    /* Copies from the host, in the order of operations. The caller may reuse src when it
-     * returns. */
+    /* Copies from the host. The copy is in order with the operations. The caller may use src again
+     * when the call returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
-    /* Copies to the host. The data are there when it returns. A failure before it is reported by
-     * sync. */
+    /* Copies to the host. The data has arrived when the call returns. sync reports a failure that
+     * happens before. */
     void (*download)(struct be *, void *dst, const void *src, int64_t size);
-    /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
-     * everything is synchronous. */
+    /* Waits for everything that was asked for so far, including transfers, and reports the first
+     * failure. NULL means that all operations of the device are synchronous. */
     int (*sync)(struct be *, struct err *);
-    /* Converts a weight from rows to panels, in place; panels_fit (panels.h) holds for it. NULL:
-     * products take rows alone. */
+    /* Converts a weight from rows to panels, in place; panels_fit (panels.h) must hold for it.
+     * NULL means that the device's products accept only rows. */
     void (*turn)(struct be *, struct tensor w);
     void *(*alloc)(struct be *, int64_t size, struct err *); /* zeroed pages, 64-byte aligned */
     void (*free)(struct be *, void *p, int64_t size);
 
     /* ---- devices with memory of their own; elsewhere NULL ----
      * share makes a handle of the memory at p, from alloc, for another rank of this host or of
-     * this process. attach returns that memory, which is valid until detach. fails:
-     * ERR_UNSUPPORTED if the memory cannot be shared, or if this process and device do not reach
-     * it. */
+     * this process. attach returns that memory, which is valid until detach. Both fail with
+     * ERR_UNSUPPORTED if the memory cannot be shared, or if this process or its device cannot
+     * access it. */
     int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
     void *(*attach)(struct be *, const struct be_handle *h, struct err *);
     void (*detach)(struct be *, void *p);
     /* Transfers between ranks run beside the operations, in a stream of their own and in the order
-     * they were enqueued there. transfer_begin: transfers to come wait for the operations so far.
-     * transfer_end: sets mark number `mark`, below BE_MARKS, after the transfers so far.
-     * transfer_await: operations to come wait for the mark. transfer_passed: true when the mark
-     * has been reached or the device has failed (sync then reports it). */
+     * in which they were enqueued there. transfer_begin makes later transfers wait for all
+     * operations that were asked for before it. transfer_end sets the mark with the index `mark`,
+     * below BE_MARKS, after all transfers that were enqueued before it. transfer_await makes later
+     * operations wait for the mark. transfer_passed returns true when the mark has been reached or
+     * the device has failed (sync then reports the failure). */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
     void (*transfer_await)(struct be *, int mark);
     bool (*transfer_passed)(struct be *, int mark);
-    /* Copies to and from the host beside operations and transfers, in a stream of their own and in
-     * the order in which they were asked for: a copy waits for the operations so far, and mark
-     * number `mark`, below BE_COPIES, stands after it; copy_await: operations to come wait for the
-     * mark. The host's memory must be pinned, in whole pages; call sync before unpin. fails:
-     * ERR_DEVICE. */
+    /* Copies to and from the host run beside operations and transfers, in a stream of their own
+     * and in the order in which they were asked for. A copy waits for all operations that were
+     * asked for before it, and then sets the mark with the index `mark`, below BE_COPIES.
+     * copy_await makes later operations wait for the mark. The host's memory must be pinned, in
+     * whole pages; call sync before unpin. pin fails with ERR_DEVICE. */
     int (*pin)(struct be *, void *host, int64_t size, struct err *);
     void (*unpin)(struct be *, void *host);
     void (*copy_beside)(struct be *, void *dst, const void *src, int64_t size, int mark);
@@ -862,74 +921,84 @@ struct be_ops {
     void (*close)(struct be *);
 };
 
-/* A library for products, on a device opened with any_order. A product in a graph counts once,
- * when the graph is made. */
+/* A library for products, which a device opened with any_order uses. A product in a graph is
+ * counted once, when the graph is made. */
 struct be_library {
     bool open;
-    char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; not open: why */
-    int64_t n_done, n_left; /* products by the library; products by the device's own kernels */
+    char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; if not open, the reason */
+    int64_t n_done, n_left; /* products computed by the library, and by the device's own kernels */
 };
 
 struct be {
     const struct be_ops *ops;
-    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "neon", "neonbf16", "sm80", "sm86",
-     * "sm90": tests print it */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "neon", "neonbf16", "sm80", "sm86" or
+     * "sm90"; tests print it */
     const char *isa;
-    const char *name;     /* the device's name, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
-    unsigned char id[16]; /* id of the GPU: equal for ranks on one; zeros: no GPU */
+    const char *name; /* the device's name, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    /* id of the GPU, equal for ranks that share one; zeros if there is no GPU */
+    unsigned char id[16];
     int n_threads;
-    struct pool *pool; /* be_host_run's threads; NULL: not started yet */
-    char *scratch;     /* the plan's PLAN_SCRATCH, or be_open's own */
+    struct pool *pool; /* threads of be_host_run; NULL until they are started */
+    char *scratch;     /* the plan's PLAN_SCRATCH, or allocated by be_open */
     int64_t scratch_size;
-    bool own_memory; /* alloc's memory is not the host's */
+    bool own_memory; /* memory from alloc is not the host's */
     bool any_order;  /* be_options.any_order */
-    /* Called about every millisecond while sync, download or upload wait; NULL: never. If it
-     * returns -1, this wait and all later ones end, and sync fails with its error. Without it, a
-     * transfer whose peer is gone would be awaited forever. */
+    /* Called about every millisecond while sync, download or upload wait; NULL if no function is
+     * to be called. If it returns -1, this wait and all later waits end, and sync fails with its
+     * error. Without it, the device would wait forever for a transfer whose peer is gone. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
-    const struct be_graphs *graphs;   /* NULL: the device has none, or is not to use them */
-    const struct be_library *library; /* NULL: the device uses none, or not any_order */
+    /* NULL if the device has no graphs or was told not to use them */
+    const struct be_graphs *graphs;
+    /* NULL if the device uses no library, or any_order is not set */
+    const struct be_library *library;
 };
 
 struct be_options {
     const char *device; /* "cpu", "cuda", "emulated" */
-    const char *isa;    /* NULL: SEQD_CUDA_ISA on a GPU, else the fastest; tests ask for each */
+    /* NULL means SEQD_CUDA_ISA on a GPU, and otherwise the fastest that the machine can run; tests
+     * name each of them */
+    const char *isa;
     int n_threads;
-    void *scratch;      /* device_scratch() bytes; NULL: be_open allocates them */
-    bool scratch_later; /* be_open allocates none: be_give_scratch gives memory of ops->alloc */
-    /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then
-     * depend on other rows, and so on the number of ranks. It allows a library's products (unless
-     * SEQD_CUDA_BLAS=0 is in the environment) and a faster attention of few queries to many
-     * keys. */
+    void *scratch; /* device_scratch() bytes; NULL makes be_open allocate them */
+    /* be_open allocates no scratch: be_give_scratch later gives memory of ops->alloc */
+    bool scratch_later;
+    /* Lets gemm and attn_fwd add in any order that is the same from run to run. Bits may then
+     * depend on other rows, and so on the number of ranks. This allows the products of a library
+     * (unless SEQD_CUDA_BLAS=0 is in the environment) and a faster attention of few queries to
+     * many keys. */
     bool any_order;
-    /* Launches each operation when it is asked for. Otherwise a device may launch several at once,
-     * by a graph, if it has seen them before; the bits are the same. SEQD_CUDA_GRAPHS=0 in the
-     * environment sets it too, and so does CUDA_LAUNCH_BLOCKING unless it is 0. */
+    /* Launches each operation when it is asked for. If it is not set, a device may launch several
+     * operations together, by a graph, once it has seen them before; the bits are the same.
+     * SEQD_CUDA_GRAPHS=0 in the environment sets it too, and so does CUDA_LAUNCH_BLOCKING unless
+     * it is 0. */
     bool no_graphs;
-    /* CPU: counts the tasks that the first thread has done (an atomic add), so it moves while an
-     * operation computes. NULL: not counted. Borrowed. */
+    /* On the CPU, counts the tasks that the first thread has done (by an atomic add), so that the
+     * count moves while an operation computes. NULL means that tasks are not counted. Borrowed. */
     int64_t *n_tasks;
 };
 
-/* Opens a device by name. fails: ERR_UNSUPPORTED if no device has this name (the error lists the
- * names), or if the device's library is missing or of another build; else as the device's open. */
+/* Opens a device by name. Fails with ERR_UNSUPPORTED if no device has this name (the error lists
+ * the names), or if the device's library is missing or comes from another build; otherwise it
+ * fails as the device's own open does. */
 struct be *be_open(const struct be_options *o, struct err *e);
 void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */
 
-/* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, the
- * caller among them. No operation runs meanwhile. The CPU device uses its own threads. For other
- * devices the first call starts them; if that fails, the caller does all. fn must not use the
- * device, with one exception: if the device has no memory of its own, fn may upload and download
- * ranges that do not overlap. These are then copies on the thread that runs fn. */
+/* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, of
+ * which the caller is one. No operation may run meanwhile. The CPU device uses its own threads.
+ * For other devices the first call starts threads; if they cannot be started, the caller runs all
+ * tasks. fn must not use the device, with one exception: if the device has no memory of its own,
+ * fn may upload and download ranges that do not overlap. These calls are then plain copies on the
+ * thread that runs fn. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
-/* Makes the pages of [p, p + size) of the device's alloc resident, by the same threads; their
- * contents stay. Without it, the first operation that writes a page waits until the kernel has
- * cleared it, and often on one thread. Does nothing if the device has memory of its own. */
+/* Makes the pages [p, p + size) of memory from the device's alloc resident, using the threads of
+ * be_host_run; the contents are unchanged. Without it, the first operation that writes a page
+ * waits until the operating system has cleared the page, often on one thread only. Does nothing if
+ * the device has memory of its own. */
 void be_populate(struct be *be, void *p, int64_t size);
-/* Returns the instruction sets compiled in that this machine can run, NULL-terminated. */
+/* Returns the compiled instruction sets that this machine can run, as a NULL-terminated array. */
 const char *const *be_isas(void);
 
 #endif

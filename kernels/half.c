@@ -1,4 +1,4 @@
-/* half.c: converts arrays of the host, in loops that compile to vectors. */
+/* half.c: converts arrays in the host's memory, in loops that compile to vector instructions. */
 #include "kernels/half.h"
 
 void half_widen(enum dtype t, const uint16_t *restrict x, float *restrict out, int64_t n)

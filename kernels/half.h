@@ -1,6 +1,6 @@
 /* half.h: the host's conversions between fp32 and the two 16-bit formats, bfloat16 and IEEE 754's
- * binary16. Every device's cast must agree with them. They round to nearest, ties to even. Too
- * large a value becomes infinite, subnormals stay, and a NaN becomes a quiet NaN. */
+ * binary16. Every device's cast must agree with them. They round to nearest, ties to even. A value
+ * that is too large becomes infinite, subnormal values are kept, and a NaN becomes a quiet NaN. */
 #ifndef SEQD_KERNELS_HALF_H
 #define SEQD_KERNELS_HALF_H
 
@@ -36,7 +36,7 @@ static inline float f16_value(uint16_t b)
 {
     const uint32_t sign = (uint32_t)(b & 0x8000) << 16, u = (uint32_t)(b & 0x7fff) << 13;
     if (u >= 0x0f800000) return half_of_bits(sign | u | 0x7f800000); /* infinite, NaN */
-    return half_of_bits(sign | u) * 0x1p112f; /* the exponents' biases differ by 112 */
+    return half_of_bits(sign | u) * 0x1p112f; /* the biases of the two exponents differ by 112 */
 }
 static inline uint16_t f16_round(float x)
 {
@@ -48,7 +48,7 @@ static inline uint16_t f16_round(float x)
     return (uint16_t)(sign | ((u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13));
 }
 
-/* Convert by dtype, DT_BF16 or DT_F16. */
+/* Converts one number to or from dtype t, which is DT_BF16 or DT_F16. */
 static inline float half_value(enum dtype t, uint16_t b)
 {
     return t == DT_F16 ? f16_value(b) : bf16_value(b);
@@ -58,7 +58,7 @@ static inline uint16_t half_round(enum dtype t, float x)
     return t == DT_F16 ? f16_round(x) : bf16_round(x);
 }
 
-/* Convert n elements of t, DT_BF16 or DT_F16. x and out do not overlap. */
+/* Convert n elements to or from dtype t, which is DT_BF16 or DT_F16. x and out may not overlap. */
 void half_widen(enum dtype t, const uint16_t *x, float *out, int64_t n);
 void half_narrow(enum dtype t, const float *x, uint16_t *out, int64_t n);
 

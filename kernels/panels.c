@@ -1,4 +1,4 @@
-/* panels.c: reads weights in panels on the host; devices make them (be_ops.turn). */
+/* panels.c: reads weights in panels on the host. Devices make the panels (be_ops.turn). */
 #include "kernels/panels.h"
 
 #include "api/core/assert.h"

@@ -1,17 +1,18 @@
-/* panels.h: weights of numbers in panels. A product reads this layout once, one cache line after
- * another, and transposes nothing.
+/* panels.h: weights in panels, which hold plain numbers (not codes of blocks). A product reads
+ * this layout once, one cache line after another, and does not have to transpose it.
  *
- * A matrix [N, K] of fp32 or bf16, K a multiple of QUANT_K, has the same bytes in panels as in
- * rows, in another order. QUANT_ROWS neighbouring rows make a panel, in the place of these rows. A
- * panel's words ascend in k; the words of its rows lie side by side: word[k][16]. A word is a
- * float, or two bf16, that of an even k (the lower half) and that of k + 1. Rows past the last
- * whole panel stay rows. */
+ * A matrix [N, K] of fp32 or bf16, where K is a multiple of QUANT_K, has the same bytes in panels
+ * as in rows, but in another order. QUANT_ROWS neighbouring rows make a panel, which is stored in
+ * the place of these rows. The words of a panel are an array word[k][16], so the words that the
+ * panel's rows have for the same k follow each other. A word is one float, or two bf16, of which
+ * the one of an even k is in the lower half and the one of k + 1 in the upper. Rows after the last
+ * whole panel are stored as plain rows. */
 #ifndef SEQD_KERNELS_PANELS_H
 #define SEQD_KERNELS_PANELS_H
 
 #include "kernels/backend.h"
 
-#define PANELS_COLS 32768 /* most columns, so that rows of a panel fit a thread's scratch */
+#define PANELS_COLS 32768 /* most columns, so that the rows of a panel fit in a thread's scratch */
 
 /* Tells whether a matrix can be in panels. */
 static inline bool panels_fit(struct tensor w)
@@ -19,7 +20,7 @@ static inline bool panels_fit(struct tensor w)
     return (w.dtype == DT_F32 || w.dtype == DT_BF16) && w.cols % QUANT_K == 0 &&
            w.cols <= PANELS_COLS && w.ld == w.cols;
 }
-/* Reads elements [at, at + n) of w, row-major, from panels as fp32. */
+/* Reads elements [at, at + n) of w, counted row by row, from panels as fp32. */
 void panels_get(struct tensor w, int64_t at, int64_t n, float *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* philox.h: random words as a pure function of a key and a counter (Philox4x32-10, Salmon et al.,
- * "Parallel random numbers: as easy as 1, 2, 3", SC 2011): dropout, initial weights, noise and
- * sampling use them, so that none of these depends on how many ranks there are. */
+ * "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Dropout, initial weights, noise and
+ * sampling use them, so that the number of ranks changes none of their results. */
 #ifndef SEQD_KERNELS_PHILOX_H
 #define SEQD_KERNELS_PHILOX_H
 
@@ -14,7 +14,7 @@
 #define PHILOX_ROUNDS 10
 #define PHILOX_M0     0xD2511F53u
 #define PHILOX_M1     0xCD9E8D57u
-#define PHILOX_W0     0x9E3779B9u /* added to the key's words from round to round */
+#define PHILOX_W0     0x9E3779B9u /* added to the words of the key after each round */
 #define PHILOX_W1     0xBB67AE85u
 
 static inline PHILOX_FN void philox4x32(const uint32_t key[2], const uint32_t counter[4],
@@ -37,7 +37,7 @@ static inline PHILOX_FN void philox4x32(const uint32_t key[2], const uint32_t co
     out[3] = c3;
 }
 
-/* Makes the key of a training step's dropout masks: two words of Philox, from seed and step. */
+/* Makes the key of a training step's dropout masks from seed and step, as two words of Philox. */
 static inline void philox_key(int64_t seed, int64_t step, uint32_t key[2])
 {
     const uint32_t from[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32)};

@@ -1,4 +1,4 @@
-/* precision.h: the element type that a job's precision stands for. */
+/* precision.h: the element type that a job's precision means. */
 #ifndef SEQD_KERNELS_PRECISION_H
 #define SEQD_KERNELS_PRECISION_H
 

@@ -1,15 +1,16 @@
-/* quant.c: quantises blocks as llama.cpp's reference does, and reads them back. */
+/* quant.c: quantises blocks as llama.cpp's reference does, and converts them back to numbers. */
 #include "kernels/quant.h"
 
 #include <math.h>
 #include "api/core/assert.h"
 #include "kernels/half.h"
 
-/* A row's place in a block of a panel. */
+/* The place of a row in a block of a panel. */
 struct lane {
     uint16_t *scale, *least; /* least: int4 */
-    uint8_t *code;           /* int8: code 0; the next one is QUANT_ROWS later */
-    uint32_t *word;          /* int4: codes 0 to 7; the next word is QUANT_ROWS later */
+    uint8_t *code;           /* int8: address of code 0; the next code is QUANT_ROWS bytes later */
+    /* int4: address of codes 0 to 7; the next word is QUANT_ROWS words later */
+    uint32_t *word;
 };
 
 static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
@@ -28,14 +29,14 @@ static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
     return x;
 }
 
-/* Writes code k of int4; calls for a block ascend in k. */
+/* Writes code k of int4. The calls for a block must be in ascending order of k. */
 static void put_code(struct lane to, int k, uint32_t code)
 {
     uint32_t *const word = to.word + k / 8 * QUANT_ROWS;
     *word = (k % 8 ? *word : 0) | code << QUANT_SHIFT(k);
 }
 
-/* Returns the largest magnitude; NaN if NaN or infinity is there. */
+/* Returns the largest magnitude, or NaN if any element is NaN or infinity. */
 static float largest(const float *x)
 {
     float most = 0;
@@ -63,7 +64,7 @@ static void put_int4(struct lane to, const float *x)
     for (int k = 0; k < QUANT_K; k++) {
         if (x[k] < low) low = x[k];
         if (x[k] > high) high = x[k];
-        sum += x[k] * 0; /* NaN where an element is not finite */
+        sum += x[k] * 0; /* NaN if an element is not finite */
     }
     const float scale = (high - low) / 15 + sum, inverse = scale != 0 ? 1 / scale : 0;
     *to.scale = f16_round(scale);

@@ -7,18 +7,19 @@
 #include "api/core/limits.h"
 #include "kernels/backend.h"
 
-/* Tells whether t has this shape, and rows that do not overlap. Any dtype will do. */
+/* Tells whether t has this shape and its rows do not overlap. t may have any dtype. */
 static inline bool shape_fits(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
 }
-/* Tells whether t has this shape and is fp32: for tensors that are fp32 at every precision. */
+/* Tells whether t has this shape and is fp32. It serves for tensors that are fp32 at every
+ * precision. */
 static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.dtype == DT_F32 && shape_fits(t, rows, cols);
 }
-/* Tells whether t has this shape and the dtype act, the model's precision, which the call's other
- * tensors of this kind share. */
+/* Tells whether t has this shape and the dtype act, which is the model's precision and is shared
+ * by all act tensors of the call. */
 static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return (act == DT_F32 || act == DT_BF16 || act == DT_F16) && t.dtype == act &&
@@ -30,13 +31,14 @@ static inline bool shape_quant(struct tensor t, int64_t rows, int64_t cols)
 {
     return dtype_quant(t.dtype) && t.rows == rows && t.cols == cols && cols % QUANT_K == 0;
 }
-/* Tells whether t has this shape and is a weight in panels of act. */
+/* Tells whether t has this shape and is a weight in panels of numbers of dtype act. */
 static inline bool shape_panels(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return dtype_panels(t.dtype) && dtype_of_panels(t.dtype) == act && t.rows == rows &&
            t.cols == cols && cols % QUANT_K == 0;
 }
-/* Tells whether t has this shape and may be the second factor of a product with act. */
+/* Tells whether t has this shape and may be the second factor of a product whose first factor is
+ * of dtype act. */
 static inline bool shape_factor(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return shape_quant(t, rows, cols) || shape_panels(t, rows, cols, act) ||
@@ -47,7 +49,7 @@ static inline void shape_gemm(const struct gemm_args *a)
 {
     int64_t M = a->c.rows, N = a->c.cols, K = a->trans_a ? a->a.rows : a->a.cols;
     enum dtype in = a->a.dtype;
-    assert(!(a->trans_a && a->trans_b)); /* no operation of a model has both */
+    assert(!(a->trans_a && a->trans_b)); /* no operation of a model sets both */
     assert(shape_act(a->c, M, N, a->c.dtype));
     assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
     assert(shape_factor(a->b, a->trans_b ? N : K, a->trans_b ? K : N, in));
@@ -56,7 +58,8 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
-/* Takes NULL. Else wants a rate below 1, so that some values are kept, and a layer below 2^16. */
+/* Accepts NULL. Otherwise the rate must be below 1, so that some values are kept, and the layer
+ * below 2^16. */
 static inline bool shape_drop(const struct attn_drop *d)
 {
     return !d || (d->rate >= 0 && d->rate * 4294967296.0 <= 4294967295.0 && d->layer < 1 << 16);
@@ -161,8 +164,8 @@ static inline void shape_embed_bwd(const struct embed_bwd_args *a)
     assert(shape_act(a->dx, a->dx.rows, a->dtable.cols, a->dx.dtype));
 }
 
-/* Checks dlogits only when backward. If dlogits shares the logits' memory, each of its 16-bit rows
- * lies within the logits' row of the same number. */
+/* Checks dlogits only when backward is set. If dlogits shares the logits' memory, each of its
+ * 16-bit rows must start where the logits' row with the same index starts. */
 static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;
@@ -369,7 +372,8 @@ static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
     assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
 }
 
-/* Checks logits forward and dlogits backward; if weights are plain, logits in both. */
+/* Checks logits in the forward and dlogits in the backward; if weights are plain, it checks logits
+ * in both. */
 static inline void shape_route(const struct route_args *a)
 {
     const struct tensor x = a->dweight ? a->dlogits : a->logits;
@@ -395,8 +399,8 @@ static inline void shape_dropout(const struct dropout_args *a)
 
 /* ---- linear attention ---- */
 
-/* Refuses gates that depend on the data: a fold would need their sums. v may have a column more,
- * for the sum of weights. */
+/* Refuses gates that depend on the data, because a fold would need their sums. v may have one
+ * additional column, for the sum of weights. */
 static inline void shape_linear(const struct linear_args *a)
 {
     enum dtype act = a->q.dtype;

@@ -1,6 +1,7 @@
-/* amx_emu.h: the tile instructions of AMX in C, on registers of the thread, for tests on processors
- * without them (SEQD_EMU; amx.inc). Results are those of Intel's Software Developer's Manual, bit
- * for bit; operands that an instruction would refuse end the process with a sentence. */
+/* amx_emu.h: the tile instructions of AMX in C, on registers that belong to the thread, for tests
+ * on processors without these instructions (SEQD_EMU; amx.inc). The results are those of Intel's
+ * Software Developer's Manual, bit for bit. An operand that an instruction would refuse ends the
+ * process with a message. */
 #ifndef SEQD_CPU_AMX_EMU_H
 #define SEQD_CPU_AMX_EMU_H
 #ifdef __AVX512F__
@@ -16,7 +17,8 @@
 #define EMU_ROWS  16
 #define EMU_SIZE  64 /* bytes of a row */
 
-/* Registers past their rows and bytes are zero. rows 0: not configured. */
+/* The tile registers of this thread. They are zero after their rows and bytes. rows is 0 if a
+ * register is not configured. */
 static _Thread_local struct {
     bool configured;
     uint8_t rows[EMU_TILES], size[EMU_TILES];
@@ -30,8 +32,8 @@ static inline void emu_tile_want(bool ok, const char *what)
     abort();
 }
 
-/* Emulates ldtilecfg. Its 64 bytes: palette, first row, 14 zeros, 16 row sizes of 2 bytes, 16
- * counts. */
+/* Emulates ldtilecfg. Its 64 bytes are the palette, the first row, 14 zeros, 16 row sizes of 2
+ * bytes each, and 16 counts of rows. */
 static inline void emu_tile_config(const void *from)
 {
     const uint8_t *c = from;
@@ -70,7 +72,7 @@ static inline void emu_tile_zero(int t)
     memset(emu_tiles.at[t], 0, sizeof emu_tiles.at[t]);
 }
 
-/* ld: bytes from row to row. */
+/* Emulates tileloadd. ld is the number of bytes from one row to the next. */
 static inline void emu_tile_load(int t, const void *from, int64_t ld)
 {
     emu_tile_zero(t);
@@ -86,9 +88,9 @@ static inline void emu_tile_store(int t, void *to, int64_t ld)
 }
 
 /* Emulates tdpbf16ps. Each element of c has two chains of fused multiply-adds over ascending k,
- * one of the words' lower elements and one of the upper. The two sums are added to each other,
- * then to c. Every step rounds to nearest even, and takes and gives 0 for a subnormal, whatever
- * MXCSR says. */
+ * one for the lower elements of words and one for the upper. The sums of the two chains are added
+ * to each other, and then to c. Every step rounds to nearest even, and treats subnormal inputs and
+ * results as 0, whatever MXCSR says. */
 static inline void emu_tile_dot(int c, int a, int b)
 {
     emu_tile_use(a), emu_tile_use(b), emu_tile_use(c);
@@ -100,7 +102,8 @@ static inline void emu_tile_dot(int c, int a, int b)
     const unsigned mode = _mm_getcsr();
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     _mm_setcsr(0x1f80 | _MM_FLUSH_ZERO_ON | 0x40 /* subnormals are zeros */);
-    __asm__ volatile("" : : : "memory"); /* loads below must not move before the mode is set */
+    /* the loads below must not be moved before the mode is set */
+    __asm__ volatile("" : : : "memory");
     for (int m = 0; m < emu_tiles.rows[c]; m++) {
         __m512 low = _mm512_setzero_ps(), high = low;
         for (int k = 0; k < emu_tiles.rows[b]; k++) {

@@ -23,7 +23,9 @@ struct isa {
     const char *name;
     const struct be_ops *ops;
     bool (*have)(void);
-    bool (*slow)(void); /* true: the set runs, but the next row's is faster; NULL: never */
+    /* returns true if the set runs here but the set of the next row is faster; NULL if that never
+     * happens */
+    bool (*slow)(void);
 };
 
 static bool have_always(void)
@@ -55,8 +57,8 @@ static bool have_avx512bf16(void)
     return have_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 /* Tells whether vectors of bf16 are slow. On cores with matrix tiles they run at a quarter of the
- * rate of fp32 ones, so that widening is faster. On cores without tiles they run at the full
- * rate. */
+ * rate of fp32 vectors, so it is faster to convert to fp32. On cores without tiles they run at the
+ * full rate. */
 static bool slow_avx512bf16(void)
 {
     return cpuid_7_edx(CPUID_AMX_BF16);
@@ -71,8 +73,8 @@ static bool have_amx(void)
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA  18
 
-/* Asks Linux for the room that the tiles take in the state of a thread. Linux grants it once for
- * all threads of the process; a kernel that does not know tiles, or a sandbox, refuses. */
+/* Asks Linux for the room that the tiles need in the state of a thread. Linux grants it once for
+ * all threads of the process. A kernel that does not know tiles, or a sandbox, refuses. */
 static bool have_amx(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16") &&
@@ -96,7 +98,7 @@ static bool have_neonbf16(void)
 }
 #endif
 
-/* Instruction sets, best first; the Makefile says which are compiled. */
+/* Instruction sets, the best first. The Makefile says which of them are compiled. */
 static const struct isa isas[] = {
 #if defined(CPU_ISA_neonbf16)
     {"neonbf16", &cpu_ops_neonbf16, have_neonbf16, NULL},
@@ -120,7 +122,8 @@ static const struct isa isas[] = {
 };
 #define N_ISAS ((int)(sizeof isas / sizeof isas[0]))
 
-static const char *names[N_ISAS + 1]; /* names of the ISAs that run here, NULL-terminated */
+/* names of the instruction sets that run here, NULL-terminated */
+static const char *names[N_ISAS + 1];
 
 static void find_names(void)
 {
@@ -227,8 +230,9 @@ struct turning {
     struct tensor w;
 };
 
-/* Turns a square of a panel, whose rows lie `words` words apart. Whole lines of memory are read at
- * a time: rows that lie a power of two apart share few places of the cache. */
+/* Transposes a square of a panel, whose rows are `words` words apart. It reads whole lines of
+ * memory at a time, because rows whose distance is a power of two share few places in the
+ * cache. */
 static void turn_square(const uint32_t *rows, int64_t words, uint32_t *out)
 {
     uint32_t square[QUANT_ROWS][QUANT_ROWS];
@@ -237,7 +241,7 @@ static void turn_square(const uint32_t *rows, int64_t words, uint32_t *out)
         for (int i = 0; i < QUANT_ROWS; i++) out[k * QUANT_ROWS + i] = square[i][k];
 }
 
-/* Turns the panel of rows [r, r + QUANT_ROWS), of `words` words each. */
+/* Converts rows [r, r + QUANT_ROWS), of `words` words each, into a panel. */
 static void turn_panel(struct tensor w, int64_t r, int64_t words, uint32_t *room)
 {
     uint32_t *const at = (uint32_t *)w.data + r * words;
@@ -262,21 +266,22 @@ void cpu_turn(struct be *be, struct tensor w)
     cpu_run(be, turn_task, &t, cpu_div_up(w.rows, TURNED));
 }
 
-/* Copies without the pool: tasks of the pool may call it (be_host_run). */
+/* Copies without the pool, because tasks of the pool may call it (be_host_run). */
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size)
 {
     memcpy(dst, src, (size_t)size);
 }
 
-/* Rows of one head lie kilobytes apart, so a tile touches hundreds of small pages. Large pages, if
- * the kernel has them, save a fifth of attention's time. */
+/* Rows of one head are kilobytes apart, so a tile touches hundreds of small pages. If the kernel
+ * has large pages, they save a fifth of attention's time. */
 #define HUGE_PAGE ((int64_t)2 << 20)
 
 void *cpu_alloc(struct be *be, int64_t size, struct err *e)
 {
     assert(size >= 0);
     int64_t page = sysconf(_SC_PAGESIZE), used = mem_round(cpu_max(size, 1), page);
-    int64_t spare = used >= HUGE_PAGE ? HUGE_PAGE : 0; /* room to reach a large page's boundary */
+    /* room for moving up to the boundary of a large page */
+    int64_t spare = used >= HUGE_PAGE ? HUGE_PAGE : 0;
     char *p = mmap(NULL, (size_t)(used + spare), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
@@ -287,7 +292,8 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e)
     int64_t before = mem_round((int64_t)(uintptr_t)p, HUGE_PAGE) - (int64_t)(uintptr_t)p;
     if (before > 0) munmap(p, (size_t)before);
     if (spare > before) munmap(p + before + used, (size_t)(spare - before));
-    (void)madvise(p + before, (size_t)used, MADV_HUGEPAGE); /* may fail: small pages work too */
+    /* may fail, because small pages work too */
+    (void)madvise(p + before, (size_t)used, MADV_HUGEPAGE);
     return p + before;
 }
 

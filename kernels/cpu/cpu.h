@@ -1,8 +1,8 @@
 /* cpu.h: declarations for all operations of the CPU device.
  *
- * One source, several instruction sets: ops_ISA.c includes a vec_ISA.h (a vector of VL floats and
- * its operations) and then the templates *.inc, which define every operation as a static function,
- * and exports one table. */
+ * One source is compiled for several instruction sets. Each ops_ISA.c includes a vec_ISA.h (a
+ * vector of VL floats and its operations) and then the templates *.inc, which define every
+ * operation as a static function, and exports one table. */
 #ifndef SEQD_CPU_CPU_H
 #define SEQD_CPU_CPU_H
 
@@ -10,12 +10,12 @@
 #include "kernels/cpu/pool.h"
 
 struct cpu {
-    struct be be; /* first: a struct be * of this device is a struct cpu * */
+    struct be be; /* must be first, because a struct be * of this device is a struct cpu * */
     bool owns_scratch;
 };
 
-/* Opens the CPU device. fails: ERR_UNSUPPORTED naming the instruction sets that exist; ERR_INVALID
- * for n_threads; ERR_IO. */
+/* Opens the CPU device. Fails with ERR_UNSUPPORTED if the instruction set is not available (the
+ * error names those that are), with ERR_INVALID if n_threads is out of range, or with ERR_IO. */
 struct be *cpu_open(const struct be_options *o, struct err *e);
 const char *const *cpu_isas(void);
 
@@ -28,8 +28,8 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e);
 void cpu_free(struct be *be, void *p, int64_t size);
 void cpu_close(struct be *be);
 
-/* One table for each instruction set. The Makefile says which are compiled; cpu.c uses no
- * other. */
+/* One table for each instruction set. The Makefile says which of them are compiled, and cpu.c uses
+ * only these. */
 extern const struct be_ops cpu_ops_portable, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512bf16,
     cpu_ops_amx, cpu_ops_neon, cpu_ops_neonbf16;
 
@@ -38,7 +38,8 @@ static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks
     pool_run(be->pool, fn, arg, n_tasks);
 }
 
-/* Returns one worker's BE_SCRATCH_PER_THREAD bytes, 64-byte aligned, of undefined contents. */
+/* Returns the BE_SCRATCH_PER_THREAD bytes of one worker, 64-byte aligned and with undefined
+ * contents. */
 static inline char *cpu_scratch(struct be *be, int worker)
 {
     return be->scratch + worker * BE_SCRATCH_PER_THREAD;

@@ -1,5 +1,5 @@
-/* noise.c: the loss of a predicted noise and its variance (kernels/backend.h). One build serves
- * all instruction sets, since exp in double takes most of the time. */
+/* noise.c: the loss of predicted noise and of its variance (kernels/backend.h). All instruction
+ * sets use the same build, because exp in double takes most of the time. */
 #include <math.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/shapes.h"
@@ -9,20 +9,21 @@ enum { NOISE_ROWS = 16 }; /* rows of a task */
 static const double LEAST = 1e-12; /* least probability, before its logarithm */
 static const double STEP = 1.0 / 255, EDGE = 0.999;
 
-/* A value of the loss, and its derivative by the logarithm of the variance. */
+/* A value of the loss, and its derivative with respect to the logarithm of the variance. */
 struct noise_bound {
     double value, slope;
 };
 
-/* Returns the divergence between two normals, in nats; d: the distance of their means. */
+/* Returns the divergence between two normal distributions, in nats. d is the distance of their
+ * means. */
 static struct noise_bound divergence(double log_min, double s, double d)
 {
     const double ratio = exp(log_min - s), apart = d * d * exp(-s);
     return (struct noise_bound){0.5 * (s - log_min - 1 + ratio + apart), 0.5 * (1 - ratio - apart)};
 }
 
-/* Approximates the normal's distribution by a tanh, as the loss defines it. density: the
- * derivative by s, for an x that was divided by exp(s / 2). */
+/* Approximates the normal distribution function by a tanh, as the definition of the loss does.
+ * *density becomes the derivative with respect to s, for an x that was divided by exp(s / 2). */
 static double below(double x, double *density)
 {
     const double root = sqrt(2 / M_PI), cubic = 0.044715;
@@ -31,7 +32,7 @@ static double below(double x, double *density)
     return 0.5 * (1 + h);
 }
 
-/* Returns -log P of z's step under a normal whose mean is d away from z. */
+/* Returns -log P of z's interval under a normal distribution whose mean is d away from z. */
 static struct noise_bound likelihood(double z, double s, double d)
 {
     const double inverse = exp(-0.5 * s);

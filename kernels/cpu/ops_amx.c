@@ -1,5 +1,5 @@
-/* The operations for x86-64 with AVX-512 and the matrix tiles of AMX: products of bf16 tensors go
- * through them; everything else is as in ops_avx512.c, from the same source. */
+/* The operations for x86-64 with AVX-512 and the matrix tiles of AMX. Products of bf16 tensors use
+ * the tiles; all other operations are as in ops_avx512.c, from the same source. */
 #include "kernels/cpu/vec_avx512bf16.h"
 
 #define VEC_AMX   1

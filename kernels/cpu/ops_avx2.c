@@ -1,4 +1,4 @@
-/* The operations for x86-64 with AVX2 and FMA: 16 registers of 8 floats. */
+/* The operations for x86-64 with AVX2 and FMA, which has 16 registers of 8 floats. */
 #include "kernels/cpu/vec_avx2.h"
 
 #define GEMM_MR   6

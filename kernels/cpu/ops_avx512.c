@@ -1,4 +1,4 @@
-/* The operations for x86-64 with AVX-512: 32 registers of 16 floats. */
+/* The operations for x86-64 with AVX-512, which has 32 registers of 16 floats. */
 #include "kernels/cpu/vec_avx512.h"
 
 #define GEMM_MR   14

@@ -1,5 +1,5 @@
-/* The operations for x86-64 with AVX-512 and its bf16 dot product: products of bf16 tensors go
- * through it; everything else is as in ops_avx512.c, from the same source. */
+/* The operations for x86-64 with AVX-512 and its bf16 dot product. Products of bf16 tensors use
+ * it; all other operations are as in ops_avx512.c, from the same source. */
 #include "kernels/cpu/vec_avx512bf16.h"
 
 #define GEMM_MR   14

@@ -1,4 +1,4 @@
-/* The operations for arm64: 32 registers of 4 floats. */
+/* The operations for arm64, which has 32 registers of 4 floats. */
 #include "kernels/cpu/vec_neon.h"
 
 #define GEMM_MR   6

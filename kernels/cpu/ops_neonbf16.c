@@ -1,5 +1,5 @@
-/* The operations for arm64 with bf16 dot products: products of bf16 tensors go through them;
- * everything else is as in ops_neon.c, from the same source. */
+/* The operations for arm64 with bf16 dot products. Products of bf16 tensors use them; all other
+ * operations are as in ops_neon.c, from the same source. */
 #include "kernels/cpu/vec_neonbf16.h"
 #ifndef VEC_PAIRS
 #error "the compiler has no bf16 dot products for these flags"

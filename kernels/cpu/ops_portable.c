@@ -1,4 +1,4 @@
-/* The operations for any machine: 16 registers of 4 floats. */
+/* The operations for any machine, with 16 registers of 4 floats. */
 #include "kernels/cpu/vec_portable.h"
 
 #define GEMM_MR   4

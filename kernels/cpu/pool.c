@@ -1,5 +1,5 @@
 /* pool.c: wakes workers by a futex and hands out tasks by an atomic counter. One word, the gate,
- * decides who takes part in a run. */
+ * decides which workers take part in a run. */
 #include "kernels/cpu/pool.h"
 
 #include <linux/futex.h>
@@ -14,9 +14,9 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 
-/* The gate is one word: a run's number, an open bit and how many workers have joined it. Joining
- * is a compare-and-swap that fails once the caller has closed the gate, so the fields of a run can
- * be overwritten as soon as the workers that joined it have left it. */
+/* The gate is one word, which has a run's number, an open bit and the number of workers that have
+ * joined the run. Joining is a compare-and-swap that fails once the caller has closed the gate, so
+ * the fields of a run can be overwritten as soon as the workers that joined it have left it. */
 #define GATE_JOINED  0x7ffu
 #define GATE_OPEN    0x800u
 #define GATE_RUN_ONE 0x1000u
@@ -34,14 +34,15 @@ struct pool {
     _Atomic int n_sleeping;
     _Atomic bool stop;
     _Alignas(64) _Atomic int64_t next_task;
-    _Alignas(64) _Atomic uint32_t n_done; /* workers that left the open run */
+    _Alignas(64) _Atomic uint32_t n_done; /* number of workers that have left the open run */
     _Atomic int caller_sleeps;
     _Alignas(64) pool_fn fn;
     void *arg;
     int64_t n_tasks;
     int n_threads;
     bool running;
-    int64_t *watched;       /* the tasks that the caller has done; NULL: not counted */
+    /* count of the tasks that the caller has done; NULL if they are not counted */
+    int64_t *watched;
     struct worker *workers; /* n_threads - 1 */
 };
 
@@ -69,7 +70,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Spins until *word differs from seen, for SPIN_NS at most. Returns whether it differs. */
+/* Spins until *word differs from seen, but for at most SPIN_NS. Returns whether it differs. */
 static bool spin(_Atomic uint32_t *word, uint32_t seen)
 {
     int64_t end_ns = now_ns() + SPIN_NS;
@@ -82,8 +83,8 @@ static bool spin(_Atomic uint32_t *word, uint32_t seen)
     return false;
 }
 
-/* Runs a task and counts it if it is the caller's. The caller's tasks are enough to watch, since
- * it takes part in every run, and then the counter has one writer. */
+/* Runs a task, and counts it if the caller runs it. It is enough to count the caller's tasks,
+ * because the caller takes part in every run, and the counter then has only one writer. */
 static void do_task(struct pool *p, int64_t task, int index)
 {
     p->fn(p->arg, task, index);
@@ -99,7 +100,7 @@ static void take_tasks(struct pool *p, int index)
     }
 }
 
-/* Waits for a run that this worker has not joined, and joins it. Returns false if the pool is
+/* Waits for a run that this worker has not joined yet, and joins it. Returns false if the pool is
  * closing. */
 static bool join_run(struct pool *p, uint32_t *last_run)
 {
@@ -168,7 +169,8 @@ void pool_run(struct pool *p, pool_fn fn, void *arg, int64_t n_tasks)
     p->running = false;
 }
 
-/* Starts a worker with all signals blocked: the thread that opened the device takes them. */
+/* Starts a worker with all signals blocked, because signals are for the thread that opened the
+ * device. */
 static int start(struct worker *w)
 {
     sigset_t all, old;
@@ -210,7 +212,7 @@ void pool_close(struct pool *p)
 {
     if (!p) return;
     atomic_store(&p->stop, true);
-    atomic_fetch_add(&p->gate, GATE_RUN_ONE); /* so that no sleeper misses it */
+    atomic_fetch_add(&p->gate, GATE_RUN_ONE); /* makes sure that no sleeper misses it */
     futex_wake(&p->gate);
     for (int i = 1; i < p->n_threads; i++) pthread_join(p->workers[i - 1].thread, NULL);
     free(p->workers);

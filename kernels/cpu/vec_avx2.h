@@ -1,4 +1,4 @@
-/* vec_avx2.h: vectors of 8 floats; one fused multiply-add, rounded once. */
+/* vec_avx2.h: vectors of 8 floats, with a fused multiply-add that rounds once. */
 #ifndef SEQD_CPU_VEC_AVX2_H
 #define SEQD_CPU_VEC_AVX2_H
 #ifdef __AVX2__
@@ -10,7 +10,7 @@
 #define VL 8
 typedef __m256 vf;
 typedef __m256i vi;
-typedef __m256 vm; /* a mask: all bits or none in each lane */
+typedef __m256 vm; /* a mask, which has all bits or no bits set in each lane */
 
 static inline vf v_set1(float x)
 {
@@ -37,7 +37,8 @@ static inline __m256i v_first(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
+ * written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     return _mm256_maskload_ps(p, v_first(n));
@@ -47,7 +48,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     _mm256_maskstore_ps(p, v_first(n), x);
 }
 
-/* bf16 is the upper half of a float. */
+/* A bf16 is the upper half of a float. */
 static inline vf v_load_bf16(const uint16_t *p)
 {
     __m128i x = _mm_loadu_si128((const __m128i *)p);
@@ -59,7 +60,7 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
     memcpy(x, p, (size_t)n * sizeof *p);
     return v_load_bf16(x);
 }
-/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
+/* Rounds to nearest even. A NaN keeps its highest bits and becomes quiet. */
 static inline void v_store_bf16(uint16_t *p, vf x)
 {
     __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
@@ -77,7 +78,7 @@ static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
-/* fp16: F16C's conversions keep subnormals whatever the modes are. */
+/* fp16: the conversions of F16C keep subnormals, whatever the modes of the processor are. */
 static inline vf v_load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
@@ -99,12 +100,12 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
-/* Loads VL signed bytes, codes of an int8 weight, as floats. */
+/* Loads VL signed bytes, which are codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
-/* Return the lower and the upper bf16 of each lane, widened. */
+/* Return the lower and the upper bf16 of each lane, as floats. */
 static inline vf v_words_low(vf words)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));
@@ -114,7 +115,7 @@ static inline vf v_words_high(vf words)
     return _mm256_castsi256_ps(
         _mm256_and_si256(_mm256_castps_si256(words), vi_set1((int)0xffff0000u)));
 }
-/* Returns the 4 bits of each lane from bit `shift` on. */
+/* Returns, for each lane, its 4 bits from bit `shift` on. */
 static inline vf v_u4(vf bits, const int shift)
 {
     const __m256i x = _mm256_srli_epi32(_mm256_castps_si256(bits), shift);
@@ -156,7 +157,7 @@ static inline float v_hmax(vf x)
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* r[i][j] becomes r[j][i]: pairs, quadruples, halves. */
+/* Transposes, so that r[i][j] becomes r[j][i]: first pairs, then quadruples, then halves. */
 static inline void v_transpose(vf r[VL])
 {
     vf a[VL], b[VL];
@@ -184,14 +185,15 @@ static inline vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Splits x into a whole n and the result, in [0, 1]. For -inf, v_scale with this n gives 0. */
+/* Splits x into an integer n and the result, which is in [0, 1]. For x = -inf, v_scale with this n
+ * returns 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */
     *n = _mm256_floor_ps(x);
     return _mm256_sub_ps(x, *n);
 }
-/* Returns 2^n p for n in [-126, 127], 0 for a smaller n. */
+/* Returns 2^n p for n in [-126, 127], and 0 for a smaller n. */
 static inline vf v_scale(vf p, vf n)
 {
     __m256i e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), vi_set1(127)), 23);

@@ -1,4 +1,4 @@
-/* vec_avx512.h: vectors of 16 floats; one fused multiply-add, rounded once. */
+/* vec_avx512.h: vectors of 16 floats, with a fused multiply-add that rounds once. */
 #ifndef SEQD_CPU_VEC_AVX512_H
 #define SEQD_CPU_VEC_AVX512_H
 #ifdef __AVX512F__
@@ -35,7 +35,8 @@ static inline vm v_first(int64_t n)
 {
     return (vm)((1u << n) - 1);
 }
-/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
+ * written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(v_first(n), p);
@@ -45,7 +46,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     _mm512_mask_storeu_ps(p, v_first(n), x);
 }
 
-/* bf16 is the upper half of a float. */
+/* A bf16 is the upper half of a float. */
 static inline vf v_widen(__m256i x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
@@ -58,10 +59,10 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
 {
     return v_widen(_mm256_maskz_loadu_epi16(v_first(n), p));
 }
-/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
+/* Rounds to nearest even. A NaN keeps its highest bits and becomes quiet. */
 static inline __m256i v_narrow(vf x)
 {
-#ifdef __AVX512BF16__ /* one instruction does it, but for subnormals, which it takes for 0 */
+#ifdef __AVX512BF16__ /* one instruction rounds, but it treats subnormals as 0 */
     if (__builtin_expect(!_mm512_fpclass_ps_mask(x, 0x20), 1))
         return (__m256i)_mm512_cvtneps_pbh(x);
 #endif
@@ -80,7 +81,7 @@ static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
     _mm256_mask_storeu_epi16(p, v_first(n), v_narrow(x));
 }
 
-/* fp16: the conversions keep subnormals whatever the modes are. */
+/* fp16: the conversions keep subnormals, whatever the modes of the processor are. */
 static inline vf v_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
@@ -98,12 +99,12 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Loads VL signed bytes, codes of an int8 weight, as floats. */
+/* Loads VL signed bytes, which are codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-/* Return the lower and the upper bf16 of each lane, widened. */
+/* Return the lower and the upper bf16 of each lane, as floats. */
 static inline vf v_words_low(vf words)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
@@ -113,7 +114,7 @@ static inline vf v_words_high(vf words)
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(words), vi_set1((int)0xffff0000u)));
 }
-/* Returns the 4 bits of each lane from bit `shift` on. */
+/* Returns, for each lane, its 4 bits from bit `shift` on. */
 static inline vf v_u4(vf bits, const unsigned shift)
 {
     const __m512i x = _mm512_srli_epi32(_mm512_castps_si512(bits), shift);
@@ -154,7 +155,8 @@ static inline float v_hmax(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* r[i][j] becomes r[j][i]: pairs, quadruples, then 128-bit blocks twice. */
+/* Transposes, so that r[i][j] becomes r[j][i]: first pairs, then quadruples, then 128-bit blocks
+ * twice. */
 static inline void v_transpose(vf r[VL])
 {
     vf a[VL], b[VL];
@@ -172,7 +174,7 @@ static inline void v_transpose(vf r[VL])
         b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(z, w));
         b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(z, w));
     }
-    /* b[4g + c] holds in block q the column 4q + c of rows 4g .. 4g + 3 */
+    /* b[4g + c] has, in its block q, column 4q + c of rows 4g .. 4g + 3 */
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         vf lo01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
@@ -186,13 +188,14 @@ static inline void v_transpose(vf r[VL])
     }
 }
 
-/* v_round returns the integer nearest to x. v_scale returns 2^n p, or 0 if it is too small for a
+/* v_round returns the integer nearest to x. v_scale returns 2^n p, or 0 if that is too small for a
  * float. */
 static inline vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Returns x less its floor, in [0, 1), and 0 for -inf. v_scale rounds *n down to that floor. */
+/* Returns x minus its floor, which is in [0, 1), or 0 for -inf. v_scale rounds *n down to that
+ * floor. */
 static inline vf v_frac(vf x, vf *n)
 {
     *n = x; /* scalef rounds it down itself */

@@ -1,7 +1,7 @@
 /* vec_avx512bf16.h: vec_avx512.h, and the dot product of pairs of bf16.
  *
- * A word is the 32 bits of a pair: the element of the lower index in the lower half. Words lie in
- * arrays of floats and vectors vf, which move bits and nothing else. */
+ * A word is the 32 bits of a pair, with the element of the lower index in the lower half. Words
+ * are stored in arrays of floats and in vectors vf, which are used only to move bits. */
 #ifndef SEQD_CPU_VEC_AVX512BF16_H
 #define SEQD_CPU_VEC_AVX512BF16_H
 #include "kernels/cpu/vec_avx512.h"
@@ -9,15 +9,17 @@
 
 #define VEC_PAIRS 1
 
-typedef __m512i vh2; /* 2 VL bf16: VL of one vector, then VL of another */
+typedef __m512i vh2; /* 2 VL bf16: VL of one vector, and then VL of another */
 
-/* Returns acc + x[1] y[1] + x[0] y[0] in each lane. Products are exact, sums round to nearest. */
+/* Returns acc + x[1] y[1] + x[0] y[0] in each lane. Products are exact, and sums are rounded to
+ * nearest. */
 static inline vf v_dot(vf x, vf y, vf acc)
 {
     return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(x),
                             (__m512bh)_mm512_castps_si512(y));
 }
-/* Loads words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
+/* Loads n elements, 1 <= n <= 2 VL, as the words that they form in memory. Elements after the
+ * first n are read as 0. */
 static inline vf v_load_words_n(const uint16_t *p, int64_t n)
 {
     __mmask32 first = (__mmask32)(((uint64_t)1 << n) - 1);
@@ -28,7 +30,8 @@ static inline __m512i v_interleave(void)
     return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
                             6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
 }
-/* Loads words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL; without hi, (lo[i], 0). */
+/* Loads words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL. If hi is NULL, the words are
+ * (lo[i], 0). */
 static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t n)
 {
     __m256i x = _mm256_maskz_loadu_epi16(v_first(n), lo);
@@ -36,18 +39,19 @@ static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t 
     __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }
-/* Stores the 2 VL words (lo[i], hi[i]): the first VL to x, the others to y. */
+/* Stores the 2 VL words (lo[i], hi[i]): the first VL words to x, the rest to y. */
 static inline void v_store_pairs(const uint16_t *lo, const uint16_t *hi, float *x, float *y)
 {
     const __m512i l = _mm512_loadu_si512(lo), h = _mm512_loadu_si512(hi);
-    /* a holds words 0 to 3 of the 8 in each quarter, b holds words 4 to 7 */
+    /* in each quarter, a has words 0 to 3 of its 8, and b has words 4 to 7 */
     const __m512i a = _mm512_unpacklo_epi16(l, h), b = _mm512_unpackhi_epi16(l, h);
     const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     _mm512_storeu_si512(x, _mm512_permutex2var_epi64(a, first, b));
     _mm512_storeu_si512(y, _mm512_permutex2var_epi64(a, second, b));
 }
-/* Rounds x and y to nearest even: VL elements of x, then as many of y. Subnormals become 0. */
+/* Rounds x and y to nearest even and returns VL elements of x, followed by VL of y. Subnormals
+ * become 0. */
 static inline vh2 v_narrow2(vf x, vf y)
 {
     return (vh2)_mm512_cvtne2ps_pbh(y, x);
@@ -57,19 +61,19 @@ static inline void v_store_halves(uint16_t *x, uint16_t *y, vh2 both)
     _mm256_storeu_si256((__m256i *)x, _mm512_castsi512_si256(both));
     _mm256_storeu_si256((__m256i *)y, _mm512_extracti64x4_epi64(both, 1));
 }
-/* Returns the halves of v_narrow2 as words (x[i], y[i]). */
+/* Returns the two halves of v_narrow2's result as words (x[i], y[i]). */
 static inline vf v_words(vh2 both)
 {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }
-/* Returns the words (x[i], y[i]) of values that are bf16. */
+/* Returns the words (x[i], y[i]) of values that are exactly bf16. */
 static inline vf v_words_of(vf x, vf y)
 {
     const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(x), 16);
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
         low, _mm512_castps_si512(y), _mm512_set1_epi32((int)0xffff0000u), 0xf8)); /* a | b & c */
 }
-/* Returns words of 16 + code for the codes of 4 bits from bits shift and 16 + shift on. */
+/* Returns words of 16 + code, for the 4-bit codes that begin at bits shift and 16 + shift. */
 static inline vf v_words_u4(vf bits, const int shift)
 {
     __m512i x = _mm512_castps_si512(bits); /* the code goes to bits 3 to 6 */

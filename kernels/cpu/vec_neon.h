@@ -1,4 +1,4 @@
-/* vec_neon.h: vectors of 4 floats of arm64; one fused multiply-add, rounded once. */
+/* vec_neon.h: vectors of 4 floats on arm64, with a fused multiply-add that rounds once. */
 #ifndef SEQD_CPU_VEC_NEON_H
 #define SEQD_CPU_VEC_NEON_H
 #ifdef __aarch64__
@@ -10,7 +10,7 @@
 #define VL 4
 typedef float32x4_t vf;
 typedef int32x4_t vi;
-typedef uint32x4_t vm; /* a mask: all bits or none in each lane */
+typedef uint32x4_t vm; /* a mask, which has all bits or no bits set in each lane */
 
 static inline vf v_set1(float x)
 {
@@ -32,7 +32,8 @@ static inline vi vi_load(const int32_t *p)
 {
     return vld1q_s32(p);
 }
-/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
+ * written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     vf x = v_set1(0);
@@ -44,7 +45,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     memcpy(p, &x, (size_t)n * sizeof *p);
 }
 
-/* Loads the first n of four halves; the others are 0. */
+/* Loads the first n of four 16-bit values; the other ones are 0. */
 static inline uint16x4_t v_halves_n(const uint16_t *p, int64_t n)
 {
     uint16x4_t x = vdup_n_u16(0);
@@ -52,7 +53,7 @@ static inline uint16x4_t v_halves_n(const uint16_t *p, int64_t n)
     return x;
 }
 
-/* bf16 is the upper half of a float. */
+/* A bf16 is the upper half of a float. */
 static inline vf v_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
@@ -61,7 +62,7 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(v_halves_n(p, n), 16));
 }
-/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
+/* Rounds to nearest even. A NaN keeps its highest bits and becomes quiet. */
 static inline uint16x4_t v_to_bf16(vf x)
 {
     const uint32x4_t u = vreinterpretq_u32_f32(x), high = vshrq_n_u32(u, 16);
@@ -100,14 +101,14 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
-/* Loads VL signed bytes, codes of an int8 weight, as floats. */
+/* Loads VL signed bytes, which are codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     int8_t x[8] = {0};
     memcpy(x, p, VL);
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(x)))));
 }
-/* Return the lower and the upper bf16 of each lane, widened. */
+/* Return the lower and the upper bf16 of each lane, as floats. */
 static inline vf v_words_low(vf words)
 {
     return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(words), 16));
@@ -116,7 +117,7 @@ static inline vf v_words_high(vf words)
 {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(words), vdupq_n_u32(0xffff0000u)));
 }
-/* Returns the 4 bits of each lane from bit `shift` on. */
+/* Returns, for each lane, its 4 bits from bit `shift` on. */
 static inline vf v_u4(vf bits, const int shift)
 {
     const uint32x4_t x = vshlq_u32(vreinterpretq_u32_f32(bits), vdupq_n_s32(-shift));
@@ -135,7 +136,7 @@ static inline vm v_lt(vf a, vf b)
 {
     return vcltq_f32(a, b);
 }
-/* Returns b if a or b is NaN, as on x86-64; FMAX would return the NaN. */
+/* Returns b if a or b is NaN, as on x86-64. (FMAX would return the NaN.) */
 static inline vf v_max(vf a, vf b)
 {
     return v_sel(v_lt(b, a), a, b);
@@ -170,15 +171,15 @@ static inline vf v_round(vf x)
 {
     return vrndnq_f32(x);
 }
-/* Splits x into a whole n and the result, in [0, 1]. Below -160, x counts as -160: then the power
- * of two is 0. */
+/* Splits x into an integer n and the result, which is in [0, 1]. An x below -160 counts as -160,
+ * for which the power of two is 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */
     *n = vrndmq_f32(x);
     return vsubq_f32(x, *n);
 }
-/* Returns 2^n p for n in [-126, 127], 0 for a smaller n. */
+/* Returns 2^n p for n in [-126, 127], and 0 for a smaller n. */
 static inline vf v_scale(vf p, vf n)
 {
     const vi e = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vi_set1(127)), 23);

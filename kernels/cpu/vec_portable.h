@@ -1,6 +1,7 @@
 /* vec_portable.h: vectors of 4 floats in the compiler's own vector extension, for every machine.
  *
- * v_fma is a product and a sum, rounded twice: a fused one without hardware is far too slow. */
+ * v_fma is a product and a sum, each of which is rounded, because a fused one without hardware is
+ * far too slow. */
 #ifndef SEQD_CPU_VEC_PORTABLE_H
 #define SEQD_CPU_VEC_PORTABLE_H
 
@@ -12,7 +13,7 @@ typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 typedef uint32_t vu __attribute__((vector_size(16)));
 typedef uint16_t vh __attribute__((vector_size(8)));
-typedef vi vm; /* a mask: 0 or -1 in each lane */
+typedef vi vm; /* a mask, which is 0 or -1 in each lane */
 
 static inline vf v_set1(float x)
 {
@@ -38,7 +39,8 @@ static inline vi vi_load(const int32_t *p)
     memcpy(&x, p, sizeof x);
     return x;
 }
-/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
+ * written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     vf x = v_set1(0);
@@ -50,7 +52,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     memcpy(p, &x, (size_t)n * sizeof *p);
 }
 
-/* bf16 is the upper half of a float. */
+/* A bf16 is the upper half of a float. */
 static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
 {
     vh x = {0};
@@ -61,7 +63,7 @@ static inline vf v_load_bf16(const uint16_t *p)
 {
     return v_load_bf16_n(p, VL);
 }
-/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
+/* Rounds to nearest even. A NaN keeps its highest bits and becomes quiet. */
 static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
 {
     vu u = (vu)x, high = u >> 16, up = (u + 0x7fff + (high & 1)) >> 16;
@@ -74,7 +76,7 @@ static inline void v_store_bf16(uint16_t *p, vf x)
     v_store_bf16_n(p, x, VL);
 }
 
-/* fp16: converts as f16_value and f16_round of kernels/half.h do. */
+/* fp16: the conversions give the same results as f16_value and f16_round of kernels/half.h. */
 static inline vf v_load_f16_n(const uint16_t *p, int64_t n)
 {
     vh x = {0};
@@ -106,12 +108,12 @@ static inline void v_store_f16(uint16_t *p, vf x)
     v_store_f16_n(p, x, VL);
 }
 
-/* Loads VL signed bytes, codes of an int8 weight, as floats. */
+/* Loads VL signed bytes, which are codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     return (vf){p[0], p[1], p[2], p[3]};
 }
-/* Return the lower and the upper bf16 of each lane, widened. */
+/* Return the lower and the upper bf16 of each lane, as floats. */
 static inline vf v_words_low(vf words)
 {
     return (vf)((vu)words << 16);
@@ -120,7 +122,7 @@ static inline vf v_words_high(vf words)
 {
     return (vf)((vu)words & 0xffff0000u);
 }
-/* Returns the 4 bits of each lane from bit `shift` on. */
+/* Returns, for each lane, its 4 bits from bit `shift` on. */
 static inline vf v_u4(vf bits, const int shift)
 {
     return __builtin_convertvector((vu)bits >> shift & 15, vf);
@@ -172,13 +174,14 @@ static inline void v_transpose(vf r[VL])
     r[3] = (vf){a[3], b[3], c[3], d[3]};
 }
 
-/* v_round returns the integer nearest to x, for |x| < 2^22. v_scale returns 2^n p for n in
- * [-126, 127], 0 for a smaller n. */
+/* v_round returns the integer nearest to x, for |x| < 2^22. v_scale returns 2^n p for n in [-126,
+ * 127], and 0 for a smaller n. */
 static inline vf v_round(vf x)
 {
     return (x + v_set1(12582912.0f)) - v_set1(12582912.0f);
 }
-/* Splits x into a whole n and the result, in [0, 1]. For -inf, v_scale with this n gives 0. */
+/* Splits x into an integer n and the result, which is in [0, 1]. For x = -inf, v_scale with this n
+ * returns 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

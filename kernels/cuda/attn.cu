@@ -1,23 +1,26 @@
-/* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block has one
- * tile of queries of one head and walks over the tiles of keys that these queries see, ascending,
- * with o, m and l in registers. Scores are exponents of 2 throughout. So is the carried m, until
- * attn_finish turns it into a natural logarithm.
+/* attn.cu: softmax attention forward (2205.14135, with the schedule of 2307.08691). A block has
+ * one tile of queries of one head and walks over the tiles of keys that these queries see, in
+ * ascending order, with o, m and l in registers. All scores are exponents of 2, and so is the
+ * carried m, until attn_finish turns it into a natural logarithm.
  *
- * Arithmetic of its limit, for each pair of query and key that is seen, and head:
+ * The speed is limited by the following counts, for each head and each pair of a query and a key
+ * that it sees:
  *   flops   4 D
- *   bytes   per query 2 D of q (16 bits), 8 D of o, in and out; K and V, 4 D a key, once for 128
- *           queries: 128 flops for a byte that L2 gives
- *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (64
- *           queries on 8.6: 99, the most that a block may have); up to 255 registers, and at most
- *           28 bytes spilled, which a tile reads and does not write. So a multiprocessor has two
- *           blocks of 4 warps, at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on
- *           8.0): in the 32 cycles that 16 products take, shared memory is read in 24 (scores) and
- *           16 (values); exponentials (16 a cycle) take 32 / D as long as all products
- *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit
- *   few queries (a token that is generated): K and V, 4 D bytes a key and KV head, are the limit.
- *           The few blocks would each walk all keys: if the order of sums is free (be->any_order),
- *           keys are cut into pieces, each for a block of its own, whose states a second kernel
- *           adds in the order of pieces */
+ *   bytes   for each query, 2 D of q (16 bits) and 8 D of o, in and out; K and V, 4 D for each
+ *           key, once for 128 queries, so 128 flops for each byte that L2 delivers
+ *   16 bits a block has 128 queries, with 36 KiB of shared memory at D = 64, 68 at 128 and 132 at
+ *           256 (on 8.6 it has 64 queries at 256, with 99 KiB, the most that a block may have); up
+ *           to 255 registers, and at most 28 spilled bytes, which a tile only reads. So a
+ *           multiprocessor has two blocks of 4 warps or, at 256, one of 8. Tensor cores are the
+ *           limit (2048 flops in a cycle on 8.0): in the 32 cycles that 16 products take, shared
+ *           memory is read in 24 (scores) and 16 (values); exponentials (16 in a cycle) take 32 /
+ *           D as long as all products
+ *   fp32    a block has 64 queries, 39 KiB of shared memory, and 8 warps as registers allow;
+ *           multiply-adds are the limit
+ *   few queries (a token that is generated): K and V, 4 D bytes for each key and KV head, are the
+ *           limit. The few blocks would each walk all keys. So if the order of sums is free
+ *           (be->any_order), keys are divided into pieces, one for each block, and a second
+ *           kernel adds the states of the pieces in their order */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
@@ -25,17 +28,18 @@
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
-/* A block takes 128 queries: 4 warps of two fragments of 16 rows (a fragment of keys or values
- * from shared memory serves both); heads of 256 leave room for one fragment: 8 warps. SMALL: the
- * block stays within SMEM_SMALL. */
+/* A block has 128 queries: 4 warps, each with two fragments of 16 rows, so that a fragment of keys
+ * or values from shared memory is used twice. Heads of 256 leave room for only one fragment, so
+ * there are 8 warps. With SMALL, the block needs at most SMEM_SMALL. */
 template <int DP, bool SMALL = false> struct fwd_shape {
     static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 && !SMALL ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
     static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * 2;
 };
 
-/* piece: keys in each piece, if a call is cut into pieces. Then o, m and l are those of piece 0,
- * and the next piece's lie o_step and ml_step further. No state is carried into a piece. */
+/* The carried state. If a call is divided into pieces, piece is the number of keys in each. Then
+ * o, m and l are those of piece 0, and those of the next piece are o_step and ml_step further. No
+ * state is carried into a piece. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
@@ -44,7 +48,7 @@ struct fwd_state {
     int64_t o_step, ml_step;
 };
 
-/* Narrows the call and the state to the block's piece. */
+/* Narrows the call and the state to the piece of the block. */
 static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
 {
     const int z = (int)blockIdx.z, from = z * st->piece;
@@ -83,7 +87,8 @@ static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], 
     }
 }
 
-/* Sets o = alpha o + p v: the tile's part is summed separately, in the order of keys. */
+/* Computes o = alpha o + p v, where the tile's part is first summed separately, in the order of
+ * keys. */
 template <int DP, int FRAGS, class T>
 static __device__ __forceinline__ void
 fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
@@ -110,9 +115,9 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
     }
 }
 
-/* Turns the scores of one row into probabilities times 2^RAISED: it subtracts the new maximum less
- * RAISED. o and l are larger by the same factor. A row that has seen no key yet subtracts 0
- * instead of -inf, since -inf - -inf is NaN. l: this lane's part of the sum. */
+/* Turns the scores of one row into probabilities times 2^RAISED, by subtracting (the new maximum -
+ * RAISED). o and l are larger by the same factor. A row that has not seen a key yet subtracts 0
+ * instead of -inf, because -inf - -inf is NaN. l is this lane's part of the sum. */
 template <int RAISED>
 static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
                                                     float *m, float *l)
@@ -136,7 +141,7 @@ static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int h
 }
 
 /* Loads a lane's carried m and l for rows below n_rows; other rows start empty. Four lanes share a
- * row: only the first takes its l, since fwd_end adds the four. */
+ * row. Only the first of them loads the row's l, because fwd_end adds the l of all four. */
 template <int FRAGS>
 static __device__ __forceinline__ void fwd_begin(const fwd_state &st, int n_rows, int row,
                                                  int64_t head, float (&m)[FRAGS][2],
@@ -166,8 +171,9 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
     }
 }
 
-/* The values of a tile are copied while its scores are computed, the next keys while its values are
- * added: one buffer of each. A warp whose rows see no key of a tile computes nothing for it. */
+/* While the scores of a tile are computed, its values are copied; while its values are added, the
+ * next keys are copied. So there is one buffer of each. A warp whose rows see no key of a tile
+ * computes nothing for that tile. */
 template <class T, int DP, bool SMALL, bool PIECES>
 static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128 ? 1 : 2)
     attn_fwd_half(attn_call c, fwd_state st)
@@ -181,7 +187,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     const int64_t head = blockIdx.y, g = head / c.group;
     const T *q = (const T *)c.q.data + head * c.D;
     const T *k = (const T *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
-    /* takes the last rows first: under a causal mask they see the most keys */
+    /* the last rows come first, because under a causal mask they see the most keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
     const int own = threadIdx.x / WARP * 16 * FRAGS, row = i0 + own;
     const attn_span hull = attn_hull(c, i0, sh::rows);
@@ -202,7 +208,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         uint32_t p[FRAGS][ATTN_T / 16][4];
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
-        __syncthreads(); /* the keys have arrived; the last values have been read */
+        __syncthreads(); /* the keys have arrived, and the previous values have been read */
         attn_fetch<DP, ATTN_T, sh::threads, true>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
         copies_commit();
         if (view != SEES_NONE) {
@@ -219,7 +225,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
             }
         }
         copies_wait<0>();
-        __syncthreads(); /* the values have arrived; these keys have been read */
+        __syncthreads(); /* the values have arrived, and these keys have been read */
         if (k0 + ATTN_T < hull.hi)
             attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D,
                                                       st.aligned);
@@ -242,7 +248,8 @@ struct fwd_room {
     attn_keep keep;
 };
 
-/* Does as fwd_softmax, for a row that 16 lanes have, four scores each. */
+/* Does the same as fwd_softmax for a row that is spread over 16 lanes, with four scores in
+ * each. */
 static __device__ __forceinline__ float f32_softmax(float (&s)[F32_EACH], float scale2, float *m,
                                                     float *l)
 {
@@ -265,8 +272,7 @@ static __device__ __forceinline__ float f32_softmax(float (&s)[F32_EACH], float 
     return alpha;
 }
 
-/* Puts the probabilities of a tile, masked by dropout, into shared memory; their scores are in
- * s. */
+/* Puts the probabilities of a tile, masked by dropout, into shared memory. s has the scores. */
 static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const attn_call &c,
                                                          float (&s)[F32_EACH][F32_EACH],
                                                          const attn_span (&rows)[F32_EACH], int k0,
@@ -356,10 +362,10 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
 
 #define MERGE_THREADS 128
 #define PIECE_LEAST                                                                                \
-    512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
+    512 /* keys: 8 tiles, because a state of D + 2 floats is written and read for each row */
 
-/* Adds to the carried state of each row the pieces in which the row sees keys. A block has one
- * head of one row. */
+/* Adds to the carried state of each row the pieces in which the row sees keys. A block has one row
+ * of one head. */
 static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
 {
     const int row = (int)blockIdx.x;
@@ -389,9 +395,9 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
     st.l[at] = sum;
 }
 
-/* Returns the pieces' states, placed in the scratch; piece 0: the call is not cut. n_blocks:
- * blocks of an uncut call. Aims at four blocks for each multiprocessor, in pieces of PIECE_LEAST
- * keys or more. */
+/* Returns the states of the pieces, which are placed in the scratch. Its `piece` is 0 if the call
+ * is not divided. n_blocks is the number of blocks of a call that is not divided. Aims at four
+ * blocks for each multiprocessor, in pieces of PIECE_LEAST keys or more. */
 static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_heads,
                             int64_t n_blocks)
 {
@@ -473,8 +479,9 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 
 /* ---- finish and delta ------------------------------------------------------------------------ */
 
-/* Finishes each element alone. A head's first column also writes m. The other columns may read the
- * old m or the new one: `seen` is the same. */
+/* Finishes each element by itself. The thread of a head's first column also writes m. It does not
+ * matter whether the other columns read the old m or the new one, because `seen` is the same for
+ * both. */
 struct finish_of {
     mat o, out;
     float *m;
@@ -506,8 +513,8 @@ void cuda_attn_finish(struct be *be, const struct attn_finish_args *a)
         each_vec<1>(cuda_of(be), f, a->o.rows, a->o.cols);
 }
 
-/* A warp has one head of one row. delta is summed in double, products too, since it is subtracted
- * from dP. */
+/* A warp has one row of one head. delta is summed in double, and its products are double too,
+ * because it is subtracted from dP. */
 #define DELTA_WARPS 8
 
 static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t ld, int64_t rows,
@@ -515,7 +522,7 @@ static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t l
 {
     const int64_t at = (int64_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP;
     const int64_t row = at / n_heads, head = at % n_heads;
-    if (row >= rows) return; /* true for a whole warp or for no lane */
+    if (row >= rows) return; /* true for a whole warp, or for none of its lanes */
     double sum = 0;
     for (int64_t d = threadIdx.x % WARP; d < D; d += WARP)
         sum += (double)get(o, row, head * D + d) * (double)get(d_o, row, head * D + d);
@@ -536,7 +543,7 @@ void cuda_attn_delta(struct be *be, const struct attn_delta_args *a)
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
-/* Starts row h of m and l with the sink of head h, as an exponent of 2 like attn_fwd's m. */
+/* Starts row h of m and l with the sink of head h, as an exponent of 2, like attn_fwd's m. */
 struct sink_of {
     mat sink;
     float *m, *l;

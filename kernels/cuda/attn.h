@@ -1,15 +1,16 @@
-/* attn.h: common parts of attention forward and backward: the keys that a query sees, dropout's
- * masks, and tiles with their products. Products run on tensor cores in bf16 and fp16. They run
- * without them in fp32, and in every type under dropout or a soft cap, where probabilities stay
- * fp32 (kernels/backend.h).
+/* attn.h: parts that attention forward and backward have in common: the keys that a query sees,
+ * dropout's masks, and tiles with their products. In bf16 and fp16, products run on tensor cores.
+ * In fp32, and in every type under dropout or a soft cap, they run without them, because
+ * probabilities are then fp32 (kernels/backend.h).
  *
- * A tile is ATTN_T rows of queries, or of keys; keys count from key row 0 of the call. Every sum
- * over a tile is a chain of its own, which starts from 0 and is then added to the running sum. Rows
- * of a tile never mix: a row's bits do not depend on the rows beside it, nor on whether a tile in
- * which it sees no key was skipped, since such a tile multiplies its sums by 1 and adds 0.
+ * A tile is ATTN_T rows of queries or of keys; tiles of keys are counted from key row 0 of the
+ * call. Every sum over a tile is a separate chain, which starts from 0 and is then added to the
+ * running sum. Rows of a tile are independent: a row's bits do not depend on the other rows of the
+ * tile, nor on whether a tile in which it sees no key was skipped, because such a tile multiplies
+ * the row's sums by 1 and adds 0.
  *
- * Kernels are made for padded head sizes 64, 128 and 256, and for 96 unless products are fp16;
- * columns past D are zeros. */
+ * Kernels are compiled for padded head sizes of 64, 128 and 256, and for 96 unless products are
+ * fp16; columns after D are zeros. */
 #ifndef SEQD_CUDA_ATTN_H
 #define SEQD_CUDA_ATTN_H
 
@@ -23,10 +24,11 @@
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* Dropout in the form that kernels take. on is false without dropout. */
+/* Dropout in the form that kernels use. on is false if there is no dropout. */
 struct attn_rule {
     bool on;
-    uint32_t key[2], layer, sample, head, least; /* words of at least `least` are kept */
+    /* a value is kept if its word is at least `least` */
+    uint32_t key[2], layer, sample, head, least;
     int64_t q_pos;
     float kept; /* factor of a kept element */
 };
@@ -35,9 +37,10 @@ struct attn_call {
     mat q, kv;
     const int64_t *lo, *hi;
     int64_t kv_pos;
-    int Tq, Tk, D, Hk, group; /* group: query heads of a KV head */
-    float scale, scale2;      /* scale2: scale times log2 e, for exp2 */
-    float cap;                /* soft cap of scores before the scale; 0: none */
+    int Tq, Tk, D, Hk, group; /* group: number of query heads that share a KV head */
+    float scale, scale2;      /* scale2: scale times log2 e, for use with exp2 */
+    /* soft cap of the scores, which is applied before the scale; 0 means that there is none */
+    float cap;
     attn_rule drop;
 };
 
@@ -79,7 +82,8 @@ template <class A> static inline attn_call attn_call_of(const A *a)
     return c;
 }
 
-/* Calls f with an element of the products' type: 16 bits on tensor cores, a float otherwise. */
+/* Calls f with an element of the products' type, which has 16 bits on tensor cores and otherwise
+ * is a float. */
 template <class F> static inline void attn_typed(const attn_call &c, F f)
 {
     if (c.q.dtype == DT_F32 || c.drop.on || c.cap > 0)
@@ -91,8 +95,8 @@ template <class F> static inline void attn_typed(const attn_call &c, F f)
 template <int N> struct attn_size {
     static const int value = N;
 };
-/* Calls f with the padded size of heads of D. In fp16, 96 becomes 128, so that fewer kernels are
- * built. */
+/* Calls f with the padded size for heads of D columns. In fp16, 96 becomes 128, so that fewer
+ * kernels are built. */
 template <class T, class F> static inline void attn_sized(int64_t D, F f)
 {
     if constexpr (!is_f16<T>) {
@@ -111,7 +115,7 @@ template <class T, class F> static inline void attn_sized(int64_t D, F f)
 
 /* ---- the keys that a query sees -------------------------------------------------------------- */
 
-/* A span of key rows [lo, hi) of the call; one without rows is 0, 0. */
+/* A span of key rows [lo, hi) of the call. An empty span has both bounds 0. */
 struct alignas(8) attn_span {
     int lo, hi;
 };
@@ -126,7 +130,7 @@ static __device__ __forceinline__ bool attn_in(attn_span s, int key)
     return key >= s.lo && key < s.hi;
 }
 
-/* Returns the keys that query row `row` sees; rows past the last see none. */
+/* Returns the keys that query row `row` sees. A row after the last one sees none. */
 static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row)
 {
     if (row >= c.Tq) return {0, 0};
@@ -137,14 +141,15 @@ static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row
     return {(int)lo, (int)hi};
 }
 
-/* Returns the maximum to store for row `row`. If all its scores were -inf, its sum is 0 although
- * it saw a key; its m must then differ from that of a row that saw none. */
+/* Returns the maximum to store for row `row`. If all scores of the row were -inf, its sum is 0
+ * although it saw a key; its m must then differ from that of a row that saw none. */
 static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, float m, float l)
 {
     return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
 }
 
-/* Returns the keys that rows [i0, i0 + n) see together, as one interval; a whole warp calls it. */
+/* Returns the smallest interval that contains every key that some row of [i0, i0 + n) sees. A
+ * whole warp calls this function. */
 static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0, int n)
 {
     int lo = 1 << 30, hi = 0;
@@ -163,9 +168,9 @@ static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0
     return {lo, hi};
 }
 
-/* Dropout of one tile, whose keys begin at global index `key`. keep[query][quad] has a bit for
- * each of four keys. Philox gives four words at a time, one for each key of a quad. */
-#define ATTN_QUADS (ATTN_T / 4 + 1) /* one more: the first key may lie inside a quad */
+/* Dropout of one tile, whose keys begin at global index `key`. keep[query][quad] has one bit for
+ * each of four keys, because Philox gives four words at a time, one for each key of a quad. */
+#define ATTN_QUADS (ATTN_T / 4 + 1) /* one more, because the first key may be inside a quad */
 typedef uint8_t attn_keep[ATTN_T][ATTN_QUADS + 3];
 
 template <int THREADS>
@@ -194,20 +199,22 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
 
-/* Probabilities are multiplied by 2^RAISED before they are rounded. fp16 ends at 2^-24: a million
- * smaller probabilities beside a large one would be lost from the sum. 2^15 is the largest factor
- * that fits, since p is at most 1. bf16 has the range of fp32. */
+/* Probabilities are multiplied by 2^RAISED before they are rounded, because fp16 ends at 2^-24: a
+ * million small probabilities would be lost from a sum that also has a large one. 2^15 is the
+ * largest factor that fits, because p is at most 1. bf16 has the range of fp32, so it needs no
+ * factor. */
 template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
-/* Elements from a row to the next in shared memory. The 16-byte pieces at one place of eight rows
- * lie in different banks. */
+/* The distance, in elements, from one row to the next in shared memory. With this distance, eight
+ * rows have their 16-byte pieces of the same columns in different banks. */
 template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };
 
-/* Loads N rows of a head's D columns, from row r0; x points at row 0 of its first column. Rows past
- * the last become 0. aligned: rows begin at multiples of 16 bytes and D is whole packs. AGAIN:
- * addresses are computed again in each call, so that they hold no registers between calls. */
+/* Loads N rows of a head's D columns, from row r0 on; x points at row 0 of the head's first
+ * column. Rows after the last become 0. aligned says that rows begin at multiples of 16 bytes and
+ * D is whole packs. With AGAIN, addresses are computed again in each call, so that they occupy no
+ * registers between calls. */
 template <int DP, int N, int THREADS, bool AGAIN = false, class T>
 static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
                                                   int D, bool aligned)
@@ -228,15 +235,15 @@ static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld,
     }
 }
 
-/* Loads A's fragment: rows [0, 16) of s, K [k, k + 16). */
+/* Loads A's fragment of rows [0, 16) of s and K [k, k + 16). */
 template <int DP, class T>
 static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const T *s, int k)
 {
     const int lane = threadIdx.x % WARP;
     ldmatrix4<false>(a, s + lane % 16 * attn_ld<DP>::value + lane / 16 * 8, k);
 }
-/* Loads B's fragments of columns [n, n + 16), two of 8; TURNED: B(k, n) is s[n][k], otherwise
- * s[k][n]. */
+/* Loads two of B's fragments, of 8 columns each: columns [n, n + 16). If TURNED, B(k, n) is
+ * s[n][k], otherwise s[k][n]. */
 template <int DP, bool TURNED, class T>
 static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
@@ -253,16 +260,16 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
 }
 
 /* ATTN_N is the number of fragments, of 8 columns each, of the products of a warp's 16 rows with
- * ATTN_T rows. A lane's x[n][e] is the product in row lane / 4 + e / 2 * 8, column 8 n +
- * lane % 4 * 2 + e % 2. */
+ * ATTN_T rows. A lane's x[n][e] is the product in row lane / 4 + e / 2 * 8 and column 8 n + lane %
+ * 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
 
-/* The view that a warp's rows have of a tile: no row sees a key, some rows see some keys, or every
- * row sees every key. */
+/* How the rows of a warp see a tile: no row sees a key, some rows see some keys, or every row sees
+ * every key. */
 enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
 
-/* The keys that a warp's queries see: `some` holds the keys that any query sees; every query sees
- * the keys in `all`. */
+/* The keys that a warp's queries see. `some` has the keys that any of the queries sees; every
+ * query sees all keys in `all`. */
 struct attn_bounds {
     attn_span some, all;
 };
@@ -289,8 +296,8 @@ static __device__ __forceinline__ attn_view attn_view_of(const attn_bounds &b, i
     return b.all.lo <= k0 && b.all.hi >= k0 + ATTN_T ? SEES_ALL : SEES_SOME;
 }
 
-/* Sets scores of keys that a row does not see to -inf; rows are queries from `row`, columns keys
- * from k0. */
+/* Sets the scores of keys that a row does not see to -inf. Rows are queries, from `row` on, and
+ * columns are keys, from k0 on. */
 static __device__ __forceinline__ void attn_mask(float (&s)[ATTN_N][4], const attn_call &c, int row,
                                                  int k0)
 {
@@ -302,7 +309,7 @@ static __device__ __forceinline__ void attn_mask(float (&s)[ATTN_N][4], const at
         if (!attn_in(rows[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
 }
 
-/* Rounds the probabilities to T, as operand A of the next product. */
+/* Rounds the probabilities to T, in the form of operand A of the next product. */
 template <class T>
 static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
                                                   const float (&x)[ATTN_N][4])
@@ -313,8 +320,9 @@ static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
         a[k][i] = pack_pair<T>(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* Reads a warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products.
- * Elements past (n_rows, n_cols) are read as 0 and not written. */
+/* attn_get reads a warp's 16 rows x N columns of an fp32 tensor, from (row, col) on, in the order
+ * of products. attn_put writes them. Elements after (n_rows, n_cols) are read as 0 and not
+ * written. */
 template <int N>
 static __device__ __forceinline__ void attn_get(float (&to)[N / 8][4], const float *x, int64_t ld,
                                                 int row, int n_rows, int col, int n_cols)
@@ -340,8 +348,8 @@ static __device__ __forceinline__ void attn_put(const float (&from)[N / 8][4], f
     }
 }
 
-/* Returns exp2 to within 2^-22, and 0 below the smallest normal number: results that are rounded to
- * 16 bits need no more. */
+/* Returns exp2 with an error of at most 2^-22, or 0 below the smallest normal number, which is
+ * enough for results that are rounded to 16 bits. */
 static __device__ __forceinline__ float attn_exp2(float x)
 {
 #ifdef SEQD_EMU
@@ -355,17 +363,18 @@ static __device__ __forceinline__ float attn_exp2(float x)
 
 /* ---- tiles of fp32 --------------------------------------------------------------------------- */
 
-/* A block of 16 x 16 threads has a pair of tiles, 4 x 4 products a thread: rows ty + 16 i, columns
- * tx + 16 j. Head columns pass through shared memory in slices, so that a block's memory does not
- * grow with D. */
+/* A block of 16 x 16 threads computes a pair of tiles, with 4 x 4 products for each thread: rows
+ * ty + 16 i, columns tx + 16 j. Head columns pass through shared memory in slices, so that a
+ * block's memory does not grow with D. */
 #define F32_THREADS 256
 #define F32_SLICE   32
 #define F32_EACH    4
 
 typedef float f32_slice[ATTN_T][F32_SLICE + 4];
-typedef float f32_tile[ATTN_T][ATTN_T + 16]; /* two rows of a warp lie in different banks */
+typedef float f32_tile[ATTN_T][ATTN_T + 16]; /* two rows of a warp are in different banks */
 
-/* Loads columns [c, c + F32_SLICE) of ATTN_T rows from r0; x's column `col` is the head's first. */
+/* Loads columns [c, c + F32_SLICE) of ATTN_T rows, from r0 on. x's column `col` is the first
+ * column of the head. */
 static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, int r0, int n_rows,
                                                  int64_t col, int c, int D, bool aligned)
 {
@@ -426,7 +435,8 @@ static __device__ __forceinline__ void f32_mix(float (&part)[F32_EACH][2], const
     }
 }
 
-/* A thread's part of ATTN_T rows x DP columns: [slice][row i][e], columns 32 slice + 2 tx + e. */
+/* A thread's part of ATTN_T rows x DP columns, as [slice][row i][e], where the columns are 32
+ * slice + 2 tx + e. */
 template <int DP> struct f32_acc {
     static const int slices = DP / F32_SLICE;
     float x[slices][F32_EACH][2];
@@ -458,8 +468,8 @@ static __device__ __forceinline__ void f32_put(const f32_acc<DP> &from, float *x
     }
 }
 
-/* Tells whether any of ATTN_T queries sees keys [k0, k0 + ATTN_T). rows: the intervals of two of
- * the queries on each lane of the warp. */
+/* Tells whether any of ATTN_T queries sees one of keys [k0, k0 + ATTN_T). rows has, on each lane
+ * of the warp, the intervals of two of the queries. */
 static __device__ __forceinline__ bool attn_anybody(const attn_span (&rows)[2], int k0)
 {
     return __any_sync(FULL, attn_meets(rows[0], k0, k0 + ATTN_T) ||

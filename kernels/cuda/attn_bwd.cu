@@ -1,28 +1,30 @@
-/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics: one kernel
- * has a block for each tile of keys and computes dk and dv, another has a block for each tile of
- * queries and computes dq; both compute scores and dP again. A block owns rows and walks over the
- * tiles of the other side, ascending. Owned and walked are
+/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics. One kernel
+ * has a block for each tile of keys and computes dk and dv; another has a block for each tile of
+ * queries and computes dq. Both compute scores and dP again. A block owns rows and walks over the
+ * tiles of the other side, in ascending order. The owned and the walked rows are
  *
  *   dkv: k and v of a KV head    q and dO, of the group's heads one after the other
  *   dq:  q and dO of a head      k and v
  *
- * and in both s = owned[0] walked[0]', dP = owned[1] walked[1]'.
+ * and both kernels compute s = owned[0] walked[0]' and dP = owned[1] walked[1]'.
  *
- * Arithmetic of its limit, for each pair of query and key that is seen, and head:
- *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10; half as much again of s and dP
- *           for heads of 256, where two warps compute the same
- *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2;
- *           dq: 192
- *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers
- *           leave no room for a second one), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at
- *           96, 86 at 128, 84 at 256; up to 255 registers. Shared memory is the limit: for s and
- *           dP it is read in 40 cycles, in which tensor cores work 32; for the later products both
- *           take equally long
- *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
+ * The speed is limited by the following counts, for each head and each pair of a query and a key
+ * that it sees:
+ *   flops   14 D: 8 D in dkv and 6 D in dq, where one kernel with atomics has 10 D; for heads of
+ *           256, s and dP cost half as much again, because two warps compute the same
+ *   bytes   dkv: 4 D of q and dO (16 bits) for each query and 128 keys, so 256 flops for each
+ *           byte of L2; dq: 192 flops
+ *   16 bits a block has 8 warps of 16 owned rows, and a multiprocessor has one block, with 74 KiB
+ *           of shared memory at D = 64 (registers leave no room for a second one), 138 at 128 and
+ *           133 at 256; on 8.6 it has fewer rows, and 93 KiB at 96, 86 at 128 and 84 at 256; up to
+ *           255 registers. Shared memory is the limit: reading it for s and dP takes 40 cycles, of
+ *           which tensor cores work 32; for the later products both take equally long
+ *   fp32    77 KiB of shared memory, and two blocks of 8 warps if registers allow; multiply-adds
+ *           are the limit */
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
 
-/* Finds the keys that each tile of queries sees: each block is one warp, which takes one tile. */
+/* Finds the keys that each tile of queries sees. Each block is one warp and does one tile. */
 static __global__ void attn_spans(bwd_call b)
 {
     const attn_span s = attn_hull(b.c, (int)blockIdx.x * ATTN_T, ATTN_T);
@@ -31,12 +33,14 @@ static __global__ void attn_spans(bwd_call b)
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
-/* A block has 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of
- * walked ones; two warps then have the same rows, and half of the result's columns. SMALL: within
- * SMEM_SMALL: 6 warps, or four that have the same 16 rows. */
+/* A block has 8 warps, each with 16 owned rows. Heads of 256 leave room for 64 owned rows and one
+ * buffer of walked rows; two warps then have the same rows, and each computes half of the result's
+ * columns. With SMALL, the block needs at most SMEM_SMALL: it has 6 warps, or four warps that have
+ * the same 16 rows. */
 template <int DP, bool SMALL> struct bwd_shape {
     static const int warps = !SMALL ? 8 : DP > 128 ? 4 : 6;
-    static const int beside = DP <= 128 ? 1 : SMALL ? 4 : 2; /* warps that share the same rows */
+    /* number of warps that have the same rows */
+    static const int beside = DP <= 128 ? 1 : SMALL ? 4 : 2;
     static const int stages = DP > (SMALL ? 96 : 128) ? 1 : 2;
     static const int threads = warps * WARP, rows = warps / beside * 16, cols = DP / beside;
     static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
@@ -47,7 +51,7 @@ template <int DP, bool SMALL> struct bwd_shape {
 
 /* The shared memory of both kernels. */
 template <class T, int DP, bool SMALL> struct bwd_room {
-    T *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
+    T *own[2], *tile[2]; /* tile: stage s is at bwd_shape::tile * 2 s */
     bwd_queries *queries;
 };
 template <class T, int DP, bool SMALL>
@@ -58,8 +62,7 @@ static __device__ __forceinline__ bwd_room<T, DP, SMALL> bwd_room_of(char *share
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
-/* Computes s and dP of a warp's rows against a walked tile. own0 and own1 begin with those
- * rows. */
+/* Computes s and dP of a warp's rows against a walked tile. own0 and own1 point to those rows. */
 template <int DP, class T>
 static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
                                                     const T *own0, const T *own1, const T *tile0,
@@ -87,8 +90,8 @@ static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float
     }
 }
 
-/* Adds acc += k (w tile): the tile's part is summed separately. tile points to the warp's first
- * column. */
+/* Computes acc += k (w tile), where the tile's part is first summed separately. tile points to the
+ * warp's first column. */
 template <int DP, int COLS, class T>
 static __device__ __forceinline__ void
 bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T *tile, float k)
@@ -109,7 +112,7 @@ bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T 
     }
 }
 
-/* Return a warp's place in its block: its first row, and the first column that it makes. */
+/* Return a warp's place in its block: its first row, and the first column that it computes. */
 template <class SH> static __device__ __forceinline__ int bwd_warp_row(void)
 {
     return (int)threadIdx.x / WARP / SH::beside * 16;
@@ -121,7 +124,7 @@ template <class SH> static __device__ __forceinline__ int bwd_warp_col(void)
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* Starts the copies of the walked tile's q and dO. */
+/* Starts copying q and dO of the walked tile. */
 template <class T, int DP, bool SMALL>
 static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &room,
                                                  const bwd_call &b, const bwd_walk &w, int stage)
@@ -134,8 +137,8 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &r
                                             (const T *)from[i].data + (int64_t)w.head * b.c.D,
                                             from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
-/* The numbers of a tile's rows besides q and dO, one row to a thread: loaded early, stored when the
- * place is free. */
+/* The numbers of a tile's rows besides q and dO, with one row for each thread. They are loaded
+ * early, and stored when the place for them is free. */
 struct bwd_loaded {
     bwd_stat stat;
     attn_span sees;
@@ -168,8 +171,8 @@ static __device__ __forceinline__ attn_view dkv_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* Sets scores that queries do not see to -inf. A warp's rows are keys from k0, the columns
- * queries. */
+/* Sets scores that queries do not see to -inf. A warp's rows are keys, from k0 on, and its columns
+ * are queries. */
 static __device__ __forceinline__ void dkv_mask(float (&s)[ATTN_N][4], const bwd_queries *q, int k0)
 {
     const int key = k0 + threadIdx.x % WARP / 4, at = threadIdx.x % 4 * 2;
@@ -221,7 +224,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
                 *d_o = room.tile[1] + stage * 2 * sh::tile;
         const bwd_queries *queries = room.queries + stage;
         copies_wait<0>();
-        __syncthreads(); /* this tile has arrived, the last one has been read */
+        __syncthreads(); /* this tile has arrived, and the previous one has been read */
         w.tile++;
         bwd_seek(&w, b);
         if (sh::stages > 1 && w.head < w.last) dkv_fetch(room, b, w, other);
@@ -294,7 +297,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
         const T *k = room.tile[0] + stage * 2 * sh::tile, *v = room.tile[1] + stage * 2 * sh::tile;
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
-        __syncthreads(); /* this tile has arrived, the last one has been read */
+        __syncthreads(); /* this tile has arrived, and the previous one has been read */
         if (sh::stages > 1 && k0 + ATTN_T < hull.hi) dq_fetch(room, b, g, k0 + ATTN_T, other);
         copies_commit();
         if (view != SEES_NONE) {
@@ -324,7 +327,7 @@ struct bwd_f32_room {
     attn_keep keep;
 };
 
-/* A tile of a tensor: rows from r0 of n, a head's columns from col. */
+/* A tile of a tensor: rows from r0 on, of n rows, and a head's columns from col on. */
 struct f32_rows {
     mat x;
     int r0, n;
@@ -354,9 +357,9 @@ static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bw
     }
 }
 
-/* Sets element (r, t) of the tiles p and ds. Dropout masks dP before delta is subtracted, and the
- * probabilities of dv; ds is made of unmasked ones. Under a soft cap ds is the gradient of the
- * uncapped score. */
+/* Sets element (r, t) of the tiles p and ds. Dropout masks dP before delta is subtracted, and
+ * masks the probabilities for dv; ds is computed from probabilities that are not masked. Under a
+ * soft cap, ds is the gradient of the score before the cap. */
 static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_call &c,
                                                const bwd_stat &q, int r, int t, bool seen, float s,
                                                float dp, float factor)
@@ -368,7 +371,7 @@ static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_ca
     room->ds[r][t] = c.cap > 0 ? ds * (1 - y * y) : ds;
 }
 
-/* Adds acc += k (w x): slice by slice, the tile's part is summed separately. */
+/* Computes acc += k (w x), slice by slice, where the tile's part is first summed separately. */
 template <int DP>
 static __device__ __forceinline__ void f32_add(f32_acc<DP> &acc, const f32_tile &w,
                                                f32_slice &slice, const f32_rows &x, int D,

@@ -1,5 +1,6 @@
-/* attn_bwd.h: common parts of attention's backward kernels for 8.0 (attn_bwd.cu) and for 9.0
- * (hopper_attn_bwd.cu): the call, the numbers of a query, the walk over tiles of queries. */
+/* attn_bwd.h: parts that attention's backward kernels for 8.0 (attn_bwd.cu) and for 9.0
+ * (hopper_attn_bwd.cu) have in common: the call, the numbers of a query, and the walk over tiles
+ * of queries. */
 #ifndef SEQD_CUDA_ATTN_BWD_H
 #define SEQD_CUDA_ATTN_BWD_H
 
@@ -18,9 +19,9 @@ struct bwd_call {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The numbers of a query besides q and dO. lse is an exponent of 2; for a query that saw no key
- * (-inf) it is inf, so that its probabilities are 0. Probabilities are 2^RAISED times as large
- * (attn.h); delta is smaller by the same factor. */
+/* The numbers of a query besides q and dO. lse is an exponent of 2. For a query that saw no key
+ * (-inf) it is inf, so that its probabilities are 0. Probabilities are multiplied by 2^RAISED
+ * (attn.h), and delta is divided by the same factor. */
 struct alignas(8) bwd_stat {
     float lse, delta;
 };
@@ -39,13 +40,14 @@ static __device__ __forceinline__ bwd_stat bwd_stat_of(const bwd_call &b, int64_
     return q;
 }
 
-/* A walk over tiles of queries of heads [head, last), ascending, that see some of keys [k0, k1). */
+/* A walk over tiles of queries of heads [head, last), ascending. Only tiles that see some of keys
+ * [k0, k1) are walked. */
 struct bwd_walk {
     int head, last, tile, k0, k1;
 };
 
-/* Advances to the first tile that sees some of the keys, from `tile` of its head on. A whole warp
- * calls it. */
+/* Advances to the first tile that sees some of the keys, beginning with `tile` of the current
+ * head. A whole warp calls it. */
 static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
 {
     for (; w->head < w->last; w->head++, w->tile = 0)
@@ -59,13 +61,14 @@ static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
         }
 }
 
-/* The numbers of a walked tile of queries, and the keys that they see. */
+/* The numbers of a tile of queries that is walked, and the keys that these queries see. */
 struct alignas(16) bwd_queries {
     bwd_stat stat[ATTN_T];
     attn_span sees[ATTN_T];
 };
 
-/* Turns a score into a probability, raised, and dP into ds, which is not raised; both in place. */
+/* Turns a score into a probability, which is raised, and dP into ds, which is not raised. Both are
+ * changed in place. */
 template <int RAISED>
 static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
 {

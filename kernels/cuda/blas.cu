@@ -1,5 +1,5 @@
-/* blas.cu: finds cuBLASLt's calls with dlsym, and keeps an algorithm for each shape of product that
- * was seen. */
+/* blas.cu: finds cuBLASLt's functions with dlsym, and keeps an algorithm for each shape of product
+ * that it has seen. */
 #include "kernels/cuda/blas.h"
 
 #include <stdio.h>
@@ -31,21 +31,22 @@ SAME(BLAS_REDUCTION_IN_F32, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 #undef SAME
 #endif
 
-/* A model's step has some twenty shapes of products; generation has some for each number of
- * rows. */
+/* A model's step has some twenty shapes of products, and generation has some more for each number
+ * of rows. */
 #define SLOTS  512
 #define PROBES 8
-#define ALIGNS 256 /* bytes: largest alignment that a way may need */
+#define ALIGNS 256 /* bytes: the largest alignment that an algorithm may need */
 
-/* The product for which a way is chosen: column-major, d [m, n] = op(a) [m, k] op(b) [k, n], and
- * bias [m] to each column. */
+/* The product for which an algorithm is chosen. It is column-major, d [m, n] = op(a) [m, k] op(b)
+ * [k, n], with bias [m] added to each column. */
 struct key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t trans_a, trans_b, in, out, add, bias;
-    int32_t align[3]; /* alignment of a, b, d, in bytes */
+    int32_t align[3]; /* alignment of a, b and d in bytes */
 };
 
-/* An algorithm of cuBLASLt for a product. ours: cuBLASLt has none, and our kernel computes it. */
+/* An algorithm of cuBLASLt for a product. If ours is set, cuBLASLt has none, and our kernel
+ * computes the product. */
 struct way {
     bool taken, ours;
     struct key key;
@@ -152,8 +153,8 @@ static uint64_t key_hash(const struct key *k)
     return h;
 }
 
-/* Returns the key's way, or a place for it. If all its places are taken, another key's way is
- * cleared. */
+/* Returns the way that is kept for the key, or a place for it. If all its places are taken, the
+ * way of another key is cleared. */
 static struct way *way_find(struct blas *b, const struct key *k)
 {
     const uint64_t at = key_hash(k);
@@ -187,7 +188,7 @@ static bool way_describe(struct blas *b, struct way *w)
     return !bad;
 }
 
-/* Sets the address of this call's bias. */
+/* Sets the address of the bias of this call. */
 static bool way_point(struct blas *b, const struct way *w, const struct gemm_args *g)
 {
     return !g->bias.data ||
@@ -230,12 +231,12 @@ static int blas_type(enum dtype t)
     return t == DT_F32 ? BLAS_R_32F : t == DT_BF16 ? BLAS_R_16BF : BLAS_R_16F;
 }
 
-/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': a row-major matrix, read as
- * column-major, is its transpose. */
+/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)', because a row-major matrix that is
+ * read as column-major is its transpose. */
 static struct key key_of(const struct gemm_args *g)
 {
     struct key k;
-    memset(&k, 0, sizeof k); /* clears the padding too, since whole keys are compared */
+    memset(&k, 0, sizeof k); /* clears the padding too, because whole keys are compared */
     k.m = g->c.cols;
     k.n = g->c.rows;
     k.k = g->trans_a ? g->a.rows : g->a.cols;

@@ -1,17 +1,18 @@
-/* blas.h: matrix products by cuBLASLt where the order of sums is free (be->any_order): it picks a
- * kernel for each shape, so that a row's bits may depend on how many rows there are. Results are
- * the same from run to run: no algorithm is used that adds by atomics.
+/* blas.h: matrix products by cuBLASLt, which are used if the order of sums is free
+ * (be->any_order). cuBLASLt chooses a kernel for each shape, so a row's bits may depend on how
+ * many rows there are. Results are the same from run to run, because no algorithm that adds by
+ * atomics is used.
  *
- * The library is opened when it is asked for. Without it, or if it has no way for a product, our
- * own kernel does it. */
+ * The library is opened when it is asked for. Without it, or if it has no algorithm for a product,
+ * our own kernel computes the product. */
 #ifndef SEQD_CUDA_BLAS_H
 #define SEQD_CUDA_BLAS_H
 
 #include "kernels/cuda/cuda.h"
 
-/* The part of cuBLASLt's interface that is used (release 12 and 13), so that the build does not
- * need its header. If the header is there, blas.cu compares the two. Each call returns 0, or a
- * status. */
+/* The part of cuBLASLt's interface that is used (releases 12 and 13), declared here so that the
+ * build does not need its header. If the header is there, blas.cu compares the two. Each call
+ * returns 0, or a status that is not 0. */
 struct blas_algo {
     uint64_t data[8];
 };
@@ -32,12 +33,13 @@ enum {
     BLAS_DESC_TRANSA = 3,
     BLAS_DESC_TRANSB = 4,
     BLAS_DESC_EPILOGUE = 7,
-    BLAS_DESC_BIAS = 8, /* a pointer: [m] of d's type */
+    BLAS_DESC_BIAS = 8, /* a pointer to [m] of d's type */
     BLAS_EPILOGUE_BIAS = 4,
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
-    BLAS_PREF_ALIGN_A = 5,     /* then B, C, D */
-    BLAS_REDUCTION_IN_F32 = 2, /* allows split-K, its parts summed in the workspace, in order */
+    BLAS_PREF_ALIGN_A = 5, /* then B, C, D */
+    /* allows split-K, whose parts are summed in the workspace in order */
+    BLAS_REDUCTION_IN_F32 = 2,
 };
 #define BLAS_CALLS(X)                                                                              \
     X(Create, (void **))                                                                           \
@@ -57,15 +59,15 @@ enum {
        void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,   \
        const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
 
-/* Opens the library. Returns NULL if there is none, or none is wanted. *l says which library it
- * is, or why there is none. */
+/* Opens the library. Returns NULL if there is none, or if it is not wanted. *l says which library
+ * it is, or why there is none. */
 struct blas *blas_open(struct be_library *l);
 void blas_close(struct blas *b);
-/* Computes a product by cuBLASLt. Returns false if it did no work. */
+/* Computes a product by cuBLASLt. Returns false if it has not computed it. */
 bool blas_gemm(struct cuda *c, const struct gemm_args *a);
 
 #ifdef SEQD_EMU
-/* Stands in for dlsym of a library (emu_blas.cc). */
+/* Replaces dlsym of a library in the emulation (emu_blas.cc). */
 void *emu_blas_find(const char *name);
 #endif
 

@@ -1,5 +1,5 @@
-/* cond.cu: operations with one operand for all rows of a call, or of a group of rows: bias, adaLN's
- * modulation and gates. */
+/* cond.cu: operations with one operand for all rows of a call, or for a group of rows: bias, and
+ * adaLN's modulation and gates. */
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/sums.h"
 
@@ -8,8 +8,8 @@ static __device__ __forceinline__ int64_t group_of(const int32_t *group, int64_t
     return group ? group[row] : 0;
 }
 
-/* Terms of the sum out[g]: dy * x in rows of group g, 0 in others; x.data NULL: dy in place of
- * dy * x. */
+/* The terms of the sum out[g]. A row of group g contributes dy * x, or dy if x.data is NULL. All
+ * other rows contribute 0. */
 struct group_term {
     mat dy, x;
     const int32_t *group;
@@ -77,7 +77,7 @@ struct modulate_of {
     }
 };
 
-/* Computes dx (+)= (bias + factor[g]) dy. */
+/* Sets dx to (bias + factor[g]) dy, or adds this to dx. */
 struct group_dx {
     mat factor, dy, dx;
     const int32_t *group;

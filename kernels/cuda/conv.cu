@@ -1,4 +1,4 @@
-/* conv.cu: the short convolution of gated delta networks, and its SiLU: a thread computes one
+/* conv.cu: the short convolution of gated delta networks, and its SiLU. Each thread computes one
  * element of the result. */
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/sums.h"
@@ -9,8 +9,8 @@ struct conv_rows {
     int64_t pos, width;
     const float *state;
     int64_t cols;
-    /* Returns an element of row i of x, or of the state where i < 0; the caller has checked that
-     * the row is in the document. */
+    /* Returns an element of row i of x, or of the state if i < 0. The caller has checked that the
+     * row is in the document. */
     __device__ float at(int64_t i, int64_t c) const
     {
         if (i >= 0) return get(x, i, c);
@@ -20,7 +20,8 @@ struct conv_rows {
     {
         return pos + from >= lo[row];
     }
-    /* Computes the value before the activation: a sum over the taps in ascending order. */
+    /* Computes the value before the activation, which is a sum over the taps in ascending
+     * order. */
     __device__ float sum(int64_t row, int64_t c) const
     {
         float s = 0;
@@ -30,7 +31,7 @@ struct conv_rows {
         }
         return s;
     }
-    /* Returns the gradient of sum(row, c), from dy. */
+    /* Returns the gradient of sum(row, c), computed from dy. */
     __device__ float d_sum(int64_t row, int64_t c, const mat &dy) const
     {
         const float z = sum(row, c), s = 1 / (1 + expf(-z));
@@ -60,8 +61,9 @@ struct conv_fwd {
     }
 };
 
-/* Writes the leaving state: the last width - 1 rows of the entering state followed by the call's
- * rows. A thread takes a column, and reads no row of the state after it has written it. */
+/* Writes the leaving state, which is the last width - 1 of the rows of the entering state and the
+ * rows of the call. Each thread does one column. It does not read a row of the state after it has
+ * written that row. */
 struct conv_leave {
     struct conv_rows r;
     const int64_t *hi;
@@ -88,8 +90,8 @@ void cuda_conv_fwd(struct be *be, const struct conv_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Sums the gradient of row `row`, counted from the state's first row: from the leaving state, then
- * from the rows that read it, ascending. */
+/* Sums the gradient of row `row`, counted from the state's first row. The part from the leaving
+ * state comes first, and then the parts from the rows that read it, ascending. */
 struct conv_dx {
     struct conv_rows r;
     const int64_t *hi;
@@ -118,7 +120,7 @@ struct conv_dw {
     struct conv_rows r;
     const int64_t *hi;
     mat dy;
-    int64_t col0; /* first column in [C, width], flat */
+    int64_t col0; /* first column, counted in a flat [C, width] */
     __device__ double term(int64_t row, int64_t col) const
     {
         const int64_t c = (col0 + col) / r.width, from = row - r.width + 1 + (col0 + col) % r.width;

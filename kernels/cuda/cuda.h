@@ -1,4 +1,5 @@
-/* cuda.h: the device "cuda" between its files: one row of the table of operations.
+/* cuda.h: declarations that the files of the device "cuda" share. The device is one row of the
+ * table of operations:
  *
  *   cuda.cu      opening, the table                 gemm.cu      products; quant.cu, blas.cu
  *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
@@ -20,42 +21,50 @@
 #include <cuda_runtime.h>
 #endif
 
-/* A ring of pinned host memory that uploads pass through, so that the caller can reuse its own at
- * once. 16 MiB hold a step's upload of a batch (ids, targets, positions, lo and hi: 32 bytes a
- * token) of half a million tokens before the host has to wait. Downloads have room for two
- * pieces. */
-#define STAGING_RING   ((int64_t)16 << 20)
-#define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s, which two pieces fill */
-#define STAGING_PIECES 256                /* pieces on their way at a time */
+/* A ring of pinned host memory through which uploads pass, so that the caller can use its own
+ * memory again immediately. 16 MiB are enough for a step's upload of a batch of half a million
+ * tokens (ids, targets, positions, lo and hi: 32 bytes for each token) before the host has to
+ * wait. Downloads have room for two pieces. */
+#define STAGING_RING ((int64_t)16 << 20)
+/* 20 us of a bus of 50 GB/s; two pieces keep the bus busy */
+#define STAGING_PIECE  ((int64_t)1 << 20)
+#define STAGING_PIECES 256 /* most pieces that are on their way at a time */
 struct staging {
-    char *at;                    /* the ring, followed by the downloads' pieces */
-    int64_t put, free;           /* put: bytes put in so far; free: bytes that have left */
+    char *at; /* the ring, and after it the pieces for downloads */
+    /* put counts the bytes that were written into the ring, free counts the bytes that have left
+     * it */
+    int64_t put, free;
     int64_t first, last;         /* pieces under way, [first, last) */
     int64_t end[STAGING_PIECES]; /* end of each piece */
     cudaEvent_t sent[STAGING_PIECES];
     cudaEvent_t downloaded[2];
 };
 
-#define CUDA_PEERS 256 /* most pieces of other processes' memory attached at a time */
+#define CUDA_PEERS 256 /* most pieces of other processes' memory that are attached at a time */
 
 struct cuda {
     struct be be;
     cudaStream_t compute, transfer, copies;
-    cudaEvent_t asked, begun; /* asked: for a wait; begun: for transfer_begin and copy_beside */
+    /* asked: used by a wait; begun: used by transfer_begin and copy_beside */
+    cudaEvent_t asked, begun;
     cudaEvent_t marks[BE_MARKS], copied[BE_COPIES];
     struct staging staging;
     void *attached[CUDA_PEERS];
     cudaUUID_t uuid;
     char name[256];
-    int n_sm, smem_most;       /* multiprocessors; bytes of shared memory that a block may have */
-    struct blas *blas;         /* blas.h: cuBLASLt where the order of sums is free, or NULL */
-    struct be_library library; /* tells whether cuBLASLt opened; its counts */
-    void *hopper;              /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
-    struct graphs *graphs;     /* graph.h; NULL: operations are launched at once */
+    /* number of multiprocessors; bytes of shared memory that a block may have */
+    int n_sm, smem_most;
+    struct blas *blas;         /* blas.h: cuBLASLt if the order of sums is free, or NULL */
+    struct be_library library; /* whether cuBLASLt was opened, and its counts */
+    /* hopper.h: cuTensorMapEncodeTiled if kernels for 9.0 run, or NULL */
+    void *hopper;
+    struct graphs *graphs; /* graph.h; NULL if operations are launched immediately */
     bool owns_scratch;
-    bool given_up;        /* be->watch ended a wait: work under way may never end */
+    /* be->watch has ended a wait; the work under way may therefore never finish */
+    bool given_up;
     const char *launched; /* the last kernel or graph */
-    struct err failed;    /* the first failure; code ERR_NONE: none. sync reports it */
+    /* the first failure, which sync reports; its code is ERR_NONE if there is none */
+    struct err failed;
 };
 
 static inline struct cuda *cuda_of(struct be *be)
@@ -65,14 +74,15 @@ static inline struct cuda *cuda_of(struct be *be)
 
 /* ---- stream.cu ---- */
 
-/* Called after a launch: keeps an error of the runtime for sync. */
+/* Called after a launch. Keeps an error of the runtime for sync. */
 void cuda_launched(struct cuda *c, const char *kernel);
-/* Keeps an error for a launch that asks for more shared memory than a block may have. */
+/* Keeps an error for sync if a launch asks for more shared memory than a block may have. */
 void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
-/* Keeps the first failure for sync. Returns true if rc is no failure. what: "copying",
- * "waiting" ... */
+/* Keeps the first failure for sync. Returns true if rc is not a failure. The text `what` is
+ * "copying", "waiting" and so on. */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
-/* Waits until the device has passed the event. false: a failure, or be->watch ended the wait. */
+/* Waits until the device has passed the event. Returns false after a failure, or if be->watch has
+ * ended the wait. */
 bool cuda_wait(struct cuda *c, cudaEvent_t e);
 cudaError_t stream_open(struct cuda *c);
 void stream_close(struct cuda *c);

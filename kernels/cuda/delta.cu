@@ -1,27 +1,29 @@
-/* delta.cu: the gated delta rule (2412.06464), a row at a time: a warp has some columns of a
- * head's state in registers, its lanes the rows of the state.
+/* delta.cu: the gated delta rule (2412.06464), one row at a time. A warp has some columns of a
+ * head's state in registers, and its lanes have the rows of the state.
  *
- * With S the state after a row's decay and D the gradient of the state after the row, d_o
- * included,
+ * With S the state after a row's decay, and D the gradient of the state after the row, which
+ * includes the part from d_o,
  *
  *     r = S' k;  u = beta (v - r);  S += k u';  o = scale S' q
  *     du = D' k;  dv = beta du;  dq = scale S d_o;  dk = D u - (S before u) dv
- *     D becomes exp(g) (D - k dv') for the row before
+ *     D becomes exp(g) (D - k dv') for the previous row
  *
- * so that D needs no state: backward walks the rows forward for u, back for D and dv, and forward
- * again for gradients with S. The gradient of g is <D - k dv', S before u> = <D, S> - u du - r dv,
- * and <D, S> follows from the next row's gradient and the row's own d_o: it is a sum from the
- * right of d_o o - dv v, which begins again from <D, S> itself every DELTA_SPAN rows. The caller's
- * room keeps D before each of those rows, and, in the place of row 0, the gradient of the state
- * that leaves, which d_state may overwrite. */
+ * So D needs no state. Backward walks the rows forward for u, then back for D and dv, and then
+ * forward again for the gradients that need S. The gradient of g is <D - k dv', S before u> = <D,
+ * S> - u du - r dv. <D, S> is computed from the next row's gradient and from d_o of the row: it is
+ * a sum of d_o o - dv v from the right. So that rounding errors do not grow, this sum begins again
+ * from <D, S> itself every DELTA_SPAN rows. The caller's room keeps D before each of these rows
+ * and, in the place of row 0, the gradient of the state that leaves, which d_state may
+ * overwrite. */
 #include "kernels/cuda/device.h"
 
-#define DELTA_COLS    4 /* columns of a warp; 8 where a head has more than 128 */
+#define DELTA_COLS    4 /* columns of v of a warp; 8 if a head has more than 128 */
 #define DELTA_WARPS   4 /* warps of a block, forward */
 #define DELTA_MOST    32
 #define DELTA_EPS     1e-6f
 #define DELTA_THREADS 128
-#define DELTA_GONE    -17.f /* < log 2^-24: such a decay leaves less than a sum's rounding */
+/* less than log 2^-24: such a decay leaves less than the rounding of a sum */
+#define DELTA_GONE -17.f
 
 struct delta_in {
     mat q, k, v, a, b, a_log, dt_bias;
@@ -61,11 +63,12 @@ static __device__ struct delta_gate gate_of(const struct delta_in &x, int64_t h,
     return {-rate * plus, -rate / (1 + expf(-t)), 1 / (1 + expf(-get(x.b, i, h)))};
 }
 
-/* This lane's part of a row: elements lane + 32 j of its unit query and key. */
+/* This lane's part of a row, which is the elements lane + 32 j of its unit query and unit key. */
 template <int J> struct delta_row {
     float q[J], k[J], beta;
-    float times, plus; /* exp(g) is times + plus; plus is 1 if exp(g) is near 1, else 0 */
-    bool begins;       /* true in the first row of a document, where no state decays */
+    /* exp(g) equals times + plus; plus is 1 if exp(g) is near 1, and 0 otherwise */
+    float times, plus;
+    bool begins; /* true in the first row of a document, in which no state decays */
 };
 
 template <int J>
@@ -99,13 +102,12 @@ static __device__ __forceinline__ void row_of(const struct delta_in &x, int64_t 
     r.begins = x.lo[i] == x.pos + i;
 }
 
-/* Columns [c0, c0 + C) of a head's state, as far as they exist; a lane has the rows lane + 32
- * j. */
+/* Columns [c0, c0 + C) of a head's state, as far as they exist. A lane has rows lane + 32 j. */
 template <int J, int C> struct delta_part {
     float s[J][C];
 };
 
-/* Reads the part from the states p, of head h. p NULL: zeros. */
+/* Reads the part from the states p, of head h. If p is NULL, the part is zeros. */
 template <int J, int C>
 static __device__ void part_read(const struct delta_in &x, const float *p, int64_t h, int64_t c0,
                                  struct delta_part<J, C> &to)
@@ -149,7 +151,7 @@ static __device__ __forceinline__ void part_add(struct delta_part<J, C> &p, cons
     for (int c = 0; c < C; c++) p.s[j][c] = fmaf(x[j], y[c], p.s[j][c]);
 }
 
-/* Sets to = p' x, on every lane. */
+/* Computes to = p' x, with the result on every lane. */
 template <int J, int C>
 static __device__ __forceinline__ void part_across(const struct delta_part<J, C> &p,
                                                    const float (&x)[J], float (&to)[C])
@@ -163,7 +165,7 @@ static __device__ __forceinline__ void part_across(const struct delta_part<J, C>
     }
 }
 
-/* Adds to += times p y, for this lane's rows. */
+/* Computes to += times p y, for this lane's rows. */
 template <int J, int C>
 static __device__ __forceinline__ void part_along(const struct delta_part<J, C> &p,
                                                   const float (&y)[C], float times, float (&to)[J])
@@ -196,7 +198,7 @@ static __device__ __forceinline__ void cols_write(const mat &x, int64_t row, int
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Writes o or, for the backward, u; data NULL: unwanted. */
+/* Writes o or, for the backward, u. The data of either is NULL if it is unwanted. */
 template <int J>
 static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const float *state,
                                      float *state_out)
@@ -229,7 +231,7 @@ static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const 
     part_write(x, state_out, h, c0, S);
 }
 
-/* Calls f with a lane's share of K rows, as a constant (delta_share). */
+/* Calls f with the number of a lane's rows among K rows, as a constant (delta_share). */
 template <int J> struct delta_share {
     static constexpr int value = J;
 };
@@ -265,20 +267,21 @@ void cuda_delta_fwd(struct be *be, const struct delta_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The args of the backward's kernels. A head has as many warps as its columns need; a block takes
- * the heads that share one key head, one after another, so that their sums have one order. */
+/* The args of the backward's kernels. A head has as many warps as its columns need. A block
+ * computes the heads that share one key head, one after another, so that their sums have a fixed
+ * order. */
 struct delta_back {
     struct delta_in x;
     mat d_o, dq, dk, dv, db, d_log;
     const float *state, *d_state_out;
     float *d_state, *room;
-    double
-        *inner; /* [heads, spans + 1]: <D, S> at the first row of each span, and after the last */
+    /* [heads, spans + 1]: <D, S> at the first row of each span, and after the last row */
+    double *inner;
     int64_t spans;
 };
 
-/* Sums the warps' parts: to[row][col0 + d] (+)= sum over warps of their lanes' parts. part: [warps,
- * K] shared. */
+/* Sums the lanes' parts over the warps, and writes the sums to to[row][col0 + d] or adds them
+ * there. part is [warps, K], in shared memory. */
 template <int J>
 static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const float (&mine)[J],
                                                  float *part, const mat &to, int64_t row,
@@ -297,7 +300,7 @@ static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const
     }
 }
 
-/* Returns the sum over all warps, on the first thread. room: [DELTA_MOST] shared. */
+/* Returns the sum over all warps, on the first thread. room is [DELTA_MOST], in shared memory. */
 static __device__ __forceinline__ double sum_lanes(double mine, double *room)
 {
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -309,8 +312,8 @@ static __device__ __forceinline__ double sum_lanes(double mine, double *room)
     return sum;
 }
 
-/* Walks the rows from the last to the first. Computes dv, in the place of u, and D's part of
- * dk. */
+/* Walks the rows from the last to the first. Computes dv, which is written over u, and the part of
+ * dk that comes from D. */
 template <int J, int C>
 static __device__ void walk_back(const struct delta_back &b, int64_t h, int64_t n, float *part)
 {
@@ -356,7 +359,7 @@ static __device__ double part_inner(const struct delta_in &x, const float *p, in
     return warp_sum(sum);
 }
 
-/* Walks the rows from the first to the last. Computes dq, the rest of dk, db, and in d_log the
+/* Walks the rows from the first to the last. Computes dq, the rest of dk, db and, in d_log, the
  * terms of g's sums. */
 template <int J, int C>
 static __device__ void walk_on(const struct delta_back &b, int64_t h, int64_t n, float *part,
@@ -425,8 +428,8 @@ static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_on(struct 
         walk_on<J, C>(b, h, n, (float *)(room + DELTA_MOST), room);
 }
 
-/* Turns dx, the gradient of a unit row of one key head, into the gradient of the row before it was
- * divided by its length. */
+/* Turns dx, which is the gradient of a unit row of one key head, into the gradient of the row
+ * before it was divided by its length. */
 template <int J>
 static __device__ void raw_of(const mat &x, const mat &dx, int64_t row, int64_t col0, int64_t K)
 {
@@ -450,7 +453,7 @@ static __device__ void zero_cols(const mat &t, int64_t row, int64_t col0, int64_
     for (int64_t c = threadIdx.x % WARP; c < n; c += WARP) set(t, row, col0 + c, 0);
 }
 
-/* Finishes the rows: a block, of one warp, takes one row of one key head. */
+/* Finishes the rows. A block, of one warp, does one row of one key head. */
 template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;
@@ -468,15 +471,15 @@ template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
     zero_cols(b.d_log, i, h0, x.group);
 }
 
-/* Returns true if no part of g's sums passes the row. */
+/* Returns true if no part of g's sums continues beyond the row. */
 static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
 {
     return x.lo[i] == x.pos + i || gate_of(x, h, i).g < DELTA_GONE;
 }
 
-/* Sums the gates' gradients from the right; a thread takes a span of a head. A sum's value at the
- * first of its rows is known. The computed sum differs from it by rounding, which is spread over
- * the rows. */
+/* Sums the gates' gradients from the right; each thread does one span of a head. The exact value
+ * of a sum at the first of its rows is known. The computed sum differs from that value because of
+ * rounding, and the difference is spread over the rows. */
 static __global__ void delta_gates(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;

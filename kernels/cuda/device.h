@@ -1,9 +1,9 @@
-/* device.h: common parts of all kernels: the runtime or its emulation, elements of every dtype,
- * sums over a warp and a block, launches.
+/* device.h: parts that all kernels use: the runtime or its emulation, elements of every dtype,
+ * sums over a warp and a block, and launches.
  *
- * Rank-invariant bits: a sum over columns is taken in a pattern that depends on the number of
- * columns alone; one over rows in pieces counted from row 0 of the call, added in ascending order
- * (sums.h). No kernel uses atomics. */
+ * The bits do not depend on the number of ranks. A sum over columns is formed in a pattern that
+ * depends only on the number of columns. A sum over rows is formed in pieces that are counted from
+ * row 0 of the call and added in ascending order (sums.h). No kernel uses atomics. */
 #ifndef SEQD_CUDA_DEVICE_H
 #define SEQD_CUDA_DEVICE_H
 
@@ -29,14 +29,14 @@
 #define UNROLL               _Pragma("unroll")
 #endif
 
-/* Allows a kernel more than 48 KiB of shared memory, before its launch: `dynamic` bytes, beside
- * `declared` ones. sync reports a size that a block may not have. */
+/* Allows a kernel, before its launch, more than 48 KiB of shared memory: `dynamic` bytes, besides
+ * the `declared` ones. sync reports a size that a block may not have. */
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
-/* Shared memory that a block of 8.6, 8.9 and 12.0 may have; a block of 8.0 and 8.7 may have 163
- * KiB, a block of 9.0 and 10.0 227. Kernels that need more also have a smaller shape, which is not
- * compiled for architectures that never use it. */
+/* Shared memory that a block of 8.6, 8.9 and 12.0 may have. A block of 8.0 and 8.7 may have 163
+ * KiB, and a block of 9.0 and 10.0 may have 227. Kernels that need more than SMEM_SMALL also have
+ * a smaller shape, which is not compiled for architectures that never use it. */
 #define SMEM_SMALL (99 << 10)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
 static constexpr bool smem_is_small = false;
@@ -52,8 +52,8 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Returns x, hidden from the compiler. Values derived from x before a loop are then computed again
- * after it, and take no registers meanwhile. */
+/* Returns x, but hides its origin from the compiler. Values that are derived from x before a loop
+ * are then computed again after the loop, and occupy no registers meanwhile. */
 static __device__ __forceinline__ int made_again(int x)
 {
 #ifndef SEQD_EMU
@@ -62,8 +62,9 @@ static __device__ __forceinline__ int made_again(int x)
     return x;
 }
 
-/* Calls f(i) for the thread's i below N: threadIdx.x and every THREADS further. The compiler does
- * not unroll a loop that starts at threadIdx.x, because it does not know the count. */
+/* Calls f(i) for the values of i below N that belong to the thread: threadIdx.x, and then every
+ * THREADS-th. (The compiler does not unroll a loop that starts at threadIdx.x, because it does not
+ * know the count.) */
 template <int N, int THREADS, class F> static __device__ __forceinline__ void share_out(const F &f)
 {
     UNROLL
@@ -101,7 +102,7 @@ static __device__ __forceinline__ float to_float(f16 x)
     return y;
 #endif
 }
-/* Rounds to nearest, ties to even; NaN stays NaN. */
+/* Rounds to nearest, ties to even. NaN is still NaN. */
 static __device__ __forceinline__ void put(float *to, float x)
 {
     *to = x;
@@ -120,7 +121,7 @@ static __device__ __forceinline__ void put(f16 *to, float x)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(x));
 #endif
 }
-/* Calls f with an element of type t, which has 16 bits. */
+/* Calls f with an element of type t, which must have 16 bits. */
 template <class F> static inline void half_typed(enum dtype t, F f)
 {
     assert(t == DT_BF16 || t == DT_F16);
@@ -130,7 +131,8 @@ template <class F> static inline void half_typed(enum dtype t, F f)
         f(bf16());
 }
 
-/* VEC adjacent elements: one 16-byte access where they fill it (8 of 16 bits, 4 of float). */
+/* VEC adjacent elements. They are read or written by one 16-byte access if they are 16 bytes (8
+ * elements of 16 bits, 4 floats). */
 template <class T, int VEC> struct alignas(sizeof(T) * VEC < 16 ? sizeof(T) * VEC : 16) pack {
     T e[VEC];
 };
@@ -149,10 +151,10 @@ static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
     *(pack<T, VEC> *)p = v;
 }
 
-/* A tensor as a kernel takes it, of any dtype: a kernel that waits for memory anyway loses no time
- * by a test of the dtype. */
+/* A tensor as kernels are given it, of any dtype. A kernel that waits for memory anyway loses no
+ * time by testing the dtype. */
 struct mat {
-    void *data; /* NULL: no tensor */
+    void *data; /* NULL if there is no tensor */
     int64_t ld;
     enum dtype dtype;
 };
@@ -200,7 +202,7 @@ static inline bool fits_packs(struct tensor t)
     return !t.data || ((uintptr_t)t.data % 16 == 0 && t.ld * dtype_size(t.dtype) % 16 == 0);
 }
 
-/* Returns the number of rows before the padding, which stands at the end. */
+/* Returns the number of rows before the padding, which is at the end. */
 static __device__ __forceinline__ int64_t valid_rows(const int64_t *lo, const int64_t *hi,
                                                      int64_t n)
 {
@@ -222,8 +224,8 @@ static __device__ __forceinline__ float warp_max(float x)
     for (int d = WARP / 2; d; d /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, d));
     return x;
 }
-/* Returns the sum over all threads of a block of N threads, to each of them. room: [N / WARP]
- * shared. */
+/* Returns to every thread of a block of N threads the sum of x over the block. room is [N / WARP],
+ * in shared memory. */
 template <int N, class T> static __device__ __forceinline__ T block_sum(T x, T *room)
 {
     x = warp_sum(x);

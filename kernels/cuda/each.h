@@ -1,13 +1,14 @@
-/* each.h: operations on each element alone, 8 at a time where memory allows it. */
+/* each.h: operations on each element by itself, computed 8 elements at a time if memory allows
+ * it. */
 #ifndef SEQD_CUDA_EACH_H
 #define SEQD_CUDA_EACH_H
 
 #include "kernels/cuda/device.h"
 
 #define EACH_THREADS 256
-#define EACH_BLOCKS  4096 /* most blocks; beyond them a thread takes several */
+#define EACH_BLOCKS  4096 /* most blocks; with more elements, a thread computes several */
 
-/* Calls f.at<VEC>(row, col) for every VEC columns of every row. */
+/* Calls f.at<VEC>(row, col) once for every VEC columns of every row. */
 template <int VEC, class F> static __global__ void each_kernel(F f, int64_t n, int64_t per_row)
 {
     const int64_t stride = (int64_t)gridDim.x * EACH_THREADS;
@@ -25,8 +26,8 @@ template <int VEC, class F> static void each_vec(struct cuda *c, F f, int64_t ro
                dim3(EACH_THREADS), 0, f, n, per_row);
 }
 
-/* Launches f on every element. all: the tensors that f reads and writes: 8 elements at a time if
- * all of them allow it. */
+/* Launches f on every element. `all` has the tensors that f reads and writes; 8 elements are
+ * computed at a time if all of these tensors allow it. */
 template <class F, int N>
 static void each(struct cuda *c, F f, const struct tensor (&all)[N], int64_t rows, int64_t cols)
 {

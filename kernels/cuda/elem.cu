@@ -1,18 +1,18 @@
-/* elem.cu: operations on each element alone: activations, sums, casts; Adam; permutations. */
+/* elem.cu: operations on each element by itself: activations, sums, casts; Adam; permutations. */
 #include <math.h>
 #include "kernels/cuda/each.h"
 #include "kernels/philox.h"
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* The formulas subtract no nearly equal numbers: 0.5 (1 + erf(z)) is 0.5 erfc(-z), and 0.5 (1 +
- * tanh(z)) the sigmoid of 2z. */
+/* The formulas never subtract numbers that are nearly equal: 0.5 (1 + erf(z)) is computed as 0.5
+ * erfc(-z), and 0.5 (1 + tanh(z)) as the sigmoid of 2z. */
 static __device__ __forceinline__ float sigmoid(float x)
 {
     return 1 / (1 + expf(-x));
 }
-/* Returns GELU's factor of x, computed in double: in the tail a relative error of the argument z
- * grows about 2 z^2 times. */
+/* Returns the factor by which GELU multiplies x. It is computed in double, because in the tail a
+ * relative error of the argument z grows by a factor of about 2 z^2. */
 static __device__ __forceinline__ double gelu_share(float x)
 {
     return 0.5 * erfc((double)x * -0.70710678118654752440);
@@ -230,7 +230,7 @@ void cuda_clamp_glu_bwd(struct be *be, const struct clamp_glu_bwd_args *a)
          {a->a, a->b, a->dy, a->da, a->db}, a->a.rows, a->a.cols);
 }
 
-/* Returns one half of each row of gate and up. */
+/* Returns one half of each row, which is gate or up. */
 static struct tensor half(struct tensor t, int which)
 {
     return tensor_sub(t, 0, t.rows, which * t.cols / 2, t.cols / 2);
@@ -334,8 +334,9 @@ void cuda_fill(struct be *be, float *p, int64_t n, float value)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* Dropout of one element, the probability of a query (row) and a key (column), by its word of
- * Philox. The words of four keys come from one counter (struct attn_drop). */
+/* Applies dropout to one element, by its word of Philox. The element is the probability of a query
+ * (row) and a key (column). The words of four keys come from the same counter (struct
+ * attn_drop). */
 struct dropout_of {
     float *x;
     int64_t ld, col_pos;
@@ -368,10 +369,10 @@ void cuda_dropout(struct be *be, const struct dropout_args *a)
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
-/* AdamW of one element; the step's common factors are formed once, in double. */
+/* AdamW of one element. The factors that are common to a step are computed once, in double. */
 struct adamw_of {
     float *p, *m, *v;
-    mat p_half; /* data NULL: not wanted */
+    mat p_half; /* data is NULL if it is not wanted */
     const float *g;
     float clip, b1, c1, b2, c2, decay, step, root, eps;
     template <int VEC> __device__ void at(int64_t, int64_t col) const
@@ -419,8 +420,8 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
     each(cuda_of(be), f, all, 1, a->n);
 }
 
-/* A block of threads sums a unit: 256 running sums, then 16 sums of these, then a tree. Memory is
- * the limit: 4 bytes an element. */
+/* A block of threads sums a unit, in 256 running sums, then 16 sums of these, then a tree. Memory
+ * is the limit, with 4 bytes for each element. */
 #define SUMSQ_THREADS 256
 static __global__ void __launch_bounds__(SUMSQ_THREADS)
     sumsq_kernel(const float *g, int64_t n, int64_t unit, double *out)
@@ -450,7 +451,7 @@ void cuda_sumsq(struct be *be, const struct sumsq_args *a)
 
 /* ---- permutations ---------------------------------------------------------------------------- */
 
-/* Permutes in words of type W, the bytes that a thread moves at a time. */
+/* Permutes in words of type W, which are the bytes that a thread moves at a time. */
 template <class W>
 static __global__ void permute_kernel(struct permute_args a, int64_t words, int64_t n)
 {

@@ -1,5 +1,5 @@
-/* emu.cc: runs the fibers of a block one after another, switches them at barriers and exchanges,
- * and adds the products of an mma in fixed point. */
+/* emu.cc: runs the fibers of a block one after another, switches between them at barriers and
+ * exchanges, and adds the products of an mma in fixed point. */
 #include "kernels/cuda/emu.h"
 #include "kernels/half.h"
 
@@ -21,13 +21,13 @@ char *emu_smem;
 
 #define STACK ((size_t)256 << 10)
 #define MOST  1024
-#define SLOTS 2 /* slots of an exchange: no lane is two ahead of another */
+#define SLOTS 2 /* slots of an exchange, because no lane is two exchanges ahead of another */
 
 /* ---- fibers: a stack, and where it stands ---------------------------------------------------- */
 
 #ifdef __x86_64__
-/* Pushes the registers that a call preserves on the old stack. glibc's swapcontext would make a
- * system call each time. */
+/* Pushes the registers that a call preserves on the old stack. (glibc's swapcontext would make a
+ * system call each time.) */
 struct place {
     void *sp;
 };
@@ -77,8 +77,9 @@ struct fiber {
     void *stack;
     enum state state;
     uint3 id;
-    unsigned turn;                  /* exchanges so far */
-    bool (*ready)(const void *arg); /* WAITING: true ends the wait */
+    unsigned turn; /* exchanges so far */
+    /* WAITING: the thread waits until this function returns true */
+    bool (*ready)(const void *arg);
     const void *arg;
     char slot[SLOTS][EMU_SLOT];
 };
@@ -127,8 +128,8 @@ static struct fiber *lane(int i)
     return at < emu.n ? &emu.fiber[at] : NULL;
 }
 
-/* Tells whether lane i took part in this exchange. It may have reached the next one, or ended,
- * since. */
+/* Tells whether lane i took part in this exchange. Since then it may have reached the next
+ * exchange, or ended. */
 bool emu_lane_took_part(int i)
 {
     const struct fiber *f = lane(i);
@@ -186,15 +187,15 @@ const void *emu_of_lane(int i)
 /* ---- products of a warp ---------------------------------------------------------------------- */
 
 static struct warp_product {
-    unsigned turn; /* number of the exchange; a block's fibers begin at 0 */
+    unsigned turn; /* index of the exchange; the fibers of a block begin at 0 */
     float d[32][4];
 } products[MOST / 32];
 
 #define DOT_COLS 8 /* columns that are summed at a time */
 
-/* Adds the K products of an mma to each sum, truncated. Parts of a sum are integers, in units of
- * one binary place; 17 of them, of 2^26 each, fit in an int. If a part is not finite, the plain
- * sum is taken. */
+/* Adds the K products of an mma to each sum, truncated. The parts of a sum are integers, in units
+ * of one binary place; 17 of them, of 2^26 each, fit in an int. If a part is not finite, the plain
+ * sum is used. */
 template <int K> static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
     float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
@@ -211,7 +212,7 @@ template <int K> static void dot(float *sum, const float *a, const float *b, int
             most[j] = most[j] > size ? most[j] : size;
         }
     for (int j = 0; j < DOT_COLS; j++) {
-        /* limits m so that 1 / unit is a finite float */
+        /* m is limited so that 1 / unit is a finite float */
         const float m = most[j] > 0x1p-98f ? most[j] : 0x1p-98f;
         const int first = (int)(__float_as_uint(m) >> 23), last = first - (bits - 1);
         unit[j] = __uint_as_float((uint32_t)last << 23);
@@ -248,7 +249,7 @@ static float half(uint32_t word, int high, bool f16)
 
 #define INFINITE 0x7f800000
 
-/* Returns the bits of the largest absolute value. */
+/* Returns the bits of the largest absolute value of x. */
 static int largest(const float *x, int n)
 {
     int most = 0;
@@ -259,7 +260,7 @@ static int largest(const float *x, int n)
     return most;
 }
 
-/* Multiplies a warp's fragments: the first lane that runs after the exchange computes the parts of
+/* Multiplies a warp's fragments. The first lane that runs after the exchange computes the parts of
  * all lanes. */
 static void multiply(struct warp_product *p, bool f16)
 {
@@ -275,7 +276,8 @@ static void multiply(struct warp_product *p, bool f16)
     const int most_b = largest(b[0], 16 * 8);
     for (int row = 0; row < 16; row++) {
         const int most_a = largest(a[row], 16);
-        /* skips zeros, most of a small matrix's tile: beside finite numbers they add nothing */
+        /* zeros, which are most of a small matrix's tile, are skipped, because their products with
+         * finite numbers add nothing */
         const bool skip = (!most_a && most_b < INFINITE) || (!most_b && most_a < INFINITE);
         for (int k = 0; k < 16 && !skip; k += EMU_MMA_K)
             emu_dot(sum[row], 8, a[row] + k, b[k], 8, EMU_MMA_K, EMU_MMA_BITS);
@@ -295,7 +297,8 @@ const float *emu_mma(const struct emu_fragments *mine, bool f16)
 
 /* ---- scheduling ------------------------------------------------------------------------------ */
 
-/* Releases fibers [from, to) if all live ones stand at the barrier. Returns whether it did. */
+/* Releases fibers [from, to) if all of them that have not ended are at the barrier. Returns
+ * whether it released them. */
 static bool release(int from, int to, enum state at)
 {
     bool any = false;
@@ -377,7 +380,7 @@ static void run_block(size_t smem)
 static struct region {
     char *at;
     size_t size;
-    int fd; /* file in which other processes find the region; -1: not shared yet */
+    int fd; /* file in which other processes find the region; -1 if it is not shared yet */
 } regions[REGIONS];
 static int n_regions;
 
@@ -387,7 +390,7 @@ static void protect(int how)
         if (mprotect(regions[i].at, regions[i].size, how)) fail("memory cannot be protected");
 }
 
-/* The device's turn: all ranks together have one launch or copy at a time. */
+/* The turn to use the device. Of all ranks, only one has a launch or a copy at a time. */
 struct turn {
     std::lock_guard<std::mutex> lock;
     turn() : lock(emu.one)
@@ -426,7 +429,7 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
     emu_work([=]() { launch(grid, block, smem, thread); });
 }
 
-static bool faulty; /* a kernel has faulted; it stays set */
+static bool faulty; /* a kernel has faulted; it is never cleared */
 
 static bool fault()
 {
@@ -457,14 +460,16 @@ static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void(
 
 #define PAGE ((size_t)4096)
 
-/* Maps `size` bytes of fd, or of no file where fd < 0, between two guard pages. NULL: no room. */
+/* Maps `size` bytes of fd, or of no file if fd < 0, between two guard pages. Returns NULL if there
+ * is no room. */
 static char *map_region(size_t size, int fd)
 {
     if (n_regions == REGIONS) return NULL;
     char *at = (char *)mmap(NULL, size + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
     at += PAGE;
-    (void)madvise(at, size, MADV_HUGEPAGE); /* fewer pages to protect, twice a launch */
+    /* so that fewer pages have to be protected, which happens twice in each launch */
+    (void)madvise(at, size, MADV_HUGEPAGE);
     if (fd >= 0 && mmap(at, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         munmap(at - PAGE, size + 2 * PAGE);
         return NULL;
@@ -620,7 +625,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 
 static std::atomic<bool> stalled;
 
-/* Stops the streams, or lets them run. Tests find this function by its name in the library. */
+/* Stops the streams, or lets them run again. Tests find this function in the library by its
+ * name. */
 extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 {
     stalled = still;

@@ -1,23 +1,24 @@
 /* emu.h: CUDA's execution model on the host, as far as the kernels use it, so that their source
- * runs without a device: blocks one after another, a block's threads as fibers that yield at
- * barriers. It proves indexing, barriers and arithmetic, never speed, and its results are not a
- * GPU's.
+ * runs without a device. Blocks run one after another, and the threads of a block are fibers that
+ * yield at barriers. It proves indexing, barriers and arithmetic, but not speed, and its results
+ * are not those of a GPU.
  *
- *   barriers  __syncthreads, __syncwarp: a thread that ran ahead or left shows as a deadlock,
+ *   barriers  __syncthreads, __syncwarp: if a thread runs ahead or leaves, there is a deadlock,
  *             which aborts. Threads run in ascending order up to one barrier and in descending
- *             order up to the next, so that a missing barrier shows as bytes that are not there
- *             yet
+ *             order up to the next, so that after a missing barrier, bytes are read that have not
+ *             been written yet
  *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
- *   streams   always done: launches are synchronous, one at a time in a process, and ranks as
- *             threads wait for each other. A test stops them (emu_stall) to see which calls wait
- *   graphs    while a stream is captured no work runs; a call that a capture may not contain
+ *   streams   are always done, because launches are synchronous, one at a time in a process, and
+ *             ranks that are threads wait for each other. A test can stop them (emu_stall) to see
+ *             which calls wait
+ *   graphs    while a stream is captured, no work runs, and a call that a capture may not contain
  *             aborts. Each launch of a graph repeats the captured launches, with the arguments of
- *             the capture; tests can have each step of making a graph fail (emu_graphs_fail)
- *   limits    a launch that no device would take fails as it does on a device
- *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after
- *             it, and the wait reports it */
+ *             the capture. Tests can make each step of making a graph fail (emu_graphs_fail)
+ *   limits    a launch that no device would accept fails as it does on a device
+ *   faults    with EMU_FAULT_AT=n in the environment, the n-th kernel that runs faults, no kernel
+ *             runs after it, and the wait reports the fault */
 #ifndef SEQD_CUDA_EMU_H
 #define SEQD_CUDA_EMU_H
 
@@ -34,7 +35,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-/* Puts all shared variables in one section, which is filled with NaNs before each block. */
+/* Puts all shared variables into one section, which is filled with NaNs before each block. */
 #define __shared__ static __attribute__((section("emu_shared"), aligned(16)))
 
 struct uint3 {
@@ -53,18 +54,18 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
 #define EMU_SMEM      (228 << 10)
-#define EMU_SMEM_MOST (227 << 10) /* limit of a block of compute capability 9.0 */
+#define EMU_SMEM_MOST (227 << 10) /* most bytes that a block of compute capability 9.0 may have */
 extern char *emu_smem;            /* the block's dynamic shared memory */
 
-/* Runs `thread` for each thread of the launch. A graph may run it later, so it must hold copies of
+/* Runs `thread` for each thread of the launch. A graph may run it later, so it must have copies of
  * the host's data. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
-/* emu_work does the work at once, or keeps it if this host thread captures a stream
- * (emu_graph.cc). emu_outside aborts if a stream is captured; what: a call that a capture may not
- * contain. */
+/* emu_work does the work immediately or, if this host thread is capturing a stream, keeps it
+ * (emu_graph.cc). emu_outside aborts if a stream is being captured; `what` names a call that a
+ * capture may not contain. */
 void emu_work(const std::function<void()> &work);
 void emu_outside(const char *what);
-/* Copies the arguments at the launch, as a device does. */
+/* Copies the arguments when the kernel is launched, as a device does. */
 template <class K, class... A>
 static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A... args)
 {
@@ -74,36 +75,37 @@ static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A...
 
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
-/* Shows this lane's word of up to 64 bytes to all lanes of the warp, which can read it after the
+/* Gives this lane's word, of up to 64 bytes, to all lanes of the warp, which can read it after the
  * call. */
 #define EMU_SLOT 64
 void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
-bool emu_lane_took_part(int lane); /* false: it left the kernel before */
+bool emu_lane_took_part(int lane); /* false if that lane has left the kernel before */
 int emu_lane(void);
-/* emu_thread returns the thread's number in its block. emu_wait_for waits until ready(arg), which
- * other threads make true. */
+/* emu_thread returns the thread's index in its block. emu_wait_for waits until ready(arg) is true,
+ * which other threads cause. */
 int emu_thread(void);
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
 void emu_fail(const char *why) __attribute__((noreturn));
 /* Asynchronous work (emu_hopper.cc). begin and end are called at the start and the end of a block.
- * step is called when all threads wait: it does a part of the work, or returns false if none is
+ * step is called when all threads wait: it does a part of the work, or returns false if no work is
  * left. */
 void emu_async_begin(void);
-bool emu_async_apart(void); /* true: only one of the ready warps runs */
+bool emu_async_apart(void); /* true if only one of the warps that are ready runs */
 bool emu_async_step(void);
 void emu_async_end(void);
-/* Computes as tensor cores do: sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n: products
- * are exact; they and the sum are truncated `bits` from the first bit of the largest of them; the
- * total, which is exact, is truncated to fp32. No sum is rounded to nearest, so a sum of many steps
- * lies nearer to zero than it should.
+/* Computes sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j] for j < n, in the way of tensor
+ * cores. Products are exact. The products and the old sum are each cut off at the bit that is
+ * `bits` places below the leading bit of the largest of them. They are then added exactly, and the
+ * total is truncated to fp32. Because no sum is rounded to nearest, a sum of many steps is nearer
+ * to zero than it should be.
  *
  *             K   bits
  *   8.0       8   25     A100; mma.sync here
  *   9.0      16   26     H100, H200, as on 10.0; wgmma here
  *
- * from: measurements. M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of NVIDIA
- * tensor cores", PeerJ Computer Science 7:e330 (2021); X. Li et al., "FTTN",
+ * from: measurements. M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of
+ * NVIDIA tensor cores", PeerJ Computer Science 7:e330 (2021); X. Li et al., "FTTN",
  * arXiv:2403.00232 (2024); F. A. Khattak, M. Mikaitis, "Accurate models of NVIDIA tensor cores",
  * arXiv:2512.07004 (2025). */
 #define EMU_MMA_K      8
@@ -111,8 +113,8 @@ void emu_async_end(void);
 #define EMU_WGMMA_K    16
 #define EMU_WGMMA_BITS 26
 void emu_dot(float *sum, int n, const float *a, const float *b, int b_ld, int K, int bits);
-/* Computes this lane's four elements of D + A B, of the warp's fragments (mma.h): words a[0..3],
- * b[0..1], of bf16 or of fp16, and d[0..3]. */
+/* Computes this lane's four elements of D + A B from the warp's fragments (mma.h), which are the
+ * words a[0..3] and b[0..1], of bf16 or of fp16, and d[0..3]. */
 struct emu_fragments {
     uint32_t a[4], b[2];
     float d[4];
@@ -231,7 +233,7 @@ struct cudaDeviceProp {
     size_t sharedMemPerBlockOptin;
 };
 const char *cudaGetErrorString(cudaError_t e);
-cudaError_t cudaGetLastError(void); /* the last error of this thread's launches */
+cudaError_t cudaGetLastError(void); /* the last error of a launch by this thread */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaMalloc(void **p, size_t size);
 cudaError_t cudaFree(void *p);
@@ -241,7 +243,7 @@ cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags);
 cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t s);
-/* The memory that a handle names may be another process's. */
+/* The memory that a handle names may belong to another process. */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p);
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void *p);
@@ -276,7 +278,8 @@ template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
     return cudaSuccess;
 }
 
-/* An event is always passed, unless the streams are stopped (emu_stall): it has no state. */
+/* An event has always been passed, unless the streams are stopped (emu_stall), so it has no
+ * state. */
 static inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
 {
     *least = *most = 0;

@@ -1,11 +1,12 @@
-/* emu_blas.cc: the calls of cuBLASLt that blas.cu makes, in plain loops, column-major as there.
- * With it tests check that blas.cu asks for the right product. */
+/* emu_blas.cc: the functions of cuBLASLt that blas.cu calls, in plain loops and column-major as in
+ * cuBLASLt. With them, tests check that blas.cu asks for the right product. */
 #include <stdlib.h>
 #include "api/core/assert.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/half.h"
 
-#define WORKSPACE ((size_t)1 << 20) /* demanded of the caller, and overwritten */
+/* bytes that the caller must provide, and that are overwritten */
+#define WORKSPACE ((size_t)1 << 20)
 
 struct desc {
     int32_t trans[2];
@@ -88,9 +89,9 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* Chooses an algorithm. 16-bit elements are taken in pairs: there is none if a column begins
- * inside a pair, and none for bf16 with fp16. data keeps the alignments that the caller
- * promised. */
+/* Chooses an algorithm. There is no algorithm for bf16 together with fp16. 16-bit elements are
+ * read in pairs, so there is no algorithm either if a column begins inside a pair. data keeps the
+ * alignments that the caller promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)
 {
@@ -136,7 +137,8 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
                   void *d_layout, const struct blas_algo *algo, void *workspace, size_t size,
                   cudaStream_t)
 {
-    const struct desc op = *(const struct desc *)desc; /* the caller's; read now */
+    /* the caller's description, which is read now */
+    const struct desc op = *(const struct desc *)desc;
     const struct layout la = *(const struct layout *)a_layout;
     const struct layout lb = *(const struct layout *)b_layout;
     const struct layout ld = *(const struct layout *)d_layout;
@@ -159,7 +161,8 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
                         y[e - k][0] = op.trans[1] ? at(b, &lb, j, e) : at(b, &lb, e, j);
                         if (la.type == BLAS_R_32F) sum += x[e - k] * y[e - k][0];
                     }
-                    if (la.type == BLAS_R_32F) continue; /* floats do not go to tensor cores */
+                    /* floats are not multiplied on tensor cores */
+                    if (la.type == BLAS_R_32F) continue;
                     emu_dot(of, 8, x, y[0], 8, EMU_MMA_K, EMU_MMA_BITS);
                     sum = of[0];
                 }

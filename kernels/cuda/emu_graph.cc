@@ -1,6 +1,6 @@
-/* emu_graph.cc: CUDA's graphs on the host: while a host thread captures a stream, its launches are
- * kept, with their arguments, and run when the graph is launched. A call that is not allowed
- * meanwhile, or a use of a destroyed object, aborts. */
+/* emu_graph.cc: CUDA's graphs on the host. While a host thread captures a stream, its launches are
+ * kept, with their arguments, and they run when the graph is launched. A call that is not allowed
+ * during a capture, or a use of an object that was destroyed, aborts. */
 #include "kernels/cuda/emu.h"
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct emu_exec {
 
 static thread_local struct {
     cudaStream_t stream;
-    struct emu_graph *graph; /* NULL: nothing is captured */
+    struct emu_graph *graph; /* NULL if nothing is captured */
 } capture;
 static struct {
     std::mutex one;
@@ -27,9 +27,9 @@ static struct {
 } execs;
 static std::atomic<int> failing;
 
-/* Makes a step of graphs fail; tests find this function by its name, like emu_stall. 1: capture
- * does not begin; 2: capture does not end well; 3: no graph can be made of it; 4: no graph can be
- * launched; 0: no step fails. */
+/* Makes a step of graphs fail; tests find this function by its name, like emu_stall. If `where` is
+ * 1, no capture can begin. If it is 2, the end of a capture fails. If it is 3, no graph can be
+ * made of a capture. If it is 4, no graph can be launched. If it is 0, no step fails. */
 extern "C" __attribute__((visibility("default"))) void emu_graphs_fail(int where)
 {
     failing = where;

@@ -1,5 +1,5 @@
-/* emu_hopper.cc: barriers in memory and by name, strip copies, and products of warpgroups, each
- * with the checks of emu_hopper.h. */
+/* emu_hopper.cc: barriers in memory and by name, copies of strips, and products of warpgroups,
+ * each with the checks that emu_hopper.h describes. */
 #include "kernels/cuda/emu_hopper.h"
 
 #include <stdlib.h>
@@ -13,10 +13,10 @@ uint32_t emu_shared_at(const void *shared)
     return (uint32_t)at + EMU_SHARED_AT;
 }
 
-static bool has_barriers; /* the block has made some */
+static bool has_barriers; /* the block has made barriers */
 
-/* Returns true for every other block: there copies arrive at once, and a warp runs as far ahead as
- * it can. In the others copies arrive late and warps keep together. */
+/* Returns true for every other block. In such a block, copies arrive immediately, and a warp runs
+ * as far ahead as it can. In the other blocks, copies arrive late and warps keep together. */
 static bool is_odd_block(void)
 {
     return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
@@ -39,8 +39,10 @@ static char *shared_from(uint32_t at)
 
 struct barrier {
     uint8_t made, phase;
-    uint8_t count, left; /* arrivals of a phase; number still missing */
-    int32_t bytes;       /* still missing; below 0 if they came before they were expected */
+    /* count: arrivals that a phase needs; left: arrivals that are still missing */
+    uint8_t count, left;
+    /* bytes that are still missing; negative if they arrived before they were expected */
+    int32_t bytes;
 };
 static_assert(sizeof(struct barrier) == sizeof(uint64_t), "what a barrier takes");
 
@@ -87,7 +89,8 @@ static bool is_over(const void *arg)
     return (w->b->phase & 1) != w->parity;
 }
 
-static const struct barrier *waits_for[WARPS * 32]; /* barrier of each thread; NULL: none */
+/* barrier for which each thread waits; NULL if it waits for none */
+static const struct barrier *waits_for[WARPS * 32];
 
 void emu_barrier_wait(uint64_t *b, int parity)
 {
@@ -146,8 +149,8 @@ static struct copying {
 } copies[COPIES];
 static int n_copies;
 
-/* Returns the place of address `at` in a strip: rows are 128 bytes, and bits 4 to 6 are XORed with
- * the row's number modulo eight. */
+/* Returns the place of address `at` in a strip. Rows are 128 bytes, and bits 4 to 6 of the address
+ * are XORed with the row's index modulo eight. */
 static uint32_t swizzled(uint32_t at)
 {
     return at ^ ((at >> 7 & 7) << 4);
@@ -188,7 +191,7 @@ void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, i
 
 /* ---- what threads write for products --------------------------------------------------------- */
 
-#define PUTS 64 /* most writes of a thread before its fence */
+#define PUTS 64 /* most writes of a thread before the thread's fence */
 
 static struct puts {
     int n;
@@ -222,17 +225,18 @@ uint32_t emu_matrix_turn(uint32_t pair)
         memcpy(x, emu_of_lane(4 * (2 * r + i) + g / 2), sizeof x);
         out |= (uint32_t)x[g % 2] << 16 * i;
     }
-    emu_exchange(&pair, 1); /* no lane overwrites what another still reads */
+    /* makes sure that no lane overwrites a word that another lane still reads */
+    emu_exchange(&pair, 1);
     return out;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-#define DEEP 64 /* most products of a warp under way */
-#define MOST 4  /* most accumulators of a thread under way */
+#define DEEP 64 /* most products of a warp that are under way */
+#define MOST 4  /* most accumulators of a thread that are under way */
 
-/* One product of a warp. It exists from the time its first lane issues it until its last lane has
- * waited. */
+/* One product of a warp. It exists from the time at which its first lane issues it until its last
+ * lane has waited for it. */
 struct product {
     struct emu_product p; /* a, b, n, transposed */
     unsigned batch;
@@ -243,7 +247,7 @@ struct product {
 
 static struct warp {
     unsigned turn;             /* products so far */
-    struct product made[DEEP]; /* number i at i % DEEP */
+    struct product made[DEEP]; /* the product with the index i is at i % DEEP */
 } warps[WARPS];
 
 struct accumulator {
@@ -254,9 +258,10 @@ struct accumulator {
 };
 
 static struct thread {
-    bool begun, late;       /* late: the thread waits for its products */
-    unsigned turn, checked; /* products issued; waited for */
-    unsigned batch;         /* batch that is being issued */
+    bool begun, late; /* late: the thread is waiting for its products */
+    /* turn: number of products issued; checked: number of products waited for */
+    unsigned turn, checked;
+    unsigned batch; /* batch that is being issued */
     int n;
     struct accumulator acc[MOST];
     uint32_t a[DEEP][4];
@@ -275,8 +280,8 @@ static uint16_t shared_bits(uint32_t at)
     return x;
 }
 
-/* Returns element (k, n) of a matrix in strips, counted from its first: rows are n (or A's m);
- * transposed: k. */
+/* Returns element (k, n) of a matrix in strips, counted from its first element. Rows are n (or A's
+ * m) or, if transposed, k. */
 static uint16_t matrix_bits(uint64_t desc, bool transposed, int k, int n)
 {
     const uint32_t at = (uint32_t)(desc & 0x3fff) << 4, leading = (desc >> 16 & 0x3fff) << 4,
@@ -303,8 +308,8 @@ static float value(uint16_t bits)
     return __uint_as_float((unsigned)bits << 16);
 }
 
-/* The product as a lane issues it. All lanes of a warpgroup issue the same, except registers and
- * sums. */
+/* The product as a lane issues it. All lanes of a warpgroup issue the same product; only their
+ * registers and sums differ. */
 struct said {
     struct emu_product p;
     uint32_t a[4];
@@ -342,7 +347,7 @@ static void multiply(struct product *x)
     }
 }
 
-/* Checks that the four warps of a group issue the same products, in the same order. */
+/* Checks that the four warps of a group issue the same products in the same order. */
 static void check_group(const struct emu_product *p, unsigned turn)
 {
     const int first = emu_thread() / 128 * 4;
@@ -398,7 +403,7 @@ void emu_product(const struct emu_product *p)
     a->batch = t->batch;
     for (int i = 0; i < a->n; i++)
         a->x[i] = x->d[emu_lane() / 4 + i % 4 / 2 * 8][i / 4 * 8 + emu_lane() % 4 * 2 + i % 2];
-    emu_warp_barrier(); /* no lane of the warp is two products ahead */
+    emu_warp_barrier(); /* makes sure that no lane of the warp is two products ahead */
 }
 
 void emu_products_commit(void)
@@ -408,7 +413,8 @@ void emu_products_commit(void)
     self()->batch++;
 }
 
-/* Checks that the operands of product `turn` are still what it read. */
+/* Checks that the operands of the product with the index `turn` still have the values that it
+ * read. */
 static void check_operands(struct thread *t, unsigned turn)
 {
     struct product *x = &warps[emu_thread() / 32].made[turn % DEEP];
@@ -437,7 +443,7 @@ static bool is_late_enough(const void *arg)
     return !((const struct thread *)arg)->late;
 }
 
-/* Completes one group's products, when no thread can continue otherwise. */
+/* Completes the products of one group, when no thread can continue otherwise. */
 static bool finish_products(void)
 {
     for (int i = 0; i < WARPS * 32; i++) {
@@ -455,7 +461,8 @@ void emu_products_wait(int n)
     t->late = emu_thread() / 32 % 2 == is_odd_block();
     emu_wait_for(is_late_enough, t);
     emu_warp_barrier();
-    const unsigned last = t->batch - (unsigned)n; /* batches below this number must be over */
+    /* batches with an index below this must be over */
+    const unsigned last = t->batch - (unsigned)n;
     if (t->batch < (unsigned)n) return;
     while (t->checked < t->turn && w->made[(t->checked + 1) % DEEP].batch < last)
         check_operands(t, ++t->checked);
@@ -493,8 +500,8 @@ static bool is_waited_for(const struct barrier *b)
     return false;
 }
 
-/* Does a part of the asynchronous work. A copy arrives only when a thread waits for it: read
- * without a wait, its bytes are NaN. */
+/* Does a part of the asynchronous work. A copy arrives only when a thread waits for it, so its
+ * bytes are NaN for a thread that reads them without a wait. */
 bool emu_async_step(void)
 {
     if (finish_products()) return true;

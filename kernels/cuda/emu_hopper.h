@@ -1,25 +1,27 @@
-/* emu_hopper.h: hopper.h's primitives on the host. Asynchronous work is as early and as late as it
- * may be, so that a missing wait shows:
+/* emu_hopper.h: hopper.h's primitives on the host. Asynchronous work is done either as early or as
+ * late as a device may do it, so that a missing wait is noticed:
  *
- *   copies    a copy's destination is NaN from the moment it is issued. In blocks of even numbers
- *             its bytes come only when no thread can continue without them, in odd ones at once
- *   products  operands are read when a product is issued (bytes that are not there yet are NaN)
- *             and again when it is waited for: a difference aborts. Accumulators are NaN in
- *             between; a thread that writes them, or begins a batch without products_begin,
- *             aborts. Every other warp's products are done at once, the others' when no thread
- *             can continue without them
- *   writes    for products: NaN until their writer's fence
- *   warps     in blocks of odd numbers one warp runs alone as far as it can
- *   barriers  these abort: arrivals past the count, bytes past the expected, and, at a block's
- *             end, arrivals, bytes and products that were not waited for
+ *   copies    the destination of a copy is NaN from the moment it is issued. In blocks with an
+ *             even index, its bytes arrive only when no thread can continue without them; in odd
+ *             blocks they arrive immediately
+ *   products  operands are read when a product is issued (bytes that have not arrived yet are
+ *             NaN) and again when it is waited for; if the two differ, it aborts. Accumulators
+ *             are NaN in between. A thread that writes them, or begins a batch without
+ *             products_begin, aborts. The products of every second warp are done immediately, and
+ *             those of the other warps when no thread can continue without them
+ *   writes    that products will read are NaN until their writer's fence
+ *   warps     in blocks with an odd index, a single warp runs as far as it can
+ *   barriers  abort on arrivals beyond the count, on bytes beyond those expected and, at a
+ *             block's end, on arrivals, bytes and products that were not waited for
  *
- * Shared memory begins at an address that no strip may begin at. */
+ * Shared memory begins at an address at which no strip may begin. */
 #ifndef SEQD_CUDA_EMU_HOPPER_H
 #define SEQD_CUDA_EMU_HOPPER_H
 
 #include "kernels/cuda/emu.h"
 
-#define EMU_SHARED_AT 0x180 /* the block's dynamic memory; a device has a reserve before it */
+/* the block's dynamic memory; on a device, reserved memory precedes it */
+#define EMU_SHARED_AT 0x180
 uint32_t emu_shared_at(const void *shared);
 
 void emu_barrier_init(uint64_t *b, int n_arrivals);
@@ -29,22 +31,24 @@ void emu_barrier_wait(uint64_t *b, int parity);
 void emu_named_barrier_sync(int name, int n);
 void emu_named_arrive(int name, int n);
 
-/* A tensor [rows, n_heads, D] of 16-bit elements, in strips of n_rows rows. */
+/* A tensor [rows, n_heads, D] of 16-bit elements, which is copied in strips of n_rows rows. */
 struct hopper_map {
     const char *data;
-    int64_t D, n_heads, rows, head_size, row_size; /* sizes: bytes from one to the next */
+    /* head_size, row_size: bytes from one head or row to the next */
+    int64_t D, n_heads, rows, head_size, row_size;
     int n_rows;
 };
 void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, int row,
                     uint64_t *b);
 
-/* Writes a word that products read as NaN until its writer calls emu_shared_made. */
+/* emu_shared_put writes a word, which products read as NaN until its writer calls
+ * emu_shared_made. */
 void emu_shared_put(uint32_t at, uint32_t word);
 void emu_shared_made(void);
 uint32_t emu_matrix_turn(uint32_t pair);
 
 struct emu_product {
-    uint64_t a, b; /* matrix descriptors; a: unused if A is in registers */
+    uint64_t a, b; /* matrix descriptors; a is not used if A is in registers */
     int n;
     bool transposed, add;
     const uint32_t *registers;

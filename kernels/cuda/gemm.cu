@@ -1,26 +1,27 @@
-/* gemm.cu: matrix products. A block makes a tile of c, stepping through K; every element is one
- * chain of sums over K in ascending steps, whatever the other rows and columns are and however
- * large the tile is, so that its bits depend on its own row and column alone. (A library that picks
- * another kernel for another number of rows cannot promise that: blas.h.) The old c is added to the
- * whole sum, which is then rounded once.
+/* gemm.cu: matrix products. A block computes a tile of c in steps through K. Every element is one
+ * chain of sums over K in ascending steps. The chain depends neither on the other rows and columns
+ * nor on the size of the tile, so an element's bits depend only on its own row and column. (A
+ * library that chooses another kernel for another number of rows, as in blas.h, cannot promise
+ * that.) The old c is added to the whole sum, which is then rounded once.
  *
- * Arithmetic of its limit, for a tile of t x t and a step of K:
- *   flops   2 t^2 for 4 t bytes of bf16 or fp16 that L2 gives: 64 a byte at t = 128; twice
- *           that of fp32
- *   16 bits tensor cores (8.0: 2048 flops a cycle): a warp's 64 x 32 take 128 cycles for 16 of K,
- *           in which four warps read 12 KiB of shared memory, 96 of the 128 bytes a cycle that
- *           there are. 61 KiB and 128 registers: two blocks of 8 warps to a multiprocessor
- *   fp32    multiply-adds (128 a cycle): a thread's 8 x 8 for 64 bytes of shared memory; 33 KiB,
- *           two blocks of 8 warps
- *   small   tiles of 64 where those of 128 would be fewer than multiprocessors: four times as many
- *           blocks, at half the flops a byte */
+ * The speed is limited by the following counts, for a tile of t x t and a step of K:
+ *   flops   2 t^2 for 4 t bytes of bf16 or fp16 from L2, which is 64 for each byte at t = 128;
+ *           fp32 needs twice as many bytes
+ *   16 bits tensor cores (on 8.0, 2048 flops in a cycle): the 64 x 32 elements of a warp take 128
+ *           cycles for 16 of K, in which four warps read 12 KiB of shared memory, which is 96 of
+ *           the 128 bytes that can be read in a cycle. With 61 KiB and 128 registers, a
+ *           multiprocessor has two blocks of 8 warps
+ *   fp32    multiply-adds (128 in a cycle): the 8 x 8 elements of a thread need 64 bytes of
+ *           shared memory; with 33 KiB, a multiprocessor has two blocks of 8 warps
+ *   small   if there are fewer tiles of 128 than multiprocessors, tiles of 64 are used: there are
+ *           four times as many blocks, with half the flops for each byte */
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/quant.h"
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
-/* TRANS_A: a is stored [K, M]; TRANS_B: b is stored [N, K]. */
+/* The kernel for 16 bits. If TRANS_A, a is stored as [K, M]; if TRANS_B, b is stored as [N, K]. */
 template <class T, bool TRANS_A, bool TRANS_B, bool ALIGNED, int TILE>
 static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 2 : 4)
     gemm_half(product p)
@@ -56,7 +57,7 @@ static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 
     for (int s = 0; s < STAGES - 1; s++) start(s);
     for (int step = 0; step < steps; step++) {
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* this stage has arrived for all threads; the one before it is free */
+        __syncthreads(); /* this stage has arrived for all threads, and the previous one is free */
         start(step + STAGES - 1);
         const T *at = as + step % STAGES * ta::size, *bt = bs + step % STAGES * tb::size;
         half_step<TRANS_A, !TRANS_B, TILE>(d, at, bt, wm, wn);
@@ -89,7 +90,7 @@ static void choose_half(struct cuda *c, const product &p)
 
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
-/* Computes a tile. Elements past the last of K are zeros on both sides. */
+/* Computes a tile. On both sides, elements after the last of K are zeros. */
 template <bool TRANS_A, bool TRANS_B, int TILE>
 static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
 {
@@ -108,7 +109,7 @@ static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
         const int stage = (int)(k0 / F32_K % 2);
         pa.put_down(room.a[stage]);
         pb.put_down(room.b[stage]);
-        __syncthreads(); /* this stage is complete; all threads have read the one before it */
+        __syncthreads(); /* this stage is complete, and all threads have read the previous one */
         pa.fetch(a, p.lda, k0 + F32_K, m0, p.K, p.M, p.aligned);
         pb.fetch(b, p.ldb, k0 + F32_K, n0, p.K, p.N, p.aligned);
         f32_step<TILE>(d, room.a[stage], room.b[stage], tm, tn);

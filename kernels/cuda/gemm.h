@@ -1,5 +1,6 @@
-/* gemm.h: parts of matrix products that kernels of numbers (gemm.cu) and of weights in blocks
- * (quant.cu) share: tiles of c, their operands in shared memory, a step's multiply-adds. */
+/* gemm.h: parts of matrix products that the kernels for numbers (gemm.cu) and for weights in
+ * blocks (quant.cu) share: tiles of c, their operands in shared memory, and the multiply-adds of a
+ * step. */
 #ifndef SEQD_CUDA_GEMM_H
 #define SEQD_CUDA_GEMM_H
 
@@ -10,8 +11,8 @@ struct product {
     int64_t lda, ldb, M, N, K;
     mat c;
     bool add;
-    bool aligned; /* rows of a and b, unless it is in blocks, are whole packs of 16 bytes */
-    bool pairs;   /* c can be written two neighbours at a time */
+    bool aligned; /* rows of a, and of b unless it is in blocks, are whole packs of 16 bytes */
+    bool pairs;   /* two neighbouring elements of c can be written together */
 };
 
 static inline product product_of(const struct gemm_args *a)
@@ -33,10 +34,9 @@ static inline product product_of(const struct gemm_args *a)
 
 /* ---- tiles of c ------------------------------------------------------------------------------ */
 
-#define TILES_TOGETHER 8 /* rows of tiles that blocks take before the next column of tiles */
+#define TILES_TOGETHER 8 /* rows of tiles that blocks compute before the next column of tiles */
 
-/* Finds a block's first row and column: blocks that run together share the parts of a and b in
- * L2. */
+/* Finds a block's first row and column. Blocks that run together share parts of a and b in L2. */
 template <int TILE>
 static __device__ __forceinline__ void tile_begin(const product &p, int64_t *m0, int64_t *n0)
 {
@@ -60,7 +60,8 @@ static inline bool wants_small(struct cuda *c, const product &p)
     return div_up(p.M, 128) * div_up(p.N, 128) < c->n_sm;
 }
 
-/* Writes the complete sums of N neighbours of a row, from a column that N divides. */
+/* Writes the complete sums of N neighbours of a row. Their first column must be a multiple of
+ * N. */
 template <int N>
 static __device__ __forceinline__ void finish(const product &p, int64_t row, int64_t col,
                                               const float (&x)[N])
@@ -85,23 +86,24 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
 #define TILE_K 32
-#define STAGES 3 /* stages of TILE_K in shared memory; others arrive while one is used */
-#define PAD    8 /* elements after each row, so that rows lie in different banks */
+#define STAGES 3 /* stages of TILE_K in shared memory; two of them arrive while one is used */
+#define PAD    8 /* unused elements after each row, which put rows into different banks */
 #define WARP_N 32
 
-/* A block's warps stand in two rows; each warp has WARP_N columns. */
+/* The warps of a block are in two rows, and each warp has WARP_N columns. */
 template <int TILE> struct half_shape {
     static const int warp_m = TILE / 2, across = TILE / WARP_N, threads = 2 * across * WARP;
 };
 
-/* One operand's tile in shared memory, as it lies in global memory: rows of K, or rows of M (N). */
+/* The tile of one operand in shared memory, in the same order as in global memory: either each row
+ * is a row of K, or each row is a row of M (for a) or N (for b). */
 template <bool K_ROWS, int TILE> struct tile {
     static const int rows = K_ROWS ? TILE_K : TILE, cols = K_ROWS ? TILE : TILE_K;
     static const int ld = cols + PAD, size = rows * ld, threads = half_shape<TILE>::threads;
 };
 
-/* Loads elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none.
- * ALIGNED: 16 bytes at a time. */
+/* Loads elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols]. Elements that do not
+ * exist are read as 0. If ALIGNED is set, 16 bytes are loaded at a time. */
 template <class TILE, bool ALIGNED, class T>
 static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int64_t r0, int64_t c0,
                                              int64_t n_rows, int64_t n_cols)
@@ -133,7 +135,7 @@ static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int 
         ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * ld + k + i / 2 * 8);
 }
 
-/* Loads B's fragments of columns [n, n + 16): two of 8. */
+/* Loads two of B's fragments, of 8 columns each: columns [n, n + 16). */
 template <bool K_ROWS, int TILE, class T>
 static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
@@ -149,7 +151,8 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* Adds a step of TILE_K to the warp's sums d: rows from wm on, columns from wn on of the tile. */
+/* Adds the products of a step of TILE_K to the warp's sums d. d holds the tile's rows from wm on
+ * and its columns from wn on. */
 template <bool A_K_ROWS, bool B_K_ROWS, int TILE, class T, int FRAGS>
 static __device__ __forceinline__ void half_step(float (&d)[FRAGS][WARP_N / 8][4], const T *at,
                                                  const T *bt, int wm, int wn)
@@ -167,7 +170,7 @@ static __device__ __forceinline__ void half_step(float (&d)[FRAGS][WARP_N / 8][4
     }
 }
 
-/* Writes the warp's sums: rows of c from m on, columns from n on. */
+/* Writes the warp's sums to c, to its rows from m on and its columns from n on. */
 template <int FRAGS>
 static __device__ __forceinline__ void
 half_finish(const product &p, const float (&d)[FRAGS][WARP_N / 8][4], int64_t m, int64_t n)
@@ -184,22 +187,24 @@ half_finish(const product &p, const float (&d)[FRAGS][WARP_N / 8][4], int64_t m,
 
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
-#define F32_K       16
-#define F32_THREADS 256 /* 16 x 16, of EACH x EACH elements: four neighbours, and four 64 further */
+#define F32_K 16
+/* 16 x 16, of EACH x EACH elements: four neighbours, and four that are 64 further */
+#define F32_THREADS 256
 
-/* Both operands' tiles are rows of K in shared memory, however they lie in global memory. */
+/* Both operands' tiles are rows of K in shared memory, whatever their order in global memory
+ * is. */
 template <int TILE> struct f32_room {
     float a[2][F32_K][TILE + 4], b[2][F32_K][TILE + 4];
 };
 
 /* A thread's packs of 4 elements, of rows of K [k0, k0 + F32_K) x [c0, c0 + TILE), on their way
- * through registers. K_ROWS: memory has rows of K too, and packs run along the row; otherwise packs
- * run along K. */
+ * through registers. With K_ROWS, global memory has rows of K too, and a pack is part of such a
+ * row. Otherwise a pack has four neighbours along K. */
 template <bool K_ROWS, int TILE> struct f32_packs {
     static const int n = F32_K * TILE / 4 / F32_THREADS;
     float x[n][4];
-    /* Computes the place of pack i again in each step: 128 registers cannot keep the places beside
-     * the sums. */
+    /* Computes the place of pack i again in each step, because 128 registers are too few for the
+     * sums and the places. */
     static __device__ __forceinline__ int pack(int i)
     {
         return made_again((int)threadIdx.x) + i * F32_THREADS;
@@ -214,7 +219,7 @@ template <bool K_ROWS, int TILE> struct f32_packs {
         const int at = pack(i);
         return K_ROWS ? at % (TILE / 4) * 4 : at / (F32_K / 4);
     }
-    /* Loads the packs from g, which is [K, n_cols], or [n_cols, K]. */
+    /* Loads the packs from g, which is [K, n_cols] or [n_cols, K]. */
     __device__ __forceinline__ void fetch(const float *g, int64_t ld, int64_t k0, int64_t c0,
                                           int64_t K, int64_t n_cols, bool aligned)
     {
@@ -247,7 +252,8 @@ template <bool K_ROWS, int TILE> struct f32_packs {
     }
 };
 
-/* Adds a step of F32_K to the thread's sums d, of rows from tm and columns from tn on. */
+/* Adds the products of a step of F32_K to the thread's sums d. d holds the tile's rows from tm on
+ * and its columns from tn on. */
 template <int TILE, int EACH>
 static __device__ __forceinline__ void f32_step(float (&d)[EACH][EACH],
                                                 const float (&a)[F32_K][TILE + 4],
@@ -267,7 +273,7 @@ static __device__ __forceinline__ void f32_step(float (&d)[EACH][EACH],
     }
 }
 
-/* Writes the thread's sums: rows of c from m on, columns from n on. */
+/* Writes the thread's sums to c, to its rows from m on and its columns from n on. */
 template <int EACH>
 static __device__ __forceinline__ void f32_finish(const product &p, const float (&d)[EACH][EACH],
                                                   int64_t m, int64_t n)

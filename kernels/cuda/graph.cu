@@ -1,5 +1,5 @@
 /* graph.cu: hashes and compares lists of operations, finds their gaps, captures graphs between
- * gaps, and wraps each slot of the table so that its operations are kept. */
+ * gaps, and wraps each slot of the table so that its operations are listed. */
 #include "kernels/cuda/graph.h"
 
 #include <stddef.h>
@@ -7,20 +7,22 @@
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 
-#define LIST_OPS  64         /* most operations of a list: a few layers have this many */
-#define LIST_SIZE (12 << 10) /* bytes of a list's args: 190 an operation */
+#define LIST_OPS  64         /* most operations of a list; a few layers have this many */
+#define LIST_SIZE (12 << 10) /* bytes of the args of a list, which are 190 for each operation */
 #define PATTERNS  256
 #define GRAPHS    1024
-#define LEAST     4    /* fewest operations of a graph: a launch costs as much as two of them */
-#define AGE_NEW   2048 /* age limit in lists: a step has fewer */
+/* fewest operations of a graph, because its launch costs as much as two of them */
+#define LEAST     4
+#define AGE_NEW   2048 /* age limit in lists; a step has fewer lists */
 #define AGE_KNOWN (1 << 14)
 
 struct op {
     void (*run)(struct be *, const void *args);
-    const char *name; /* name of a graph that begins with it */
+    const char *name; /* name of a graph that begins with the operation */
     uint64_t hash;    /* hash of the args' bytes */
-    int32_t at, size; /* place of the args, and of a struct of the host that they point to */
-    int32_t drop_at;  /* offset, in the args, of the pointer to the host's struct; 0: none */
+    int32_t at, size; /* place of the args, and of a struct of the host to which they point */
+    /* offset, in the args, of the pointer to the host's struct; 0 if there is none */
+    int32_t drop_at;
 };
 
 struct list {
@@ -31,10 +33,10 @@ struct list {
     alignas(16) char bytes[LIST_SIZE];
 };
 
-/* graph[i]: the graph of the `len` operations from i on, up to a gap. */
+/* A pattern. graph[i] is the graph of the `len` operations from i on, up to a gap. */
 struct pattern {
     struct list list;
-    int64_t n_seen, last; /* lists like it so far; number of the latest one */
+    int64_t n_seen, last; /* number of equal lists so far, and the index of the latest one */
     int n_gaps;
     bool gap[LIST_OPS];
     int len[LIST_OPS];
@@ -44,7 +46,7 @@ struct pattern {
 struct graphs {
     struct be_graphs counts;
     bool off;
-    const char *scratch; /* the scratch that the graphs were made with */
+    const char *scratch; /* the scratch with which the graphs were made */
     int64_t now;         /* lists so far */
     struct list list;
     int n;
@@ -91,8 +93,8 @@ static bool any_graph(const struct pattern *p)
     return false;
 }
 
-/* Waits until the launched graphs are done. Returns false if they may never be; then they must not
- * be destroyed. */
+/* Waits until the launched graphs are done. Returns false if they may never be done; then they
+ * must not be destroyed. */
 static bool settle(struct cuda *c)
 {
     return cuda_fine(c, cudaEventRecord(c->asked, c->compute), "waiting") && cuda_wait(c, c->asked);
@@ -126,7 +128,7 @@ static void turn_off(struct cuda *c, const char *doing, const char *why)
     snprintf(k->why_off, sizeof k->why_off, "%s: %s", doing, why);
 }
 
-/* Makes a graph of operations [from, to) of the list. NULL: it cannot be made. */
+/* Makes a graph of operations [from, to) of the list. Returns NULL if it cannot be made. */
 static cudaGraphExec_t make(struct cuda *c, int from, int to)
 {
     cudaGraphExec_t made = NULL;
@@ -145,7 +147,7 @@ static cudaGraphExec_t make(struct cuda *c, int from, int to)
         return made;
     }
     turn_off(c, "making a graph", rc == cudaSuccess ? c->failed.text : cudaGetErrorString(rc));
-    c->failed = {}; /* the operations have yet to be launched */
+    c->failed = {}; /* the operations still have to be launched */
     return NULL;
 }
 
@@ -165,7 +167,7 @@ static bool same(const struct list *a, const struct list *b, int i)
     return x->hash == y->hash && !memcmp(a->bytes + x->at, b->bytes + y->at, (size_t)x->size);
 }
 
-/* Counts the list's operations that equal those of the pattern, without its gaps. */
+/* Returns how many operations of the list equal those of the pattern, not counting gaps. */
 static int n_same(const struct pattern *p, const struct list *l)
 {
     int n = 0;
@@ -173,7 +175,7 @@ static int n_same(const struct pattern *p, const struct list *l)
     return n;
 }
 
-/* Finds the pattern that is most like the list. NULL: it is unlike all. */
+/* Finds the pattern that is most like the list. Returns NULL if no pattern is like it. */
 static struct pattern *find(struct graphs *g)
 {
     const struct list *l = &g->list;
@@ -195,7 +197,7 @@ static int64_t age_left(const struct graphs *g, const struct pattern *p)
     return p->last + (p->n_seen > 1 ? AGE_KNOWN : AGE_NEW) - g->now;
 }
 
-/* Keeps the list as a new pattern, in a free place or in that of a pattern whose age is past its
+/* Keeps the list as a new pattern, in a free place or in that of a pattern whose age exceeds its
  * limit. */
 static void remember(struct cuda *c)
 {
@@ -222,7 +224,7 @@ static void remember(struct cuda *c)
     g->shape[at] = g->list.shape;
 }
 
-/* Marks each operation that differs as a gap: from now on no graph contains it. */
+/* Marks each operation that differs as a gap, so that no graph contains it from now on. */
 static void find_gaps(struct cuda *c, struct pattern *p)
 {
     bool settled = false;
@@ -236,7 +238,7 @@ static void find_gaps(struct cuda *c, struct pattern *p)
     }
 }
 
-/* Runs operations [from, to), which hold no gap. */
+/* Runs operations [from, to), which contain no gap. */
 static void run_steady(struct cuda *c, struct pattern *p, int from, int to)
 {
     struct graphs *g = c->graphs;
@@ -294,7 +296,7 @@ void graph_forget(struct cuda *c)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-/* Returns the member of the args that points to a struct of the host; NULL: none. */
+/* Returns the member of the args that points to a struct of the host, or NULL if there is none. */
 template <class A> static auto drop_in(A *a, int) -> decltype(&a->drop)
 {
     return &a->drop;
@@ -304,8 +306,8 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* Clears the padding between members, which has no meaning. With a compiler that cannot clear it,
- * equal operations may look different, and are launched one by one. */
+/* Clears the padding between members, whose bytes have no meaning. With a compiler that cannot
+ * clear it, operations that are equal may look different, and are then launched one by one. */
 template <class A> static void clear_padding(A *a)
 {
 #if __has_builtin(__builtin_clear_padding)
@@ -313,7 +315,7 @@ template <class A> static void clear_padding(A *a)
 #endif
 }
 
-/* Keeps the args, and the struct of the host that they point to. */
+/* Keeps the args, and the struct of the host to which they point. */
 template <class A> static void keep(struct list *l, struct op *o, const A *args)
 {
     A *a = (A *)(l->bytes + o->at);
@@ -398,8 +400,9 @@ static void copy(struct be *be, void *dst, const void *src, int64_t size)
     ask_copy(be, &a);
 }
 
-/* Launches AdamW at once. Its args are never the same twice. It is a step's last operation, and
- * the device should not idle until the next step. */
+/* Launches AdamW immediately, without a graph, because its args are never the same twice. It is
+ * the last operation of a step, so if it were only listed, the device would be idle until the next
+ * step. */
 static void adamw(struct be *be, const struct adamw_args *args)
 {
     struct cuda *c = cuda_of(be);

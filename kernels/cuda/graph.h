@@ -1,36 +1,37 @@
-/* graph.h: operations that come again, by CUDA graphs: one launch for many.
+/* graph.h: launches operations that are repeated by CUDA graphs, so that one launch starts many
+ * operations.
  *
- * The table's operations are kept in a list, args and all, until work that is not listed needs
- * them launched: a copy, memory that is shared, a transfer, a wait, or a full list. Then the list
- * is compared with those before it. A list that was seen before, but for some operations (with
- * args that grow with a cache, or hold a step's number), is a pattern with gaps: the operations
- * between the gaps become graphs, captured from the same functions that launch otherwise; the
- * operations in gaps are always launched one by one. A graph runs only if every byte of its
- * operations' args equals the captured one.
+ * Operations are kept in a list, together with their args, until they must be launched because of
+ * work that is not listed (a copy, memory that is shared, a transfer, a wait) or because the list
+ * is full. Then the list is compared with earlier lists. A list that equals an earlier one except
+ * for some operations (whose args grow with a cache, or have a step's number) is a pattern with
+ * gaps. The operations between the gaps become graphs, which are captured from the same functions
+ * that otherwise launch the operations; the operations in gaps are always launched one by one. A
+ * graph runs only if every byte of its operations' args equals the byte that was captured.
  *
- * So no code above the table knows of graphs, and results do not depend on their use. If a graph
- * cannot be made or launched, its operations are launched one by one, and no more graphs are made
- * or launched.
+ * So only the code of this table knows about graphs, and results do not depend on their use. If a
+ * graph cannot be made or launched, its operations are launched one by one, and no more graphs are
+ * made or launched.
  *
- *   limits  PATTERNS lists are known, of LIST_OPS operations at most: the first ones that come. A
- *           list makes room when it has not come again within AGE_NEW lists, or AGE_KNOWN if it
- *           ever did
+ *   limits  the first PATTERNS lists are kept, of at most LIST_OPS operations each. A
+ *           list is replaced if it was not repeated within AGE_NEW lists, or AGE_KNOWN if it
+ *           ever was
  *   memory  4 MiB of the host's, and the driver's on the device for GRAPHS graphs */
 #ifndef SEQD_CUDA_GRAPH_H
 #define SEQD_CUDA_GRAPH_H
 
 #include "kernels/cuda/cuda.h"
 
-/* Fills in the operations' slots. An operation goes into the list if there is one (graph_open),
- * else it is launched at once. */
+/* Fills in the slots of the operations. If there is a list (graph_open), an operation is added to
+ * the list; otherwise it is launched immediately. */
 void graph_slots(struct be_ops *t);
-/* Lists operations from now on. Returns NULL if memory is short; operations are then not
- * listed. */
+/* Lists operations from now on. Returns NULL if there is not enough memory; operations are then
+ * not listed. */
 const struct be_graphs *graph_open(struct cuda *c);
-/* Launches the listed operations: called before any work that is not listed. */
+/* Launches the listed operations. It is called before any work that is not listed. */
 void graph_flush(struct cuda *c);
-/* Does as graph_flush, and drops all graphs. Called before memory is freed, since a graph may
- * refer to it. */
+/* Does the same as graph_flush, and then drops all graphs. It is called before memory is freed,
+ * because a graph may refer to that memory. */
 void graph_forget(struct cuda *c);
 void graph_close(struct cuda *c);
 

@@ -1,4 +1,4 @@
-/* hopper.cu: finds out whether the device is of compute capability 9.0, and makes maps of tensors
+/* hopper.cu: finds out whether the device has compute capability 9.0, and makes maps of tensors
  * for its copies. */
 #include <stdio.h>
 #include "kernels/cuda/hopper.h"
@@ -9,11 +9,13 @@
 static void *way_to_map(bool asked)
 {
     static char emulated;
-    return asked ? &emulated : NULL; /* unless asked, the emulation runs 8.0's kernels */
+    /* the emulation runs the kernels for 8.0 unless those for 9.0 are asked for */
+    return asked ? &emulated : NULL;
 }
 #else
-/* Finds the driver's function that makes maps; no library that we link has it. NULL: another
- * device, or an old driver. */
+/* Finds the driver's function that makes maps, which is in none of the libraries with which seqd
+ * is linked. Returns NULL if the device has another compute capability, or if the driver is too
+ * old. */
 static void *way_to_map(bool)
 {
     int device = 0, major = 0, minor = 0;

@@ -1,12 +1,13 @@
-/* hopper.h: primitives that compute capability 9.0 has and 8.0 has not, each in one place: tiles
- * that a bulk copy brings to shared memory while barriers in memory count its bytes, asynchronous
- * products of a warpgroup, registers handed from warpgroup to warpgroup. emu_hopper.h has them for
- * the host.
+/* hopper.h: primitives that compute capability 9.0 has and 8.0 does not have. They are tiles that
+ * a bulk copy writes to shared memory while barriers in memory count its bytes, asynchronous
+ * products of a warpgroup, and registers that one warpgroup gives to another. emu_hopper.h has
+ * these primitives for the host.
  *
  * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, one
- * strip after the other, each at a multiple of 1024 bytes. A 16-byte piece of a row lies at its
- * number XOR the row's number modulo 8 ("128-byte swizzle"), so that eight rows of a column lie in
- * different banks. Copies write this order and products read it.
+ * strip after the other, each at a multiple of 1024 bytes. A row is divided into pieces of 16
+ * bytes. Piece i of row r is stored at place i XOR (r mod 8) of the row, so that eight rows of a
+ * column are in different banks. This order is called "128-byte swizzle". Copies write this order
+ * and products read it.
  *
  * from: PTX ISA 8.5, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", "mbarrier",
  * "cp.async.bulk.tensor", "setmaxnreg" */
@@ -23,33 +24,33 @@
 typedef CUtensorMap hopper_map;
 #endif
 
-#define HOPPER_GROUP (4 * WARP) /* threads of a warpgroup; it has 64 rows of a product */
+#define HOPPER_GROUP (4 * WARP) /* threads of a warpgroup, which computes 64 rows of a product */
 #define HOPPER_ROWS  64
 #define HOPPER_STRIP 64
 
 /* ---- the host's part (hopper.cu) ------------------------------------------------------------- */
 
 /* Sets c->hopper to the driver's function that makes maps, if the device is of compute capability
- * 9.0 and isa names no other; else it stays NULL. fails: ERR_UNSUPPORTED if isa names 9.0 and the
- * device or its driver cannot run it. */
+ * 9.0 and isa does not name another one; else c->hopper remains NULL. Fails with ERR_UNSUPPORTED
+ * if isa names 9.0 and the device or its driver cannot run it. */
 int hopper_open(struct cuda *c, const char *isa, struct err *e);
 
-/* Tells whether rows of heads of D columns can be copied as tiles. */
+/* Tells whether rows with heads of D columns can be copied as tiles. */
 static inline bool hopper_takes(struct tensor t, int64_t D)
 {
     return t.dtype == DT_BF16 && D % 8 == 0 && fits_packs(t);
 }
-/* Maps the rows of t as n_heads heads of D columns, to be copied as strips of n_rows rows; columns
- * and rows past the last are zeros. An error of the driver goes to c->failed. */
+/* Maps the rows of t as n_heads heads of D columns, which are copied as strips of n_rows rows.
+ * Columns and rows after the last are zeros. An error of the driver is stored in c->failed. */
 hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64_t D, int n_rows);
 
-/* Attention's kernels for 9.0; false: they do not take the call (hopper_attn*.cu). Backward's spans
- * are filled in (attn_bwd.h). */
+/* Run attention's kernels for 9.0. Return false if these kernels cannot compute the call
+ * (hopper_attn*.cu). Backward's spans must be filled in (attn_bwd.h). */
 struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
-/* Linear attention's kernels (linear.h) for a part of a walk; false: they do not take it. The
- * summary uses neither q nor out. */
+/* Run linear attention's kernels (linear.h) for a part of a walk. Return false if these kernels
+ * cannot compute it. The summary uses neither q nor out. */
 struct linear_part;
 bool hopper_linear_summary(struct cuda *c, const struct linear_part &p);
 bool hopper_linear_rows(struct cuda *c, const struct linear_part &p);
@@ -64,7 +65,7 @@ static __device__ __forceinline__ uint32_t hopper_at(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 #endif
 }
-/* Returns the first address from p on where a strip may begin. */
+/* Returns the first address, from p on, at which a strip may begin. */
 static __device__ __forceinline__ char *hopper_align(char *p)
 {
     return p + (1024 - hopper_at(p) % 1024) % 1024;
@@ -72,7 +73,8 @@ static __device__ __forceinline__ char *hopper_align(char *p)
 
 /* ---- barriers that count arrivals and bytes -------------------------------------------------- */
 
-/* A phase is over when all have arrived and all expected bytes are there; the next one begins. */
+/* A barrier in memory. A phase is over when all threads that it waits for have arrived and all
+ * expected bytes have been written. Then the next phase begins. */
 typedef uint64_t hopper_barrier;
 
 static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arrivals)
@@ -84,8 +86,8 @@ static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arr
                  : "memory");
 #endif
 }
-/* Called after the last init by the thread that made the barriers, before the others continue, so
- * that copies see the barriers too. */
+/* The thread that made the barriers calls it after the last init, before the other threads
+ * continue, so that copies see the barriers too. */
 static __device__ __forceinline__ void barriers_made(void)
 {
 #ifndef SEQD_EMU
@@ -101,7 +103,7 @@ static __device__ __forceinline__ void barrier_arrive(hopper_barrier *b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(hopper_at(b)) : "memory");
 #endif
 }
-/* Arrives, and makes the phase wait for `bytes` more bytes. */
+/* Arrives, and makes the phase wait for `bytes` additional bytes. */
 static __device__ __forceinline__ void barrier_expect(hopper_barrier *b, int bytes)
 {
 #ifdef SEQD_EMU
@@ -112,7 +114,7 @@ static __device__ __forceinline__ void barrier_expect(hopper_barrier *b, int byt
                  : "memory");
 #endif
 }
-/* Waits until the phase of this parity is over. On a fresh barrier, parity 1 counts as over. */
+/* Waits until the phase of this parity is over. On a new barrier, parity 1 counts as over. */
 static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parity)
 {
 #ifdef SEQD_EMU
@@ -132,8 +134,9 @@ static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parit
 #endif
 }
 
-/* Buffers of tiles, used in turn: use i takes buffer i % STAGES. The warp that fills a buffer
- * waits until it is free. The warps that read it wait until it is full, and each releases it. */
+/* Buffers of tiles, which are used cyclically: tile i is in buffer i % STAGES. The warp that fills
+ * a buffer waits until the buffer is free. The warps that read it wait until it is full, and then
+ * each of them releases it. */
 template <int STAGES> struct hopper_ring {
     hopper_barrier there[STAGES], read[STAGES];
 };
@@ -164,8 +167,8 @@ static __device__ __forceinline__ void ring_let_go(hopper_ring<STAGES> *r, int i
 
 /* ---- barriers with names --------------------------------------------------------------------- */
 
-/* Barrier `name` (1 to 15) of n threads, in whole warps. named_barrier_sync arrives and waits;
- * named_arrive only arrives. */
+/* Use the barrier with the index `name` (1 to 15) among n threads, which must be whole warps.
+ * named_barrier_sync arrives and waits; named_arrive only arrives. */
 static __device__ __forceinline__ void named_barrier_sync(int name, int n)
 {
 #ifdef SEQD_EMU
@@ -185,8 +188,8 @@ static __device__ __forceinline__ void named_arrive(int name, int n)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Copies a strip: the map's rows from `row`, columns from col of a head; barrier b counts its
- * bytes. One thread calls it. */
+/* Copies a strip, which is the map's rows from `row` on and the columns of a head from col on.
+ * Barrier b counts the bytes. One thread calls it. */
 static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *map, int col,
                                                   int head, int row, hopper_barrier *b)
 {
@@ -199,7 +202,7 @@ static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *ma
                  : "memory");
 #endif
 }
-/* Copies rows of a head as STRIPS strips of n rows. */
+/* Copies n rows of a head as STRIPS strips. */
 template <int STRIPS>
 static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map, int n, int head,
                                                  int row, hopper_barrier *b)
@@ -211,8 +214,8 @@ static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map
 
 /* ---- operands that threads write ------------------------------------------------------------- */
 
-/* Writes a word that a product will read from shared memory. It may be read once its writer has
- * called shared_made and a barrier has been passed. */
+/* Writes a word that a product will read from shared memory. The product may read it once its
+ * writer has called shared_made and has passed a barrier after that. */
 static __device__ __forceinline__ void shared_put(uint32_t at, uint32_t word)
 {
 #ifdef SEQD_EMU
@@ -221,7 +224,7 @@ static __device__ __forceinline__ void shared_put(uint32_t at, uint32_t word)
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
 #endif
 }
-/* Writes four 8 x 8 matrices of bf16, as mma.h's ldmatrix4 finds them. */
+/* Writes four 8 x 8 matrices of bf16, in the places that ldmatrix4 of mma.h uses. */
 static __device__ __forceinline__ void shared_put4(uint32_t at, const uint32_t (&x)[4])
 {
 #ifdef SEQD_EMU
@@ -231,7 +234,8 @@ static __device__ __forceinline__ void shared_put4(uint32_t at, const uint32_t (
         memcpy(&row, emu_of_lane(8 * i + emu_lane() / 4), sizeof row);
         emu_shared_put(row + (uint32_t)(emu_lane() % 4 * 4), x[i]);
     }
-    emu_exchange(&at, 1); /* no lane overwrites what another still reads */
+    /* makes sure that no lane overwrites a word that another lane still reads */
+    emu_exchange(&at, 1);
 #else
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
                  "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
@@ -249,28 +253,30 @@ static __device__ __forceinline__ void shared_made(void)
 
 /* ---- products of a warpgroup ----------------------------------------------------------------- */
 
-/* D [64, N] += A [64, 16] B [16, N]. Warp w of the group holds rows [16 w, 16 w + 16) of D in
- * registers, and the same rows of A if A is not in shared memory, both in the order of mma.h.
+/* Products D [64, N] += A [64, 16] B [16, N]. Warp w of the group has rows [16 w, 16 w + 16) of D
+ * in registers, and the same rows of A unless A is in shared memory; both are in the order of
+ * mma.h.
  *
  * Products between products_begin and products_commit form a batch. They are under way until
- * products_wait. Until then no thread touches their registers, or shared memory that they read. */
+ * products_wait. Until then no thread may touch their registers, or the shared memory that they
+ * read. */
 
-/* Returns the descriptor, for a product, of a matrix in shared memory. at: its first element,
- * which begins a strip or a 16-byte piece of a strip's first row. Each eight rows lie 1024 bytes
- * after the eight before. A matrix whose N runs along rows (transposed) continues in the next
- * strip of n_rows rows. */
+/* Returns the descriptor, for a product, of a matrix in shared memory. at is the address of its
+ * first element, which is at the start of a strip or of a 16-byte piece of a strip's first row.
+ * Each eight rows begin 1024 bytes after the eight rows before them. A matrix whose N runs along
+ * rows (transposed) continues in the next strip of n_rows rows. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
 {
     const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
     return (uint64_t)((at & 0x3ffff) >> 4) | strip << 16 | eight_rows << 32 | (uint64_t)1 << 62;
 }
-/* Returns the place of K [16 k, 16 k + 16) if rows are A's M or B's N: four to a strip of n_rows
- * rows. */
+/* Returns the place of columns [16 k, 16 k + 16) along K, for a matrix whose rows are A's M or B's
+ * N. A strip of n_rows rows has four such places. */
 static __device__ __forceinline__ uint32_t matrix_k(uint32_t at, int k, int n_rows)
 {
     return at + (uint32_t)(k / 4 * n_rows * 2 * HOPPER_STRIP + k % 4 * 32);
 }
-/* Returns the same place if rows are B's K. */
+/* Returns the same place for a matrix whose rows are B's K. */
 static __device__ __forceinline__ uint32_t matrix_k_transposed(uint32_t at, int k)
 {
     return at + (uint32_t)(k * 16 * 2 * HOPPER_STRIP);
@@ -301,9 +307,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* Pins d in registers: d is made before this point and read after it. The compiler does not see
- * that products write d until they are waited for, nor that work is meant to lie between two
- * waits. */
+/* Pins d in registers, so that d is written before this point and read after it. Otherwise the
+ * compiler would not see that products write d until they have been waited for, nor that work must
+ * remain between two waits. */
 template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU
@@ -312,7 +318,8 @@ template <int N> static __device__ __forceinline__ void registers_pin(float (&d)
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e])::"memory");
 #endif
 }
-/* Returns threadIdx.x, read at this point, so that no register keeps it between uses. */
+/* Returns threadIdx.x, which is read at this point, so that it occupies no register between
+ * uses. */
 static __device__ __forceinline__ int thread_again(void)
 {
 #ifdef SEQD_EMU
@@ -337,8 +344,8 @@ static __device__ __forceinline__ int thread_again(void)
                    "%62, %63"
 #define HOPPER_PRODUCT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
 
-/* Multiplies A and B, both from shared memory (matrix_at). TURNED: B's rows in shared memory are
- * its K. !add: d is overwritten. */
+/* Multiplies A and B, both in shared memory (matrix_at). TURNED means that B's rows in shared
+ * memory are its K. If add is false, d is overwritten. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, uint64_t b, bool add)
 {
@@ -361,7 +368,7 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, ui
                      : "memory");
 #endif
 }
-/* Multiplies as above, with A from registers. */
+/* Does the same with A in registers. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t (&a)[4],
                                                uint64_t b, bool add)
@@ -390,8 +397,9 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t
 
 /* ---- a product's rows in memory -------------------------------------------------------------- */
 
-/* A thread's part of fp32 rows: row and row + 8, pairs of columns 8 n + lane % 4 * 2. Elements past
- * (n_rows, n_cols) are read as 0 and not written. Pairs begin at 8 bytes (rows_fit). */
+/* A thread's part of fp32 rows: in the two rows `row` and row + 8, the pairs of columns that begin
+ * at 8 n + lane % 4 * 2. Elements after (n_rows, n_cols) are read as 0 and not written. Pairs must
+ * begin at multiples of 8 bytes (rows_fit). */
 struct alignas(8) hopper_pair {
     float x[2];
 };
@@ -427,12 +435,12 @@ static __device__ __forceinline__ void rows_put(const float (&from)[N8][4], floa
             *(hopper_pair *)(x + (row + 8 * h) * ld + col) = p;
     }
 }
-/* Returns a thread's first row of its warpgroup's 64. */
+/* Returns the first row that a thread has among its warpgroup's 64 rows. */
 static __device__ __forceinline__ int rows_mine(void)
 {
     return (int)threadIdx.x % HOPPER_GROUP / WARP * 16 + (int)threadIdx.x % WARP / 4;
 }
-/* Rounds x to bf16, as A of a product of K = 8 N8. */
+/* Rounds x to bf16. The result has the form of A in a product with K = 8 N8. */
 template <int N8>
 static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], const float (&x)[N8][4])
 {
@@ -441,7 +449,8 @@ static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], cons
     for (int i = 0; i < 4; i++)
         a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
-/* Transposes an 8 x 8 matrix of a warp: lane 4 g + r has its (g, 2r) and (g, 2r + 1). */
+/* Transposes an 8 x 8 matrix that is spread over a warp: lane 4 g + r has the elements (g, 2r) and
+ * (g, 2r + 1). */
 static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 {
 #ifdef SEQD_EMU
@@ -455,8 +464,9 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 
 /* ---- registers ------------------------------------------------------------------------------- */
 
-/* registers_give makes a warpgroup keep only N registers a thread. registers_take raises the
- * number to N, with registers that other groups gave. All threads of the group call it. */
+/* registers_give makes a warpgroup keep only N registers for each thread. registers_take raises
+ * the number to N, with registers that other groups gave. All threads of the group must call
+ * them. */
 template <int N> static __device__ __forceinline__ void registers_give(void)
 {
 #ifndef SEQD_EMU

@@ -1,28 +1,32 @@
-/* hopper_attn.cu: softmax attention forward in bf16 for compute capability 9.0 (the schedule of
- * 2407.08608): a block has 128 queries of one head and walks over the tiles of keys that they see,
- * ascending. One warp copies tiles; two warpgroups, 64 queries each, take turns at the tensor
- * cores: while one's scores become probabilities, the other's products run, and within a group the
- * next scores are made while values of the last are added.
+/* hopper_attn.cu: softmax attention forward in bf16 for compute capability 9.0 (with the schedule
+ * of 2407.08608). A block has 128 queries of one head and walks over the tiles of keys that these
+ * queries see, in ascending order. One warp copies tiles. Two warpgroups, with 64 queries each,
+ * use the tensor cores alternately: while one group turns its scores into probabilities, the
+ * products of the other group run. Within a group, the next scores are computed while the values
+ * of the previous tile are added.
  *
- * Inputs and outputs are those of attn.cu: the carried o, m and l, scores in powers of two. A row's
- * bits depend on its own keys alone: tiles of HOP_T keys are counted from key row 0 of the call,
- * and o's chain continues from the carried o: o = alpha o, then o += p v, 16 keys at a time. A tile
- * that a row does not see multiplies by 1 and adds zeros. Tensor cores may truncate a sum where
- * other units round: n additions lose at most n 2^-23 of the chain's largest, and n is a sixteenth
- * of the keys; the kernels for 8.0 add the parts of tiles instead. A call's dtype, head size,
- * dropout and alignment choose between the two, not its number of rows.
+ * Inputs and outputs are those of attn.cu: the carried o, m and l, with scores as exponents of 2.
+ * A row's bits depend only on its own keys. Tiles of HOP_T keys are counted from key row 0 of the
+ * call, and o's chain continues from the carried o: o = alpha o, then o += p v, 16 keys at a time.
+ * A tile that a row does not see multiplies by 1 and adds zeros. Tensor cores may truncate a sum
+ * where other units round. So n additions lose at most n 2^-23 of the chain's largest value, where
+ * n is a sixteenth of the number of keys; the kernels for 8.0 add the parts of tiles instead. A
+ * call's dtype, head size, dropout and alignment decide between these kernels and those for 8.0;
+ * its number of rows does not.
  *
- * Arithmetic of its limit, for each pair of query and key that is seen, and head:
- *   flops   4 D; a multiprocessor's tensor cores do 4096 a cycle
- *   bytes   K and V, 4 D a key, once for 128 queries: 128 flops for a byte of L2; 32 a cycle where
- *           the tensor cores are full
- *   shared  a tile's scores of a group (m64n128k16) take 64 cycles for 16 columns and read q and k,
- *           48 cycles; its values 32
- *   exp     16 a cycle: 512 of a group's tile, where its products take 1024 (D = 128) or 512 (64):
- *           overlapped with the other group's products at 128, as long as all of them at 64
- *   memory  161 KiB of shared memory at D = 128 (two buffers of keys and of values), 145 at 64
- *           (four): one block to a multiprocessor. Registers: 64 of o and of scores, 32 of p, of
- *           240 that the groups take */
+ * The speed is limited by the following counts, for each head and each pair of a query and a key
+ * that it sees:
+ *   flops   4 D; the tensor cores of a multiprocessor do 4096 in a cycle
+ *   bytes   K and V, 4 D for each key, once for 128 queries, so 128 flops for each byte of L2;
+ *           this is 32 bytes in a cycle if the tensor cores are busy
+ *   shared  the scores of a group for a tile (m64n128k16) take 64 cycles for 16 columns; reading q
+ *           and k for them takes 48 cycles, and reading the values takes 32
+ *   exp     16 in a cycle, so 512 cycles for a tile of a group, while its products take 1024 (D =
+ *           128) or 512 (D = 64): at 128 it overlaps with the products of the other group, and at
+ *           64 it takes as long as all products
+ *   memory  161 KiB of shared memory at D = 128 (two buffers of keys and of values) and 145 at 64
+ *           (four buffers), so a multiprocessor has one block. A thread of a group has 240
+ *           registers, of which 64 have o, 64 have scores and 32 have p */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/hopper.h"
 
@@ -63,8 +67,8 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Copies the tiles, keys before values, since values are needed a tile later. One thread calls
- * it. */
+/* Copies the tiles, the keys of each before its values, because the values are needed one tile
+ * later. One thread calls it. */
 template <int DP>
 static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hopper_map *q,
                                                    const hopper_map *kv, const attn_call &c,
@@ -87,8 +91,8 @@ static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hop
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* Groups take turns: a group waits for its own, and gives it to the next when its products are
- * under way. The last group's last turn is not passed. */
+/* The groups take turns in computing. A group waits for its turn, and gives the turn to the next
+ * group when its own products are under way. The last group does not pass its last turn. */
 static __device__ __forceinline__ void hop_turn_wait(int group)
 {
     named_barrier_sync(1 + group, 2 * HOPPER_GROUP);
@@ -116,7 +120,8 @@ static __device__ __forceinline__ void hop_values(float (&o)[DP / 8][4],
         product<true>(o, p[kk], matrix_at(matrix_k_transposed(v, kk), HOP_T), true);
 }
 
-/* A thread's two rows: the keys that they see, their maximum and this lane's part of their sum. */
+/* The two rows of a thread: the keys that they see, their maximum, and this lane's part of their
+ * sum. */
 struct hop_rows {
     attn_span sees[2];
     float m[2], l[2], alpha[2];
@@ -131,8 +136,8 @@ static __device__ __forceinline__ void hop_mask(float (&s)[HOP_T / 8][4], const 
         if (!attn_in(r.sees[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
 }
 
-/* Turns scores into probabilities; alpha: the factor of the carried o and l. A row that has seen
- * no key yet subtracts 0 instead of -inf, since -inf - -inf is NaN. */
+/* Turns scores into probabilities and sets alpha, the factor of the carried o and l. A row that
+ * has not seen a key yet subtracts 0 instead of -inf, because -inf - -inf is NaN. */
 static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop_rows *r,
                                                    float scale2)
 {
@@ -156,7 +161,7 @@ static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop
     }
 }
 
-/* Rounds p to bf16, as A of the next product, and multiplies o by its factor. */
+/* Rounds p to bf16, in the form of A of the next product, and multiplies o by its factor. */
 template <int DP>
 static __device__ __forceinline__ void hop_consume(uint32_t (&p)[HOP_T / 16][4],
                                                    const float (&s)[HOP_T / 8][4],
@@ -168,7 +173,7 @@ static __device__ __forceinline__ void hop_consume(uint32_t (&p)[HOP_T / 16][4],
     for (int e = 0; e < 4; e++) o[n][e] *= r.alpha[e / 2];
 }
 
-/* Loads the carried state: l is on the first lane of four. */
+/* Loads the carried state. The first of four lanes has l. */
 static __device__ __forceinline__ void hop_begin(hop_rows *r, const hop_call &h, int row, int head)
 {
     UNROLL
@@ -196,7 +201,8 @@ static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call
 }
 
 /* Skips a tile that no query of the group sees: passes the turn and, once the tile has arrived,
- * releases it. Before that the other group may still read the buffer's last tile. */
+ * releases its buffer. Before the tile has arrived, the other group may still read the buffer's
+ * previous tile. */
 template <int DP>
 static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int group, bool last)
 {
@@ -208,7 +214,7 @@ static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int g
     ring_let_go(&room->values, i);
 }
 
-/* Runs a group over its tiles. all: the block's tiles; the group's own lie within. */
+/* Runs a group over its tiles. `all` has the block's tiles, which include those of the group. */
 template <int DP>
 static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const hop_call &h,
                                                     hop_tiles all, int i0, int head, int group)
@@ -237,7 +243,8 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
     const auto wait_keys = [&](int i) {
         if (i < last) ring_wait(&room->keys, i);
     };
-    if (group == HOP_GROUPS - 1) hop_turn_pass(group, false); /* gives group 0 the first turn */
+    /* passes the first turn to group 0 */
+    if (group == HOP_GROUPS - 1) hop_turn_pass(group, false);
     for (int i = 0; i < first; i++) hop_skip(room, i, group, i == n - 1);
     if (first < last) {
         barrier_wait(&room->q_there, 0);
@@ -310,7 +317,7 @@ static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
     DYNAMIC_SHARED(shared);
     hop_room<DP> *const room = (hop_room<DP> *)hopper_align(shared);
     const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
-    /* takes the last rows first: under a causal mask they see the most keys */
+    /* the last rows come first, because under a causal mask they see the most keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * hop_shape<DP>::rows;
     const attn_span hull = attn_hull(h.c, i0, hop_shape<DP>::rows);
     if (!hull.hi) return; /* the whole block returns */

@@ -1,21 +1,26 @@
 /* hopper_attn_bwd.cu: softmax attention backward in bf16 for compute capability 9.0, without
- * atomics: the two kernels of attn_bwd.cu, with the same owned and walked rows; one warp copies
- * tiles, and two warpgroups of 64 owned rows each multiply. Results, and their weights p and ds,
- * stay in registers: no product's result passes through shared memory.
+ * atomics. It has the two kernels of attn_bwd.cu, with the same owned and walked rows. One warp
+ * copies tiles, and two warpgroups, with 64 owned rows each, multiply. The results, and their
+ * weights p and ds, are kept in registers, so no product's result passes through shared memory.
  *
- * A row's chain continues from the gradient in memory: 16 rows of the other side at a time,
+ * A row's chain continues from the gradient in memory, with 16 rows of the other side at a time,
  * ascending, in tiles of ATTN_T rows from row 0 of the call. ds is scaled before it is rounded. A
- * tile that a row has no part in adds zeros. hopper_attn.cu bounds what tensor cores truncate.
+ * tile in which a row has no part adds zeros. hopper_attn.cu says how much the truncation of
+ * tensor cores can lose.
  *
- * Arithmetic of its limit, for each pair of query and key that is seen, and head:
- *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10
- *   bytes   dkv: 4 D of q and dO a query for 128 keys: 256 flops for a byte of L2; dq: 192
- *   shared  s and dP (m64n64k16, both operands there): 4 KiB in the 32 cycles that they take, all
- *           that it gives; the other products, 4 KiB in 64 (D = 128)
- *   exp     16 a cycle: 256 cycles of a group's tile, where dkv's products take 1024 and dq's 768
- *           (D = 128; half of that at 64)
- *   memory  of shared memory 163 KiB at D = 128, 83 at 64; registers of 240: dkv has 128 of dk and
- *           dv, 64 of s and dP, 32 of p and ds; dq half of the first */
+ * The speed is limited by the following counts, for each head and each pair of a query and a key
+ * that it sees:
+ *   flops   14 D: 8 D in dkv and 6 D in dq, where one kernel with atomics has 10 D
+ *   bytes   dkv: 4 D of q and dO for each query and 128 keys, so 256 flops for each byte of L2;
+ *           dq: 192 flops
+ *   shared  s and dP (m64n64k16, with both operands in shared memory) read 4 KiB in the 32 cycles
+ *           that they take, which is all that shared memory delivers; the other products read 4
+ *           KiB in 64 cycles (D = 128)
+ *   exp     16 in a cycle, so 256 cycles for a tile of a group, while the products of dkv take
+ *           1024 and those of dq 768 (D = 128; half of that at 64)
+ *   memory  163 KiB of shared memory at D = 128 and 83 at 64. From its 240 registers, a thread
+ *           of dkv uses 128 for dk and dv, 64 for s and dP, and 32 for p and ds; dq uses half
+ *           as many for its result */
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
 
@@ -25,13 +30,14 @@
 
 static const int hob_threads = (HOB_GROUPS + 1) * HOPPER_GROUP;
 
-/* dkv: own is k and v, tile is q and dO. dq: the reverse, and `queries` is unused. */
+/* Shared memory. In dkv, own is k and v, and tile is q and dO. In dq it is the reverse, and
+ * `queries` is not used. */
 template <int DP> struct hob_room {
     bf16 own[2][HOB_ROWS * DP], tile[HOB_STAGES][2][ATTN_T * DP];
     bwd_queries queries[HOB_STAGES];
     hopper_barrier own_there;
     hopper_ring<HOB_STAGES> tiles;
-    int left[HOB_STAGES]; /* dkv: nonzero if the buffer has a tile; 0: the walk is over */
+    int left[HOB_STAGES]; /* dkv: nonzero if the buffer has a tile; 0 if the walk is over */
 };
 
 struct hob_maps {
@@ -40,7 +46,7 @@ struct hob_maps {
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Copies rows of a head of two tensors. One thread calls it. */
+/* Copies rows of a head from two tensors. One thread calls it. */
 template <int DP, int N>
 static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopper_map *map0,
                                                 const hopper_map *map1, int head0, int head1,
@@ -53,7 +59,7 @@ static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopp
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* Computes s or dP of a group's rows, which begin at own, against a walked tile. */
+/* Computes s or dP of a group's rows, which begin at own, against a tile that is walked. */
 template <int DP>
 static __device__ __forceinline__ void hob_product(float (&s)[ATTN_N][4], uint32_t own,
                                                    uint32_t tile)
@@ -82,7 +88,7 @@ static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, in
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* Brings the tiles, and the numbers of their rows besides q and dO. A warp runs it; each lane
+/* Copies the tiles, and the numbers of their rows besides q and dO. A warp runs it, and each lane
  * fills in two rows. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, const bwd_call &b,
@@ -108,12 +114,13 @@ static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, c
             room->queries[s].sees[r] = attn_row(b.c, w.tile * ATTN_T + r);
         }
         if (lane == 0) room->left[s] = more;
-        barrier_arrive(&room->tiles.there[s]); /* lane 0 arrives for the second time */
+        barrier_arrive(&room->tiles.there[s]); /* this is the second arrival of lane 0 */
         if (!more) return;
     }
 }
 
-/* Tells how the queries of a tile see keys [k0, k0 + 64): the same on all warps of a group. */
+/* Tells how the queries of a tile see keys [k0, k0 + 64). The result is the same on all warps of a
+ * group. */
 static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k0)
 {
     bool mine = false, whole = true;
@@ -127,8 +134,8 @@ static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* Sets a score to -inf if its query does not see its key. Rows are keys, a thread's `key` and
- * key + 8; columns are queries. */
+/* Sets a score to -inf if its query does not see its key. Rows are keys, of which a thread has
+ * `key` and key + 8; columns are queries. */
 static __device__ __forceinline__ void hob_mask(float (&s)[ATTN_N][4], const bwd_queries *q,
                                                 int key)
 {
@@ -226,7 +233,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
 
 /* ---- dq -------------------------------------------------------------------------------------- */
 
-/* Brings n tiles of keys, from `first` on. One thread calls it. */
+/* Copies n tiles of keys, from `first` on. One thread calls it. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_keys(hob_room<DP> *room, const bwd_call &b,
                                                         const hob_maps *maps, int head, int i0,
@@ -243,8 +250,8 @@ static __device__ __forceinline__ void hob_produce_keys(hob_room<DP> *room, cons
     }
 }
 
-/* Sets scores that queries do not see to -inf. A thread's rows are two queries, the columns keys
- * from k0. */
+/* Sets scores that queries do not see to -inf. A thread's rows are two queries, and its columns
+ * are keys, from k0 on. */
 static __device__ __forceinline__ void hob_mask_keys(float (&s)[ATTN_N][4],
                                                      const attn_span (&sees)[2], int k0)
 {
@@ -294,7 +301,7 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
         for (int e = 0; e < 4; e++) s[j][e] = attn_exp2(fmaf(s[j][e], c.scale2, -stat[e / 2].lse));
         registers_pin(s);
         if (i + 1 < n)
-            ring_wait(&room->tiles, i + 1); /* a loop keeps the compiler from waiting first */
+            ring_wait(&room->tiles, i + 1); /* a loop, so that the compiler does not wait first */
         products_wait<0>();
         registers_pin(dp);
         UNROLL
@@ -318,7 +325,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
     DYNAMIC_SHARED(shared);
     hob_room<DP> *const room = (hob_room<DP> *)hopper_align(shared);
     const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
-    /* takes the last rows first: under a causal mask they see the most keys */
+    /* the last rows come first, because under a causal mask they see the most keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * HOB_ROWS;
     const attn_span hull = attn_hull(b.c, i0, HOB_ROWS);
     if (!hull.hi) return; /* the whole block returns */

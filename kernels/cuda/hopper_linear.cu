@@ -1,58 +1,61 @@
-/* hopper_linear.cu: linear attention's walks in bf16 for compute capability 9.0: the walks of
- * linear.h, for heads of 64 and 128 columns. A block of threads walks one segment of one head: one
- * warp copies blocks of 64 rows, and each warpgroup has 64 columns of v, by itself: their state
- * stays in its registers, in fp32 and transposed, [columns of v, Dk], as products take it. So is
- * the output:
+/* hopper_linear.cu: the walks of linear.h in bf16 for compute capability 9.0, for heads of 64 and
+ * 128 columns. A block of threads walks one segment of one head. One warp copies blocks of 64
+ * rows, and each warpgroup computes 64 columns of v independently. The state of these columns is
+ * kept in the group's registers, in fp32 and transposed, [columns of v, Dk], which is the form
+ * that products need. The output is transposed too:
  *
  *   out' = (S' q') powers + v' a'     a = q k' times powers, over shared memory
  *   S'   = S' decay + (v powers)' k
  *
- * An fp32 result that feeds a product is a sum of bf16s, as in linear_bf16.cu, hi + lo; in
- * summaries hi + mid + lo. A block's part of the state is a sum of its own, as there. The state
- * that enters a chunk (linear_enter) has no kernel here: memory takes longer than linear_bf16.cu's
- * products.
+ * An fp32 result that is an operand of a product is split into a sum of bf16s, as in
+ * linear_bf16.cu: hi + lo or, in summaries, hi + mid + lo. A block's part of the state is summed
+ * separately, as in that file. There is no kernel here for the state that enters a chunk
+ * (linear_enter), because reading memory takes longer than linear_bf16.cu's products.
  *
- * Arithmetic of its limit, a head's block of 64 rows with Dk = Dv = 128; a multiprocessor's tensor
- * cores do 4096 flops a cycle:
- *   rows     q k' (by both groups) 512 cycles, S' q' 1024, v' a' 512, the state 1024: 3072; 64 KiB
- *            of memory (80 where out is fp32). A thread's own work is about 1650 instructions,
- *            two warps to a scheduler: 3300 cycles, beside the other group's products
- *   summary  the state 1536; 32 KiB
- *   in all   131072 rows of 32 heads are 496 blocks to a multiprocessor of 132. At 1.7 GHz and
- *            three quarters of what tensor cores do, 1.2 ms and 0.6; memory's 4.8 TB/s take 0.9
- *            and 0.45. With the scan 2 ms forward, and 6 to 7 backward, three walks: reckoned, not
- *            measured
- *   memory   rows: 179 KiB of shared memory, three blocks of 64 rows: one block of threads to a
- *            multiprocessor, two where Dv = 64. Registers of 240: 64 of the state, 64 of its bf16s
- *            or of the block's part, 32 of out, 32 of a or of v's bf16s */
+ * The speed is limited by the following counts, for a head's block of 64 rows with Dk = Dv = 128.
+ * The tensor cores of a multiprocessor do 4096 flops in a cycle.
+ *   rows     q k' (computed by both groups) takes 512 cycles, S' q' 1024, v' a' 512 and the state
+ *            1024, together 3072; 64 KiB of memory (80 if out is fp32). A thread's other work is
+ *            about 1650 instructions, with two warps for each scheduler: 3300 cycles, during the
+ *            products of the other group
+ *   summary  the state takes 1536 cycles; 32 KiB of memory
+ *   in all   131072 rows of 32 heads are 496 blocks for each of 132 multiprocessors. At 1.7 GHz
+ *            and three quarters of the tensor cores' rate, rows take 1.2 ms and the summary 0.6;
+ *            memory (4.8 TB/s) takes 0.9 and 0.45. With the scan, forward takes 2 ms, and
+ *            backward, which is three walks, 6 to 7. These times are calculated, not measured
+ *   memory   rows need 179 KiB of shared memory, with three blocks of 64 rows, so a
+ *            multiprocessor has one block of threads, or two if Dv = 64. A thread has
+ *            240 registers, of which 64 have the state, 64 its bf16s or the block's part of it,
+ *            32 out, and 32 a or the bf16s of v */
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
-/* The sizes of a kernel's tiles, in elements. GROUPS: groups of 64 columns of v; ROWS: out is
- * written. */
+/* The sizes of a kernel's tiles, in elements. GROUPS is the number of groups of 64 columns of v.
+ * ROWS means that out is written. */
 template <int DK, int GROUPS, bool ROWS> struct hol_shape {
     static const int strips = DK / HOPPER_STRIP, threads = (GROUPS + 1) * HOPPER_GROUP;
-    static const int blocks = GROUPS == 1 ? 2 : 1; /* blocks of threads to a multiprocessor */
+    static const int blocks = GROUPS == 1 ? 2 : 1; /* blocks of threads for each multiprocessor */
     static const int k = LINEAR_T * DK, v = LINEAR_T * HOPPER_STRIP;
     static const int tile = (ROWS ? 2 : 1) * k + GROUPS * v, a = ROWS ? LINEAR_T * LINEAR_T : 0;
     static const int room = (208 << 10) / blocks / (int)sizeof(bf16) - 2 * GROUPS * a;
     static const int stages = room / tile < 4 ? room / tile : 4;
 };
 
-/* The rows of a block by their use. begins: rows in which documents begin, as bits. */
+/* The rows of a block by their use. begins has a bit for each row in which a document begins. */
 struct hol_seen {
     linear_span span;
     uint64_t begins;
 };
 
-/* Shared memory. A tile is k, v's strips, q. Each group has an a, as hi and lo. */
+/* Shared memory. A tile is k, the strips of v, and q. Each group has its own a, as hi and lo. */
 template <class S> struct hol_room {
     bf16 space[S::stages * S::tile + (S::threads / HOPPER_GROUP - 1) * 2 * S::a];
     hol_seen seen[S::stages];
     int64_t lo[LINEAR_T + 1]; /* lo of the tile that is being loaded */
     linear_powers powers;
     linear_blocks blocks;
-    float power[2 * LINEAR_T + 1], scaled[2 * LINEAR_T + 1]; /* at LINEAR_T + d and LINEAR_T - d */
+    /* the power for distance d is at both indices LINEAR_T + d and LINEAR_T - d */
+    float power[2 * LINEAR_T + 1], scaled[2 * LINEAR_T + 1];
     hopper_ring<S::stages> tiles;
 };
 
@@ -76,7 +79,7 @@ static __device__ __forceinline__ int64_t hol_first_row(const linear_part &p,
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Finds the use of a block's rows; a warp runs it. */
+/* Finds how the rows of a block are used. A warp runs it. */
 static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const linear_part &p,
                                                const linear_blocks &b, int64_t r0)
 {
@@ -90,10 +93,10 @@ static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const 
     const int r = lane + WARP;
     const unsigned next = __ballot_sync(FULL, r < L && lo[r] == edge + r);
     if (lane == 0) *to = {s, first | (uint64_t)next << WARP};
-    __syncwarp(); /* all lanes are done with lo before the next tile's replaces it */
+    __syncwarp(); /* all lanes have read lo before the next tile's lo overwrites it */
 }
 
-/* Brings the tiles; a warp runs it. */
+/* Copies the tiles. A warp runs it. */
 template <int DK, int GROUPS, bool ROWS, class R>
 static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p,
                                                    const linear_blocks &b, const hol_maps *maps)
@@ -114,13 +117,13 @@ static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p
                 tile_copy<sh::strips>(v + GROUPS * sh::v, &maps->q, LINEAR_T, head, (int)r0, there);
         }
         hol_see(&room->seen[s], room->lo, p, b, r0);
-        if (lane == 0) barrier_arrive(there); /* lane 0 arrives for the second time */
+        if (lane == 0) barrier_arrive(there); /* this is the second arrival of lane 0 */
     }
 }
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* A thread's place, found at each use, since registers are few. */
+/* The place of a thread, which is computed at each use because there are few registers. */
 struct hol_place {
     int group, warp, lane;
 };
@@ -130,8 +133,8 @@ template <int GROUPS> static __device__ __forceinline__ hol_place hol_here(void)
     return {GROUPS > 1 ? t / HOPPER_GROUP : 0, t % HOPPER_GROUP / WARP, t % WARP};
 }
 
-/* A group's part of the walk. Rows of its products are columns of v: a warp has the 16 from 16 *
- * warp. */
+/* A group's part of the walk. The rows of its products are columns of v; a warp has the 16 columns
+ * from 16 * warp on. */
 template <int DK, int GROUPS, bool ROWS> struct hol_group {
     typedef hol_shape<DK, GROUPS, ROWS> sh;
     const linear_part &p;
@@ -149,8 +152,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return room->space + i % sh::stages * sh::tile;
     }
-    /* step and step_transposed advance a descriptor by 16 k columns, or rows. k_at and q_at return
-     * the descriptors of tile i's k and q. */
+    /* step and step_transposed advance a descriptor by 16 k columns, or by 16 k rows. k_at and
+     * q_at return the descriptors of k and q of tile i. */
     static __device__ uint64_t step(uint64_t m, int k)
     {
         return m + (matrix_k(0, k, LINEAR_T) >> 4);
@@ -167,13 +170,14 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return matrix_at(hopper_at(tile(i) + sh::k + GROUPS * sh::v), LINEAR_T);
     }
-    /* Returns the place of a's hi; its lo lies sh::a elements further. */
+    /* Returns the place of a's hi; its lo is sh::a elements further. */
     __device__ uint32_t a_at(void) const
     {
         return hopper_at(room->space + sh::stages * sh::tile +
                          hol_here<GROUPS>().group * 2 * sh::a);
     }
-    /* Calls f(element of the thread's part of the state, its element in global memory). */
+    /* Calls f(element of the thread's part of the state, the same element in global memory) for
+     * each element. */
     template <class F> __device__ void each(float (&state)[DK / 8][4], const F &f) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -184,7 +188,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             f(state[n][e], g[(8 * n + t.lane % 4 * 2 + e % 2) * p.value_dim + e / 2 * 8]);
     }
 
-    /* Loads v' as A of products, 16 rows of the block each. */
+    /* Loads v' in the form of A of products, with 16 rows of the block for each. */
     __device__ void get_v(uint32_t (&v)[4][4], int i) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -199,7 +203,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         return (row >= from && row < to ? 0xffffu : 0) |
                (row + 1 >= from && row + 1 < to ? 0xffff0000u : 0);
     }
-    /* Zeroes the rows outside [from, to): they may hold NaN or infinity. */
+    /* Zeroes the rows outside [from, to), which may contain NaN or infinity. */
     __device__ void keep(uint32_t (&v)[4][4], int from, int to) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -210,7 +214,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             v[k][i] &= pair_within(row, from, to);
         }
     }
-    /* Multiplies v by the powers with which rows go into the state; other rows become 0. */
+    /* Multiplies v by the powers with which rows are added to the state. Rows that are not added
+     * become 0. */
     template <int LEVELS>
     __device__ void scale(uint32_t (&to)[LEVELS][4][4], const uint32_t (&v)[4][4],
                           const linear_span &s) const
@@ -228,7 +233,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             for (int l = 0; l < LEVELS; l++) to[l][k][i] = take_bf16(&x, &y);
         }
     }
-    /* Zeroes k of the rows that do not enter the state, once all groups are done with scores. */
+    /* Zeroes k of the rows that are not added to the state, once all groups have computed their
+     * scores. */
     __device__ void leave_out(const linear_span &s, int i) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -272,12 +278,12 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         UNROLL
         for (int k = 0; k < DK / 16; k++) product<false>(a, step(q, k), step(b, k), k > 0);
     }
-    /* Multiplies a by scale and powers where rows see each other, by 0 elsewhere, and puts it into
-     * shared memory. */
+    /* Multiplies a by scale and powers where rows see each other, and by 0 elsewhere, and puts it
+     * into shared memory. */
     __device__ void put_a(float (&a)[LINEAR_T / 8][4], const hol_seen &seen) const
     {
         const hol_place t = hol_here<GROUPS>();
-        /* the row of a that this lane names to stmatrix */
+        /* the row of a that this lane gives to stmatrix */
         const uint32_t to = a_at() + (uint32_t)((16 * t.warp + t.lane % 8) * 2 * HOPPER_STRIP);
         const uint32_t piece = (uint32_t)((t.lane / 8 ^ t.lane % 8) * 16);
         UNROLL
@@ -314,7 +320,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         }
         shared_made();
     }
-    /* Splits the state into hi and lo, as A of products. */
+    /* Splits the state into hi and lo, in the form of A of products. */
     __device__ void split(uint32_t (&hi)[DK / 16][4], uint32_t (&lo)[DK / 16][4],
                           const float (&state)[DK / 8][4]) const
     {
@@ -336,7 +342,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             product<false>(o, hi[k], step(q, k), true);
         }
     }
-    /* Multiplies out by its powers in the rows that see the state; others become 0. */
+    /* Multiplies out by its powers in the rows that see the state. The other rows become 0. */
     __device__ void decay(float (&o)[LINEAR_T / 8][4], const linear_span &s) const
     {
         const hol_place t = hol_here<GROUPS>();

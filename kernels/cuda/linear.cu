@@ -1,33 +1,36 @@
-/* linear.cu: linear attention: the three passes of a walk in their order, over as many segments at
- * a time as the scratch has room for; the states that enter and leave a chunk.
+/* linear.cu: runs the three passes of a linear-attention walk in their order, over as many
+ * segments at a time as fit in the scratch, and handles the states that enter and leave a chunk.
  *
- * The limit, of 131072 rows with 32 heads of 128 in bf16 (4.2 M rows of a head, 65536 blocks),
- * on a device of 132 processors, 1.75 GHz, 4.8 TB/s. Reckoned, not measured; a product of 16 x 8 x
- * 16 taken as 1.6 cycles of a processor (mma.sync, six tenths of what its tensor cores could do):
+ * The speed is limited by the following times, for 131072 rows with 32 heads of 128 in bf16 (4.2 M
+ * rows of a head, 65536 blocks), on a device of 132 processors, 1.75 GHz, 4.8 TB/s. They are
+ * calculated, not measured. A product of 16 x 8 x 16 is assumed to take 1.6 cycles of a processor
+ * (mma.sync, at six tenths of the rate of its tensor cores):
  *
- *   summary  reads k and v, 2.1 GB: 0.45 ms. A block with 64 columns of v has 768 products, 1230
- *            cycles, and a processor 993 such blocks: 0.7 ms
- *   scan     128 segments' states of 2 MB, read and written: 0.5 GB: 0.1 ms
- *   rows     reads q, k, v and the states, writes o: 4.6 GB: 0.95 ms. Products: 256 for q k', 160
- *            for a v, 512 for q S, 512 for the state: 2300 cycles, and as many of shared memory
- *            (each warp reads all of the state); 3300 where they overlap in part: 1.9 ms
+ *   summary  reads k and v, 2.1 GB, in 0.45 ms. A block with 64 columns of v has 768 products,
+ *            which take 1230 cycles, and a processor has 993 such blocks, which take 0.7 ms
+ *   scan     reads and writes the states of 128 segments, 2 MB each: 0.5 GB in 0.1 ms
+ *   rows     reads q, k, v and the states, and writes o: 4.6 GB in 0.95 ms. The products (256 for
+ *            q k', 160 for a v, 512 for q S, 512 for the state) take 2300 cycles, and shared
+ *            memory takes as many, because each warp reads all of the state. If they overlap in
+ *            part, this is 3300 cycles, or 1.9 ms
  *
- * in all 2.7 ms; three times that for the backward, whose results are fp32, 1 GB more each: 9 ms.
- * With less scratch than the states need there are more launches, with less to do at a time. */
+ * Together this is 2.7 ms. The backward takes three times as long, and its results are fp32, which
+ * adds 1 GB for each, so it takes 9 ms. If the scratch has less room than the states need, there
+ * are more launches, and each has less to do. */
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
 #define THREADS    256
-#define SCAN_AHEAD 4 /* states whose reads are under way together */
+#define SCAN_AHEAD 4 /* states that are being read at the same time */
 #define ENDS_SIZE  256
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-/* Returns the first of [0, n) for which `is` is false, or n. A warp runs it, 32 probes at a
- * time. */
+/* Returns the first of [0, n) for which `is` is false, or n if there is none. A warp runs it, with
+ * 32 probes at a time. */
 template <class F> static __device__ int64_t count_prefix(F is, int64_t n)
 {
-    int64_t from = 0, to = n; /* is(i) holds before `from`, and nowhere from `to` on */
+    int64_t from = 0, to = n; /* is(i) is true for all i before `from`, and false from `to` on */
     while (from < to) {
         const int64_t step = (to - from + WARP - 1) / WARP, i = from + threadIdx.x * step;
         const int yes = __popc(__ballot_sync(FULL, i < to && is(i)));
@@ -62,15 +65,16 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a)
 
 struct scan {
     linear_part p;
-    float *carry; /* [n_heads, key_dim, value_dim]: carried from part to part */
-    float *to;    /* head 0's last state, at the piece's first row; NULL: not the last part, or
-                   * unwanted */
+    float *carry; /* [n_heads, key_dim, value_dim], carried from part to part */
+    /* last state of head 0, from the piece's first row on; NULL if this is not the last part, or
+     * the state is unwanted */
+    float *to;
     float to_scale;
     bool first; /* no state is carried yet */
 };
 
-/* Tells whether the state that entered the segment of rows [r0, r1), in the order of the walk, is
- * still there at its end. */
+/* Tells whether the state that entered the segment of rows [r0, r1), in the order of the walk,
+ * still has an effect at the segment's end. */
 static __device__ __forceinline__ bool stays(const linear_part &p, int64_t r0, int64_t r1,
                                              int64_t n_valid)
 {
@@ -78,7 +82,7 @@ static __device__ __forceinline__ bool stays(const linear_part &p, int64_t r0, i
     return r1 < n_valid && p.lo[r1] < p.pos + r0;
 }
 
-/* Carries the states from segment to segment: a thread has one element of a head's state. */
+/* Carries the states from segment to segment. Each thread has one element of a head's state. */
 static __global__ void scan_kernel(scan s)
 {
     const linear_part &p = s.p;
@@ -160,12 +164,13 @@ static void walk_heads(struct cuda *c, linear_part p, const struct linear_walk *
     }
 }
 
-/* Walks the key columns [k0, k0 + K) of every head. */
+/* Walks key columns [k0, k0 + K) of every head. */
 static void walk_keys(struct cuda *c, const struct linear_args *a, struct linear_walk w, int64_t k0,
                       int64_t K)
 {
     const int64_t V = w.value_dim;
-    /* number of states that fit: one of each head is carried, the others are segments' */
+    /* the number of states that fit; one of them for each head is carried, and the other states
+     * are those of segments */
     const int64_t room = (c->be.scratch_size - ENDS_SIZE) / (K * V * (int64_t)sizeof(float));
     const int64_t heads = a->n_heads < room / 2 ? a->n_heads : room / 2;
     assert(heads > 0);

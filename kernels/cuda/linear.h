@@ -1,27 +1,27 @@
-/* linear.h: linear attention between its files. All of it is one walk over blocks of 64 rows, in
- * which rows see each other as in attention without softmax and the rows before them (in reverse:
- * after them) through a state [Dk, Dv]:
+/* linear.h: declarations that the files of linear attention share. All of it is computed by one
+ * kind of walk over blocks of 64 rows. In a block, rows see each other as in attention without
+ * softmax. They see the rows before the block (in reverse, after it) through a state [Dk, Dv]:
  *
  *     o  = walk(q, k, v)             dk = reverse walk(v, dO, q)
  *     dq = walk(dO, v, k)            dv = reverse walk(k, q, dO)
  *
- * So that more than one block of threads can walk a head, rows are cut into segments of 16 blocks,
- * counted from row 0 of the call:
+ * Rows are divided into segments of 16 blocks, counted from row 0 of the call, so that more than
+ * one block of threads can walk a head:
  *
- *     1  summary  each segment walks from a state of zero: its own part of the state after it
- *     2  scan     the segments' parts are folded in order: the state that enters each of them
- *     3  rows     each segment walks again from what enters, and writes its rows
+ *     1  summary  each segment walks from a state of zero, for its own part of the state after it
+ *     2  scan     the segments' parts are folded in order, for the state that enters each segment
+ *     3  rows     each segment walks again from the state that enters, and writes its rows
  *
  * States are rounded to fp32 after every block of a walk and every segment of the scan. A row's
- * bits depend on the rows that it may see, whatever the number of rows, of segments that the
- * scratch has room for, and of blocks of threads.
+ * bits depend only on the rows that it may see. They depend neither on the number of rows, nor on
+ * the number of segments for which the scratch has room, nor on the number of blocks of threads.
  *
  * Heads of more than LINEAR_KEYS key columns are walked in pieces of LINEAR_KEYS columns, one
  * after the other. Each piece has its own rows of the state, and adds to out, which is rounded
  * once for each piece.
  *
- *   linear.cu       the order of the three, what enters and leaves   linear_bf16.cu  tensor cores
- *   linear_bwd.cu   the backward                                    linear_f32.cu   fp32
+ *   linear.cu       the order of the three; states at the edges    linear_bf16.cu  tensor cores
+ *   linear_bwd.cu   the backward                                   linear_f32.cu   fp32
  *   linear_angle.cu LRPE's angles                hopper_linear.cu   1 and 3 in bf16 for 9.0 */
 #ifndef SEQD_CUDA_LINEAR_H
 #define SEQD_CUDA_LINEAR_H
@@ -30,52 +30,56 @@
 
 #define LINEAR_T       64  /* rows of a block */
 #define LINEAR_SEGMENT 16  /* blocks of a segment */
-#define LINEAR_KEYS    256 /* key columns of a walk, at most */
+#define LINEAR_KEYS    256 /* most key columns of a walk */
 #define LINEAR_ROWS    (LINEAR_T * LINEAR_SEGMENT)
 
-/* Counts that a kernel derives from the rows' documents. They lie at the start of the scratch. */
+/* Counts that a kernel derives from the rows' documents. They are stored at the start of the
+ * scratch. */
 struct linear_ends {
-    int64_t n_valid; /* rows before the padding at the end */
-    int64_t n_see;   /* rows whose document began before the chunk */
-    int64_t last;    /* the first row of the last document, or of the chunk */
+    int64_t n_valid; /* number of rows before the padding at the end */
+    int64_t n_see;   /* number of rows whose document began before the chunk */
+    int64_t last;    /* the first row that the last document has in the chunk */
 };
 
-/* One of the four sums: out_r = sum of scale lambda^|r - c| (q_r k_c) v_c, over the rows c of r's
- * document up to r; in reverse from r on. */
+/* One of the four walks above. out_r is the sum of scale lambda^|r - c| (q_r k_c) v_c over the
+ * rows c of r's document up to r or, in reverse, from r on. */
 struct linear_walk {
     struct tensor q, k, v, out;
     int64_t key_dim, value_dim;
     bool reverse;
-    float *state;      /* out: last state times state_scale, [H, key_dim, value_dim]; NULL: none */
-    float state_scale; /* factor of the state that is written */
+    /* output: the last state times state_scale, [H, key_dim, value_dim]; NULL if it is not
+     * wanted */
+    float *state;
+    float state_scale; /* factor by which the state that is written is multiplied */
 };
 
-/* A walk over one piece of the key columns, as the kernels take it, for some heads and segments:
- * grid (columns of v, heads, segments). q and k begin at this piece of head 0. */
+/* A walk over one piece of the key columns, in the form that kernels use, for some heads and
+ * segments. The grid is (columns of v, heads, segments). q and k begin at this piece of head 0. */
 struct linear_part {
     mat q, k, v, out;
     bool wide_q, wide_k, wide_v; /* rows of a head can be read 16 bytes at a time */
-    bool pairs;                  /* out can be written two elements at a time */
+    bool pairs;                  /* two elements of out can be written together */
     const double *slope;
     const int64_t *lo;
     const struct linear_ends *ends;
     int64_t pos, n, key_dim, value_dim;
-    int64_t head_keys;     /* key columns of a head, of which key_dim are the piece */
-    bool add;              /* adds to out, which has the pieces before this one */
-    int64_t head, segment; /* first head and segment of this part */
+    int64_t head_keys;     /* number of key columns of a head, of which the piece has key_dim */
+    bool add;              /* add to out, which already has the sums of the earlier pieces */
+    int64_t head, segment; /* first head and first segment of this part */
     int64_t n_heads, n_segments;
-    float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: no state enters */
+    float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL if no state enters */
     float scale;
     bool reverse;
 };
 
-/* out_r += scale lambda^distance x_r M, M [rows, cols] of each head or its transpose, for the rows
- * that see the entering state (distance r), or for the last document's (distance n_valid - r). */
+/* Adds scale lambda^distance x_r M to out_r. M is the matrix [rows, cols] of each head, or its
+ * transpose. Only two kinds of rows r are computed: either the rows that see the entering state,
+ * whose distance is r, or the rows of the last document, whose distance is n_valid - r. */
 struct linear_apply {
     struct tensor x, out;
     const float *m; /* [H, rows, cols] */
     int64_t rows, cols;
-    bool transposed; /* x has `cols` columns a head, out has `rows` */
+    bool transposed; /* x has `cols` columns for each head, and out has `rows` */
     bool to_end;
     float scale;
 };
@@ -88,17 +92,18 @@ struct linear_apply_part {
     int64_t n, rows, cols;
     bool transposed, to_end;
     float scale;
-    int64_t from; /* linear_bf16.cu: the piece's first column of x, and row (or column) of m */
+    /* linear_bf16.cu: the piece's first column of x, and its first row (or column) of m */
+    int64_t from;
 };
 
-/* The walks (linear.cu). Each call of a slot finds the ends first. The scratch has the ends and the
- * states. */
+/* The walks (linear.cu). Each call of a slot first finds the ends. The scratch has the ends and
+ * then the states. */
 void linear_find_ends(struct cuda *c, const struct linear_args *a);
 void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w);
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p);
 
-/* The kernels of linear_bf16.cu (16 bits) and linear_f32.cu: the summary and the rows of a part,
- * and the products with a state. */
+/* The kernels of linear_bf16.cu (16 bits) and linear_f32.cu: for the summary and the rows of a
+ * part, and for the products with a state. */
 void linear_summary_bf16(struct cuda *c, const struct linear_part &p);
 void linear_summary_f32(struct cuda *c, const struct linear_part &p);
 void linear_rows_bf16(struct cuda *c, const struct linear_part &p);
@@ -113,8 +118,8 @@ static __device__ __forceinline__ double linear_power(double slope, int64_t dist
     return distance == 0 ? 1 : exp(-slope * (double)distance);
 }
 
-/* The decay of a state over `distance` rows. A decay near 1 would lose its digits as a float, and
- * after 10,000 blocks only the error would be left. With such a decay, the state becomes S + (S
+/* The decay of a state over `distance` rows. As a float, a decay near 1 would lose digits, and
+ * after 10,000 blocks only the error would be left. So with such a decay, the state becomes S + (S
  * expm1(-slope L) + sum). */
 struct linear_decay {
     float by;
@@ -132,11 +137,11 @@ static __device__ __forceinline__ float linear_pass(float state, float sum, line
     return d.near_1 ? state + x : x;
 }
 
-/* The powers of a head, in shared memory, each formed once by a block of threads. */
+/* The powers of a head, in shared memory. A block of threads computes each of them once. */
 struct linear_powers {
     float power[LINEAR_T + 1];  /* lambda^d */
     float scaled[LINEAR_T + 1]; /* power[d] times scale */
-    linear_decay whole, tail;   /* whole: over a block; tail: over the last block */
+    linear_decay whole, tail;   /* whole: over a block; tail: over the last block of the rows */
 };
 static __device__ __forceinline__ void linear_fill(linear_powers *t, double slope, float scale,
                                                    int64_t n_valid)
@@ -151,16 +156,17 @@ static __device__ __forceinline__ void linear_fill(linear_powers *t, double slop
     if (d == LINEAR_T + 2) t->tail = linear_decay_of(slope, (n_valid - 1) % LINEAR_T + 1);
 }
 
-/* The rows of one block by their use: ranges of rows, from the block's first. */
+/* The rows of one block by their use, as ranges of rows that are counted from the block's first
+ * row. */
 struct linear_span {
     int L;
     int see0, see1; /* rows that see the state */
-    int add0, add1; /* rows that go into the state */
-    bool through;   /* the state's old content stays */
+    int add0, add1; /* rows that are added to the state */
+    bool through;   /* the old content of the state is kept */
 };
 
-/* Finds a block's span. lo: lo of the block's rows and of the row after them, shared; edge: global
- * index of its first row. All lanes of a warp call it. */
+/* Finds the span of a block. lo has, in shared memory, lo of the block's rows and of the row after
+ * them; edge is the global index of the block's first row. All lanes of a warp call it. */
 static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, int64_t edge, int L,
                                                              bool first, bool last, bool reverse)
 {
@@ -172,19 +178,19 @@ static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, 
         return {L, 0, first ? 0 : began, start < 0 ? 0 : (int)start, L, start < 0 && !first};
     }
     if (last) return {L, L, L, 0, began, false};
-    const int64_t after = lo[L] - edge; /* first row of the next row's document */
+    const int64_t after = lo[L] - edge; /* first row of the document of the row after the block */
     return {L, after < 0 ? 0 : after < L ? (int)after : L, L, 0, began, after < 0};
 }
 
-/* Returns the first row of row r's document, counted from the block's first row; -1 if it lies
- * before. */
+/* Returns the first row of row r's document, counted from the block's first row, or -1 if it is
+ * before the block. */
 static __device__ __forceinline__ int linear_start(const int64_t *lo, int64_t edge, int r)
 {
     const int64_t start = lo[r] - edge;
     return start < 0 ? -1 : (int)start;
 }
 
-/* The blocks with rows in the segment of this block of threads. */
+/* The blocks that have rows of the segment of this block of threads. */
 struct linear_blocks {
     int64_t row0, n_valid;
     int n;
@@ -196,7 +202,7 @@ static __device__ __forceinline__ linear_blocks linear_blocks_of(const linear_pa
     return {row0, n_valid, n < 0 ? 0 : n < LINEAR_SEGMENT ? (int)n : LINEAR_SEGMENT};
 }
 
-/* Zeroes columns [c0, c0 + cols) of the segment's padding rows. */
+/* Zeroes columns [c0, c0 + cols) of those rows of the segment that are padding. */
 static __device__ __forceinline__ void linear_zero(const linear_part &p, const linear_blocks &b,
                                                    int64_t c0, int cols)
 {

@@ -1,43 +1,49 @@
 /* linear_bf16.cu: linear attention's walks in bf16 and fp16 on tensor cores. A block of 4 warps
- * walks one segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of
- * the state that are its own, in fp32 in registers: other warps read copies in shared memory.
+ * walks one segment of one head, for some columns of v. A warp has 16 rows of out, and some rows
+ * of the state, in registers in fp32; other warps read copies of these rows in shared memory.
  *
- * q, k, v and dO are bf16 and enter the products as they are. An fp32 result that feeds a product
- * goes in as a sum of bf16s: hi, the nearest, and lo, nearest to the rest. They miss it by 2^-18 at
- * most, 2.2e-6 in root mean square, to either side. A third, mid between them, leaves no rest.
+ * q, k, v and dO are bf16 and are multiplied as they are. An fp32 result that is an operand of a
+ * product is split into a sum of bf16s: hi, the nearest bf16, and lo, the bf16 nearest to the
+ * rest. The error of this sum, in either direction, is at most 2^-18, and 2.2e-6 in root mean
+ * square. With a third term, mid, between them, there is no error.
  *
- *   a = q k' times powers   hi + lo
- *   the state in q S        hi + lo
- *   k times powers          hi + lo where rows are written: that state feeds q S, which takes no
- *                           more of it; hi + mid + lo in the summaries, whose states are results
+ *   a = q k' times powers    hi + lo
+ *   the state in q S         hi + lo
+ *   k times powers           hi + lo where rows are written, because that state is an operand of
+ *                            q S, which uses no more of it; hi + mid + lo in summaries, whose
+ *                            states are results
  *
- * fp16 does the same: two bf16s hold all of its 11 digits, and the state of many rows, which is out
- * of fp16's range, is within theirs. Only q k' are products of fp16.
+ * For fp16 the same is done, because two bf16s have all of its 11 bits, and the state of many
+ * rows, which exceeds the range of fp16, is in the range of bf16. Only q k' is a product of fp16.
  *
- * So m and dm are as good as in fp32. The part of a row that passes through the state has two such
- * errors, 3.1e-6, within the 5e-6 of dq, dk and dv. o is rounded to bf16, by up to 2^-9, of which
- * they are a thousandth.
+ * So m and dm are as exact as in fp32. The part of a row that passes through the state has two
+ * such errors. Together they are 3.1e-6, which is within the 5e-6 that is allowed for dq, dk and
+ * dv. o is rounded to bf16 with an error of up to 2^-9, and the two errors are a thousandth of
+ * that.
  *
- * Tensor cores truncate sums where they should round: a block's part of the state is a sum of its
- * own, added to the state by an fp32 addition, or 10,000 blocks would all err to one side. */
+ * Tensor cores truncate sums instead of rounding them. Therefore a block's part of the state is
+ * summed separately and added to the state by an fp32 addition; otherwise the errors of 10,000
+ * blocks would all have the same direction. */
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/mma.h"
 
 #define THREADS 128
 #define WARPS   (THREADS / WARP)
-#define PAD     8 /* elements after each row, so that rows lie in different banks */
+#define PAD     8 /* unused elements after each row, which put rows into different banks */
 
-/* DK: key columns, a power of two, absent ones are 0; TV: columns of v of a block. */
+/* DK is the number of key columns, rounded up to a power of two. Columns that do not exist are 0.
+ * TV is the number of columns of v of a block. */
 template <int DK, int TV> struct sizes {
     static const int ld_k = DK + PAD, ld_v = TV + PAD;
     static const int k = LINEAR_T * ld_k, v = LINEAR_T * ld_v, state = DK * ld_v; /* elements */
-    static const int slices = (DK + 63) / 64; /* a warp's 16 rows of every 64 of the state */
+    /* a warp has 16 rows of every 64 rows of the state */
+    static const int slices = (DK + 63) / 64;
 };
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-/* Loads rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH; the others become
- * 0. */
+/* Loads rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH elements. The
+ * other elements become 0. */
 template <int WIDTH, class T>
 static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int64_t r0, int64_t n,
                                              int64_t c0, int64_t cols)
@@ -58,7 +64,8 @@ static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int
     }
 }
 
-/* Loads A's fragment of rows [m, m + 16), K [k, k + 16), from rows of M or, K_ROWS, of K. */
+/* Loads A's fragment of rows [m, m + 16) and K [k, k + 16). If K_ROWS, the rows in shared memory
+ * are rows of K, otherwise rows of M. */
 template <bool K_ROWS, int LD, class T>
 static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int m, int k)
 {
@@ -69,7 +76,7 @@ static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int 
         ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * LD + k + i / 2 * 8);
 }
 
-/* Loads B's fragments of columns [n, n + 16): two of 8. */
+/* Loads two of B's fragments, of 8 columns each: columns [n, n + 16). */
 template <bool K_ROWS, int LD, class T>
 static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
@@ -85,7 +92,7 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* Splits pairs of elements into sums of bf16s, the largest first. */
+/* Splits pairs of elements into sums of bf16s, of which the largest is the first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
 static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N],
@@ -98,7 +105,7 @@ static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N],
         if constexpr (is_f16<T>) out[1][i] = pack_bf16(x, y);
     }
 }
-/* Adds d += a b, where a and b are sums of bf16s: the smallest products come first. */
+/* Computes d += a b, where a and b are sums of bf16s. The smallest products are added first. */
 template <int M, int N>
 static __device__ __forceinline__ void mma_sums(float (&d)[4], const uint32_t (&a)[M][4],
                                                 const uint32_t (&b)[N][2])
@@ -108,7 +115,8 @@ static __device__ __forceinline__ void mma_sums(float (&d)[4], const uint32_t (&
     for (int j = N - 1; j >= 0; j--) mma<bf16>(d, a[i], b[j]);
 }
 
-/* Adds x M for a warp's 16 rows from m0: o += x (hi + lo), both in shared memory. */
+/* Computes x M for a warp's 16 rows, from m0 on: o += x (hi + lo). x and M are in shared
+ * memory. */
 template <int DK, int TV, class T>
 static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const T *x, int m0,
                                                    const bf16 *state)
@@ -132,7 +140,7 @@ static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const 
     }
 }
 
-/* Writes two neighbours of a row. */
+/* Writes two neighbouring elements of a row. */
 static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool add, int64_t row,
                                                 int64_t c0, int c, int cols, float x, float y)
 {
@@ -150,7 +158,7 @@ static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool a
 
 /* ---- a walk --------------------------------------------------------------------------------- */
 
-/* The shared memory besides the tiles; lo: lo of this block's rows and of the next one's. */
+/* The shared memory besides the tiles. lo has lo of the rows of this block and of the next one. */
 struct walk_tables {
     linear_powers powers;
     int64_t lo[2][LINEAR_T + 1];
@@ -160,7 +168,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     typedef sizes<DK, TV> z;
     const linear_part &p;
     linear_blocks blocks;
-    int64_t k0, v0; /* this head's first column of q and k, this block's of v */
+    int64_t k0, v0; /* first column of q and k of this head; first column of v of this block */
     int v_cols;
     double slope;
     T *q, *k, *v; /* k and v have STAGES tiles each */
@@ -193,7 +201,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
                               r0 == 0, left <= LINEAR_T, p.reverse);
     }
 
-    /* Computes a = q k' of the warp's rows with all of the block's. */
+    /* Computes a = q k' of the warp's rows with all rows of the block. */
     __device__ void scores(float (&a)[8][4], const T *kt) const
     {
         UNROLL
@@ -209,7 +217,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Multiplies a by scale and powers where rows see each other, by 0 elsewhere. */
+    /* Multiplies a by scale and powers where rows see each other, and by 0 elsewhere. */
     __device__ void mask(float (&a)[8][4], const linear_span &s, const int64_t *lo,
                          int64_t edge) const
     {
@@ -227,7 +235,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Multiplies o by its powers in the rows that see the state; others become 0. */
+    /* Multiplies o by its powers in the rows that see the state. The other rows become 0. */
     __device__ void decay(float (&o)[TV / 8][4], const linear_span &s) const
     {
         UNROLL
@@ -246,7 +254,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     {
         UNROLL
         for (int c = 0; c < 4; c++) {
-            if (p.reverse ? c < warp : c > warp) continue; /* the warp's rows see none of these */
+            /* the warp's rows do not see any of these */
+            if (p.reverse ? c < warp : c > warp) continue;
             uint32_t fa[2][4], raw[2][2], fb[n_terms<T>][2];
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -280,7 +289,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Computes d, the block's part of the state, of the warp's slices; keys as LEVELS bf16s. */
+    /* Computes d, which is the block's part of the state, for the warp's slices. Keys are split
+     * into LEVELS bf16s. */
     template <int LEVELS>
     __device__ void add(float (&d)[z::slices][TV / 8][4], const linear_span &s, const T *kt,
                         const T *vt) const
@@ -288,7 +298,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         if (16 * warp >= DK) return;
         UNROLL
         for (int c = 0; c < LINEAR_T; c += 16) {
-            uint32_t keep[2] = {0, 0}; /* other rows may hold NaN or infinity */
+            uint32_t keep[2] = {0, 0}; /* the other rows may contain NaN or infinity */
             uint32_t fb[TV / 8][n_terms<T>][2];
             float f[4] = {};
             UNROLL
@@ -342,7 +352,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
             state[n][j][e] = s.through ? linear_pass(state[n][j][e], d[n][j][e], by) : d[n][j][e];
     }
 
-    /* Stores hi, and lo after it, for all warps to read. */
+    /* Stores hi, and after it lo, so that all warps can read them. */
     __device__ void copy_state(const float (&state)[z::slices][TV / 8][4]) const
     {
         if (16 * warp >= DK) return;
@@ -358,8 +368,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Calls f(element of the warp's part of the state, its element in global memory), where there
-     * is one. */
+    /* Calls f(element of the warp's part of the state, the same element in global memory) for each
+     * element that exists. */
     template <class F> __device__ void each(float (&state)[z::slices][TV / 8][4], const F &f) const
     {
         float *g = linear_state(p);
@@ -376,9 +386,9 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     }
 };
 
-/* ROWS: writes out, from the states that enter; otherwise the segment's summary. With 2 STAGES the
- * next block's k and v are copied while one is computed, with 1 after it. SMALL: within
- * SMEM_SMALL. */
+/* The kernel of a walk. If ROWS, it writes out, from the states that enter; otherwise it writes
+ * the segment's summary. If STAGES is 2, the next block's k and v are copied while a block is
+ * computed. If STAGES is 1, they are copied after that. If SMALL, it needs at most SMEM_SMALL. */
 template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
@@ -423,7 +433,7 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
             float a[8][4] = {}, o[TV / 8][4] = {};
             w.scores(a, ki);
             if (s.see1 > s.see0) times_state<DK, TV>(o, w.q, 16 * warp, w.state_copy);
-            __syncthreads(); /* q and the state's copy are free */
+            __syncthreads(); /* q and the copy of the state may be overwritten */
             w.start_q(i + 1);
             copies_commit();
             w.mask(a, s, tables.lo[i % 2], p.pos + w.first_row(i));
@@ -469,7 +479,7 @@ static void run(struct cuda *c, const linear_part &p)
            dim3(THREADS), (size_t)smem, p);
 }
 
-/* Runs the kernel with two stages or, where a block has no room for them, with SMALL_TV and
+/* Runs the kernel with two stages or, if a block has no room for them, with SMALL_TV and
  * SMALL_STAGES. */
 template <class T, int DK, int TV, int SMALL_TV, int SMALL_STAGES, bool ROWS>
 static void run_either(struct cuda *c, const linear_part &p)
@@ -486,7 +496,7 @@ static void run_either(struct cuda *c, const linear_part &p)
 
 template <class T, bool ROWS> static void choose(struct cuda *c, const linear_part &p)
 {
-    const int most = is_f16<T> ? 32 : 64;  /* two terms of each element take registers */
+    const int most = is_f16<T> ? 32 : 64;  /* two terms of each element occupy registers */
     const int least = is_f16<T> ? 64 : 32; /* one shape less to build */
     if (p.key_dim <= least)
         run<T, least, least, 2, false, ROWS>(c, p);
@@ -510,8 +520,8 @@ void linear_rows_bf16(struct cuda *c, const linear_part &p)
 
 /* ---- the entering state --------------------------------------------------------------------- */
 
-/* Applies M to rows: a block of threads goes over a segment's rows, with its columns of M laid out
- * once, as hi + lo. */
+/* Applies M to rows. A block of threads goes over the rows of a segment, and lays out its columns
+ * of M once, as hi + lo. */
 template <class T, int DK, int TV>
 static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
 {
@@ -526,7 +536,7 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
     const int64_t s0 = (int64_t)blockIdx.z * LINEAR_ROWS;
     const int64_t s1 = s0 + LINEAR_ROWS < end ? s0 + LINEAR_ROWS : end;
-    /* the first block with a row of [begin, end) */
+    /* the first block that has a row of [begin, end) */
     const int64_t b0 = begin > s0 ? begin / LINEAR_T * LINEAR_T : s0;
     const int cols = to - e0 < TV ? (int)(to - e0) : TV, m0 = threadIdx.x / WARP * 16;
     const int lane = threadIdx.x % WARP;
@@ -580,7 +590,7 @@ static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_head
            dim3(THREADS), (size_t)smem, p);
 }
 
-/* Chooses the kernel for the piece of `in` key columns from p.from on. */
+/* Chooses the kernel for the piece of `in` key columns that begins at p.from. */
 template <class T>
 static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t in, int64_t n_heads)
 {

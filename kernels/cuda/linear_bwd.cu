@@ -1,4 +1,5 @@
-/* linear_bwd.cu: the backward of linear attention: three walks like the forward's (linear.h). */
+/* linear_bwd.cu: the backward of linear attention, which is three walks like the forward's
+ * (linear.h). */
 #include "kernels/cuda/linear.h"
 
 void cuda_linear_bwd(struct be *be, const struct linear_bwd_args *a)

@@ -1,18 +1,18 @@
-/* linear_f32.cu: linear attention's walks in true fp32. A block of 256 threads walks one segment of
- * one head, for 64 columns of v, with the state in shared memory (32 columns, where a block of 8.6
- * has no room for 256 rows of it). All products are of 64 x 64 (x 64), the key columns taken 64 at
- * a time; a thread has 4 x 4 elements of each. */
+/* linear_f32.cu: linear attention's walks in true fp32. A block of 256 threads walks one segment
+ * of one head, for 64 columns of v, with the state in shared memory. It has 32 columns if a block
+ * of 8.6 has no room for 256 rows of the state. All products are of 64 x 64 (x 64), with 64 key
+ * columns at a time, and a thread has 4 x 4 elements of each. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 256
-#define TILE    64 /* key columns at a time; columns of v at most */
-#define LD      65 /* row size of a tile, so that rows lie in different banks */
+#define TILE    64 /* key columns that are used at a time; most columns of v */
+#define LD      65 /* row size of a tile, such that rows are in different banks */
 #define EACH    4
 
 static_assert(TILE == LINEAR_T, "all products are of one size");
 
-/* Return this thread's row i and column j: its rows are adjacent, its columns 16 apart, so that
- * adjacent lanes have adjacent columns. */
+/* Return row i and column j of this thread. Its rows are adjacent and its columns are 16 apart, so
+ * that adjacent lanes have adjacent columns. */
 static __device__ __forceinline__ int row_of(int i)
 {
     return (int)threadIdx.x / 16 * EACH + i;
@@ -22,14 +22,14 @@ static __device__ __forceinline__ int col_of(int j)
     return (int)threadIdx.x % 16 + 16 * j;
 }
 
-/* A factor of a product: its element of row r (column r of the second factor) and index k of the
+/* A factor of a product. Its element of row r (column r of the second factor) and index k of the
  * sum is at[r * row + k * step]. */
 struct factor {
     const float *at;
     int row, step;
 };
 
-/* Adds d += a b over k in [k0, k1), times f[k] if given. */
+/* Computes d += a b over k in [k0, k1), with each term multiplied by f[k] if f is given. */
 template <int N>
 static __device__ __forceinline__ void multiply(float (&d)[EACH][N], factor a, factor b, int k0,
                                                 int k1, const float *f)
@@ -48,8 +48,8 @@ static __device__ __forceinline__ void multiply(float (&d)[EACH][N], factor a, f
     }
 }
 
-/* Loads rows [r0, r0 + n) and columns [c0, c0 + cols) of g as a tile of 64 x 64; the others are
- * 0. */
+/* Loads rows [r0, r0 + n) and columns [c0, c0 + cols) of g as a tile of 64 x 64. The other
+ * elements become 0. */
 static __device__ __forceinline__ void fetch(float *to, const mat &g, int64_t r0, int64_t n,
                                              int64_t c0, int64_t cols)
 {
@@ -64,22 +64,23 @@ static __device__ __forceinline__ void fetch(float *to, const mat &g, int64_t r0
 
 struct walk_tables {
     linear_powers powers;
-    float add[LINEAR_T]; /* the power with which a row goes into the state */
+    float add[LINEAR_T]; /* the power with which a row is added to the state */
     int64_t lo[LINEAR_T + 1];
 };
 
-/* COLS: columns of v, 16 for each of a thread's N. */
+/* COLS is the number of columns of v, which is 16 N: each thread has N of them, 16 columns
+ * apart. */
 template <int N> struct walk {
     static const int COLS = 16 * N;
     const linear_part &p;
     linear_blocks blocks;
-    int64_t k0, v0; /* this head's first column of q and k, this block's of v */
+    int64_t k0, v0; /* first column of q and k of this head; first column of v of this block */
     int v_cols;
     float *q, *k, *v, *a, *state; /* tiles; state [key_dim, COLS] */
     walk_tables *t;
 
-    /* Takes the n key columns from d0: adds q's part from the state to o, and q's products with k
-     * to a; then k's part to the state. */
+    /* Processes the n key columns from d0 on: adds q's part from the state to o, and q's products
+     * with k to a; then adds k's part to the state. */
     template <bool ROWS>
     __device__ void keys(float (&o)[EACH][N], float (&a)[EACH][EACH], const linear_span &s, int d0,
                          int n) const
@@ -87,7 +88,7 @@ template <int N> struct walk {
         if (ROWS) {
             multiply(a, {q, LD, 1}, {k, LD, 1}, 0, n, NULL);
             if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * COLS, 1, COLS}, 0, n, NULL);
-            __syncthreads(); /* all threads have read these rows of the state */
+            __syncthreads(); /* all threads have read these rows of the state before they change */
         }
         float d[EACH][N] = {};
         multiply(d, {k, 1, LD}, {v, 1, LD}, s.add0, s.add1, t->add);
@@ -101,7 +102,8 @@ template <int N> struct walk {
         }
     }
 
-    /* Forms the rows' output from the state and from each other, when all keys are in. */
+    /* Computes the rows' output from the state and from each other, after all key columns have
+     * been processed. */
     __device__ void rows(float (&o)[EACH][N], const float (&b)[EACH][EACH], const linear_span &s,
                          int64_t r0) const
     {
@@ -138,7 +140,7 @@ template <int N> struct walk {
         const int64_t left = blocks.n_valid - r0;
         const int L = left < LINEAR_T ? (int)left : LINEAR_T, row = threadIdx.x;
         float o[EACH][N] = {}, b[EACH][EACH] = {};
-        __syncthreads(); /* all threads are done with the block before */
+        __syncthreads(); /* all threads have finished the previous block */
         fetch(v, p.v, r0, L, v0, v_cols);
         if (row < LINEAR_T && row < L) t->add[row] = t->powers.power[p.reverse ? row : L - row];
         if (row <= LINEAR_T && row < left) t->lo[row] = p.lo[r0 + row];
@@ -156,7 +158,7 @@ template <int N> struct walk {
         if (ROWS) rows(o, b, s, r0);
     }
 
-    /* Calls f(element of the state, its element in global memory). */
+    /* Calls f(element of the state, the same element in global memory) for each element. */
     template <class F> __device__ void each(const F &f) const
     {
         float *g = linear_state(p) + blockIdx.x * COLS;
@@ -165,7 +167,8 @@ template <int N> struct walk {
     }
 };
 
-/* ROWS: writes out, from the states that enter; otherwise the segment's summary. */
+/* The kernel of a walk. If ROWS, it writes out, from the states that enter; otherwise it writes
+ * the segment's summary. */
 template <int N, bool ROWS>
 static __global__ void __launch_bounds__(THREADS) walk_kernel(linear_part p)
 {
@@ -228,7 +231,7 @@ void linear_rows_f32(struct cuda *c, const linear_part &p)
 
 /* ---- the entering state --------------------------------------------------------------------- */
 
-/* Applies M to rows: a block of threads has 64 rows and 64 columns of out. */
+/* Applies M to rows. A block of threads has 64 rows and 64 columns of out. */
 static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_part p)
 {
     __shared__ float x[LINEAR_T * LD], m[TILE * LD], f[LINEAR_T];

@@ -1,5 +1,5 @@
-/* loss.cu: embedding; cross-entropy, mean squared error and the loss of noise; softmax of whole
- * rows; a mixture's routing. */
+/* loss.cu: embedding; cross-entropy, mean squared error and the loss of predicted noise; softmax
+ * of whole rows; the routing of a mixture of experts. */
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/quant.h"
 
@@ -39,35 +39,37 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
              {a->table, a->x}, a->x.rows, a->x.cols);
 }
 
-/* Rows are dealt out to EMBED_PARTS parts by their ids' remainders, in order, so that a block
- * which adds up some columns of a part reads its rows alone:
+/* Rows are divided, in order, into EMBED_PARTS parts by the remainders of their ids. So a block
+ * that adds up some columns of a part reads only the rows of that part. There are four kernels:
  *
- *     1  count  a piece of EMBED_PIECE rows: how many of each part
+ *     1  count  how many rows of each part a piece of EMBED_PIECE rows has
  *     2  begin  where each piece's rows of each part go
  *     3  deal   each piece's rows are written there
- *     4  add    a part's rows, ascending, to dtable. No other block writes there
+ *     4  add    a part's rows, ascending, are added to dtable; no other block writes there
  *
- * Ids without a row in the table are of no part. A thread has a part in 1 to 3, and looks at each
- * id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes from
- * memory beside dx and dtable. */
+ * Ids without a row in the table belong to no part. In kernels 1 to 3, a thread has one part and
+ * looks at each id of the piece. These are T EMBED_PARTS comparisons, which is 0.3 billion for a
+ * million rows, and 8 T bytes from memory besides dx and dtable. */
 #define EMBED_PARTS 256
 #define EMBED_PIECE 2048
 #define EMBED_COLS  128
-#define EMBED_AHEAD 4 /* rows whose reads are under way together */
+#define EMBED_AHEAD 4 /* rows that are being read at the same time */
 
 struct embed_row {
     int32_t row, id;
 };
 struct embed_deal {
     const int32_t *ids;
-    int64_t first, n_ids; /* ids [first, first + n_ids) have a row */
+    int64_t first, n_ids; /* the ids [first, first + n_ids) have a row */
     int64_t row0, n;      /* rows [row0, row0 + n) of the call */
-    int32_t *at;          /* [pieces, EMBED_PARTS]: a piece's rows of a part: count, then place */
-    int32_t *begin;       /* [EMBED_PARTS + 1] */
-    embed_row *rows;      /* [n] */
+    /* [pieces, EMBED_PARTS]: count of the rows of each part in each piece; later the place of
+     * these rows */
+    int32_t *at;
+    int32_t *begin;  /* [EMBED_PARTS + 1] */
+    embed_row *rows; /* [n] */
 };
 
-/* Calls f(row, id) for each row of the block's piece that is of this thread's part. */
+/* Calls f(row, id) for each row of the block's piece that belongs to this thread's part. */
 template <class F> static __device__ __forceinline__ void embed_each(const embed_deal &d, F f)
 {
     __shared__ int32_t ids[EMBED_PIECE];
@@ -113,7 +115,7 @@ static __global__ void __launch_bounds__(EMBED_PARTS) embed_put(embed_deal d)
     embed_each(d, [&](int32_t row, int32_t id) { d.rows[at++] = {row, id}; });
 }
 
-/* A row with the id of one of the last EMBED_AHEAD rows continues that row's sum. */
+/* A row that has the id of one of the last EMBED_AHEAD rows continues the sum of that row. */
 static __global__ void __launch_bounds__(EMBED_COLS)
     embed_add(embed_deal d, mat dx, float *dtable, int64_t ld, int64_t cols)
 {
@@ -144,7 +146,7 @@ static __global__ void __launch_bounds__(EMBED_COLS)
     }
 }
 
-/* Takes as many rows at a time as the scratch has room for. */
+/* Processes as many rows at a time as fit in the scratch. */
 void cuda_embed_bwd(struct be *be, const struct embed_bwd_args *a)
 {
     shape_embed_bwd(a);
@@ -176,7 +178,7 @@ void cuda_embed_bwd(struct be *be, const struct embed_bwd_args *a)
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
-/* The maximum of x [from, to), and the sum of exp(x - max), in double. */
+/* The maximum of x [from, to), and the sum of exp(x - max) in double. */
 struct row_sum {
     float max;
     double sum;
@@ -199,7 +201,7 @@ static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t t
     return {max, row_over(x, from, to, max, room)};
 }
 
-/* Merges a row's statistics from several parts of its columns. Every thread does it, in one
+/* Merges a row's statistics from several parts of its columns. Every thread does it, in the same
  * order. */
 static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int n, int64_t T,
                                               int64_t row)
@@ -214,8 +216,8 @@ static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int
     return s;
 }
 
-/* A gradient may be written over logits that other threads of the block still read, so a barrier
- * stands between (kernels/backend.h says which memory may overlap). */
+/* A gradient may be written over logits that other threads of the block still read, so there is a
+ * barrier between reading and writing (kernels/backend.h says which memory may overlap). */
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
                                    const int32_t *targets, double *nll, int64_t V, float scale,
                                    bool backward, float cap, const struct xent_stat *parts,
@@ -224,7 +226,7 @@ static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
     __shared__ double room[LOSS_THREADS / WARP];
     const int64_t row = blockIdx.x;
     const float *x = logits + row * ld;
-    const int64_t target = targets[row] - first; /* a column, maybe of another part */
+    const int64_t target = targets[row] - first; /* a column, which may be of another part */
     if (targets[row] < 0) {
         if (threadIdx.x == 0) nll[row] = 0;
         for (int64_t j = threadIdx.x; backward && j < V; j += LOSS_THREADS) set(dlogits, row, j, 0);
@@ -268,8 +270,8 @@ static __global__ void xent_part_kernel(const float *logits, int64_t ld, const i
     struct xent_stat s = {0, 0, 0};
     if (targets[row] >= 0) {
         const float max = row_max(x, 0, V, room);
-        /* Subtracts 0 if no logit is above -inf, since -inf - -inf is NaN. A NaN logit still makes
-         * the sum NaN. */
+        /* Subtracts 0 if no logit is above -inf, because -inf - -inf is NaN. A logit that is NaN
+         * still makes the sum NaN. */
         s.sum = row_over(x, 0, V, max == -INFINITY ? 0 : max, room);
         s.max = (double)max;
         if (target >= 0 && target < V) s.target = (double)x[target];
@@ -338,13 +340,13 @@ void cuda_softmax_bwd(struct be *be, const struct softmax_bwd_args *a)
 
 /* ---- mean squared error ---------------------------------------------------------------------- */
 
-#define MSE_ROWS 4 /* rows of a block, each on a warp */
+#define MSE_ROWS 4 /* rows of a block, one for each warp */
 
 static __global__ void mse_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
                                   int64_t rows, int64_t cols, float scale)
 {
     const int64_t row = (int64_t)blockIdx.x * MSE_ROWS + threadIdx.x / WARP;
-    if (row >= rows) return; /* true for a whole warp or for no lane */
+    if (row >= rows) return; /* true for a whole warp, or for none of its lanes */
     const float w = weight ? weight[row] : 1;
     const float slope = (float)(2.0 * (double)scale * (double)w);
     double sum = 0;
@@ -376,8 +378,8 @@ struct noise_of {
     bool last;
 };
 
-/* Computes, as kernels/cpu/noise.c does, a bound, and its derivative by the variance's logarithm
- * s. */
+/* Computes, as kernels/cpu/noise.c does, a bound and its derivative with respect to s, the
+ * logarithm of the variance. */
 static __device__ double noise_divergence(double log_min, double s, double d, double *slope)
 {
     const double ratio = exp(log_min - s), apart = d * d * exp(-s);
@@ -407,8 +409,8 @@ static __device__ double noise_likelihood(double z, double s, double d, double *
     return -log(p - q < NOISE_LEAST ? NOISE_LEAST : p - q);
 }
 
-/* A thread takes a row, which has few channels. The kernel's time goes to exp in double, 2 to 4 a
- * value. */
+/* Each thread does one row, which has few channels. Most of the kernel's time is spent in exp in
+ * double, 2 to 4 times for each value. */
 static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
                                     int64_t rows, int64_t C, noise_of a)
 {
@@ -422,7 +424,8 @@ static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, d
         double slope;
         const double bound = a.last ? noise_likelihood(get(y, row, C + c), s, d, &slope)
                                     : noise_divergence(a.log_min, s, d, &slope);
-        /* ln 2; values that are clamped or not read must not hide NaN or infinity */
+        /* The constant is ln 2. The last term is 0, unless a value that is clamped or not used is
+         * NaN or infinity; it must not be hidden. */
         sum += miss * miss + bound / 0.69314718055994530942 + 0 * (s + (double)get(y, row, C + c));
         if (!dx.data) continue;
         set(dx, row, c, (float)(2 * a.scale * w * miss));
@@ -444,15 +447,15 @@ void cuda_noise(struct be *be, const struct noise_args *a)
 
 /* ---- routing --------------------------------------------------------------------------------- */
 
-/* Returns the value by which a logit is ordered. NaN is -inf: its expert comes last, but can still
- * be chosen. */
+/* Returns the value by which a logit is ordered. For NaN it is -inf, so that its expert comes last
+ * but can still be chosen. */
 static __device__ __forceinline__ float route_rank(float x)
 {
     return x != x ? -INFINITY : x;
 }
 
-/* Returns the index after `at` in the order: descending logits, then ascending index; at < 0: the
- * first. */
+/* Returns the index that comes after `at`, where logits are descending and equal ones are in the
+ * order of their indices. If at < 0, returns the first index. */
 static __device__ int route_next(const float *x, int E, int at)
 {
     int best = -1;
@@ -464,7 +467,7 @@ static __device__ int route_next(const float *x, int E, int at)
     return best;
 }
 
-/* A thread has a row: experts are few. */
+/* Each thread does one row, because there are few experts. */
 static __global__ void route_fwd_kernel(const float *logits, int64_t ld, int64_t rows, int E, int k,
                                         int32_t *expert, float *weight, bool plain)
 {

@@ -1,5 +1,5 @@
-/* memory.cu: the device's memory: to and from the host, and to other ranks. Its copies go through
- * the stream of operations (copy_beside: stream.cu). */
+/* memory.cu: the device's memory, and copies from and to the host and other ranks. The copies go
+ * through the stream of operations (except copy_beside, which is in stream.cu). */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Allocations are whole pages, since a handle of one (share) gives away whole pages. */
+/* Allocations are whole pages, because the handle of one (share) gives access to whole pages. */
 #define PAGE ((int64_t)2 << 20)
 
 static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
@@ -28,8 +28,8 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
     return NULL;
 }
 
-/* Frees memory, unless a wait was given up. Then the device's work may never end, and cudaFree
- * would wait for it; the end of the process frees the memory. */
+/* Frees memory, unless a wait was given up. In that case the device's work may never end, and
+ * cudaFree would wait for it; the end of the process then frees the memory. */
 static void cuda_free(struct be *be, void *p, int64_t)
 {
     struct cuda *c = cuda_of(be);
@@ -46,7 +46,8 @@ void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
 
 /* ---- from the host --------------------------------------------------------------------------- */
 
-/* Takes n bytes of the ring in one piece, n <= STAGING_PIECE; NULL: the device failed. */
+/* Takes n bytes of the ring in one piece, n <= STAGING_PIECE. Returns NULL if the device has
+ * failed. */
 static char *staging_take(struct cuda *c, int64_t n)
 {
     struct staging *s = &c->staging;
@@ -106,7 +107,7 @@ static void download_piece(struct cuda *c, const void *src, int64_t size, int64_
     cuda_fine(c, rc, "copying to the host");
 }
 
-/* Downloads in pieces: the next piece arrives while one is copied to dst. */
+/* Downloads in pieces. The next piece arrives while the previous one is copied to dst. */
 static void cuda_download(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);
@@ -140,8 +141,8 @@ static void cuda_unpin(struct be *be, void *host)
 
 /* ---- to other ranks -------------------------------------------------------------------------- */
 
-/* The contents of a handle. A process uses its own memory without opening it. Processes of two
- * containers may have the same process id. */
+/* The contents of a handle. A process uses its own memory without opening it. The pid is not
+ * enough to recognise it, because processes of two containers may have the same process id. */
 struct shared {
     int pid;
     uint64_t pid_space;

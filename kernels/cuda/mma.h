@@ -1,18 +1,19 @@
-/* mma.h: the tensor cores' products of bf16 and fp16, of compute capability 8.0, and how tiles
- * reach them.
+/* mma.h: products of bf16 and fp16 on the tensor cores of compute capability 8.0, and the copies
+ * that bring tiles to them.
  *
- * A warp's product D [16, 8] += A [16, 16] B [16, 8], sums in fp32. Lane t = 4 g + r holds
+ * A warp computes the product D [16, 8] += A [16, 16] B [16, 8], with sums in fp32. Lane t = 4 g +
+ * r has
  *   a[0..3]  A(g, 2r..), A(g + 8, 2r..), A(g, 2r + 8..), A(g + 8, 2r + 8..)   two columns a word
  *   b[0..1]  B(2r.., g), B(2r + 8.., g)                                      two rows a word
  *   d[0..3]  D(g, 2r), D(g, 2r + 1), D(g + 8, 2r), D(g + 8, 2r + 1)
- * so that a D, rounded, is an A of the next product: the d of two products that are neighbours in
- * N make one a. */
+ * So a rounded D can be the A of another product: the d of two products that are neighbours in N
+ * form one a. */
 #ifndef SEQD_CUDA_MMA_H
 #define SEQD_CUDA_MMA_H
 
 #include "kernels/cuda/device.h"
 
-/* Rounds two floats into a word, lo in the low half. */
+/* Rounds two floats into a word, with lo in the lower half. */
 template <class T> static __device__ __forceinline__ uint32_t pack_pair(float lo, float hi)
 {
 #ifdef SEQD_EMU
@@ -44,7 +45,7 @@ template <class T> static __device__ __forceinline__ float high(uint32_t pair)
     if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
     return __uint_as_float(pair & 0xffff0000u);
 }
-/* Returns the nearest bf16s of x and y, and subtracts them from x and y. */
+/* Returns the bf16 values nearest to x and y, and subtracts these from x and y. */
 static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
 {
     const uint32_t hi = pack_bf16(*x, *y);
@@ -53,7 +54,7 @@ static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
     return hi;
 }
 
-/* Adds d += a b, with elements of type T. */
+/* Computes d += a b, with elements of type T. */
 template <class T>
 static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4],
                                            const uint32_t (&b)[2])
@@ -76,10 +77,10 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
 #endif
 }
 
-/* Loads four 8 x 8 matrices of 16-bit elements from shared memory: lane t names the 16-byte row t
- * % 8 of matrix t / 8. The last argument is an offset in elements from there; a constant one is
- * part of the load, and needs no register. out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r +
- * 1) of matrix i; transposed: (2r, g), (2r + 1, g). */
+/* Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane t names the 16-byte row t
+ * % 8 of matrix t / 8. The last argument is an offset from there, in elements; a constant offset
+ * is part of the load and needs no register. In lane 4 g + r, out[i] is the elements (g, 2r) and
+ * (g, 2r + 1) of matrix i. If TURNED, it is the elements (2r, g) and (2r + 1, g). */
 template <bool TURNED, class T>
 static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *row, int offset = 0)
 {
@@ -98,7 +99,8 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *ro
         }
         out[i] = (uint32_t)e[0] | (uint32_t)e[1] << 16;
     }
-    emu_exchange(&row, 1); /* no lane overwrites what another still reads */
+    /* makes sure that no lane overwrites a word that another lane still reads */
+    emu_exchange(&row, 1);
 #else
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(row) + (uint32_t)(2 * offset);
     if (TURNED)
@@ -114,8 +116,8 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *ro
 #endif
 }
 
-/* Copies 16 bytes to shared memory, asynchronously; have: how many of them are read, 0 or 16; the
- * others become 0. */
+/* Copies 16 bytes to shared memory, asynchronously. `have`, which is 0 or 16, is the number of
+ * bytes that are read. If it is 0, the 16 bytes become 0. */
 static __device__ __forceinline__ void copy16_async(void *shared, const void *global, int have)
 {
 #ifdef SEQD_EMU
@@ -141,14 +143,14 @@ static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_
                  : "memory");
 #endif
 }
-/* Ends a group of this thread's copies. */
+/* Ends a group of the copies of this thread. */
 static __device__ __forceinline__ void copies_commit(void)
 {
 #ifndef SEQD_EMU
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/* Waits until at most N of this thread's groups are under way. */
+/* Waits until at most N groups of this thread are under way. */
 template <int N> static __device__ __forceinline__ void copies_wait(void)
 {
 #ifndef SEQD_EMU

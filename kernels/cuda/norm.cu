@@ -1,5 +1,5 @@
-/* norm.cu: normalisation of groups of columns: LayerNorm, RMSNorm of rows or of heads. A block
- * takes one group of one row; its columns are summed in double. */
+/* norm.cu: normalisation of groups of columns: LayerNorm, and RMSNorm of rows or of heads. A block
+ * does one group of one row, and sums its columns in double. */
 #include "kernels/cuda/sums.h"
 
 #define NORM_THREADS 256
@@ -24,7 +24,7 @@ static __global__ void norm_fwd_kernel(mat x, mat y, mat g, mat b, float *mean_o
         sum += d * d;
     }
     sum = sums ? (double)sums[row] : block_sum<NORM_THREADS>(sum, room);
-    /* an infinite sum would turn the group into 0 */
+    /* an infinite sum would otherwise turn the group into 0 */
     const double mean_square = sum / (double)(sums ? n_all : n);
     const float r = isfinite(sum) ? (float)(1.0 / sqrt(mean_square + (double)eps)) : NAN;
     for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {
@@ -88,8 +88,8 @@ void cuda_rmsnorm_fwd(struct be *be, const struct rmsnorm_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Computes dx (+)= r (dy g - mean(dy g) - x^ mean(dy g x^)), x^ = (x - mean) r; rms: without the
- * first mean. */
+/* Computes dx, or adds to it: dx = r (dy g - mean(dy g) - x^ mean(dy g x^)). Here x^ = (x - mean)
+ * r. With rms, mean(dy g) is left out, and x^ = x r. */
 static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float *means,
                                       const float *rstd, int64_t groups, int64_t n, bool rms,
                                       bool add, const float *sums, int64_t n_all, int64_t n_same)
@@ -116,7 +116,7 @@ static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float 
     }
 }
 
-/* The terms of g's gradient: row r of the sum is group r % groups of row r / groups. */
+/* The terms of g's gradient. Row r of the sum is group r % groups of row r / groups. */
 struct norm_dg {
     mat x, dy;
     const float *mean, *rstd;

@@ -1,6 +1,6 @@
-/* position.cu: rotary embeddings and LRPE. Angles are products in double, reduced in double: at
- * position 2^22 neighbouring angles in fp32 are half a radian apart. A thread rotates one pair of
- * columns in all heads of its row, so that a sine is formed once. */
+/* position.cu: rotary embeddings and LRPE. Angles are products in double, and are reduced in
+ * double, because at position 2^22 neighbouring angles in fp32 are half a radian apart. A thread
+ * rotates one pair of columns in all heads of its row, so that each sine is computed only once. */
 #include "kernels/cuda/device.h"
 
 #define ROPE_THREADS 128
@@ -38,8 +38,8 @@ void cuda_rope(struct be *be, const struct rope_args *a)
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
-/* Computes, from column `col` of a row of x [H, D], its cosine and sine columns in the row of y
- * [H, 2, D]. */
+/* Computes the cosine and sine columns in a row of y [H, 2, D] from column `col` of the same row
+ * of x [H, D]. */
 static __global__ void lrpe_fwd_kernel(mat x, mat y, mat theta, const int64_t *pos, int64_t n,
                                        int64_t n_heads, int64_t D)
 {

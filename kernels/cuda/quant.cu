@@ -1,27 +1,28 @@
 /* quant.cu: products whose b is a weight in blocks of 8 or 4 bits. The tiles and sums are those of
- * gemm.cu. A step's blocks pass through registers, where they lie as in memory while the step
- * before is multiplied, and become values of a's type in shared memory. So a product has the bits
- * of one whose b holds these values.
+ * gemm.cu. The blocks of a step pass through registers. While the previous step is multiplied, the
+ * registers hold them in the format of memory. Then they are written to shared memory as values of
+ * a's type. So a product has the same bits as a product whose b has these values.
  *
- *   16 bits  a warp takes the 16 rows and 32 columns of a block: a thread 8 rows of two columns,
- *            16 values, which it puts down as two packs of 16 bytes. 8 neighbouring rows of the
- *            weight are neighbours in the tile, so the tile is the transpose of gemm.cu's
- *   fp32     a thread takes packs of 4 rows of one column
- *   few      where the order of sums is free, one and two rows of a are multiplied by values in
- *            registers: a block has one panel, its warps take turns at the panel's blocks, and a
- *            step is 544 or 320 bytes of the weight for a warp */
+ *   16 bits  a warp processes the 16 rows and 32 columns of a block. A thread has 8 rows of two
+ *            columns, which are 16 values that it writes as two packs of 16 bytes. 8 neighbouring
+ *            rows of the weight are neighbours in the tile, so the tile is the transpose of
+ *            gemm.cu's
+ *   fp32     a thread has packs of 4 rows of one column
+ *   few      if the order of sums is free, one or two rows of a are multiplied by values in
+ *            registers. A block of threads has one panel, whose blocks its warps share. A step is
+ *            544 or 320 bytes of the weight for a warp */
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/quant.h"
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
-/* A thread's part of each step's blocks: 8 rows and two columns of the weight. TRANS_B: K runs
- * along its columns, else along its rows. */
+/* A thread's part of each step's blocks, which is 8 rows and two columns of the weight. If
+ * TRANS_B, K runs along the weight's columns, else along its rows. */
 template <bool INT4, bool TRANS_B, int TILE> struct half_blocks {
     static const int panels = TRANS_B ? TILE / QUANT_ROWS : TILE_K / QUANT_ROWS;
     quant_part<INT4, 8> part;
     const char *at; /* this step's block */
-    int64_t stride; /* bytes from a step's block to the next step's */
+    int64_t stride; /* bytes from the block of a step to that of the next step */
     bool there;
     static __device__ __forceinline__ int row(void)
     {
@@ -39,15 +40,15 @@ template <bool INT4, bool TRANS_B, int TILE> struct half_blocks {
         there = TRANS_B ? r < p.N : c < p.N;
         part = {};
     }
-    /* Loads the blocks of the step from k0 on, and moves to the next. */
+    /* Loads the blocks of the step that begins at k0, and moves to the next step. */
     __device__ __forceinline__ void fetch(const product &p, int64_t k0)
     {
         if (there && k0 + (TRANS_B ? 0 : row()) < p.K)
             part.fetch(at, row() % QUANT_ROWS, col() % QUANT_K);
         at += stride;
     }
-    /* Writes the values of the step from k0 on; 0 past the last of K, where a panel has room
-     * without meaning. */
+    /* Writes the values of the step that begins at k0. Values after the last of K are 0, because
+     * the bytes of a panel there have no meaning. */
     template <class T, class SHAPE>
     __device__ __forceinline__ void put_down(const product &p, int64_t k0, T *to) const
     {
@@ -68,7 +69,8 @@ template <bool INT4, bool TRANS_B, int TILE> struct half_blocks {
     }
 };
 
-/* TRANS_B: the weight is [N, K]; else it is [K, N]. ALIGNED: a's rows are whole packs. */
+/* The kernel for 16 bits. If TRANS_B, the weight is [N, K]; else it is [K, N]. ALIGNED means that
+ * a's rows are whole packs. */
 template <class T, bool INT4, bool TRANS_B, bool ALIGNED, int TILE>
 static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 2 : 4)
     gemm_blocks_half(product p)
@@ -100,7 +102,7 @@ static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 
         T *const bt = bs + step % 2 * tb::size;
         w.template put_down<T, tb>(p, k0, bt);
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* this stage is complete; all threads have read the one before it */
+        __syncthreads(); /* this stage is complete, and all threads have read the previous one */
         start(step + STAGES - 1);
         w.fetch(p, k0 + TILE_K);
         half_step<false, TRANS_B, TILE>(d, as + step % STAGES * ta::size, bt, wm, wn);
@@ -119,7 +121,7 @@ static void run_half(struct cuda *c, const product &p)
            (size_t)smem, p);
 }
 
-/* Only tests have rows of a that are not whole packs; one size of tile serves them. */
+/* Only tests have rows of a that are not whole packs, so one size of tile is enough for these. */
 template <class T, bool INT4, bool TRANS_B>
 static void choose_half(struct cuda *c, const product &p)
 {
@@ -133,7 +135,7 @@ static void choose_half(struct cuda *c, const product &p)
 
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
-/* A thread's packs of 4 rows of the weight in a step of K [k0, k0 + F32_K) x [n0, n0 + TILE). */
+/* A thread's packs of 4 rows of the weight, in a step of K [k0, k0 + F32_K) x [n0, n0 + TILE). */
 template <bool INT4, bool TRANS_B, int TILE> struct f32_blocks {
     static const int n = F32_K * TILE / 4 / F32_THREADS;
     quant_part<INT4, 4> part[n];
@@ -162,7 +164,7 @@ template <bool INT4, bool TRANS_B, int TILE> struct f32_blocks {
                           (int)(at % QUANT_K));
         }
     }
-    /* Writes the values; 0 past the last of K. */
+    /* Writes the values, which are 0 after the last of K. */
     __device__ __forceinline__ void put_down(const product &p, int64_t k0,
                                              float (&to)[F32_K][TILE + 4]) const
     {
@@ -203,7 +205,7 @@ static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_blocks_f32(product
         const int stage = (int)(k0 / F32_K % 2);
         pa.put_down(room.a[stage]);
         pb.put_down(p, k0, room.b[stage]);
-        __syncthreads(); /* this stage is complete; all threads have read the one before it */
+        __syncthreads(); /* this stage is complete, and all threads have read the previous one */
         pa.fetch(a, p.lda, k0 + F32_K, m0, p.K, p.M, p.aligned);
         pb.fetch(p, k0 + F32_K, n0);
         f32_step<TILE>(d, room.a[stage], room.b[stage], tm, tn);
@@ -223,7 +225,7 @@ template <bool INT4, bool TRANS_B, int TILE> static void run_f32(struct cuda *c,
 #define FEW_THREADS 512
 #define FEW_WARPS   (FEW_THREADS / WARP)
 
-/* Computes a panel's columns of c [ROWS, N]; the weight is [N, K]. */
+/* Computes the columns of c [ROWS, N] that belong to one panel; the weight is [N, K]. */
 template <class T, bool INT4, int ROWS>
 static __global__ void __launch_bounds__(FEW_THREADS, 2) gemm_blocks_few(product p)
 {

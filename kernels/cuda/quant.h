@@ -1,20 +1,21 @@
-/* quant.h: weights in blocks (api/core/quant.h) in registers: parts of a panel as they lie in
+/* quant.h: weights in blocks (api/core/quant.h) in registers: parts of a panel in the order of
  * memory, and their values. */
 #ifndef SEQD_CUDA_QUANT_H
 #define SEQD_CUDA_QUANT_H
 
 #include "kernels/cuda/device.h"
 
-/* Computes a product whose b is in blocks, without the bias. */
+/* Computes a product whose b is in blocks, without adding the bias. */
 void quant_gemm(struct cuda *c, const struct gemm_args *a);
 
-/* size: bytes of a block of a panel; codes: bytes before its first code. */
+/* The format of a block of a panel. size is the number of its bytes, and codes the number of bytes
+ * before its first code. */
 template <bool INT4> struct quant_format {
     static const int size = INT4 ? QUANT_INT4 : QUANT_INT8;
     static const int codes = QUANT_ROWS * (INT4 ? 4 : 2);
 };
 
-/* Returns the block of row and col of a weight whose rows have `cols` values. */
+/* Returns the block that has element (row, col) of a weight whose rows have `cols` values. */
 template <bool INT4>
 static __device__ __forceinline__ const char *quant_block_at(const void *w, int64_t cols,
                                                              int64_t row, int64_t col)
@@ -23,8 +24,8 @@ static __device__ __forceinline__ const char *quant_block_at(const void *w, int6
     return (const char *)w + block * quant_format<INT4>::size;
 }
 
-/* Return byte i of a word, and its lowest 4 bits, as a float: a number of 23 bits is the fraction
- * of a float from 2^23 on. */
+/* Return byte i of a word, or its lowest 4 bits, as a float. They use that a number of up to 23
+ * bits is the fraction of a float from 2^23 on. */
 static __device__ __forceinline__ float quant_signed(uint32_t word, int i)
 {
     return __uint_as_float(0x4b000000u | ((word ^ 0x80808080u) >> 8 * i & 255)) - 8388736.f;
@@ -34,14 +35,16 @@ static __device__ __forceinline__ float quant_low(uint32_t word)
     return __uint_as_float(0x4b000000u | (word & 15)) - 8388608.f;
 }
 
-/* ROWS neighbouring rows of a panel (4 or 8) in one column of a block or, with 8 rows, in two: k
- * and k + 1, k even. */
+/* ROWS neighbouring rows of a panel (4 or 8), in one column of a block or, with 8 rows, in the two
+ * columns k and k + 1, where k is even. */
 template <bool INT4, int ROWS> struct quant_part {
     typedef pack<uint32_t, INT4 ? 4 : ROWS / 4> words_of;
     pack<f16, ROWS> scale, least; /* least: int4 */
-    words_of code[ROWS / 4]; /* int4: a word of each row, from the code of k on; else: of a k */
+    /* int4: one word of each row, which begins with the code of k; int8: the words of one k */
+    words_of code[ROWS / 4];
 
-    /* Loads rows from `row` on of a panel, a multiple of ROWS, at column k of the block. */
+    /* Loads rows of a panel, from `row` on, which is a multiple of ROWS, at column k of the
+     * block. */
     __device__ __forceinline__ void fetch(const char *block, int row, int k)
     {
         const char *from = block + quant_format<INT4>::codes;
@@ -60,7 +63,7 @@ template <bool INT4, int ROWS> struct quant_part {
         for (int j = 0; j < ROWS / 4; j++)
             code[j] = *(const words_of *)(from + (k + j) * QUANT_ROWS + row);
     }
-    /* Returns the value of row i at column k of the block; fetch() has loaded that column. Only
+    /* Returns the value of row i at column k of the block, which fetch() must have loaded. Only
      * the parity of k is used. */
     __device__ __forceinline__ float value(int i, int k) const
     {

@@ -1,7 +1,7 @@
-/* stream.cu: three streams (operations, transfers between ranks, and copies to and from the host
- * beside them), and the host's waits for them. The host polls, so that be->watch can end a wait
- * that would never end (a peer is gone). No wait is for the whole device, which other ranks may
- * share. */
+/* stream.cu: three streams (for operations, for transfers between ranks, and for copies to and
+ * from the host beside these), and the host's waits for them. The host polls, so that be->watch
+ * can end a wait that would never end because a peer is gone. No wait is for the whole device,
+ * because other ranks may use the same device. */
 #include <stdio.h>
 #include <time.h>
 #include "kernels/cuda/device.h"
@@ -9,7 +9,7 @@
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Names the last kernel launched, since kernels fail when they run, which is after their
+/* Names the last kernel that was launched, because a kernel fails when it runs, which is after its
  * launch. */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what)
 {
@@ -126,8 +126,8 @@ static void transfer_await(struct be *be, int mark)
     cuda_fine(c, cudaStreamWaitEvent(c->compute, c->marks[mark], 0), "awaiting a transfer");
 }
 
-/* Returns true after a failure too: the caller must not wait any longer, and sync reports the
- * failure. */
+/* Returns true after a failure too, because the caller must not wait any longer; sync then reports
+ * the failure. */
 static bool transfer_passed(struct be *be, int mark)
 {
     struct cuda *c = cuda_of(be);
@@ -175,8 +175,8 @@ void stream_slots(struct be_ops *t)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Gives transfers and copies priority over operations: a hop is short, the work meanwhile is
- * long. */
+/* Gives transfers and copies priority over operations, because a hop is short, while the
+ * operations that run meanwhile take long. */
 cudaError_t stream_open(struct cuda *c)
 {
     int least = 0, most = 0;
