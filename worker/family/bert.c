@@ -1,5 +1,6 @@
-/* bert.c: BERT (1810.04805), with which RSA was published: bidirectional attention, norms after
- * the residual, learned positions, biases, and the head of a masked language model.
+/* bert.c: BERT (1810.04805), the model with which RSA was published. It has bidirectional
+ * attention, norms after the residual, learned positions, biases, and the head of a masked
+ * language model.
  *
  *   x = n(word[ids] + position[pos] + type[0])
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
@@ -129,7 +130,8 @@ static void write_bert(const struct model_shape *m, struct family *f)
                                      .up_bias = "transform.dense.bias",
                                      .norm = "transform.LayerNorm.weight",
                                      .norm_bias = "transform.LayerNorm.bias",
-                                     /* an untied file has two biases; its "bias" is unused */
+                                     /* an untied file has two biases, and its "bias" is not
+                                      * used */
                                      .bias = m->tied ? "bias" : "decoder.bias"};
     bert_write(m, f, &names, (enum act_id)m->act);
 }
@@ -191,7 +193,7 @@ static bool ends(const char *s, size_t n, const char *end)
     return n >= strlen(end) && !strcmp(s + n - strlen(end), end);
 }
 
-/* Renames gamma and beta of old files to weight and bias. */
+/* Renames the tensors gamma and beta of old files to weight and bias. */
 static void rename_tensor(const char *stored, char *name, size_t size)
 {
     size_t n = strlen(stored);
@@ -204,7 +206,7 @@ static void rename_tensor(const char *stored, char *name, size_t size)
 }
 
 /* Tensors that a file may have although its model does not use them: other heads, position ids,
- * and one of two biases (write_bert takes the other). */
+ * and one of two biases (write_bert uses the other one). */
 static const char *const beside[] = {
     "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
     "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};

@@ -1,5 +1,5 @@
-/* Reads config.json in two passes: model_type decides the meaning of the other keys, and may be
- * anywhere in the file. */
+/* Reads config.json in two passes, because model_type decides the meaning of the other keys and
+ * may be anywhere in the file. */
 #include "worker/family/config_table.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #define PREFIX "model.config."
 
-/* The error begins with the place of the key; for a job it also has the field. */
+/* The error begins with the place of the key; an error about a job also has the field. */
 int config_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
 {
     char text[512], field[96];
@@ -38,8 +38,8 @@ int config_invalid(struct config *c, const char *key, const char *want)
     return config_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
-/* Tells whether the key was refused before: a list of layers may ask for the same feature many
- * times. */
+/* Tells whether the key was refused before, because a list of layers may ask for the same feature
+ * many times. */
 static bool is_refused(const struct config *c, const char *key)
 {
     const size_t n = strlen(key);
@@ -48,7 +48,8 @@ static bool is_refused(const struct config *c, const char *key)
     return false;
 }
 
-/* Notes a refusal. fix: the remedy in a file, unless the reason has one after a colon. */
+/* Notes a refusal. `fix` is the remedy in a file; it is used unless the reason itself has a
+ * remedy, after a colon. */
 static int refuse(struct config *c, const char *key, const char *why, const char *fix)
 {
     const size_t n = strlen(c->refused);
@@ -60,7 +61,7 @@ static int refuse(struct config *c, const char *key, const char *why, const char
     }
     const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
                               why);
-    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: name only the key */
+    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason, so name only the key */
         c->refused[n] = 0;
         snprintf(c->refused + n, sizeof c->refused - n, "; %s", key);
     }
@@ -122,7 +123,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return config_refuse_value(c, key, list);
 }
 
-/* Reads a size. Only the type is checked in a CONFIG_KEPT, whose values were checked before. */
+/* Reads a size. In a CONFIG_KEPT, whose values were checked before, only the type is checked. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
     const bool kept = c->form == CONFIG_KEPT;
@@ -149,8 +150,8 @@ static int read_field(struct config *c, const struct field *f, const char *key)
     }
 }
 
-/* Returns the row of shape_fields for the first element of the array NAME; NULL: there is no such
- * array. */
+/* Returns the row of shape_fields for the first element of the array NAME, or NULL if there is no
+ * such array. */
 static const struct field *array_of(const char *name)
 {
     char first[112];
@@ -184,7 +185,8 @@ bool config_met(const struct config *c, const char *key)
     return false;
 }
 
-/* Notes a key, and refuses a repeated one. name: a string of a table, which outlives c. */
+/* Records that a key was read, and refuses a repeated one. name must be a string of a table, which
+ * exists longer than c. */
 static int once(struct config *c, const char *name, const char *key)
 {
     if (config_met(c, name))
@@ -210,8 +212,8 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
 
 /* ---- keys that the family does not have ------------------------------------------------------ */
 
-/* Tells whether every job may give the size, although some families have no such key:
- * spec_effective gives it always. */
+/* Tells whether every job may give the size, although some families have no such key.
+ * spec_effective always gives it. */
 static bool is_usual(const char *name)
 {
     static const char *const usual[] = {"max_position_embeddings", "rms_norm_eps", "rope_theta",
@@ -221,8 +223,8 @@ static bool is_usual(const char *name)
     return false;
 }
 
-/* Tells whether a size belongs to RoPE, in a family that allows any rule. A job may then give it
- * by its name in shape_fields. */
+/* Tells whether a size belongs to RoPE, in a family that allows any rule. A job may then give the
+ * size under its name in shape_fields. */
 static bool is_rope(const struct config *c, const char *name)
 {
     return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
@@ -247,8 +249,8 @@ static bool array_neutral(const struct model_shape *m, const struct field *f)
     return true;
 }
 
-/* Reads a size that only other families have, if its value means that the model does not have it.
- * f NULL: an array. */
+/* Reads a size that only other families have. Accepts it if its value means that the model lacks
+ * that feature. f is NULL for an array. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;
@@ -266,8 +268,8 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     return neutral;
 }
 
-/* Returns the key as an error quotes it: unchanged if it is short and has only visible ASCII
- * characters and no colon. */
+/* Returns the key as an error quotes it. The key is unchanged if it is short, has only visible
+ * ASCII characters and has no colon. */
 static const char *shown(const char *key)
 {
     const size_t n = strlen(key);
@@ -378,8 +380,8 @@ static void set_absent(struct config *c)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
-/* Adds the fault of a value to c->faults and skips the value. Fails if c->faults is NULL, or if
- * the value is not JSON. */
+/* Adds the fault of a value to c->faults and skips the value. Fails if c->faults is NULL or the
+ * value is not JSON. */
 static int go_on(struct config *c, const struct jread *value)
 {
     if (faults_pass(c->faults, c->e)) return -1;
@@ -400,7 +402,7 @@ int config_read(struct config *c, const char *text, size_t size)
         if (go_on(c, &value)) return -1;
         broken = true;
     }
-    /* finish() may refuse further keys, so it runs before refusals are reported */
+    /* finish() may refuse further keys, so it must run before refusals are reported */
     const int rc = c->form == CONFIG_KEPT || broken ? 0 : finish(c);
     if (!c->faults) return c->n_refused ? say_refused(c) : rc;
     if (rc && !c->n_refused) faults_add(c->faults, c->e);
@@ -411,7 +413,7 @@ int config_parse(const char *text, size_t size, const char *path, struct model_s
                  struct err *e)
 {
     struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = e};
-    memset(m, 0, sizeof *m); /* padding, too: shapes are compared as bytes */
+    memset(m, 0, sizeof *m); /* clears padding too, because shapes are compared as bytes */
     return config_read(&c, text, size);
 }
 

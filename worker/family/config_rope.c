@@ -1,5 +1,5 @@
-/* config_rope.c: reads and writes RoPE's rule in config.json: rope_theta and rope_scaling of
- * transformers v4, and rope_parameters of v5, one object with everything. */
+/* config_rope.c: reads and writes RoPE's rule in config.json. transformers v4 has rope_theta and
+ * rope_scaling; v5 has rope_parameters, one object with everything. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,8 +57,8 @@ static int read_number(struct config *c, const char *object)
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (jread_is(&c->j, v[i].key)) return config_read_real(c, v[i].key, 0, 1e9, v[i].out);
     if (jread_is(&c->j, "finetuned")) return config_ignore(c, object); /* origin of the values */
-    /* These keys assign each column one of the three coordinates of a picture. In text all three
-     * are the token's position. */
+    /* These keys assign to each column one of the three coordinates of a picture. In text, all
+     * three are the token's position. */
     if (family_row(c->m)->text_of_pictures &&
         (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
         return config_ignore(c, object);
@@ -103,8 +103,8 @@ int config_read_rope(struct config *c, const char *key)
     return config_refuse(c, key, "rope_scaling and rope_parameters say different things");
 }
 
-/* Reads the RoPE of sliding_attention: only its base, into rope_local, since its rule must be the
- * default. The RoPE that was read before is not changed. */
+/* Reads the RoPE of sliding_attention. Only its base is stored, in rope_local, because its rule
+ * must be the default. The RoPE that was read before is not changed. */
 static int read_local(struct config *c, const char *key)
 {
     const struct shape_rope full = c->m->rope;
@@ -141,8 +141,8 @@ int config_read_layer_ropes(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object");
 }
 
-/* Refuses a share so small that RoPE would rotate no column, since rotary_dim 0 means all
- * columns. */
+/* Refuses a share that is so small that RoPE would rotate no column, because rotary_dim 0 means
+ * all columns. */
 static int no_column(struct config *c)
 {
     return config_error(c, ERR_INVALID, "partial_rotary_factor",
@@ -150,7 +150,7 @@ static int no_column(struct config *c)
                         c->partial_rotary);
 }
 
-/* Reads the share of a head that RoPE rotates, if the family has this size; other families rotate
+/* Reads the share of a head that RoPE rotates, if the family has this size. Other families rotate
  * the whole head. */
 int config_read_partial(struct config *c, const char *key)
 {

@@ -1,6 +1,6 @@
-/* Values of config.json that the tables of many families use: readers, checks that a key asks for
- * no unsupported computation, and writers of values that are the same in all files that seqd
- * writes. */
+/* Values of config.json that the tables of many families use. There are readers, checks that a key
+ * does not ask for a computation that is not supported, and writers of values that are the same in
+ * all files that seqd writes. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +55,7 @@ int config_read_real(struct config *c, const char *key, double min, double max, 
     return 0;
 }
 
-/* Reads an integer; 64.0 counts as an integer. */
+/* Reads an integer; a number such as 64.0 counts as one. */
 static int whole(struct jread *j, int64_t *out)
 {
     double v;
@@ -116,7 +116,7 @@ int config_want_null(struct config *c, const char *key)
     return config_refuse(c, key, "only null is supported");
 }
 
-/* Reads quantization_config. only: the method that is accepted; NULL: none. */
+/* Reads quantization_config. only is the method that is accepted, or NULL if none is. */
 static int read_quantization(struct config *c, const char *key, const char *only)
 {
     char method[32] = "", why[112];
@@ -228,7 +228,7 @@ void config_write_null(struct jwrite *w, const char *key, const struct model_sha
 
 void config_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
 {
-    jwrite_raw(w, key, "0.0"); /* the package requires a float, and refuses 0 */
+    jwrite_raw(w, key, "0.0"); /* the package requires a float, and refuses the integer 0 */
 }
 
 void config_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)

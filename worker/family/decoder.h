@@ -1,12 +1,13 @@
-/* decoder.h: decoders like Llama, and the differences between them. Inside worker/family.
+/* decoder.h: decoders like Llama, and the differences between them. It is private to
+ * worker/family.
  *
  *   x = embed[ids] * embed_scale
  *   per layer   x += r Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))      r: residual_scale
  *               x += r Wd (silu(Wg n2(x)) * Wu n2(x))
  *   logits = Whead norm(x) / logit_scale, Whead = embed when tied
  *
- * A family of this kind fills a struct decoder from its sizes. If a new family needs more, add a
- * member here. */
+ * A family of this kind fills a struct decoder from its sizes. If a new family needs another
+ * difference, add a member here. */
 #ifndef SEQD_FAMILY_DECODER_H
 #define SEQD_FAMILY_DECODER_H
 
@@ -18,20 +19,22 @@
 enum qk_norm_id {
     QK_NORM_NONE,
     QK_NORM_HEAD, /* each head separately: weights [D] */
-    QK_NORM_WHOLE /* all heads together: weights [H D] and [Hk D] */
+    QK_NORM_WHOLE /* one norm over all heads together, with weights [H D] and [Hk D] */
 };
 
 struct decoder {
     bool qkv_bias, o_bias, mlp_bias;
     enum qk_norm_id qk_norm;
-    bool norm_after; /* norms of the outputs of attention and MLP, instead of their inputs */
-    bool fused;      /* files have q, k and v in one tensor, gate and up in another */
-    bool no_rope;    /* this kind of layer has no RoPE */
-    int64_t window;  /* window of this kind of layer; 0: none */
+    /* norms of the outputs of attention and MLP, instead of norms of their inputs */
+    bool norm_after;
+    bool fused;     /* files have q, k and v in one tensor, and gate and up in another */
+    bool no_rope;   /* this kind of layer has no RoPE */
+    int64_t window; /* window of this kind of layer; 0 if it has none */
     double embed_scale, attn_scale, residual_scale, logit_scale;
 };
 
-/* Returns Llama's decoder: biases and window of m, scales 1 and 1 / sqrt(D). */
+/* Returns Llama's decoder. The biases and the window are those of m. The scale of the residual is
+ * 1, and that of the scores 1 / sqrt(D). */
 struct decoder decoder_plain(const struct model_shape *m);
 /* Writes the program of a layer, as the next kind of f. */
 void decoder_layer(struct family *f, const struct model_shape *m, const struct decoder *d);
@@ -46,7 +49,7 @@ void decoder_write_bias(struct jwrite *w, const char *key, const struct model_sh
 /* Reads layer_types of a family whose layers all have full attention. */
 int decoder_want_full(struct config *c, const char *key);
 
-/* Sizes and keys that all these families have. */
+/* Sizes and keys that all families of this kind have. */
 /* clang-format off */
 #define DECODER_FIELDS                                                                             \
     HF_SIZES, {"num_key_value_heads", NULL, HF_DERIVED}, {"head_dim", NULL, HF_DERIVED}, {"rms_norm_eps", NULL, 0},  \

@@ -1,14 +1,14 @@
-/* dit.c: writes linear layers, norms and gates of diffusion transformers, their inputs, and the two
- * halves of a block. */
+/* dit.c: writes linear layers, norms and gates of diffusion transformers, their inputs, and the
+ * two halves of a block. */
 #include "worker/family/dit.h"
 
 #include <math.h>
 #include <stdio.h>
 #include "worker/family/write.h"
 
-enum { TIME_COLS = 256 }; /* columns of the sinusoid of a time, in every released model */
+enum { TIME_COLS = 256 }; /* columns of a time's sinusoid, the same in every released model */
 
-static const float EPS = 1e-6f; /* eps of every norm; no config has a key for it */
+static const float EPS = 1e-6f; /* eps of every norm, for which no config has a key */
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
@@ -43,7 +43,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
         out);
 }
 
-/* Writes a product whose result only recompute "none" keeps. */
+/* Writes a product whose result is kept only under recompute "none". */
 static int linear(struct dit d, int x, const char *prefix, int64_t rows, const char *name)
 {
     struct value out = like(d, x, name, KEEP_NONE_MODE);
@@ -66,9 +66,10 @@ static int add_norm(struct dit d, int x)
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */
 
-/* Gathers all rows of x. Under GRID_TENSOR the ranks split every layer, and a rank's residual
- * stream and norms have only the rank's part of the rows. Gathered and summed values are kept like
- * results of a ring, so that only recompute "full" repeats an exchange. */
+/* Gathers all rows of x. With GRID_TENSOR the ranks split every layer, and a rank's residual
+ * stream and norms have only the rank's part of the rows. Gathered or summed values are kept for
+ * the backward under recompute "none" and "selective", as the results of a ring are. So only
+ * recompute "full" repeats an exchange. */
 static int gathered(struct dit d, int x)
 {
     struct value out = like(d, x, "gathered", KEEP_RING);
@@ -77,7 +78,8 @@ static int gathered(struct dit d, int x)
     return prog_op(d.p, &(struct op){.kind = OP_GATHER, .in = {x}}, &out);
 }
 
-/* Writes dit_linear() with the columns of W and x split over ranks: sums the ranks' products. */
+/* Writes a dit_linear() in which the columns of W and x are split over ranks, and sums the ranks'
+ * products. */
 static int summed(struct dit d, int x, int base, const struct dit_linear *l, struct value out)
 {
     if (d.m->tp <= 1) return dit_linear(d, x, base, l, &out);
@@ -93,8 +95,9 @@ static int summed(struct dit d, int x, int base, const struct dit_linear *l, str
     return prog_op(d.p, &sum, &out);
 }
 
-/* n projections, each with the columns of all heads. They are one tensor or, if ranks split the
- * heads, n tensors that follow each other. parts: names of these n after PREFIX. */
+/* n projections, each with the columns of all heads. They are one tensor. If ranks split the
+ * heads, they are n tensors that follow each other; the name of each is PREFIX and then its
+ * element of parts. */
 struct dit_projections {
     const char *prefix, *name; /* "attn", "qkv" */
     const char *const *parts;
@@ -134,7 +137,7 @@ static int projected(struct dit d, int x, const struct dit_projections *l, const
 /* ---- in -------------------------------------------------------------------------------------- */
 
 /* Adds the weight of a convolution, [C, channels, (frames,) rows, columns]. In some families it
- * has no dimension of frames. */
+ * has no dimension for frames. */
 static int patch_weight(struct dit d, int64_t cols)
 {
     const struct model_shape *m = d.m;
@@ -293,7 +296,7 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
                    &out);
 }
 
-/* Writes RMSNorm of each of the first H heads of a row; the other heads (values) are not
+/* Writes RMSNorm of each of the first H heads of a row. The other heads (values) are not
  * changed. */
 static int head_norm(struct dit d, int x, const char *prefix, const char *which)
 {
@@ -330,14 +333,14 @@ static bool turns(const struct model_shape *m, int dim)
            (m->grid_way == GRID_HEADS_BOTH || (m->grid_way == GRID_HEADS_SPACE && dim == 0));
 }
 
-/* Tells whether attention along dim has all rows of this rank's own heads: after the exchange of
- * turns(), or because ranks split the heads of every layer. */
+/* Tells whether attention along dim has all rows of this rank's own heads, either after the
+ * exchange of turns() or because ranks split the heads of every layer. */
 static bool by_heads(const struct model_shape *m, int dim)
 {
     return turns(m, dim) || (dim >= 0 && m->grid_way == GRID_TENSOR);
 }
 
-/* Adds the exchange of rows for heads; back: the exchange of heads for rows. */
+/* Adds the exchange of rows for heads or, with `back`, the exchange of heads for rows. */
 static int turned(struct dit d, int x, int sets, bool back)
 {
     const struct value out = like(d, x, back ? "rows_of_heads" : "heads_of_rows", KEEP_RING);

@@ -1,10 +1,10 @@
-/* dit.h: parts that diffusion transformers over [space, time] (2212.09748) have in common:
- * patches, conditioning on a time and a caption, blocks of modulated attention and MLP. The
- * families stdit, stdit3, latte and t2d are built from them.
+/* dit.h: parts that diffusion transformers over [space, time] (2212.09748) have in common.
+ * They are patches, conditioning on a time and a caption, and blocks of modulated attention and
+ * MLP. The families stdit, stdit3, latte and t2d are built from them.
  *
- * The parts are written as if one rank held all rows. family_write() then has the switches placed
+ * The parts are written as if one rank had all rows. family_write() then adds the switches
  * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]),
- * and operations along space are put between two switches (ROWS_ALT, [time, space]). Only under
+ * and operations along space are placed between two switches (ROWS_ALT, [time, space]). Only with
  * GRID_TENSOR are the parts written for one of tp ranks. */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
@@ -18,62 +18,65 @@ struct dit {
     const struct model_shape *m;
 };
 
-/* Checks the rules of all these families; sets the sizes that config.json leaves out. fails:
- * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Checks the rules that all these families have, and sets the sizes that config.json leaves out.
+ * Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
 int dit_check(struct model_shape *m, struct err *e);
-/* Checks that a caption's width and length are given, for families that read one. fails:
- * ERR_INVALID naming caption_channels. */
+/* Checks that a caption's width and length are given, for families that read a caption. Fails with
+ * ERR_INVALID; the error names caption_channels. */
 int dit_check_caption(struct model_shape *m, struct err *e);
 
 /* ---- pieces of `in` -------------------------------------------------------------------------- */
 
-int dit_patches(struct dit d);            /* patches through x_embedder.proj [T, C] */
-int dit_position_2d(struct dit d, int x); /* 2-D positions; STDiT3's if base_size is set */
+int dit_patches(struct dit d); /* patches through x_embedder.proj [T, C] */
+/* 2-D positions, which are STDiT3's if base_size is set */
+int dit_position_2d(struct dit d, int x);
 int dit_position_1d(struct dit d, int x);
-/* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named
- * "time", and adds base, unless that is PROG_NONE. shared: later sections may read the result. */
+/* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], as a
+ * value named "time", and adds base unless that is PROG_NONE. If shared is set, later sections may
+ * read the result. */
 int dit_timestep(struct dit d, bool fps, int base, bool shared);
 void dit_caption(struct dit d); /* makes the shared value "caption" [ROWS_TEXT, C] */
-/* Writes t_block.1 of SiLU(t), the shared value "time_block" [ROWS_COND, 6 C]. */
+/* Writes t_block.1 of SiLU(t), as the shared value "time_block" [ROWS_COND, 6 C]. */
 void dit_time_block(struct dit d, int t);
 
 /* ---- pieces of a layer ----------------------------------------------------------------------- */
 
-int dit_input(struct dit d); /* returns the residual stream; also for `out` */
+int dit_input(struct dit d); /* returns the residual stream; also used in section `out` */
 
-/* Shift, scale and gate of attention, then of the MLP: views [ROWS_COND, C]. */
+/* Shift, scale and gate of attention, then those of the MLP, as views [ROWS_COND, C]. */
 struct dit_vectors {
     int attn[3], mlp[3];
 };
 struct dit_vectors dit_vectors(struct dit d, int six); /* views of a value [ROWS_COND, 6 C] */
-/* Adds scale_shift_table to the value that `in` shares as "time_block". */
+/* Adds scale_shift_table to the value that section `in` shares as "time_block". */
 struct dit_vectors dit_table(struct dit d, const struct program *in);
 
 struct dit_attn {
     const char *prefix; /* prefix of its weights: "attn" */
-    int dim;            /* dimension along which rows attend: 0 space, 1 time */
+    int dim;            /* dimension along which rows attend: 0 for space, 1 for time */
     bool rope, qk_norm;
 };
 /* Writes LN(x) (1 + scale) + shift, with scale and shift of v (struct dit_vectors). */
 int dit_modulated(struct dit d, int x, const int v[3]);
 int dit_attention(struct dit d, int x, const struct dit_attn *a); /* qkv, attention, proj */
 int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name);
-/* Writes x + proj(attention to the caption that `in` shares). */
+/* Writes x + proj(attention to the caption that section `in` shares). */
 int dit_cross(struct dit d, const struct program *in, int x);
 int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
-/* Makes x the section's result. This section does not keep it, since the next one may keep it as
- * its input. */
+/* Makes x the section's result. The section does not keep it, because the next section may keep it
+ * as its input. */
 void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
 
-/* Writes the final modulation of T2I models: two vectors, final_layer.scale_shift_table + t
- * ("time"). In rows of frames given clean, the original code modulates twice, and so does this. */
+/* Writes the final modulation of T2I models, with two vectors, which are
+ * final_layer.scale_shift_table + t ("time"). In frames whose latents are given without noise, the
+ * original code modulates the rows twice, and so does this function. */
 int dit_final_table(struct dit d, const struct program *in, int x);
 void dit_loss(struct dit d, int x); /* final_layer.linear, then the objective's loss */
 
-/* A product a W' + b with the tensors PREFIX.weight and PREFIX.bias. dit_linear adds base, unless
- * that is PROG_NONE. */
+/* A product a W' + b with the tensors PREFIX.weight and PREFIX.bias. dit_linear also adds base,
+ * unless that is PROG_NONE. */
 struct dit_linear {
     const char *prefix;
     int64_t rows; /* rows of the weight, which are columns of the result */
@@ -83,7 +86,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Readers and writers of keys in config.json, for DIT_SPECIALS below. */
+/* Readers and writers of keys in config.json, used by DIT_SPECIALS below. */
 int dit_read_ratio(struct config *c, const char *key);
 int dit_read_patch(struct config *c, const char *key);
 int dit_read_sigma(struct config *c, const char *key);
@@ -92,9 +95,11 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-int dit_model(const struct model_shape *m); /* returns 1, the row of the authors' model_type */
-int dit_finish(struct config *c);           /* sets the predicted channels and the MLP's width */
-extern const char *const dit_nothing[];     /* keys that change nothing */
+/* returns 1, which is the row of the authors' model_type */
+int dit_model(const struct model_shape *m);
+/* sets the number of predicted channels and the MLP's width */
+int dit_finish(struct config *c);
+extern const char *const dit_nothing[]; /* keys that change nothing */
 
 /* clang-format off */
 #define DIT_ABSENT                                                                                 \

@@ -1,5 +1,6 @@
 /* family.c: has the table of families. Completes and checks sizes by a family's row, and writes
- * the family's programs: places switches, and removes the head of a model without a head. */
+ * the family's programs, which includes placing switches and removing the head of a model without
+ * a head. */
 #include "worker/family/family.h"
 
 #include <stddef.h>
@@ -59,7 +60,7 @@ static int complete_heads(const struct family_row *row, struct model_shape *m, s
     const int64_t widest = m->head_dim > m->value_dim ? m->head_dim : m->value_dim;
     const int most = row->softmax ? JOB_MAX_HEAD : JOB_MAX_LINEAR_HEAD;
     if (widest <= most) return 0;
-    /* derived from the width, or read from a config.json */
+    /* head_dim was derived from the width, or read from a config.json */
     return err_field(e, ERR_INVALID, "model.config.head_dim",
                      "head_dim %lld: at most %d, so take more attention heads", (long long)widest,
                      most);
@@ -106,8 +107,8 @@ struct model_shape family_slice(const struct model_shape *m)
     return s;
 }
 
-/* Removes the head from `out`. Keeps the first operation, if that is a norm, and a loss without
- * weights. */
+/* Removes the head from `out`. Keeps the first operation, if that is a norm, and ends with a loss
+ * without weights. */
 static void cut_head(struct program *out)
 {
     const struct op first = out->op[0];

@@ -1,5 +1,5 @@
-/* family.h: the model families. A family has a line in FAMILIES, and its row at the end of a file
- * of this folder; related families may share a file. */
+/* family.h: the model families. A family has a line in FAMILIES, and a row at the end of a file of
+ * this folder; related families may share a file. */
 #ifndef SEQD_FAMILY_FAMILY_H
 #define SEQD_FAMILY_FAMILY_H
 
@@ -8,14 +8,15 @@
 #include "api/core/model_shape.h"
 #include "worker/program/program.h"
 
-#define FAMILY_KINDS   4      /* kinds of layer in one model */
-#define FAMILY_TENSORS 131072 /* tensors of one model: 85 layers of 512 experts */
+#define FAMILY_KINDS   4      /* most kinds of layer in one model */
+#define FAMILY_TENSORS 131072 /* most tensors of one model: enough for 85 layers of 512 experts */
 
 /* Every family: its word in constants, and the name of its row, family_NAME, in its file. Jobs and
- * checkpoints identify a family by its position here, so new ones go last. */
+ * checkpoints identify a family by its position in this list, so new families must be added at the
+ * end. */
 /* clang-format off */
 #define FAMILIES(X) \
-    X(LLAMA, llama)     /* Mistral, Qwen2 and Qwen3, too */ \
+    X(LLAMA, llama)     /* also Mistral, Qwen2 and Qwen3 */ \
     X(BERT, bert) \
     X(TNL, tnl)         /* TransNormerLLM */ \
     X(LINEAR, linear)   /* linear transformer */ \
@@ -47,7 +48,8 @@
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* The programs of a whole model. They take about 2 MB, too much for a stack (family_new). */
+/* The programs of a whole model. They take about 2 MB, which is too much for a stack, so
+ * family_new allocates them. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];
@@ -56,50 +58,56 @@ struct family {
 enum task_id { MODEL_CAUSAL_LM, MODEL_MASKED_LM, MODEL_DIFFUSION };
 
 struct family_row {
-    char name[24]; /* model_type in jobs; config.json may have others (config_table.h) */
-    const struct hf_family *config; /* keys of its config.json, its model_types (config_table.h) */
+    char name[24]; /* model_type in jobs; a config.json may have other names (config_table.h) */
+    /* keys of its config.json and its model_types (config_table.h) */
+    const struct hf_family *config;
     enum task_id task;
     bool linear, softmax; /* the kinds of attention of its layers */
-    /* The state after a chunk is not just a decayed state before it plus a summary. So ranks of a
-     * ring compute one after the other, and other exchanges pass maps of states
+    /* The state after a chunk is not simply the decayed state before the chunk plus a summary. So
+     * the ranks of a ring compute one after the other, and the other exchanges pass maps of states
      * (worker/sp/carry.h). */
     bool in_turn;
-    /* Diffusion. published_on_noise: the published weights predict noise (iddpm), else the
-     * velocity of rectified flow. guided: number of channels to which guidance applies when noise
-     * is predicted; 0: all. */
+    /* Diffusion. published_on_noise is set if the published weights predict noise (iddpm);
+     * otherwise they predict the velocity of rectified flow. guided is the number of channels to
+     * which guidance applies when noise is predicted; 0 means all of them. */
     bool published_on_noise;
     int64_t guided;
     /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
     bool clips;
-    bool shares_layers;    /* its program can be written for one rank of tensor parallelism */
+    /* its program can be written for one of several ranks of tensor parallelism */
+    bool shares_layers;
     bool sinks;            /* its attention has sinks */
-    bool text_of_pictures; /* its files also have RoPE's parameters for pictures */
-    bool rope_kinds;       /* its files may have any rule of RoPE's frequencies (rope.h) */
-    bool position_table;   /* positions are rows of a table of max_position_embeddings */
-    bool residual_turns;   /* diffusion: the residual itself is switched between layers */
-    bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
-    /* Names of tensors in files. base: prefix of the tensors of the package's base class; files of
-     * that class omit it; NULL: the usual prefix. head: name of a head that is tied to the
-     * embedding; NULL: the usual name. beside: unused tensors, NULL-terminated: prefixes of names,
-     * or suffixes, which begin with a dot. rename: converts names of older files; NULL: names are
-     * not converted. */
+    bool text_of_pictures; /* its files also have RoPE parameters for pictures */
+    /* its files may have any of the rules for RoPE's frequencies (rope.h) */
+    bool rope_kinds;
+    bool position_table; /* positions are rows of a table of max_position_embeddings */
+    bool residual_turns; /* diffusion: the residual stream itself is switched between layers */
+    bool flat_patches;   /* diffusion: the tensor of patches has no dimension of frames */
+    /* Names of tensors in files. base is the prefix of the tensors of the package's base class,
+     * which files of that class omit; NULL means the usual prefix. head is the name of a head that
+     * is tied to the embedding; NULL means the usual name. beside is a NULL-terminated list of
+     * unused tensors. Each entry is a prefix of their names or, if it begins with a dot, a suffix.
+     * rename converts the names of older files; if it is NULL, names are not converted. */
     const char *base;
     const char *head;
     const char *const *beside;
     void (*rename)(const char *stored, char *name, size_t size);
-    /* Prefixes of the tensors of a wrapper's other half (wrapper.h), which are copied from
-     * directory to directory, NULL-terminated. NULL: no wrapper has this family. */
+    /* Prefixes of the tensors of a wrapper's half that is not computed (wrapper.h), which are
+     * copied from directory to directory; NULL-terminated. NULL if no wrapper contains this
+     * family. */
     const char *const *passed;
-    /* Checks sizes that depend on each other; sets the sizes that config.json leaves out. NULL: no
-     * check. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+    /* Checks sizes that depend on each other, and sets the sizes that config.json leaves out. NULL
+     * if there is nothing to check. Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the
+     * key. */
     int (*check)(struct model_shape *m, struct err *e);
     void (*write)(const struct model_shape *m, struct family *f);
-    int (*layer_kind)(const struct model_shape *m, int64_t l); /* NULL: all of kind 0 */
+    /* NULL if all layers are of kind 0 */
+    int (*layer_kind)(const struct model_shape *m, int64_t l);
 };
 
 extern const char *const family_words[]; /* family names by enum model_family, NULL-terminated */
 
-/* Returns the row of the shape's family; NULL: it is not a known family. */
+/* Returns the row of the shape's family, or NULL if that is not a known family. */
 const struct family_row *family_row(const struct model_shape *m);
 static inline bool family_diffusion(const struct model_shape *m)
 {
@@ -121,40 +129,44 @@ static inline const char *family_head(const struct model_shape *m)
     const char *head = family_row(m)->head;
     return head ? head : "lm_head.weight";
 }
-/* Returns the prefix of the names of tensors, except in files of the base class; "": none. */
+/* Returns the prefix that names of tensors have in all files except those of the base class.
+ * Returns "" if there is no such prefix. */
 static inline const char *family_base(const struct model_shape *m)
 {
     const char *base = family_row(m)->base;
     return base ? base : family_diffusion(m) ? "" : "model.";
 }
-/* Counts the positions for which a position_table has rows. */
+/* Returns the number of positions for which a position_table has rows. */
 static inline int64_t family_positions(const struct model_shape *m)
 {
     return m->max_pos - m->first_pos;
 }
-/* Checks the sizes that are never derived. fails: ERR_INVALID naming a missing size. */
+/* Checks the sizes that are never derived. Fails with ERR_INVALID; the error names a missing
+ * size. */
 int family_needs(const struct model_shape *m, struct err *e);
-/* Derives the sizes that are not given (heads, their widths, the family's own) and checks all
- * sizes. Every shape must be completed before it is used. A completed shape is not changed.
- * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Derives the sizes that are not given (heads, their widths, the family's own sizes) and checks
+ * all sizes. Every shape must be completed before it is used. A shape that is complete already is
+ * not changed. Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
 int family_complete(struct model_shape *m, struct err *e);
-/* Returns the sizes of one rank's share if m->tp ranks split every layer: heads and columns
- * divided by tp, at least one KV head. */
+/* Returns the sizes of one rank's share if m->tp ranks split every layer: heads and columns are
+ * divided by tp, and there is at least one KV head. */
 struct model_shape family_slice(const struct model_shape *m);
-/* Writes the programs of the family for this shape. m is complete. */
+/* Writes the programs of the family for this shape. m must be complete. */
 void family_write(const struct model_shape *m, struct family *f);
 /* Marks the weights of all programs, as store_mark does. */
 void family_store(struct family *f, enum weights_id format);
-/* Writes the programs as family_write does, on the heap. Free them with family_free. */
+/* Writes the programs as family_write does, into memory that it allocates. Free them with
+ * family_free. */
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
-/* The kinds of MLP in the layers of a model: dense MLPs (prog_is_mlp), mixtures of experts. */
+/* The kinds of MLP that the layers of a model have: dense MLPs (prog_is_mlp) and mixtures of
+ * experts. */
 struct family_mlps {
     bool dense, experts;
 };
 struct family_mlps family_mlps(const struct model_shape *m);
-bool family_rotates(const struct model_shape *m); /* tells whether layers turn keys by RoPE */
+bool family_rotates(const struct model_shape *m); /* tells whether layers rotate keys by RoPE */
 /* Returns the program of layer l. */
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);
 

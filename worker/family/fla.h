@@ -1,12 +1,12 @@
-/* fla.h: models of the package flash-linear-attention. Inside worker/family. */
+/* fla.h: models of the package flash-linear-attention. It is private to worker/family. */
 #ifndef SEQD_FAMILY_FLA_H
 #define SEQD_FAMILY_FLA_H
 
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
 
-/* Writes a model in the layout of flash-linear-attention: embedding, layers of the mixer (which
- * adds to x) and a gated MLP, norm and head. */
+/* Writes a model in the layout of flash-linear-attention: an embedding, the layers, a norm and a
+ * head. Each layer is the mixer, which adds its result to x, followed by a gated MLP. */
 typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
 void fla_write(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
 
@@ -18,10 +18,11 @@ int fla_read_kv_heads(struct config *c, const char *key);
 void fla_write_expand_k(struct jwrite *w, const char *key, const struct model_shape *m);
 void fla_write_expand_v(struct jwrite *w, const char *key, const struct model_shape *m);
 void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape *m);
-/* Sets widths of heads and MLP. expand_v, ratio: the package's defaults for missing keys. */
+/* Sets the widths of heads and MLP. expand_v and ratio are the package's defaults for missing
+ * keys. */
 int fla_finish(struct config *c, double expand_v, double ratio);
 extern const char *const fla_nothing[];     /* keys that change nothing */
-extern const struct hf_absent fla_absent[]; /* the package's values of missing keys */
+extern const struct hf_absent fla_absent[]; /* values that the package uses for missing keys */
 
 /* clang-format off */
 #define FLA_SIZES                                                                                  \

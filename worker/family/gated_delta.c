@@ -14,8 +14,8 @@
 #include "api/core/delta.h"
 #include "worker/family/moe.h"
 
-/* Kinds of layer, as bits. DELTA: layers of layer_mask. DENSE: layers of dense_mask, if the other
- * layers have experts. */
+/* Kinds of layer, as bits. Layers in layer_mask have DELTA. Layers in dense_mask have DENSE, if
+ * the other layers have experts. */
 enum { FULL, DELTA, DENSE };
 
 static struct write_norm norm_of(const struct model_shape *m, const char *weight)
@@ -24,7 +24,7 @@ static struct write_norm norm_of(const struct model_shape *m, const char *weight
         .weight = weight, .kind = NORM_RMS, .eps = m->norm_eps, .offset = true};
 }
 
-/* Normalises the heads of queries, or of the keys of a KV row. */
+/* Normalises the heads of queries, or the heads of the keys in a KV row. */
 static int head_norm(struct program *p, const struct model_shape *m, int x, int64_t heads,
                      const char *weight)
 {
@@ -40,7 +40,7 @@ static int product(struct program *p, int a, int base, int w, int n_w, const cha
     return write_linear(p, &(struct write_linear){a, base, w, n_w, PROG_NONE, name, keep});
 }
 
-/* Adds the weight of queries and gate. For each head, files have the gate next to the query. */
+/* Adds the weight of queries and gates. For each head, files have the gate next to the query. */
 static int gated_queries(struct program *p, const struct model_shape *m)
 {
     return prog_weight(p, &(struct weight){.name = "self_attn.q_proj.weight",
@@ -75,8 +75,8 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return b ? greatest_divisor(b, a % b) : a;
 }
 
-/* Adds the weights of queries, keys, values and z of all heads, then b and a, joined. Files of
- * Qwen3-Next have these weights in two tensors, grouped by key head. */
+/* Adds the weights of queries, keys, values and z of all heads, and then those of b and a, joined.
+ * Files of Qwen3-Next have these weights in two tensors, grouped by key head. */
 static int delta_weights(struct program *p, const struct model_shape *m)
 {
     const int64_t C = m->width, Hk = m->delta_key_heads, H = m->delta_heads, Dk = m->delta_key_dim;

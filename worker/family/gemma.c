@@ -1,6 +1,6 @@
-/* gemma.c: Gemma 2 (2408.00118) and Gemma 3's text model (2503.19786): norms before and after
- * attention and a gated MLP, windows in some layers; Gemma 2 has soft caps, Gemma 3 normalised
- * heads and another RoPE base in layers with a window.
+/* gemma.c: Gemma 2 (2408.00118) and Gemma 3's text model (2503.19786). They have norms before and
+ * after both attention and a gated MLP, and windows in some layers. Gemma 2 also has soft caps;
+ * Gemma 3 has normalised heads, and another RoPE base in layers with a window.
  *
  *   x = embed[ids] sqrt(C), with the root rounded to the model's precision
  *   per layer   x += n2(Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x)))
@@ -112,7 +112,7 @@ static const struct hf_model models[] = {
     [TYPE_GEMMA3] = {"gemma3_text", of_gemma3, {"Gemma3ForCausalLM", "Gemma3TextModel"}},
     {NULL, NULL, {NULL}}};
 
-/* Reads the window; null: there is none. */
+/* Reads the window; null means that there is none. */
 static int read_window(struct config *c, const char *key)
 {
     c->m->window = 0;

@@ -1,4 +1,4 @@
-/* gpt_oss.c: gpt-oss (2508.10925): a decoder like Llama with a mixture of experts, and with
+/* gpt_oss.c: gpt-oss (2508.10925), a decoder like Llama with a mixture of experts. It also has
  *
  *   biases of q, k, v and o; a sink for each head; a window in every other layer
  *   experts     g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up clamped to [-7, 7]; biases
@@ -46,8 +46,8 @@ static int attention(struct program *p, const struct model_shape *m, int x, int6
     return write_linear(p, &(struct write_linear){o, x, o_w, 1, o_b, "mlp_input", KEEP_NONE_MODE});
 }
 
-/* Adds one tensor that has a matrix [rows, cols] for each expert; cols 0: a bias for each. turns:
- * in the file, rows of the two halves alternate. */
+/* Adds one tensor that has a matrix [rows, cols] for each expert or, if cols is 0, a bias for
+ * each. turns is set if the rows of the two halves alternate in the file. */
 static int stacked(struct program *p, const char *name, int64_t E, int64_t rows, int64_t cols,
                    bool turns, enum init_id init)
 {
@@ -138,7 +138,7 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
-/* Accepts only `value`, the constant of the family's experts. */
+/* Accepts only `value`, which is the constant of the family's experts. */
 static int want(struct config *c, const char *key, double value)
 {
     double v = value;
@@ -177,7 +177,8 @@ static int finish(struct config *c)
     return config_check_list(c, "layer_types");
 }
 
-/* Writes the kind of every layer, since the package's default for a missing key alternates. */
+/* Writes the kind of every layer, because the package's default for a missing key alternates
+ * between two kinds. */
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_array(w, key);
@@ -188,7 +189,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-/* Always writes RoPE, since the package's default for a missing key is scaled. */
+/* Always writes RoPE, because the package would scale RoPE if the key were missing. */
 static void write_rope_object(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     if (m->rope.kind != ROPE_DEFAULT) {

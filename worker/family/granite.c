@@ -1,5 +1,5 @@
-/* granite.c: Granite 3: Llama with constants of config.json that multiply embeddings, attention
- * scores and additions to the residual stream, and divide logits. */
+/* granite.c: Granite 3, which is Llama with constants from config.json. They multiply embeddings,
+ * attention scores and additions to the residual stream, and divide logits. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 

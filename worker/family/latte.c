@@ -1,11 +1,13 @@
-/* latte.c: Latte (2401.03048): DiT blocks (2212.09748), even ones along space, odd ones along time.
+/* latte.c: Latte (2401.03048). It has DiT blocks (2212.09748), of which even ones attend along
+ * space and odd ones along time.
  *
  *   c = time MLP(t) [+ label]
  *   per block   shift, scale, gate of both = linear(SiLU(c)), with a linear layer per block
  *               x += g_a attn(LN(x) (1 + sc_a) + sh_a);  x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *   the first temporal block adds e(frame) to x
  *
- * Every frame has the sample's t. The residual stays spread along space, as in STDiT3. */
+ * Every frame has the sample's t. The residual stream is always spread along space, as in
+ * STDiT3. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)
@@ -37,7 +39,8 @@ static int label(struct dit d, int t)
                    &out);
 }
 
-/* Writes the n vectors of a block or of the final layer, from the shared value of `in`. */
+/* Writes the n vectors of a block or of the final layer, from the value that section `in`
+ * shares. */
 static int modulation(struct dit d, const struct program *in, const char *prefix, int64_t n)
 {
     const struct value out = {
@@ -94,7 +97,7 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Reads the number of classes. The table has one more row, for "no class". */
+/* Reads the number of classes. The table has one row more, for "no class". */
 static int read_classes(struct config *c, const char *key)
 {
     int64_t n = -1;
@@ -117,8 +120,8 @@ static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {"qk_norm", config_want_false, NULL},
                                                    {NULL, NULL, NULL}};
 
-/* Published directories of every variant have these keys, which change nothing here: a model that
- * reads class labels does not use the last two. */
+/* Keys that the published directories of every variant have and that change nothing here. A model
+ * that reads class labels does not use the last two. */
 static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
                                             "caption_channels", "model_max_length",   NULL};
 

@@ -1,5 +1,5 @@
-/* linear.c: the linear transformer (2006.16236) with the names of flash-linear-attention: a
- * feature map of queries and keys, no decay, a norm of each head's output.
+/* linear.c: the linear transformer (2006.16236) with the names of flash-linear-attention. It has a
+ * feature map of queries and keys, no decay, and a norm of each head's output.
  *
  *   per layer   x += Wo n(phi(Wq h) (sum phi(Wk h) Wv h) / sqrt(D)), h = n(x)
  *               x += Wd (silu(Wg n(x)) * Wu n(x))

@@ -1,6 +1,6 @@
-/* llama.c: Llama, Mistral, Ministral, Qwen2, Qwen3 (2302.13971): the plain decoder of decoder.h;
- * Qwen2 has biases of q, k and v, Qwen3 a norm of each query and key head. If the model has a
- * window, the layers of layer_mask have none. */
+/* llama.c: Llama, Mistral, Ministral, Qwen2 and Qwen3 (2302.13971), which are the plain decoder of
+ * decoder.h. In addition, Qwen2 has biases of q, k and v, and Qwen3 has a norm of each query head
+ * and key head. If the model has a window, the layers in layer_mask have none. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -18,7 +18,7 @@ static void write_llama(const struct model_shape *m, struct family *f)
     }
 }
 
-/* Tells whether q, k and v have a bias, and o has none. */
+/* Tells whether q, k and v have a bias while o has none. */
 static bool is_qwen2(const struct model_shape *m)
 {
     return m->qkv_bias && !m->o_bias;
@@ -57,7 +57,7 @@ static bool qwen(const struct config *c)
 }
 
 /* Tells whether the class has the keys of a window. Llama's class in transformers has none of
- * them, and ignores them in a file. */
+ * these keys, and ignores them in a file. */
 static bool has_window(const struct config *c)
 {
     return c->type != TYPE_LLAMA;
@@ -65,7 +65,7 @@ static bool has_window(const struct config *c)
 
 static int read_window(struct config *c, const char *key)
 {
-    /* Ignore the key in a file of type llama, as transformers does; a job may set it. */
+    /* Ignores the key in a file of type llama, as transformers does; a job may set it. */
     if (!has_window(c) && c->form == CONFIG_FILE) return config_ignore(c, key);
     c->window = 0; /* null: no window */
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
@@ -87,10 +87,10 @@ static int read_llama_layers(struct config *c, const char *key)
     return has_window(c) ? window_read_layers(c, key) : config_ignore(c, key);
 }
 
-/* Sets the values of keys that are not in the file. */
+/* Sets the values of keys that are absent from the file. */
 static void llama_absent(struct config *c)
 {
-    if (c->form == CONFIG_JOB) { /* a given window is used unless a key turns it off */
+    if (c->form == CONFIG_JOB) { /* a job's window is used unless another key turns it off */
         if (!config_met(c, "use_sliding_window")) c->window_on = true;
         if (qwen(c) && !c->window_on) c->window = 0;
         return;
@@ -109,7 +109,7 @@ static int finish_llama(struct config *c)
     if (c->type == TYPE_QWEN2) m->qkv_bias = 1;
     if (c->n_flags && c->n_windowed && !c->window)
         return config_refuse(c, "layer_types", "sliding_attention, and no window is set");
-    /* Mistral's class of transformers does not read layer_types. */
+    /* Mistral's class in transformers does not read layer_types. */
     if (c->n_flags && c->type == TYPE_MISTRAL && c->window && c->n_windowed != c->n_flags)
         return config_refuse(c, "layer_types",
                              "full_attention, and sliding_window gives every layer a window: make "
@@ -130,7 +130,7 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
     jwrite_int(w, "max_window_layers", 0);
 }
 
-/* Returns the TYPE_ of the transformers model that computes this. */
+/* Returns the TYPE_ of the model of transformers that computes the same. */
 static int llama_model(const struct model_shape *m)
 {
     if (m->qk_norm) return TYPE_QWEN3;
@@ -138,7 +138,7 @@ static int llama_model(const struct model_shape *m)
     return window_mixed(m) ? TYPE_MINISTRAL : m->window ? TYPE_MISTRAL : TYPE_LLAMA;
 }
 
-/* Reads attention_bias. The classes Qwen2, Mistral and Ministral do not have this key. */
+/* Reads attention_bias. The classes of Qwen2, Mistral and Ministral do not have this key. */
 static int read_bias(struct config *c, const char *key)
 {
     if (c->type == TYPE_QWEN2 && c->form == CONFIG_FILE) return config_ignore(c, key);

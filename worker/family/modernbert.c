@@ -1,13 +1,13 @@
-/* modernbert.c: ModernBERT (2412.13663): an encoder with norms before attention and a gated MLP,
- * RoPE, and in most layers a two-sided window.
+/* modernbert.c: ModernBERT (2412.13663), an encoder with norms before attention and before a gated
+ * MLP, with RoPE, and with a two-sided window in most layers.
  *
  *   x = n(word[ids])
  *   per layer   x += Wo attn(rope(Wqkv n1(x)));  x += Wo (act(Wi n2(x)) * Wi' n2(x))
  *   logits = Wword n(gelu(Wd n(x))) + b
  *
  * The first layer has no n1. Layers with a window have their own RoPE base; layers without a
- * window are in shape.layer_mask. local_attention is twice the number of tokens seen on either
- * side. */
+ * window are in shape.layer_mask. local_attention is twice the number of tokens that a token sees
+ * on each side. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -34,7 +34,8 @@ static int64_t window_of_kind(const struct model_shape *m, int kind)
                &(struct write_norm){name ".weight", (m)->norm_bias ? name ".bias" : NULL,          \
                                     NORM_LAYER, (m)->norm_eps, 0})
 
-/* A product a W' [+ bias] [+ base]: weight [rows, columns of a] and, if has_bias, bias [rows]. */
+/* A product a W' [+ bias] [+ base]. The weight is [rows, columns of a] and, if has_bias is set,
+ * there is a bias [rows]. */
 struct projected {
     const char *weight, *bias;
     bool has_bias;
@@ -154,7 +155,7 @@ static int read_local_attention(struct config *c, const char *key)
     return 0;
 }
 
-/* Reads sliding_window. The package's window is the number of tokens on either side; shape.window
+/* Reads sliding_window. The package's window is the number of tokens on each side; shape.window
  * also counts the token itself. */
 static int read_window(struct config *c, const char *key)
 {
@@ -169,7 +170,7 @@ static void write_local_attention(struct jwrite *w, const char *key, const struc
     if (m->window) jwrite_int(w, key, 2 * (m->window - 1));
 }
 
-/* Reads hidden_act, which the package ignores: it reads hidden_activation. */
+/* Reads hidden_act, which the package ignores because it reads hidden_activation. */
 static int read_hidden_act(struct config *c, const char *key)
 {
     return c->form == CONFIG_FILE ? config_ignore(c, key) : config_read_act(c, key);
@@ -237,7 +238,7 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", config_want_one, NULL},
     {NULL, NULL, NULL}};
 
-/* Keys that change nothing here: other heads, dropout, and options of transformers' code. */
+/* Keys that change nothing here, for other heads, dropout, and options of transformers' code. */
 static const char *const nothing[] = {"classifier_pooling",        "deterministic_flash_attn",
                                       "embedding_dropout",         "mlp_dropout",
                                       "initializer_cutoff_factor", "layer_norm_eps",

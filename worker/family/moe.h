@@ -1,15 +1,15 @@
 /* moe.h: mixtures of experts in the form of Qwen's files: the block, and its keys of config.json.
- * Inside worker/family. */
+ * It is private to worker/family. */
 #ifndef SEQD_FAMILY_MOE_H
 #define SEQD_FAMILY_MOE_H
 
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
-/* Writes x + experts(n(x)), and, if m has shared_width, adds the shared expert of n(x). */
+/* Writes x + experts(n(x)) and, if m has shared_width, adds the shared expert of n(x). */
 int moe_block(struct program *p, const struct model_shape *m, int x, const struct write_norm *n);
 /* Calls write_check_experts, and checks that there is a shared expert in families that have one.
- * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+ * Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
 int moe_check(struct model_shape *m, struct err *e);
 
 /* Members of family_row for decoders like Llama. */
@@ -17,8 +17,8 @@ void moe_decoder_write(const struct model_shape *m, struct family *f);
 int moe_decoder_kind(const struct model_shape *m, int64_t l);
 int moe_decoder_check(struct model_shape *m, struct err *e);
 
-/* Read and write mlp_only_layers and decoder_sparse_step. Layers without experts are bits of
- * layer_mask, or of dense_mask in a family whose layer_mask has another meaning. */
+/* Read and write mlp_only_layers and decoder_sparse_step. The layers without experts are bits of
+ * layer_mask. In a family whose layer_mask has another meaning, they are bits of dense_mask. */
 int moe_read_dense(struct config *c, const char *key);
 void moe_write_dense(struct jwrite *w, const char *key, const struct model_shape *m);
 int moe_read_step(struct config *c, const char *key);
@@ -32,7 +32,7 @@ void moe_write_width(struct jwrite *w, const char *key, const struct model_shape
     {                                                                                              \
         "decoder_sparse_step", moe_read_step, moe_write_step                                       \
     }
-/* Keys that change nothing, since training here has no loss for the routers. */
+/* Keys that change nothing, because training here has no loss for the routers. */
 #define MOE_NOTHING "router_aux_loss_coef", "output_router_logits"
 
 #endif

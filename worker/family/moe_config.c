@@ -1,4 +1,4 @@
-/* moe_config.c: has the keys of config.json of the families of moe.c, and their rows. */
+/* moe_config.c: the rows of the families of moe.c, and the keys of their config.json. */
 #include <string.h>
 #include "worker/family/decoder.h"
 #include "worker/family/moe.h"
@@ -38,7 +38,7 @@ static const struct hf_model qwen3_moe_models[] = {
 static const struct hf_model olmoe_models[] = {
     {"olmoe", of_olmoe, {"OlmoeForCausalLM", "OlmoeModel"}}, {NULL, NULL, {NULL}}};
 
-/* Reads the window; null: there is none. */
+/* Reads the window; null means that there is none. */
 static int read_window(struct config *c, const char *key)
 {
     c->window = 0;
@@ -65,7 +65,7 @@ static int64_t *dense_mask(struct model_shape *m)
     return has_dense_mask(m) ? m->dense_mask : m->layer_mask;
 }
 
-/* Reads the numbers of the layers without experts. */
+/* Reads the indices of the layers that have no experts. */
 int moe_read_dense(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);

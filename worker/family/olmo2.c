@@ -1,5 +1,5 @@
-/* olmo2.c: OLMo 2 (2501.00656): Llama with norms of the outputs of attention and MLP instead of
- * their inputs, and norms of queries and keys over all heads together. */
+/* olmo2.c: OLMo 2 (2501.00656), which is Llama with norms of the outputs of attention and MLP
+ * instead of norms of their inputs, and with norms of queries and keys over all heads together. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 

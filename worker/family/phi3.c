@@ -1,5 +1,5 @@
-/* phi3.c: Phi-3 and Phi-4 (2404.14219): Llama with q, k, v in one tensor and gate, up in another;
- * RoPE rotates a part of each head, by longrope's factors. */
+/* phi3.c: Phi-3 and Phi-4 (2404.14219), which are Llama with q, k and v in one tensor and gate and
+ * up in another. RoPE rotates a part of each head, by longrope's factors. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -26,7 +26,7 @@ static int check_phi3(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-enum { ORIGINAL = 4096 }; /* tokens, if a file has no original length */
+enum { ORIGINAL = 4096 }; /* the original length in tokens, for files that do not give it */
 
 static const struct hf_absent own[] = {
     HF_ABSENT(4096, 1e-5, 10000), HF_ABSENT_SIZES(3072, 32, 32, 8192, 32064), {NULL, 0}};
@@ -38,9 +38,9 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
-/* Completes RoPE. The class of transformers takes the original length from the key beside the RoPE
- * object, else 4096; it ignores that of the object. In the first files of Phi-3 "yarn" meant
- * longrope. */
+/* Completes RoPE. The class in transformers uses the original length from the key outside the RoPE
+ * object, or 4096 if there is none; it ignores the length inside the object. In the first files of
+ * Phi-3, "yarn" means longrope. */
 static int finish_phi3(struct config *c)
 {
     if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;

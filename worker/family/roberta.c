@@ -1,18 +1,18 @@
-/* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116): BERT with positions that begin
- * after the padding id, and with a head whose tensors have other names and whose activation is
- * gelu.
+/* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116). They are BERT with positions that
+ * begin after the padding id, and with a head whose tensors have other names and whose activation
+ * is gelu.
  *
  *   position i of a document is row i + pad_token_id + 1 of the table
  *
- * In transformers a token with the id pad_token_id is not counted: it has row pad_token_id, and
- * later tokens have lower rows. Here a document has no padding, and such a token counts like any
- * other. */
+ * In transformers a token with the id pad_token_id is not counted. It has row pad_token_id, and
+ * later tokens have lower rows than without it. Here a document has no padding, and such a token
+ * counts like any other. */
 #include <stdio.h>
 #include "worker/family/bert.h"
 
-enum { FIRST = 2 }; /* 1 + the class's pad_token_id, 1 */
+enum { FIRST = 2 }; /* 1 + pad_token_id, which is 1 in the class */
 
-/* Writes the model. Files have two biases of the logits: transformers adds decoder.bias if the
+/* Writes the model. Files have two biases of the logits; transformers adds decoder.bias if the
  * head is not tied. */
 static void write_roberta(const struct model_shape *m, struct family *f)
 {

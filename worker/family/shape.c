@@ -1,4 +1,4 @@
-/* shape.c: the table of a model's sizes, by the names of model.config. */
+/* shape.c: the table of a model's sizes, with their names in model.config. */
 #include "worker/family/shape.h"
 
 #include <stdio.h>
@@ -16,9 +16,10 @@
 #include "worker/program/rope.h"
 
 #define PREFIX  "model.config."
-#define WRITTEN 1u /* a person may write the field; FOUND: only a directory has it */
+#define WRITTEN 1u /* WRITTEN: a person may write the field; FOUND: only a directory has it */
 #define FOUND   0u
-#define BIG     ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
+/* far below 2^53, so a double has every integer up to it exactly */
+#define BIG ((double)((int64_t)1 << 50))
 
 static const char *const act_words[] = {"identity", "silu",    "gelu", "gelu_tanh", "relu",
                                         "elu1",     "sigmoid", "tanh", NULL};
@@ -54,7 +55,7 @@ const char *const shape_embed_module_words[] = {"none",
 #define BOOL(path, m, dflt, kinds, help)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds}
 #define ENUM(path, m, words, dflt, kinds, help)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds}
 
-/* Each element of an array is a row. */
+/* Each element of an array has its own row. */
 #define FACTOR(list, i) REAL("model.config.rope_" #list "." #i, rope.list[i], 0, 1e9, 0, FOUND, "Longrope: divides the frequency of a pair of columns.")
 #define TEN(list, t)                                                                               \
     FACTOR(list, t##0), FACTOR(list, t##1), FACTOR(list, t##2), FACTOR(list, t##3),                \
@@ -211,7 +212,7 @@ void shape_set(struct model_shape *m, const struct field *f, double v)
 
 void shape_defaults(struct model_shape *m)
 {
-    memset(m, 0, sizeof *m); /* padding, too: shapes are compared as bytes */
+    memset(m, 0, sizeof *m); /* clears padding too, because shapes are compared as bytes */
     for (const struct field *f = shape_fields; f->path; f++) shape_set(m, f, f->fallback);
 }
 

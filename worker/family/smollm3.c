@@ -1,5 +1,5 @@
-/* smollm3.c: SmolLM3: Llama with layers without RoPE (NoPE, 2501.18795): every fourth layer,
- * unless the file has a list of them. They are the bits of layer_mask. */
+/* smollm3.c: SmolLM3, which is Llama with layers without RoPE (NoPE, 2501.18795). They are every
+ * fourth layer, unless the file has a list of them, and are the bits of layer_mask. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 
@@ -35,8 +35,8 @@ static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 2e6),
 static const struct hf_model models[] = {{"smollm3", own, {"SmolLM3ForCausalLM", "SmolLM3Model"}},
                                          {NULL, NULL, {NULL}}};
 
-/* Reads an element of the list; 1: with RoPE. The list may have more elements than there are
- * layers. */
+/* Reads an element of the list, which is 1 for a layer with RoPE. The list may have more elements
+ * than there are layers. */
 static int rope_layer(struct config *c, enum jtok t)
 {
     int64_t v;

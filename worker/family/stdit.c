@@ -1,4 +1,4 @@
-/* stdit.c: STDiT, Open-Sora 1.0: a block attends along space, then along time.
+/* stdit.c: STDiT of Open-Sora 1.0, in which a block attends along space and then along time.
  *
  *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a)      along space
  *               x += g_a attn_temp(x [+ e(frame)])          along time; positions only in
@@ -7,7 +7,8 @@
  *               x += cross(x, y)
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *
- * Two switches surround the spatial attention: the residual stays spread along space. */
+ * Two switches surround the spatial attention, so the residual stream is always spread along
+ * space. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)

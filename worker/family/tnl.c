@@ -6,9 +6,9 @@
  *               x += W3 (W1 s(x) * W2 s(x))
  *   logits = Whead s(x)
  *
- * s is RMSNorm without a weight, eps 1e-6, over the whole width; q k is not scaled; the gate u and
- * the gate of the MLP have no activation. Layers of layer_mask (in released models the first) have
- * LRPE, which doubles the key size. */
+ * s is RMSNorm over the whole width, without a weight and with eps 1e-6. q k is not scaled, and
+ * neither the gate u nor the gate of the MLP has an activation. Layers in layer_mask (in released
+ * models, the first layer) have LRPE, which doubles the size of keys. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 
 enum { PLAIN, WITH_LRPE };
 
-/* Applies LRPE to queries and keys at once, by the same theta. */
+/* Applies LRPE to queries and keys together, with the same theta. */
 static int lrpe(struct program *p, int x, int theta)
 {
     return prog_op(
@@ -28,7 +28,7 @@ static int lrpe(struct program *p, int x, int theta)
         &(struct value){.name = "qk_lrpe", .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
 }
 
-/* Adds theta [H, D]; the file has [H, 1, D]. */
+/* Adds theta as [H, D]; the file has it as [H, 1, D]. */
 static int theta_weight(struct program *p, const struct model_shape *m)
 {
     struct weight w = {.name = "token_mixer.lrpe.theta",

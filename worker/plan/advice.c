@@ -1,5 +1,6 @@
-/* advice.c: sets one field after another in a copy of the spec, and plans it. The table of fields
- * says whether the job's kind has the field, and family_check() whether the job takes the value. */
+/* advice.c: sets one field after another in a copy of the spec, and makes a plan of it. The table
+ * of fields says whether the job's kind has the field, and family_check() whether the job accepts
+ * the value. */
 #include "worker/plan/advice.h"
 
 #include <stdio.h>
@@ -11,18 +12,18 @@
 #include "worker/plan/report.h"
 
 enum {
-    SETTINGS = 10, /* as many as try_all() tries */
+    SETTINGS = 10, /* as many settings as try_all() tries */
     PAIRS = SETTINGS * (SETTINGS - 1) / 2,
-    RING_PLANS = 6 /* kept for pairs with a longer ring */
+    RING_PLANS = 6 /* plans that are reserved for pairs with a longer ring */
 };
 
 /* One or two fields with other values. */
 struct setting {
-    const char *path[2]; /* path[1] NULL: one field */
+    const char *path[2]; /* path[1] is NULL if the setting has only one field */
     int64_t value[2];
-    bool names_dir; /* memory.offload_dir is set, too */
+    bool names_dir; /* memory.offload_dir is set as well */
     char text[64];
-    int64_t need; /* bytes of a rank; -1: no legal job */
+    int64_t need; /* bytes of a rank; -1 means that the job would not be legal */
 };
 
 struct pair {
@@ -60,7 +61,7 @@ static bool set(struct trial *t, const char *path, int64_t value)
     return true;
 }
 
-/* Takes the job as it was asked for, with the modes of its plan. */
+/* Starts from the job as it was asked for, with the modes of its plan. */
 static void begin(struct trial *t)
 {
     const struct plan *p = t->now;
@@ -74,7 +75,7 @@ static void begin(struct trial *t)
     set(t, "infer.batch", p->batch);
 }
 
-/* Opens what family_check() has decided for a ring of one rank alone. */
+/* Sets back to "auto" the fields that family_check() decided for a ring of only one rank. */
 static void open_ring(struct trial *t)
 {
     if (t->now->sp > 1) return;
@@ -91,8 +92,8 @@ static bool apply(struct trial *t, const struct setting *s)
     return !s->names_dir || !spec_intern(t->spec, dir, strlen(dir), &t->spec->memory.offload_dir);
 }
 
-/* Returns the bytes of a rank with one setting, or with two. -1: that is no legal job, or
- * ADVICE_PLANS have been made. */
+/* Returns the bytes that a rank needs with one setting, or with two. Returns -1 if the job is then
+ * not legal, or if ADVICE_PLANS plans have already been made. */
 static int64_t need_of(struct trial *t, const struct setting *a, const struct setting *b)
 {
     struct plan p;
@@ -139,8 +140,8 @@ static void try_value(struct trial *t, const char *path, int64_t value)
     add(t, &s);
 }
 
-/* Tries the values of a field from `first` to `last`, up to the first that fits; if none does, the
- * value of the least need is listed. */
+/* Tries the values of a field from `first` to `last`, until one of them fits. If none of them
+ * fits, lists the value with which the job needs the least memory. */
 static void try_until(struct trial *t, const char *path, int first, int last)
 {
     struct setting best = {.need = -1};
@@ -152,7 +153,7 @@ static void try_until(struct trial *t, const char *path, int first, int last)
     add(t, &best);
 }
 
-/* Offloads activations, on the CPU beneath a directory that a job has to name. */
+/* Tries to offload activations. On the CPU this is possible only if the job names a directory. */
 static void try_offload(struct trial *t)
 {
     struct setting s = setting_of("memory.offload", OFFLOAD_ACTIVATIONS);
@@ -174,8 +175,8 @@ static struct setting ring_of(const struct trial *t, int sp)
     return s;
 }
 
-/* Doubles the ranks of a ring up to the first number that fits, or that ends the series. Returns
- * the index of the listed setting; -1: a longer ring does not need less. */
+/* Doubles the ranks of a ring until the job fits, or until the series ends. Returns the index of
+ * the listed setting, or -1 if a longer ring does not need less memory. */
 static int try_ring(struct trial *t)
 {
     const int n = t->n;
@@ -191,7 +192,7 @@ static int try_ring(struct trial *t)
     return t->n > n ? n : -1;
 }
 
-/* Makes the chunks of the loss smaller where their logits are an eighth of the memory or more. */
+/* Makes the chunks of the loss smaller if their logits need an eighth of the memory or more. */
 static void try_loss(struct trial *t)
 {
     const struct plan *p = t->now;
@@ -199,7 +200,8 @@ static void try_loss(struct trial *t)
         try_value(t, "memory.loss_chunk_tokens", p->loss_chunk / 8);
 }
 
-/* Tries all settings. Returns the index of the longer ring; -1: there is none. */
+/* Tries all settings. Returns the index of the setting with the longer ring, or -1 if there is
+ * none. */
 static int try_all(struct trial *t)
 {
     const struct plan *p = t->now;
@@ -226,8 +228,9 @@ static int by_needs(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* Lists the pairs of a setting and the longer ring, or of two others, those that save most first.
- * ring: the ring's index. */
+/* Lists pairs of settings, beginning with the pairs that save the most. Each pair has the longer
+ * ring and another setting or, without with_ring, two settings other than the ring. `ring` is the
+ * index of the setting with the longer ring. */
 static int list_pairs(const struct trial *t, int ring, bool with_ring, struct pair out[PAIRS])
 {
     int n = 0;
@@ -258,7 +261,7 @@ static void halve_ring(struct trial *t, struct pair *p)
     }
 }
 
-/* Finds two settings that fit together, first without more ranks. */
+/* Finds two settings with which the job fits. First tries pairs that need no more ranks. */
 static bool find_pair(struct trial *t, int ring, struct pair *out)
 {
     struct pair pair[PAIRS];
@@ -280,7 +283,8 @@ static bool find_pair(struct trial *t, int ring, struct pair *out)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* Says a setting, or two, unless there is no room for all of it. b: NULL, or the second. */
+/* Adds one setting, or two, to the text, unless the text has too little room for it. b is the
+ * second setting, or NULL if there is only one. */
 static void say(const struct trial *t, const struct setting *a, const struct setting *b,
                 int64_t need, struct sentence *out)
 {

@@ -1,4 +1,5 @@
-/* advice.h: the settings under which a job that does not fit needs less. Inside worker/plan. */
+/* advice.h: finds settings with which a job that does not fit needs less memory. It is private to
+ * worker/plan. */
 #ifndef SEQD_PLAN_ADVICE_H
 #define SEQD_PLAN_ADVICE_H
 
@@ -8,11 +9,14 @@
 #define ADVICE_SIZE  384 /* bytes of all advice, with its NUL */
 #define ADVICE_PLANS 30  /* plans made for a refusal, at most */
 
-/* Adds "; FIELD VALUE needs BYTES" for each setting with which the job needs less, as far as there
- * is room for all of it. If none of them fits, two settings that fit together come first, "FIELD
- * VALUE and FIELD VALUE". Each has been set in a copy of the spec that family_check() accepts, and
- * that was planned. A ring of one rank gets the strategy and the layout that "auto" means for more.
- * s: has passed family_check. p: its plan, placed. limit: bytes of each rank, which p exceeds. */
+/* Adds "; FIELD VALUE needs BYTES" to out for each setting with which the job needs less memory,
+ * as long as out has room for the whole text. If no single setting makes the job fit, a pair of
+ * settings that does so comes first, as "FIELD VALUE and FIELD VALUE". Each setting has been
+ * tried: it was set in a copy of the spec, family_check() accepted the copy, and the copy was
+ * planned. A ring of one rank is tried with the strategy and the layout that "auto" means for
+ * several ranks.
+ * s has passed family_check. p is its plan, which is placed. limit is the bytes of each rank,
+ * which p exceeds. */
 void advice_add(struct sentence *out, const struct job_spec *s, const struct plan *p,
                 int64_t limit);
 

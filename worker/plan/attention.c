@@ -1,5 +1,5 @@
-/* attention.c: divides heads among ranks, and places the buffers of a form one after another, in
- * arena or segment. */
+/* attention.c: divides heads among ranks, and places the buffers of a form one after another in
+ * the arena or the segment. */
 #include "worker/plan/attention.h"
 
 #include "api/core/mem.h"

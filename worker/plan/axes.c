@@ -1,5 +1,5 @@
-/* axes.c: turns a rank into its place on the axes and back, and lists lines, blocks and strides of
- * ranks. */
+/* axes.c: converts a rank into its place on the axes and back, and lists lines, blocks and strides
+ * of ranks. */
 #include "worker/plan/axes.h"
 
 #include "api/core/assert.h"
@@ -31,7 +31,8 @@ struct rank_set axes_line(const struct axes *a, int rank, unsigned along)
     return of;
 }
 
-/* Makes the set of n ranks from `first` on, each `stride` after the one before it. */
+/* Makes the set of n ranks that begins with `first` and in which each rank is `stride` after the
+ * previous one. */
 static struct rank_set series(int first, int n, int stride)
 {
     struct rank_set of = {.n = n};

@@ -1,4 +1,4 @@
-/* check.c: the rules of families: objectives, data, positions, text. */
+/* check.c: the rules of families about objectives, data, positions and text. */
 #include "worker/plan/check.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static int check_source_text(const struct job_spec *s, const struct spec_source 
                              const char *field, struct err *e)
 {
     char what[64];
-    if (src->format != DATA_TEXT) return 0; /* a line of jsonl may hold ids */
+    if (src->format != DATA_TEXT) return 0; /* a line of jsonl may have ids */
     snprintf(what, sizeof what, "%s.format \"text\"", field);
     return job_refuse_text(s, field, what, e);
 }
@@ -36,9 +36,9 @@ static int check_prompt_text(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Adds AROUND tokens to data.seq_len if it has its default: one token for each byte of an inline
- * prompt, and sampling.max_tokens. A tokenizer makes fewer tokens of most prompts, but its
- * post-processor may put ids around a short one. */
+/* Adds AROUND tokens to data.seq_len if it has its default. The default is one token for each byte
+ * of an inline prompt, plus sampling.max_tokens. A tokenizer makes fewer tokens than bytes of most
+ * prompts, but its post-processor may put ids around a short prompt. */
 static void leave_room(struct job_spec *s)
 {
     enum { AROUND = 8 };
@@ -48,7 +48,7 @@ static void leave_room(struct job_spec *s)
         s->data.seq_len += AROUND;
 }
 
-/* Checks sources and prompts that are known to be text before a file is read. */
+/* Checks those sources and prompts that are known to be text, before a file is read. */
 static int check_text(struct job_spec *s, struct err *e)
 {
     char field[32];
@@ -81,8 +81,9 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Returns the objective that "auto" means. A diffusion model has config.json's objective; without
- * one, the objective of its published weights or, with random weights, rectified flow. */
+/* Returns the objective that "auto" means. For a diffusion model this is config.json's objective.
+ * If config.json names none, it is the objective of the published weights. With random weights it
+ * is rectified flow. */
 static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
     if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;
@@ -157,7 +158,7 @@ static int check_positions(struct job_spec *s, struct err *e)
     struct model_shape *m = &s->model.shape;
     char field[RULES_FIELD_SIZE];
     const int64_t longest = rules_longest(s, field);
-    if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* the default: no number given */
+    if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* the job does not give max_pos */
         m->max_pos = longest + m->first_pos;
     if (rules_positions(s, longest)) return 0;
     return err_field(e, ERR_INVALID, field,
@@ -182,7 +183,7 @@ static int check_masked(struct job_spec *s, struct err *e)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Refuses latents, unless the model is a diffusion model. */
+/* Refuses latents unless the model is a diffusion model. */
 static int check_format(const struct job_spec *s, const struct spec_source *src, const char *field,
                         struct err *e)
 {
@@ -195,7 +196,7 @@ static int check_format(const struct job_spec *s, const struct spec_source *src,
                      field);
 }
 
-/* Checks that the id which ends documents in formats of tokens is an id of the model. */
+/* Checks that the id with which documents end in formats of tokens is an id of the model. */
 static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
                      struct err *e)
 {
@@ -241,8 +242,8 @@ static int check_weights(const struct job_spec *s, struct err *e)
                      "directory's config.json and tokenizer");
 }
 
-/* Refuses weights without a head, as saved from the model's base class. Embed jobs need no
- * head. */
+/* Refuses weights without a head, as they are saved from the model's base class. Embed jobs need
+ * no head. */
 static int check_head(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -279,7 +280,7 @@ static int check_prompt(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Sets pooling and normalization as the model's publisher does, but for the fields that the job
+/* Sets pooling and normalization as the model's publisher does, except for the fields that the job
  * sets. */
 static int check_published(struct job_spec *s, struct err *e)
 {
@@ -315,7 +316,7 @@ static int check_mlp(const struct job_spec *s, struct err *e)
                      (long long)s->memory.mlp_chunk_tokens);
 }
 
-/* Checks the rules that only a known family decides. */
+/* Checks the rules that can be decided only when the family is known. */
 static int check_model(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -344,7 +345,7 @@ static int complete(struct model_shape *m, struct err *e)
 
 int family_check(struct job_spec *s, struct err *e)
 {
-    /* Rules read the whole model's sizes. */
+    /* The rules need the sizes of the whole model. */
     s->model.shape.tp = s->model.shape.no_head = s->model.shape.quant = 0;
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);

@@ -1,4 +1,4 @@
-/* check.h: whether a job may run, its model included. */
+/* check.h: tells whether a job may run, including its model. */
 #ifndef SEQD_PLAN_CHECK_H
 #define SEQD_PLAN_CHECK_H
 
@@ -6,12 +6,12 @@
 
 struct job_spec;
 
-/* Checks as job_check() does, then every rule that depends on the model's family: strategies,
- * layouts, forms, objectives, formats, lengths. Sets the fields that are "auto" and that the
- * family decides, completes the shape and keeps it as text in model.config. If no node has
- * described model.path yet, only rules that hold for every family are checked, and "auto" stays.
- * fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_TOO_LARGE with the field and the way out.
- * Idempotent. */
+/* Makes the checks of job_check(), and then checks every rule that depends on the model's family:
+ * strategies, layouts, forms, objectives, formats, lengths. Sets the fields that are "auto" and
+ * that the family decides, completes the shape and keeps it as text in model.config. If no node
+ * has described model.path yet, only the rules that hold for every family are checked, and "auto"
+ * is not replaced. Fails with ERR_INVALID, ERR_UNSUPPORTED or ERR_TOO_LARGE; the error names the
+ * field and what to do. Idempotent. */
 int family_check(struct job_spec *s, struct err *e);
 
 #endif

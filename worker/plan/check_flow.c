@@ -91,8 +91,8 @@ static int check_noise(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Refuses to sample by another objective than weights were trained on: the picture would be noise,
- * and no number would show it. */
+/* Refuses to sample by an objective other than the one on which the weights were trained, because
+ * the picture would be noise, and no number would show it. */
 static int check_trained(const struct job_spec *s, struct err *e)
 {
     const int32_t on = s->model.shape.trained_on;
@@ -117,7 +117,8 @@ int rules_objective(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "sampling.eta",
                          "sampling.eta 1: ancestral sampling is of models that predict noise "
                          "(iddpm), and this one follows rectified_flow: leave it out");
-    s->model.shape.trained_on = type; /* programs depend on it, and saved files name it */
+    /* programs depend on trained_on, and the names of saved files contain it */
+    s->model.shape.trained_on = type;
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* check_generate.c: the rules of a generate job: tokens, or samples. */
+/* check_generate.c: the rules of a generate job, for tokens or for samples. */
 #include <stdio.h>
 #include <string.h>
 #include "worker/family/family.h"
@@ -7,11 +7,13 @@
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Checks that the sequence has room for the prompt and the tokens written after it. */
+/* Checks that the sequence has room for the prompt and for the tokens that are generated after
+ * it. */
 static int check_room(const struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
-    /* Bytes are one token each; a rank counts the tokens that another tokenizer makes of them. */
+    /* Each byte is one token; if another tokenizer is used, a rank counts the tokens that it makes
+     * of them. */
     const bool bytes = job_reads_bytes(s) &&
                        (rules_known(s) || s->data.tokenizer == TOKENIZER_BYTE);
     const int64_t n_prompt = bytes ? (int64_t)strlen(prompt) : *prompt != 0;
@@ -46,7 +48,7 @@ static int check_stops(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Refuses fields that only a draw would use, where sampling is greedy and no request can change
+/* Refuses fields that only a random draw would use if sampling is greedy and no request can change
  * that. */
 static int check_greedy(const struct job_spec *s, struct err *e)
 {
@@ -103,7 +105,8 @@ static int refuse_batch(const struct job_spec *s, enum err_code code, const char
     return err_field(e, code, "infer.batch", "infer.batch %d: %s", s->infer.batch, why);
 }
 
-/* Refuses several prompts at once if a prompt's answer could differ from its answer alone. */
+/* Refuses several prompts together if the answer to a prompt could then differ from the answer
+ * that it gets by itself. */
 int rules_batch(const struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape))
@@ -135,8 +138,8 @@ int rules_batch(const struct job_spec *s, struct err *e)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Tells whether the steps of a diffusion sample read this field; the rest of sampling is about
- * tokens. */
+/* Tells whether the steps of a diffusion sample read this field; the other fields of sampling are
+ * about tokens. */
 static bool of_flow(const char *path)
 {
     return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance") ||
@@ -185,12 +188,12 @@ static int check_requests(const struct job_spec *s, struct err *e)
 
 static int check_samples(const struct job_spec *s, struct err *e)
 {
-    /* Memory is planned before the requests are read: the spec says how large they are. */
+    /* Memory is planned before the requests are read, so the spec must say how large they are. */
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
-/* Refuses a base that depends on the length (NTK): each new token would change the rotary
- * embedding of every key, but keys in a cache stay as they are. */
+/* Refuses a base that depends on the length (NTK), because each new token would change the rotary
+ * embedding of every key, but the keys in a cache are not changed. */
 static int check_rope(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -205,7 +208,7 @@ int rules_generate(struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
-    /* Sizes of latents (data.frames) show that a model which no node has described yet is a
+    /* If no node has described the model yet, sizes of latents (data.frames) show that it is a
      * diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     if (check_prompts(s, e) || check_sampling(s, e)) return -1;

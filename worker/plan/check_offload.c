@@ -1,4 +1,4 @@
-/* check_offload.c: the destination of offloaded activations (memory.offload). */
+/* check_offload.c: checks the place to which activations are offloaded (memory.offload). */
 #include "api/core/device.h"
 #include "worker/plan/rules.h"
 

@@ -1,11 +1,11 @@
-/* check_parallel.c: the strategies, layouts and forms of attention that a family takes, and the
- * family's defaults for a job's "auto". A strategy's own rules are in its row. */
+/* check_parallel.c: the strategies, layouts and forms of attention that a family accepts, and the
+ * values that the family gives a job's "auto". A strategy's own rules are in its row. */
 #include <string.h>
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* Resolves "auto". A model that is not described yet keeps it, unless the job has one rank, which
- * leaves no choice. */
+/* Replaces "auto". If the model is not described yet, "auto" is kept, unless the job has only one
+ * rank, so that there is no choice. */
 static void set_auto(struct job_spec *s)
 {
     const struct model_shape *m = &s->model.shape;
@@ -39,8 +39,8 @@ static int check_groups(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tells whether the family's own strategy has a form with the name of the refused strategy,
- * `word`. */
+/* Tells whether `word`, the name of the refused strategy, is the name of a form that the family's
+ * own strategy has. */
 static bool is_form(int32_t own, const char *word)
 {
     int form = 0;
@@ -75,7 +75,7 @@ static int check_strategy(const struct job_spec *s, struct err *e)
 }
 
 /* Returns the strategy that has this form, or STRATEGY_N if none has it. A job may name any form
- * beside any strategy. */
+ * together with any strategy. */
 static int owner_of(int form)
 {
     int id = STRATEGY_AUTO + 1;
@@ -121,8 +121,8 @@ static int check_form(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Refuses exchanges that multiply maps of states under "ranks": their products round differently
- * with the number of ranks. */
+/* Under determinism "ranks", refuses exchanges that multiply maps of states, because the products
+ * of maps round differently for different numbers of ranks. */
 static int check_exchange(const struct job_spec *s, struct err *e)
 {
     const int exchange = s->parallel.exchange;
@@ -146,8 +146,8 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
-/* Sets the grid's way of attention from parallel.form: a program is written for one way, on any
- * number of ranks. */
+/* Sets the grid's way of attention from parallel.form, because a program is written for one way,
+ * whatever the number of ranks is. */
 static void set_grid_way(struct job_spec *s)
 {
     struct model_shape *m = &s->model.shape;
@@ -155,8 +155,8 @@ static void set_grid_way(struct job_spec *s)
         m->grid_way = strategy_form(strategy_default(m, 2), s->parallel.form)->grid_way;
 }
 
-/* Checks that each stage has a layer. Refuses stages for a diffusion model: values of its first
- * section condition all layers. */
+/* Checks that each stage has a layer. Refuses stages for a diffusion model, because values of its
+ * first section condition all layers. */
 static int check_stages(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

@@ -1,4 +1,4 @@
-/* check_tensor.c: the rules of parallel.tp for a job and for its model's sizes. */
+/* check_tensor.c: the rules of parallel.tp for a job and for the sizes of its model. */
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 

@@ -1,4 +1,4 @@
-/* check_weights.c: the jobs whose weights may be stored in blocks (model.weights). */
+/* check_weights.c: checks whether a job may store weights in blocks (model.weights). */
 #include <stdio.h>
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
@@ -11,7 +11,7 @@ static int refuse(const struct job_spec *s, const char *why, const char *way, st
                      spec_weights_words[s->model.weights], why, way);
 }
 
-/* Refuses slices of parallel.tp that cannot be stored in blocks, where the whole model can. */
+/* Refuses slices of parallel.tp that cannot be stored in blocks although the whole model can. */
 static int refuse_slices(const struct job_spec *s, const char *fault, struct err *e)
 {
     struct model_shape m = s->model.shape;

@@ -1,5 +1,5 @@
 /* choice.c: weighs products of axes, strategies, groups and exchanges in nested loops, keeps the
- * best options, and searches for the longest sequence. */
+ * best options, and searches for the longest sequence that fits. */
 #include "worker/plan/choice.h"
 
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 
-/* Returns the limit of a rank's memory, in bytes; 0: there is none. */
+/* Returns the limit of a rank's memory in bytes, or 0 if there is none. */
 static int64_t limit_of(const struct job_spec *s)
 {
     return s->resources.memory_mib << 20;
 }
 
-/* Makes the plan of w->spec. Returns 1 when it fits, 0 when it does not, -1 when no plan can be
+/* Makes the plan of w->spec. Returns 1 if it fits, 0 if it does not, and -1 if no plan can be
  * made. */
 static int try_plan(struct weighing *w)
 {
@@ -54,7 +54,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Describes w->plan as an option. s: the spec that it was made of. */
+/* Describes w->plan as an option. s is the spec of which the plan was made. */
 static struct option option_of(const struct weighing *w, const struct job_spec *s, bool fits)
 {
     const struct plan *p = w->plan;
@@ -110,7 +110,8 @@ static void keep(struct choice *c, const struct option *o)
     c->option[at] = *o;
 }
 
-/* Tells whether a limit is met. The clock counts only after an option has been weighed. */
+/* Tells whether the search has reached a limit. The clock counts only once an option has been
+ * weighed. */
 static bool at_limit(const struct weighing *w)
 {
     const struct choice_how *h = w->how;
@@ -130,8 +131,8 @@ static void weigh(struct weighing *w, const struct option *question)
     keep(c, &o);
 }
 
-/* Weighs groups of every size. One group of all ranks is "ulysses", and groups of one are "rsa":
- * they are weighed under these names unless groups were asked for. */
+/* Weighs groups of every size. One group of all ranks is "ulysses", and groups of one rank are
+ * "rsa"; these two are weighed as "ulysses" and "rsa" unless the job asks for groups. */
 static void weigh_groups(struct weighing *w, struct option o)
 {
     const bool all = w->asked->parallel.strategy == o.strategy;
@@ -139,7 +140,8 @@ static void weigh_groups(struct weighing *w, struct option o)
         if (o.sp % o.ulysses == 0) weigh(w, &o);
 }
 
-/* Weighs each exchange of states and each group size of the strategy that the job leaves open. */
+/* Weighs a strategy with each exchange of states and each group size, if the job leaves these
+ * open. */
 static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id strategy)
 {
     const int32_t asked = w->asked->parallel.exchange;
@@ -154,7 +156,7 @@ static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id
             weigh(w, &o);
 }
 
-/* Weighs strategies in the list's order. The first of two that are equally fast wins. */
+/* Weighs strategies in the order of the list. If two are equally fast, the first one wins. */
 static void weigh_strategies(struct weighing *w, const struct option *o)
 {
     const int32_t asked = w->asked->parallel.strategy;
@@ -170,7 +172,8 @@ static void weigh_strategies(struct weighing *w, const struct option *o)
     }
 }
 
-/* Weighs the strategies of one product; grouped: also with ZeRO's groups within nodes. */
+/* Weighs the strategies of one product. If grouped is set, weighs them also with ZeRO's groups
+ * within nodes. */
 static void weigh_product(struct weighing *w, const struct axes *a, bool grouped)
 {
     struct option o = {.sp = a->sp, .dp = a->dp, .pp = a->pp, .tp = a->tp};
@@ -181,7 +184,7 @@ static void weigh_product(struct weighing *w, const struct axes *a, bool grouped
     w->out->products_weighed += !at_limit(w);
 }
 
-/* Returns the axes that the spec sets; 0: the axis is open. */
+/* Returns the axes that the spec sets; 0 means that an axis is open. */
 static struct axes said_of(const struct job_spec *s)
 {
     return (struct axes){
@@ -193,8 +196,8 @@ static bool same_axes(const struct axes *a, const struct axes *b)
     return a->dp == b->dp && a->pp == b->pp && a->sp == b->sp && a->tp == b->tp;
 }
 
-/* Weighs the other products. Without times it stops at the first that fits. grouped: also with
- * groups within a node. */
+/* Weighs the other products. If times are not known, it stops at the first product that fits. If
+ * grouped is set, weighs them also with groups within a node. */
 static void weigh_others(struct weighing *w, const struct axes *first, int ranks, bool grouped)
 {
     struct axes product[PRODUCTS_MAX];
@@ -207,13 +210,15 @@ static void weigh_others(struct weighing *w, const struct axes *first, int ranks
         if (same_axes(&product[i], first)) continue;
         weigh_product(w, &product[i], grouped);
         if (c->timed || !c->n || !c->option[0].fits) continue;
-        c->n_products = c->products_weighed; /* without times the first that fits is taken */
+        /* the first product that fits is used, because times are not known */
+        c->n_products = c->products_weighed;
         return;
     }
 }
 
-/* Weighs first the product that job_check makes of the spec, which runs unless another one is
- * better. Then weighs the others, if one may be faster or the first does not fit. */
+/* Weighs first the product that job_check makes of the spec, which is used unless another one is
+ * better. Then weighs the other products, if one of them may be faster or the first one does not
+ * fit. */
 static void weigh_all(struct weighing *w)
 {
     const struct job_spec *a = w->asked;
@@ -228,7 +233,7 @@ static void weigh_all(struct weighing *w)
                                .tp = job_tp(w->spec)};
     const bool trains = a->kind == JOB_TRAIN;
     const bool faster = trains && c->timed && !a->parallel.sp && !a->parallel.dp;
-    /* Groups that are asked for stay. */
+    /* Groups that the job asks for are not changed. */
     const bool grouped = faster && !a->parallel.zero_group && !w->how->ungrouped;
     c->n_products = 1;
     weigh_product(w, &first, grouped);
@@ -249,9 +254,9 @@ static bool is_diffusion(const struct job_spec *s)
     return family_diffusion(&s->model.shape);
 }
 
-/* Tells whether sequences of n tokens fit, or a video of n frames of the asked size. If positions
- * are rows of a table, the table has the rows that the model says, or as many as the longest
- * sequence needs. */
+/* Tells whether sequences of n tokens fit or, for a video model, a video of n frames of the asked
+ * size. If positions are rows of a table, the table has as many rows as the model says. If the
+ * model does not say it, the table has as many rows as the longest sequence needs. */
 static bool fits_at(struct weighing *w, int64_t n)
 {
     struct model_shape *m = &w->spec->model.shape;
@@ -269,7 +274,7 @@ static bool fits_at(struct weighing *w, int64_t n)
     return try_plan(w) == 1;
 }
 
-/* Finds the longest sequence that fits, by bisection, since memory grows with the length. */
+/* Finds the longest sequence that fits. Bisection works because memory grows with the length. */
 static int64_t longest(struct weighing *w)
 {
     int64_t fits = is_diffusion(w->spec) ? 1 : w->spec->parallel.sp, fails = JOB_MAX_SEQ + 1;
@@ -297,7 +302,7 @@ static void find_limits(struct weighing *w)
         c->max_batch = found[0] / w->asked->data.seq_len * b->dp;
 }
 
-/* Estimates the whole step on one rank, to show the gain of more ranks. */
+/* Estimates a whole step on one rank, in order to show what more ranks gain. */
 static void alone(struct weighing *w)
 {
     struct estimate t;

@@ -1,4 +1,4 @@
-/* choice_words.c: a choice in words and as JSON. */
+/* choice_words.c: describes a choice in words and as JSON. */
 #include "worker/plan/choice.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "worker/plan/weigh.h"
 #include "worker/program/rope.h"
 
-/* Adds the degrees: "sp 4 x dp 1", "sp 4 in groups of 2 x dp 1 x pp 2 x tp 2, zero_group 2". */
+/* Adds the degrees, such as "sp 4 x dp 1" or "sp 4 in groups of 2 x dp 1 x pp 2 x tp 2, zero_group
+ * 2". */
 static void add_degrees(struct sentence *w, const struct option *o)
 {
     sentence_add(w, "sp %d", o->sp);
@@ -21,7 +22,7 @@ static void add_degrees(struct sentence *w, const struct option *o)
     if (o->zero_group) sentence_add(w, ", zero_group %d", o->zero_group);
 }
 
-/* Adds the name of an option: "lasp by ring, sp 4 x dp 1". */
+/* Adds the name of an option, such as "lasp by ring, sp 4 x dp 1". */
 static void add_name(struct sentence *w, const struct option *o)
 {
     sentence_add(w, "%s", strategy_word(o->strategy));
@@ -125,8 +126,8 @@ static void warn(const struct job_spec *s, struct choice *c)
                  "sequences, or parallel.dp");
 }
 
-/* Warns if YaRN's factor differs from max_position_embeddings over its original value; the factor
- * counts. */
+/* Warns that YaRN's factor differs from max_position_embeddings over its original value. seqd uses
+ * the factor. */
 static void warn_rope(const struct model_shape *m, struct choice *c)
 {
     double ratio;
@@ -139,8 +140,8 @@ static void warn_rope(const struct model_shape *m, struct choice *c)
         m->rope.factor, ratio);
 }
 
-/* Warns of sequences with more positions than the rotary embedding is meant for. A table of
- * positions refuses them (rules_positions). */
+/* Warns that sequences have more positions than those for which the rotary embedding is made. If
+ * positions are rows of a table, such sequences are refused (rules_positions). */
 static void warn_length(const struct job_spec *s, struct choice *c)
 {
     const struct model_shape *m = &s->model.shape;

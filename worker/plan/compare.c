@@ -1,5 +1,6 @@
-/* compare.c: the alternatives that a choice is only compared with: forms and strategies that run
- * when a job asks for them. All have the degree that was chosen. */
+/* compare.c: the alternatives that are weighed only for comparison with the choice, which are
+ * forms and strategies that run only if a job asks for them. All of them have the degree that was
+ * chosen. */
 #include "api/core/job.h"
 #include <stdlib.h>
 #include "api/core/mem.h"

@@ -1,4 +1,5 @@
-/* eval.c: the communication of forward passes alone, and of an evaluation inside a training. */
+/* eval.c: the communication of forward passes by themselves, and of an evaluation inside a
+ * training. */
 #include <string.h>
 #include "worker/plan/plan.h"
 #include "worker/plan/traffic.h"
@@ -12,8 +13,8 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
     return traffic_program(m, p, rank, &t, out, e);
 }
 
-/* Counts the streams of n windows of S tokens, and the sums that the last stage sends to the
- * others. */
+/* Counts the messages with the streams of n windows of S tokens, and with the sums that the last
+ * stage sends to the other stages. */
 static int count_stages(const struct model_shape *m, const struct plan *p, int64_t S, int64_t n,
                         struct comm_count out[PURPOSE_N], struct err *e)
 {

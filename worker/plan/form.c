@@ -1,5 +1,5 @@
-/* form.c: counts both forms' bytes on prepared samples, and chooses by time, or by bytes if the
- * machine is not known. */
+/* form.c: counts the bytes of both forms on prepared samples, and chooses by time, or by bytes if
+ * the machine is not known. */
 #include "worker/plan/form.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ bool form_waits(const struct job_spec *s)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* Returns the direction with more bytes, since both run at once. */
+/* Returns the direction with more bytes, because both directions run at the same time. */
 static struct form_traffic longer(const struct comm_count *c)
 {
     if (c->bytes_received > c->bytes_sent)
@@ -70,7 +70,7 @@ struct candidate {
     int64_t mlp_chunk;
     bool offload;
     double bytes, messages; /* per sample */
-    double step_s;          /* 0: no machine is known */
+    double step_s;          /* 0 if no machine is known */
     int64_t size;           /* bytes per rank */
 };
 
@@ -105,8 +105,8 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     return c;
 }
 
-/* Tells whether all_gather is taken. If the machine is not known, bytes decide, unless all_gather
- * needs a slower mode of memory. */
+/* Tells whether all_gather is chosen. If the machine is not known, the bytes decide, unless
+ * all_gather needs a slower mode of memory. */
 static bool gathers(const struct candidate *ring, const struct candidate *all)
 {
     const double most = 1 - FORM_GAIN;

@@ -1,4 +1,4 @@
-/* hardware.c: "hardware" of a plan's request: its members and their rules. */
+/* hardware.c: the members of "hardware" in a request for a plan, and their rules. */
 #include <stddef.h>
 #include "api/core/field.h"
 #include "worker/plan/machine.h"

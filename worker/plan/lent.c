@@ -1,5 +1,6 @@
-/* lent.c: a proof looks at logits and gradients side by side, and a step of several passes adds to
- * gradients: their memory is lent in neither. */
+/* lent.c: decides when the gradients' memory may be lent. It may not be lent in a proof, because a
+ * proof reads logits and gradients at the same time. Nor may it be lent in a step of several
+ * passes, because such a step adds to gradients. */
 #include "worker/plan/lent.h"
 
 #include <stdlib.h>
@@ -26,8 +27,8 @@ static int64_t logits_size(const struct plan *p, const struct program *out)
     return any ? 4 * p->extent.loss_chunk * p->extent.vocab : 0;
 }
 
-/* Returns the bytes by which the workspace shrinks if the logits lie elsewhere. others: bytes that
- * the other sections need of it. */
+/* Returns the bytes by which the workspace shrinks if the logits are placed elsewhere. `others` is
+ * the bytes of workspace that the other sections need. */
 static int64_t logits_worth(const struct placer *b, const struct sections *s, int64_t others)
 {
     struct placement *apart = mem_scratch(sizeof *apart);
@@ -44,7 +45,8 @@ static int64_t layers_begin(const struct plan *p)
     return 4 * zero_begin(&p->shards, 1);
 }
 
-/* Returns the least bytes before the gradients of layers, if records begin with them. */
+/* Returns the smallest number of bytes that must precede the gradients of layers if the records
+ * are placed from the start of that memory on. */
 static int64_t skip_of(const struct placer *b)
 {
     const struct plan *p = b->p;

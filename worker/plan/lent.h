@@ -1,15 +1,16 @@
-/* lent.h: the layers' gradients lend their memory to values that a step needs before it writes
- * them: to the records that layers keep for the backward pass, and to the logits. Inside
- * worker/plan.
+/* lent.h: lets the records that layers keep for the backward pass, and the logits, use the memory
+ * of the layers' gradients, because a step needs records and logits only before it writes the
+ * gradients. It is private to worker/plan.
  *
- * In a step of one pass, gradients are replaced, those of layer L first. The logits are gone by
- * then, and when the gradient of layer l is written, only the records of layers 1 .. l are read:
+ * In a step of one pass, gradients are written and not added to, beginning with those of layer L.
+ * The logits are no longer needed by then, and while the gradient of layer l is written, only the
+ * records of layers 1 to l are still read. The memory is:
  *
  *     [bucket 0][skip][layer 1]...[layer L][out]     gradients
  *               [record 1]...[record L][logits]
  *
- * so that `skip` is the least number of bytes that keeps each gradient beyond its own layer's
- * record. tested: tests/engine/test_lent.c */
+ * where `skip` is the smallest number of bytes such that each layer's gradient comes after the
+ * record of the same layer. tested: tests/engine/test_lent.c */
 #ifndef SEQD_PLAN_LENT_H
 #define SEQD_PLAN_LENT_H
 
@@ -17,22 +18,25 @@
 
 struct lent {
     int64_t records, logits; /* bytes of all records, and of the logits */
-    int64_t skip;            /* bytes between bucket 0 and the layers: plan.grad_skip */
-    bool over;               /* records lie there */
+    /* bytes between bucket 0 and the layers, which becomes plan.grad_skip */
+    int64_t skip;
+    bool over; /* records are placed over gradients */
 };
 
-/* Tells whether gradients may lie over records; lent_put() then places PLAN_GRAD. They may not if
- * other ranks sum gradients in place or messages of a later layer may be under way, or if records
- * are offloaded. */
+/* Tells whether gradients may be placed over records; lent_put() then places PLAN_GRAD. They may
+ * not be placed there if other ranks sum gradients in place, if messages of a later layer may be
+ * under way, or if records are offloaded. */
 bool lent_may_lie_over(const struct placer *b);
 
-/* Decides, by the bytes that this saves, whether the records, the logits, both or neither lie in
- * the gradients' memory. Logits follow the records. Sets extent.logits_apart. records: bytes of
- * all layers' records. work: bytes of workspace that all sections but `out` need. */
+/* Decides whether the records, the logits, both or neither are placed in the gradients' memory.
+ * The choice that saves the most bytes is made. Logits follow the records. Sets
+ * extent.logits_apart. `records` is the bytes of all layers' records, and `work` the bytes of
+ * workspace that all sections except `out` need. */
 void lent_decide(struct placer *b, const struct sections *s, int64_t records, int64_t work,
                  struct lent *out);
 
-/* Places PLAN_GRAD if gradients may lie over records, and what lies in it; sets grad_skip. */
+/* If gradients may be placed over records, places PLAN_GRAD and the items inside it, and sets
+ * grad_skip. */
 void lent_put(struct placer *b, const struct lent *l);
 
 #endif

@@ -1,5 +1,5 @@
-/* machine.c: turns a profile or given hardware into rates, and adds up the time of a step: work,
- * messages by purpose, copies, the pipeline's idle time. */
+/* machine.c: converts a profile or described hardware into rates, and adds up the time of a step:
+ * work, messages by purpose, copies, and the idle time of the pipeline. */
 #include "worker/plan/machine.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "worker/plan/work.h"
 
 #define GIB  1073741824.0
-#define DISK 1e9 /* bytes/s that a node's disk is taken to write or read: it is not measured */
+#define DISK 1e9 /* bytes/s that a node's disk is assumed to write or read; it is not measured */
 
 void machine_of_hardware(const struct hardware *h, struct machine *out)
 {
@@ -30,7 +30,8 @@ static void set_rate(struct machine *m, enum machine_rate kind, const double *f3
     const size_t size = PROFILE_SIZES * sizeof *f32;
     memcpy(m->rate[kind][PRECISION_FP32], f32, size);
     memcpy(m->rate[kind][PRECISION_BF16], bf16, size);
-    memcpy(m->rate[kind][PRECISION_FP16], f32, size); /* a CPU's fp16 rates are those of fp32 */
+    /* a CPU has the same rates in fp16 as in fp32 */
+    memcpy(m->rate[kind][PRECISION_FP16], f32, size);
 }
 
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out)
@@ -63,14 +64,14 @@ double machine_share(const struct machine *m, const struct plan *p)
     return m->cores <= 0 ? 1 : 1 / fmax(1, here * p->n_threads / m->cores);
 }
 
-/* Returns how many threads or devices of its own a rank has. */
+/* Returns how many threads, or how many devices, a rank has for itself. */
 static double threads_of(const struct machine *m, const struct plan *p)
 {
     return m->cores <= 0 ? 1 : p->n_threads * machine_share(m, p);
 }
 
-/* Returns how many consecutive ranks span the ranks that exchange messages of a purpose. If a node
- * has fewer, the network carries the messages. */
+/* Returns the smallest number of consecutive ranks that contains the ranks that exchange messages
+ * of a purpose. If a node has fewer ranks, the network carries the messages. */
 static int span_of(const struct plan *p, int purpose)
 {
     const int ring = p->sp * p->tp, group = p->zero_group;
@@ -81,15 +82,15 @@ static int span_of(const struct plan *p, int purpose)
     case PURPOSE_CONTROL: return p->n_ranks;
     case PURPOSE_GRAD:
     case PURPOSE_PARAM:
-        /* A group takes the sp ranks of its stage for several values of d (axes.h). All stages of
-         * one d lie before those of the next. */
+        /* A group has the sp ranks of its stage for several values of d (axes.h). In the order of
+         * ranks, all stages of one d come before the stages of the next d. */
         return group <= p->sp ? group * p->tp : ((group / p->sp - 1) * p->pp + 1) * ring;
     default: return ring;
     }
 }
 
-/* Returns the bytes of gradients that ZeRO's groups pass to each other: the sums of their own
- * shards, there and back. */
+/* Returns the bytes of gradients that ZeRO's groups exchange with each other, which are the sums
+ * of their own shards, sent there and back. */
 static double across_groups(const struct plan *p)
 {
     const double groups = (double)plan_sum_ranks(p) / p->zero_group;
@@ -97,9 +98,9 @@ static double across_groups(const struct plan *p)
     return 2 * (groups - 1) / groups * 4 * (double)p->n_shard * sums;
 }
 
-/* Returns the time of the exchange of states, in multiples of the time of one rank's messages. A
- * ring passes them from one rank to the next. The pieces of a scan follow each other down that
- * chain. all_gather takes the time of one rank's messages. */
+/* Returns the time of the exchange of states, as a multiple of the time of one rank's messages. A
+ * ring passes them from one rank to the next. The pieces of a scan follow each other through that
+ * chain. all_gather takes as long as one rank's messages. */
 static double chain(const struct job_spec *s, const struct plan *p)
 {
     const int asked = s->parallel.exchange, planned = p->exchange;
@@ -127,8 +128,8 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
     return n * m->hop + (bytes - apart) / rate + (apart > 0 ? apart / m->network : 0);
 }
 
-/* Estimates the time of a proof's one-rank reference, which runs on the first rank alone while the
- * others wait. */
+/* Estimates the time of a proof's one-rank reference, which runs only on the first rank while the
+ * other ranks wait. */
 static double reference_s(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p)
 {
@@ -141,8 +142,8 @@ static double reference_s(const struct machine *m, const struct job_spec *spec,
            threads_of(m, &ref);
 }
 
-/* Returns the seconds of a step's offload copies in one direction. Ranks that compute on one
- * machine's CPU cores share its disk. */
+/* Returns the seconds of a step's offload copies in one direction. Ranks that compute on the CPU
+ * cores of one machine share its disk. */
 static double offload_s(const struct machine *m, const struct plan *p)
 {
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
@@ -151,8 +152,8 @@ static double offload_s(const struct machine *m, const struct plan *p)
     return bytes / m->offload * (m->copies ? here : 1);
 }
 
-/* Returns the forward pass's share of a step: the backward pass takes twice as long, and under
- * recompute "full" computes the forward again. */
+/* Returns the forward pass's share of a step. The backward pass takes twice as long, and under
+ * recompute "full" it also computes the forward again. */
 static double forward_part(const struct plan *p)
 {
     return p->recompute == RECOMPUTE_FULL ? 1.0 / 4 : 1.0 / 3;
@@ -163,7 +164,7 @@ static double work_s(const struct work *w)
     return w->products_s + w->attention_s + w->other_s;
 }
 
-/* Counts the work of the stage that computes longest in a pipeline. */
+/* Counts the work of that stage of a pipeline which computes longest. */
 static void count_slowest(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p, struct work *out)
 {
@@ -177,7 +178,7 @@ static void count_slowest(const struct machine *m, const struct job_spec *spec,
     }
 }
 
-/* Returns the time that a stage waits under 1F1B: for its first sequence, and after its last
+/* Returns the time that a stage waits under 1F1B, before its first sequence and after its last
  * one. */
 static double bubble_s(const struct plan *p, double compute_s)
 {

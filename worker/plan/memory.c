@@ -1,15 +1,15 @@
-/* memory.c: lists the parameters, gradients and optimizer state, picks the loss chunk, and places
- * all lists one after another. */
+/* memory.c: lists the parameters, gradients and optimizer state, chooses the loss chunk, and
+ * places all items one after another. */
 #include "worker/plan/memory.h"
 
 #include "api/core/mem.h"
 #include "worker/plan/lent.h"
 
-/* Rows of a loss chunk that is "auto": the rows whose logits fit LOGITS_BYTES, or LOSS_ROWS if
- * that is more. */
+/* The rows of a loss chunk that is "auto". A chunk has as many rows as make logits of
+ * LOGITS_BYTES, or LOSS_ROWS if that is more. */
 #define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits */
 #define LOSS_ROWS    512                 /* rows, in a training */
-#define LOSS_STEP    32                  /* rows: a chunk's rows are a multiple of this */
+#define LOSS_STEP    32                  /* the number of a chunk's rows is a multiple of this */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
 int64_t placer_times(struct placer *b, int64_t x, int64_t y)
@@ -50,7 +50,7 @@ static int64_t max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Counts the elements of one rank's gradient buffer. */
+/* Returns the number of elements of one rank's gradient buffer. */
 static int64_t gradient_size(const struct model_shape *m, const struct plan *p)
 {
     const bool apart = p->rank_bits && m->tied && p->pp == 1;
@@ -60,7 +60,7 @@ static int64_t gradient_size(const struct model_shape *m, const struct plan *p)
     return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));
 }
 
-/* Counts the elements of the largest part of the embedding that a rank sums. */
+/* Returns the number of elements of the largest part of the embedding that a rank sums. */
 static int64_t embed_part(const struct plan *p)
 {
     const struct zero *z = &p->shards;
@@ -90,8 +90,8 @@ void plan_set_stage(const struct model_shape *m, struct plan *p, int stage)
     p->n_grad = gradient_size(m, p);
 }
 
-/* Returns how many messages with a tied embedding's gradient are under way at once. The last of
- * several stages sends them; other stages have 0. */
+/* Returns how many messages with a tied embedding's gradient may be under way at a time. Only the
+ * last of several stages sends them; the other stages have 0. */
 static int64_t tied_sends(const struct plan *p)
 {
     return trains(p) && p->shards.borrows ? plan_tied_sends(p) : 0;
@@ -107,7 +107,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     plan_set_stage(m, p, p->pipe.at);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
-    placer_times(b, p->n_held, act); /* checks for overflow: blocks take less */
+    placer_times(b, p->n_held, act); /* checks for overflow; blocks need less */
     const int64_t params = b->overflow ? 0 : plan_weights_size(m, p);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
@@ -133,10 +133,10 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
 
-/* Returns the most rows of a loss chunk. In a training each chunk reads and writes the gradient of
- * the head once: 8 bytes for each element, beside 6 flops for each element and row. A chunk of few
- * rows would thus wait for memory. So a chunk may have LOSS_ROWS rows if their logits are no
- * larger than that gradient. */
+/* Returns the largest number of rows of a loss chunk. In a training, each chunk reads and writes
+ * the gradient of the head once. This takes 8 bytes for each element, and the products take 6
+ * flops for each element and row. So a chunk of few rows would wait for memory. Therefore a chunk
+ * may have LOSS_ROWS rows if their logits are not larger than that gradient. */
 static int64_t chunk_limit(const struct placer *b)
 {
     int64_t n = LOGITS_BYTES / (4 * max64(family_slice(b->m).vocab, 1));
@@ -145,9 +145,9 @@ static int64_t chunk_limit(const struct placer *b)
     return n < LOSS_STEP ? max64(n, 1) : n / LOSS_STEP * LOSS_STEP;
 }
 
-/* Cuts a sum chunk into as few loss chunks as the limit allows, all but the last of one length.
- * Chunk borders restart at each sum chunk, and under "ranks" no number here depends on the number
- * of ranks. */
+/* Divides a sum chunk into as few loss chunks as the limit allows. All loss chunks except the last
+ * have the same length. A new loss chunk begins at each sum chunk, and under "ranks" no number
+ * here depends on the number of ranks. */
 static int64_t pick_chunk(const struct placer *b, int64_t wanted)
 {
     const int64_t len = b->sh.sum_len, most = wanted > 0 ? wanted : chunk_limit(b);
@@ -157,8 +157,9 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
     return mem_round((len + n_chunks - 1) / n_chunks, LOSS_STEP);
 }
 
-/* Counts the rows of a cache: the prompt's, this rank's blocks of new tokens, and one more. In
- * that one, a rank that does not keep a new key and value computes them and drops them. */
+/* Returns the number of rows of a cache: the prompt's rows, this rank's blocks of new tokens,
+ * and one more. In the last row, a rank that does not keep a new key and value computes them and
+ * then drops them. */
 static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE || p->grid[0]) return 0; /* a diffusion model appends nothing */
@@ -166,17 +167,17 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
-/* Counts the bytes of a sample's routes: the ids of the experts that its rows choose in n_layers,
- * int32 [n_layers, rows, k]. follow: with room for one layer's own choice and a row of its logits,
- * fp32 [E]. */
+/* Returns the bytes of a sample's routes, which are the ids of the experts that its rows choose in
+ * n_layers, int32 [n_layers, rows, k]. With `follow`, there is also room for one layer's own
+ * choice and for a row of its logits, fp32 [E]. */
 static int64_t routes_size(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow)
 {
     const int64_t k = m->experts_per_token, E = m->n_experts;
     return 4 * (n_layers * rows * k + (follow ? rows * k + E : 0));
 }
 
-/* Places the experts that rows of a proof choose: this rank's rows, or all rows of the
- * reference. */
+/* Places the experts that rows of a proof choose, which are this rank's rows or, in the reference,
+ * all rows. */
 static int put_routes(struct placer *b, const struct memory_choice *c, struct err *e)
 {
     struct plan *p = b->p;
@@ -190,7 +191,8 @@ static int put_routes(struct placer *b, const struct memory_choice *c, struct er
     return 0;
 }
 
-/* Fills the segment up to the size of the largest stage's: this stage does not use that room. */
+/* Fills the segment up to the size of the largest stage's segment. This stage does not use that
+ * room. */
 static void put_rest(struct placer *b, int64_t segment_size)
 {
     const int64_t n = segment_size - b->segment;

@@ -1,4 +1,4 @@
-/* memory_infer.c: the buffers of generate and score beside the model, except the prompts and the
+/* memory_infer.c: the additional buffers of generate and score, except for the prompts and the
  * answers themselves, whose sizes are in the requests. */
 #include "api/core/job.h"
 #include "api/core/mem.h"
@@ -45,7 +45,9 @@ void memory_contexts(struct placer *b, const struct family *f)
 static void put_generate(struct placer *b)
 {
     const int64_t V = b->m->vocab, n = b->p->n_decode, top = plan_alternatives(b->spec);
-    const int64_t token = 8 + 16 * (top > 0 ? top : 0); /* bytes: a number, then (id, number) */
+    /* bytes of a token: its log-probability, then an id and a log-probability for each
+     * alternative */
+    const int64_t token = 8 + 16 * (top > 0 ? top : 0);
     const int64_t batch = b->p->batch;
     const struct placer_want all[] = {
         {PLAN_ANSWER_LOGITS, "answer_logits", PLAN_WORKSPACE, placer_times(b, V, 2 * 4), batch,

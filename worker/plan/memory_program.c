@@ -1,4 +1,4 @@
-/* memory_program.c: buffers of a family's sections, from its programs. */
+/* memory_program.c: places the buffers of a family's sections, from the family's programs. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -32,7 +32,7 @@ struct schedule_mode plan_schedule(const struct plan *p, bool train)
         .train = train, .pieces = p->mlp_chunk > 0, .recompute = p->recompute};
 }
 
-/* Sets one section of the plan: `in`, `out`, or a kind of layer. */
+/* Makes one section of the plan, which is `in`, `out`, or a kind of layer. */
 static void make_section(const struct program *program, const struct plan *p, struct section *out)
 {
     const struct schedule_mode mode = plan_schedule(p, trains(p));
@@ -62,8 +62,8 @@ int plan_layers_before(const struct plan *p)
     return pipe_first(&p->pipe) ? 0 : pipe_begin(&p->pipe) - 1;
 }
 
-/* Returns the bytes of the records before a layer. Records are in the order of the stage's layers,
- * and the record of `in` is last. */
+/* Returns the bytes of the records that come before a layer's. Records are in the order of the
+ * stage's layers, and the record of `in` is the last. */
 static int64_t records_before(const struct model_shape *m, const struct plan *p,
                               const int64_t *size, int layers)
 {
@@ -83,7 +83,8 @@ int64_t plan_record(const struct model_shape *m, const struct plan *p, int b)
 
 int plan_stream(const struct plan *p, int b)
 {
-    const int ring = p->n_streams - 1; /* buffers of the ring; the last stream has its own */
+    /* buffers of the ring; the last stream has a separate one */
+    const int ring = p->n_streams - 1;
     return !p->offload.on ? b : b == pipe_layers(&p->pipe) ? ring : b % ring;
 }
 
@@ -130,8 +131,8 @@ int plan_scan_pieces(int64_t n)
 
 /* ---- the needs of all sections together ------------------------------------------------------ */
 
-/* A visit calls back for `in` and `out` if the stage has them, and once for each kind of layer that
- * it has. */
+/* A visit calls back once for `in` and for `out`, if the stage has them, and once for each kind of
+ * layer that it has. */
 struct visit {
     void (*call)(void *arg, const struct program *p);
     void *arg;
@@ -145,10 +146,10 @@ static void visit_sections(const struct family *f, const struct plan *p, const s
     if (pipe_last(&p->pipe)) v->call(v->arg, &f->out);
 }
 
-/* The largest buffer of each kind, and the columns of the widest value. */
+/* The largest size of each kind of buffer, and the columns of the widest value. */
 struct needs {
     struct op_need op;
-    bool pieces; /* dense MLPs run in pieces: all gradients of an MLP are summed together */
+    bool pieces; /* dense MLPs run in pieces, so all gradients of an MLP are summed together */
     double cols;
 };
 
@@ -170,7 +171,8 @@ int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *
     struct family *f = family_new(m);
     struct needs n = {.pieces = p->mlp_chunk > 0};
     visit_sections(f, p, &(struct visit){need_section, &n});
-    if (p->shards.borrows) need_section(&n, &f->in); /* the head sums the embedding, too */
+    /* the head also sums the embedding's gradient */
+    if (p->shards.borrows) need_section(&n, &f->in);
     family_free(f);
     return mem_round(n.op.gradient, 16);
 }
@@ -220,9 +222,9 @@ static int64_t most_rows(const struct plan *p)
     return n;
 }
 
-/* Returns an upper bound of the bytes that attention keeps of a layer. A published form keeps the
- * probabilities of all keys for every row and head; any other keeps less than eight values of every
- * row of the sequence. */
+/* Returns an upper bound of the bytes that attention keeps of a layer. The published form keeps
+ * the probabilities of all keys for every row and head; any other form keeps less than eight
+ * values of every row of the sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
     const bool all = strategy_form(p->strategy, p->form)->published;
@@ -230,7 +232,7 @@ static double most_kept(const struct plan *p, const struct needs *n)
     return 4 * rows * (keys + 8 * n->cols);
 }
 
-/* Returns the most bytes that the host computes for a step of a section (op_stage). */
+/* Returns the most bytes that the host computes for any step of a section (op_stage). */
 static int64_t stage_of(const struct program *p, const struct schedule *s, const struct extent *x)
 {
     int64_t most = 0;
@@ -251,8 +253,8 @@ static void put_stage(struct placer *b, const struct sections *s)
                                         .host = HOST_ALONE});
 }
 
-/* Tells whether the backward pass writes the layer's result again (a norm at the end of a layer,
- * whose gradient reads its output). */
+/* Tells whether the backward pass writes the layer's result again. It does if the last operation
+ * of the layer is a norm whose gradient reads the norm's output. */
 static bool writes_again(const struct program *p, const struct schedule *s)
 {
     for (int i = 0; i < s->n_backward; i++) {
@@ -276,9 +278,9 @@ static int at_least_0(int n)
     return n > 0 ? n : 0;
 }
 
-/* Plans the copies of streams and records, once p->kept is known. If a layer's result is written
- * again, it must not lie where an earlier stream arrives meanwhile: the ring then has three
- * buffers. */
+/* Plans the copies of streams and records, once p->kept is known. If the backward writes a layer's
+ * result again, the result must not be in the buffer in which an earlier stream arrives at that
+ * time. So the ring then has three buffers. */
 static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
 {
     struct offload_plan *o = &b->p->offload;
@@ -301,7 +303,7 @@ static void plan_offload(struct placer *b, const struct sections *s, int64_t row
                                         b->p->own_memory, .host = HOST_ALONE});
 }
 
-/* Places the logits within the workspace. */
+/* Places the logits inside the workspace. */
 static void put_logits(struct plan *p, const struct place *logits)
 {
     if (!logits->size) return;
@@ -443,7 +445,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->op.kv ? 8 * p->extent.ranges * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
-    /* A device with memory of its own also has the rank's part of the plane. */
+    /* A device with memory of its own also has the part of the plane that belongs to the rank. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
     const int64_t plane = samples ? 4 * parts * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
@@ -480,7 +482,7 @@ static void place_program(struct placer *b, bool reference, struct sections *s)
     struct needs n = {0};
     family_write(b->m, &s->family);
     visit_sections(&s->family, b->p, &(struct visit){need_section, &n});
-    /* Keeps a section's own arithmetic in 63 bits. */
+    /* Makes sure that a section's own arithmetic fits in 63 bits. */
     b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
     if (b->overflow) return;
     b->p->extent = extent_of(b, &n);

@@ -1,5 +1,5 @@
 /* noise.c: computes beta, its running product and the posterior's variance, for single steps and
- * for the kept steps of a sampler. */
+ * for the steps that a sampler keeps. */
 #include "worker/plan/noise.h"
 
 #include <math.h>
@@ -37,8 +37,8 @@ struct noise_step noise_step(int64_t t)
                                .last = t == 0};
 }
 
-/* Returns the step that is the k-th kept one, from below. The stride is added up, and halves are
- * rounded to even, as published. */
+/* Returns the step that is kept as number k, counted from the lowest, which is number 0. The
+ * stride is added k times, and halves are rounded to even, as in the published code. */
 static int64_t spaced(int64_t k, int64_t n)
 {
     const double stride = (double)(NOISE_STEPS - 1) / (double)(n - 1);
@@ -47,10 +47,10 @@ static int64_t spaced(int64_t k, int64_t n)
     return (int64_t)(mutant_on(MUTANT_HALF_AWAY) ? round(at) : nearbyint(at));
 }
 
-/* A kept step and the kept step below it. */
+/* A kept step and the next lower kept step. */
 struct kept_step {
     int64_t t;
-    double a, below; /* a_t of step t, and of the kept step below */
+    double a, below; /* a_t of step t, and of the next lower kept step */
 };
 
 static struct kept_step kept_step(int64_t k, int64_t n)
@@ -67,7 +67,7 @@ struct noise_jump noise_jump(int64_t i, int64_t n)
     return (struct noise_jump){s.t, alpha, sqrt(1 - s.below) - alpha * sqrt(1 - s.a)};
 }
 
-/* Returns beta of a kept step, counted from the kept step below it. */
+/* Returns beta of a kept step, relative to the next lower kept step. */
 static double beta_of(const struct kept_step *s)
 {
     return 1 - s->a / s->below;
@@ -77,7 +77,7 @@ struct noise_draw noise_draw(int64_t i, int64_t n)
 {
     assert(n >= 2 && n <= NOISE_STEPS && i >= 0 && i < n);
     const int64_t k = n - 1 - i;
-    /* Step 0 has no posterior, and takes step 1's variance. */
+    /* Step 0 has no posterior and uses the variance of step 1. */
     const struct kept_step s = kept_step(k, n), at = k > 0 ? s : kept_step(1, n);
     const double beta = beta_of(&s), of_x0 = beta * sqrt(s.below) / (1 - s.a);
     const double of_x = (1 - s.below) * sqrt(1 - beta) / (1 - s.a);

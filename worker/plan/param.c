@@ -1,5 +1,5 @@
-/* param.c: lists a model's tensors in the flat layout from the programs of its family: names,
- * shapes, offsets, buckets (plan.h). */
+/* param.c: lists a model's tensors in the flat layout, from the programs of its family: names,
+ * shapes, offsets and buckets (plan.h). */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -11,7 +11,7 @@ static int64_t count_of(const struct weight *w)
     return w->cols ? w->rows * w->cols : w->rows;
 }
 
-/* Counts the layers of a kind among the first n. */
+/* Returns the number of layers of a kind among the first n layers. */
 static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
 {
     int64_t count = 0;
@@ -20,7 +20,7 @@ static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
     return count;
 }
 
-/* Counts the elements of the layers before layer l. */
+/* Returns the number of elements of the layers before layer l. */
 static int64_t layers_size(const struct family *f, const struct model_shape *m, int64_t l)
 {
     int64_t size = 0;
@@ -89,7 +89,7 @@ static void write_name(char out[64], const struct program *p, int bucket, const 
     assert(n > 0 && n < 64);
 }
 
-/* Fills in tensor i of section `bucket`, which begins at `offset`. */
+/* Describes tensor i of section `bucket`, which begins at `offset`. */
 static void fill(struct param *out, const struct program *p, int bucket, int i, int64_t offset)
 {
     const struct weight *w = &p->weight[i];
@@ -98,7 +98,7 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->cols = w->cols;
     out->offset = offset + w->offset;
     out->count = count_of(w);
-    /* An angle is no matrix: decay would slow every rotation down. */
+    /* Weight decay would slow every rotation down, and a table of angles is not a matrix. */
     out->decay = w->cols > 0 && !w->frozen && w->init != INIT_LRPE;
     out->init = w->init;
     out->head_major_parts = w->head_major_parts;
@@ -120,7 +120,7 @@ static const struct program *section(const struct family *f, const struct model_
     return bucket == 0 ? &f->in : bucket <= m->n_layers ? family_layer(f, m, bucket - 1) : &f->out;
 }
 
-/* Fills in tensors [from, to) of all. */
+/* Describes tensors [from, to) of all tensors. */
 static void get(const struct model_shape *m, int from, int to, struct param *out)
 {
     struct family *f = family_new(m);
@@ -173,8 +173,8 @@ int64_t plan_weights_size(const struct model_shape *m, const struct plan *p)
     return size;
 }
 
-/* Returns the bytes of a section with `unit` bytes a number; -1: a product's weight cannot be
- * stored in blocks. */
+/* Returns the bytes of a section whose numbers have `unit` bytes, or -1 if the weight of a product
+ * cannot be stored in blocks. */
 static int64_t blocks_of(const struct program *p, int64_t unit)
 {
     char room[160];

@@ -1,5 +1,5 @@
-/* pipe.c: cuts sections into stages: by cost with a bisection for the smallest limit, and within
- * memory by dynamic programming. */
+/* pipe.c: divides sections into stages: by cost, with a bisection for the smallest limit, and
+ * within memory limits, by dynamic programming. */
 #include "worker/plan/pipe.h"
 
 #include <math.h>
@@ -20,8 +20,8 @@ int pipe_stage(const struct pipe *p, int section)
     return stage;
 }
 
-/* Fills stages from the last one back, each up to `limit`, and leaves a layer for each earlier
- * stage. Tells whether the first stage keeps to the limit, too. */
+/* Fills the stages from the last to the first, each up to `limit`, and leaves at least one layer
+ * for each earlier stage. Tells whether the first stage is within the limit too. */
 static bool fill(const double *cost, int n_layers, double limit, struct pipe *out)
 {
     int b = n_layers + 2;
@@ -55,13 +55,15 @@ struct pipe pipe_cut(const double *cost, int n_layers, int n)
     return p;
 }
 
-/* The cost of the best cut of sections [0, end) into stages 0 .. p, by end; INFINITY: no cut. */
+/* The cost of the best division of sections [0, end) into stages 0 .. p, for each end, or INFINITY
+ * if there is no such division. */
 struct best {
     double cost[PIPE_SECTIONS + 1];
 };
 
-/* Adds stage p after the stages of `before`. Sets begin[end] to its first section for each end. If
- * sections are equally good it takes the first, so that later stages have more. */
+/* Adds stage p after the stages of `before`. For each end, sets begin[end] to the stage's first
+ * section. If several sections are equally good, it chooses the first of them, so that later
+ * stages have more sections. */
 static void add_stage(const double *cost, const struct pipe_memory *m, const struct pipe *at,
                       int n_layers, const struct best *before, struct best *now, int16_t *begin)
 {

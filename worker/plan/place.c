@@ -1,4 +1,4 @@
-/* place.c: places every stage, cuts again by memory if one does not fit, and adds the one-rank
+/* place.c: places every stage, divides again by memory if one does not fit, and adds the one-rank
  * reference of a proof. */
 #include "worker/plan/place.h"
 
@@ -28,8 +28,8 @@ static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_
     return memory_place(p, &c, e);
 }
 
-/* Places the reference after the rank's own part. The reference runs on rank 0, and so in the first
- * stage. */
+/* Places the reference after the rank's own part. The reference runs on rank 0, which is in the
+ * first stage. */
 static int place_reference(const struct job_spec *s, struct plan *p, struct err *e)
 {
     struct plan ref;
@@ -54,12 +54,13 @@ static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* The sizes of the stages of a cut, each as it was placed. */
+/* The sizes of the stages of a division, each as it was placed. */
 struct stage_sizes {
-    int64_t segment, most; /* bytes: the largest segment, the largest arena */
+    int64_t segment, most; /* in bytes: the largest segment, and the largest arena */
     int largest;
-    double state, params; /* over all stages: bytes of training state; elements of weights */
-    int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record by kind, as in struct plan */
+    double state, params; /* over all stages: bytes of training state, and elements of weights */
+    /* bytes of a record for each kind of layer, as in struct plan */
+    int64_t kept[FAMILY_KINDS + 1];
 };
 
 static int place_each(const struct job_spec *s, struct plan *p, struct stage_sizes *out,
@@ -83,8 +84,9 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
     return 0;
 }
 
-/* Finds another cut whose stages should fit, judged by the sizes of the cut that was placed. The
- * needs of each section are known; the rest of a stage's size is its fixed part. */
+/* Finds another division whose stages should fit, judging by the sizes of the division that was
+ * placed. The needs of each section are known; the rest of a stage's size counts as its fixed
+ * part. */
 static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
                           int64_t limit, struct pipe *out)
 {
@@ -112,13 +114,14 @@ static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, co
     return pipe_cut_within(cost, &m, L, p->pp, out);
 }
 
-/* Cuts stages by the multiply-adds of each section, which need the extents of a plan that has been
- * placed. If that cut does not fit, takes the fastest cut that fits. Sizes are estimated, so a few
- * cuts are tried. */
+/* Divides the model into stages by the multiply-adds of each section. These depend on the extents
+ * of a plan, so a plan must have been placed. If that division does not fit, uses the fastest
+ * division that fits. Because sizes are estimated, a few divisions are tried. */
 static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
                       struct stage_sizes *is, struct err *e)
 {
-    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* ROUNDING: error of sizes without alignment */
+    /* ROUNDING: the error of sizes that ignore alignment */
+    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE };
     const struct model_shape *m = &s->model.shape;
     double cost[ZERO_LAYERS_MAX + 2];
     traffic_sections(m, p, cost);
@@ -197,15 +200,19 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->n_ranks = ref->sp = ref->dp = ref->pp = ref->tp = ref->zero_group = ref->ulysses = 1;
     ref->pipe = pipe_whole(spec->model.shape.n_layers);
     ref->zero = 0;
-    ref->rank_bits = p->rank_bits && p->pp == 1; /* a pipeline adds gradients as they come */
+    /* a pipeline adds gradients in the order in which they are computed */
+    ref->rank_bits = p->rank_bits && p->pp == 1;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
     ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
-    ref->offload = (struct offload_plan){0}; /* copied values are compared with values in place */
+    /* the reference does not copy values, so values that were copied are compared with values that
+     * were not */
+    ref->offload = (struct offload_plan){0};
     ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
-    if (memory_place(ref, &c, e)) return -1; /* the reference takes up to P times a rank's part */
+    /* the reference needs up to P times as much as a rank */
+    if (memory_place(ref, &c, e)) return -1;
     assert(ref->segment_size == 0);
     return 0;
 }

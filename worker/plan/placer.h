@@ -1,4 +1,4 @@
-/* placer.h: buffers one after another. Inside worker/plan. */
+/* placer.h: places buffers one after another. It is private to worker/plan. */
 #ifndef SEQD_PLAN_PLACER_H
 #define SEQD_PLAN_PLACER_H
 
@@ -13,11 +13,12 @@ struct placer {
     bool overflow;
 };
 
-/* Host's use of a buffer. It decides the buffer's place if the device has memory of its own. */
+/* The host's use of a buffer, which decides the buffer's place if the device has memory of its
+ * own. */
 enum placer_host {
     HOST_NEVER,
     HOST_TOO,   /* the host and the device use it */
-    HOST_ALONE, /* the host alone uses it: no operation does */
+    HOST_ALONE, /* only the host uses it, and no operation does */
 };
 
 struct placer_want {
@@ -25,22 +26,23 @@ struct placer_want {
     const char *name;
     enum plan_class cls;
     int64_t size; /* bytes of one instance */
-    int64_t n;    /* instances; 0: not used */
+    int64_t n;    /* instances; 0 if it is not used */
     bool in_segment;
     enum placer_host host;
 };
 void placer_put(struct placer *b, const struct placer_want *w);
-/* Returns x * y. From 2^56 on it sets b->overflow and returns 0. */
+/* Returns x * y. If the product reaches 2^56, sets b->overflow and returns 0. */
 int64_t placer_times(struct placer *b, int64_t x, int64_t y);
 
-/* Places all buffers but the parameters, by the family's program (memory_program.c). */
+/* Places all buffers except the parameters, as the family's program requires
+ * (memory_program.c). */
 void memory_program(struct placer *b, bool reference);
-/* Places the buffers of score and generate beside the model (memory_infer.c). memory_contexts:
- * places the states that the family's layers have after a context. */
+/* memory_infer places the additional buffers of score and generate (memory_infer.c).
+ * memory_contexts places the states that the family's layers have after a context. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, const struct family *f);
-/* Returns the elements of the largest matrix that one weight-gradient product of the family
- * writes. If MLPs run in pieces, all matrices of a dense MLP count as one. */
+/* Returns the elements of the largest matrix that one product for a weight gradient writes. If
+ * MLPs run in pieces, all matrices of a dense MLP count as one. */
 int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* plan.c: plan_make(): checks the shape, resolves every auto, tries modes until the memory fits,
- * then counts communication and flops. */
+/* plan.c: plan_make(), which checks the shape, replaces every "auto", tries modes until the memory
+ * fits, and then computes communication and flops. */
 #include "worker/plan/plan.h"
 
 #include <stdio.h>
@@ -21,7 +21,8 @@ static bool has_backward(enum job_kind kind)
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
 }
 
-/* Returns the length of the run's longest sequence: memory is placed once, for it. */
+/* Returns the length of the run's longest sequence, because memory is placed once, for that
+ * length. */
 static int64_t sequence_length(const struct job_spec *s)
 {
     int64_t n = s->data.seq_len;
@@ -34,14 +35,15 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* Tells whether a bucket may be updated before the gradients of others are known: its gradient is
- * summed once in a step, and its update waits for no other bucket. */
+/* Tells whether a bucket may be updated before the gradients of the other buckets are known. It
+ * may if its gradient is summed once in a step, and its update waits for no other bucket. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && p->micro_batches == 1 && p->n_windows == 1 && !update_waits(s);
 }
 
-/* Finds the grid of a diffusion model's largest sample: patches of a frame, then frames. */
+/* Finds the grid of a diffusion model's largest sample, which is the patches of a frame and the
+ * number of frames. */
 static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -68,7 +70,7 @@ static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* Cuts the sequence into windows (LASP in time): memory is planned for one window. */
+/* Divides the sequence into windows (LASP in time), because memory is planned for one window. */
 static void cut_windows(const struct job_spec *s, struct plan *p)
 {
     int64_t window;
@@ -80,7 +82,7 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
     p->S = window;
 }
 
-/* Sets the owners of shards, and whether gradients travel by bucket. */
+/* Sets the owners of shards, and whether gradients are sent by bucket. */
 static void set_zero(struct plan *p, int stage, int group)
 {
     p->zero = p->kind == JOB_TRAIN && plan_sum_ranks(p) > 1 ? stage : 0;
@@ -94,22 +96,22 @@ static bool asks_pieces(const struct job_spec *s)
 }
 
 /* Tells whether the plan may run MLPs in pieces. Pieces change the order in which gradients of
- * weights are summed, so under "ranks" no limit of memory may decide on them. */
+ * weights are summed, so under "ranks" a limit of memory may not decide about them. */
 static bool may_cut(const struct job_spec *s, const struct plan *p)
 {
     return has_backward(p->kind) && s->memory.mlp_chunk_tokens < 0 && !p->rank_bits &&
            family_mlps(&s->model.shape).dense;
 }
 
-/* Tells whether the plan may offload: not between windows, which keep only states, and on the CPU
- * only if the job names a place. */
+/* Tells whether the plan may offload. It may not offload in a training in windows, because windows
+ * keep only states. On the CPU it may offload only if the job names a directory. */
 static bool may_offload(const struct job_spec *s, const struct plan *p)
 {
     return has_backward(p->kind) && s->memory.offload == OFFLOAD_AUTO && !s->memory.time_chunk &&
            (p->own_memory || *spec_text(s, s->memory.offload_dir));
 }
 
-/* Checks that ranks which share the layers of a grid (GRID_TENSOR) can share its places. */
+/* Checks that ranks that share the layers of a grid (GRID_TENSOR) can also share its places. */
 static int check_places(const struct plan *p, const int64_t grid[2], struct err *e)
 {
     if (grid[0] % p->tp == 0) return 0;
@@ -118,7 +120,8 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
                      (long long)grid[0]);
 }
 
-/* Returns the most prompts at once: if the plan decides, place_batch() may take fewer. */
+/* Returns the largest number of prompts together. If the plan decides, place_batch() may choose
+ * fewer. */
 static int batch_limit(const struct job_spec *s)
 {
     if (s->kind != JOB_GENERATE) return 1;
@@ -186,7 +189,8 @@ static int64_t total(const struct plan *p)
     return p->arena_size + p->segment_size;
 }
 
-/* Bounds each sum of plan_comm in doubles, so that plan_comm can count in int64_t. */
+/* Computes an upper bound of each sum of plan_comm in doubles, so that plan_comm can count in
+ * int64_t. */
 static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const int64_t kv = m->n_kv_heads * m->head_dim;
@@ -196,9 +200,9 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
            64 * (double)p->n_grad * samples > 4e18;
 }
 
-/* Counts flops: 2 per multiply-add, causal attention once (half of S x S), no recompute. LASP in
- * time computes every window but the last twice: first for the states at its border, without the
- * losses. */
+/* Counts flops. A multiply-add is 2 flops. Causal attention counts half of S x S, and recomputing
+ * counts nothing. LASP in time computes every window but the last twice, the first time only for
+ * the states at its border, without the losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
@@ -240,7 +244,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
             struct plan *out, struct err *e)
 {
     struct shard sh;
-    if (p->grid[0]) /* a sample has its own grid: plan_at_grid() */
+    if (p->grid[0]) /* each sample has its own grid, which plan_at_grid() checks */
         return plan_at_grid(spec, p, p->grid, micro_batches, out, e);
     if (S > p->S)
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
@@ -290,7 +294,8 @@ static int check_shape(const struct job_spec *s, struct err *e)
         m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
         (m->vocab < 1 && row->task != MODEL_DIFFUSION))
         return err_field(e, ERR_INVALID, "model.config", "the model's sizes are not known");
-    /* Doubles come first, so that everything after them can count in int64_t. */
+    /* The first computations are in doubles, so that everything after them can count in
+     * int64_t. */
     const double width = (double)m->width, heads = (double)m->n_heads * (double)m->head_dim;
     const double experts = m->n_experts > 1 ? (double)m->n_experts : 1;
     const double values = m->value_dim ? (double)m->n_heads * (double)m->value_dim : heads;
@@ -306,8 +311,9 @@ static bool fits(const struct plan *p, int64_t limit)
     return limit <= 0 || total(p) <= limit;
 }
 
-/* Places the first mode that fits: dense MLPs whole, then in pieces, under each recompute mode up
- * to `last`; if none fits, the last one. The bytes of every mode grow with the sequence. */
+/* Places the first mode that fits. For each recompute mode up to `last`, dense MLPs are tried
+ * whole and then in pieces. If no mode fits, the last one is placed. The bytes of every mode grow
+ * with the sequence. */
 static int place_modes(const struct job_spec *spec, int64_t limit, enum recompute_id last,
                        struct plan *p, struct err *e)
 {
@@ -325,13 +331,14 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     return 0;
 }
 
-/* Places as many prompts at once as fit and as are worth their memory, at least one: each adds to
- * the plan's memory. */
+/* Places as many prompts together as fit and are worth their memory, but at least one. Each prompt
+ * adds to the plan's memory. */
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     if (place_ranks(spec, limit, p, e)) return -1;
     const int worth = plan_batch_worth(p, limit, &p->batch_by);
-    int most = 1, over = worth; /* most: prompts taken; over: prompts that do not fit */
+    /* most: number of prompts that is known to fit; over: number that does not fit */
+    int most = 1, over = worth;
     if (over < p->batch) {
         p->batch = over;
         if (place_ranks(spec, limit, p, e)) return -1;
@@ -351,8 +358,8 @@ static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *
     return place_ranks(spec, limit, p, e);
 }
 
-/* Tries modes in order, offloading last. With offloading, everything that may be recomputed is
- * recomputed: copying it would take longer. */
+/* Tries modes in order, with offloading as the last. With offloading, everything that may be
+ * recomputed is recomputed, because copying it would take longer. */
 static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     const bool any = p->recompute == RECOMPUTE_AUTO;

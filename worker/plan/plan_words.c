@@ -1,4 +1,4 @@
-/* plan_words.c: why a plan is as it is, in words. */
+/* plan_words.c: explains a plan in words. */
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
@@ -17,7 +17,7 @@ static void add_groups(struct sentence *w, const struct plan *p)
                      p->sp > 1 ? "rings" : "ranks");
 }
 
-/* Says how a strategy passes states, or how it groups ranks. */
+/* Adds how a strategy passes states, or how it groups ranks. */
 static void add_exchange(struct sentence *w, const struct plan *p)
 {
     static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",
@@ -29,7 +29,8 @@ static void add_exchange(struct sentence *w, const struct plan *p)
         sentence_add(w, ": %d groups of %d ranks", p->sp / p->ulysses, p->ulysses);
 }
 
-/* Says how far determinism "ranks" goes: another dp sums gradients in another order. */
+/* Adds the limits of determinism "ranks": with another dp, gradients are summed in another order,
+ * so their bits differ. */
 static void add_bits(struct sentence *w, const struct plan *p)
 {
     if (p->rank_bits && p->kind == JOB_TRAIN)

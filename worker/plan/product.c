@@ -1,5 +1,5 @@
-/* product.c: tries all divisors for each axis that the job leaves open; a layer's ranks stay within
- * a node. */
+/* product.c: tries all divisors for each axis that the job leaves open. The ranks that share a
+ * layer must be on one node. */
 #include "worker/plan/product.h"
 
 #include <stdbool.h>
@@ -9,8 +9,8 @@ static bool agrees(int said, int degree)
     return !said || said == degree;
 }
 
-/* Tells whether ranks that share layers stay within a node: they are consecutive, so a node has
- * whole sets of them, or the job has one node. */
+/* Tells whether ranks that share layers are always on one node. The ranks are consecutive, so this
+ * is so if a node has whole sets of them, or if the job has only one node. */
 static bool within_node(int tp, int ranks, int per_node)
 {
     return per_node <= 0 || per_node >= ranks || per_node % tp == 0;

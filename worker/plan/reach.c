@@ -1,4 +1,4 @@
-/* reach.c: computes the range of keys that a segment's queries see, from its documents, and tells
+/* reach.c: computes from the documents the range of keys that a segment's queries see, and tells
  * which ranks need which keys. */
 #include "worker/plan/reach.h"
 
@@ -48,7 +48,8 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
     return room;
 }
 
-/* Joins the keys that either segment sees. A segment that sees none is all padding. */
+/* Returns a range that has the keys that either segment sees. A segment that sees none has only
+ * padding. */
 static struct reach joined(struct reach a, struct reach b)
 {
     if (a.lo >= a.meets) return b;
@@ -70,13 +71,13 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
     return room;
 }
 
-/* Returns the reach of query segment c of q. */
+/* Returns the reach of query segment c of q's rank. */
 static const struct reach *seen_by(const struct reach_map *map, const struct shard *q, int c)
 {
     return &map->seg[q->pos[c] / q->seg_len];
 }
 
-/* Tells whether rank q needs keys of rank j, which the ring must then bring. */
+/* Tells whether rank q needs keys of rank j, so that the ring must bring them. */
 static bool meets(const struct reach_map *map, const struct shard *sh, int q, int j)
 {
     if (!map || !map->n) return true;

@@ -1,4 +1,4 @@
-/* report.c: a plan in words and as JSON. */
+/* report.c: describes a plan in words and as JSON. */
 #include "worker/plan/report.h"
 
 #include <stdio.h>
@@ -66,7 +66,8 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_end(w);
 }
 
-/* Writes the bytes that are offloaded in a step, each way: all that go out come back. */
+/* Writes the bytes that are offloaded in a step in each direction; everything that is copied out
+ * is copied back. */
 static void write_offload(struct jwrite *w, const struct plan *p)
 {
     const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;
@@ -95,7 +96,8 @@ static void write_comm(struct jwrite *w, const struct plan *p)
     jwrite_end(w);
 }
 
-/* Writes the bytes that each rank sends, over all purposes: the whole table would be long. */
+/* Writes the bytes that each rank sends, summed over all purposes, because the whole table would
+ * be long. */
 static void write_sent(struct jwrite *w, const struct job_spec *spec, const struct plan *p)
 {
     jwrite_array(w, "bytes_sent_by_rank");
@@ -109,8 +111,8 @@ static void write_sent(struct jwrite *w, const struct job_spec *spec, const stru
     jwrite_end(w);
 }
 
-/* Writes each stage's layers, from 0, and the micro-batches that it keeps. The memory of the plan
- * is that of the stage that needs most. */
+/* Writes the layers of each stage, numbered from 0, and the micro-batches that the stage keeps.
+ * The memory of the plan is that of the stage that needs the most. */
 static void write_stages(struct jwrite *w, const struct plan *p)
 {
     struct pipe at = p->pipe;

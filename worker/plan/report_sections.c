@@ -1,5 +1,5 @@
-/* report_sections.c: writes the buffers of sections as JSON: one line for all values of a name in
- * one place. */
+/* report_sections.c: writes the buffers of sections as JSON, with one line for all values of the
+ * same name in the same place. */
 #include "worker/plan/report.h"
 
 #include <stdio.h>
@@ -7,12 +7,12 @@
 #include <string.h>
 #include "api/core/mem.h"
 
-/* A line of the report: all values of a name in one place. */
+/* A line of the report, for all values of the same name in the same place. */
 struct report_line {
     const char *name;
     enum place_where where;
     bool grad;
-    int64_t size; /* KEPT, CACHE: sum of all layers; WORK: the largest value's */
+    int64_t size; /* KEPT, CACHE: sum over all layers; WORK: size of the largest value */
 };
 enum { LINES = 96 };
 struct report_lines {
@@ -37,8 +37,8 @@ static void note(struct report_lines *l, const struct report_line *one)
                                         : to->size;
 }
 
-/* Tells whether value v lies over an earlier value, as values computed in place do: they are one
- * buffer, reported once, by the name of the first. */
+/* Tells whether value v has the same place as an earlier value, as values that are computed in
+ * place do. They are one buffer, which is reported once, by the name of the first value. */
 static bool seen(const struct program *p, const struct place *at, int v)
 {
     for (int i = 0; i < v; i++)

@@ -1,7 +1,8 @@
-/* sentence.h: a text made piece by piece in a buffer of fixed size. Inside worker/plan.
+/* sentence.h: a text that is written piece by piece into a buffer of fixed size. It is private to
+ * worker/plan.
  *
- * A text that does not fit is cut; tests/engine/test_words.c makes the longest of every text and
- * checks that none is cut. */
+ * A text that does not fit is cut off. tests/engine/test_words.c makes the longest version of
+ * every text and checks that none is cut off. */
 #ifndef SEQD_PLAN_SENTENCE_H
 #define SEQD_PLAN_SENTENCE_H
 
@@ -12,7 +13,8 @@ struct sentence {
     size_t size, n;
 };
 
-struct sentence sentence_in(char *at, size_t size); /* "" so far; size >= 1 */
+/* makes an empty text; size must be at least 1 */
+struct sentence sentence_in(char *at, size_t size);
 __attribute__((format(printf, 2, 3))) void sentence_add(struct sentence *s, const char *format,
                                                         ...);
 

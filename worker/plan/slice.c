@@ -1,13 +1,13 @@
-/* slice.c: finds a tensor's slices by comparing the sliced shape with the whole one, and maps
- * elements between a slice and the whole tensor. */
+/* slice.c: finds a tensor's slices by comparing the sliced shape with the whole shape, and
+ * converts between elements of a slice and elements of the whole tensor. */
 #include "worker/plan/slice.h"
 
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/room.h"
 
-/* Returns the slice of a tensor. part: the tensor in the shape with tp; whole: the tensor in
- * slice_whole() of that shape. */
+/* Returns the slice of a tensor. part is the tensor in the shape with tp, and whole is the tensor
+ * in slice_whole() of that shape. */
 static struct slice slice_of(const struct param *part, const struct param *whole, int tp)
 {
     const bool flat = part->cols == 0;
@@ -34,7 +34,8 @@ static struct param fused_part(const struct param *p, int i)
     return part;
 }
 
-/* Lists the slices that a rank has of a tensor, one for each fused part. Returns how many. */
+/* Lists the slices that a rank has of a tensor, one for each fused part. Returns how many there
+ * are. */
 static int slice_tensor(const struct param *part, const struct param *whole, int tp, int tensor,
                         struct slice *out)
 {
@@ -53,7 +54,7 @@ static int64_t within(int64_t x, int64_t most)
     return x < 0 ? 0 : x > most ? most : x;
 }
 
-/* Tells whether a slice lies in one piece in the tensor. */
+/* Tells whether the elements of a slice are consecutive in the tensor. */
 static bool in_one(const struct slice *s)
 {
     return s->cols == s->whole_cols || s->rows == 1;
@@ -104,7 +105,7 @@ struct slice_run slice_run(const struct slice *s, int t, int64_t at)
     return (struct slice_run){row * s->whole_cols + index * s->cols + col, s->cols - col};
 }
 
-/* Counts the slice's elements that come before element k of the tensor. */
+/* Returns the number of the slice's elements that come before element k of the tensor. */
 static int64_t before(const struct slice *s, int t, int64_t k)
 {
     const int64_t index = t / s->sharers, size = s->rows * s->cols;
@@ -119,7 +120,8 @@ struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t
     return (struct slice_part){at, before(s, t, from + n) - at};
 }
 
-/* Moves the cursor to the bucket that holds an element of the whole layout, by bisection. */
+/* Moves the cursor to the bucket that has an element of the whole layout, which bisection
+ * finds. */
 static void move_to(struct slice_cursor *c, const struct model_shape *m, int64_t whole)
 {
     const struct model_shape all = slice_whole(m);

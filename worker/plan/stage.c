@@ -40,7 +40,7 @@ static int64_t first_step(const struct job_spec *s, int stage)
     return stage < 0 ? 0 : s->stages[stage].from_step;
 }
 
-/* Returns the step after the last of a stage: INT64_MAX for the last stage. */
+/* Returns the step after the last step of a stage, which is INT64_MAX for the last stage. */
 static int64_t end_step(const struct job_spec *s, int stage)
 {
     return stage + 1 < s->n_stages ? s->stages[stage + 1].from_step : INT64_MAX;
@@ -78,7 +78,8 @@ int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
     for (int i = -1; i < s->n_stages && left > 0; i++) {
         const double per_step = (double)s->train.global_batch / (double)samples[i + 1];
         const int64_t room = end_step(s, i) - first_step(s, i);
-        /* Less than half a sample beyond whole steps is rounding, not another step. */
+        /* If less than half a sample remains after whole steps, it is due to rounding and does not
+         * make another step. */
         const double wanted = ceil(left / per_step - 0.5 / (double)s->train.global_batch);
         const int64_t n = wanted < (double)room ? (int64_t)wanted : room;
         steps += n;

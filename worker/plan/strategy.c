@@ -1,4 +1,5 @@
-/* strategy.c: the table of strategies' rows, and the functions that answer by a row. */
+/* strategy.c: the table of strategies' rows, and the functions that answer questions from a
+ * row. */
 #include "worker/plan/strategy.h"
 
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* Linear attention sequence parallelism (2404.02882): ranks pass states, whose bytes do not depend
- * on the length (worker/plan/volume_state.c). Softmax layers of a hybrid take the ring. */
+/* Linear attention sequence parallelism (2404.02882). Ranks pass states, whose bytes do not depend
+ * on the length (worker/plan/volume_state.c). The softmax layers of a hybrid model use the
+ * ring. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form states = {

@@ -1,4 +1,5 @@
-/* strategy_local.c: the row of "local": one rank holds the sequence, so that nothing is sent. */
+/* strategy_local.c: the row of "local", in which one rank has the whole sequence, so that nothing
+ * is sent. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = ""};

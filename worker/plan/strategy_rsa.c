@@ -1,4 +1,5 @@
-/* Ring self-attention (2105.13120) in its forms. worker/plan/volume.h has the traffic of each. */
+/* Ring self-attention (2105.13120) in its forms. worker/plan/volume.h gives the traffic of each
+ * form. */
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 
@@ -67,7 +68,7 @@ static const struct strategy_form scattered = {
 
 /* ---- all-gather ------------------------------------------------------------------------------ */
 
-/* Lists the buffers of all_gather. Under "ranks" its backward is the ring's. */
+/* Lists the buffers of all_gather. Under "ranks" its backward is that of the ring. */
 static void gather_need(const struct attention_shape *s, struct attention_need *out)
 {
     const int64_t elements = s->T * 2 * s->Hk * s->D;
@@ -98,8 +99,8 @@ static const struct strategy_form gathered = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Returns the ratio of the slowest rank's time to the mean. With contiguous shards the last rank
- * of a causal sequence sees nearly all of it. */
+/* Returns the ratio of the slowest rank's time to the mean time. With contiguous shards, the last
+ * rank of a causal sequence sees nearly all of the sequence. */
 double strategy_ring_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     const double rings = (double)sp / u;

@@ -1,6 +1,7 @@
-/* Rows of two words of old jobs: Megatron's tensor parallelism (1909.08053), alone and with
- * sequence parallelism in between (2205.05198). A job gets it by parallel.tp: as strategies the
- * words are refused, with that advice. */
+/* Rows of two words that old jobs used as strategies. They meant Megatron's tensor parallelism
+ * (1909.08053), either without sequence parallelism or with it (2205.05198). Jobs use parallel.tp
+ * for this now. A job that names one of these words as its strategy is refused, and the error
+ * names parallel.tp. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = "all-reduce the halves of each block"};

@@ -1,14 +1,15 @@
-/* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can. USP
- * (2405.07719) divides the ranks of a ring into groups of u in a row, and the ranks of a group
- * share heads. The keys and values of a rank's heads pass round the P/u ranks that have its place
- * in their groups, as in the blockwise ring, one KV head after another. Ulysses is one group of
- * all.
+/* DeepSpeed-Ulysses (2309.14509) is attention by heads, which ranks share as evenly as possible.
+ * USP (2405.07719) divides the ranks of a ring into groups of u consecutive ranks, and the ranks
+ * of a group share heads. The keys and values of a rank's heads pass round the P/u ranks that have
+ * the same place in their groups, as in the blockwise ring, one KV head after another. Ulysses is
+ * USP with one group of all ranks.
  *
- *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: if heads
- *             divide, (u-1)/u (2H + 2Hk) T D elements, in 3 (u-1) messages; under zigzag twice as
- *             many, for a group has two runs of rows
- *   backward  dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
- *   ring      for each own KV head: the traffic of the ring with uT rows of one KV head
+ *   forward   q, k, v of w's heads go to each rank w, and o of this rank's heads goes to all
+ *             ranks. If u divides the heads, these are (u-1)/u (2H + 2Hk) T D elements in 3 (u-1)
+ *             messages. Under zigzag there are twice as many messages, because a group has two
+ *             runs of rows
+ *   backward  dO of w's heads to each w; dQ, dK, dV of this rank's heads to each, in fp32
+ *   ring      for each of its KV heads: the traffic of the ring with uT rows of one KV head
  *   kept      q, kv, o and lse of this rank's heads, all positions of the group */
 #include <math.h>
 #include "api/core/job.h"
@@ -16,7 +17,7 @@
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 
-/* Lists the buffers of the rank that needs most, so that all have the same segment. */
+/* Lists the buffers of the rank that needs the most, so that all ranks have the same segment. */
 static void heads_need(const struct attention_shape *s, struct attention_need *out)
 {
     const int64_t rows = s->u * s->T, D = s->D;
@@ -69,8 +70,8 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
     }
 }
 
-/* Adds the ring's traffic: each own KV head passes round the ranks that have this rank's place in
- * their groups. */
+/* Adds the ring's traffic. Each of this rank's KV heads passes round the ranks that have the same
+ * place in their groups. */
 static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const struct shard group = shard_group(a->sh);
@@ -117,14 +118,14 @@ static int check_ulysses(const struct job_spec *s, struct err *e)
 
 static int check_usp(const struct job_spec *s, struct err *e)
 {
-    const int u = s->parallel.ulysses; /* 0: a divisor of the KV heads is taken */
+    const int u = s->parallel.ulysses; /* 0 means that a divisor of the KV heads is chosen */
     return u ? check_heads(s, u, "parallel.ulysses", e) : 0;
 }
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* Returns the ratio of the time of a rank with the most heads to the mean: if heads do not divide,
- * some ranks have one more. */
+/* Returns the ratio of the time of a rank with the most heads to the mean time. If the heads
+ * cannot be divided evenly, some ranks have one head more. */
 static double heads_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     return ceil((double)H / u) * u / (double)H;

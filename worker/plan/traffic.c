@@ -1,4 +1,4 @@
-/* traffic.c: bytes and messages of one rank in one step, from the algorithm alone. */
+/* traffic.c: bytes and messages of one rank in one step, computed only from the algorithm. */
 #include "worker/plan/traffic.h"
 
 #include <stdlib.h>
@@ -25,16 +25,16 @@ int plan_sum_place(const struct plan *p, int rank)
     return plan_sums_rings(p) ? at.d * p->sp + at.s : at.s;
 }
 
-/* A sweep is one exchange of every bucket. scatter: gradients are summed into their owners' parts;
- * else parts with elements of `size` bytes are gathered everywhere in a group. times: how often, by
- * kind of bucket; all kinds of layer have one number. */
+/* A sweep is one exchange of every bucket. With `scatter`, gradients are summed into their owners'
+ * parts; otherwise parts with elements of `size` bytes are gathered on all ranks of a group. times
+ * is how often this happens, by kind of bucket; all kinds of layer have the same number. */
 struct traffic_sweep {
     bool scatter;
     int64_t size;
     int64_t times[ZERO_LAYER + 1];
 };
 
-/* Counts the sum of a part of n floats over groups, `times` times. */
+/* Counts the sum, over groups, of a part of n floats, which happens `times` times. */
 static void count_owners(const struct zero *z, int rank, int64_t n, int64_t times,
                          struct comm_count *out)
 {
@@ -62,8 +62,8 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
     }
 }
 
-/* Counts the norm's exchange: each unit's sum of squares goes from its owner to the others of its
- * group. */
+/* Counts the norm's exchange, in which each unit's sum of squares goes from its owner to the other
+ * ranks of its group. */
 static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 {
     const struct zero *z = &p->shards;
@@ -73,8 +73,8 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
                    z->n_of[k] - (k == ZERO_EMBED && z->borrows));
 }
 
-/* Counts the sums of gradients of tensors that several ranks of tensor parallelism hold; times: as
- * in struct traffic_sweep. */
+/* Counts the sums of gradients of tensors of which several ranks of tensor parallelism have a
+ * copy. times is as in struct traffic_sweep. */
 static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
                          const int64_t times[ZERO_LAYER + 1], struct comm_count *out)
 {
@@ -98,9 +98,9 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
     free(own);
 }
 
-/* Counts the sums of gradients: how often they are made, and which ranks get them. A tied
- * embedding's gradient has two parts, the head's and its own. Parts that are summed separately are
- * sent separately. */
+/* Counts the sums of gradients, which depends on how often they are formed and which ranks get
+ * them. A tied embedding's gradient has two parts, the head's and its own. Parts that are summed
+ * separately are sent separately. */
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
@@ -119,21 +119,23 @@ static void count_gradients(const struct model_shape *m, const struct plan *p, i
         count_norm(p, rank, out);
         return;
     }
-    s.scatter = false; /* every rank needs the whole gradient, to update weights or compare it */
+    /* every rank needs the whole gradient, to update weights or to compare it */
+    s.scatter = false;
     count_sweep(p, rank, &s, out);
 }
 
-/* Counts the fetches of the embedding in a pass with its backward: by `in`, which may read weights
- * backwards, and by a tied head. */
+/* Returns how often the embedding is fetched in a pass and its backward. `in` fetches it, twice if
+ * its backward reads weights, and a tied head fetches it too. */
 static int64_t fetches_of_embed(const struct model_shape *m, const struct plan *p)
 {
     const int64_t in = pipe_first(&p->pipe) ? 1 + plan_fetches_in(m, p) : 0;
     return in + (p->shards.tied && pipe_last(&p->pipe));
 }
 
-/* Counts the exchange of weights. zero 1 and 2: updated weights go to the whole group. zero 3:
- * every bucket is fetched before its forward and its backward. The head is fetched once for both,
- * and so is the embedding, which needs no weights backwards, unless it is the head as well. */
+/* Counts the exchange of weights. With zero 1 and 2, updated weights are sent to the whole group.
+ * With zero 3, every bucket is fetched before its forward and before its backward. The head is
+ * fetched once for its forward and its backward together. The embedding is also fetched once,
+ * because its backward needs no weights, unless it is the head as well. */
 static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
                           struct comm_count *out)
 {
@@ -148,8 +150,8 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
     count_sweep(p, rank, &s, out);
 }
 
-/* Counts the borders of LASP in time: the states at a window's end go from the last rank to the
- * first, their gradients back. */
+/* Counts the messages at the borders of LASP in time. The states at a window's end are sent from
+ * the last rank to the first rank, and their gradients are sent back. */
 static void count_borders(const struct plan *p, int r, struct comm_count out[PURPOSE_N])
 {
     const struct comm_count sent = {p->carry_size, 0, 1, 0}, received = {0, p->carry_size, 0, 1};
@@ -170,7 +172,7 @@ static void count_program(const struct model_shape *m, const struct plan *p, int
     const struct traffic ahead = {TRAFFIC_FORWARD, p->S, n * (p->n_windows - 1)};
     int rc = traffic_program(m, p, rank, &t, out, NULL);
     if (p->n_windows > 1) rc |= traffic_program(m, p, rank, &ahead, out, NULL);
-    assert(rc == 0); /* the plan was placed for this S */
+    assert(rc == 0); /* the plan was placed for this S, so this cannot fail */
     if (p->n_windows > 1) count_borders(p, plan_place(p, rank).s, out);
 }
 
@@ -186,9 +188,10 @@ void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t 
     if (!pipe_last(&p->pipe)) volume_add(out, received, n);
 }
 
-/* Counts a tied embedding of a pipeline: the head's part of its gradient goes from the last stage
- * to the first, and the weights back, each rank's own part. In a proof the first stage's ranks
- * then get the whole sum, which they get anyway if gradients are summed by bucket. */
+/* Counts a tied embedding's messages in a pipeline. The head's part of its gradient is sent from
+ * the last stage to the first, and in a training the weights are sent back. Each rank sends its
+ * own part. In a proof without gradients by bucket, the ranks of the first stage then gather the
+ * whole sum. */
 static void count_tied(const struct plan *p, int rank, struct comm_count out[PURPOSE_N])
 {
     const struct zero *z = &p->shards;
@@ -207,8 +210,8 @@ static void count_tied(const struct plan *p, int rank, struct comm_count out[PUR
         volume_add(&out[PURPOSE_GRAD], volume_all_gather(z->W, w, z->cut[ZERO_EMBED], 4), n);
 }
 
-/* Counts the last messages of a step: the last stage tells the others the loss; in a training each
- * stage tells its units' sums of squares. */
+/* Counts the last messages of a step. The last stage sends the loss to the other stages, and in a
+ * training each stage sends the sums of squares of its units. */
 static void count_line(const struct plan *p, struct comm_count out[PURPOSE_N])
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -265,7 +268,7 @@ void plan_met_comm(const struct model_shape *m, const struct plan *p, const stru
     if (!map->n) return;
     for (; t.times <= 1; t.times += 2, t.map = map) {
         const int bad = traffic_program(m, p, sh->r * p->tp, &t, out, &e);
-        assert(!bad); /* sh shows that S can be cut */
+        assert(!bad); /* sh shows that S can be divided */
     }
 }
 
@@ -279,7 +282,7 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
     at.grid[1] = x->grid[1];
     at.S = at.grid[0] * at.grid[1];
     bad |= traffic_program(m, &at, rank, &(struct traffic){pass, at.S, 1, NULL}, out, NULL);
-    assert(!bad); /* this grid has been cut before */
+    assert(!bad); /* this grid has been divided before */
 }
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)

@@ -1,5 +1,5 @@
-/* traffic_program.c: the traffic of a family's operations, from their programs: the steps that a
- * rank runs are counted, each by the formula of its kind. */
+/* traffic_program.c: the traffic of a family's operations, from the family's programs. The steps
+ * that a rank runs are counted, each by the formula of its kind. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/plan/strategy.h"
@@ -9,9 +9,10 @@
 
 struct traffic_count {
     const struct plan *p;
-    struct shard sh;             /* shard of the rank in its ring */
-    int t;                       /* number of the rank among those that share every layer */
-    const struct reach_map *map; /* keys that each segment sees; NULL: the most possible */
+    struct shard sh; /* shard of the rank in its ring */
+    int t;           /* index of the rank among the ranks that share every layer */
+    /* keys that each segment sees; NULL means that it may see every key */
+    const struct reach_map *map;
     struct comm_count *out;
     int64_t times;
 };
@@ -20,7 +21,7 @@ struct traffic_count {
 struct moved {
     const struct program *p;
     const struct op *op;
-    bool back, again; /* again: computed once more within the backward pass */
+    bool back, again; /* again: the operation is computed once more within the backward pass */
 };
 
 static void add(const struct traffic_count *c, enum purpose purpose, struct comm_count v)
@@ -47,8 +48,8 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
     for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);
 }
 
-/* Counts, once for a sequence, the exchange of the ranges of keys that the group's rows see: two
- * numbers a row. */
+/* Counts, once for a sequence, the exchange of the ranges of keys that the group's rows see, which
+ * are two numbers for each row. */
 static void count_ranges(const struct traffic_count *c)
 {
     const struct shard *sh = &c->sh;
@@ -71,12 +72,13 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
     if (c->p->kind != JOB_GENERATE) return;
-    /* The state after a prompt: on the last rank, then on all, for the tokens that follow. */
+    /* The state after a prompt is first sent to the last rank and then to all ranks, for the
+     * tokens that follow. */
     add(c, PURPOSE_STATE, volume_state_edge(c->p->exchange, &c->sh, H, Dk, Dv, false));
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-/* Counts n elements of states that pass by exchange x. */
+/* Counts n elements of states that are passed by exchange x. */
 static void count_passed(const struct traffic_count *c, const struct moved *m, enum exchange_id x,
                          int64_t n, int pieces)
 {
@@ -84,7 +86,7 @@ static void count_passed(const struct traffic_count *c, const struct moved *m, e
     if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, m->op))) return;
     add(c, m->back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(x, c->p->sp, c->sh.r, 1, 1, n, 1, pieces, m->back));
-    if (c->p->kind == JOB_GENERATE) /* to all ranks, for the tokens that follow */
+    if (c->p->kind == JOB_GENERATE) /* sent to all ranks, for the tokens that follow */
         add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, state * 4, c->sh.r == c->p->sp - 1));
 }
 
@@ -118,7 +120,8 @@ static void count_heads(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_HEADS, (struct comm_count){bytes, bytes, others, others});
 }
 
-/* Counts the exchange of the ranks' parts of a value's rows: gathered, or summed in fp32. */
+/* Counts the exchange of the ranks' parts of a value's rows, which are gathered, or summed in
+ * fp32. */
 static void count_parts(const struct traffic_count *c, const struct moved *m)
 {
     const bool sums = op_rules[m->op->kind]->sums != m->back;
@@ -130,7 +133,8 @@ static void count_parts(const struct traffic_count *c, const struct moved *m)
              : volume_all_gather(c->p->tp, c->t, cut, c->p->extent.unit));
 }
 
-/* Counts a reduction over the tensor ranks: one number a row is summed, and all get the sums. */
+/* Counts a reduction over the tensor ranks, in which one number of each row is summed and all
+ * ranks get the sums. */
 static void count_span(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;
@@ -141,8 +145,8 @@ static void count_span(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_TENSOR, volume_all_gather(tp, c->t, cut, 4));
 }
 
-/* Counts the exchange of the logits' statistics (OP_LOGIT_STAT): for each chunk of rows, a message
- * to each of the others. */
+/* Counts the exchange of the logits' statistics (OP_LOGIT_STAT), which is one message to each
+ * other rank for each chunk of rows. */
 static void count_logits(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;
@@ -166,7 +170,7 @@ static void (*const count_moved[])(const struct traffic_count *, const struct mo
 };
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 
-/* Counts the exchanges of a step. again: a forward step within the backward pass. */
+/* Counts the exchanges of a step. again is set for a forward step within the backward pass. */
 static void count_step(const struct traffic_count *c, const struct program *p, const struct step *s,
                        bool again)
 {
@@ -257,7 +261,7 @@ struct op_site traffic_site(const struct plan *p, const struct program *prog, co
     return s;
 }
 
-/* Counts the multiply-adds of an operation on all ranks. */
+/* Returns the multiply-adds of an operation on all ranks together. */
 static double all_products(const struct plan *p, const struct program *prog, const struct op *op)
 {
     struct op_site s = traffic_site(p, prog, op);

@@ -1,4 +1,4 @@
-/* update.c: tells by the values of a job which of its fields make an update wait. */
+/* update.c: tells, from the values of a job, which of its fields make an update wait. */
 #include "worker/plan/update.h"
 
 #include "api/core/choices.h"
@@ -14,9 +14,9 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* Tells whether a field of the guard has a value that may skip the update after its gradient is
- * known. With other values the job ends or returns to older weights, so some weights may have been
- * updated. */
+/* Tells whether a field of the guard has a value with which the update may still be skipped after
+ * its gradient is known. With other values, the job ends or returns to older weights, so it does
+ * no harm if some weights have been updated. */
 static bool may_skip(const struct job_spec *s, const struct field *f)
 {
     const void *at = (const char *)s + f->offset;

@@ -6,7 +6,7 @@
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 
-enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half to send, half to receive */
+enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB, of which half is to send and half to receive */
 
 int64_t volume_slice(int P)
 {
@@ -24,7 +24,8 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
     return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
-/* Returns the count of a rank that sends n_messages with `bytes` in all, and receives the same. */
+/* Returns the count of a rank that sends n_messages messages with `bytes` bytes together, and
+ * receives the same. */
 static struct comm_count both(int64_t n_messages, int64_t bytes)
 {
     return (struct comm_count){bytes, bytes, n_messages, n_messages};
@@ -47,16 +48,16 @@ static int64_t slices(int64_t n, int64_t slice)
     return (n + slice - 1) / slice;
 }
 
-/* Returns the count of a rank that sends and receives these numbers of blocks of a ring, KV or
- * gradients, whose rows have `size` bytes. */
+/* Returns the count of a rank that sends and receives these numbers of blocks in a ring. The
+ * blocks are KV or gradients, whose rows have `size` bytes. */
 static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t received,
                                 int64_t size)
 {
     return (struct comm_count){sent * sh->T * size, received * sh->T * size, sent, received};
 }
 
-/* Counts the hops that this rank sends and receives: KV_j makes hops 1 .. the last distance at
- * which a rank needs it, and rank j+i-1 sends hop i. */
+/* Counts the hops that this rank sends and receives. KV_j makes the hops from 1 up to the last
+ * distance at which a rank needs it, and rank j+i-1 sends hop i. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
                                      int64_t Hk, int64_t D, enum precision_id p)
 {
@@ -68,7 +69,7 @@ struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_
     return blocks(sh, sent, received, 2 * Hk * D * precision_size(p));
 }
 
-/* Tells whether dKV_j makes hop i, from rank j+i-1. */
+/* Tells whether dKV_j makes hop i, which rank j+i-1 sends. */
 static bool dkv_hops(const struct shard *sh, const struct reach_map *map, int j, int i)
 {
     const int near = reach_near(map, sh, j);
@@ -174,7 +175,8 @@ struct comm_count volume_sum_small(int P, int n)
     return both(P - 1, (int64_t)(P - 1) * n * 8);
 }
 
-/* Returns one side's traffic between a root and its P-1 partners; outward: the root sends. */
+/* Returns one side's traffic between a root and its P-1 partners. outward is set if the root
+ * sends. */
 static struct comm_count rooted(int P, int64_t size, bool is_root, bool outward)
 {
     struct comm_count c = {0};

@@ -1,5 +1,5 @@
-/* volume_state.c: the formulas of volume.h for states of linear attention: sent on by a ring, in
- * pieces by a scan, or gathered. */
+/* volume_state.c: the formulas of volume.h for states of linear attention, which a ring sends on,
+ * a scan sends on in pieces, and all_gather gathers. */
 #include "api/core/assert.h"
 #include "worker/plan/volume.h"
 

@@ -1,4 +1,4 @@
-/* weigh.h: declarations shared by the files that make a choice. Inside worker/plan. */
+/* weigh.h: declarations shared by the files that make a choice. It is private to worker/plan. */
 #ifndef SEQD_PLAN_WEIGH_H
 #define SEQD_PLAN_WEIGH_H
 
@@ -11,25 +11,28 @@ struct weighing {
     int64_t end_ms;        /* limit of time, by how->clock_ms */
     struct job_spec *spec; /* the alternative that is weighed */
     struct plan *plan;
-    struct option first; /* the first one weighed: the product that job_check makes */
+    /* the first option that was weighed, for the product that job_check makes */
+    struct option first;
     struct choice *out;
 };
 
-/* Sets the alternative: its strategy, exchange and degrees. Returns false if family_check refuses
- * it. */
+/* Sets the alternative in the spec: its strategy, exchange and degrees. Returns false if
+ * family_check refuses it. */
 bool weigh_set(struct weighing *w, const struct option *o);
-/* Plans w->spec and describes the plan, also one that does not fit, in *out. Returns false if no
- * plan can be made. */
+/* Plans w->spec and describes the plan in *out, even if it does not fit. Returns false if no plan
+ * can be made. */
 bool weigh_try(struct weighing *w, struct option *out);
-/* Appends an option for comparison only, unless the list is full. */
+/* Appends an option that is only for comparison, unless the list is full. */
 void weigh_append(struct weighing *w, const struct option *o);
 
-/* Tells whether a is better than b. Options that do not fit come after all that do, by size. */
+/* Tells whether a is better than b. Options that do not fit come after all that fit, in the order
+ * of their size. */
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);
 
-/* compare.c: appends the options for comparison only. */
+/* compare.c: appends the options that are only for comparison. */
 void weigh_compared(struct weighing *w);
-/* choice_words.c: sets the reason and the warnings. checked: the job with the chosen values. */
+/* choice_words.c: sets the reason and the warnings. `checked` is the job with the chosen
+ * values. */
 void choice_explain(const struct job_spec *checked, struct choice *c);
 
 #endif

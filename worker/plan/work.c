@@ -1,5 +1,5 @@
 /* work.c: walks the schedule of each section, and adds the seconds of each term of an operation
- * (op_rules.h) at the machine's rate. */
+ * (op_rules.h) at the machine's rate for it. */
 #include "worker/plan/work.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ struct work_count {
     const struct plan *p;
     const struct program *prog;
     double times;
-    double rows; /* rows of a product at once, at most */
+    double rows; /* most rows that a product has at a time */
     struct work *out;
 };
 
@@ -31,7 +31,7 @@ static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFIL
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
-/* Adds the time of a product, at the rate for its smallest side. */
+/* Adds the time of a product, at the rate for the smallest of its sides. */
 static void add_product(const struct work_count *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
@@ -41,13 +41,13 @@ static void add_product(const struct work_count *c, const struct op_term *t)
                           rate_at(rate, profile_widths, side);
 }
 
-/* Adds n elements; rate: elements/s; 0: not counted. */
+/* Adds n elements. rate is in elements/s; 0 means that they are not counted. */
 static void add_elements(const struct work_count *c, double n, double rate)
 {
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
 
-/* Returns the ratio of the slowest rank's time of attention to the mean. */
+/* Returns the ratio of the slowest rank's time of attention to the mean time. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const struct strategy_row *row = strategy_row(p->strategy);
@@ -55,8 +55,8 @@ static double imbalance(const struct plan *p, const struct op *op)
     return row->imbalance(op->u.attn.n_heads, p->sp, p->ulysses, op->u.attn.causal, p->layout);
 }
 
-/* Returns the factor for the edges of tiles, which cost as much as the rest of a tile. It is 1 at
- * 512 keys, at which rates are measured. */
+/* Returns a factor for the tiles at the edges, which cost as much as whole tiles. It is 1 at 512
+ * keys, at which rates are measured. */
 static double edges(const struct work_count *c, double keys)
 {
     const double tile = 32, measured = 512;
@@ -73,10 +73,10 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
     c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
-/* Adds an operation on states. Linear attention adds the entering state after its rows, which
- * takes a third of the whole (kernels/backend.h). If ranks take turns, each needs that state
- * before its rows. The last rank then ends after all ranks' turns, and in its turn a rank has a
- * core for itself. */
+/* Adds an operation on states. Linear attention adds the effect of the entering state after its
+ * rows, which takes a third of the whole (kernels/backend.h). If ranks compute one after the
+ * other, each needs the entering state before it computes its rows. The last rank then ends after
+ * the turns of all ranks, and in its turn a rank has a core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
@@ -117,8 +117,8 @@ enum work_pass {
     PASS_BOTH    /* forward and backward */
 };
 
-/* Adds the steps of a section; train: the model is made to train, and runs that schedule's forward
- * list. */
+/* Adds the steps of a section. train is set if the model is made to train; the forward list of
+ * that schedule is then used. */
 static void count_section(struct work_count *c, const struct program *prog, enum work_pass pass,
                           bool train)
 {
@@ -149,8 +149,8 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     family_free(f);
 }
 
-/* Adds the update: gradients, which by bucket are also cleared, their norm, then AdamW of the
- * rank's own part. */
+/* Adds the time of the update: that of the gradients and their norm, and then that of AdamW on the
+ * rank's own part. Gradients that go by bucket are also cleared. */
 static void count_update(struct work_count *c)
 {
     c->times = 1;

@@ -1,5 +1,5 @@
-/* zero.c: cuts each bucket at the unit whose border is nearest to an even share, and computes every
- * offset from these cuts. */
+/* zero.c: divides each bucket at the unit whose border is nearest to an even share, and computes
+ * every offset from these divisions. */
 #include "worker/plan/zero.h"
 
 #include "api/core/assert.h"
@@ -9,7 +9,7 @@
 
 enum { ALIGN = 16 };
 
-/* Sums x[kind] over the first n layers. */
+/* Returns the sum of x[kind] over the first n layers. */
 static int64_t sum_layers(const struct zero *z, const int64_t x[ZERO_KIND_N], int n)
 {
     int64_t sum = 0;
@@ -18,7 +18,7 @@ static int64_t sum_layers(const struct zero *z, const int64_t x[ZERO_KIND_N], in
     return sum;
 }
 
-/* Sums x[kind] over the buckets before b. */
+/* Returns the sum of x[kind] over the buckets before b. */
 static int64_t sum_before(const struct zero *z, const int64_t x[ZERO_KIND_N], int b)
 {
     const int layers = b <= z->n_layers + 1 ? b - 1 : z->n_layers;
@@ -130,8 +130,8 @@ void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Adds the parts of a tensor. No unit spans two parts: different ranks of tensor parallelism may
- * count them (slice_first). */
+/* Adds the parts of a tensor. No unit spans two parts, because different ranks of tensor
+ * parallelism may count them (slice_first). */
 static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
 {
     int64_t offset = p->offset;
@@ -160,7 +160,7 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
     if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
 }
 
-/* Returns the rows of a unit of a tensor with `cols` columns. */
+/* Returns the number of rows that a unit of a tensor with `cols` columns has. */
 static int64_t unit_rows(const struct zero_walk *w, int64_t cols)
 {
     return w->target > cols ? w->target / cols : 1;
@@ -193,9 +193,9 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Cuts a bucket: cut[w] is the start of the unit whose border is nearest to w / W of the bucket;
- * the first unit if two are as near. It walks tensors, not units: plans are made by the hundred,
- * and buckets have thousands of units. */
+/* Divides a bucket. cut[w] is the start of the unit whose border is nearest to w / W of the
+ * bucket, or of the first such unit if two are equally near. It walks tensors instead of units,
+ * because plans are made by the hundred, and buckets have thousands of units. */
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
@@ -230,7 +230,7 @@ static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
     units[z->W] = unit;
 }
 
-/* Returns the first bucket of a kind, which stands for all of that kind. */
+/* Returns the first bucket of a kind, which represents all buckets of that kind. */
 static int first_of(const struct zero *z, enum zero_kind k)
 {
     for (int b = 0; b < zero_buckets(z); b++)

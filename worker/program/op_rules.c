@@ -1,5 +1,5 @@
-/* op_rules.c: the table of rules, one for each kind of operation, and functions that ask them: for
- * the values that a backward reads, a step's scratch, the shared buffers and the work. */
+/* op_rules.c: the table of rules, one for each kind of operation, and functions that query them
+ * for the values that a backward reads, a step's scratch, the shared buffers and the work. */
 #include "worker/program/op_rules.h"
 
 #include "api/core/assert.h"

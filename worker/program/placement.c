@@ -1,12 +1,12 @@
 /* placement.c: the places of values, gradients and scratch of a section.
  *
- * Time is the steps of the forward list, then those of the backward list. Buffers that must hold
- * their content at the same step may not share bytes; buffers that never do may. Each value,
- * gradient and step's scratch is a node with the set of steps at which it lives; nodes that an
- * operation computes in place are joined into one. Steps that run piece by piece all run again for
- * the next piece of rows: a node with all rows lives through all of them. Nodes that live from
- * forward into backward make up the layer's record, the others are put into the workspace one by
- * one, the largest first, each at the lowest free place. */
+ * Time is counted in steps: first those of the forward list, then those of the backward list.
+ * Buffers whose contents are needed at the same step may not share bytes; other buffers may. Each
+ * value, each gradient and the scratch of each step is a node, with the set of steps at which it
+ * lives. Nodes that an operation computes in place are joined into one. Steps that run piece by
+ * piece all run again for the next piece of rows, so a node that has all rows lives through all of
+ * them. The nodes that live from forward into backward form the layer's record. All other nodes
+ * are put into the workspace one by one, the largest first, each at the lowest free place. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/program/op_rules.h"
@@ -15,7 +15,8 @@ enum {
     ALIGN = 64, /* bytes: MEM_ALIGN of api/core/mem.h */
     STEPS = PROG_OPS + PROG_STEPS,
     WORDS = (STEPS + 63) / 64,
-    /* Nodes: values, their gradients, the scratch of each step, logits. */
+    /* Indices of nodes: first the values, then their gradients, the scratch of each step, and the
+     * logits. */
     GRAD = PROG_VALUES,
     SCRATCH = 2 * PROG_VALUES,
     LOGITS = SCRATCH + STEPS,
@@ -29,10 +30,10 @@ struct life {
 struct placed_node {
     struct life life;
     int64_t size;
-    int joined; /* node that this one is joined to; itself if it stands for others or alone */
+    int joined; /* node to which this one is joined; itself if it is not joined to another */
     int64_t offset;
     bool input, result,
-        shared;   /* lies in the residual stream before or after the section; is shared */
+        shared;   /* is in the residual stream before or after the section; is a shared value */
     bool crosses; /* lives from forward into backward */
     bool cached;
 };
@@ -42,7 +43,7 @@ struct section_placer {
     const struct schedule *s;
     const struct extent *x;
     struct placed_node node[NODES];
-    int written[PROG_VALUES]; /* last step that wrote each value; -1: given from outside */
+    int written[PROG_VALUES]; /* last step that wrote each value; -1 if it is given from outside */
     int n_steps;
 };
 
@@ -156,7 +157,7 @@ static void writes(struct section_placer *b, int value, int t)
     life_add(&b->node[value].life, t, t);
 }
 
-/* Extends lives by a forward step. A step that computes again reads the states that the first run
+/* Extends lives by a forward step. A step that computes again reads the states that its first run
  * made. */
 static void live_forward(struct section_placer *b, const struct op *op, int t)
 {
@@ -171,8 +172,8 @@ static void live_forward(struct section_placer *b, const struct op *op, int t)
     }
 }
 
-/* Extends lives by a backward step. A gradient lives from its first write to the step of the
- * operation that wrote its value. */
+/* Extends lives by a backward step. A gradient lives from the step that first writes it to the
+ * backward step of the operation that wrote its value. */
 static void live_backward(struct section_placer *b, const struct step *st, int t)
 {
     const struct op *op = &b->p->op[st->op];
@@ -212,7 +213,8 @@ static void find_lives(struct section_placer *b)
         b->node[LOGITS].size = b->x->loss_chunk * b->x->vocab * 4;
         life_add(&b->node[LOGITS].life, t, t);
     }
-    /* Keeps the result to the end, unless a training keeps every residual stream anyway. */
+    /* Keeps the result to the end, except in a training, which keeps every residual stream
+     * anyway. */
     const int out = b->p->result;
     if (b->x->train && b->p->has_input) life_add(&b->node[PROG_X].life, 0, b->n_steps - 1);
     if (out != PROG_NONE)
@@ -225,9 +227,9 @@ static const struct step *step_at(const struct section_placer *b, int t)
     return t < nf ? &b->s->forward[t] : &b->s->backward[t - nf];
 }
 
-/* Extends lives over a dense MLP that runs piece by piece: a node with all rows lives through all
- * its steps, since they run again for the next piece. Joining nodes in place looks at one piece, so
- * this comes after it. */
+/* Extends lives over a dense MLP that runs piece by piece. A node that has all rows lives through
+ * all its steps, because they run again for the next piece. Whether nodes are joined in place is
+ * decided for one piece, so lives are extended after that. */
 static void extend_lives(struct section_placer *b)
 {
     for (int t = 0; t < b->n_steps; t++) {
@@ -243,8 +245,8 @@ static void extend_lives(struct section_placer *b)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-/* Tells whether two nodes have one size, and live together only in steps that run the operation of
- * `run` in the same direction. */
+/* Tells whether two nodes have the same size and live together only in steps that run the
+ * operation of `run` in the same direction as `run`. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
@@ -257,8 +259,8 @@ static bool may_join(const struct section_placer *b, int x, int y, const struct 
     return true;
 }
 
-/* Tells whether no step after a run of the operation reads the input's content; a step may read the
- * output that was written over it. */
+/* Tells whether no step after a run of the operation reads the input's content. A step may read
+ * the output that was written over it. */
 static bool ends_with(const struct section_placer *b, int in, int op)
 {
     const struct placed_node *a = &b->node[root(b, in)];
@@ -285,8 +287,8 @@ static void join_forward(struct section_placer *b)
     }
 }
 
-/* Joins gradients with the values that a backward may overwrite (GLU's): whole inputs, or two
- * windows of a value. */
+/* Joins gradients with the values over which a backward may write them (GLU's). They are whole
+ * inputs, or two windows of a value. */
 static void join_over_values(struct section_placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];
@@ -330,8 +332,8 @@ static bool in_work(const struct section_placer *b, int n)
            !a->shared && !a->crosses && !a->cached;
 }
 
-/* Returns the lowest place for node n beside the nodes placed before it that live at the same
- * time. */
+/* Returns the lowest place for node n that does not overlap a node that was placed before and
+ * lives at the same time. */
 static int64_t lowest(const struct section_placer *b, int n, const int *placed, int n_placed)
 {
     int64_t at = 0;
@@ -450,8 +452,8 @@ static void write_places(const struct section_placer *b, struct placement *out)
     }
 }
 
-/* Tells whether one buffer serves for the streams before and after the section: no step needs
- * both. */
+/* Tells whether one buffer can be used for the streams before and after the section, because no
+ * step needs both. */
 static bool one_serves(const struct section_placer *b, int x, int y)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
@@ -491,7 +493,7 @@ int64_t placement_states_size(const struct program *p)
     return size;
 }
 
-/* Places the states after the context after the caches of keys and values. */
+/* Places the states after the context. They follow the caches of keys and values. */
 static void place_states(const struct section_placer *b, struct placement *out)
 {
     for (int i = 0; i < b->p->n_ops; i++) {

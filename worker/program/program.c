@@ -1,5 +1,5 @@
-/* program.c: appends weights, values and operations, and answers questions about them: writers,
- * readers, the MLP of an operation, decays. */
+/* program.c: appends weights, values and operations to a program, and answers questions about
+ * them: who writes or reads a value, the MLP of an operation, decays. */
 #include "worker/program/program.h"
 
 #include <math.h>
@@ -97,7 +97,7 @@ int prog_view(struct program *p, int of, int64_t col, int64_t cols)
 {
     assert(of >= 0 && of < p->n_values);
     struct value v = p->value[of];
-    if (v.view_of != PROG_NONE) { /* a view of a view is a window of its base */
+    if (v.view_of != PROG_NONE) { /* a view of a view becomes a window of its base */
         col += v.view_col;
         of = v.view_of;
     }
@@ -130,7 +130,7 @@ int prog_base(const struct program *p, int value)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* Adds out[1] and out[2], which backward needs beside the result. */
+/* Adds out[1] and out[2], which the backward needs besides the result. */
 static void add_extra(struct program *p, struct op *op)
 {
     const struct op_rule *r = op_rules[op->kind];
@@ -180,8 +180,8 @@ static bool has_views(const struct program *p, int value)
     return false;
 }
 
-/* Tells whether the value's only reader is an attention, or rotates it into a value that only an
- * attention reads. */
+/* Tells whether the only reader of the value is an attention, or an operation that rotates it into
+ * a value that only an attention reads. */
 static bool only_attended(const struct program *p, int value)
 {
     int n = 0, last = PROG_NONE;
@@ -214,7 +214,7 @@ bool prog_grad_f32(const struct program *p, int value)
     return r->rotates || (r->multiplies && p->op[op].in[1] == PROG_NONE);
 }
 
-/* Tells whether no operation but `op` reads the value or a window of it. */
+/* Tells whether `op` is the only operation that reads the value or a window of it. */
 static bool read_by(const struct program *p, int value, int op)
 {
     for (int i = 0; i < p->n_ops; i++)
@@ -259,8 +259,9 @@ struct program_span prog_mlp_weights(const struct program *p, int op)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* Returns the slope of head h of H under ALiBi (2108.12409): powers of two. An H that is no power
- * of two has the slopes of the power below, then every second one of the power above. */
+/* Returns the slope of head h of H under ALiBi (2108.12409), which is a power of two. If H is not
+ * a power of two, the heads have the slopes for the next lower power of two, and then every second
+ * slope for the next higher one. */
 static double alibi(int64_t h, int64_t H)
 {
     int64_t n = 1;

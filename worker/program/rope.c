@@ -1,4 +1,4 @@
-/* rope.c: computes the inverse frequencies of each rule, the factor of cosines and sines, and
+/* rope.c: computes the inverse frequencies of each rule and the factor of cosines and sines, and
  * completes a shape's rope fields. */
 #include "worker/program/rope.h"
 
@@ -11,7 +11,8 @@ const char *const rope_words[] = {"default", "linear",   "dynamic", "llama3",
 
 #define PI 3.14159265358979323846
 
-/* The inputs of all rules. Results of + - * / in double, rounded to fp32, are the fp32 results. */
+/* The inputs of all rules. A result of + - * / in double that is then rounded to fp32 equals the
+ * fp32 result. */
 struct rule {
     const struct shape_rope *r;
     double theta;
@@ -67,7 +68,8 @@ static void llama3(const struct rule *x, double *inv)
     }
 }
 
-/* Returns, for yarn, the pair that turns `rot` times over the original length. */
+/* Returns, for yarn, the index of the pair of columns that makes `rot` full rotations over the
+ * original length. */
 static double turns(const struct rule *x, double rot)
 {
     return (double)x->dim * log((double)x->r->original / (rot * 2 * PI)) / (2 * log(x->theta));
@@ -85,7 +87,8 @@ static void yarn(const struct rule *x, double *inv)
     for (int64_t j = 0; j < x->dim / 2; j++) {
         const double b = wave(x, x->theta, j);
         const double ramp = rounded(x, rounded(x, (double)j - low) / (high - low));
-        const double own = rounded(x, 1 - fmin(fmax(ramp, 0), 1)); /* the share of 1 / b */
+        /* the share that 1 / b has in the mean */
+        const double own = rounded(x, 1 - fmin(fmax(ramp, 0), 1));
         const double slow = rounded(x, 1 / rounded(x, r->factor * b));
         inv[j] = rounded(x, rounded(x, slow * rounded(x, 1 - own)) +
                                 rounded(x, rounded(x, 1 / b) * own));
@@ -228,7 +231,7 @@ int rope_complete(struct model_shape *m, struct err *e)
     struct shape_rope *r = &m->rope;
     const bool own_length = r->kind >= ROPE_LLAMA3;
     if (r->kind == ROPE_DEFAULT) return 0;
-    /* Sets a factor that is missing to the ratio of two lengths. */
+    /* Sets a factor that is missing to the ratio of the two lengths. */
     if (!(r->factor > 0) && r->original && r->kind >= ROPE_YARN)
         r->factor = (double)m->max_pos / (double)r->original;
     if (own_length && !r->original) r->original = m->max_pos;

@@ -1,4 +1,4 @@
-/* rule.c: the checks, scratch requests and terms of work that several rules share. */
+/* rule.c: the checks, requests for scratch and terms of work that several rules share. */
 #include "worker/program/rule.h"
 
 #include <stddef.h>
@@ -101,7 +101,7 @@ int64_t ask_elements(const struct op_ask *a, int value)
     return ask_rows(a, value) * a->p->value[value].cols;
 }
 
-/* Counts the elements of a value's gradient; a gradient that is kept chunk by chunk has the
+/* Returns the elements of a value's gradient. A gradient that is kept chunk by chunk has the
  * value's rows once for each chunk. */
 int64_t ask_grad_elements(const struct op_ask *a, int value)
 {

@@ -1,11 +1,12 @@
-/* rule_delta.c: gated delta networks: the gated delta rule and the short convolution before it. */
+/* rule_delta.c: the rules of gated delta networks: the gated delta rule and the short convolution
+ * before it. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/delta.h"
 #include "worker/program/rule.h"
 
-/* Adds the output that keeps the state entering each sum chunk, so that computing again needs no
- * exchange. */
+/* Adds an output for the state that enters each sum chunk. The states are kept, so that computing
+ * again needs no exchange. */
 static int extra_state(const char *name, int64_t cols, struct value *v)
 {
     v->name = name;
@@ -20,13 +21,13 @@ static void need_carry(const struct program *p, const struct op *op, struct op_n
     n->carry = rule_max(n->carry, p->value[op->out[1]].cols);
 }
 
-/* Backward: asks for the gradients of two states, used in turns. */
+/* In backward, asks for the gradients of two states, which are used alternately. */
 static void ask_carried(struct op_ask *a)
 {
     ask_bytes(a, 2 * 4 * a->p->value[a->op->out[1]].cols);
 }
 
-/* generate: asks for the range of keys that a new token sees. */
+/* In generate, asks for the range of keys that a new token sees. */
 static void ask_token(struct op_ask *a)
 {
     if (a->x->cache_rows) ask_bytes(a, 2 * (int64_t)sizeof(int64_t));
@@ -108,7 +109,7 @@ static void need_delta(const struct program *p, const struct op *op, struct op_n
 }
 
 /* Asks for the scratch of the map (delta_map): rows of zeros, which replace the values, and the
- * number 1. Backward also needs the outputs of these rows. */
+ * number 1. In backward, also for the outputs of these rows. */
 static void ask_map(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), rows = T < MAP_ROWS ? T : MAP_ROWS;
@@ -133,9 +134,10 @@ static void scratch_delta(struct op_ask *a)
 }
 
 /* Counts three products for each row: S' k, the update of S, and S' q. The backward costs three
- * times as much, since it computes the states again. If states pass by maps, A takes the first two
- * products (backward all three) with values that are Dk wide, and b the first two (backward one);
- * then the maps of the other ranks are applied one after the other. */
+ * times as much, because it computes the states again. If states pass by maps, the map A and the
+ * summary b cost additional products. In forward, A needs the first two products with values that
+ * are Dk wide, and b needs the first two products. In backward, A needs all three products, and b
+ * needs one. After that, the maps of the other ranks are applied one after the other. */
 static void work_delta(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;

@@ -1,5 +1,5 @@
-/* rule_embed.c: the rules of EMBED, a row of a table for each token, and of EMBED_ADD, rows added
- * to a value. */
+/* rule_embed.c: the rules of EMBED, which reads a row of a table for each token, and of EMBED_ADD,
+ * which adds such rows to a value. */
 #include "worker/program/rule.h"
 
 const struct op_rule rule_embed = {
@@ -15,7 +15,7 @@ const struct op_rule rule_embed = {
     .work = work_once,
 };
 
-/* Asks for room for row numbers in the table, and for the rows that are added. */
+/* Asks for room for the indices of the table's rows, and for the rows that are added. */
 static void scratch_embed_add(struct op_ask *a)
 {
     const int64_t rows = ask_rows(a, a->op->out[0]);

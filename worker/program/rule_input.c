@@ -1,4 +1,5 @@
-/* rule_input.c: the inputs of diffusion models: PATCH, POSITION_2D and _1D, TIMESTEP, TEXT. */
+/* rule_input.c: the rules of the inputs of diffusion models: PATCH, POSITION_2D and _1D, TIMESTEP,
+ * TEXT. */
 #include "worker/program/rule.h"
 
 enum { STAGE = 64 << 10 };
@@ -29,8 +30,7 @@ int64_t rule_stage_lines(int64_t rows, int64_t cols)
     return n < 1 ? 1 : n < rows ? n : rows;
 }
 
-/* Asks for a table with the output's rows, and for the few lines of it that are computed at a
- * time. */
+/* Asks for a table with the output's rows, and for the few lines that are computed at a time. */
 static void scratch_position(struct op_ask *a)
 {
     const int out = a->op->out[0];

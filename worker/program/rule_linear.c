@@ -16,7 +16,7 @@ static int alias_base(const struct op *op)
     return op->in[1] == PROG_NONE ? PROG_NONE : 1;
 }
 
-/* Counts the product; backward, one product for the gradient of each operand. */
+/* Counts the product and, in backward, one product for the gradient of each operand. */
 static void work_linear(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;

@@ -1,5 +1,5 @@
-/* rule_linear_attention.c: LINEAR_ATTENTION: its states and angles, and its scratch for each way to
- * compute. */
+/* rule_linear_attention.c: the rule of LINEAR_ATTENTION: its states and angles, and its scratch
+ * for each way to compute. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
@@ -24,14 +24,15 @@ static int64_t angles(const struct op *op)
     return op->n_w ? op->u.linear.n_heads * op->u.linear.key_dim / 2 : 0;
 }
 
-/* Counts the columns of a value in the state: if outputs are normalised, the sum of keys is one
- * more. */
+/* Returns the number of columns that a value has in the state. If outputs are normalised, there is
+ * one more, for the sum of keys. */
 static int64_t state_cols(const struct op *op)
 {
     return op->u.linear.value_dim + op->u.linear.normalise;
 }
 
-/* Adds the states of each sum chunk, which are kept, so that computing again needs no exchange. */
+/* Adds the state of each sum chunk. The states are kept, so that computing again needs no
+ * exchange. */
 static int extra_linear_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = "state";
@@ -48,8 +49,8 @@ static unsigned reads_linear_attention(const struct op *op)
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Asks for the scratch of outputs that are divided by their summed weights: v and o have a column
- * more. */
+/* Asks for the scratch of outputs that are divided by the sum of their weights, for which v and o
+ * have one more column. */
 static void ask_normalised(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), H = a->op->u.linear.n_heads;
@@ -58,7 +59,8 @@ static void ask_normalised(struct op_ask *a)
     ask_act(a, wide);
     ask_act(a, wide);
     ask_bytes(a, 4 * T * H * D);
-    for (int i = 0; i < 3; i++) ask_bytes(a, 4 * H * T); /* sums, and the two arrays of divide() */
+    /* the sums, and the two arrays that divide() needs */
+    for (int i = 0; i < 3; i++) ask_bytes(a, 4 * H * T);
     if (!ask_back(a)) return;
     ask_act(a, wide);
     ask_bytes(a, 4 * H * T);
@@ -68,7 +70,7 @@ static void ask_normalised(struct op_ask *a)
 
 static void scratch_linear_attention(struct op_ask *a)
 {
-    if (a->x->cache_rows) ask_bytes(a, 2 * 8); /* the range that a new token sees */
+    if (a->x->cache_rows) ask_bytes(a, 2 * 8); /* the range of keys that a new token sees */
     if (a->op->u.linear.normalise) ask_normalised(a);
     if (!ask_back(a)) return;
     ask_dy(a);
@@ -84,7 +86,7 @@ static void need_linear_attention(const struct program *p, const struct op *op, 
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Counts q k' v by the state: k v', then q S. */
+/* Counts the two products by which q k' v is computed from the state: k v', then q S. */
 static void work_linear_attention(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;
@@ -93,7 +95,8 @@ static void work_linear_attention(const struct op_site *s, struct op_work *w)
     work_add(w, &(struct op_term){.id = TERM_STATES,
                                   .n = 2 * rows * H * Dk * Dv * (1 + s->back),
                                   .size = sqrt(Dk * Dv)});
-    if (op->n_w && s->back) /* row by row: five multiply-adds for each element of k v' */
+    /* computed row by row, with five multiply-adds for each element of k v' */
+    if (op->n_w && s->back)
         work_add(w, &(struct op_term){
                         .id = TERM_STATES, .n = 5 * rows * H * Dk * Dv, .size = sqrt(Dk * Dv)});
     if (op->u.linear.normalise) work_elements(w, TERM_POINT, 5 * work_size(s, op->out[0]), 1);

@@ -1,8 +1,9 @@
-/* rule_loss.c: the rules of the losses XENT, MSE and NOISE, the last operation of a model. */
+/* rule_loss.c: the rules of the losses XENT, MSE and NOISE, one of which is the last operation of
+ * a model. */
 #include "worker/program/rule.h"
 
-/* Asks for the statistics of a chunk's rows, which ranks exchange; for the bias in fp32, and its
- * gradient from each chunk. */
+/* Asks for room for the statistics of a chunk's rows, which ranks exchange; for the bias in fp32;
+ * and for the bias's gradient from each chunk. */
 static void scratch_xent(struct op_ask *a)
 {
     if (a->x->tp > 1) ask_bytes(a, OP_LOGIT_STAT * a->x->tp * a->x->loss_chunk);
@@ -11,7 +12,7 @@ static void scratch_xent(struct op_ask *a)
     if (ask_back(a)) ask_bytes(a, 4 * a->x->parts * a->x->vocab);
 }
 
-/* Counts the logits and, backward, the gradients of both operands. */
+/* Counts the product for the logits and, in backward, those for the gradients of both operands. */
 static void work_xent(const struct op_site *s, struct op_work *w)
 {
     const double T = work_rows(s, s->op->in[0]);
@@ -36,7 +37,7 @@ const struct op_rule rule_xent = {
     .work = work_xent,
 };
 
-/* Asks for room for squared errors and, backward, for their gradients. */
+/* Asks for room for the squared errors and, in backward, for their gradients. */
 static void scratch_mse(struct op_ask *a)
 {
     for (int i = 0; i <= ask_back(a); i++) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));

@@ -1,5 +1,5 @@
-/* rule_norm.c: the rule of NORM, RMSNorm or LayerNorm, which also writes the statistics of each
- * row. */
+/* rule_norm.c: the rule of NORM, which is RMSNorm or LayerNorm and also writes the statistics of
+ * each row. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
@@ -20,7 +20,7 @@ static int extra_norm(const struct program *p, const struct op *op, struct value
     return 1;
 }
 
-/* Asks for the factors of 1 + g, and for a number of each row that ranks sum. */
+/* Asks for room for the factors 1 + g, and for one number of each row, which ranks sum. */
 static void scratch_norm(struct op_ask *a)
 {
     rule_scratch_rows_of(a);

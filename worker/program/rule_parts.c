@@ -1,4 +1,5 @@
-/* rule_parts.c: GATHER and SCATTER: rows between the ranks of tensor parallelism. */
+/* rule_parts.c: the rules of GATHER and SCATTER, which exchange rows between the ranks of tensor
+ * parallelism. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
@@ -35,8 +36,8 @@ static int alias_base(const struct op *op)
     return op->in[1] == PROG_NONE ? PROG_NONE : 1;
 }
 
-/* Asks, forward, for the bias in fp32 and a column of ones; backward, for the gradient that is
- * gathered. */
+/* Asks, in forward, for room for the bias in fp32 and a column of ones; in backward, for the
+ * gradient that is gathered. */
 static void scratch_scatter(struct op_ask *a)
 {
     ask_dy(a);

@@ -1,5 +1,5 @@
-/* rule_point.c: operators on one row at a time without products: ACT, GLU, MIX, ROW_GATE, and
- * adaLN's MODULATE, GATE, TABLE and SELECT. */
+/* rule_point.c: the rules of operators on one row at a time, without products: ACT, GLU, MIX,
+ * ROW_GATE, and adaLN's MODULATE, GATE, TABLE and SELECT. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
@@ -111,7 +111,8 @@ const struct op_rule rule_row_gate = {
 
 /* ---- adaLN ----------------------------------------------------------------------------------- */
 
-/* Asks for one chunk's gradients of n vectors, before they are added to the others'. */
+/* Asks for room for the gradients that one chunk gives n vectors, before they are added to those
+ * of the other chunks. */
 static void ask_vectors(struct op_ask *a, int x, int n)
 {
     if (!ask_back(a)) return;

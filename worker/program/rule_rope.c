@@ -3,7 +3,7 @@
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
-/* Asks for room for the number of each row's frame. */
+/* Asks for room for the index of each row's frame. */
 static void scratch_rope(struct op_ask *a)
 {
     if (a->op->u.rope.frames) ask_twin(a, 8 * ask_rows(a, a->op->in[0]));

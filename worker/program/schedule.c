@@ -1,14 +1,16 @@
 /* schedule.c: the steps of a section, forward and backward.
  *
- * Backward takes the operations in reverse. Before an operation's backward step stand the forward
- * steps that recompute the values it reads and that were not kept, each after the steps whose
- * values it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values
- * that only another recomputation read: these are computed again right before a step that
- * reads them. Rows gathered from ranks stay too: no rows are gathered twice in a backward pass.
+ * Backward runs the operations in reverse. Before the backward step of an operation, forward steps
+ * compute again those values that the step reads and that were not kept. Each of these forward
+ * steps comes after the steps whose values it reads itself. A value that was computed again is
+ * kept for later steps. KEEP_NEVER values that were read only in order to compute another value
+ * again are an exception: they are dropped, and computed again right before each step that reads
+ * them. Rows that were gathered from ranks are kept too, so no rows are gathered twice in a
+ * backward pass.
  *
- * A dense MLP in pieces keeps the output of neither its first product nor its activation: its
- * forward steps, and the steps of its backward with those that compute these values again, stand
- * together and run on one piece of the rows after another. */
+ * A dense MLP in pieces keeps neither the output of its first product nor that of its activation.
+ * Its forward steps follow each other in the list and run on one piece of the rows after another.
+ * So do the steps of its backward, together with the steps that compute these two values again. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/program/op_rules.h"
@@ -18,8 +20,8 @@ struct scheduler {
     const struct schedule_mode *mode;
     struct schedule *s;
     bool present[PROG_VALUES]; /* values that hold their content */
-    bool flows[PROG_VALUES];   /* a gradient flows back into it */
-    bool begun[PROG_VALUES];   /* its gradient, or this window of it, has been written */
+    bool flows[PROG_VALUES];   /* a gradient flows back into the value */
+    bool begun[PROG_VALUES];   /* the value's gradient, or this window of it, has been written */
 };
 
 static bool kept(const struct value *v, enum recompute_id mode)
@@ -41,8 +43,8 @@ static bool in_pieces(const struct program *p, const struct schedule_mode *mode,
            prog_is_mlp(p, op);
 }
 
-/* Marks the values of the MLP that begins with operation `op`, except the last, and their
- * windows. */
+/* Marks the values of the MLP that begins with operation `op`, except the last value, and the
+ * windows of these values. */
 static void mark_values(const struct program *p, struct schedule *s, int op)
 {
     for (int v = 0; v < p->n_values; v++) {
@@ -99,8 +101,8 @@ static bool op_flows(const struct scheduler *w, const struct op *op)
     return any;
 }
 
-/* Finds the values through which gradients flow, in one pass: values stand in the order in which
- * they are written, views after their bases. */
+/* Finds the values through which gradients flow. One pass is enough, because values are in the
+ * order in which they are written, and views come after their bases. */
 static void find_flows(struct scheduler *w)
 {
     for (int i = 0; i < w->p->n_values; i++) {
@@ -113,7 +115,7 @@ static void find_flows(struct scheduler *w)
     }
 }
 
-/* Returns the first value that is the same window as `value`: it stands for that window of the
+/* Returns the first value that is the same window as `value`. It represents that window of the
  * gradient. */
 static int window(const struct program *p, int value)
 {
@@ -169,8 +171,8 @@ static void push(struct scheduler *w, struct step st)
 
 static void recompute(struct scheduler *w, int value);
 
-/* Recomputes the result of an MLP in pieces that begins with operation i. The values in between do
- * not stay. */
+/* Computes again the result of an MLP in pieces that begins with operation i. The values inside
+ * the MLP are not kept. */
 static void recompute_pieces(struct scheduler *w, int i)
 {
     const struct op *down = &w->p->op[i + MLP_OPS - 1];
@@ -211,7 +213,7 @@ static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
     return n;
 }
 
-/* Tells whether value v has the rows of all ranks. */
+/* Tells whether value v has rows that were gathered from all ranks. */
 static bool is_gathered(const struct program *p, int v)
 {
     const int op = prog_writer(p, v);
@@ -219,7 +221,8 @@ static bool is_gathered(const struct program *p, int v)
 }
 
 /* Drops KEEP_NEVER values that were computed again for a step (they were absent in `before`). The
- * values that the step itself reads stay, with the other results of their operations. */
+ * values that the step itself reads are kept, and with them the other results of their
+ * operations. */
 static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;
@@ -269,8 +272,8 @@ static void backward_at(struct scheduler *w, int i)
     backward_of(w, i);
 }
 
-/* Lists the backward of the MLP that begins with operation i. Its input is needed whole: if it was
- * not kept, it is computed again first. */
+/* Lists the backward of the MLP that begins with operation i. It needs all rows of its input, so
+ * if the input was not kept, it is computed again first. */
 static void backward_pieces(struct scheduler *w, int i)
 {
     const int x = w->p->op[i].in[0];

@@ -1,24 +1,26 @@
-/* spread.c: makes a label graph of a section, solves it, and writes the section again with a SWITCH
- * wherever labels differ. */
+/* spread.c: makes a label graph of a section, solves it, and writes the section again with a
+ * SWITCH wherever two labels differ. */
 #include "worker/program/spread.h"
 
 #include "api/core/assert.h"
 #include "worker/program/label.h"
 #include "worker/program/op_rules.h"
 
-enum { HOME, AWAY, DIMS }; /* labels of values: spread along space, along time */
+enum { HOME, AWAY, DIMS }; /* labels of values: spread along space, spread along time */
 
-/* The section as it was written, its labels, and where its values went. */
+/* The section as it was written, its labels, and the indices that its values have in the new
+ * section. */
 struct spreader {
     struct program *p;
     int n_values, n_ops;
     struct value value[PROG_VALUES];
     struct op op[PROG_OPS];
     int result;
-    int label[PROG_OPS];          /* label of an operation's rows of the grid */
-    int written[PROG_VALUES];     /* label of the operation that writes it */
-    bool read[PROG_VALUES][DIMS]; /* the value, or a window of it, is read with that label */
-    int now[PROG_VALUES][DIMS];   /* number in p of the value with that label; PROG_NONE: none */
+    int label[PROG_OPS];          /* label that the operation's rows of the grid have */
+    int written[PROG_VALUES];     /* label of the operation that writes the value */
+    bool read[PROG_VALUES][DIMS]; /* the value, or a window of it, is read with this label */
+    /* index in p of the value with this label; PROG_NONE if there is none */
+    int now[PROG_VALUES][DIMS];
     int n_copied;
 };
 
@@ -29,7 +31,7 @@ static bool on_grid(const struct value *v)
 
 /* ---- labels ---------------------------------------------------------------------------------- */
 
-/* Returns the dimensions, as bits, that rows may be spread along. */
+/* Returns the dimensions, as bits, along which the operation's rows may be spread. */
 static unsigned may_spread(const struct op *o)
 {
     switch (op_rules[o->kind]->along) {
@@ -62,7 +64,7 @@ static int grid_value(const struct program *p, int v)
     return v != PROG_NONE && on_grid(&p->value[v]) ? v : -1;
 }
 
-/* Makes the label graph: the section's input, its operations, its result. */
+/* Makes the label graph, from the section's input, its operations and its result. */
 static void make_graph(const struct program *p, unsigned allowed, struct label_graph *g)
 {
     const struct label_way home = {{HOME, HOME, HOME}, HOME};
@@ -82,7 +84,7 @@ static void make_graph(const struct program *p, unsigned allowed, struct label_g
         .in = {grid_value(p, p->result), -1, -1}, .out = -1, .n_ways = 1, .way = {home}};
 }
 
-/* Finds the labels of p's operations, and their cost. Returns false if there are none. */
+/* Finds the labels of p's operations, and their cost. Returns false if no labels are possible. */
 static bool solve(const struct program *p, unsigned allowed, int label[PROG_OPS],
                   struct label_cost *cost)
 {
@@ -140,7 +142,7 @@ static void add_value(struct spreader *s, struct value v, int old, int label)
     s->p->value[s->p->n_values++] = v;
 }
 
-/* Copies a value that no operation writes: the input, a shared one, a window. */
+/* Copies a value that no operation writes, which is the input, a shared value or a window. */
 static void copy_value(struct spreader *s, int v)
 {
     struct value x = s->value[v];
@@ -154,7 +156,7 @@ static void copy_value(struct spreader *s, int v)
     add_value(s, x, v, label);
 }
 
-/* Adds value v with the other label, if it is read there. */
+/* Adds value v with the other label, if it is read with that label. */
 static void add_switch(struct spreader *s, int v)
 {
     const int from = s->written[v], to = !from;
@@ -162,7 +164,7 @@ static void add_switch(struct spreader *s, int v)
     struct value out = {.name = to == AWAY ? "switched" : "switched_back",
                         .rows = to == AWAY ? ROWS_ALT : ROWS_T,
                         .cols = s->value[v].cols,
-                        .keep = KEEP_RING}; /* so that no switch is made twice */
+                        .keep = KEEP_RING}; /* kept, so that no switch is made twice */
     if (v == s->result) {
         out.name = s->value[v].name;
         out.keep = s->value[v].keep;

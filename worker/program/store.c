@@ -1,12 +1,12 @@
-/* store.c: chooses the weights that are stored in blocks or panels, and where each begins in
- * memory. */
+/* store.c: chooses the weights that are stored in blocks or panels, and computes where each weight
+ * begins in memory. */
 #include <stdio.h>
 #include "api/core/mem.h"
 #include "api/core/quant.h"
 #include "worker/program/program.h"
 
-/* Tells whether an operation reads columns [col, col + n) of value `of` as the gate of a row's or
- * of a state's sum. */
+/* Tells whether an operation uses columns [col, col + n) of value `of` as the gate of a row or of
+ * a state. */
 static bool reads_gate(const struct program *p, const struct op *o, int of, int64_t col, int64_t n)
 {
     const int in = o->kind == OP_ROW_GATE ? 2 : o->kind == OP_DELTA ? 1 : -1;
@@ -81,7 +81,8 @@ int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
     return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
 }
 
-/* Tells whether products take weight i, the experts' w1 and w3 in one tensor, by halves. */
+/* Tells whether products use weight i by halves, because it has the experts' w1 and w3 in one
+ * tensor. */
 static bool has_halves(const struct program *p, int i)
 {
     for (int k = 0; k < p->n_ops; k++)
