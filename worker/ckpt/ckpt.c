@@ -1,5 +1,5 @@
-/* ckpt.c: reads and writes train_state.json by a table of its members. Saves a checkpoint into a
- * .tmp directory, which a rename publishes. Finds the newest valid checkpoint, and loads one. */
+/* ckpt.c: reads and writes train_state.json by a table of its members; saves a checkpoint into a
+ * .tmp directory, which a rename publishes; finds the newest valid checkpoint, and loads one. */
 #include "worker/ckpt/ckpt.h"
 
 #include <float.h>
@@ -19,7 +19,8 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/stage.h"
 
-/* Names of a checkpoint's files. Every checkpoint has the files of files[]; hf/ may have more. */
+/* Names of a checkpoint's files. Every checkpoint has the files of files[]; hf/ may have further
+ * files. */
 static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
 static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
 static const char average_file[] = "hf_ema/model.safetensors";
@@ -50,7 +51,7 @@ static const struct field state_rows[] = {
     TEXT(spec_digest, NEEDED),
     INT32(n_ranks, NEEDED),
     INT32(layout, NEEDED),
-    /* Early checkpoints lack these members, which are then 0. */
+    /* Early checkpoints lack these members, which then are 0. */
     INT(guard.skipped, ALWAYS),
     INT(guard.streak, ALWAYS),
     INT(guard.rollbacks, ALWAYS),
@@ -89,7 +90,8 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
 static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    struct err why = {0}; /* its field is a member of the file, not a field of the job */
+    struct err why = {0}; /* an error whose field names a member of the file and not a field of the
+                           * job */
     size_t size;
     *s = (struct ckpt_state){0};
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
@@ -144,7 +146,7 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
-/* Digests of the files of write_arrays, computed while they were written. */
+/* Digests of the files that write_arrays has written, computed while they were written. */
 struct written {
     struct st_digest weights, average, moments;
 };
@@ -171,7 +173,7 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
     return hf_write_flats(path, shape, moments, master ? 3 : 2, &out->moments, e);
 }
 
-/* Adds the files of a directory, except the weights, to the manifest. */
+/* Adds the files of a directory, without the weights, to the manifest. */
 static int add_files(struct manifest *m, const char *tmp, const char *sub,
                      const struct ckpt_arrays *a, struct err *e)
 {
@@ -186,8 +188,8 @@ static int add_files(struct manifest *m, const char *tmp, const char *sub,
     return 0;
 }
 
-/* Adds an array's file to the manifest, with the digest of the bytes that were written. So a later
- * check finds bytes that the disk has changed. */
+/* Adds the file of an array to the manifest, with the digest of the bytes that were written, so
+ * that a later check finds bytes that the disk has changed. */
 static void put_array(struct manifest *m, const char *path, const struct st_digest *d)
 {
     manifest_put(m, path, d->size, d->file);
@@ -210,8 +212,8 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     return file_sync_dir(tmp, e);
 }
 
-/* Renames tmp to its final name. Returns 1 if a valid checkpoint of that step has the name
- * already. That checkpoint stays, and *m becomes its manifest. */
+/* Renames tmp to its final name. Returns 1 if a valid checkpoint of that step already has this
+ * name; then that checkpoint is kept, and *m becomes its manifest. */
 static int publish(const char *tmp, const char *final, struct manifest *m, struct err *e)
 {
     struct err why = {0};
@@ -229,7 +231,7 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     return rename(tmp, final) < 0 ? err_errno(e, "rename %s", final) : 0;
 }
 
-/* Saves a checkpoint. m: the caller has set its step and epoch. */
+/* Saves a checkpoint. The caller has set the step and the epoch of m. */
 static int save(const char *job_dir, struct manifest *m, const struct model_shape *shape,
                 const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
                 struct err *e)
@@ -242,7 +244,7 @@ static int save(const char *job_dir, struct manifest *m, const struct model_shap
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(tmp, shape, a, s, m, e);
     if (rc == 0) rc = publish(tmp, final, m, e);
-    if (rc != 0) file_remove(tmp, NULL); /* the save failed, or the step was saved already */
+    if (rc != 0) file_remove(tmp, NULL); /* the save has failed, or the step was saved before */
     if (rc >= 0) rc = file_sync_dir(dir, e);
     return rc < 0 ? -1 : fill_info(info, m, final, e);
 }

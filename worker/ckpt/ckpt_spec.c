@@ -1,5 +1,6 @@
-/* ckpt_spec.c: computes the fields of a job that must be the same when it resumes from a
- * checkpoint, as a digest, which decides, and as text, which names the difference. */
+/* ckpt_spec.c: collects the fields of a job that must be the same when it resumes from a
+ * checkpoint. They are stored in two forms. The digest decides whether the job may resume, and the
+ * text names the difference. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "worker/plan/stage.h"
 
 #define STATE_FILE_SIZE 65536
-#define VALUE_SIZE      1024 /* size of a value as text; the value of the stages is the longest */
+#define VALUE_SIZE      1024 /* size of a value as text; the stages have the longest one */
 
 static bool is_size(const struct field *f)
 {
@@ -25,7 +26,8 @@ static const void *value_of(const struct job_spec *spec, const struct field *f)
     return (is_size(f) ? (const char *)&spec->model.shape : (const char *)spec) + f->offset;
 }
 
-/* Returns the row after f in a job's fields, the model's sizes first; NULL after the last. */
+/* Returns the row after f in a list of a job's fields that begins with the sizes of the model.
+ * Returns NULL after the last row. */
 static const struct field *next_row(const struct field *f)
 {
     const bool size = !f || is_size(f);
@@ -34,8 +36,8 @@ static const struct field *next_row(const struct field *f)
     return f->path ? f : NULL;
 }
 
-/* Tells whether a field has its default. Such a field is left out, so that a field of a later
- * version does not change the digests of older jobs. */
+/* Tells whether a field has its default. Fields at their defaults are left out, so that a new
+ * field of a later version does not change the digests of older jobs. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
     return spec_is_default(spec, f, value_of(spec, f));
@@ -56,7 +58,8 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
     sha256_add(sha, text, strlen(text) + 1);
 }
 
-/* Digests the meaning of the stages: two spellings of one stage give one digest. */
+/* Computes the digest of the meaning of the stages, so that two spellings of one stage give the
+ * same digest. */
 static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 {
     for (int i = 0; i < spec->n_stages; i++) {
@@ -75,8 +78,8 @@ static bool is_governed(const struct field *f)
     static const char *const parts[] = {"model.rope.", "data.",     "train.",
                                         "optim.",      "schedule.", "precision.",
                                         "objective.",  "ema.",      "seed"};
-    /* Skips sizes that only a directory gives (kinds 0), and the choice of the tokenizer: data_id
-     * covers the resulting ids. */
+    /* Skips the sizes that only a model directory gives (kinds 0). Also skips the choice of the
+     * tokenizer, because data_id covers the ids that it makes. */
     if (is_size(f)) return f->kinds != 0;
     if (!strcmp(f->path, "data.tokenizer")) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -143,8 +146,8 @@ int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE])
     return jwrite_finish(&w) < 0 ? -1 : 0;
 }
 
-/* Reads the text of one field in the state file's object "spec". -1: the file has no such object,
- * 0: the object has no such field, 1: found. */
+/* Reads the text of one field from the object "spec" of the state file. Returns -1 if the file has
+ * no such object, 0 if the object has no such field, 1 if the field was found. */
 static int stored_text(const char *state, size_t size, const char *path, char out[VALUE_SIZE])
 {
     struct jread j;
@@ -175,8 +178,8 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
-/* Tells whether a field may differ. With checkpoint.changes the fields below may: the shape of no
- * learnt array depends on them. */
+/* Tells whether a field may differ. With checkpoint.changes the fields listed here may differ,
+ * because they do not determine the shape of any learnt array. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
@@ -187,7 +190,7 @@ static bool is_free(const struct job_spec *spec, const char *path)
 }
 
 /* Names the first field that differs. Returns 1 if e names it, 0 if no field of the table differs,
- * -1 if the checkpoint does not have its fields. */
+ * -1 if the checkpoint does not contain its fields. */
 static int name_difference(const char *dir, const char *state, size_t size,
                            const struct job_spec *spec, struct err *e)
 {

@@ -1,19 +1,22 @@
-/* digests.c: sorts the files by size, largest first, and hashes them on a pool of threads. */
+/* digests.c: sorts the files by size, largest first, and hashes them with a pool of threads. */
 #include "worker/ckpt/digests.h"
 
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 
 enum {
-    LARGE = 1 << 18, /* bytes of the smallest file for which a thread is started */
-    THREADS = 3      /* limit: a checkpoint has three large files (weights, average, moments) */
+    LARGE = 1 << 18, /* a further thread is started only for a file of at least this many bytes */
+    THREADS = 3      /* most threads: a checkpoint has three large files (weights, average,
+                      * moments) */
 };
 
 struct digests {
     const struct manifest *m;
     const char *dir;
-    int order[MANIFEST_FILES]; /* files, the largest first, so that the last to end is small */
-    struct err *e;             /* owned: one for each file; code ERR_NONE: none */
+    int order[MANIFEST_FILES]; /* indices of the files, with the largest file first, so that no
+                                * thread begins a large file at the end */
+    struct err *e;             /* owned; one for each file, with code ERR_NONE if the file is
+                                * right */
 };
 
 static void check_one(void *arg, int64_t task, int worker)
@@ -45,8 +48,8 @@ static int n_threads(const struct manifest *m)
 static int check_all(struct digests *d, struct err *e)
 {
     const int n = n_threads(d->m);
-    struct pool *pool = n > 1 ? pool_open(n, NULL, NULL) : NULL; /* NULL: files are hashed one
-                                                                  * after the other */
+    /* if it is NULL, files are hashed one after the other */
+    struct pool *pool = n > 1 ? pool_open(n, NULL, NULL) : NULL;
     sort(d);
     pool_run(pool, check_one, d, d->m->n_files);
     pool_close(pool);

@@ -5,8 +5,8 @@
 
 #include "api/core/manifest.h"
 
-/* Makes the checks of manifest_check with MANIFEST_DIGESTS. The error is that of the first damaged
- * file in the manifest's order. */
+/* Makes the checks of manifest_check with MANIFEST_DIGESTS. If several files are damaged, the
+ * error is that of the first one in the manifest's order. */
 int digests_check(struct manifest *m, const char *dir, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* steps.c: parses names of checkpoint directories, sorts them newest first, replaces the link
- * `best`, and prunes by renaming before removing. */
+ * `best`, and prunes, renaming a directory before it is removed. */
 #include "worker/ckpt/steps.h"
 
 #include <dirent.h>
@@ -136,10 +136,11 @@ int64_t ckpt_best(const char *job_dir)
 
 struct pruning {
     int64_t epoch;
-    int64_t newest; /* complete step; -1: none */
+    int64_t newest; /* newest complete step; -1 if there is none */
 };
 
-/* Removes a checkpoint. It is renamed first, so that a kill during the removal leaves a .tmp. */
+/* Removes a checkpoint. It is renamed first, so that a kill during the removal leaves only a
+ * .tmp. */
 static int remove_step(const char *path, struct err *e)
 {
     char gone[FILE_PATH_SIZE];

@@ -1,9 +1,11 @@
-/* collect.c: collectives, written once over comm_sendrecv. Every rank exchanges with every other
- * one; sums are trees in rank order. Bytes and messages: worker/plan/volume.h.
+/* collect.c: collectives, written once over comm_sendrecv. Every rank exchanges messages with
+ * every other rank; sums are trees in rank order. worker/plan/volume.h gives the bytes and
+ * messages of each collective.
  *
  * Collectives of tensors work in the tensors' memory: a device with memory of its own copies and
  * adds there, in the same tree. The other collectives work in the host's memory. If a transport
- * can do a collective as a whole, it does; the ledger then counts the messages that this saved. */
+ * can do a collective as a whole, it does so; the ledger then counts the messages that would have
+ * done the same. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/comm/endpoint.h"
@@ -14,7 +16,7 @@ int64_t comm_bounce_size(int n_ranks)
     return volume_bounce_size(n_ranks);
 }
 
-/* One collective under way, with the tickets of its current round. */
+/* A collective that is under way, with the tickets of its current round. */
 struct round {
     struct comm *c;
     enum purpose purpose;
@@ -28,8 +30,8 @@ static struct round round_of(struct comm *c, enum purpose p, enum comm_channel c
     return (struct round){.c = c, .purpose = p, .channel = channel};
 }
 
-/* Returns the device whose memory holds the round's messages; NULL: they lie in the host's
- * memory. */
+/* Returns the device whose memory holds the round's messages, or NULL if the host's memory holds
+ * them. */
 static struct be *device_of(const struct round *g)
 {
     return g->channel == CHANNEL_HOST ? NULL : comm_base(g->c)->be;
@@ -84,7 +86,8 @@ static int round_wait(struct round *g, struct err *e)
     return 0;
 }
 
-/* Sends `send` to all other ranks and receives theirs at recv + from * stride. */
+/* Sends `send` to all other ranks and receives the message of rank `from` at recv + from *
+ * stride. */
 static int exchange_all(struct round *g, const void *send, char *recv, int64_t stride, int64_t size,
                         struct err *e)
 {
@@ -103,7 +106,7 @@ static int64_t clamp(int64_t n, int64_t max)
 
 /* ---- as a whole ------------------------------------------------------------------------------ */
 
-/* Counts the bytes to one peer and from it, in messages of at most `slice` bytes. */
+/* Counts the bytes sent to one peer and received from it, as messages of at most `slice` bytes. */
 static void count(struct comm *c, enum purpose p, int64_t sent, int64_t received, int64_t slice)
 {
     struct ledger *l = &comm_base(c)->ledger;
@@ -164,8 +167,8 @@ static void add_floats(struct be *be, float *restrict a, const float *restrict b
     for (; i < n; i++) a[i] += b[i];
 }
 
-/* Sets rows[0] to the tree's sum of n rows of len floats, stride apart; it overwrites the
- * others. */
+/* Sets rows[0] to the tree's sum of n rows of len floats, which start stride apart. The other rows
+ * are overwritten. */
 static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t len)
 {
     if (n == 1) return;
@@ -175,7 +178,8 @@ static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t 
     add_floats(be, rows, rows + h * stride, len);
 }
 
-/* Sums slice [s0, s0 + len) of every part: bounce holds P outgoing slices, then P arrived ones. */
+/* Sums slice [s0, s0 + len) of every part. bounce has room for P outgoing slices, followed by P
+ * received slices. */
 static int sum_slice(struct round *g, float *x, int64_t part, int64_t s0, int64_t len,
                      float *bounce, struct err *e)
 {
@@ -219,8 +223,8 @@ static int64_t largest_part(const int64_t *cut, int P)
     return most;
 }
 
-/* Reduces the slice of every part that begins at s0: bounce holds P outgoing slices, then P arrived
- * ones. */
+/* Reduces the slice of every part that begins at s0. bounce has room for P outgoing slices,
+ * followed by P received slices. */
 static int reduce_slice(struct round *g, float *x, const int64_t *cut, int64_t s0, float *bounce,
                         struct err *e)
 {
@@ -283,7 +287,7 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
     return 0;
 }
 
-/* Gathers n 8-byte elements of every rank into the bounce buffer: P rows in rank order. */
+/* Gathers n 8-byte elements of every rank into the bounce buffer, as P rows in rank order. */
 static char *gather_small(struct comm *c, enum purpose p, const void *x, int n, void *bounce,
                           struct err *e)
 {

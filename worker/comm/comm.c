@@ -1,15 +1,15 @@
-/* comm.c: tickets. A ticket has two sides, a send and a receive. Each belongs to the transport
- * that reaches its peer.
+/* comm.c: tickets. A ticket has two sides, a send and a receive. Each side belongs to the
+ * transport that reaches its peer.
  *
- * A rank that waits for one ticket moves all its outstanding ones: it takes every message that has
- * arrived and starts every send that can start. So two ranks may wait for their tickets in any
- * order without one holding up the other.
+ * A rank that waits for one ticket moves all its outstanding tickets: it receives every message
+ * that has arrived and starts every send that can start. So two ranks may wait for their tickets
+ * in any order, and neither can block the other.
  *
  * Sleeping. A rank has a door, a futex word (shm.c). It reads its door's value, then looks at all
  * its tickets. If the ticket that it waits for is not complete, it sleeps until the door has
- * another value. A thread that changes something for a rank (a rank of this host, the TCP thread,
- * seqgang) then looks at the rank's door and moves it if the rank may sleep. So no wake is
- * lost. */
+ * another value. A thread that changes something for a rank (another rank of this host, the TCP
+ * thread, seqgang) looks at the rank's door after the change, and changes its value if the rank
+ * may be asleep. So no wake is lost. */
 #include "worker/comm/comm.h"
 
 #include <sched.h>
@@ -20,9 +20,9 @@
 #include "api/core/assert.h"
 #include "worker/comm/endpoint.h"
 
-/* SPINS and AWAKE_NS limit how long a rank looks for its message before it sleeps. Pauses hold a
- * core that the peer may need. A yield returns within a fraction of a microsecond if the core has
- * no other thread to run. A wake from sleep takes tens of microseconds. */
+/* SPINS and AWAKE_NS limit how long a rank looks for its message before it sleeps. Spinning holds
+ * a core that the peer may need. A yield returns within a fraction of a microsecond if the core
+ * has no other thread to run. A wake from sleep takes tens of microseconds. */
 enum { SPINS = 5, AWAKE_NS = 50000 };
 
 /* ---- an endpoint ----------------------------------------------------------------------------- */
@@ -136,7 +136,8 @@ int64_t comm_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Computes a delay from the message alone (splitmix64): the same seed gives the same delays. */
+/* Computes a delay from nothing but the message (splitmix64), so that the same seed gives the same
+ * delays. */
 static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us) return 0;
@@ -150,8 +151,8 @@ static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
     return (int64_t)(z % (uint64_t)(c->delay_max_us * 1000 + 1));
 }
 
-/* Returns the time at which a message sent now would arrive over the injected link; 0: no delay is
- * injected. */
+/* Returns the time at which a message sent now would arrive over the injected link, or 0 if no
+ * delay is injected. */
 static int64_t visible_ns(struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us && !c->latency_us && !c->bytes_per_ms) return 0;
@@ -162,7 +163,7 @@ static int64_t visible_ns(struct comm *c, const struct comm_op *op)
 }
 
 /* Records the operation in the page, which seqgang and other ranks read meanwhile. Each number is
- * stored atomically; two numbers that are read may be of different operations. */
+ * stored atomically, but two numbers that are read together may be of different operations. */
 static void lastop_write(struct comm *c, const struct comm_op *op)
 {
     struct rank_lastop *l = &c->head->lastop[c->rank];
@@ -222,7 +223,7 @@ static int progress(struct comm *c, int64_t *wake_ns, struct err *e)
     return 0;
 }
 
-/* Keeps the first failure; from then on no transport touches a buffer. */
+/* Keeps the first failure. From then on no transport touches a buffer. */
 static int fail(struct comm *c, struct err *e)
 {
     if (e)
@@ -240,8 +241,8 @@ static int failed_before(const struct comm *c, struct err *e)
     return -1;
 }
 
-/* Waits for the device: its operations may write the bytes to send, which no peer may read before
- * they have ended. */
+/* Waits for the device, because its operations may still be writing the bytes to send, and no peer
+ * may read them before these operations have ended. */
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     if (!comm_on_device(c, op) || op->send_done) return 0;
@@ -260,7 +261,7 @@ static int op_start(struct comm *c, struct comm_op *op, struct err *e)
     return 0;
 }
 
-/* Makes a live operation of x, and its ticket; NULL: the endpoint has failed before. */
+/* Makes an operation of x and its ticket. Returns NULL if the endpoint has failed before. */
 static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t,
                               struct err *e)
 {
@@ -268,7 +269,7 @@ static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct 
     if (failed_before(c, e)) return NULL;
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
-    assert(i < COMM_N_OPS); /* fails if a caller never waits */
+    assert(i < COMM_N_OPS); /* fails if a caller never waits for its tickets */
     c->op[i] = (struct comm_op){.live = true, .x = *x, .where = c->where};
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
@@ -296,8 +297,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     return op_start(c, op, e) ? fail(c, e) : 0;
 }
 
-/* Returns the transport of tensors to one other rank. If it moves them in the device's stream, it
- * reaches all ranks of the view. */
+/* Returns the transport that carries tensors to one other rank of the view. A transport that moves
+ * them in the device's stream reaches all ranks of the view, so any one will do. */
 static const struct comm_ops *tensors_of(const struct comm *c)
 {
     const struct comm *b = comm_base(c);
@@ -361,7 +362,7 @@ int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e)
     return err_set(e, ERR_ABORTED, "%s stopped in %s, as told", at, purpose_name(op->x.purpose));
 }
 
-/* Prints the peer's last known place: only a peer on this node has its record in the page. */
+/* Prints the peer's last known place, which only a peer on this node has recorded in the page. */
 static void there_print(const struct comm *c, int peer, char *out, size_t size)
 {
     const struct rank_lastop *l = &c->head->lastop[peer];
@@ -377,8 +378,8 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-/* Returns the other rank of the collective on this node that has posted the fewest operations. If
- * there is no other one on this node, returns the next rank of the collective. */
+/* Returns the rank of the collective that has posted the fewest operations, among the other ranks
+ * on this node. If no other rank is on this node, returns the next rank of the collective. */
 static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;
@@ -414,8 +415,8 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
                    purpose_name(op->x.purpose), there);
 }
 
-/* Checks the abort flag before it looks for a lost peer: ranks that were told to stop close their
- * connections. */
+/* Checks the abort flag before it looks for a lost peer, because ranks that were told to stop
+ * close their connections. */
 static int check(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
@@ -431,8 +432,8 @@ static void relax(void)
 #endif
 }
 
-/* Looks for messages without sleep. *done: op is complete; else the time to stay awake has
- * passed. */
+/* Looks for messages without sleeping. Sets *done if op is complete. If it returns and *done is
+ * false, the time for looking without sleep is over. */
 static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool *done,
                       struct err *e)
 {
@@ -450,7 +451,8 @@ static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool
     return 0;
 }
 
-/* Watches the door before it looks at everything: a later change wakes the rank. */
+/* Starts to watch the door before it looks at everything, so that any later change wakes the
+ * rank. */
 static int wait_asleep(struct comm *c, struct comm_op *op, int64_t deadline_ns, struct err *e)
 {
     for (;;) {
@@ -492,8 +494,9 @@ int comm_watch(void *comm, struct err *e)
     return fail(c, e);
 }
 
-/* Makes later operations of the device wait for op. Counts its bytes before they have moved: only
- * the device's stream shows when they have, and the host does not wait for it. */
+/* Makes later operations of the device wait for op. Counts op's bytes before they have moved,
+ * because only the device's stream shows when they have, and the host does not wait for the
+ * stream. */
 static int await(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (comm_watch(c, e)) return -1;

@@ -1,4 +1,5 @@
-/* connect.c: the rendezvous: chooses each peer's transport, exchanges blobs, opens and closes. */
+/* connect.c: the rendezvous. It chooses the transport to each peer, exchanges blobs, and opens and
+ * closes the transports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,8 @@ static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
 
 /* Transports are opened in this order, and closed in the reverse of it. */
 const struct comm_ops *const comm_transports[N_TRANSPORTS] = {&comm_shm, &comm_tcp, &comm_nccl};
-/* Transports are asked in this order: the first usable one moves the messages. Shared memory also
- * serves ranks that share a GPU. */
+/* Transports are asked in this order, and the first usable one moves the messages. Shared memory
+ * can also serve ranks that share a GPU. */
 static const struct comm_ops *const in_turn[N_TRANSPORTS] = {&comm_nccl, &comm_shm, &comm_tcp};
 
 bool comm_is_local(const struct comm *c, int rank)
@@ -23,9 +24,9 @@ bool comm_is_local(const struct comm *c, int rank)
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* Returns the transport that the options name, for messages in this memory; NULL: they name none
- * for it. A transport that works in the device's stream moves tensors alone; the other messages
- * then go as with "auto". */
+/* Returns the transport that the options name for messages in this memory, or NULL if they name
+ * none for it. A transport that works in the device's stream moves only tensors; the transport of
+ * the other messages is then chosen as with "auto". */
 static const struct comm_ops *named(enum transport_id asked, enum comm_memory memory)
 {
     for (int i = 0; i < N_TRANSPORTS; i++) {
@@ -35,8 +36,8 @@ static const struct comm_ops *named(enum transport_id asked, enum comm_memory me
     return NULL;
 }
 
-/* Returns the first usable transport of messages to peer p. NULL: there is none; e then has the
- * reason of the first one asked. */
+/* Returns the first usable transport for messages to peer p. Returns NULL if there is none; e then
+ * has the reason that the first transport asked gave. */
 static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memory memory,
                                      struct err *e)
 {
@@ -53,8 +54,9 @@ static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memo
     return NULL;
 }
 
-/* Chooses the transports of the host's messages. Tensors use them, too, until the blobs of the
- * other ranks are known. A transport that is asked for by name must be able to move tensors. */
+/* Chooses the transports of the host's messages. Tensors use the same transports until the blobs
+ * of the other ranks are known. A transport that is asked for by name must be able to move
+ * tensors. */
 static int choose_host(struct comm *c, struct err *e)
 {
     const enum transport_id asked = (enum transport_id)c->blob.transport;
@@ -72,7 +74,7 @@ static int choose_host(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Chooses the transports of tensors in devices' memory, when the blobs are known. */
+/* Chooses the transports of tensors in devices' memory, once the blobs are known. */
 static int choose_tensors(struct comm *c, struct err *e)
 {
     for (int p = 0; c->be && p < c->n_ranks; p++) {
@@ -224,8 +226,8 @@ out:
     return rc;
 }
 
-/* Stops all transports, which then close without a goodbye. comm_close calls it if tickets are
- * outstanding: the rank has then failed. */
+/* Stops all transports, so that they later close without a goodbye. comm_close calls it if tickets
+ * are outstanding, because the rank has failed in that case. */
 void comm_halt(struct comm *c)
 {
     for (int i = 0; i < N_TRANSPORTS; i++)
@@ -235,7 +237,7 @@ void comm_halt(struct comm *c)
 void comm_close(struct comm *c)
 {
     if (!c) return;
-    assert(!c->base); /* a view dies with its endpoint */
+    assert(!c->base); /* a view is freed with its endpoint */
     while (c->views) {
         struct comm *v = c->views;
         c->views = v->views;

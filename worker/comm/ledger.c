@@ -1,4 +1,5 @@
-/* ledger.c: adds up bytes and messages by purpose, and compares counts with a formula's. */
+/* ledger.c: adds up bytes and messages by purpose, and compares these counts with the counts that
+ * a formula gives. */
 #include "worker/comm/ledger.h"
 
 #include "api/core/err.h"

@@ -1,45 +1,50 @@
 /* nccl.c: NCCL, for messages of tensors between GPUs.
  *
- * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it
- * waits for the operations so far (transfer_begin), and comm_wait makes operations to come wait
- * for it (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end
- * all tickets are one group. Each group has two marks in the stream, before and after it: these
- * tell the rank that waits for the device (comm_watch) which transfer is under way and since when.
+ * A ticket is one group of NCCL's point-to-point calls in the device's stream of transfers. The
+ * group waits for the operations so far (transfer_begin), and comm_wait makes later operations
+ * wait for the group (transfer_await). The host waits neither for the operations nor for the
+ * group. Between comm_batch_begin and comm_batch_end all tickets are one group. Each group has two
+ * marks in the stream, one before and one after it. From the marks, a rank that waits for the
+ * device (comm_watch) can tell which transfer is under way and since when.
  *
  * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a
- * group begins when the one before it has ended on this rank. So no caller may post tickets in an
- * order of its own. All strategies and collectives keep one rule. The tickets of a call belong to
- * numbered events, with the same numbers on all ranks (a hop; the k-th round of an exchange, to r
- * + k and from r - k; a switch). Every rank posts its tickets in the order of their events. If two
- * ranks exchange messages in an event, both post them in that event. Then the lowest unfinished
- * event waits for no other event on any of its ranks, and ends. A rank posts only the messages
- * that it sends or receives. An exchange whose sends and receives are separate tickets is one
- * batch, one event:
- *   ring                 KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
- *   all_gather           rows of round i; their gradients home, round by round
- *   LASP's ring, scan    receives from the rank before, then sends to the next: pieces of a scan
- *                        are n events of each of the two, which overlap no more than a ring's
- *   LASP's all_gather    all summaries in one batch, before or after it the state at the
+ * group begins when the previous group has ended on this rank. So no caller may post tickets in an
+ * order of its own; all strategies and collectives follow one rule. The tickets of a call belong
+ * to numbered events, with the same numbers on all ranks (a hop; the k-th round of an exchange, to
+ * r + k and from r - k; a switch). Every rank posts its tickets in the order of their events. If
+ * two ranks exchange messages in an event, both post them in that event. Then the lowest
+ * unfinished event waits for no other event on any of its ranks, and so it will end. A rank posts
+ * only the messages that it sends or receives. An exchange whose sends and receives are separate
+ * tickets is one batch and one event. The events are:
+ *   ring                 KV hop i and dKV hop i, alternately. dKV is sent between the same ranks
+ *                        as KV, in a separate event
+ *   all_gather           the rows of round i; in backward, their gradients go to the owners,
+ *                        round by round
+ *   LASP's ring, scan    receives from the previous rank, then sends to the next. The pieces of a
+ *                        scan are n events of each of the two, which overlap no more than those
+ *                        of a ring
+ *   LASP's all_gather    all summaries in one batch; before or after it, the state at the
  *                        sequence's edge
- *   DSP, Ulysses, sums,
- *   decoding             the rounds of one exchange
+ *   DSP, Ulysses, sums, decoding the rounds of one exchange
  *   pipeline             messages of two stages to each other between the same two passes
- *                        (worker/model/pipe.h); a tied embedding's gradients, one after another
- * A collective of NCCL's own is an event of all ranks of its communicator: that of all ranks, or
- * the one split from it for the view, which serves collectives alone. Both use one stream. NCCL
- * does not notice a message of another size than its receiver expects. The transports of the host
- * do, and tests run the same strategies over them.
+ *                        (worker/model/pipe.h); the gradients of a tied embedding, one after
+ *                        another
+ * A collective of NCCL's own is an event of all ranks of its communicator, which is either the
+ * communicator of all ranks or a communicator split from it for a view, which serves only
+ * collectives. Both communicators use one stream. NCCL does not notice that a message has another
+ * size than its receiver expects. The transports of the host do notice it, and tests run the same
+ * strategies over them.
  *
  * Failures. A lost rank shows as an asynchronous error, as the abort flag, or as a transfer that
  * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is late
- * only because it computes: ranks that read or write files wait for each other, by the host's
- * transports, before the next transfer. Each of the three ends the wait, with the place of the
- * transfer in the sentence, and ncclCommAbort frees the stream.
+ * only while it computes, because ranks that read or write files wait for each other, by the
+ * host's transports, before the next transfer. Each of the three signs ends the wait with an error
+ * that names the place of the transfer, and ncclCommAbort frees the stream.
  *
- * Bits. A collective that adds does so in NCCL's order. It is used only if the order is free
- * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to
- * run; an operator's NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages uses messages
- * alone. */
+ * Bits. A collective that adds does so in NCCL's order. Therefore it is used only if the order is
+ * free (be->any_order). NVLS is turned off, because its switch adds in an order that may differ
+ * from run to run. An operator can turn NVLS on again by setting NCCL_NVLS_ENABLE.
+ * SEQD_COLLECTIVES=messages makes seqd use only messages. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,14 +63,16 @@ static_assert(sizeof(ncclUniqueId) == NCCL_ID_SIZE, "a blob has room for it");
 
 struct nccl {
     struct nccl_api api;
-    ncclComm_t comm; /* NULL: not connected, or aborted */
-    ncclComm_t view; /* communicator of this rank's view; NULL: there are no views */
-    ncclComm_t part; /* the view's communicator as NCCL's thread writes it while splitting */
-    uint32_t whole;  /* bits of the collective_kind that all ranks leave to NCCL */
+    ncclComm_t comm; /* NULL if not connected, or aborted */
+    ncclComm_t view; /* communicator of this rank's view; NULL if there are no views */
+    ncclComm_t part; /* the view's communicator, as NCCL's thread writes it during the split */
+    uint32_t whole;  /* one bit for each kind of collective that all ranks leave to NCCL */
     bool open, batch;
-    int64_t patience_ms;          /* limit for connecting, and for a group under way */
-    int64_t next, oldest;         /* numbers: current or next group; oldest group in the stream */
-    int64_t begun_ns;             /* when the oldest group was first seen under way; 0: not yet */
+    int64_t patience_ms; /* longest time for connecting, and for a group under way */
+    /* index of the current or next group, and of the oldest group in the stream */
+    int64_t next, oldest;
+    /* time at which the oldest group was first seen under way; 0 if not seen yet */
+    int64_t begun_ns;
     struct comm_op first[GROUPS]; /* each group's first ticket, whose place errors name */
 };
 
@@ -92,7 +99,7 @@ static int load(struct nccl *n, struct err *e)
     return 0;
 }
 
-/* Returns the bits of the collectives that this rank would leave to NCCL. */
+/* Returns one bit for each kind of collective that this rank would leave to NCCL. */
 static uint32_t own_collectives(const struct comm *c)
 {
     const char *how = getenv("SEQD_COLLECTIVES");
@@ -135,7 +142,7 @@ static int library_begin(struct comm *c, const struct comm_options *o, struct er
                      c->nccl->api.ncclGetErrorString(rc));
 }
 
-/* Opens the library. "auto" continues without it. */
+/* Opens the library. If it cannot be opened, "auto" continues without it. */
 static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     const bool asked = o->transport == TRANSPORT_NCCL;
@@ -155,7 +162,8 @@ static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, str
                    n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
 }
 
-/* Returns the state of both communicators. An error comes before NCCL_IN_PROGRESS. */
+/* Returns the state of both communicators. If one has an error and the other is in progress, the
+ * error is returned. */
 static ncclResult_t state_of(const struct nccl *n)
 {
     ncclResult_t state[2] = {NCCL_OK, NCCL_OK};
@@ -168,7 +176,7 @@ static ncclResult_t state_of(const struct nccl *n)
     return state[0] != NCCL_OK ? state[0] : state[1];
 }
 
-/* Waits until the communicators have done their last call; op: for the place in an error. */
+/* Waits until the communicators have finished their last call. op gives the place for an error. */
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};
@@ -202,8 +210,8 @@ static void nccl_halt(struct comm *c)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Makes the views' communicators. Only collectives of a view use them; its messages use the
- * parent. */
+/* Makes the views' communicators. They are used only by collectives of a view; a view's messages
+ * use the parent's communicator. */
 static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
 {
     struct nccl *n = c->nccl;
@@ -228,7 +236,8 @@ static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err 
                                  .cga_size = NCCL_UNSET,
                                  .min_ctas = NCCL_UNSET,
                                  .max_ctas = NCCL_UNSET,
-                                 .split_share = 1, /* the two never run at once; abort together */
+                                 /* the two never run at the same time, and are aborted together */
+                                 .split_share = 1,
                                  .traffic_class = NCCL_UNSET};
     const int peer = c->rank ? 0 : c->n_ranks - 1;
     const struct comm_op meeting = {
@@ -258,7 +267,7 @@ static void leave(struct comm *c, ncclComm_t *comm)
     *comm = NULL;
 }
 
-/* Closes the communicators. A rank that leaves with no transfer under way lets the others
+/* Closes the communicators. A rank that leaves while no transfer is under way lets the other ranks
  * finish. */
 static void nccl_close(struct comm *c)
 {
@@ -278,8 +287,8 @@ static int mark_of(int64_t group, bool end)
     return (int)(group % GROUPS) * 2 + end;
 }
 
-/* Passes over the groups that have ended. fails: the oldest one left has been under way for too
- * long. */
+/* Passes over the groups that have ended. Fails if the oldest group that has not ended has been
+ * under way for too long. */
 static int advance(struct comm *c, struct err *e)
 {
     struct nccl *n = c->nccl;
@@ -305,7 +314,8 @@ static int nccl_watch(struct comm *c, struct err *e)
     return advance(c, e);
 }
 
-/* Waits until the next group's two marks are free: groups take the pairs of marks in turn. */
+/* Waits until the two marks of the next group are free. Groups use the pairs of marks
+ * cyclically. */
 static int room(struct comm *c, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};
@@ -371,7 +381,7 @@ static bool even(const struct collective *x)
     return true;
 }
 
-/* Returns the communicator of the collective. NULL: there is none. */
+/* Returns the communicator of the collective, or NULL if it has none. */
 static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
     if (x->of.n == c->n_ranks) return c->nccl->comm;
@@ -385,7 +395,7 @@ static bool nccl_takes(const struct comm *c, const struct collective *x)
     return (c->nccl->whole >> x->kind & 1) && comm_of(c, x) && x->cut[x->of.n];
 }
 
-/* Does a collective of uneven parts: one call for each rank that has a part, in one group. */
+/* Does a collective of uneven parts as one group that has one call for each rank with a part. */
 static ncclResult_t each_part(struct comm *c, const struct collective *x, void *stream)
 {
     const struct nccl_api *api = &c->nccl->api;

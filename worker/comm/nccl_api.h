@@ -1,6 +1,6 @@
-/* nccl_api.h: the part of NCCL's interface for nccl.c, declared here, so that it is built without
- * NCCL's header and started without its library. The names are NCCL's own. tests/nccl/same.c
- * compares these declarations with the real header. */
+/* nccl_api.h: the part of NCCL's interface that nccl.c uses. It is declared here so that seqd can
+ * be built without NCCL's header and started without its library. The names are NCCL's own.
+ * tests/nccl/same.c compares these declarations with the real header. */
 #ifndef SEQD_COMM_NCCL_API_H
 #define SEQD_COMM_NCCL_API_H
 
@@ -22,7 +22,8 @@ typedef struct nccl_config ncclConfig_t;
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_BYTES = 0 /* ncclChar */, NCCL_FLOATS = 7 /* ncclFloat32 */, NCCL_SUM = 0 };
 
-/* The config struct has the fields of 2.18; a newer library takes its further fields as unset. */
+/* The config struct has the fields of version 2.18; a newer library treats the fields that it has
+ * added as unset. */
 #define NCCL_LEAST 21800
 #define NCCL_UNSET INT_MIN
 struct nccl_config {
@@ -73,7 +74,7 @@ struct nccl_config {
     X(const char *, ncclGetErrorString, (ncclResult_t result))                                     \
     X(const char *, ncclGetLastError, (ncclComm_t comm))
 
-/* Calls of later versions: NULL if the library lacks them. */
+/* Calls of later versions. A call is NULL if the library lacks it. */
 #define NCCL_LATER_CALLS(X)                                                                        \
     X(ncclResult_t, ncclAlltoAll, /* 2.28 */                                                       \
       (const void *from, void *to, size_t n, ncclDataType_t type, ncclComm_t comm,                 \

@@ -1,5 +1,5 @@
-/* nccl_use.c: compares the blobs of all ranks. NCCL is used if they name one version of it and no
- * two ranks share a GPU. If NCCL_HOSTID is set, ranks may share one. */
+/* nccl_use.c: compares the blobs of all ranks. NCCL is used if they all name the same version of
+ * it and no two ranks share a GPU. If NCCL_HOSTID is set, ranks may share a GPU. */
 #include "worker/comm/nccl_use.h"
 
 #include <stdlib.h>
@@ -26,10 +26,11 @@ bool nccl_offered(const struct comm *c)
            (asked || (c->blob.transport == TRANSPORT_AUTO && on_gpu(&c->blob)));
 }
 
-/* Checks that all ranks have one version of NCCL and a GPU each. */
+/* Checks that all ranks have the same version of NCCL and that each has a GPU of its own. */
 static int check_ranks(const struct comm *c, struct err *e)
 {
-    /* NCCL takes ranks with different NCCL_HOSTID to be on different hosts, even on one GPU. */
+    /* NCCL treats ranks with different NCCL_HOSTID as being on different hosts, even if they use
+     * one GPU. */
     const bool hosts = getenv("NCCL_HOSTID") != NULL;
     const struct comm_blob *own = &c->blob;
     for (int p = 0; p < c->n_ranks; p++) {

@@ -1,20 +1,21 @@
-/* The shared-memory transport: ranks of one host, one memfd.
+/* The shared-memory transport, for ranks of one host. They share one memfd:
  *
  *   page 0                                  struct shm_head (api/core/rank.h), made by seqgang
  *   shm_slot [n_local dst][n_local src][CHANNEL_N][DEPTH]
  *   n_local segments of host_size bytes, each page-aligned
  *
- * If the ranks' devices have memory of their own, tensors' messages lie in segments of that
- * memory. Every rank attaches the others' segments by the handles in their blobs. These messages
- * use the slots, too. The receiver's device copies them, and the receiver acknowledges after the
- * copy.
+ * If the ranks' devices have memory of their own, messages of tensors are in segments of that
+ * memory. Every rank attaches the other ranks' segments by the handles in their blobs. Messages of
+ * tensors use the slots as well: the receiver's device copies the message, and the receiver
+ * acknowledges it after the copy.
  *
- * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues to
- * compute can have DEPTH messages under way. The sender writes where its bytes lie in its own
- * segment and then `posted` = the message's number; the receiver copies them out once, straight to
- * their destination, and then writes `acked` = that number. Each side then wakes the other if it
- * sleeps. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k
- * mod DEPTH once message k - DEPTH has been taken.
+ * A slot is a mailbox for one message. DEPTH slots are used cyclically, so that a sender that
+ * continues to compute can have DEPTH messages under way. The sender writes the offset of the
+ * message's bytes in its own segment and then sets `posted` to the message's number. The receiver
+ * copies the bytes once, straight to their destination, and then sets `acked` to the same number.
+ * After its write, each side wakes the other side if the other side sleeps. Numbers count up from
+ * 1 per (sender, receiver, channel). Message k uses slot k mod DEPTH, once message k - DEPTH has
+ * been received.
  *
  * Doors are the page's futex words, one for each rank of the attempt. A rank sleeps on its own
  * door (comm.c). */
@@ -38,12 +39,13 @@ enum { PAGE_SIZE = 4096, DEPTH = 8 };
 static_assert(sizeof(struct shm_head) <= PAGE_SIZE, "the head is one page");
 
 struct shm_slot {
-    uint64_t posted; /* atomic: number of the last message put here; by the sender */
-    int64_t offset;  /* offset of its bytes in the sender's segment */
+    uint64_t posted; /* atomic: number of the last message put here; written by the sender */
+    int64_t offset;  /* offset of the message's bytes in the sender's segment */
     int64_t size;
-    int64_t visible_ns; /* visible from this time on (injected delay); 0: at once */
+    /* time (injected delay) from which the message is visible; 0 for immediately */
+    int64_t visible_ns;
     int32_t purpose, pad;
-    uint64_t acked; /* atomic: number of the last message copied out; by the receiver */
+    uint64_t acked; /* atomic: number of the last message copied out; written by the receiver */
     char fill[16];
 };
 static_assert(sizeof(struct shm_slot) == 64, "one cache line");
@@ -55,8 +57,9 @@ struct shm {
     bool owns_map;
     struct shm_slot *slots;
     char *segments;
-    int64_t segment_stride;      /* bytes from one rank's segment to the next */
-    char *device[JOB_MAX_RANKS]; /* peers' segments in their devices' memory; NULL: none */
+    int64_t segment_stride; /* bytes from the start of a rank's segment to that of the next */
+    /* peers' segments in their devices' memory; NULL if a peer has none */
+    char *device[JOB_MAX_RANKS];
 };
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -73,9 +76,9 @@ int64_t comm_shm_size(int n_ranks, int64_t segment_size)
     return PAGE_SIZE + slots_size(n_ranks) + n_ranks * mem_round(segment_size, PAGE_SIZE);
 }
 
-/* Maps the memfd. Every rank grows it by writing its last byte. That never shrinks it, so the
- * order of ranks does not matter. A rank with another plan cannot cut off the pages of the others
- * before shm_connect compares the sizes. No rank uses the segments before that. */
+/* Maps the memfd. Every rank grows the memfd by writing the last byte, which never makes it
+ * smaller. So the order of ranks does not matter, and a rank with another plan cannot cut off the
+ * pages of other ranks. No rank uses the segments before shm_connect has compared the sizes. */
 static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = c->shm;
@@ -171,7 +174,8 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
 
 /* ---- doors ----------------------------------------------------------------------------------- */
 
-/* Bit 0 of a door: its rank sleeps there, or is about to. The rest counts moves. */
+/* Bit 0 of a door is set while its rank sleeps there or is about to. The other bits count how
+ * often the door was moved. */
 enum { DOOR_SLEEPS = 1, DOOR_ONE = 2 };
 
 void shm_door_move(struct comm *c, int rank)
@@ -181,9 +185,10 @@ void shm_door_move(struct comm *c, int rank)
         syscall(SYS_futex, door, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Wakes a rank that sleeps. Call it after a sequentially consistent store. Either the peer's bit
- * shows here, or the peer sees the store: it looks at everything once more after it has set the
- * bit. So ranks that are awake neither write a door nor make a system call. */
+/* Wakes a rank that sleeps. Call it after a sequentially consistent store. Then either this
+ * function sees the peer's bit, or the peer sees the store, because the peer looks at everything
+ * once more after it has set the bit. So while all ranks are awake, this function neither writes a
+ * door nor makes a system call. */
 static void wake(struct comm *c, int rank)
 {
     if (__atomic_load_n(&c->head->door[rank], __ATOMIC_SEQ_CST) & DOOR_SLEEPS)
@@ -216,7 +221,7 @@ static struct shm_slot *slot_of(struct comm *c, int src, int dst, enum comm_chan
     return &c->shm->slots[((d * c->n_local + s) * CHANNEL_N + channel) * DEPTH + number % DEPTH];
 }
 
-/* Returns the number of the message that had the slot of message `number` before; 0: there was
+/* Returns the number of the message that used the slot before message `number`, or 0 if there was
  * none. */
 static uint64_t number_before(uint64_t number)
 {
@@ -228,7 +233,7 @@ static int64_t segment_size(const struct comm *c, const struct comm_op *op)
     return comm_on_device(c, op) ? c->segment_size : c->host_size;
 }
 
-/* Puts the message into its slot if the one before it has been taken. */
+/* Puts the message into its slot if the slot's previous message has been received. */
 static bool shm_send_try(struct comm *c, struct comm_op *op)
 {
     struct shm_slot *s = slot_of(c, c->rank, op->x.send_to, op->x.channel, op->send_number);
@@ -260,8 +265,8 @@ static int take(struct comm *c, const struct comm_op *op, const struct shm_slot 
     return 0;
 }
 
-/* Copies the message if it is there. Lowers *wake_ns to the time at which a delayed message is
- * visible. */
+/* Copies the message if it has arrived. If the message is delayed, lowers *wake_ns to the time at
+ * which it becomes visible. */
 static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                         struct err *e)
 {

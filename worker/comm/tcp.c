@@ -1,14 +1,17 @@
-/* tcp.c: the TCP transport: one connection per pair of ranks, one progress thread per rank.
+/* tcp.c: the TCP transport, with one connection per pair of ranks and one progress thread per
+ * rank.
  *
- * When a receive is posted, the peer is told READY. The bytes of a posted send go out once the
- * peer has said READY for it, from the sender's buffer straight into the receiver's. Then the peer
- * says TAKEN. No bytes are stored in between, so no limit on stored bytes is needed.
+ * When a rank posts a receive, it sends READY to the peer. The bytes of a posted send are sent
+ * once the peer's READY for it has arrived, and go from the sender's buffer straight into the
+ * receiver's. Then the peer answers TAKEN. No bytes are stored in between, so no limit on stored
+ * bytes is needed.
  *
- * A peer is lost when its connection ends without a goodbye, when the kernel gives it up, when it
- * talks nonsense, or when it is silent. A cable that comes back within silence_ms must do no harm.
- * TCP's next retransmission may then be another silence_ms away, since its intervals double. So a
- * peer is given up after a silence of 7/4 silence_ms, which is found at most 1/8 silence_ms later.
- * The kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
+ * A peer is lost when its connection ends without a goodbye, when the kernel closes the
+ * connection, when a frame from it is invalid, or when it is silent for too long. A cable that
+ * comes back within silence_ms must do no harm. TCP's next retransmission may then be another
+ * silence_ms away, since its intervals double. So a peer is declared lost after a silence of 7/4
+ * silence_ms, which is found at most 1/8 silence_ms later. The kernel's own limit,
+ * TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
 #include "worker/comm/tcp.h"
 
 #include <errno.h>
@@ -25,7 +28,7 @@
 #include "api/core/choices.h"
 
 #ifndef TCP_RTO_MAX_MS
-#define TCP_RTO_MAX_MS 44 /* Linux 6.15: bounds the doubling; older kernels refuse it */
+#define TCP_RTO_MAX_MS 44 /* since Linux 6.15; limits the doubling, and older kernels refuse it */
 #endif
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -70,9 +73,9 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
     p->dest_left = p->pay_left = 0;
 }
 
-/* Marks a peer as lost. The descriptor stays open until the endpoint is closed. If it were closed
- * here, the peer would report a hang-up instead of the cause, which a rank that knows it tells the
- * peer. */
+/* Marks a peer as lost. The descriptor is kept open until the endpoint is closed. If it were
+ * closed here, the peer would report a closed connection instead of the cause, which a rank that
+ * knows the cause sends to the peer. */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
 {
     if (p->lost) return;
@@ -149,9 +152,10 @@ static void tcp_halt(struct comm *c)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Says goodbye and lets the peers read the bytes under way: a socket closed with bytes unread
- * resets the connection, and the last TAKEN is lost. The wait is bounded: it ends even if a peer
- * does not answer. When the gang has been told to stop, no peer is waited for. */
+/* Sends a goodbye and lets the peers read the bytes under way. Otherwise a socket that is closed
+ * with unread bytes would reset the connection, and the last TAKEN would be lost. The wait has a
+ * limit, so it ends even if a peer does not answer. If the gang has been told to stop, the rank
+ * waits for no peer. */
 static void tcp_close(struct comm *c)
 {
     struct tcp *t = c->tcp;
@@ -177,8 +181,9 @@ static void tcp_close(struct comm *c)
 
 /* ---- posting and asking ---------------------------------------------------------------------- */
 
-/* Moves the posted messages. If the progress thread holds the lock, it is woken to look again, as
- * it may just have finished looking. With TLS the thread moves them in any case. */
+/* Moves the posted messages. If the progress thread holds the lock, it may already have missed
+ * them, so this function wakes it to look again. With TLS, only the progress thread moves
+ * messages. */
 static void push(struct tcp *t, struct tcp_peer *p)
 {
     bool wake = true;
@@ -274,9 +279,9 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Fails a wait if a peer is lost: any lost peer ends the attempt. A peer that has left fails only
- * the ranks that still wait for it. Its earlier messages and acknowledgements were counted before
- * `left` was set. */
+/* Fails a wait if a peer is lost. Any lost peer ends the attempt, but a peer that has left fails
+ * only the ranks that still wait for it: its earlier messages and acknowledgements were counted
+ * before `left` was set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 {
     struct tcp *t = c->tcp;

@@ -6,10 +6,11 @@
  *   tcp_thread.c the progress thread: readiness, heartbeats, silence, taking leave
  *   tls.c        encryption, where asked for
  *
- * Threads. The rank posts: it writes an op, then the lane's number (release). The thread that
- * holds `lock` moves bytes: the progress thread, or the rank itself right after posting, if the
- * lock is free. The holder of the lock reports completion by a number of the lane, then moves the
- * rank's door. `halted`, set under the lock, ends all access to the caller's buffers. */
+ * Threads. To post, the rank writes an op and then increases the lane's count of posted ops
+ * (release). The thread that holds `lock` moves bytes. It is the progress thread, or the rank
+ * itself right after posting, if the lock is free. The holder of the lock reports that ops are
+ * complete by storing their count in the lane, and then moves the rank's door. Once `halted` is
+ * set, under the lock, no thread accesses the caller's buffers. */
 #ifndef SEQD_COMM_TCP_H
 #define SEQD_COMM_TCP_H
 
@@ -18,15 +19,16 @@
 #include "worker/comm/endpoint.h"
 #include "worker/comm/tls.h"
 
-/* Frames: 24 bytes; `size` payload bytes follow a DATA frame. The handshake checks that both ends
- * speak one protocol. Numbers have the machine's byte order. */
+/* A frame has 24 bytes; after a DATA frame, `size` bytes of payload follow. The handshake checks
+ * that both ends use the same protocol. Numbers have the machine's byte order. */
 #define TCP_MAGIC 0x71657331u
 enum tcp_frame_type {
-    FRAME_READY = 1, /* messages of the channel up to `number` have a buffer: send them */
-    FRAME_DATA,      /* message `number` */
-    FRAME_TAKEN,     /* messages up to `number` have been received in full */
-    FRAME_BEAT,      /* a sign of life */
-    FRAME_BYE,       /* last frame: this rank closes, with no transfer outstanding */
+    /* the messages of the channel up to index `number` have a buffer and may be sent */
+    FRAME_READY = 1,
+    FRAME_DATA,  /* message `number` */
+    FRAME_TAKEN, /* the messages up to index `number` have been received in full */
+    FRAME_BEAT,  /* a sign of life */
+    FRAME_BYE,   /* the last frame: this rank closes, with no transfer outstanding */
     FRAME_N
 };
 struct tcp_frame {
@@ -37,11 +39,12 @@ struct tcp_frame {
     int64_t size;
 };
 
-struct tcp_lane {                              /* one channel with one peer */
-    uint64_t send_posted, recv_posted;         /* atomic; written by the rank */
-    uint64_t send_acked, recv_done;            /* atomic; written by the holder of the lock */
-    uint64_t granted, sent;                    /* under the lock: last READY heard, DATA sent */
-    uint64_t ready_told, received, taken_told; /* under the lock */
+struct tcp_lane {                      /* one channel with one peer */
+    uint64_t send_posted, recv_posted; /* atomic; written by the rank */
+    uint64_t send_acked, recv_done;    /* atomic; written by the holder of the lock */
+    /* under the lock: indices of the last READY received and of the last DATA sent */
+    uint64_t granted, sent;
+    uint64_t ready_told, received, taken_told;           /* under the lock */
     struct comm_op *send[COMM_N_OPS], *recv[COMM_N_OPS]; /* by number % COMM_N_OPS */
 };
 
@@ -58,14 +61,14 @@ struct tcp_fault {
     int error;              /* ERRNO */
     int64_t silent_ms;      /* SILENT */
     const char *what;       /* NONSENSE: a noun phrase */
-    struct tcp_frame frame; /* NONSENSE, MISMATCH: the frame as received */
+    struct tcp_frame frame; /* NONSENSE, MISMATCH: the frame that was received */
 };
 
 struct tcp_peer {
     int rank;
-    int fd; /* -1: not connected, or closed */
+    int fd; /* -1 if not connected, or closed */
     char address[RANK_ADDRESS_SIZE];
-    struct tls *tls; /* NULL: plain */
+    struct tls *tls; /* NULL if the connection is plain */
     uint32_t left;   /* atomic: the peer has said goodbye */
     bool lost, bye_told, beat_due, wants_out;
     int64_t heard_ns, said_ns;
@@ -92,24 +95,27 @@ struct tcp {
     pthread_t thread;
     pthread_mutex_t lock;
     bool halted, closing; /* under the lock */
-    int lost;             /* atomic: the first lost peer, or -1; its fault is set before */
+    /* atomic: the first lost peer, or -1; the peer's fault is set before this */
+    int lost;
     int64_t silence_ns, tick_ns, next_tick_ns, leave_by_ns;
-    int64_t wake_ns; /* when the first delayed message is due */
+    int64_t wake_ns; /* time at which the first delayed message is due */
     bool late;
     unsigned char key[RANK_KEY_SIZE];
-    struct tls_context *tls; /* NULL: plain */
+    struct tls_context *tls; /* NULL if connections are plain */
     struct tcp_peer peer[];  /* [n_ranks] */
 };
 
-/* tcp.c. Adds an authenticated connection from tcp_hello.c; owns fd and tls from then on. */
+/* tcp.c. Adds an authenticated connection that tcp_hello.c has made, and owns fd and tls from then
+ * on. */
 void tcp_attach(struct tcp *t, int rank, int fd, struct tls *tls);
 void tcp_detach(struct tcp *t, struct tcp_peer *p); /* closes the connection */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
 void tcp_wake(struct tcp *t); /* wakes the progress thread */
 
-/* tcp_hello.c. Connects with every rank that via[] gives to TCP: it dials lower ranks and accepts
- * higher ones. fails: ERR_PEER naming the rank that did not connect and why, or is lost;
- * ERR_INVALID for another host's loopback address; ERR_ABORTED; ERR_IO. */
+/* tcp_hello.c. Connects with every rank for which via[] names TCP: it dials lower ranks and
+ * accepts higher ones. Fails with ERR_PEER if a rank did not connect or is lost; the error names
+ * the rank and the reason. Fails with ERR_INVALID if another host's address is a loopback address,
+ * and also with ERR_ABORTED or ERR_IO. */
 int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e);
 int tcp_hello_listen(struct tcp *t, const char *address, struct err *e); /* fills c->blob */
 

@@ -1,8 +1,8 @@
 /* tcp_frame.c: frames out of and into one connection.
  *
- * A message goes out only after the peer's READY for it. So it is received straight into the
- * posted buffer, and no bytes are kept for later. A peer that sends a message that was not asked
- * for is at fault. TAKEN frees the sender's buffer. */
+ * A message is sent only after the peer's READY for it. So the peer can receive it straight into
+ * the posted buffer, and no bytes are kept for later. A peer that sends a message without a READY
+ * is at fault. TAKEN tells the sender that its buffer is free. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,9 +11,9 @@
 #include "worker/comm/tcp.h"
 
 enum {
-    CHUNK = 256 << 10, /* most bytes received in one call, while the lock is held */
-    N_CHUNKS = 4,      /* most calls in one visit; epoll reports the rest */
-    N_RECORDS = 64     /* most TLS records received in one visit; a call gives one */
+    CHUNK = 256 << 10, /* most bytes that one call receives, while the lock is held */
+    N_CHUNKS = 4,      /* most calls for one event; epoll reports again the bytes that are left */
+    N_RECORDS = 64     /* most TLS records received for one event; each call returns one */
 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -32,8 +32,8 @@ static void put(struct tcp_peer *p, enum tcp_frame_type type, int channel, uint6
     p->out_size += (int)sizeof f;
 }
 
-/* Returns the next message of a channel that may be sent: posted here, expected there, not
- * delayed. */
+/* Returns the next message of a channel that may be sent, which means that this rank has posted
+ * it, the peer expects it, and no injected delay holds it back. */
 static struct comm_op *next_send(struct tcp *t, struct tcp_lane *l)
 {
     if (l->sent >= l->granted || l->sent >= __atomic_load_n(&l->send_posted, __ATOMIC_ACQUIRE))
@@ -60,7 +60,8 @@ static void put_data(struct tcp *t, struct tcp_peer *p)
     }
 }
 
-/* Fills the output: frames that are due, then one message. Returns false if there is no output. */
+/* Fills the output with the frames that are due, and then with one message. Returns false if there
+ * is no output. */
 static bool out_fill(struct tcp *t, struct tcp_peer *p)
 {
     p->out_at = p->out_size = 0;
@@ -80,7 +81,7 @@ static bool out_fill(struct tcp *t, struct tcp_peer *p)
     return p->out_size > 0;
 }
 
-/* Writes frames first, then the payload. With TLS a call takes only one of the two. */
+/* Writes frames first, then the payload. With TLS, one call writes only one of the two. */
 static ssize_t write_some(struct tcp_peer *p)
 {
     struct iovec v[2];
@@ -129,7 +130,7 @@ void tcp_flush(struct tcp *t, struct tcp_peer *p)
             return;
         }
         if (n < 0) {
-            /* The peer is not lost yet: frames that it sent before may still be unread. */
+            /* The peer is not lost yet, because frames that it sent before may still be unread. */
             if (errno != EPIPE && errno != ECONNRESET)
                 tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_ERRNO, .error = errno});
             else
@@ -154,7 +155,7 @@ static void received(struct tcp *t, struct tcp_lane *l)
     shm_door_move(t->c, t->c->rank);
 }
 
-/* Takes only messages that READY announced, and only in the posted size. */
+/* Accepts only messages for which READY was sent, and only in the posted size. */
 static void take_data(struct tcp *t, struct tcp_peer *p, struct tcp_lane *l,
                       const struct tcp_frame *f)
 {
@@ -196,12 +197,12 @@ static void take_frame(struct tcp *t, struct tcp_peer *p, const struct tcp_frame
         shm_door_move(t->c, t->c->rank);
     } else if (f->type == FRAME_BYE) {
         __atomic_store_n(&p->left, 1, __ATOMIC_RELEASE);
-        tcp_detach(t, p); /* the peer waits for the close */
+        tcp_detach(t, p); /* the peer waits for this side to close */
         shm_door_move(t->c, t->c->rank);
     }
 }
 
-/* Takes frames, and the bytes after them, from the small buffer. */
+/* Processes frames, and the bytes after them, from the small buffer. */
 static void take_buffered(struct tcp *t, struct tcp_peer *p)
 {
     int at = 0;
@@ -226,7 +227,8 @@ static void take_buffered(struct tcp *t, struct tcp_peer *p)
     p->in_size -= at;
 }
 
-/* Reads into the destination first, and the bytes after the message into the small buffer. */
+/* Reads into the destination first, and puts the bytes that follow the message into the small
+ * buffer. */
 static ssize_t read_some(struct tcp_peer *p, int64_t *want)
 {
     struct iovec v[2];
@@ -265,6 +267,6 @@ void tcp_receive(struct tcp *t, struct tcp_peer *p)
         if (want && !p->dest_left) received(t, p->receiving);
         take_buffered(t, p);
         if (!p->tls && n < want) return;
-        if (p->tls && tls_pending(p->tls)) k--; /* no event would tell of these bytes */
+        if (p->tls && tls_pending(p->tls)) k--; /* no socket event would report these bytes */
     }
 }

@@ -1,22 +1,23 @@
 /* tcp_hello.c: one authenticated connection per pair of ranks.
  *
- * The higher one of two ranks dials. Four messages of one size:
+ * The higher one of two ranks dials. The handshake has four messages, all of the same size:
  *
  *   dialler  -> HELLO      who I am, whom I want, nonce D
  *            <- CHALLENGE  nonce A, proof of the key by the acceptor
  *            -> PROOF      proof of the key by the dialler
- *            <- WELCOME    proof that this connection is the one
+ *            <- WELCOME    proof that the acceptor keeps this connection
  *
  * A proof is HMAC-SHA256(key, kind of message, protocol, both ranks, number of ranks, nonce D,
- * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No byte after
- * it is used before the proof has been checked. It shows which rank is at the other end when the
- * connection is made. Only TLS helps against an attacker who alters the connection later; the
- * handshake then runs inside TLS.
+ * nonce A). So it cannot be reflected, replayed, or used for another pair or attempt. No byte that
+ * follows a proof is used before the proof has been checked. The proof shows which rank is at the
+ * other end when the connection is made. Only TLS helps against an attacker who alters the
+ * connection later; the handshake then runs inside TLS.
  *
- * Strangers. At most N_GUESTS connections that have proved nothing are open, each for at most
- * HELLO_MS. When all places are taken, the oldest gives way after GRACE_MS; newer ones wait in the
- * kernel's queue. Only a HELLO of theirs is answered, and at most one message of theirs is kept.
- * The dialler tries again until the deadline. */
+ * Strangers. At most N_GUESTS connections that have proved nothing are open at a time, each for at
+ * most HELLO_MS. When all places are taken, the oldest such connection is closed once it is older
+ * than GRACE_MS; until then newer connections wait in the kernel's queue. Only a HELLO from such a
+ * connection is answered, and at most one message from it is kept. The dialler tries again until
+ * the deadline. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -34,11 +35,11 @@
 
 enum {
     N_GUESTS = 64,
-    HELLO_MS = 10000,   /* limit for one handshake, on either side */
-    GRACE_MS = 200,     /* a guest gives way to another only after this */
+    HELLO_MS = 10000,   /* longest time for one handshake, on either side */
+    GRACE_MS = 200,     /* a guest older than this is closed if another needs its place */
     RETRY_MS = 50,      /* until the next dial */
-    CONNECT_MS = 60000, /* limit for all handshakes; hop_timeout_ms if that is less */
-    SLICE_MS = 20       /* longest delay until the abort flag is seen */
+    CONNECT_MS = 60000, /* longest time for all handshakes; hop_timeout_ms if that is shorter */
+    SLICE_MS = 20       /* longest time until the abort flag is noticed */
 };
 #define HELLO_MAGIC   0x68657331u
 #define HELLO_VERSION 1u
@@ -56,13 +57,13 @@ enum stage { FREE, DIALLING, ENCRYPTING, WAIT_CHALLENGE, WAIT_WELCOME, WAIT_HELL
 
 struct call { /* a connection in the making */
     enum stage stage;
-    int fd, peer; /* -1: not known yet */
+    int fd, peer; /* -1 if not known yet */
     struct tls *tls;
     int64_t until_ns, retry_ns;
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: why the last attempt failed; fixed once `wrong` is set */
+    char why[160]; /* dialled: why the last attempt failed; not changed once `wrong` is set */
     bool wrong;
 };
 
@@ -167,7 +168,8 @@ static bool proved(const struct tcp *t, const struct call *k, const struct hello
     return hmac_equal(want, m->proof);
 }
 
-/* Sends one message. A fresh connection has room for all of it: a shorter write is a failure. */
+/* Sends one message. A new connection has room for the whole message, so a shorter write is a
+ * failure. */
 static bool say(const struct tcp *t, struct call *k, enum hello_type type)
 {
     bool dials = type == HELLO || type == PROOF;
@@ -212,8 +214,8 @@ static void hang_up(struct hall *h, struct call *k, const char *why)
     k->stage = FREE;
 }
 
-/* Hangs up on a peer that answered wrongly. This stays the reported cause, even if no peer answers
- * later. */
+/* Closes the connection to a peer that answered wrongly. This remains the reported cause, even if
+ * no peer answers later. */
 static void turn_away(struct hall *h, struct call *k, const char *why)
 {
     hang_up(h, k, why);
@@ -252,7 +254,7 @@ static void dial(struct hall *h, struct call *k)
     k->stage = DIALLING;
 }
 
-/* Begins the handshake on a connection, plain or encrypted: the dialler sends first. */
+/* Begins the handshake on a connection, plain or encrypted. The dialler sends first. */
 static void begin(struct hall *h, struct call *k)
 {
     bool dials = k->peer >= 0;
@@ -313,7 +315,7 @@ static void heard_challenge(struct hall *h, struct call *k, const struct hello *
 {
     memcpy(k->nonce_a, m->nonce, sizeof k->nonce_a);
     k->stage = WAIT_WELCOME;
-    k->until_ns = h->deadline_ns; /* from here on the peer may count this rank as connected */
+    k->until_ns = h->deadline_ns; /* from now on the peer may count this rank as connected */
     if (!proved(h->t, k, m))
         turn_away(h, k, "it does not know this attempt's key");
     else if (!say(h->t, k, PROOF))
@@ -367,7 +369,7 @@ static void heard(struct hall *h, struct call *k)
         heard_welcome(h, k, &m);
 }
 
-/* Reads one message and not a byte more: frames follow WELCOME. */
+/* Reads one message and not a byte more, because frames follow WELCOME. */
 static void listen_to(struct hall *h, struct call *k)
 {
     char *at = k->in + k->in_size;
@@ -384,7 +386,8 @@ static void listen_to(struct hall *h, struct call *k)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Finds a place for a guest: a free one, or that of the oldest guest after GRACE_MS; else NULL. */
+/* Returns a place for a guest: a free place, or the place of the oldest guest if that is older
+ * than GRACE_MS. Returns NULL if there is neither. */
 static struct call *find_place(struct hall *h)
 {
     struct call *k = &h->guest[0];
@@ -420,7 +423,7 @@ static void serve(struct hall *h, struct call *k, short events)
         listen_to(h, k);
 }
 
-/* Serves every connection once, and waits at most SLICE_MS for an event. */
+/* Serves every connection once, after waiting at most SLICE_MS for an event. */
 static void round_of_calls(struct hall *h)
 {
     struct pollfd p[1 + JOB_MAX_RANKS + N_GUESTS];
@@ -462,8 +465,8 @@ static int too_late(struct hall *h, struct err *e)
                    h->n_missing, c->n_ranks - 1, why);
 }
 
-/* Checks the addresses before any rank waits for one. A node that was given no address publishes
- * one that only it can reach. */
+/* Checks the addresses before any rank waits for another. A node that was given no address
+ * publishes a loopback address, which only the node itself can reach. */
 static int check_addresses(const struct tcp *t, const struct comm_blob *all, struct err *e)
 {
     const struct comm *c = t->c;

@@ -1,6 +1,6 @@
-/* tcp_thread.c: the progress thread. It moves bytes while the rank computes, says that the rank is
- * alive, and notices when a peer is not. It sleeps in epoll_wait, the only place where it gives up
- * the lock. */
+/* tcp_thread.c: the progress thread. It moves bytes while the rank computes, tells the peers that
+ * the rank is alive, and notices when a peer is not. It sleeps in epoll_wait, which is the only
+ * place where it releases the lock. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -9,7 +9,7 @@
 
 enum {
     N_EVENTS = JOB_MAX_RANKS + 1
-}; /* room for all events at once: a peer without an event has no bytes waiting */
+}; /* room for the events of all sockets, so a peer without an event has no bytes waiting */
 
 static int timeout_ms(const struct tcp *t, int64_t now_ns)
 {
@@ -31,8 +31,8 @@ static void serve(struct tcp *t, const struct epoll_event *ev)
     if (ev->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) tcp_receive(t, p);
 }
 
-/* Loses a peer that is silent for too long. Call it when the data in the sockets has been read, or
- * at least begun. */
+/* Loses a peer that has been silent for too long. Call it only when the data in the sockets has
+ * been read, or when reading it has at least begun. */
 static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
 {
     int64_t silent_ns = now_ns - p->heard_ns;
@@ -40,8 +40,8 @@ static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
     tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_SILENT, .silent_ms = silent_ns / 1000000});
 }
 
-/* Checks silence and schedules heartbeats. A thread that did not run for two ticks has received no
- * bytes: it listens once more before it blames the others. */
+/* Checks the peers' silence and schedules heartbeats. If the thread did not run for two ticks, it
+ * received no bytes in that time, so it reads once more before it declares a peer silent. */
 static void tick(struct tcp *t, int64_t now_ns)
 {
     if (now_ns < t->next_tick_ns) return;
@@ -84,7 +84,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are for the rank's own thread. */
+/* Starts the thread with all signals blocked, because signals are for the rank's own thread. */
 int tcp_thread_start(struct tcp *t, struct err *e)
 {
     sigset_t all, before;

@@ -23,12 +23,12 @@ struct tls_context {
 struct tls {
     SSL *ssl;
     int fd;
-    bool ended; /* the socket is at its end */
+    bool ended; /* the socket has no more data */
 };
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-/* Makes the session of the key. A key is valid for one digest alone: that of
+/* Makes the session of the key. A key is valid for one digest only; here it is the digest of
  * TLS_AES_128_GCM_SHA256. */
 static SSL_SESSION *session_of(SSL *ssl)
 {
@@ -211,7 +211,7 @@ bool tls_pending(const struct tls *t)
     return SSL_pending(t->ssl) > 0;
 }
 
-#else /* no OpenSSL: tls_context_open fails, so no connection is made */
+#else /* no OpenSSL: tls_context_open fails, so there is never a connection */
 
 #include <errno.h>
 

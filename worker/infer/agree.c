@@ -1,11 +1,12 @@
-/* agree.c: sends every rank's choices to all others and compares them. The error names a rank
- * whose choice is not the most frequent one. */
+/* agree.c: sends the choices of every rank to all other ranks and compares them. If choices
+ * differ, the error names a rank whose choice is not the most frequent one. */
 #include "worker/infer/agree.h"
 
 #include <stdio.h>
 
-/* Finds a rank whose choice is not the most frequent one (the second rank if only two ranks
- * differ). Returns -1 if all agree. *like: a rank with the most frequent choice. */
+/* Finds a rank whose choice is not the most frequent one; if there are only two ranks and they
+ * differ, it is the second. Returns -1 if all agree. *like gets a rank with the most frequent
+ * choice. */
 static int odd_rank(const int64_t *choice, int P, int *like)
 {
     int most = 0, odd = -1;
@@ -28,7 +29,7 @@ static char *choice_text(char out[64], int rank, int64_t choice)
     return out;
 }
 
-/* Compares the choices of P ranks for one token. */
+/* Compares the choices that P ranks made for one token. */
 static int compare(const struct agree_choice *c, const int64_t *each, int P, struct err *e)
 {
     char one[64], other[64];

@@ -1,5 +1,5 @@
 /* answer.c: answers requests: computes their prompts, chooses each token, and runs the passes that
- * they share. */
+ * the requests share. */
 #include "worker/infer/infer.h"
 
 #include <math.h>
@@ -100,14 +100,14 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the log-probabilities of a prompt ------------------------------------------------------- */
 
-/* Returns the size of one row's record, which describes the token after the row: a double, then
- * the alternatives. */
+/* Returns the size of the record of one row. The record describes the token after the row, by a
+ * double and then the alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
 }
 
-/* Makes the records of this rank's rows; rows without a token after them stay zero. Returns the
+/* Makes the records of this rank's rows. Rows without a token after them stay zero. Returns the
  * first token whose log-probability is NaN or infinity. */
 static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
                            char *records)
@@ -136,7 +136,7 @@ static int64_t record_rows(const struct infer *in, struct infer_work *w, const s
     return bad;
 }
 
-/* Copies records from rank order into the order of the prompt. */
+/* Copies records from the order of ranks to the order of the prompt. */
 static int order_records(const struct infer *in, const struct request *r, const char *records,
                          struct infer_tokens *out, struct err *e)
 {
@@ -161,7 +161,7 @@ static int order_records(const struct infer *in, const struct request *r, const 
     return 0;
 }
 
-/* Gathers the prompt's log-probabilities on rank 0, after a forward pass of the prompt.
+/* Gathers the prompt's log-probabilities on rank 0 after a forward pass of the prompt.
  * Collective. */
 static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
                            struct infer_tokens *out, struct err *e)
@@ -195,7 +195,7 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-/* Argument of text_again, which computes a prompt and the tokens chosen after it again. */
+/* Argument of text_again, which computes a prompt and the tokens chosen after it a second time. */
 struct text_again {
     const struct infer *in;
     const struct infer_work *w;
@@ -220,7 +220,8 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* Reports a logit of an answer that is not finite. Every rank has found the same logit. */
+/* Reports that a logit of an answer is NaN or infinite. Every rank has found this in the same
+ * logit. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
     struct text_again x = {in, w};
@@ -229,8 +230,9 @@ static int blame_logits(const struct infer *in, const struct infer_work *w, stru
                         (long long)(w->request.n_tokens + w->n), w->request.id);
 }
 
-/* Adds the expected counts of the prompt's pass through the layers, of the message with the logits
- * after it, and of an echoed prompt's log-probabilities. */
+/* Adds the counts that are expected for the prompt. These are the counts of the prompt's pass
+ * through the layers, of the message with the logits after the prompt, and of the
+ * log-probabilities of an echoed prompt. */
 static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct model *m = in->model;
@@ -278,7 +280,7 @@ static bool ends_text(const struct token_ends *ends, int32_t token)
     return false;
 }
 
-/* Chooses a token. may_end false: a token that ends the text cannot be chosen. */
+/* Chooses a token. If may_end is false, a token that ends the text cannot be chosen. */
 static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
                       bool may_end, const struct sample_key *key)
 {
@@ -290,16 +292,16 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         w->logits[ends->id[i]] = -INFINITY;
     }
     const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
-    for (int i = n - 1; i >= 0; i--) { /* go backwards, since an id may be listed twice */
+    for (int i = n - 1; i >= 0; i--) { /* backwards, because an id may be listed twice */
         const int at = mutant_on(MUTANT_END_TWICE) ? n - 1 - i : i;
         if (ends->id[at] < w->sampler.n_vocab) w->logits[ends->id[at]] = kept[at];
     }
     return token;
 }
 
-/* Adds the last token to the text. w->stopped: the number of tokens of the stop string that it
- * completes. w->cut: with a tokenizer, the number of bytes of the text before that string; -1: no
- * stop string. */
+/* Adds the last token to the text. w->stopped becomes the number of tokens of the stop string that
+ * this token completes. With a tokenizer, w->cut becomes the number of bytes of the text before
+ * that string, or -1 if there is no stop string. */
 static int take_text(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct stop *stop = &w->request.stop;
@@ -314,8 +316,8 @@ static int take_text(const struct infer *in, struct infer_work *w, struct err *e
     return 0;
 }
 
-/* Keeps the text up to the stop string, if there is one. The text that the decoder still holds may
- * complete a stop string. */
+/* Keeps the text up to the stop string, if there is one. First gets the rest of the text from the
+ * decoder, because it may complete a stop string. */
 static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
     struct spell *s = &w->spell;
@@ -372,7 +374,7 @@ static int end_choice(const struct infer *in, struct infer_work *w, struct err *
                        logprobs ? r->logprobs : 0, e);
 }
 
-/* Reports the part of the request that is done. */
+/* Reports to progress the part of the request that is done. */
 static void done_part(const struct infer *in, struct infer_work *w, double part)
 {
     if (part <= w->part) return;
@@ -380,8 +382,8 @@ static void done_part(const struct infer *in, struct infer_work *w, double part)
     w->part = part;
 }
 
-/* Returns the prompt's share of the request's work, counted in tokens. The rest are generated
- * tokens. */
+/* Returns the share of the prompt in the request's work. The work is counted in tokens, and the
+ * rest of it are the generated tokens. */
 static double prompt_part(const struct request *r)
 {
     return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
@@ -408,7 +410,7 @@ static void choose_next(const struct infer *in, struct infer_work *w)
                     : AGREE_NOT_FINITE;
 }
 
-/* Every rank chooses a token for each of at [n]; then the ranks compare their choices. */
+/* Chooses a token for each of at [n] on every rank; then the ranks compare their choices. */
 static int choose_tokens(const struct infer *in, struct infer_work *const *at, int n,
                          struct infer_steps *steps, struct err *e)
 {
@@ -425,8 +427,9 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
     return bad < 0 ? -1 : blame_logits(in, at[bad], e);
 }
 
-/* Takes the token that all ranks have chosen. *ended: the token ends the text (and is then not
- * part of it), or completes a stop string, or the continuation has its full length. */
+/* Adds the token that all ranks have chosen. *ended tells that the token ends the text (and is
+ * then not part of it), that it completes a stop string, or that the continuation has its full
+ * length. */
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
@@ -456,7 +459,7 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     return 0;
 }
 
-/* Rewinds the cache to the prompt alone. */
+/* Rewinds the cache to the end of the prompt. */
 static void rewind_slot(const struct infer *in, struct infer_work *w)
 {
     model_use(in->model, w->slot);
@@ -464,7 +467,7 @@ static void rewind_slot(const struct infer *in, struct infer_work *w)
     if (w->states) context_put(in->model, &w->layout, w->states);
 }
 
-/* Ends a continuation, then begins the next one or completes the answer. */
+/* Ends a continuation, and then begins the next one or completes the answer. */
 static int next_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     if (end_choice(in, w, e)) return -1;
@@ -477,9 +480,9 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
     return 0;
 }
 
-/* Advances each work to a token that needs a pass, w->tokens[w->n - 1], or to the end of its
- * answer. When a continuation ends, the next round of the loop chooses the first token of the next
- * continuation. */
+/* Advances each work until its newest token, w->tokens[w->n - 1], needs a pass, or until its
+ * answer is complete. When a continuation has ended, the next round of the loop chooses the first
+ * token of the next continuation. */
 static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                    struct err *e)
 {
@@ -572,7 +575,7 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
                 struct infer_answer *out, struct err *e)
 {
     *out = (struct infer_answer){.n = r->n};
-    w->request = *r; /* a copy, since the search for stop strings changes it */
+    w->request = *r; /* a copy, because the search for stop strings changes the state in it */
     w->out = out;
     w->done = false;
     w->sequence = 0;

@@ -1,5 +1,5 @@
-/* context.c: lays out the states of all layers side by side, and moves them between a model, memory
- * and a safetensors file. */
+/* context.c: places the states of all layers one after the other, and copies them between a model,
+ * memory and a safetensors file. */
 #include "worker/infer/context.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
-/* Fills the layout. Every layer gets the size of the layer with the largest states. */
+/* Fills the layout. Every layer gets the size of the layer whose states are largest. */
 static void fill_layout(struct context_layout *c, const struct model_shape *m,
                         const struct family *f)
 {

@@ -1,5 +1,5 @@
-/* embed.c: sums hidden states over each rank's rows in double, adds up the ranks' sums, and writes
- * a vector for each document. */
+/* embed.c: sums hidden states over the rows of each rank in double, adds up the sums of the ranks,
+ * and writes a vector for each document. */
 #include "worker/infer/embed.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-#define PIECE 32 /* rows of hidden states that are downloaded at once */
+#define PIECE 32 /* rows of hidden states that are downloaded together */
 
 /* Adds rows [row0, row0 + n) of the states to sum, in ascending order. */
 static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_t n, float *buf,
@@ -33,7 +33,7 @@ static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_
     }
 }
 
-/* Adds this rank's part of positions [from, n) of the sequence. */
+/* Adds the states of those positions in [from, n) of the sequence that this rank holds. */
 static void add_own(struct model *m, struct tensor states, int64_t from, int64_t n, float *buf,
                     double *sum)
 {
@@ -46,7 +46,8 @@ static void add_own(struct model *m, struct tensor states, int64_t from, int64_t
     }
 }
 
-/* Returns the number of elements of C, from c on, that one small sum over ranks takes. */
+/* Returns the number of elements of a vector, from element c on, that one small sum over ranks can
+ * add up. */
 static int sum_length(int64_t C, int64_t c)
 {
     return (int)(c + VOLUME_SMALL_N < C ? VOLUME_SMALL_N : C - c);
@@ -72,13 +73,13 @@ static void normalize(double *x, int64_t n)
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* Documents that are computed at once. They lie end to end in the ids of the pass. */
+/* Documents that are computed in one pass. They are joined end to end in the ids of the pass. */
 #define PASS_DOCUMENTS 256
 struct pass {
     int64_t first; /* number of the first document */
     int n;
     int64_t ends[PASS_DOCUMENTS];   /* positions after their last tokens */
-    int64_t offset[PASS_DOCUMENTS]; /* their first tokens in the data */
+    int64_t offset[PASS_DOCUMENTS]; /* index in the data of the first token of each */
     bool was_cut[PASS_DOCUMENTS];
 };
 
@@ -94,8 +95,8 @@ struct embedder {
     struct artifact vectors, list;
 };
 
-/* Returns the number of ids that the post-processor has put at the end of the document of n tokens
- * from `begin` on. Returns 0 for a record of ids: it has no text. */
+/* Returns the number of ids that the post-processor has put at the end of a document, which is the
+ * n tokens from `begin` on. Returns 0 for a record of ids, because it has no text. */
 static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     uint32_t sizes[256];
@@ -110,7 +111,8 @@ static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, str
     return 0;
 }
 
-/* Reads a document and cuts it to S tokens. The post-processor's ids at its end are kept. */
+/* Reads a document and cuts it to S tokens, but keeps the ids that the post-processor has put at
+ * its end. */
 static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);
@@ -122,20 +124,20 @@ static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
                : 0;
 }
 
-/* Returns the index of a document's first token in the data. */
+/* Returns the index in the data of a document's first token. */
 static int64_t begin_of(const struct embedder *s, int64_t document)
 {
     return document ? (int64_t)data_documents(s->d)[document - 1] : 0;
 }
 
-/* Tells whether the last of a document's n tokens is an end that is not part of the document.
- * last: the last token. */
+/* Tells whether `last`, the last of a document's n tokens, is an end id that is not part of the
+ * document. */
 static bool has_end(const struct embedder *s, int64_t n, int32_t last)
 {
     return job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1;
 }
 
-/* Counts the tokens of a document, without an end that is not part of it. */
+/* Counts the tokens of a document, without an end id that is not part of it. */
 static int64_t measure(struct embedder *s, int64_t document, struct err *e)
 {
     int32_t last;
@@ -156,8 +158,8 @@ static int too_long(struct embedder *s, int64_t document, int64_t n, struct err 
                      (long long)s->in->model->plan->S, (long long)n);
 }
 
-/* Checks that all documents fit, before any is computed. fails: ERR_TOO_LARGE naming the document.
- */
+/* Checks that all documents fit, before any of them is computed. Fails with ERR_TOO_LARGE, which
+ * names the document. */
 static int check_lengths(struct embedder *s, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
@@ -172,10 +174,10 @@ static int check_lengths(struct embedder *s, struct err *e)
     return 0;
 }
 
-/* Reads a document of n tokens, its end included, after the documents of the pass. *kept: the
- * number of its tokens in the pass; a document that is longer than a whole sequence is cut.
- * Returns 1 if the pass has no room for it; it is then read only if the room depends on its
- * end. */
+/* Reads a document of n tokens, including its end id, after the documents of the pass. *kept gets
+ * the number of its tokens in the pass; a document that is longer than a whole sequence is cut.
+ * Returns 1 if the pass has no room for the document; in that case it is read only if the room
+ * depends on its end id. */
 static int read_next(struct embedder *s, int64_t begin, int64_t n, int64_t *kept, struct err *e)
 {
     struct pass *p = &s->pass;
@@ -275,7 +277,8 @@ static int pool(struct embedder *s, struct tensor states, int64_t begin, int64_t
     return 0;
 }
 
-/* Compares the ledger with the counts of a forward pass and of the sums of n vectors. */
+/* Compares the ledger with the counts that are expected for one forward pass and for the sums of n
+ * vectors. */
 static int compare_ledger(struct embedder *s, int n, struct embed *out, struct err *e)
 {
     const struct model *m = s->in->model;
@@ -289,8 +292,9 @@ static int compare_ledger(struct embedder *s, int n, struct embed *out, struct e
     return 0;
 }
 
-/* Computes documents [k, k + n) of the pass at once and writes them. *done: number of documents
- * written. Returns 1 if a state of the next document is not finite. Collective. */
+/* Computes documents [k, k + n) of the pass together and writes them. *done gets the number of
+ * documents that were written. Returns 1 if a state of the next document is not finite.
+ * Collective. */
 static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *out, struct err *e)
 {
     const struct pass *p = &s->pass;
@@ -312,7 +316,7 @@ static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *o
     return compare_ledger(s, n, out, e);
 }
 
-/* Computes the documents of the pass from number k on, each alone. */
+/* Computes the documents of the pass from number k on, one at a time. */
 static int pass_alone(struct embedder *s, int k, struct embed *out, struct err *e)
 {
     for (int done; k < s->pass.n; k++) {
@@ -323,7 +327,7 @@ static int pass_alone(struct embedder *s, int k, struct embed *out, struct err *
     return 0;
 }
 
-/* Reads a pass from document `first` on, computes and writes it. */
+/* Reads a pass that begins with document `first`, and computes and writes its documents. */
 static int one_pass(struct embedder *s, int64_t first, struct embed *out, struct err *e)
 {
     struct pass *p = &s->pass;

@@ -1,25 +1,26 @@
-/* embed.h: computes a vector for every document: its pooled hidden states.
+/* embed.h: computes a vector for every document by pooling its hidden states.
  *
- * A pass takes documents in the order of the input, end to end, as many as fit data.seq_len, at
- * most 256. A document attends only to itself and counts its positions from 0. Its vector differs
- * from that of a separate pass only by the rounding of sums. If infer_packs() is false, each
- * document has its own pass. If a state is not finite, each document of the pass is computed
- * alone, and the error names the first document whose own states are not finite.
+ * A pass computes as many documents, in the order of the input and joined end to end, as fit in
+ * data.seq_len, but at most 256. A document attends only to itself, and its positions count from
+ * 0. If the document had a pass of its own, its vector would differ only by the rounding of sums.
+ * If infer_packs() is false, each document has a pass of its own. If a state is not finite, each
+ * document of the pass is computed alone, and the error names the first document whose own states
+ * are not finite.
  *
- * The token that ends documents is not part of a document (models are not trained to predict a
- * token after it). Hidden states are the input of the head: the states after the last layer and
- * the final norm.
+ * The token that ends documents is not part of a document, because models are not trained to
+ * predict a token after it. Hidden states are the input of the head, which are the states after
+ * the last layer and the final norm.
  *   last   the state of the last token, which attends to the whole document
  *   mean   the mean over the document's tokens, summed in double
  *   cls    the state of the first token
- * normalize: the vector is divided by its 2-norm; a zero vector stays zero.
- * A document longer than data.seq_len is an error that names it, before any document is computed.
- * Under data.overlong "truncate" it is cut instead, but keeps the ids that the post-processor of
- * the model's tokenizer has put after the text.
+ * If normalize is set, the vector is divided by its 2-norm; a zero vector is unchanged. A document
+ * longer than data.seq_len is an error that names it, before any document is computed. With
+ * data.overlong "truncate" such a document is cut instead. It keeps the ids that the
+ * post-processor of the model's tokenizer has put after the text.
  *
  *   embeddings.npy         float32 [documents, C], in the order of the prepared input
- *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"}, a line per
- *                          row of the array; record: the line of a JSONL file
+ *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"}, one line
+ *                          per row of the array; record is the line of a JSONL file
  * The number of ranks changes the vectors only by the rounding of fp32 attention. */
 #ifndef SEQD_INFER_EMBED_H
 #define SEQD_INFER_EMBED_H
@@ -30,13 +31,14 @@
 struct embed {
     int64_t n_documents, n_tokens, n_truncated, width;
     int64_t n_passes;       /* passes through the layers */
-    struct infer_pace pace; /* tokens and time of all passes */
+    struct infer_pace pace; /* tokens and time of all passes together */
     bool ledger_equal;
     struct artifact_done vectors, ids; /* rank 0 */
 };
 
-/* Embeds all documents. Collective. fails: ERR_TOO_LARGE naming the document; ERR_CORRUPT when a
- * state is not finite; the data's and comm's errors; ERR_ABORTED; ERR_IO, ERR_NO_SPACE. */
+/* Embeds all documents. Collective. Fails with ERR_TOO_LARGE if a document is too long (the error
+ * names it), with ERR_CORRUPT if a state is not finite, and with ERR_ABORTED if the job is
+ * stopped. Also fails with the errors of the data and of comm, or with ERR_IO or ERR_NO_SPACE. */
 int embed_run(const struct infer *in, const struct data *d, struct embed *out, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* flow_caption.c: reads a caption's embedding from the file that a request names, and checks its
- * sizes and numbers. */
+/* flow_caption.c: reads the embedding of a caption from the file that a request names, and checks
+ * its sizes and numbers. */
 #include <math.h>
 #include <stdio.h>
 #include "worker/hf/safetensors.h"

@@ -1,5 +1,6 @@
-/* flow_generate.c: rank 0 reads a request and sends it to the others. All ranks sample, and check
- * that the latents are finite. Rank 0 writes the artifact and the request's line. */
+/* flow_generate.c: rank 0 reads a request and sends it to the other ranks. All ranks compute the
+ * sample and check that its latents are finite. Rank 0 writes the artifact and the line of the
+ * request. */
 #include "worker/infer/flow_generate.h"
 
 #include <stdio.h>
@@ -14,11 +15,11 @@
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
-enum { LINE_SIZE = 4096 }; /* bytes of an answer: an escaped custom_id, and numbers */
+enum { LINE_SIZE = 4096 }; /* most bytes of an answer: an escaped custom_id, and numbers */
 
-/* Message of rank 0 to the others: a sample to make, or the end. */
+/* Message that rank 0 sends to the other ranks: a sample to make, or the end. */
 struct order {
-    int64_t request; /* -1: there are no more requests */
+    int64_t request; /* -1 if there are no more requests */
     struct flow_sample s;
 };
 
@@ -36,7 +37,7 @@ struct flow_work {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Finds the file of requests, to which the paths of captions are relative, and its root. */
+/* Finds the file of requests and its root. The paths of captions are relative to that file. */
 static int find_manifest(struct flow_generate *g, const struct job_spec *spec,
                          const char *const *roots, int n_roots, struct err *e)
 {
@@ -74,7 +75,7 @@ static int64_t caption_size(const struct model *m, const struct flow_sample *s)
     return s->x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
 }
 
-/* Compares the ledger with the plan's counts for the steps, and with those of rank 0's
+/* Compares the ledger with the plan's counts for the steps, and with the counts of rank 0's
  * messages. */
 static int check_steps(struct flow_work *w, const struct flow_sample *s, struct err *e)
 {
@@ -109,7 +110,7 @@ static int run_steps(struct flow_work *w, const struct flow_sample *s, struct er
     return 0;
 }
 
-/* Computes latents from noise. *ok: all latents are finite. Collective. */
+/* Computes latents from noise. *ok tells whether all latents are finite. Collective. */
 static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, bool *ok,
                 struct err *e)
 {
@@ -118,7 +119,7 @@ static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, boo
     return flow_sample_finite(w->m, s, ok, e);
 }
 
-/* Writes the sample as an artifact. *done is filled on rank 0. Collective. */
+/* Writes the sample as an artifact. *done is filled only on rank 0. Collective. */
 static int keep(struct flow_work *w, int64_t i, const struct flow_sample *s,
                 struct artifact_done *done, struct err *e)
 {
@@ -140,8 +141,8 @@ static int make_again(void *arg, struct err *e)
 }
 
 /* Finds the cause of a sample that is not finite. If a weight is not finite, no request can be
- * answered and the job fails. Otherwise every rank refuses the request; only rank 0 writes a
- * line. */
+ * answered, so the job fails. Otherwise every rank refuses this request, and rank 0 writes the
+ * line of the request. */
 static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, struct err *e)
 {
     const struct finite_again again = {make_again, w};
@@ -149,7 +150,8 @@ static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, st
     if (finite_weights(w->m, name, e)) return -1;
     if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
     if (finite_where(w->m, &again, where, e)) return -1;
-    infer_at(w->in, i + 1); /* starts new counts: the plan has no messages of the search */
+    infer_at(w->in, i + 1); /* begins new counts, because the messages of the search for the cause
+                             * are not in the plan */
     err_set(&w->request.refused, ERR_CORRUPT,
             "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
             *where ? where : "what guidance makes of the model's outputs", s->guidance,
@@ -169,7 +171,7 @@ static int sample(struct flow_work *w, int64_t i, const struct flow_sample *s,
 
 /* ---- its line -------------------------------------------------------------------------------- */
 
-/* Removes a file with the sample's name, left over from other requests. */
+/* Removes a file that has the sample's name but is left over from other requests. */
 static int remove_stale(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done;
@@ -233,7 +235,8 @@ static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
     struct order *o = &w->order;
-    infer_at(w->in, o->request + 1); /* the other ranks get their step from the order */
+    infer_at(w->in, o->request + 1); /* the other ranks read the index of the step from the
+                                      * order */
     if (!m->comm) return 0;
     if (comm_broadcast(m->comm, PURPOSE_CONTROL, 0, o, sizeof *o, m->bounce, e)) return -1;
     comm_where(m->comm)->step = o->request + 1;
@@ -242,9 +245,9 @@ static int tell(struct flow_work *w, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, m->batch.latents.text, size, m->bounce, e);
 }
 
-/* Reads request i and its caption on rank 0. On failure w->request.refused has the reason. A file
- * that this machine cannot read also refuses the request, although the fault may be the
- * machine's. */
+/* Reads request i and its caption on rank 0. On failure w->request.refused has the reason. The
+ * request is also refused if this machine cannot read a file, although the fault may be that of
+ * the machine. */
 static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

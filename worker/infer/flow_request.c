@@ -1,5 +1,5 @@
-/* flow_request.c: reads the members of a request by a table, then applies the rules that involve
- * several members: a caption or a class, sizes, the seed. */
+/* flow_request.c: reads the members of a request by a table, and then applies the rules that
+ * involve several members: a caption or a class, sizes, the seed. */
 #include "worker/infer/flow_request.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@ struct request_line {
     struct flow_request *r;
     const struct job_spec *spec;
     struct jread j;
-    uint32_t seen;      /* a bit per member, in the order of members[] */
-    int64_t latents[3]; /* T, H, W; 0: not given */
-    int64_t label;      /* -1: not given */
+    uint32_t seen;      /* one bit per member, in the order of members[] */
+    int64_t latents[3]; /* T, H, W; 0 if not given */
+    int64_t label;      /* -1 if not given */
     bool own_seed;
     struct err *e;
 };
@@ -34,7 +34,7 @@ static int take_count(struct request_line *l, const char *name, int64_t *out)
     return 0;
 }
 
-/* Takes a number in the range of a field of the job spec. */
+/* Reads a number in the range of a field of the job spec. */
 static int take_number(struct request_line *l, const char *name, double *out)
 {
     char path[32];
@@ -124,7 +124,7 @@ static int take_seed(struct request_line *l)
 {
     double seed;
     if (take_number(l, "seed", &seed)) return -1;
-    l->r->s.seed = (int64_t)seed; /* exact, since the seed is below 2^53 */
+    l->r->s.seed = (int64_t)seed; /* exact, because the seed is below 2^53 */
     l->own_seed = true;
     return 0;
 }
@@ -183,12 +183,12 @@ static int unwanted(struct request_line *l, const char *name, const char *what)
     return err_field(l->e, ERR_INVALID, name, "%s: %s, leave it out", name, what);
 }
 
-/* Checks the model's input for the sample: a caption, a class or none. */
+/* Checks the input that the model reads for the sample: a caption, a class or none. */
 static int check_told(struct request_line *l)
 {
     const struct model_shape *m = &l->spec->model.shape;
     const struct flow_request *r = l->r;
-    const int64_t classes = m->type_vocab - 1; /* the last class means "no class" */
+    const int64_t classes = m->type_vocab - 1; /* the last class stands for "no class" */
     if (m->caption_channels && !*r->text) return missing(l, "text", "this model reads a caption");
     if (!m->caption_channels && *r->text) return unwanted(l, "text", "this model reads no caption");
     if (r->s.x.text_len && !*r->text) return unwanted(l, "text_len", "there is no text");
@@ -207,8 +207,8 @@ static int too_large(struct request_line *l, int i, const char *field, int64_t m
                      sides[i], (long long)l->latents[i], field, (long long)most);
 }
 
-/* Checks that the numbers of frames, and of patches in a frame, are at most those of the plan. The
- * shape of the picture does not matter. */
+/* Checks that the number of frames and the number of patches in a frame are at most those of the
+ * plan. The shape of the picture does not matter. */
 static int check_room(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -221,8 +221,8 @@ static int check_room(struct request_line *l)
                                  : too_large(l, 2, "data.width", s->data.width);
 }
 
-/* Sets the sizes of the latents to the given ones, or by the sizes of the video, and checks that
- * the plan has room for them. */
+/* Sets the sizes of the latents to those that are given, or derives them from the sizes of the
+ * video, and checks that the plan has room for them. */
 static int check_sizes(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -260,8 +260,8 @@ static int check_steps(struct request_line *l)
                      NOISE_STEPS);
 }
 
-/* Keys the noise by the request's own seed, or by the job's seed and the custom_id, as for batches
- * of text. */
+/* Sets the key of the noise: the request's own seed, or the job's seed and the custom_id, as for
+ * batches of text. */
 static void set_key(struct request_line *l)
 {
     struct flow_request *r = l->r;
@@ -282,7 +282,8 @@ static int read_line(struct request_line *l)
 static int take_line(struct request_line *l)
 {
     const int rc = read_line(l);
-    /* Prefer the JSON reader's own error, since invalid JSON makes members look wrong. */
+    /* If the JSON is invalid, its error is the one to report, because it can make members look
+     * wrong. */
     if (l->j.err.code != ERR_NONE) return err_set(l->e, ERR_INVALID, "%s", l->j.err.text);
     if (rc) return -1;
     if (!*l->r->id) return missing(l, "custom_id", "a string that names the request");

@@ -1,5 +1,5 @@
-/* flow_sample.c: draws noise for the rank's own patches, predicts with and without the caption,
- * and advances z step by step. */
+/* flow_sample.c: draws noise for this rank's patches, predicts with and without the caption, and
+ * advances z step by step. */
 #include "worker/infer/flow_sample.h"
 
 #include <math.h>
@@ -10,9 +10,9 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/volume.h"
 
-#define LINE 1024 /* values of noise drawn at a time */
+#define LINE 1024 /* values of noise that are drawn together */
 
-/* This rank's rows: patches [share of space, frames]; a row has C channels of `places` values
+/* The rows of this rank: patches [share of space, frames]. A row has C channels of `places` values
  * each. */
 struct sample_rows {
     struct flow_rows at;
@@ -39,15 +39,15 @@ struct sample_line { /* one row of pixels of one channel */
     int64_t c, frame, h;
 };
 
-/* Noise to draw, and its destination. */
+/* The noise to draw, and the place where it is stored. */
 struct sample_draw {
     struct model *m;
     const struct flow_sample *s;
     const struct sample_rows *r;
-    int64_t step;                /* step; -1: the initial noise, with which the weights are set,
-                                  * too */
-    const struct noise_draw *by; /* parameters of a step's noise; `spread` then has the predicted
-                                  * variance */
+    int64_t step;                /* index of the step; -1 for the initial noise, when the weights
+                                  * of places are set, too */
+    const struct noise_draw *by; /* parameters of the noise of a step; `spread` then has the
+                                  * predicted variance */
 };
 
 static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int64_t in, float z)
@@ -62,7 +62,7 @@ static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int
     b->weight[row * d->r->places + in] = 1;
 }
 
-/* Stores values [w, w + n) of a line at their places. */
+/* Stores values [w, w + n) of a line at their places in the rows. */
 static void put_noise(const struct sample_draw *d, const struct sample_line *at, int64_t w,
                       int64_t n, const float *noise)
 {
@@ -150,9 +150,10 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* Copies in_channels channels of the last prediction, from channel `first` on, to the velocity.
- * first: 0 for the prediction itself, in_channels for the variance after it. In a patch of the
- * prediction the channels of a place are adjacent. */
+/* Copies in_channels channels of the last prediction, from channel `first` on, to the velocity. If
+ * `first` is 0, these are the channels of the prediction itself. If `first` is in_channels, they
+ * are the channels of the variance. In a patch of the prediction the channels of one place are
+ * adjacent. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
@@ -182,7 +183,7 @@ struct channels {
     int64_t first, end;
 };
 
-/* Sets z = alpha z + beta v in the channels c; beta 0: v is not read. */
+/* Computes z = alpha z + beta v in the channels c. If beta is 0, v is not read. */
 static void advance(struct model *m, const struct sample_rows *r, struct channels c, double alpha,
                     double beta)
 {
@@ -194,15 +195,16 @@ static void advance(struct model *m, const struct sample_rows *r, struct channel
     m->be->ops->mix(m->be, &a);
 }
 
-/* Returns the channels that guidance changes. For the others the prediction with caption or class
- * is used. */
+/* Returns the channels that guidance changes. For all other channels the prediction with caption
+ * or class is used. */
 static struct channels guided(const struct model *m)
 {
     const int64_t n = shape_of_noise(&m->shape) ? family_row(&m->shape)->guided : 0;
     return (struct channels){0, n > 0 && n < m->shape.in_channels ? n : m->shape.in_channels};
 }
 
-/* A step: the model predicts v for the time `told`, then z = alpha z + beta v. */
+/* The numbers of a step: the model predicts v for the time `told`, and then z = alpha z + beta v
+ * is computed. */
 struct step_by {
     double told, alpha, beta;
 };
@@ -218,7 +220,7 @@ static struct step_by step_of(const struct model *m, const struct flow_sample *s
     return (struct step_by){FLOW_TIMES * t, 1, t - flow_time(i + 1, s->steps, s->shift)};
 }
 
-/* Sets pads and values beyond the sample's edges to 0, which the model expects there. */
+/* Sets pads and values beyond the edges of the sample to 0, as the model expects. */
 static void clear_beyond(struct model *m, const struct sample_rows *r)
 {
     float *const places = model_batch(m)->latents.weight;
@@ -230,8 +232,8 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
     }
 }
 
-/* Adds the noise of step i, with the variance of the last prediction. The host computes it in
- * double. */
+/* Adds the noise of step i, with the variance of the last prediction. The host computes the noise
+ * in double. */
 static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
                      int64_t i, struct err *e)
 {
@@ -287,7 +289,7 @@ int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, s
     return 0;
 }
 
-/* Packs the planes of each channel and frame of patches: [C, frames, share, places]. */
+/* Packs the planes of each channel and of each frame of patches: [C, frames, share, places]. */
 static void pack(struct model *m, const struct sample_rows *r)
 {
     const int64_t size = r->places * (int64_t)sizeof(float);
@@ -304,7 +306,8 @@ struct sample_gather {
     struct model *m;
     const struct flow_sample *s;
     struct sample_rows r;
-    int64_t plane; /* c * frames + f: the plane in m->prog.plane on rank 0; -1: none */
+    int64_t plane; /* index, c * frames + f, of the plane in m->prog.plane on rank 0; -1 if no
+                    * plane is there yet */
 };
 
 static int next_plane(struct sample_gather *g, struct err *e)
@@ -333,7 +336,7 @@ static void unpatch(const struct sample_gather *g, const struct sample_line *at,
         out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
 }
 
-/* Reads elements for the writer, which needs them in order. A plane is gathered when the writer
+/* Reads elements for the writer, which asks for them in order. A plane is gathered when the writer
  * reaches it. */
 static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {

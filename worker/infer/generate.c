@@ -1,5 +1,5 @@
-/* generate.c: runs a job of prompts or of a batch of requests, plan->batch of these at a time, and
- * writes its artifacts. */
+/* generate.c: runs a job of prompts or of a batch of requests, and writes its artifacts. At most
+ * plan->batch requests are answered at the same time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct turn {
     struct infer_answer answer;
 };
 
-/* Lines of a prompt, which wait for the lines of an earlier prompt. */
+/* Lines of a prompt that wait until the lines of all earlier prompts are written. */
 struct held_lines {
     bool done;
     char *lines; /* owned */
@@ -28,19 +28,21 @@ struct generator {
     const struct infer *in;
     const struct prompts *p;
     bool batch, writer; /* writer: rank 0 */
-    int n;              /* prompts answered at once */
+    int n;              /* number of prompts that are answered together */
     struct infer_work work[JOB_MAX_BATCH];
-    struct turn turn[JOB_MAX_BATCH]; /* the turn of each work, if it answers a request */
+    struct turn turn[JOB_MAX_BATCH]; /* turn[k] belongs to the request that work[k] answers, if it
+                                      * answers one */
     struct infer_steps steps;        /* steps of all works */
-    int next;                        /* first prompt that has not begun */
+    int next;                        /* index of the first prompt that has not begun */
     int n_done;
-    int first; /* prompt whose text is part of the RESULT; p->n: none yet */
+    int first; /* index of the prompt whose text is part of the RESULT; p->n if there is no such
+                * prompt yet */
     struct reply reply;
     struct artifact out;     /* for a job of prompts */
     struct held_lines *held; /* owned [p->n] */
-    int n_written;           /* prompts whose lines are in `out` */
+    int n_written;           /* number of prompts whose lines are in `out` */
     struct results results;  /* for a batch */
-    uint8_t *answered;       /* owned [p->n]; 1: an earlier attempt answered it */
+    uint8_t *answered;       /* owned [p->n]; 1 if an earlier attempt answered the prompt */
     struct infer_text *text;
 };
 
@@ -75,14 +77,14 @@ static int keep_text(struct generator *g, int i, const struct infer_answer *a, s
     return 0;
 }
 
-/* Returns the model's name: the path of its directory, else the job's name. */
+/* Returns the model's name, which is the path of its directory, or else the job's name. */
 static const char *model_name(const struct job_spec *spec)
 {
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
 }
 
-/* Writes the line of g->reply into the artifact, or keeps it until the lines of all earlier
- * prompts are written. */
+/* Writes the line of g->reply to the artifact, or keeps it until the lines of all earlier prompts
+ * are written. */
 static int put_line(struct generator *g, int i, struct err *e)
 {
     struct held_lines *h = &g->held[i];
@@ -96,7 +98,7 @@ static int put_line(struct generator *g, int i, struct err *e)
     return 0;
 }
 
-/* Notes that prompt i has all its lines. Then writes the lines of prompts that waited for it. */
+/* Records that prompt i has all its lines. Then writes the lines of prompts that waited for it. */
 static int end_lines(struct generator *g, int i, struct err *e)
 {
     g->held[i].done = true;
@@ -141,8 +143,8 @@ static bool any_at_work(const struct generator *g)
     return false;
 }
 
-/* Counts a request as done. If no other request is under way, sets progress to the exact count,
- * without rounding errors. */
+/* Counts a request as done. If no other request is being answered, sets progress to the number of
+ * finished requests, which removes rounding errors. */
 static void count_done(struct generator *g)
 {
     struct progress *p = g->in->progress;
@@ -150,7 +152,8 @@ static void count_done(struct generator *g)
     if (!any_at_work(g)) progress_at(p, fmax(g->n_done, progress_done(p)));
 }
 
-/* Reports a refused request in its line of results.jsonl; a refused prompt ends the job. */
+/* Reports a refused request of a batch in its line of results.jsonl. A refused prompt ends the
+ * job. */
 static int refuse(struct generator *g, struct turn *t, struct err *e)
 {
     struct err *why = &t->request.refused;
@@ -165,7 +168,7 @@ static int refuse(struct generator *g, struct turn *t, struct err *e)
     return g->p->n > 1 ? err_prefix(e, "prompt %d", t->i) : -1;
 }
 
-/* Begins the next prompt in the idle work k. */
+/* Begins the next prompt in work k, which is idle. */
 static int begin(struct generator *g, int k, struct err *e)
 {
     struct turn *t = &g->turn[k];
@@ -183,7 +186,7 @@ static int begin(struct generator *g, int k, struct err *e)
     return infer_begin(g->in, &g->work[k], &t->request, &t->answer, e);
 }
 
-/* Gives every idle work a prompt, while there are any. */
+/* Gives a prompt to every idle work, while there are prompts. */
 static int begin_all(struct generator *g, struct err *e)
 {
     for (int k = 0; k < g->n; k++)
@@ -283,7 +286,8 @@ static int share_answered(struct generator *g, struct err *e)
     return 0;
 }
 
-/* Saves the states after the prompt. A job saves one context, so it must have one prompt. */
+/* Saves the states after the prompt. A job saves only one context, so it must have only one
+ * prompt. */
 static int save_context(struct generator *g, struct err *e)
 {
     const struct context *before = g->in->context;

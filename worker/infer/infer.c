@@ -1,5 +1,5 @@
-/* infer.c: runs forward passes for generate, score and embed: the prompt's prefill, the last
- * token's logits, and the expected bytes of a pass. */
+/* infer.c: runs forward passes for generate, score and embed: the prefill of the prompt, the
+ * logits of the last token, and the bytes that a pass is expected to send. */
 #include "worker/infer/infer.h"
 
 #include "api/core/assert.h"
@@ -52,8 +52,8 @@ void infer_at(const struct infer *in, int64_t step)
     if (m->comm) comm_ledger_reset(m->comm);
 }
 
-/* Fills this rank's rows, whose positions ascend, with documents that follow each other. Document
- * k ends at position ends[k]. */
+/* Fills this rank's rows with documents that follow each other. The positions of the rows ascend,
+ * and document k ends at position ends[k]. */
 static void fill_batch(struct model *m, const int32_t *tokens, const int64_t *ends, int n_documents)
 {
     struct batch *b = &m->batch;

@@ -1,11 +1,12 @@
-/* neutral.c: has the table of neutral members with their accepted values, and compares members
+/* neutral.c: a table of neutral members with their accepted values, and the comparison of members
  * with it. */
 #include "worker/infer/neutral.h"
 
 #include <string.h>
 
-/* Accepted values by member. A value passes if it is one of these words, or a list of one of them;
- * "*": any string, true, false or object. null, {} and [] pass for every member of the table. */
+/* Accepted values of each member. A value is accepted if it is one of these words, or a list with
+ * one of these words; "*" accepts any string, true, false or object. For every member of the
+ * table, null, {} and [] are accepted, too. */
 static const struct neutral {
     const char *name;
     const char *words[3];

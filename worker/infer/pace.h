@@ -1,4 +1,4 @@
-/* pace.h: a number of tokens and the time that they took on this rank. */
+/* pace.h: counts tokens and the time that they took on this rank. */
 #ifndef SEQD_INFER_PACE_H
 #define SEQD_INFER_PACE_H
 
@@ -9,7 +9,7 @@ struct infer_pace {
     int64_t n, us;
 };
 
-/* Adds n tokens and the time since begin_us, a time of clock_us(). */
+/* Adds n tokens and the time since begin_us, which is a time of clock_us(). */
 static inline void pace_until_now(struct infer_pace *p, int64_t n, int64_t begin_us)
 {
     p->n += n;
@@ -22,7 +22,7 @@ static inline void pace_sum(struct infer_pace *p, const struct infer_pace *more)
     p->us += more->us;
 }
 
-/* Returns tokens per second; NaN if no token or no time was counted. */
+/* Returns tokens per second, or NaN if no token or no time was counted. */
 static inline double pace_rate(const struct infer_pace *p)
 {
     return p->n && p->us > 0 ? (double)p->n * 1e6 / (double)p->us : (double)NAN;

@@ -37,8 +37,8 @@ static int64_t used(const struct prompts *p)
     return p->n ? p->end[p->n - 1] : 0;
 }
 
-/* Appends a prompt whose bytes already are at text[used, used + size). where: its place in the
- * input, for errors. */
+/* Appends a prompt whose bytes are already at text[used, used + size). The string `where` names
+ * its place in the input, for errors. */
 static int append(struct prompts *p, int64_t size, const char *where, struct err *e)
 {
     if (size == 0) return err_field(e, ERR_INVALID, "input", "%s: the prompt is empty", where);
@@ -93,7 +93,7 @@ static int read_file(const char *path, const char *const *roots, int n_roots, ch
             err_errno(e, "read %s", path);
             goto out;
         }
-        if (n == 0) break; /* the file has become shorter: use the bytes that are left */
+        if (n == 0) break; /* the file has become shorter, so use the bytes that were read */
         *size += n;
     }
     rc = *data ? 0 : err_set(e, ERR_IO, "out of memory reading %s", path);
@@ -103,8 +103,8 @@ out:
     return rc;
 }
 
-/* Takes a line of one JSON object: appends the string under key to p->text, which has room for the
- * line. */
+/* Reads a line that is one JSON object: appends the string under key to p->text, which has room
+ * for the line. */
 static int take_line(struct prompts *p, const char *line, size_t size, const char *key,
                      const char *where, struct err *e)
 {
@@ -137,7 +137,7 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     return append(p, n, where, e);
 }
 
-/* Keeps the line unchanged. Refuses it if it has no custom_id. */
+/* Keeps the line unchanged. Refuses the line if it has no custom_id. */
 static int take_request(struct prompts *p, const char *line, size_t size, const char *where,
                         struct err *e)
 {
@@ -149,7 +149,8 @@ static int take_request(struct prompts *p, const char *line, size_t size, const 
     return append(p, (int64_t)size, where, e);
 }
 
-/* Tells whether the lines are requests with a custom_id, of a batch or to a diffusion model. */
+/* Tells whether the lines are requests with a custom_id, either of a batch or to a diffusion
+ * model. */
 static bool holds_requests(const struct job_spec *s)
 {
     return s->input.source.format == DATA_OPENAI_BATCH || family_diffusion(&s->model.shape);
@@ -182,7 +183,8 @@ static int by_id(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Refuses two requests with the same custom_id, which results could not distinguish. */
+/* Refuses two requests with the same custom_id, because their results could not be
+ * distinguished. */
 static int check_unique(const struct prompts *p, const char *path, struct err *e)
 {
     char(*id)[REQUEST_ID_SIZE] = calloc((size_t)p->n + 1, sizeof *id);
@@ -203,7 +205,7 @@ static int check_unique(const struct prompts *p, const char *path, struct err *e
     return rc;
 }
 
-/* Refuses a file of another known format: a prompt is text. */
+/* Refuses a file of another known format, because a prompt is text. */
 static int check_head(const char *data, int64_t size, const char *path, struct err *e)
 {
     const size_t n = size < CONTAINER_HEAD ? (size_t)size : CONTAINER_HEAD;

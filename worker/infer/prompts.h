@@ -1,14 +1,13 @@
-/* prompts.h: reads the prompts of a generate job: the literal input.prompt, or a file.
- *
+/* prompts.h: reads the prompts of a generate job from the literal input.prompt or from a file.
  *   text           the whole file is one prompt
- *   jsonl          one prompt a line, the string under input.text_key
- *   openai_batch   one request a line (worker/infer/requests.h), kept as the bytes of the line.
- *                  Every line must have a custom_id, and all must differ. Other errors in a
- *                  request are found later, and refuse only that request. The same holds for the
- *                  lines of a diffusion model's jsonl (worker/infer/flow_request.h)
- *
- * Only rank 0 reads; the others get a copy over the ring, so that all have the same prompts even
- * if the file changes meanwhile. */
+ *   jsonl          each line is one prompt, the string under input.text_key
+ *   openai_batch   each line is one request (worker/infer/requests.h), kept as the bytes of the
+ *                  line. Every line must have a custom_id, and all of them must differ. Other
+ *                  errors in a line are found later, and only the request of this line is refused
+ *                  because of them. The same holds for the lines of a diffusion model's jsonl
+ *                  (worker/infer/flow_request.h)
+ * Only rank 0 reads the file; the other ranks get a copy over the ring, so that all ranks have the
+ * same prompts even if the file changes in the meantime. */
 #ifndef SEQD_INFER_PROMPTS_H
 #define SEQD_INFER_PROMPTS_H
 
@@ -23,20 +22,20 @@ struct job_spec;
 
 struct prompts {
     int n;
-    int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
+    int64_t *end;  /* owned, [n]: prompt i is bytes [end[i-1], end[i]) of text */
     char *text;    /* owned; not NUL-terminated */
-    int64_t *line; /* owned, [n]: line number of prompt i, from 1; 0: the prompt is not a line
-                    * of a file, or this is not rank 0 */
+    int64_t *line; /* owned, [n]: line number of prompt i, counted from 1; 0 if the prompt is not a
+                    * line of a file, and on ranks other than rank 0 */
 };
 
-/* Reads the prompts in this process. roots: as in data_prepare. fails: ERR_INVALID (no prompt, an
- * empty prompt, an invalid line, which is named, a custom_id that occurs twice, a file of another
- * format, a path that matches several files or lies beneath no root), ERR_TOO_LARGE,
- * ERR_NOT_FOUND, ERR_IO. */
+/* Reads the prompts in this process. roots are as in data_prepare. Fails with ERR_INVALID if there
+ * is no prompt, if a prompt is empty, if a line is invalid (the error names it), if a custom_id
+ * occurs twice, if the file has another format, or if the path matches several files or lies
+ * beneath no root. Also fails with ERR_TOO_LARGE, ERR_NOT_FOUND or ERR_IO. */
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
                  int n_roots, struct err *e);
-/* Sends rank 0's prompts to all ranks. Before the call p is {0} on the others. comm NULL: does
- * nothing. */
+/* Sends rank 0's prompts to all ranks. Before the call p must be {0} on the other ranks. If comm
+ * is NULL, this function does nothing. */
 int prompts_share(struct prompts *p, struct comm *comm, void *bounce, struct err *e);
 void prompts_fini(struct prompts *p);
 

@@ -43,7 +43,7 @@ static bool whole_characters(const struct text *s)
     return i == s->n;
 }
 
-/* Names a token by its number. Empties out first. Returns -1 if out of memory. */
+/* Empties out, and writes a name that consists of the token's id. Returns -1 if memory is out. */
 static int name_number(struct text *out, int32_t id)
 {
     char number[32];
@@ -65,7 +65,7 @@ static int name_bytes(struct text *out)
     return rc;
 }
 
-/* Names a token without regard to the names of other tokens. */
+/* Names a token without comparing its name with those of other tokens. */
 static int name_token(const struct reply *p, int32_t id, struct text *out)
 {
     char byte[32];
@@ -80,7 +80,7 @@ static int name_token(const struct reply *p, int32_t id, struct text *out)
 
 static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
 {
-    int64_t room = 4 * n_tokens + 2; /* room for the bytes, then for their UTF-8 */
+    int64_t room = 4 * n_tokens + 2; /* room for the bytes, and after them for their UTF-8 */
     if (room <= p->text_room) return 0;
     char *text = realloc(p->text, (size_t)room);
     if (!text)
@@ -90,8 +90,7 @@ static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
     return 0;
 }
 
-/* Returns the text before the stop string as UTF-8, with the prompt in front of it if echo asks
- * for that. */
+/* Returns the text before the stop string as UTF-8, after the prompt if echo is set. */
 static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
                            size_t *size)
 {
@@ -109,7 +108,7 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
     return p->text + n;
 }
 
-/* Writes the ids of text_of's text, for a model whose ids are not bytes. */
+/* Writes the ids of the text that text_of returns, for a model whose ids are not bytes. */
 static void write_ids(struct jwrite *w, const struct request *r, const struct infer_choice *c)
 {
     jwrite_array(w, "token_ids");
@@ -128,7 +127,7 @@ static void write_logprob(struct jwrite *w, const char *key, double v)
         jwrite_double(w, key, -9999); /* the probability underflowed to 0 */
 }
 
-/* Returns the name; if memory has run out (rc < 0), returns "" and sets p->full. */
+/* Returns the name. If memory is out (rc < 0), returns "" and sets p->full. */
 static const char *full_name(struct reply *p, int rc, const struct text *name)
 {
     p->full |= rc < 0;
@@ -140,8 +139,8 @@ static const char *token_name(struct reply *p, int32_t id)
     return full_name(p, name_token(p, id, &p->name), &p->name);
 }
 
-/* Begins a list of distinct names. Returns the name of the token `own`, which no other token of
- * the list may have. */
+/* Begins a list of names, all of which differ. Returns the name of the token `own`, which no other
+ * token of the list may get. */
 static const char *names_begin(struct reply *p, int32_t own)
 {
     p->others.n = 0;
@@ -166,14 +165,14 @@ static int take_name(struct reply *p, int32_t id, int32_t own)
     return text_add(&p->others, p->name.data, p->name.n);
 }
 
-/* Returns the name of an alternative to `own`. It differs from all names of the list. Valid until
- * the next call. */
+/* Returns the name of an alternative to `own`, which differs from all names of the list. It is
+ * valid until the next call. */
 static const char *names_next(struct reply *p, int32_t id, int32_t own)
 {
     return full_name(p, p->full ? -1 : take_name(p, id, own), &p->name);
 }
 
-/* Writes the most likely tokens, and then the token itself if it is not among them. */
+/* Writes the most likely tokens, and then the token itself if it is not one of them. */
 static void write_alternatives(struct reply *p, struct jwrite *w, const struct infer_tokens *t,
                                int64_t i)
 {
@@ -189,7 +188,7 @@ static void write_alternatives(struct reply *p, struct jwrite *w, const struct i
     jwrite_end(w);
 }
 
-struct reply_part { /* tokens [0, n) of t, of which the first `unscored` have no logprob */
+struct reply_part { /* tokens [0, n) of t; the first `unscored` tokens have no logprob */
     const struct infer_tokens *t;
     int64_t n, unscored;
 };
@@ -220,7 +219,8 @@ static void write_parts(struct reply *p, struct jwrite *w, const struct reply_pa
     jwrite_end(w);
 }
 
-/* Writes the number of text bytes before each token, for tokens that are one byte or none. */
+/* Writes for each token the number of text bytes before it, for tokens that each have one byte or
+ * none. */
 static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
                           int n_parts)
 {
@@ -232,7 +232,8 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* Writes the number of text bytes before each token, for tokens of a tokenizer (spell.h). */
+/* Writes for each token the number of text bytes before it, for tokens of a tokenizer
+ * (spell.h). */
 static void write_spelt_offsets(struct jwrite *w, const struct request *r,
                                 const struct infer_choice *c)
 {
@@ -243,7 +244,7 @@ static void write_spelt_offsets(struct jwrite *w, const struct request *r,
     }
 }
 
-/* Writes the members of one token of a chat, or of an alternative, into an open object. */
+/* Writes the members for one token of a chat, or for one alternative, into an open object. */
 static void write_chat_token(struct reply *p, struct jwrite *w, const char *name, int32_t id,
                              double logprob)
 {
@@ -301,8 +302,8 @@ static void write_logprobs(struct reply *p, struct jwrite *w, const struct reque
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Arguments of make_line, which calls `put` to write a line, with a larger buffer until it
- * fits. */
+/* Arguments of make_line, which calls `put` to write a line, each time with a larger buffer until
+ * it fits. */
 struct reply_job {
     const struct request *r;
     const struct infer_answer *a;

@@ -1,5 +1,5 @@
-/* requests.c: reads the body of a request by a table of its members, turns a prompt or messages
- * into ids, and writes the error of a refusal. */
+/* requests.c: reads the body of a request by a table of its members, converts a prompt or messages
+ * to ids, and writes the error of a refusal. */
 #include "worker/infer/requests.h"
 
 #include <stdio.h>
@@ -58,8 +58,8 @@ static int reserve_tokens(struct request *r, int64_t n, struct err *e)
     return 0;
 }
 
-/* Cuts a text into tokens. add_special: adds the ids that the tokenizer's post-processor puts
- * around a text. */
+/* Cuts a text into tokens. If add_special is true, adds the ids that the tokenizer's
+ * post-processor puts around a text. */
 static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
                     bool add_special, struct err *e)
 {
@@ -124,7 +124,7 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     }
 }
 
-/* Checks a prompt's length in tokens. Its length in bytes was checked when the job was
+/* Checks the length of a prompt in tokens. Its length in bytes was checked when the job was
  * submitted. */
 static int check_length(const struct request *r, const struct job_spec *spec, struct err *e)
 {
@@ -152,13 +152,13 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 
 enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* the urls that allow a member */
 
-/* Members with the type and range of a field of the job spec. */
+/* Members that have the type and range of a field of the job spec. */
 static const struct request_number {
     const char *name;
     const char *path;
     size_t offset;
-    enum request_api api; /* 0: both */
-    double also, means;   /* if they differ: `also` is another way to write `means` */
+    enum request_api api; /* 0 means both */
+    double also, means;   /* the value `also`, if it differs, stands for `means` */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
     {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* -1: all */
@@ -183,9 +183,9 @@ struct body {
     struct request *r;
     const struct job_spec *spec;
     struct jread j;
-    uint32_t seen;                 /* a bit per member, in the order of members[] */
-    int64_t best_of, top_logprobs; /* -1: not given */
-    bool length;                   /* max_tokens was given, under one of its names */
+    uint32_t seen;                 /* one bit per member, in the order of members[] */
+    int64_t best_of, top_logprobs; /* -1 if not given */
+    bool length;                   /* whether max_tokens was given, under either of its names */
     struct err *e;
 };
 
@@ -202,7 +202,7 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
     const bool length = m->offset == offsetof(struct request, max_tokens);
-    const double lo = length ? 0 : f->min; /* 0 tokens, with echo: the prompt is the answer */
+    const double lo = length ? 0 : f->min; /* with echo, 0 tokens are allowed */
     int64_t i = 0;
     double v = 0;
     if (length && b->length)
@@ -246,7 +246,7 @@ static int take_ids(struct body *b)
             return err_field(b->e, ERR_INVALID, "prompt",
                              "prompt holds the token %lld: the vocabulary has %lld", (long long)id,
                              (long long)V);
-        assert(r->n_tokens < r->room); /* each id takes at least two bytes of the line */
+        assert(r->n_tokens < r->room); /* because each id takes at least two bytes of the line */
         r->tokens[r->n_tokens++] = (int32_t)id;
     }
     return 0;
@@ -275,7 +275,7 @@ static int check_chat(const struct request *r, const struct job_spec *spec, stru
     return err_field(e, r->chat.why->code, "model.path", "%s", r->chat.why->text);
 }
 
-/* Renders the chat template. json[size]: the list of messages. */
+/* Renders the chat template. json [size] is the list of messages. */
 static int write_messages(struct request *r, const char *json, int64_t size, struct err *e)
 {
     const struct chat_model *m = r->chat.model;
@@ -452,8 +452,8 @@ static int take_url(struct body *b)
                      "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
 }
 
-/* Skips the body and keeps a reader at its place. Its members depend on the url, so it is read
- * after the rest of the line. */
+/* Skips the body, and keeps a reader at its beginning. The body is read after the rest of the
+ * line, because its members depend on the url. */
 static int skip_body(struct body *b, struct jread *at)
 {
     *at = b->j;
@@ -551,7 +551,7 @@ int64_t request_key(const char *id)
 static int read_line(struct body *b)
 {
     if (take_line(b)) {
-        /* Prefer the JSON reader's own error, since invalid JSON makes members look wrong. */
+        /* Report the error of invalid JSON, which can make members look wrong. */
         if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
         return -1;
     }

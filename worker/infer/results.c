@@ -1,5 +1,5 @@
-/* results.c: reads the journal's whole lines when it opens it, appends one line for each request,
- * and publishes the journal as results.jsonl. */
+/* results.c: reads the whole lines of the journal when it opens the journal, appends one line for
+ * each request, and publishes the journal as results.jsonl. */
 #include "worker/infer/results.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 /* ---- one line -------------------------------------------------------------------------------- */
 
 struct result_line {
-    int64_t number; /* number of the request; -1: none */
+    int64_t number; /* number of the request; -1 if there is none */
     char id[REQUEST_ID_SIZE];
     bool refused;
     int64_t usage[2]; /* prompt_tokens, completion_tokens */
@@ -35,7 +35,8 @@ static void read_usage(struct jread *j, struct result_line *l)
     }
 }
 
-/* Descends into nested objects by the member names in `way`, and reads the usage at the end. */
+/* Descends into nested objects by the member names in `way`, and reads the usage in the innermost
+ * one. */
 static void descend(struct jread *j, struct result_line *l, const char *const *way)
 {
     if (!*way) {
@@ -55,7 +56,7 @@ static void descend(struct jread *j, struct result_line *l, const char *const *w
     }
 }
 
-/* Reads a line. Returns 0 if the bytes are one whole line of a journal. */
+/* Reads a line. Returns 0 if the bytes are exactly one line of a journal. */
 static int read_line(const char *text, size_t size, struct result_line *l)
 {
     static const char *const way[] = {"body", "usage", NULL};
@@ -83,8 +84,8 @@ static int read_line(const char *text, size_t size, struct result_line *l)
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
-/* Notes the contents of a line. Returns -1 if the line is not of this batch, or its request has a
- * line already. */
+/* Records the contents of a line. Returns -1 if the line does not belong to this batch, or if its
+ * request has a line already. */
 static int note(struct results *r, const char *text, size_t size)
 {
     struct result_line l;
@@ -104,7 +105,7 @@ static int note(struct results *r, const char *text, size_t size)
     return 0;
 }
 
-/* Maps the journal's bytes; NULL when it is empty. The caller unmaps them. */
+/* Maps the bytes of the journal. Returns NULL if it is empty. The caller unmaps them. */
 static const char *map(int fd, size_t *size, struct err *e)
 {
     struct stat st;
@@ -195,7 +196,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Returns the offset of each request's line in a journal, [n]; the caller frees it. */
+/* Returns the offset of each request's line in a journal, [n]. The caller frees it. */
 static size_t *find_lines(const struct results *r, const char *text, size_t size, struct err *e)
 {
     struct result_line l;
@@ -214,8 +215,8 @@ static size_t *find_lines(const struct results *r, const char *text, size_t size
     return from;
 }
 
-/* Copies the journal's lines in the order of the requests; refused: only those of refused
- * requests. */
+/* Copies the lines of the journal in the order of the requests. If refused is true, copies only
+ * the lines of refused requests. */
 static int copy_lines(const struct results *r, struct artifact *a, const char *text, size_t size,
                       bool refused, struct err *e)
 {
@@ -251,8 +252,8 @@ static int publish_copy(const struct results *r, const char *job_dir, const char
     return rc;
 }
 
-/* Publishes the journal as results.jsonl: as a link, or as a copy if the file system has no links
- * or lines are in another order. */
+/* Publishes the journal as results.jsonl, by a link, or by a copy if the file system has no links
+ * or the lines are in another order. */
 static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
                    struct err *e)
 {
@@ -263,7 +264,8 @@ static int publish(const struct results *r, const char *job_dir, struct artifact
     if (file_remove(tmp, e)) return -1;
     if (link(r->path, tmp)) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
     if (rename(tmp, done->path)) return err_errno(e, "rename %s", tmp);
-    /* rename() over another link to the same file does nothing and leaves both names. */
+    /* The removal is needed because rename() over another link to the same file does nothing and
+     * leaves both names. */
     if (file_remove(tmp, e)) return -1;
     return artifact_describe(done, e);
 }

@@ -1,13 +1,14 @@
 /* results.h: keeps the answers of a batch, one for every request, over any number of attempts.
- *
- * DIR/batch-DIGEST.jsonl is a journal: one line per request, written by reply_batch or, for a
- * sample, by flow_generate.c, and synced before the work begins its next request. DIGEST is that
- * of the requests, so that an edited batch starts again. An attempt that finds a journal keeps its
- * lines up to the first that is not whole, cuts off the rest, and continues with the requests that
- * have no line. When every request has a line, the journal becomes the artifact results.jsonl: by
- * a hard link, or, if the requests ended in another order or the link cannot be made, by a copy in
- * the order of the requests. The lines of refused requests also go to errors.jsonl. A line has the
- * number of its request in "id", and must have the custom_id of that request. Rank 0 only. */
+ * DIR/batch-DIGEST.jsonl is a journal with one line per request. The line is written by
+ * reply_batch or, for a sample, by flow_generate.c, and is synced before the work begins its next
+ * request. DIGEST is the digest of the requests, so that an edited batch starts from the
+ * beginning. An attempt that finds a journal keeps the lines before the first incomplete line and
+ * cuts off the rest. It then continues with the requests that have no line. When every request has
+ * a line, the journal becomes the artifact results.jsonl by a hard link. If the requests ended in
+ * another order or the link cannot be made, the artifact is a copy in the order of the requests.
+ * The lines of refused requests are also written to errors.jsonl. A line has the number of its
+ * request in "id", and must have the custom_id of that request. Only rank 0 calls these
+ * functions. */
 #ifndef SEQD_INFER_RESULTS_H
 #define SEQD_INFER_RESULTS_H
 
@@ -19,16 +20,16 @@ struct results { /* {.fd = -1}: closed */
     char path[FILE_PATH_SIZE]; /* path of the journal */
     const struct prompts *p;   /* borrowed */
     uint8_t *answered;         /* owned, [p->n] */
-    int64_t last;              /* request of the last line; -1: no line */
-    bool mixed;                /* lines are not in the order of the requests */
+    int64_t last;              /* index of the request of the last line; -1 if there is no line */
+    bool mixed;                /* whether lines are in another order than the requests */
     int64_t n_answered, n_refused;
-    int64_t n_prompt_tokens, n_tokens; /* sums over the answers, by their "usage" */
+    int64_t n_prompt_tokens, n_tokens; /* sums over the answers, from their "usage" */
 };
 
 int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e);
-/* Adds the line of request i, which must not have a line yet. */
+/* Adds the line of request i, which must not have a line already. */
 int results_add(struct results *r, int i, const char *line, int64_t size, struct err *e);
-/* Publishes the results; every request must have its line. errors->name stays empty if none was
+/* Publishes the results. Every request must have its line. errors->name is empty if no request was
  * refused. */
 int results_finish(struct results *r, const char *job_dir, struct artifact_done *done,
                    struct artifact_done *errors, struct err *e);

@@ -69,7 +69,7 @@ static double penalised(const struct sampler *s, double z, int64_t i,
     return times ? z - (o->frequency * times + o->presence) : z;
 }
 
-/* Fills z. Returns the id of the largest z, the lowest such id on a tie. */
+/* Fills z. Returns the id with the largest z; among equal ones it is the lowest id. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
                         int32_t banned)
 {
@@ -105,8 +105,8 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Takes the next id in sorted order out of a heap of n ids. The array then has this id directly
- * after the heap. */
+/* Removes the next id in sorted order from a heap of n ids. Afterwards this id is in the array
+ * directly after the heap. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];
@@ -116,7 +116,7 @@ static int32_t heap_pop(struct sampler *s, int64_t n)
     return top;
 }
 
-/* Returns the last id, in sorted order, that top_k and top_p keep. */
+/* Returns the last id, in sorted order, that is kept by top_k and top_p. */
 static int32_t last_kept(struct sampler *s, const struct sample_options *o)
 {
     int64_t V = s->n_vocab, k = o->top_k > 0 && o->top_k < V ? o->top_k : V;
@@ -128,7 +128,8 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     else
         for (int64_t i = 0; i < V; i++) sum += s->weight[i];
     if (o->top_p >= 1) return last;
-    for (int64_t i = 0; i < k; i++) { /* popped ids are at the end, the largest last */
+    for (int64_t i = 0; i < k; i++) { /* popped ids are at the end of the array, the largest at the
+                                       * very end */
         last = k < V ? s->heap[V - 1 - i] : heap_pop(s, V - i);
         run += s->weight[last];
         if (run >= o->top_p * sum) break;
@@ -136,7 +137,7 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     return last;
 }
 
-/* Draws by the inverse of the cumulative distribution over the kept ids, in ascending order. */
+/* Draws from the kept ids, in ascending order, by the inverse of their cumulative distribution. */
 static int32_t draw(const struct sampler *s, int32_t last, double min_p, double u)
 {
     double sum = 0, run = 0;
@@ -152,7 +153,7 @@ static int32_t draw(const struct sampler *s, int32_t last, double min_p, double 
             run += s->weight[found = i];
             if (run > u * sum) return found;
         }
-    return found; /* u * sum was rounded up to sum */
+    return found; /* reached if u * sum was rounded up to sum */
 }
 
 int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,

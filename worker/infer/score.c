@@ -24,25 +24,26 @@ double score_bits_per_byte(double text_nll, int64_t n_bytes)
     return n_bytes ? text_nll / M_LN2 / (double)n_bytes : (double)NAN;
 }
 
-/* State of a score job. Rank 0 goes through the text document by document, across windows. */
+/* State of a score job. Rank 0 processes the text document by document, across windows. */
 struct scorer {
     const struct infer *in;
     const struct data *d;
     struct window w;
-    double *rows;                   /* [P * T] gathered, rank order; NULL unless rank 0 */
+    double *rows;                   /* [P * T] gathered, in rank order; NULL except on rank 0 */
     double *nll;                    /* [P * T] by position in the window */
-    bool text;                      /* the input was text: tokens below 256 are its bytes */
-    bool cut;                       /* a tokenizer cut the text; the bytes of each token are
-                                     * known */
-    int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data are in `sizes` */
+    bool text;                      /* the input was text, so tokens below 256 are its bytes */
+    bool cut;                       /* a tokenizer cut the text, and the number of bytes of each
+                                     * token is known */
+    int64_t sizes_first, sizes_n;   /* `sizes` has tokens [first, first + n) of the data */
     uint32_t sizes[1024];           /* bytes of each of these tokens */
-    int64_t document, unscored;     /* number of the current document; its unscored tokens */
-    struct score_sum sum, *bucket;  /* sum: over the current document; bucket: [n_buckets] */
+    int64_t document, unscored;     /* numbers of the current document and of its unscored
+                                     * tokens */
+    struct score_sum sum, *bucket;  /* sum is over the current document; bucket is [n_buckets] */
     double text_nll;                /* nll of the document, without its end id */
-    int64_t bucket_size, n_buckets; /* 0: no buckets are wanted */
+    int64_t bucket_size, n_buckets; /* 0 if no buckets are wanted */
     struct artifact out, logprobs;
     struct score_journal journal;
-    struct comm_count want[PURPOSE_N]; /* counts of a window, on this rank */
+    struct comm_count want[PURPOSE_N]; /* counts that this rank expects for a window */
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -126,7 +127,7 @@ static int write_buckets(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Copies losses from rank order into the order of the text. */
+/* Copies losses from the order of ranks to the order of the text. */
 static void put_in_order(struct scorer *s)
 {
     const struct model *m = s->in->model;
@@ -152,7 +153,8 @@ static int read_sizes(struct scorer *s, int64_t t, struct err *e)
     return data_read_bytes(s->d, at, s->sizes_n, s->sizes, e);
 }
 
-/* Returns the number of bytes of the token at position t. Call read_sizes before. */
+/* Returns the number of bytes of the token at position t. read_sizes must have been called
+ * before. */
 static int64_t size_of(const struct scorer *s, int64_t t)
 {
     return s->cut ? (int64_t)s->sizes[s->w.first + t - s->sizes_first]
@@ -183,7 +185,7 @@ static double read_token(struct scorer *s, int64_t t)
 }
 
 /* Adds the losses s->nll of the window's new tokens to their documents, and writes the results of
- * documents that end in the window. */
+ * those documents that end in the window. */
 static int add_window(struct scorer *s, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
@@ -198,7 +200,7 @@ static int add_window(struct scorer *s, struct score *out, struct err *e)
     return 0;
 }
 
-/* Adds a window and journals it. n_targets: the count in the batch. */
+/* Adds a window to the results and to the journal. n_targets is the count in the batch. */
 static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
 {
     const int64_t before = out->total.n_targets + s->sum.n_targets;
@@ -212,8 +214,8 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
     return score_journal_add(&s->journal, s->nll, e);
 }
 
-/* Sums the window's loss over ranks, so that every rank learns whether it is finite. Rank 0 has
- * all rows and does not need the sum. */
+/* Sums the loss of the window over ranks. The sum only serves to show every rank whether the loss
+ * is finite, because rank 0 has the losses of all rows. */
 static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;
@@ -224,7 +226,7 @@ static int sum_window(struct scorer *s, int64_t window, struct err *e)
     return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
 }
 
-/* Computes a window: its losses by position, on rank 0 in s->nll. Collective. */
+/* Computes a window. On rank 0 s->nll gets its losses by position. Collective. */
 static int compute_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
 {
     struct model *m = s->in->model;
@@ -272,8 +274,8 @@ static int share(struct scorer *s, int64_t *n, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
 }
 
-/* Computes the last window of the journal again. If a bit of its losses differs, the journal is
- * that of another model and is dropped. */
+/* Computes the last window of the journal again. If its losses differ in any bit, the journal was
+ * written with another model, and is dropped. */
 static int check_journal(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -283,7 +285,7 @@ static int check_journal(struct scorer *s, struct score *out, struct err *e)
     return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
 }
 
-/* Adds the windows of the journal to the results, as if they were computed now. Collective. */
+/* Adds the windows of the journal to the results, as if they had been computed now. Collective. */
 static int resume(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -299,7 +301,7 @@ static int resume(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Takes this rank's memory from the plan. */
+/* Gets this rank's memory from the plan. */
 static void scorer_place(struct scorer *s)
 {
     struct model *m = s->in->model;
@@ -316,8 +318,8 @@ static void scorer_place(struct scorer *s)
     if (buckets) memset(s->bucket, 0, (size_t)buckets);
 }
 
-/* Computes the counts of a window: a forward pass, the sum of its losses and their gather on rank
- * 0. */
+/* Computes the counts that are expected for a window. These are the counts of a forward pass, of
+ * the sum of the window's losses, and of the gather of these losses on rank 0. */
 static int expect_window(struct scorer *s, struct err *e)
 {
     const struct model *m = s->in->model;

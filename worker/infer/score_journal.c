@@ -25,7 +25,7 @@ static void digest(const struct score_journal *j, int64_t k, const double *nll,
     sha256_bytes(&sha, out);
 }
 
-/* Reads size bytes at `at`. Returns -1 if the file ends before that or cannot be read. */
+/* Reads size bytes at offset `at`. Returns -1 if the file ends before them or cannot be read. */
 static int read_at(const struct score_journal *j, int64_t at, void *to, int64_t size)
 {
     for (char *p = to; size > 0;) {
@@ -99,7 +99,7 @@ static int name_it(struct score_journal *j, const char *job_dir, const struct wi
     return file_join(j->path, e, "%s/score-%.16s.journal", job_dir, hex);
 }
 
-/* Counts the windows with whole records before the first damaged or missing one. */
+/* Counts the windows with whole records before the first damaged or missing record. */
 static int64_t count(const struct score_journal *j, int64_t n_windows, double *nll)
 {
     int64_t n = 0;

@@ -1,13 +1,13 @@
-/* stop.h: finds strings that end a text in a stream of bytes, even across the borders of tokens.
- *
+/* stop.h: finds the strings that end a text in a stream of bytes, even across the borders of
+ * tokens.
  *     stop_init(&s); stop_add(&s, "aab", 3);        once
  *     stop_begin(&s);                               for every text
  *     n = stop_feed(&s, byte)                       > 0: the text ends here, and its last n bytes
  *                                                   are the stop string
  *
- * Knuth, Morris and Pratt (1977): each string has a state, the length of the longest suffix of the
- * text that is a prefix of the string. No byte is read twice. If several strings end at one byte,
- * the longest counts. */
+ * The method is that of Knuth, Morris and Pratt (1977): each string has a state, which is the
+ * length of the longest suffix of the text that is a prefix of the string. No byte is read twice.
+ * If several strings end at one byte, the longest of them counts. */
 #ifndef SEQD_INFER_STOP_H
 #define SEQD_INFER_STOP_H
 
@@ -20,18 +20,18 @@ struct stop {
     struct stop_string {
         int size, state;
         unsigned char text[STOP_SIZE];
-        uint16_t border[STOP_SIZE]; /* size of the longest proper suffix of text[0..i] that is a
+        uint16_t border[STOP_SIZE]; /* length of the longest proper suffix of text[0..i] that is a
                                      * prefix of text */
     } string[SPEC_STOPS];
 };
 
 void stop_init(struct stop *s);
-/* Adds a string. Returns -1 if it is empty, longer than STOP_SIZE, or beyond SPEC_STOPS
- * strings. */
+/* Adds a string. Returns -1 if it is empty or longer than STOP_SIZE, or if there are SPEC_STOPS
+ * strings already. */
 int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
-/* Feeds one byte, or -1 for a token that is not a byte. Returns the length of the stop string that
- * ends with it, or 0. */
+/* Adds one byte to the text, or -1 for a token that is not a byte. Returns the length of the stop
+ * string that ends with it, or 0. */
 int stop_feed(struct stop *s, int byte);
 
 #endif

@@ -1,5 +1,5 @@
-/* window.c: reads the tokens of a window, and fills a rank's rows of the batch with them, their
- * targets and their reach. */
+/* window.c: reads the tokens of a window, and fills a rank's rows of the batch with these tokens,
+ * their targets and the range that they see. */
 #include "worker/infer/window.h"
 
 #include "api/core/job.h"
@@ -15,7 +15,7 @@ static int64_t start_of(const struct data *d, int64_t document)
     return document ? (int64_t)data_documents(d)[document - 1] : 0;
 }
 
-/* Returns the document that holds a token: the first whose end lies after it. */
+/* Returns the document that contains a token, which is the first document that ends after it. */
 static int64_t document_at(const struct data *d, int64_t token)
 {
     const uint64_t *ends = data_documents(d);
@@ -32,8 +32,8 @@ static int64_t document_at(const struct data *d, int64_t token)
 
 /* ---- whole documents ------------------------------------------------------------------------- */
 
-/* Returns the end of the window that begins at token `first`: the end of the last document that
- * fits whole. */
+/* Returns the end of the window that begins at token `first`, which is the end of the last
+ * document that fits as a whole. */
 static int64_t whole_end(const struct window *w, int64_t first)
 {
     const uint64_t *ends = data_documents(w->d);
@@ -44,8 +44,9 @@ static int64_t whole_end(const struct window *w, int64_t first)
     return (int64_t)ends[document];
 }
 
-/* Finds the first token of a window of whole documents: after the window read last, or by a walk
- * from the front. */
+/* Finds the first token of a window of whole documents. The window after the last one that was
+ * read begins where that one ended. For any other window, the search begins at the first
+ * window. */
 static int64_t whole_begin(const struct window *w, int64_t number)
 {
     int64_t at = 0;
@@ -129,7 +130,7 @@ static void fill_row(const struct window *w, bool reset, int64_t i, int64_t star
     batch_place(b, row, i, from, end - w->first, &rules);
 }
 
-/* Counts the targets of the whole window, on any rank. */
+/* Counts the targets of the whole window, with the same result on any rank. */
 static int64_t count_targets(const struct window *w)
 {
     const uint64_t *ends = data_documents(w->d);

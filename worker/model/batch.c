@@ -2,7 +2,7 @@
 #include "worker/model/model.h"
 
 /* Uploads an array to its room and returns the room. Returns NULL if the batch lacks the array, or
- * if no program reads it: the plan has no room for it then. */
+ * if the plan has no room for it because no program reads it. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {
     if (!from || !room) return NULL;
@@ -10,8 +10,8 @@ static void *put(struct model *m, void *room, const void *from, int64_t size)
     return room;
 }
 
-/* Counts the places of a patch: frames times lines times columns. alt_rows() counts this rank's
- * rows of ROWS_ALT. */
+/* places returns the places of a patch, which are frames times lines times columns. alt_rows
+ * returns the number of this rank's rows of ROWS_ALT. */
 static int64_t places(const struct model *m)
 {
     return m->shape.patch_t * m->shape.patch_h * m->shape.patch_w;

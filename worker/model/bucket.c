@@ -1,5 +1,5 @@
-/* bucket.c: a model's weights and gradients, bucket by bucket (worker/plan/zero.h): when they are
- * fetched and summed. */
+/* bucket.c: fetches a model's weights and sums its gradients bucket by bucket
+ * (worker/plan/zero.h). */
 #include "api/core/mutant.h"
 #include "api/core/room.h"
 #include "worker/model/model.h"
@@ -12,15 +12,15 @@ int model_fetch(struct model *m, int bucket, struct err *e)
     return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
 }
 
-/* Fetches the head's weights after the last layer; they are held until the head is done. */
+/* Fetches the head's weights after the last layer. They are kept until the head is done. */
 int model_fetch_head(struct model *m, struct err *e)
 {
     if (m->shape.tied && model_fetch(m, 0, e)) return -1;
     return model_fetch(m, m->shape.n_layers + 1, e);
 }
 
-/* Clears a bucket before its gradient is computed, since gaps between its tensors are summed and
- * sent, too. */
+/* Clears a bucket before its gradient is computed, because the gaps between its tensors are summed
+ * and sent as well. */
 void model_clear(struct model *m, int bucket)
 {
     const struct zero *z = &m->plan->shards;
@@ -35,8 +35,9 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Sums a tensor that several ranks hold. Each rank has a part of its gradient: for a norm from the
- * rank's rows, for a KV head from the rank's query heads. */
+/* Sums a tensor of which several ranks have a copy. Each rank has a part of the tensor's gradient.
+ * For a norm, this is the part from the rank's rows. For a KV head, it is the part from the rank's
+ * query heads. */
 static int sum_slice(struct model *m, const struct slice *s, float *x, struct err *e)
 {
     struct comm *c = s->sharers == m->plan->tp ? m->tensor : m->sharers;
@@ -62,7 +63,7 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     return rc;
 }
 
-/* Sums n floats over all groups; until then each group has only its own sum. */
+/* Sums n floats over all groups. Before this, each group has only its own sum. */
 static int sum_owners(struct model *m, float *x, int64_t n, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];

@@ -1,5 +1,5 @@
-/* finite.c: searches weights bucket by bucket, then each operation's output in a repeated pass;
- * all ranks agree on the first find. */
+/* finite.c: searches the weights bucket by bucket, and then the output of each operation in a pass
+ * that is repeated. All ranks agree on the first find. */
 #include "worker/model/finite.h"
 
 #include <math.h>
@@ -13,7 +13,8 @@
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Tells whether a NaN or infinity is among n elements: in every dtype its exponent is all ones. */
+/* Tells whether a NaN or infinity is among n elements. In every dtype, the exponent of such an
+ * element is all ones. */
 static bool holds(const void *p, int64_t n, enum dtype t)
 {
     const uint32_t mask = t == DT_F32 ? 0x7f800000 : t == DT_F16 ? 0x7c00 : 0x7f80;
@@ -73,8 +74,8 @@ static int fetch(struct model *m, int bucket, struct err *e)
     return bucket > m->shape.n_layers ? model_fetch_head(m, e) : model_fetch(m, bucket, e);
 }
 
-/* Returns the first of a bucket's tensors that holds NaN or infinity, if it comes before `found`;
- * else `found`. */
+/* Returns the index of the first of a bucket's tensors that has NaN or infinity, or `found` if
+ * tensor `found` comes before it. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
     int first, end;
@@ -84,13 +85,14 @@ static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
     return found;
 }
 
-/* Finds the first tensor of the weights that holds NaN or infinity: its number, or FINITE_NONE.
- * Collective. */
+/* Sets *found to the index of the first tensor of the weights that has NaN or infinity, or to
+ * FINITE_NONE. Collective. */
 static int find_tensor(struct model *m, int64_t *found, struct err *e)
 {
     const struct pipe *s = &m->plan->pipe;
     *found = FINITE_NONE;
-    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end, as others fetch, too */
+    /* continues to the last bucket, because other ranks also fetch all buckets */
+    for (int b = pipe_begin(s); b < pipe_end(s); b++) {
         if (fetch(m, b, e)) return -1;
         *found = look_at_bucket(m, b, *found);
     }
@@ -115,7 +117,8 @@ struct bad_place {
     int64_t row, col;        /* its place in the tensor, or in a rank's slice of it */
 };
 
-/* Returns the first element of a tensor of numbers that is NaN or infinity; -1: none is. */
+/* Returns the index of the first element of a tensor of numbers that is NaN or infinity. Returns
+ * -1 if there is no such element. */
 static int64_t first_bad(struct be *be, struct tensor t)
 {
     float room[LOOK];
@@ -131,7 +134,7 @@ static int64_t first_bad(struct be *be, struct tensor t)
     return -1;
 }
 
-/* Finds the place in tensor number `found`. Collective. */
+/* Finds the place in the tensor with the index `found`. Collective. */
 static int find_place(struct model *m, int64_t found, struct bad_place *out, struct err *e)
 {
     const struct pipe *s = &m->plan->pipe;
@@ -159,8 +162,8 @@ static int find_place(struct model *m, int64_t found, struct bad_place *out, str
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* A find is one number: the count of operations so far, the section, the operation. An earlier find
- * is a smaller number, and every rank runs the same operations. */
+/* A find is packed into one number, which has the count of operations so far, the section, and the
+ * operation. An earlier find is a smaller number, and every rank runs the same operations. */
 #define FIND(n, b, op) ((n) << 24 | (int64_t)(b) << 8 | (op))
 
 _Static_assert(SECTION_MAX < 1 << 16 && PROG_OPS < 1 << 8, "they fit");
@@ -174,8 +177,8 @@ void finite_look(struct model *m, int b, int op)
     if (tensor_holds(m->be, m->prog.frame.value[v])) w->first = FIND(w->n_ops, b, op);
 }
 
-/* Describes a find: "the output of model.layers.2.mlp.down_proj.weight", "the attention of
- * model.layers.2". */
+/* Describes a find, such as "the output of model.layers.2.mlp.down_proj.weight" or "the attention
+ * of model.layers.2". */
 static void describe(const struct model *m, int64_t find, char *out, size_t size)
 {
     const int b = (int)(find >> 8 & 0xffff), op = (int)(find & 0xff);
@@ -212,7 +215,7 @@ int finite_where(struct model *m, const struct finite_again *x, char where[FINIT
     return 0;
 }
 
-/* Fails for a tensor of the weights. */
+/* Fails with an error about a tensor of the weights. */
 static int blame_weights(struct model *m, int64_t found, struct err *e, const char *what)
 {
     const bool fp16 = m->dtype == DT_F16;

@@ -1,6 +1,6 @@
-/* finite.h: finds the source of a NaN or infinity in a result: the tensor of the weights that
- * holds one, else the first operation that made one of finite numbers. It costs nothing while
- * results are finite.
+/* finite.h: finds the source of a NaN or infinity in a result. The source is the tensor of the
+ * weights that holds NaN or infinity. If all weights are finite, it is the first operation that
+ * computed NaN or infinity from finite numbers. The search costs nothing while results are finite.
  *
  * tested: tests/engine/test_finite.c */
 #ifndef SEQD_MODEL_FINITE_H
@@ -14,28 +14,31 @@ struct finite_again {
     void *arg;
 };
 
-/* Fails with the name of the result and the place of its first NaN or infinity. The error is an
- * ERR_CORRUPT about model.path, about model.weights if a block's scale does not fit in fp16, or
- * about precision.params if finite weights make values beyond the range of half floats. x NULL:
- * searches only the weights. Returns -1. Collective over the ranks that hold a sequence, in all
- * stages; with zero 3, over all ranks, since all of them fetch. */
+/* Fails with the name of the result and the place of its first NaN or infinity. The error is
+ * ERR_CORRUPT. It is about model.weights if a block's scale does not fit in fp16, about
+ * precision.params if finite weights make values beyond the range of half floats, and otherwise
+ * about model.path. If x is NULL, searches only the weights. Returns -1. Collective over the ranks
+ * that hold a sequence, in all stages; with zero 3, over all ranks, because all of them fetch
+ * weights. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Fails as finite_blame does, for a result that model_forward made of m's own batch. */
+/* Fails as finite_blame does, for a result that model_forward computed from m's own batch. */
 int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Repeats the computation and sets `where` to the first operation that makes NaN or infinity, such
- * as "the output of model.layers.2.mlp.down_proj.weight"; "": none does. Collective. */
+ * as "the output of model.layers.2.mlp.down_proj.weight", or to "" if no operation does.
+ * Collective. */
 #define FINITE_WHERE 128
 int finite_where(struct model *m, const struct finite_again *x, char where[FINITE_WHERE],
                  struct err *e);
-/* Sets name to the first tensor of the weights that holds NaN or infinity; "": none does.
- * Collective as finite_blame. */
+/* Sets name to the first tensor of the weights that holds NaN or infinity, or to "" if none does.
+ * Collective over the same ranks as finite_blame. */
 int finite_weights(struct model *m, char name[64], struct err *e);
 
-/* Sets *x to the minimum over the ranks that hold a sequence, in all stages. Collective; sends as
- * much as comm_sum_i64 of one number over m->holders and over m->line. */
+/* Sets *x to the minimum of *x over the ranks that hold a sequence, in all stages. Collective. It
+ * sends the same number of bytes as two calls of comm_sum_i64 with one number, over m->holders and
+ * over m->line. */
 #define FINITE_NONE INT64_MAX
 int finite_least(struct model *m, int64_t *x, struct err *e);
 

@@ -1,5 +1,6 @@
-/* host_blocks.c: copies parts of panels to the host and back. On the host kernels/quant.c treats a
- * part as a whole weight. A write of some rows of a panel keeps the others. */
+/* host_blocks.c: copies parts of panels to the host and back. On the host, kernels/quant.c treats
+ * such a part as a whole weight. A write of some rows of a panel does not change the other
+ * rows. */
 #include "worker/model/host_blocks.h"
 
 #include <stdlib.h>
@@ -7,15 +8,18 @@
 #include "api/core/mem.h"
 #include "kernels/quant.h"
 
-#define BLOCKS 1024 /* most blocks of a part: 544 KiB */
+#define BLOCKS 1024 /* most blocks of a part, which are 544 KiB */
 
-/* Neighbouring blocks of a panel, which lie together: a weight of at most QUANT_ROWS rows. */
+/* Neighbouring blocks of a panel, which follow each other in memory. They form a weight of at most
+ * QUANT_ROWS rows. */
 struct panel_part {
-    struct tensor there, here; /* on the device; on the host */
-    int64_t row, col, size;    /* place of its first element in the weight; bytes */
+    struct tensor there, here; /* the part on the device, and its copy on the host */
+    /* row and column of its first element in the weight; bytes of the part */
+    int64_t row, col, size;
 };
 
-/* Returns the part of blocks from (row, col) on: a panel's first row, a block's first column. */
+/* Returns the part whose start is (row, col), which is the first row of a panel and the first
+ * column of a block. */
 static struct panel_part part_of(struct tensor w, int64_t row, int64_t col, void *room)
 {
     const enum weights_id f = dtype_format(w.dtype);
@@ -29,7 +33,7 @@ static struct panel_part part_of(struct tensor w, int64_t row, int64_t col, void
                                .size = cols / QUANT_K * quant_block(f)};
 }
 
-/* A call's elements [at, at + n) of w, and a part of it. */
+/* The elements of w that a call copies, [at, at + n), and one part of w. */
 struct block_copy {
     struct be *be;
     struct tensor w;
@@ -40,8 +44,8 @@ struct block_copy {
     float *out;
 };
 
-/* Counts the elements of the part's row r that the call covers. *first: the place of the first of
- * them in the part. */
+/* Returns how many elements of the part's row r the call covers, and sets *first to the place of
+ * the first of them in the part. */
 static int64_t run_of(const struct block_copy *c, int64_t r, int64_t *first)
 {
     const struct panel_part *p = &c->part;
@@ -51,7 +55,7 @@ static int64_t run_of(const struct block_copy *c, int64_t r, int64_t *first)
     return to > from ? to - from : 0;
 }
 
-/* Returns the place in the call of an element of the part. */
+/* Returns the place that an element of the part has among the elements of the call. */
 static int64_t place(const struct block_copy *c, int64_t r, int64_t first)
 {
     return (c->part.row + r) * c->w.cols + c->part.col + first - r * c->part.here.cols - c->at;
@@ -100,7 +104,7 @@ static void get_part(struct block_copy *c)
     }
 }
 
-/* Calls one() for each part of the panels in which the call has elements. */
+/* Calls one() for each part of the panels that has elements of the call. */
 static void each_part(struct block_copy *c, void (*one)(struct block_copy *))
 {
     void *const room = c->n ? mem_scratch(BLOCKS * QUANT_INT8) : NULL;

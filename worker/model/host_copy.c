@@ -1,4 +1,4 @@
-/* host_copy.c: converts between fp32 and 16-bit elements on the host, a buffer at a time. */
+/* host_copy.c: converts between fp32 and 16-bit elements on the host, one buffer at a time. */
 #include "worker/model/host_copy.h"
 
 #include "kernels/half.h"
@@ -28,7 +28,7 @@ void host_copy_out(struct be *be, enum dtype t, const void *from, float *out, in
         return;
     }
     be->ops->download(be, after, from, n * 2);
-    for (int64_t at = 0; at < n; at += ROUNDED) { /* no half is overwritten before it is read */
+    for (int64_t at = 0; at < n; at += ROUNDED) { /* no 16-bit value is overwritten unread */
         const int64_t k = n - at < ROUNDED ? n - at : ROUNDED;
         memcpy(half, after + at * 2, (size_t)k * 2);
         half_widen(t, half, out + at, k);

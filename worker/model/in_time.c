@@ -1,11 +1,11 @@
-/* in_time.c: walks the windows forward with states passed on, then backward with gradients of
- * states passed on. */
+/* in_time.c: walks the windows forward, passing on states, and then backward, passing on gradients
+ * of states. */
 #include "worker/model/in_time.h"
 
 #include "api/core/assert.h"
 
-/* Sends states or their gradients from rank `root` to rank `leaf`; copies them if the two are one
- * rank. */
+/* Sends states or their gradients from rank `root` to rank `leaf`, or copies them if both are the
+ * same rank. */
 static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, const char *from,
                 char *to, struct err *e)
 {
@@ -30,7 +30,7 @@ static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, con
     return comm_wait(t->comm, &ticket, e);
 }
 
-/* Returns the states that enter window w; NULL: it is the first window. */
+/* Returns the states that enter window w, or NULL if it is the first window. */
 static char *border(const struct in_time *t, int64_t w)
 {
     return w > 0 ? t->borders + (w - 1) * t->size : NULL;

@@ -1,5 +1,5 @@
-/* model.c: places a model's memory by the plan, runs its sections for a batch, forward and
- * backward, and sums the loss. */
+/* model.c: places a model's memory as the plan says, runs the model's sections for a batch,
+ * forward and backward, and sums the loss. */
 #include "worker/model/model.h"
 
 #include <math.h>
@@ -33,9 +33,9 @@ void *model_take(struct model *m, enum plan_id id, int64_t size)
     return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
-/* Returns the plan's buffer; NULL: the job does not use it. Asserts that the plan counted n
- * instances of `size` bytes each, as this code does. Sets *stride to the bytes from one instance
- * to the next, 0 for a single one. */
+/* Returns the plan's buffer, or NULL if the job does not use it. Asserts that the plan counted n
+ * instances of `size` bytes each, as this code does. Sets *stride to the bytes from the start of
+ * one instance to the next, or to 0 if there is only one. */
 static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
 {
     const struct plan_item *it = &b->m->plan->item[id];
@@ -111,7 +111,8 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     return 0;
 }
 
-/* Sets the frequencies for a sequence of S tokens and the tokens generated after it. */
+/* Sets the frequencies for a sequence of S tokens and for the tokens that are generated after
+ * it. */
 static void set_frequencies(struct model *m, int64_t S)
 {
     const int64_t size = m->plan->item[PLAN_INV_FREQ].size;
@@ -171,7 +172,8 @@ int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
-/* Returns the place of element `offset` of the flat layout in a window that holds its bucket. */
+/* Returns the place of element `offset` of the flat layout in a window that has the element's
+ * bucket. */
 static int64_t in_window(const struct model *m, int64_t offset)
 {
     const struct zero *z = &m->plan->shards;
@@ -199,8 +201,8 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols)
     return tensor_of(m->dtype, base, m->sp.shard.T / m->plan->tp, cols, cols);
 }
 
-/* Counts this rank's valid rows. They come first, whatever the layout, since positions ascend with
- * the row. */
+/* Returns the number of this rank's rows that are not padding. They come first in every layout,
+ * because positions ascend with the row. */
 int64_t model_prompt_rows(const struct shard *sh)
 {
     int64_t n = 0;
@@ -223,7 +225,7 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* Gathers lo, or hi, of all of the group's rows, run by run. */
+/* Gathers lo, or hi, of all rows of the group, run by run. */
 static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct err *e)
 {
     const struct shard *sh = &m->sp.shard;
@@ -237,8 +239,8 @@ static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct
     return 0;
 }
 
-/* Gathers the ranges that the group's rows see, for strategies that compute with these rows
- * (strategy_row.ranges). */
+/* Gathers the ranges of keys that the group's rows see, for strategies that compute with these
+ * rows (strategy_row.ranges). */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t size = 8 * m->sp.shard.u * m->sp.shard.T;
@@ -251,8 +253,8 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
     return 0;
 }
 
-/* Runs `in` and the layers; the last stage fetches the head's weights, too. b: as operations read
- * it. */
+/* Runs `in` and the layers; the last stage also fetches the head's weights. b is the batch as
+ * operations read it. */
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     m->sp.drop.sample = (uint32_t)b->sample;
@@ -279,9 +281,9 @@ int model_lend(struct model *m, struct err *e)
     return pipe_last(p) ? model_fetch_head(m, e) : 0;
 }
 
-/* Returns where the embedding's own gradient is summed. Under "ranks" a tied embedding's sum stays
- * apart from the head's until both have been summed over ranks: a + b + c + d in one buffer would
- * depend on the number of ranks. */
+/* Returns where the embedding's own gradient is summed. Under "ranks" the sum of a tied embedding
+ * and that of its head are kept separate until both have been summed over ranks. In a single
+ * buffer, the order of the additions would depend on the number of ranks. */
 float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket && !m->line;
@@ -289,8 +291,8 @@ float *model_embed_grad(struct model *m)
                  : model_gradient(m, 0); /* first in bucket 0 */
 }
 
-/* Sums the losses of rows, ascending within a sum chunk, then as a perfect binary tree over the n
- * chunks from `first`. */
+/* Sums the losses of rows: ascending within each sum chunk, and then as a perfect binary tree over
+ * the n chunks that begin with `first`. */
 static double sum_nll(const struct model *m, int first, int n)
 {
     double s = 0;
@@ -300,7 +302,7 @@ static double sum_nll(const struct model *m, int first, int n)
     return s;
 }
 
-/* Takes the loss of every row to the host. */
+/* Copies the loss of every row to the host. */
 static void take_nll(struct model *m)
 {
     const int64_t T = m->sp.shard.T, n = m->plan->item[PLAN_NLL].size / (8 * m->plan->T);
@@ -311,7 +313,8 @@ static void take_nll(struct model *m)
         for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
         m->nll[i] = s;
     }
-    for (int64_t i = 0; own < T && i < T; i++) /* rows of the other ranks of m->tensor */
+    /* rows that belong to the other ranks of m->tensor */
+    for (int64_t i = 0; own < T && i < T; i++)
         if (i < first || i >= first + own) m->nll[i] = 0;
 }
 
@@ -328,8 +331,8 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
-/* Returns 1 or, with the fault MUTANT_LOSS_MEAN, the factor by which a rank's loss is wrong if
- * ranks' means are averaged. */
+/* Returns 1. With the fault MUTANT_LOSS_MEAN, it returns the factor by which a rank's loss is
+ * wrong if the means of the ranks are averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;
@@ -400,8 +403,8 @@ struct tensor model_logits(struct model *m, int64_t row0, int64_t n)
 
 /* ---- one token after another ----------------------------------------------------------------- */
 
-/* Tells whether this rank stores token i after the prompt: ranks take blocks in turn, so that their
- * caches grow evenly. */
+/* Tells whether this rank stores token i after the prompt. One rank after the other stores a block
+ * of tokens, so that their caches grow evenly. */
 static bool stores(const struct model *m, int64_t i)
 {
     return i / CACHE_BLOCK % m->plan->sp == m->rank;

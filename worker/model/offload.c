@@ -1,5 +1,5 @@
-/* offload.c: copies on a thread of its own to and from an unnamed file, or by the device's copy
- * stream to pinned host memory. */
+/* offload.c: copies to and from an unnamed file on a separate thread, or to and from pinned host
+ * memory by the device's copy stream. */
 #include "worker/model/offload.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 
-#define PIECE ((int64_t)8 << 20) /* bytes of one call; n_tasks is counted up after each */
+#define PIECE ((int64_t)8 << 20) /* bytes of one read or write; n_tasks is counted up after each */
 
 _Static_assert(OFFLOAD_FLIGHT <= BE_COPIES, "a mark for each");
 
@@ -25,25 +25,25 @@ struct offload_copy {
 
 struct offload {
     struct be *be;
-    char *host;   /* the store; NULL: the store is fd */
-    void *pinned; /* the host's part, which the device reads and writes */
+    char *host;   /* the store; NULL if the store is the file fd */
+    void *pinned; /* the host's part, which the device reads and writes directly */
     int fd;
     int64_t *n_tasks;
-    /* Under lock. Request i lies in queue[i % OFFLOAD_FLIGHT]; requests [n_done, n_asked) are still
-     * to be served. */
+    /* These members are used under lock. Request i is in queue[i % OFFLOAD_FLIGHT]; requests
+     * [n_done, n_asked) have not been served yet. */
     pthread_mutex_t lock;
     pthread_cond_t asked, done;
     struct offload_copy queue[OFFLOAD_FLIGHT];
     int64_t n_asked, n_done;
     bool closing, has_thread;
-    struct err failed; /* error of the first copy that failed; code ERR_NONE: none */
+    struct err failed; /* error of the first copy that failed; its code is ERR_NONE if none has */
     struct offload_count count;
     pthread_t thread;
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Opens a file without a name. On a file system without O_TMPFILE the file has a name for a
+/* Opens a file without a name. On a file system without O_TMPFILE, the file has a name for a
  * moment. */
 static int open_unnamed(int dir, struct err *e)
 {
@@ -84,7 +84,7 @@ static ssize_t move(const struct offload *o, const struct offload_copy *r, int64
     return pread(o->fd, r->buf + done, (size_t)n, r->at + done);
 }
 
-/* Returns the bytes that were copied: all, or those before a failure. */
+/* Returns the number of bytes that were copied, which are all bytes, or those before a failure. */
 static int64_t copy(const struct offload *o, const struct offload_copy *r, struct err *e)
 {
     int64_t done = 0;
@@ -104,8 +104,8 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
     return done;
 }
 
-/* Serves requests in order, on the thread. After a failure it copies no more, and the pass ends
- * where it waits next. */
+/* Serves requests in order, on the thread. After a failure it copies nothing more, and the pass
+ * fails at its next wait. */
 static void *serve(void *arg)
 {
     struct offload *o = arg;
@@ -128,7 +128,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are for the rank's own thread. */
+/* Starts the thread with all signals blocked, because signals are for the rank's own thread. */
 static int start(struct offload *o, struct err *e)
 {
     sigset_t all, before;
@@ -202,7 +202,7 @@ static int64_t ask(struct offload *o, const struct offload_copy *r)
     return ticket;
 }
 
-/* Asks the device for a copy beside the operations, with the next mark as its ticket. */
+/* Asks the device for a copy that runs beside the operations. The next mark is its ticket. */
 static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size)
 {
     o->be->ops->copy_beside(o->be, dst, src, size, (int)(o->n_asked % OFFLOAD_FLIGHT));

@@ -1,5 +1,5 @@
-/* op.c: the functions that all operations share: scratch, values, gradients, weights, and sums over
- * rows in a fixed order. */
+/* op.c: the functions that all operations share, for scratch, values, gradients, weights, and sums
+ * over rows in a fixed order. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
@@ -109,7 +109,7 @@ void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct t
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = ones, .c = to});
 }
 
-/* Zeroes a run of bytes: by fill() if it is whole floats, else by uploads of zeros. */
+/* Zeroes a run of bytes, by fill() if it consists of whole floats, else by uploads of zeros. */
 static void zero_run(struct frame *f, char *to, int64_t size)
 {
     static const char zeros[4096];
@@ -266,8 +266,8 @@ struct sum_tree {
     const struct sum_leaf *leaf;
 };
 
-/* Sums spans [first, first + count) into dst, count a power of two: ((0+1)+(2+3))+... Each level
- * of the tree has one buffer for its right halves. */
+/* Sums spans [first, first + count) into dst as the tree ((0+1)+(2+3))+..., where count is a power
+ * of two. Each level of the tree has one buffer for its right halves. */
 static void sum_range(const struct sum_tree *w, int first, int count, float *dst, int level)
 {
     struct frame *f = w->f;
@@ -328,8 +328,9 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 
 /* ---- grids ----------------------------------------------------------------------------------- */
 
-/* Finds the indices of `dim` in this rank's rows. The spread dimension is outermost: dimension 0
- * for ROWS_T, 1 for ROWS_ALT. The ranks that share layers divide its indices in ROWS_PART. */
+/* Finds the indices along `dim` that this rank's rows have. The spread dimension is the outermost,
+ * which is dimension 0 for ROWS_T and 1 for ROWS_ALT. In ROWS_PART, its indices are divided among
+ * the ranks that share layers. */
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim)
 {
     const struct dsp *d = f->dsp;

@@ -1,5 +1,5 @@
-/* op_attention.c: ATTENTION over the sequence through sp->ops, over a dimension that is whole here
- * (DSP), and CROSS over the conditioning text. */
+/* op_attention.c: ATTENTION over the sequence, through sp->ops, or over a dimension that is whole
+ * on the rank (DSP); and CROSS over the conditioning text. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
@@ -19,14 +19,14 @@ static struct sp_attn_shape shape_of(const struct frame *f, const struct op *o)
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
 
-/* The keys that each row sees, [lo, hi): one copy as operations read it, one as the host does. */
+/* The keys that each row sees, [lo, hi). One copy is for operations, and one is for the host. */
 struct interval {
     const int64_t *lo, *hi;
     struct sp_seen host;
 };
 
-/* Cuts the keys of one row by a sliding window: drops keys far before the row and, if rows look
- * both ways, keys far after it. pos: the row's place in the sequence. */
+/* Limits the keys of one row to a sliding window: drops keys far before the row and, if rows look
+ * both ways, keys far after it. pos is the row's position in the sequence. */
 static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, int64_t *hi)
 {
     const int64_t window = o->u.attn.window, from = pos - window + 1 - wide;
@@ -35,7 +35,7 @@ static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, 
     if (!o->u.attn.causal && pos + window < *hi) *hi = pos + window;
 }
 
-/* Cuts the intervals of all rows of a shard: this rank's shard or its group's. */
+/* Limits the intervals of all rows of a shard, which is this rank's shard or its group's. */
 static struct interval cut(struct frame *f, const struct op *o, struct interval x,
                            const struct shard *sh)
 {
@@ -65,8 +65,8 @@ static struct interval own_keys(struct frame *f, const struct op *o)
     return cut(f, o, x, &f->sp->shard);
 }
 
-/* Returns the intervals of the group's rows, cut if the operation has a window. To cut them the
- * host reads its copies or, if there are none, the arrays themselves. */
+/* Returns the intervals of the group's rows, limited by the operation's window if it has one. To
+ * limit them, the host reads its own copies or, if there are none, the arrays themselves. */
 static struct interval all_keys(struct frame *f, const struct op *o)
 {
     const struct interval x = {f->all_lo, f->all_hi, {f->host_all_lo, f->host_all_hi}};
@@ -77,13 +77,15 @@ static struct interval all_keys(struct frame *f, const struct op *o)
     return cut(f, o, (struct interval){x.lo, x.hi, host}, &group);
 }
 
-/* Returns the reach of every segment in this layer: the batch's map, cut by the layer's window. */
+/* Returns the reach of every segment in this layer, which is the batch's map limited by the
+ * layer's window. */
 static const struct reach_map *reach_of(struct frame *f, const struct op *o, struct reach_map *room)
 {
     return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, o->u.attn.causal, room);
 }
 
-/* Sets sp for this layer: the attention's shape and dropout, and the place that errors name. */
+/* Sets in sp, for this layer, the attention's shape and dropout, and the place that errors
+ * name. */
 static void set_layer(struct frame *f, const struct op *o)
 {
     f->sp->shape = shape_of(f, o);
@@ -113,7 +115,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
 
-/* Takes room for the sinks' gradient; data NULL: the operation has none. */
+/* Takes room for the sinks' gradient. The result's data is NULL if the operation has no sinks. */
 static struct tensor sink_room(struct frame *f, const struct op *o)
 {
     if (!o->n_w) return (struct tensor){0};
@@ -156,13 +158,13 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
 
 /* ---- blocks that are whole here -------------------------------------------------------------- */
 
-/* Attention of one call whose queries all see the same keys, [0, n_keys). */
+/* Attention in one call, in which all queries see the same keys, [0, n_keys). */
 struct whole {
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta;
     int64_t *lo, *hi;
-    int64_t ld;        /* leading dimension of lse, m, delta, lo, hi */
-    struct tensor sum; /* fp32 [rows, H*D], if o is not fp32 */
+    int64_t ld;        /* leading dimension of lse, m, delta, lo and hi */
+    struct tensor sum; /* fp32 [rows, H*D], used if o is not fp32 */
 };
 
 static struct whole whole_begin(struct frame *f, const struct op *o, int64_t rows, int64_t n_keys,
@@ -242,14 +244,18 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
-/* Attention along dimension `dim`, which is whole here: rows are [indices of the spread dimension,
- * N_dim], and each index is a sequence of its own. Indices that only pad the spread dimension see
- * no key. */
+/* Attention along dimension `dim`, which is whole on this rank. Rows are [indices of the spread
+ * dimension, N_dim], and each index of the spread dimension is a separate sequence. Indices that
+ * are only padding of the spread dimension see no key. */
 struct grid {
-    int64_t len, n;      /* rows of a sequence; sequences that exist: pads come after them */
-    int64_t step, first; /* step: from row to row of a sequence; first: to the next sequence */
-    struct op op;        /* the operation on this rank's heads */
-    bool by_heads;       /* rows are those of the whole grid, [space, time] */
+    /* len: rows of a sequence; n: number of sequences, not counting the padding, which comes after
+     * them */
+    int64_t len, n;
+    /* step: distance, in rows, from one row of a sequence to its next row; first: distance to the
+     * next sequence */
+    int64_t step, first;
+    struct op op;  /* the operation, with only this rank's heads */
+    bool by_heads; /* the rows are those of the whole grid, [space, time] */
 };
 
 static struct grid grid_of(const struct frame *f, const struct op *o)
@@ -272,7 +278,7 @@ static struct tensor grid_tensor(const struct frame *f, const struct grid *g, st
     return g->by_heads ? frame_by_heads(f, t) : t;
 }
 
-/* Returns the rows of sequence i, as a window with the stride between them. */
+/* Returns the rows of sequence i, as a window whose stride is the distance between them. */
 static struct tensor sequence_of(const struct grid *g, struct tensor t, int64_t i)
 {
     struct tensor s = rows_at(t, i * g->first, g->len);
@@ -352,7 +358,7 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 
 const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
 
-/* Counts the rows of the text, all of which every rank has. */
+/* Returns the number of rows of the text, all of which every rank has. */
 static int64_t text_rows(const struct frame *f)
 {
     const int64_t n = f->batch->latents.n_text;
@@ -373,7 +379,7 @@ static int cross_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Computes each span's own part of the text's gradient, from the span's rows. */
+/* Computes, for each span, the part of the text's gradient that comes from the span's rows. */
 static int cross_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor q = frame_in(f, o, 0), d_o = frame_dy(f, o);

@@ -6,14 +6,16 @@
 #include "api/core/delta.h"
 #include "api/core/mutant.h"
 
-/* Holds an operation and its tensors: the argument of the steps that compute a rank's chunks. */
+/* An operation and its tensors, which are the argument of the steps that compute a rank's
+ * chunks. */
 struct carried {
     struct frame *f;
     const struct op *o;
     const int64_t *lo, *hi;
     struct tensor d_o, dx[2]; /* backward: fp32 gradients of the inputs */
     float *d_log, *room;
-    struct tensor zero, seen; /* DELTA by maps, MAP_ROWS rows: values of 0; outputs (backward) */
+    /* DELTA by maps, MAP_ROWS rows each: values that are 0; outputs (backward only) */
+    struct tensor zero, seen;
     float *one;
 };
 
@@ -73,8 +75,8 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     return carry_run(f->carry, &pass, e);
 }
 
-/* Counts of this rank's rows. valid: rows that are not padding; see: rows from the first to the
- * last that sees the entering state. */
+/* Counts of this rank's rows. valid is the number of rows that are not padding; see is the number
+ * of rows up to the last one that sees the entering state. */
 struct rows_of_rank {
     int64_t valid, see;
 };
@@ -95,7 +97,7 @@ static void one_token(struct frame *f, const struct op *o,
 {
     int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
     struct carried c = {.f = f, .o = o, .lo = range, .hi = range + 1};
-    frame_repeat(f, range, 1, -CONV_MAX_WIDTH); /* lo: before all rows of the state */
+    frame_repeat(f, range, 1, -CONV_MAX_WIDTH); /* lo, which is before all rows of the state */
     frame_repeat(f, range + 1, 1, 1);
     step(&c, &(struct carry_step){.n_rows = 1, .in = f->state, .out = f->state});
 }
@@ -135,8 +137,8 @@ static void conv_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->conv_bwd(c->f->be, &a);
 }
 
-/* Makes, from the last rows of this rank, the state that leaves it. Returns false if the rank has
- * too few rows: the state then needs rows of the rank before. */
+/* Computes, from the last rows of this rank, the state that leaves it. Returns false if the rank
+ * has too few rows, because the state then also needs rows of the previous rank. */
 static bool conv_ahead(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -149,8 +151,8 @@ static bool conv_ahead(void *arg, float *b, float *a)
     return true;
 }
 
-/* Makes, from the first rows of this rank, the gradient of the state that enters it. Returns false
- * if the rank has too few rows. The dx of these rows is computed again later. */
+/* Computes, from the first rows of this rank, the gradient of the state that enters it. Returns
+ * false if the rank has too few rows. The dx of these rows is computed a second time later. */
 static bool conv_ahead_back(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -212,7 +214,7 @@ const struct op_row op_short_conv = {short_conv_forward, short_conv_backward, sh
 
 /* ---- DELTA ----------------------------------------------------------------------------------- */
 
-/* Queries, keys and values as windows of the first input's columns, or of its gradient's. */
+/* Queries, keys and values as windows of the columns of the first input, or of its gradient. */
 struct parts {
     struct tensor q, k, v;
 };
@@ -278,7 +280,7 @@ static void delta_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->delta_bwd(c->f->be, &a);
 }
 
-/* Sets a to the identity matrix of each head. */
+/* Sets a to the identity matrix, for each head. */
 static void put_ones(const struct carried *c, float *a)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -292,8 +294,8 @@ static void put_ones(const struct carried *c, float *a)
                                                 .size = 4});
 }
 
-/* Adds the product seen' d_o over these rows to b [Dk, Dv] of each head; for the first rows it
- * replaces b. */
+/* Adds the product seen' d_o over these rows to b [Dk, Dv] of each head. For the first rows, the
+ * product is written to b instead. */
 static void add_seen(const struct carried *c, const struct carry_step *s, float *b)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -308,10 +310,11 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
     }
 }
 
-/* Computes the map A, and in backward b. Column c of A is the state that leaves if the unit vector
- * of c enters as a column of the state and all values are 0. The output of a row is then its query
- * carried back to the entering state. Its product with d_o gives b, the gradient of that state.
- * Rows of documents that begin on this rank do not see it. */
+/* Computes the map A and, in backward, b. Column c of A is the state that leaves if the unit
+ * vector of c enters as a column of the state and all values are 0. The output of a row is then
+ * the row's query, carried back to the entering state. The product of these outputs with d_o gives
+ * b, the gradient of the entering state. Rows of documents that begin on this rank do not see the
+ * entering state. */
 static void delta_map(const struct carried *c, float *b, float *a)
 {
     const struct rows_of_rank n = rows_of_rank(c->f, c->o);
@@ -349,7 +352,7 @@ static bool delta_ahead_back(void *arg, float *b, float *a)
     return true;
 }
 
-/* Takes scratch for maps, if states pass by maps. */
+/* Takes scratch for maps, if states are passed by maps. */
 static void take_map(struct carried *c, bool back)
 {
     struct frame *f = c->f;

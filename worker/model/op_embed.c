@@ -1,4 +1,5 @@
-/* op_embed.c: EMBED: out = table[ids] * scale. EMBED_ADD: out = a + table[index]. */
+/* op_embed.c: EMBED computes out = table[ids] * scale, and EMBED_ADD computes out = a +
+ * table[index]. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
@@ -7,7 +8,7 @@
 struct embed_back {
     struct tensor dy;
     const int32_t *ids;
-    int64_t rows, cols, first; /* rows and columns of the table; the id of its first row */
+    int64_t rows, cols, first; /* rows and columns of the table, and the id of its first row */
 };
 
 static void embed_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -32,7 +33,7 @@ static void scale_by(struct frame *f, struct tensor t, float scale)
     if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
-/* Returns the scale, rounded to the weights' type if transformers does so. */
+/* Returns the scale. It is rounded to the weights' type if transformers rounds it. */
 static float scale_of(const struct frame *f, const struct op *o)
 {
     const float scale = o->u.embed.scale;
@@ -40,7 +41,7 @@ static float scale_of(const struct frame *f, const struct op *o)
     return half_value(f->dtype, half_round(f->dtype, scale));
 }
 
-/* Returns the ids of the rows that the output has on this rank. */
+/* Returns the ids of those rows of the output that are on this rank. */
 static const int32_t *ids_of(const struct frame *f, const struct op *o)
 {
     return f->batch->ids + frame_row0(f, frame_rows_of(f, o->out[0]));
@@ -58,7 +59,7 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Scales the output's gradient in place: no operation reads it after this. */
+/* Scales the output's gradient in place, because no later operation reads it. */
 static int embed_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = frame_dy(f, o);
@@ -76,8 +77,8 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
 
 const struct op_row op_embed = {embed_forward, embed_backward, NULL};
 
-/* Returns, for each row, the number of the table's row that it gets. Positions lie within the
- * table, since the plan refuses longer sequences. */
+/* Returns, for each row, the index of the row of the table that is added to it. Positions are
+ * within the table, because the plan refuses longer sequences. */
 static const int32_t *index_of(struct frame *f, const struct op *o)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);

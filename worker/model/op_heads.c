@@ -1,8 +1,9 @@
-/* op_heads.c: HEADS: rows of all heads become all rows of some heads (worker/sp/dsp_heads.c). */
+/* op_heads.c: HEADS, which exchanges some rows of all heads for all rows of some heads
+ * (worker/sp/dsp_heads.c). */
 #include "worker/model/op.h"
 
-/* Exchanges rows for heads, or back. t: the value with some rows of all heads; heads: the value
- * with all rows of some heads. */
+/* Exchanges rows for heads, or back. t is the value with some rows of all heads, and heads is the
+ * value with all rows of some heads. */
 static int turn(struct frame *f, const struct op *o, struct tensor t, struct tensor heads,
                 bool back, struct err *e)
 {

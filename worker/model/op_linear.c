@@ -1,4 +1,4 @@
-/* op_linear.c: LINEAR: out = [base +] a W' [+ b]. */
+/* op_linear.c: LINEAR, which computes out = [base +] a W' [+ b]. */
 #include "worker/model/op.h"
 
 static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -19,14 +19,14 @@ static struct tensor frame_bias(struct frame *f, const struct op *o)
     return o->bias == PROG_NONE ? (struct tensor){0} : frame_weight(f, o->bias, o->n_bias);
 }
 
-/* A run of a product's weights that are stored alike, as one matrix, and its columns of the
- * output. */
+/* A run of a product's weights that are stored in the same way, as one matrix, and the columns of
+ * the output that it gives. */
 struct linear_run {
     struct tensor w;
     int64_t col;
 };
 
-/* Returns the run that begins with weight *i of the operation's; moves *i past it. */
+/* Returns the run that begins with weight *i of the operation, and moves *i past it. */
 static struct linear_run next_run(const struct frame *f, const struct op *o, int *i, int64_t *col)
 {
     const struct weight *w = &f->p->weight[o->w];
@@ -74,7 +74,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
     for (int i = 0; frame_wants(f, o, 0) && i < o->n_w;) {
         const bool add = i > 0 || !s->first[0];
         const struct linear_run r = next_run(f, o, &i, &col);
-        /* A product writes any type, so nothing need be staged. */
+        /* A product can write any type, so nothing needs to be staged. */
         f->be->ops->gemm(
             f->be, &(struct gemm_args){
                        .a = columns(dy, &r), .b = r.w, .c = f->grad[o->in[0]], .accumulate = add});

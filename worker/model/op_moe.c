@@ -1,20 +1,22 @@
-/* op_moe.c: MOE: every row goes to the k experts with the largest router logits, each a gated MLP
+/* op_moe.c: MOE, in which every row goes to the k experts with the largest router logits. An
+ * expert is a gated MLP
  *
  *   y_t = sum_j p_tj  w2_e (silu(w1_e x_t) * w3_e x_t),  e = expert j of row t
  *
- * or with a clamped unit (u.moe.limit) and with biases.
+ * or an MLP with a clamped unit (u.moe.limit) and with biases.
  *
- * Rows are gathered expert by expert (a row goes to an expert at most once: an expert needs room
- * for T rows), and the experts' outputs are kept in slots, [T*k, C], sorted by expert and then by
- * row; row t reads its k slots in the order of the router's choice. No sum depends on the number
- * of ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other
- * in a list.
+ * Rows are gathered expert by expert. A row goes to an expert at most once, so an expert needs
+ * room for T rows. The experts' outputs are kept in slots, [T*k, C], which are sorted by expert
+ * and then by row; row t reads its k slots in the order of the router's choice. No sum depends on
+ * the number of ranks, because products are computed for each row, and weight gradients for each
+ * sum chunk, whose rows follow each other in a list.
  *
- * The host must know how many rows an expert has, and sorts them: on a device with memory of its
- * own it waits for the routes, 4 T k bytes, once a layer forward and once backward, while the
- * device idles. All other operations are queued ahead.
+ * The host must know how many rows an expert has, because it sorts them. So on a device with
+ * memory of its own it waits for the routes, which are 4 T k bytes, once for each layer in forward
+ * and once in backward, while the device is idle. All other operations are queued ahead.
  *
- * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
+ * out[1] has the routes, which forward writes: [T, k] experts as int32, and then [T, k]
+ * weights. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
@@ -28,9 +30,9 @@ struct moe {
     int32_t *expert;    /* [T, k] */
     float *weight;      /* [T, k] */
     struct twin row;    /* [T*k] int32: row of each slot */
-    struct twin choice; /* [T*k]: index in [T, k] of each slot */
+    struct twin choice; /* [T*k]: index of each slot's choice in [T, k] */
     struct twin slot;   /* [k, T]: slot of row t's j-th choice */
-    struct twin first;  /* [E + 1]: slots of expert e are [first[e], first[e+1]); the host's */
+    struct twin first;  /* [E + 1], on the host: slots of expert e are [first[e], first[e+1]) */
 };
 
 static int64_t first_of(const struct moe *m, int64_t e)
@@ -55,7 +57,7 @@ static struct moe moe_of(struct frame *f, const struct op *o)
     return m;
 }
 
-/* Counts slots: first[e + 1] becomes the first slot of expert e, and sort_slots counts up from
+/* Counts slots. Sets first[e + 1] to the first slot of expert e; sort_slots counts up from
  * there. */
 static void count_slots(const struct moe *m, const int32_t *expert, int32_t *first)
 {
@@ -86,13 +88,13 @@ static void sort_slots(struct frame *f, struct moe *m)
     op_twin_up(f, &m->slot);
 }
 
-/* One matrix of an expert, or one bias, as a part of a weight of the section. */
+/* One matrix of an expert, or one bias of it, as a part of a weight of the section. */
 struct part {
     int weight;
     int64_t row, rows;
 };
 
-/* Returns the part with matrix w: 0 is w1, 1 is w3, 2 is w2. */
+/* Returns the part with matrix w, where w is 0 for w1, 1 for w3 and 2 for w2. */
 static struct part part_of(const struct moe *m, int64_t e, int w)
 {
     const int64_t rows = w == 2 ? m->C : m->I;
@@ -114,8 +116,8 @@ static float *weight_grad_of(const struct frame *f, const struct moe *m, int64_t
     return frame_weight_grad(f, p.weight) + p.row * (w == 2 ? m->I : m->C);
 }
 
-/* Returns bias number w; data NULL: there is none. Biases are laid out as weights are and stand in
- * the order of their weights. */
+/* Returns the bias of matrix w. Its data is NULL if there are no biases. Biases are laid out like
+ * weights, and are in the order of their weights. */
 static struct tensor bias_of(const struct frame *f, const struct moe *m, int64_t e, int w)
 {
     const struct part p = part_of(m, e, w);
@@ -161,8 +163,8 @@ static struct tensor route_logits(struct frame *f, const struct moe *m)
 
 struct expert {
     int64_t n;                  /* rows */
-    const int32_t *rows;        /* numbers of the rows, in the host's memory */
-    struct tensor x, h1, h3, a; /* x [n, C]; the others [n, I] */
+    const int32_t *rows;        /* indices of the rows, in the host's memory */
+    struct tensor x, h1, h3, a; /* x is [n, C]; h1, h3 and a are [n, I] */
 };
 
 struct expert_room {
@@ -209,13 +211,13 @@ static void expert_slots(struct frame *f, const struct moe *m, const struct expe
             tensor_sub(slots, first_of(m, e), x->n, 0, m->C));
 }
 
-/* Returns the slots of all rows' j-th choice. */
+/* Returns the slot of each row's j-th choice. */
 static const int32_t *slots_of(const struct moe *m, int64_t j)
 {
     return (const int32_t *)m->slot.dev + j * m->T;
 }
 
-/* Hides the last expert from the routers of all ranks but the first: the fault
+/* Hides the last expert from the routers of all ranks except the first, which is the fault
  * MUTANT_ROUTE_BLIND. */
 static struct tensor seen(const struct frame *f, struct tensor logits)
 {
@@ -262,7 +264,7 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The rows of an expert that lie in a span, as indices [from, to) among the expert's own rows. */
+/* The rows of an expert that are in a span, as indices [from, to) among all rows of the expert. */
 struct expert_rows {
     int64_t from, to;
 };
@@ -275,13 +277,14 @@ static struct expert_rows rows_within(const struct expert *x, struct span s)
     return r;
 }
 
-/* Gradient dy of an expert's output and its input `in`, to be summed over the expert's rows. */
+/* The gradient dy of an expert's output and the expert's input `in`, whose product is summed over
+ * the expert's rows. */
 struct expert_leaf {
     const struct expert *x;
     struct tensor dy, in;
 };
 
-/* Sums dy' in over the expert's rows of a span into dst [out, in]. */
+/* Writes or adds to dst [out, in] the sum of dy' in over the expert's rows in a span. */
 static void expert_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct expert_leaf *a = arg;
@@ -307,8 +310,8 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     if (dy.rows) f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
 }
 
-/* Computes the gradients of matrix w of expert e and of its bias, from the gradient dy of its
- * output and its input `in`. */
+/* Computes the gradients of matrix w of expert e and of its bias, from the gradient dy of the
+ * matrix's output and from its input `in`. */
 static void expert_sum(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                        int w, struct tensor dy, struct tensor in)
 {
@@ -319,8 +322,8 @@ static void expert_sum(struct frame *f, const struct moe *m, const struct expert
         frame_sum(f, ROWS_T, bias_grad_of(f, m, e, w), dy.cols, &(struct sum_leaf){bias_leaf, &a});
 }
 
-/* Computes the backward of the gated unit. da: the gradient of its output. The gradients of its two
- * inputs overwrite the inputs. */
+/* Computes the backward of the gated unit. da is the gradient of the unit's output. The gradients
+ * of its two inputs overwrite the inputs. */
 static void unit_backward(struct frame *f, const struct moe *m, const struct expert *x,
                           struct tensor da)
 {
@@ -338,8 +341,8 @@ static void unit_backward(struct frame *f, const struct moe *m, const struct exp
                        .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
 }
 
-/* Computes the gradients of an expert's weights and of its input, from the gradient dy of its
- * output. dx: the input's gradient. */
+/* Computes the gradients of an expert's weights and of its input from dy, the gradient of its
+ * output. dx becomes the gradient of the input. */
 static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                             struct tensor dy, struct tensor da, struct tensor dx)
 {
@@ -362,7 +365,7 @@ struct slots_room {
 };
 
 /* Computes dweight, the gradient of the weights that the router gives to choices. For row t's j-th
- * choice it is the dot product of dy_t and the choice's slot. */
+ * choice it is the dot product of dy_t and the slot of that choice. */
 static void weights_backward(struct frame *f, const struct moe *m, const struct slots_room *r,
                              struct tensor slots, float *dweight)
 {
@@ -379,7 +382,8 @@ static void weights_backward(struct frame *f, const struct moe *m, const struct 
     }
 }
 
-/* Computes the gradient of T slots from `at` on: a slot's weight times dy of its row. */
+/* Computes the gradient of the T slots from `at` on. It is the slot's weight times dy of the
+ * slot's row. */
 static void slots_part(struct frame *f, const struct moe *m, const struct slots_room *r, int64_t at,
                        struct tensor dy, struct tensor d_slots)
 {
@@ -456,7 +460,7 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
                         tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
     }
     router_backward(f, &m, dweight, &dx);
-    for (int64_t j = 0; j < m.k; j++) { /* slots now hold the gradient of the experts' input */
+    for (int64_t j = 0; j < m.k; j++) { /* slots is now the gradient of the experts' input */
         gathered(f, slots, slots_of(&m, j), room.x, m.T);
         frame_move(f, dx.to, room.x, true);
     }

@@ -1,27 +1,29 @@
 /* op_norm.c: NORM: RMSNorm and LayerNorm, of whole rows or of groups of columns (heads).
  *
- * Under tensor parallelism a norm may span ranks, each with the columns of its heads: they sum, in
- * fp32, the squares of a row, and backward the component of its gradient along the row. Ranks that
- * have the same KV head have the same squares, of which only the first rank's are summed; each of
- * these ranks has a part of the gradient.
+ * Under tensor parallelism a norm may span ranks, of which each has the columns of its heads. The
+ * ranks then sum, in fp32, the squares of each row and, in backward, the component of the row's
+ * gradient along the row. Ranks that have the same KV head have the same squares, so only the
+ * squares of the first of these ranks are summed. Each of these ranks has a part of the gradient.
  *
- * out[1] is rstd [T, groups], then the mean unless rms. The backward reads the values that the last
- * forward before it wrote. */
+ * out[1] has rstd [T, groups] and then, unless rms is set, the mean. The backward reads the values
+ * that the last forward before it wrote. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
 
 struct norm {
-    struct tensor x, rest; /* normalised columns; the columns after them, copied as they are */
-    struct tensor g, b;    /* weights [1, cols of a group]; data NULL: none */
+    /* the columns that are normalised, and those after them, which are only copied */
+    struct tensor x, rest;
+    struct tensor g, b; /* weights [1, cols of a group]; data is NULL if there are none */
     float *rstd, *mean;
     int64_t groups;
     bool rms, weighted;
-    const float *sums; /* [T] sums over the n_all columns of all ranks; NULL: one rank's norm */
+    /* [T] sums over the n_all columns of all ranks; NULL if one rank has the whole row */
+    const float *sums;
     int64_t n_all, n_same;
 };
 
-/* Returns the columns that are normalised; rest_of() returns the columns after them. */
+/* head_of returns the columns that are normalised; rest_of returns the columns after them. */
 static struct tensor head_of(const struct op *o, struct tensor t)
 {
     const int64_t n = o->u.norm.dim ? o->u.norm.groups * o->u.norm.dim : t.cols;
@@ -48,15 +50,15 @@ static struct norm norm_of(const struct frame *f, const struct op *o)
     return n;
 }
 
-/* Tells whether rmsnorm_fwd and _bwd, the decoder's own kernels, can do this norm. Benches measure
- * these kernels. */
+/* Tells whether rmsnorm_fwd and rmsnorm_bwd, the decoder's own kernels, can compute this norm.
+ * Benches measure these kernels. */
 static bool plain(const struct norm *n)
 {
     return !n->sums && n->rms && n->groups == 1 && n->g.data && !n->b.data &&
            n->g.dtype == n->x.dtype;
 }
 
-/* Puts 1 + g in the place of g, in fp32, since the weights may have fewer digits. */
+/* Replaces g by 1 + g, in fp32 because the weights may have fewer digits. */
 static void add_one(struct frame *f, const struct op *o, struct norm *n)
 {
     if (!o->u.norm.offset) return;
@@ -66,8 +68,9 @@ static void add_one(struct frame *f, const struct op *o, struct norm *n)
     n->g = g;
 }
 
-/* Sums over the columns of all ranks, for each row, its squares or, backward (dy.data is set), the
- * component of its gradient along the row. */
+/* Computes, for each row, a sum over the columns of all ranks. In forward it is the sum of the
+ * row's squares. In backward, where dy.data is set, it is the component of the row's gradient
+ * along the row. */
 static int sum_span(struct frame *f, const struct op *o, struct norm *n, struct tensor dy,
                     struct err *e)
 {
@@ -162,7 +165,8 @@ static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     norm_rows(f, a, s, dst);
 }
 
-/* Sums the gradient of the bias, which groups share: each group of a row counts as a row. */
+/* Sums the gradient of the bias, which all groups of a row share. So each group of a row counts as
+ * a row. */
 static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct norm_back *a = arg;

@@ -1,16 +1,17 @@
-/* op_parts.c: GATHER and SCATTER: rows between the ranks of tensor parallelism (Megatron-LM with
- * sequence parallelism, 2205.05198). A part of a sum travels in fp32; the sum is rounded once. */
+/* op_parts.c: GATHER and SCATTER, which exchange rows between the ranks of tensor parallelism
+ * (Megatron-LM with sequence parallelism, 2205.05198). A part of a sum is sent in fp32, and the
+ * sum is rounded once. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
-/* Cuts rows of `cols`: cut[w] is the first element of rank w's part. */
+/* Divides rows of `cols` columns among the ranks. cut[w] is the first element of rank w's part. */
 static void cuts(const struct frame *f, int64_t cols, int64_t cut[JOB_MAX_RANKS + 1])
 {
     for (int w = 0; w <= f->tensor.n; w++) cut[w] = w * f->rows[ROWS_PART].n * cols;
 }
 
-/* Gathers all rows of `part`, in order. */
+/* Gathers the ranks' rows, each rank's `part`, in the order of the ranks. */
 static int gather(struct frame *f, struct tensor all, struct tensor part, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -25,8 +26,8 @@ static int gather(struct frame *f, struct tensor all, struct tensor part, struct
                            dtype_size(all.dtype), f->tensor.bounce, e);
 }
 
-/* Sums the ranks' parts: *own becomes the sum of this rank's own rows. The other rows of `all` stay
- * partial sums. */
+/* Sums the ranks' parts. *own becomes the sum, for this rank's own rows; the other rows of `all`
+ * are only partial sums. */
 static int scatter(struct frame *f, struct tensor all, struct tensor *own, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -46,7 +47,7 @@ static int gather_forward(struct frame *f, const struct op *o, struct err *e)
     return gather(f, frame_out(f, o, 0), frame_in(f, o, 0), e);
 }
 
-/* Forms the sum in the memory of the output's gradient: no operation reads it after this. */
+/* Forms the sum in the memory of the output's gradient, because no later operation reads it. */
 static int gather_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     struct tensor own;

@@ -1,4 +1,4 @@
-/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and adaLN's
+/* op_point.c: operations on one row at a time, without products: ACT, GLU, MIX, and adaLN's
  * MODULATE, GATE, TABLE and SELECT. */
 #include "worker/model/op.h"
 
@@ -37,8 +37,8 @@ const struct op_row op_act = {act_forward, act_backward, NULL};
 
 /* ---- GLU ------------------------------------------------------------------------------------- */
 
-/* Tells whether this is silu(a) * b with a and b the halves of one buffer, for which the decoder
- * has its own kernel. */
+/* Tells whether the operation is silu(a) * b, where a and b are the halves of one buffer, because
+ * the decoder has its own kernel for this. */
 static bool is_swiglu(const struct frame *f, const struct op *o, struct tensor a, struct tensor b)
 {
     const int64_t unit = dtype_size(a.dtype);
@@ -118,7 +118,7 @@ static int mix_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Writes factor dy to the gradient of input i, or adds it. Does nothing if the gradient lies in
+/* Writes factor * dy to the gradient of input i, or adds it. Does nothing if the gradient is in
  * dy's own buffer and the factor is 1. */
 static void mix_part(struct frame *f, const struct op *o, const struct step *s, int i, float factor)
 {
@@ -133,8 +133,8 @@ static void mix_part(struct frame *f, const struct op *o, const struct step *s, 
 static int mix_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     (void)e;
-    /* The input whose gradient takes over the output's buffer comes last: the other gradient is
-     * made from that buffer. */
+    /* The input whose gradient uses the output's buffer comes last, because the other input's
+     * gradient is computed from that buffer. */
     const int last = s->alias == 0 ? 0 : 1;
     const float factor[2] = {o->u.mix.alpha, o->u.mix.beta};
     mix_part(f, o, s, !last, factor[!last]);
@@ -153,8 +153,8 @@ static const int32_t *rows_of_groups(const struct frame *f, const struct batch *
     return group ? group + frame_row0(f, rows) : NULL;
 }
 
-/* Returns the number of the conditioning vector that each row takes; NULL: all rows take the
- * first. */
+/* Returns the index of the conditioning vector that each row uses, or NULL if all rows use the
+ * first vector. */
 static const int32_t *groups_of(const struct frame *f, const struct op *o, enum rows_id rows)
 {
     if (o->u.cond.first || !f->batch) return NULL;
@@ -173,8 +173,9 @@ static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Takes room for one span's gradient of conditioning vectors, fp32 [G, C]. part_end() moves it to
- * the rows of the span's number `part`. */
+/* Takes room for the gradient that one span gives the conditioning vectors, fp32 [G, C].
+ * part_end() moves it to the rows of the part with the index `part`, which is the index of the
+ * span. */
 static struct tensor part_begin(struct frame *f, const struct tensor like)
 {
     const struct tensor t = op_scratch_rows(f, DT_F32, f->rows[ROWS_COND].n, like.cols);
@@ -271,7 +272,8 @@ static struct tensor table_row(const struct frame *f, const struct op *o)
     return tensor_of(t.dtype, t.data, 1, n, n);
 }
 
-/* Counts the copies of the input in a row of the result, to which the table is added. */
+/* Returns how many copies of the input a row of the result has, to all of which the table is
+ * added. */
 static int64_t repeats(const struct frame *f, const struct op *o)
 {
     return frame_out(f, o, 0).cols / frame_in(f, o, 0).cols;
@@ -306,14 +308,14 @@ const struct op_row op_table_add = {table_forward, table_backward, NULL};
 
 /* ---- SELECT ---------------------------------------------------------------------------------- */
 
-/* Returns, for the host, the number of the input that each row takes; NULL: all rows take the
- * first. */
+/* Returns, for the host, the index of the input that each row uses, or NULL if all rows use the
+ * first input. */
 static const int32_t *inputs_of(const struct frame *f, const struct op *o)
 {
     return f->batch ? rows_of_groups(f, frame_host(f), frame_rows_of(f, o->in[0])) : NULL;
 }
 
-/* Counts the rows from i on that take the same input. */
+/* Returns the number of consecutive rows, from i on, that use the same input. */
 static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
 {
     int64_t n = 1;

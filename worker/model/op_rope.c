@@ -1,9 +1,10 @@
-/* op_rope.c: ROPE and LRPE: rotary positions of queries and keys. */
+/* op_rope.c: ROPE and LRPE, the rotary positions of queries and keys. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
 
-/* Returns the position of each row: its token's, or the number of its frame. */
+/* Returns the position of each row, which is the position of its token, or the index of its
+ * frame. */
 static const int64_t *positions(struct frame *f, const struct op *o, bool frames)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
@@ -16,7 +17,7 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
     return pos.dev;
 }
 
-/* Returns the table of frequencies. The second one begins at the end of the first, since all
+/* Returns the table of frequencies. The second table begins at the end of the first, because all
  * operations rotate the same number of columns. */
 static const double *frequencies(const struct frame *f, const struct op *o)
 {
@@ -38,8 +39,8 @@ static void rotate(struct frame *f, const struct op *o, struct tensor x, bool in
                                                 .single = f->rope_single});
 }
 
-/* Returns the columns of the heads, to which the rotary embedding is applied. The columns after
- * them (values) do not change. */
+/* Returns the columns of the heads, which are rotated. The columns after them (values) are
+ * unchanged. */
 static struct tensor rotated(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
@@ -54,8 +55,8 @@ static int rope_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Applies the inverse embedding to the output's gradient, in place: no operation reads it after
- * this. */
+/* Applies the inverse embedding to the output's gradient in place, because no later operation
+ * reads it. */
 static int rope_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]];
@@ -69,8 +70,8 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
-/* theta is [H, D]. The input has one or more sets of H heads (queries, then keys), each of which
- * takes the same angles. LINEAR_ATTENTION computes the gradient of the angles, as it knows the
+/* theta is [H, D]. The input has one or more sets of H heads (queries, then keys), and each set
+ * uses the same angles. LINEAR_ATTENTION computes the gradient of the angles, because it knows the
  * distances. */
 struct lrpe {
     struct tensor theta;

@@ -1,11 +1,12 @@
-/* op_row_gate.c: ROW_GATE: out = base + sigmoid(gate) a, a gate of one column for each row.
+/* op_row_gate.c: ROW_GATE, which computes out = base + sigmoid(gate) a. The gate has one column,
+ * so there is one for each row.
  *
- * The gate is spread over the columns of a, and its gradient is a sum over them, taken in fp32:
- * both are products with ones. */
+ * The gate is copied to all columns of a, and its gradient is a sum over these columns, in fp32.
+ * Both are computed as products with ones. */
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
-/* Spreads the gates over columns: [T, C] in the model's precision. */
+/* Copies the gates to all columns, [T, C] in the model's precision. */
 static struct tensor spread(struct frame *f, const struct op *o, struct tensor ones)
 {
     const struct tensor gate = frame_in(f, o, 2);
@@ -28,7 +29,7 @@ static int row_gate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Sums d [T, C] over columns into the gate's gradient. */
+/* Sums d [T, C] over columns and puts the sum into the gate's gradient. */
 static void gate_gradient(struct frame *f, const struct op *o, const struct step *s,
                           struct tensor d, struct tensor ones)
 {

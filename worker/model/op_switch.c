@@ -1,4 +1,5 @@
-/* op_switch.c: SWITCH: the dimension that rows are spread along changes (worker/sp/dsp.h). */
+/* op_switch.c: SWITCH, which changes the dimension along which rows are spread
+ * (worker/sp/dsp.h). */
 #include "worker/model/op.h"
 
 static void mark_place(struct frame *f)

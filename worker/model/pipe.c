@@ -8,7 +8,7 @@
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns the bytes of this rank's stream. Each of the ranks that share every layer has a part of
- * the rows, here as on the next stage. */
+ * the rows, on this stage and on the next. */
 static int64_t stream_bytes(const struct model *m)
 {
     return m->sp.shard.T / m->plan->tp * m->shape.width * dtype_size(m->dtype);
@@ -35,7 +35,7 @@ static int wait_sent(struct model *m, enum pipe_way way, struct err *e)
     return comm_wait(m->line, &m->pipe.ticket[way], e);
 }
 
-/* Tells whether the fault MUTANT_STREAM_STALE sends the first stream again. */
+/* Tells whether the first stream is sent again, which is the fault MUTANT_STREAM_STALE. */
 static bool stale(struct model *m, enum pipe_way way)
 {
     const bool before = m->pipe.any;
@@ -44,8 +44,8 @@ static bool stale(struct model *m, enum pipe_way way)
     return before && mutant_on(MUTANT_STREAM_STALE);
 }
 
-/* Returns the address at which a stream or a gradient arrives. Streams have one for each slot,
- * gradients only one. */
+/* Returns the address at which a stream or a gradient arrives. Each slot has its own address for
+ * streams. All gradients arrive at the same address. */
 static char *arrives_at(struct model *m, enum pipe_way way, int slot)
 {
     if (way == PIPE_BACK) return section_border(m, true, true);
@@ -79,8 +79,8 @@ static int post_send(struct model *m, enum pipe_way way, struct err *e)
     return 0;
 }
 
-/* Sends the stream and, in the same event, posts the receive of the gradient or stream that this
- * neighbour sends back, if one is due. */
+/* Sends the stream. In the same event, posts the receive of the gradient or stream that this
+ * neighbour sends, if one is due. */
 static int send_stream(struct model *m, enum pipe_way way, const void *stream, struct err *e)
 {
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;

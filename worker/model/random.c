@@ -1,4 +1,4 @@
-/* random.c: initial weights, a pure function of (seed, tensor, element). */
+/* random.c: initial weights, which are a pure function of (seed, tensor, element). */
 #include "worker/model/model.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "worker/model/stored.h"
 #include "worker/plan/slice.h"
 
-/* Returns a number in (0, 1): never 0, so that its logarithm is finite. */
+/* Returns a number in (0, 1). It is never 0, so its logarithm is finite. */
 static double uniform(uint32_t u)
 {
     return ((double)u + 0.5) / 4294967296.0;
@@ -25,7 +25,7 @@ static void words(int64_t seed, uint32_t tensor, int64_t block, uint32_t u[4])
     philox4x32(key, counter, u);
 }
 
-/* Makes four normals from one Philox block (Box and Muller). */
+/* Computes four normal numbers from one Philox block (Box and Muller). */
 static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
 {
     uint32_t u[4];
@@ -40,12 +40,12 @@ static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
 struct draw {
     int64_t seed;
     int tensor, n_layers;
-    const struct param *p; /* a tensor of the whole model */
+    const struct param *p; /* a tensor, as in the whole model */
     struct slice slice;    /* rank t's part of p */
     int t;
 };
 
-/* Draws elements [k, k + n), n at most LINE and k a multiple of 4. */
+/* Draws elements [k, k + n), where n is at most LINE and k a multiple of 4. */
 static void normal_line(const struct draw *d, double std, int64_t k, int64_t n, float *out)
 {
     for (int64_t j = 0; j < n; j += 4) {
@@ -93,7 +93,7 @@ static void store(struct tensor to, const float *line)
     for (int64_t j = 0; j < to.cols; j++) half[j] = half_round(to.dtype, line[j]);
 }
 
-/* Draws elements [k, k + out.cols) of the whole tensor, rounded to out's type. */
+/* Draws elements [k, k + out.cols) of the whole tensor and rounds them to out's type. */
 static void random_run(const struct draw *d, int64_t k, struct tensor out)
 {
     float line[LINE];
@@ -108,7 +108,7 @@ static void random_run(const struct draw *d, int64_t k, struct tensor out)
 
 /* ---- by all threads of the host -------------------------------------------------------------- */
 
-enum { TASK = 2 * LINE, STAGED = 16 * TASK }; /* elements of a task; elements of an upload */
+enum { TASK = 2 * LINE, STAGED = 16 * TASK }; /* elements of a task; elements of one upload */
 
 struct random_piece { /* elements [k, k + out.cols) of a slice, in the host's memory */
     const struct draw *d;
@@ -136,7 +136,7 @@ static void random_piece(struct be *be, const struct draw *d, int64_t k, struct 
     be_host_run(be, random_task, &(struct random_piece){d, k, out}, (out.cols + TASK - 1) / TASK);
 }
 
-/* Draws elements [k, k + out.cols) of the slice: in place where the host reaches it, else through
+/* Draws elements [k, k + out.cols) of the slice, in place if the host can reach out, else through
  * uploads. */
 static void random_slice(struct be *be, const struct draw *d, int64_t k, struct tensor out)
 {
@@ -163,15 +163,15 @@ static void zeros(struct be *be, struct tensor out)
     }
 }
 
-/* The elements to draw, from element `from` of the rank's weights on. The first `done` of them are
- * drawn. */
+/* The elements to draw, which begin at element `from` of the rank's weights. The first `done` of
+ * them have been drawn. */
 struct random_part {
     struct be *be;
     struct tensor out;
     int64_t from, done;
 };
 
-/* Counts the elements before `end`, within the part, that are still missing. */
+/* Returns how many elements of the part come before `end` and have not been drawn. */
 static int64_t missing(const struct random_part *w, int64_t end)
 {
     const int64_t n = end - w->from < w->out.cols ? end - w->from : w->out.cols;
@@ -185,8 +185,8 @@ static void zero_to(struct random_part *w, int64_t end)
     w->done += n;
 }
 
-/* Draws a slice after zeroing the elements before it. Tensors come in ascending order; elements
- * between them are 0, as is the room that a slice does not fill. */
+/* Zeroes the elements before a slice and then draws the slice. Tensors come in ascending order.
+ * Elements between them are 0, and so is the room that a slice does not fill. */
 static void random_tensor(void *part, int bucket, const struct draw *d)
 {
     struct random_part *w = part;
@@ -228,12 +228,12 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
     zero_to(&w, from + out.cols);
 }
 
-struct random_stored { /* a model whose weights lie in blocks or beside such ones */
+struct random_stored { /* a model that has weights in blocks */
     struct model *m;
     float *room; /* [STAGED] */
 };
 
-/* Draws a slice that this rank holds, piece by piece. */
+/* Draws a slice that this rank has, piece by piece. */
 static void random_stored(void *arg, int bucket, const struct draw *d)
 {
     const struct random_stored *w = arg;

@@ -1,4 +1,5 @@
-/* routing.c: keeps the experts that rows chose in a pass, or makes a pass follow a kept choice. */
+/* routing.c: keeps the experts that rows choose in a pass, or makes a pass follow a choice that
+ * was kept. */
 #include "worker/model/routing.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ bool routing_chosen(const struct model_shape *m, const struct program *layer)
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
-/* One row of logits, and the two choices. */
+/* One row of logits, with the choice to follow and the row's own choice. */
 struct routed {
     const float *x; /* [E] */
     int64_t E, k;
@@ -26,7 +27,7 @@ static bool has(const int32_t *e, int64_t k, int32_t want)
     return found;
 }
 
-/* Tells whether the given experts are k different ones that exist. */
+/* Tells whether the given experts are k different experts that exist. */
 static bool is_choice(const struct routed *r)
 {
     for (int64_t i = 0; i < r->k; i++)
@@ -50,10 +51,9 @@ static double deviation(const struct routed *r)
     return sqrt(square / (double)r->E);
 }
 
-/* Returns the gap of a row. The gap is a difference of two logits: that of the best expert that
- * the row itself chose but does not follow, minus that of the worst expert that it follows
- * instead. Its unit is the standard deviation of the row's logits. It is NaN if one of these
- * logits is NaN. */
+/* Returns the gap of a row. It is the logit of the best expert that the row itself chose but does
+ * not follow, minus the logit of the worst expert that it follows instead. Its unit is the
+ * standard deviation of the row's logits. It is NaN if one of these logits is NaN. */
 static double gap_of(const struct routed *r)
 {
     double best = -INFINITY, worst = INFINITY;
@@ -66,9 +66,10 @@ static double gap_of(const struct routed *r)
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
-/* Sends row t to the given experts, with the weights that the row's logits give them: a softmax of
- * these logits alone or, with a->plain, their shares of the softmax of all. The sum for all is
- * derived from the weight of the best expert, the first of the row's own choice. */
+/* Sends row t to the given experts, with the weights that the row's logits give them. The weights
+ * are a softmax of only these logits. With a->plain, they are the experts' shares in the softmax
+ * of all logits. The sum over all logits is derived from the weight of the best expert, which is
+ * the first of the row's own choice. */
 static void turn(struct frame *f, const struct route_args *a, int64_t t, const struct routed *r)
 {
     float top;
@@ -88,7 +89,7 @@ static void judge(struct routing *s, const struct routed *r)
 {
     const double gap = gap_of(r);
     s->turned++;
-    if (!isnan(s->gap) && !(gap <= s->gap)) s->gap = gap; /* NaN stays */
+    if (!isnan(s->gap) && !(gap <= s->gap)) s->gap = gap; /* NaN is kept */
 }
 
 static int follow(struct frame *f, const struct route_args *a, struct err *e)

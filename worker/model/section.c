@@ -1,5 +1,5 @@
-/* section.c: makes the frame of a section from the plan's places, and runs its steps: forward,
- * backward, and for new tokens. */
+/* section.c: makes the frame of a section from the places in the plan, and runs the section's
+ * steps: forward, backward, and for new tokens. */
 #include "worker/model/section.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ static char *address(const struct model *m, const struct here *h, const struct p
     return NULL;
 }
 
-/* Returns the state of an operation in the cache of a slot. */
+/* Returns the state that an operation has in the cache of a slot. */
 static char *state_at(const struct model *m, const struct here *h, int op, int slot)
 {
     const struct place *x = &h->s->at.state[op];
@@ -64,15 +64,16 @@ static char *state_at(const struct model *m, const struct here *h, int op, int s
     return first ? first + slot * placement_state_stride(x) : NULL;
 }
 
-/* Returns row k of a slot's keys and values. first: the keys and values of the first cache. */
+/* Returns row k of a slot's keys and values. first has the keys and values of the first cache. */
 static char *cache_row(const struct model *m, const struct tensor *first, int slot, int64_t k)
 {
     const int64_t row = first->cols * dtype_size(first->dtype);
     return (char *)first->data + (slot * cache_stride(&m->plan->extent) + k) * row;
 }
 
-/* Returns the row at which new keys and values are written. With one sequence they stay there; with
- * several they lie side by side after the caches, and cache_of_row() copies each to its cache. */
+/* Returns the row at which new keys and values are written. With one sequence, this is their final
+ * place. With several sequences, the new rows follow each other after the caches, and
+ * cache_of_row() copies each of them to its cache. */
 static int64_t new_rows_at(const struct model *m)
 {
     if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
@@ -84,8 +85,8 @@ static bool in_parts(enum rows_id rows)
     return rows == ROWS_COND || rows == ROWS_TEXT;
 }
 
-/* Finds a value's tensor. A view is a window of its base's tensor and is found from the base: a
- * place says where rows begin, but not where shared values do. */
+/* Finds a value's tensor. A view is found as a window of its base's tensor, because a place says
+ * where rows begin, but not where shared values do. */
 static struct tensor tensor_at(const struct model *m, const struct here *h, int v, bool grad)
 {
     const struct program *p = h->p;
@@ -125,8 +126,8 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
     f->tied_grad = m->grad ? model_gradient(m, in->weight[0].offset) : NULL;
 }
 
-/* Returns the experts that the layer's rows choose in a proof's pass; NULL: no proof runs, or rows
- * have no choice. */
+/* Returns the experts that the layer's rows choose in a proof's pass, or NULL if no proof runs or
+ * the rows have no choice. */
 static int32_t *routes_of(const struct model *m, const struct here *h)
 {
     const int first = pipe_first(&m->plan->pipe) ? 1 : pipe_begin(&m->plan->pipe);
@@ -134,7 +135,7 @@ static int32_t *routes_of(const struct model *m, const struct here *h)
     return m->routing->expert + (h->b - first) * m->sp.shard.T * m->shape.experts_per_token;
 }
 
-/* Sets everything in a section's frame that stays the same from step to step. */
+/* Sets everything in a section's frame that is the same in all its steps. */
 static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
 {
     struct frame *f = &m->prog.frame;
@@ -152,7 +153,7 @@ static void open_frame(struct model *m, const struct here *h, const struct batch
     open_weights(m, h, f);
 }
 
-/* Sets the rows of each kind on this rank, for the shard that was set last. */
+/* Sets the number of rows of each kind on this rank, for the shard that was set last. */
 static void set_rows(struct model *m, int64_t T)
 {
     struct frame *f = &m->prog.frame;
@@ -178,8 +179,8 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     op_scratch_reset(f);
 }
 
-/* Returns the position of row k of this rank's part of a cache: positions ascend over the prompt's
- * rows, then over the blocks of new tokens that this rank stores (model.c). */
+/* Returns the position of row k of this rank's part of a cache. Positions ascend over the prompt's
+ * rows, and then over the blocks of new tokens that this rank stores (model.c). */
 static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t k, int64_t prompt)
 {
     if (k < prompt) return shard_pos(sh, k);
@@ -187,8 +188,8 @@ static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t 
     return sh->S + (block * m->plan->sp + m->rank) * CACHE_BLOCK + (k - prompt) % CACHE_BLOCK;
 }
 
-/* Returns the rows of a layer's cache that the new token sees: all of them, or the last ones within
- * its window. */
+/* Returns the rows of a layer's cache that the new token sees. Without a window these are all
+ * rows; with a window they are the last rows. */
 static struct tensor visible_cache(const struct model *m, const struct op *o,
                                    const struct model_cache *c, struct tensor all)
 {
@@ -199,8 +200,8 @@ static struct tensor visible_cache(const struct model *m, const struct op *o,
     return tensor_sub(all, first, all.rows - first, 0, all.cols);
 }
 
-/* Returns the rows that sequence i's new token sees, with its own key and value if this rank keeps
- * them. kv: the new keys and values of all sequences. */
+/* Returns the rows that sequence i's new token sees, including its own key and value if this rank
+ * keeps them. kv has the new keys and values of all sequences. */
 static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
                                   struct tensor kv)
 {
@@ -225,8 +226,8 @@ static int value_of(const struct op *o, int k)
     return k < OP_INS ? o->in[k] : o->out[k - OP_INS];
 }
 
-/* Sets the values of an operation to all their rows (i < 0), or to row i. States and values of
- * another form have no rows of tokens and stay whole. */
+/* Sets the values of an operation to all their rows (if i < 0), or to row i. States and other
+ * values that have no rows of tokens are always set whole. */
 static void set_values(struct frame *f, const struct op *o, const struct tensor *all, int i)
 {
     for (int k = 0; k < OP_VALUES; k++) {
@@ -239,7 +240,7 @@ static void set_values(struct frame *f, const struct op *o, const struct tensor 
 }
 
 /* Runs an operation that sees rows of keys and values. Each row sees those of its own sequence;
- * ranks exchange data of all rows together. */
+ * the ranks exchange the data of all rows together. */
 static int decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -248,7 +249,7 @@ static int decode_rows(struct model *m, const struct here *h, const struct op *o
     return op_table[o->kind]->decode(f, o, e);
 }
 
-/* Runs an operation with a state, separately for each sequence's row. */
+/* Runs an operation that has a state, separately for the row of each sequence. */
 static int decode_each(struct model *m, const struct here *h, int op, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -287,8 +288,9 @@ static char *carried(const struct model *m, const char *states)
     return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
-/* Sets the state that enters this layer and the place for its last state: the carry of a context
- * or, in generate, the slot's cache, which the last rank writes. */
+/* Sets the state that enters this layer, and the place for the layer's last state. Both belong to
+ * the carry of a context. In generate, an operation with a state instead leaves its last state in
+ * the slot's cache, which the last rank writes. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
@@ -302,7 +304,7 @@ struct piece_run {
     struct model *m;
     const struct here *h;
     const struct step *first;
-    const int64_t *scratch; /* scratch of each of the steps */
+    const int64_t *scratch; /* place of the scratch of each step */
     int64_t n_looked;       /* operations counted before the steps */
 };
 
@@ -317,7 +319,7 @@ static int run_in_piece(void *arg, int i, struct err *e)
     return 0;
 }
 
-/* Runs the dense MLP whose steps begin with `first`, piece by piece. */
+/* Runs, piece by piece, the dense MLP whose steps begin with `first`. */
 static int run_pieces(struct model *m, const struct here *h, const struct step *first,
                       const int64_t *scratch, struct err *e)
 {
@@ -328,7 +330,8 @@ static int run_pieces(struct model *m, const struct here *h, const struct step *
                                  .run = run_in_piece,
                                  .arg = &r};
     if (piece_walk(&m->prog.frame, &w, e)) return -1;
-    m->prog.watch.n_ops = r.n_looked + first->n_piece; /* ranks without rows count them, too */
+    /* ranks without rows count the operations as well */
+    m->prog.watch.n_ops = r.n_looked + first->n_piece;
     return 0;
 }
 
@@ -337,7 +340,7 @@ static bool is_loss(const struct program *p, const struct step *s)
     return op_rules[p->op[s->op].kind]->loss;
 }
 
-/* Runs the forward list; for `out`, up to the loss. */
+/* Runs the forward list; for section `out`, this is up to the loss. */
 static int run_forward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
@@ -357,8 +360,8 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Runs the backward list. An operation that is computed again gets no carry: its states were
- * kept. */
+/* Runs the backward list. An operation that is computed again gets no carry, because its states
+ * were kept. */
 static int run_backward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
@@ -379,7 +382,8 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Sends the states after the prompt from the last rank to all, since every rank decodes. */
+/* Sends the states after the prompt from the last rank to all ranks, because every rank
+ * decodes. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
     if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
@@ -393,14 +397,14 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Returns the length of a pass in sections, for progress reports: backward counts as two of
- * forward. */
+/* Returns the length of a pass in sections, for progress reports. The backward of a section counts
+ * twice as much as its forward. */
 static double pass_length(const struct model *m, bool forward_alone)
 {
     return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
 }
 
-/* Settles the messages that the last layers sent. */
+/* Completes the messages that the last layers sent. */
 static int settle(struct model *m, struct err *e)
 {
     if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
@@ -441,8 +445,9 @@ static void set_loss(struct model *m, float scale)
     f->logits = (float *)m->prog.logits;
 }
 
-/* Clears the elements of a layer's gradient that no pass writes, those between tensors and of
- * tensors without a gradient: they are summed, too, and records or logits lay in this memory. */
+/* Clears those elements of a layer's gradient that no pass writes, which are between tensors or in
+ * tensors without a gradient. They must be cleared because they are summed too, and because
+ * records or logits used this memory before. */
 static void clear_between(struct model *m, const struct here *h)
 {
     float *g = model_gradient(m, m->prog.weights[h->b]);
@@ -458,7 +463,7 @@ static void clear_between(struct model *m, const struct here *h)
     if (h->p->weights_size > end) m->be->ops->fill(m->be, g + end, h->p->weights_size - end, 0);
 }
 
-/* Runs the loss and the head, backward. A tied embedding gets the head's part of its gradient
+/* Runs the loss and the head, backward. The head's part of a tied embedding's gradient is computed
  * here. */
 static int out_backward(struct model *m, const struct batch *b, struct err *e)
 {
@@ -494,7 +499,7 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     const struct pipe *p = &m->plan->pipe;
     if (pipe_last(p) && out_backward(m, b, e)) return -1;
     for (int i = pipe_end(p) - 1 - pipe_last(p); i >= pipe_begin(p); i--) {
-        const int n_done = m->shape.n_layers + 2 - i; /* the head's section was the first */
+        const int n_done = m->shape.n_layers + 2 - i; /* the head's section ran first */
         if (layer_back(m, i, b, e)) return -1;
         progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));
     }
@@ -509,8 +514,8 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* Computes the loss's input again if a backward pass has since used the workspace that holds it.
- * The stream after the last layer has not changed. */
+/* Computes the loss's input again if a backward pass has used the workspace that had it. The
+ * stream after the last layer is unchanged. */
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
     if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;
@@ -542,7 +547,7 @@ int section_loss(struct model *m, const struct batch *b, struct err *e)
     return op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), e);
 }
 
-/* Makes the loss's input unless it is there. Other ranks take no part. */
+/* Computes the loss's input unless it is available. No other rank takes part in this. */
 static void open_rows(struct model *m)
 {
     struct err e = {0};
@@ -568,7 +573,7 @@ struct tensor section_hidden(struct model *m)
     return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
 }
 
-/* Runs the first operation of `out` alone: the loss's input is not there afterwards. */
+/* Runs only the first operation of `out`; afterwards the loss's input is not available. */
 struct tensor section_states(struct model *m)
 {
     const struct here h = section_at(m, m->shape.n_layers + 1);
@@ -581,7 +586,7 @@ struct tensor section_states(struct model *m)
     const int bad = run_op(m, &h, first, &e);
     assert(!bad); /* a run without exchanges cannot fail */
     const struct tensor out = frame_out(f, &h.p->op[first->op], 0);
-    f->p = NULL; /* so that open_loss() computes its input again */
+    f->p = NULL; /* makes open_loss() compute its input again */
     return out;
 }
 

@@ -1,19 +1,20 @@
 /* section_offload.c: asks for copies of a stream or a record at fixed points of a pass, and waits
- * for the copy before it. */
+ * for the previous copy. */
 #include "worker/model/section_offload.h"
 
 #include "api/core/mutant.h"
 #include "worker/model/model.h"
 #include "worker/model/offload.h"
 
-/* A copy to make: this rank's rows of a stream, or a layer's record. size 0: none. */
+/* A copy to make, of this rank's rows of a stream or of a layer's record. size is 0 if there is
+ * none. */
 struct kept {
     char *buf;
     int64_t size, at;
     int64_t *ticket;
 };
 
-/* Returns the part of the stream at border b that leaves the device. */
+/* Returns the part of the stream at border b that is copied out of the device. */
 static struct kept stream_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -25,7 +26,7 @@ static struct kept stream_of(struct model *m, int b)
                          m->prog.stored + plan_stored_stream(p, n), &m->prog.copies.stream[k]};
 }
 
-/* Returns the record of layer b, if it leaves the device. */
+/* Returns the record of layer b if it is copied out of the device. */
 static struct kept record_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -61,8 +62,8 @@ static void fetch(struct model *m, const struct kept *k, int64_t size)
     if (k->size) *k->ticket = offload_back(m->offload, k->buf, size, k->at);
 }
 
-/* Returns the number of bytes to bring back: all or, with the fault MUTANT_STALE_OFFLOAD, the first
- * half on rank 0. */
+/* Returns the number of bytes to copy back. These are all bytes; with the fault
+ * MUTANT_STALE_OFFLOAD, rank 0 copies back only the first half. */
 static int64_t size_back(const struct model *m, const struct kept *k)
 {
     return mutant_on(MUTANT_STALE_OFFLOAD) && m->rank == 0 ? k->size / 2 : k->size;

@@ -1,10 +1,11 @@
-/* section_offload.h: when residual streams and records of layers leave the device and come back
- * (struct offload_plan). Inside worker/model.
+/* section_offload.h: decides when residual streams and records of layers leave the device and when
+ * they come back (struct offload_plan). It is private to worker/model.
  *
- * A stream goes out while the layer that reads it computes, a record while the next layer
- * computes. In the backward pass a layer needs both: they come back while the layer that runs
- * before it computes. So at most two copies are under way, one of either kind, and none between
- * the passes of a stage. A plan that offloads nothing makes no copies. */
+ * A stream is copied out while the layer that reads it computes, and a record while the next layer
+ * computes. In the backward pass a layer needs both; they are copied back while the layer that
+ * runs before it computes. So at most two copies are under way, one stream and one record, and
+ * none is under way between the passes of a stage. With a plan that offloads nothing, no copies
+ * are made. */
 #ifndef SEQD_MODEL_SECTION_OFFLOAD_H
 #define SEQD_MODEL_SECTION_OFFLOAD_H
 
@@ -13,19 +14,19 @@
 
 #define STREAM_RING 3 /* offload_plan.n_ring, at most */
 
-/* Tickets of the last copies, by buffer. */
+/* Tickets of the last copy to or from each buffer. */
 struct section_copies {
     int64_t stream[STREAM_RING], record[2];
 };
 
 struct model;
 
-/* Sends out the stream and the record of section b, in forward, after it has computed or its
- * stream came from another stage. Waits for the copies that went out meanwhile: the next section
- * may write their buffers. */
+/* Sends out the stream and the record of section b, in forward, after section b has computed, or
+ * after its stream has arrived from another stage. Waits for the copies that were started before,
+ * because the next section may write to their buffers. */
 int section_send_out(struct model *m, int b, struct err *e);
 /* Waits for the copies that section b reads in backward, before it computes, and asks for the
- * copies that the next section reads. */
+ * copies that the section after it in the backward pass reads. */
 int section_bring_back(struct model *m, int b, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* stored.c: finds the weights of elements of the flat layout, and writes and reads them where they
- * are: as numbers, in rows or panels, or in blocks. */
+/* stored.c: finds the weights that belong to elements of the flat layout, and writes and reads
+ * them in place, as numbers in rows or panels, or as blocks. */
 #include "worker/model/stored.h"
 
 #include "api/core/assert.h"
@@ -22,13 +22,13 @@ struct tensor stored_weight(const struct model *m, int b, int i)
     return tensor_of(dtype_stored(w->stored, m->dtype), at, rows, cols, cols);
 }
 
-/* A run of elements that lie in one weight, or between two. */
+/* A run of elements that are in one weight, or between two weights. */
 struct stored_run {
-    struct tensor w; /* data NULL: between weights */
+    struct tensor w; /* data is NULL between weights */
     int64_t at, n;   /* elements of w */
 };
 
-/* Returns the last weight that begins at or before element `in` of its section. */
+/* Returns the last weight that begins at element `in` of its section or before it. */
 static int weight_of(const struct program *p, int64_t in)
 {
     int low = 0, high = p->n_weights;
@@ -39,7 +39,7 @@ static int weight_of(const struct program *p, int64_t in)
     return low;
 }
 
-/* Returns the first run of [offset, offset + n), whose bucket the rank holds. */
+/* Returns the first run of [offset, offset + n), whose bucket the rank must have. */
 static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n)
 {
     const int b = zero_bucket(&m->plan->shards, offset);
@@ -133,7 +133,8 @@ int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 
-/* Unmarks weight i, and those that products take as one matrix with it. */
+/* Clears the mark of weight i, and of those weights that products use together with it as one
+ * matrix. */
 static void unmark(struct program *p, int i)
 {
     int first = i, end = i + 1;

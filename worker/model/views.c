@@ -1,8 +1,9 @@
-/* views.c: the ranks that a rank works with, each set of them a view of the job's endpoint. */
+/* views.c: finds the sets of ranks with which a rank works, and makes each set a view of the job's
+ * endpoint. */
 #include "worker/model/model.h"
 
-/* Opens the views of the ranks that share one set of shards, and of the ranks of all groups that
- * own this rank's shard. */
+/* Opens the view of the ranks that share one set of shards with this rank, and the view of the
+ * ranks of all groups that own this rank's shard. */
 static int open_groups(struct model *m, struct err *e)
 {
     const struct zero *z = &m->plan->shards;
@@ -14,8 +15,8 @@ static int open_groups(struct model *m, struct err *e)
     return comm_view(m->world, zero_owners(z, rank), &m->owners, e);
 }
 
-/* Opens the view of the first stage, which owns a tied embedding, and the last one, which reads
- * it. */
+/* Opens the view of the first stage, which owns a tied embedding, and the last stage, which also
+ * reads it. */
 static int open_ends(struct model *m, int p, struct err *e)
 {
     const int last = m->plan->pp - 1;
@@ -23,7 +24,8 @@ static int open_ends(struct model *m, int p, struct err *e)
     return comm_view(m->line, (struct rank_set){.n = 2, .at = {0, (uint8_t)last}}, &m->ends, e);
 }
 
-/* Opens the views of the ranks that share every layer, and of those with the same KV heads. */
+/* Opens the view of the ranks that share every layer, and the view of those of them that have the
+ * same KV heads. */
 static int open_tensor(struct model *m, const struct model_options *o, struct err *e)
 {
     const struct axes a = plan_axes(o->plan);

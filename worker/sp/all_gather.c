@@ -1,14 +1,15 @@
-/* Attention over the gathered keys and values of all ranks. With packed documents each rank gets
- * only the rows that its queries see (worker/plan/reach.h), directly from their owners.
+/* Attention over the keys and values of all ranks, which are gathered first. With packed
+ * documents, each rank gets only the rows that its queries see (worker/plan/reach.h), directly
+ * from the owners of these rows.
  *
- *   forward   the receives for all rows are posted at once. The blocks of r-1, r-2, ... are used
+ *   forward   the receives for all rows are posted together. The blocks of r-1, r-2, ... are used
  *             in this order, which is that of the ring and gives its bits
  *   backward  rows are gathered again. This rank's part of dKV_j is sent directly to its owner j,
  *             which adds the parts of j+1, j+2, ... to its own, in fp32. Under "ranks" the bits of
- *             such a sum would depend on the number of parts: dKV travels round the ring instead
- *             (rsa.c)
+ *             such a sum would depend on the number of parts, so dKV instead travels round the
+ *             ring (rsa.c)
  *
- * Rows that are not sent are set to zero, since probabilities of 0 multiply them. */
+ * Rows that are not sent are set to zero, because probabilities of 0 are multiplied by them. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -51,7 +52,7 @@ static struct tensor rows_in(struct tensor t, int64_t seg_len, int g, struct rea
     return tensor_sub(t, g * seg_len + rows.first, rows.n, 0, t.cols);
 }
 
-/* One message to send and one to receive, both of whole rows. A side without rows has no
+/* One message to send and one to receive, both of whole rows. If a side has no rows, it has no
  * message. */
 struct trade {
     enum purpose purpose;
@@ -85,8 +86,8 @@ static void zero_rest(struct key_gather *w, struct tensor seg, struct reach_rows
     w->sp->be->ops->fill(w->sp->be, at + end * size, (seg.rows - end) * size, 0);
 }
 
-/* Posts the receives of the rows that this rank's queries see, and the sends of own rows that
- * other ranks see. */
+/* Posts the receives of the rows that this rank's queries see, and the sends of those of its own
+ * rows that other ranks see. */
 static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
 {
     struct sp *sp = w->sp;
@@ -151,8 +152,8 @@ static struct tensor home_of(const struct key_gather *w, int i)
     return tensor_f32(w->sp->buf.dkv[i & 1], w->sp->shard.T, n, n);
 }
 
-/* Round i: sends this rank's part of dKV_(r-i) to its owner, and receives the part of the own dKV
- * from r+i. */
+/* Posts round i. It sends this rank's part of dKV_(r-i) to the owner of that block, and receives
+ * rank r+i's part of this rank's own dKV. */
 static int home_post(struct key_gather *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;

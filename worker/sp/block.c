@@ -1,5 +1,5 @@
-/* block.c: walks the pairs of segments in the fixed order, calls the backend's attention on each,
- * and adds blocks, sinks and dropout. */
+/* block.c: walks the pairs of segments in the fixed order, and calls the backend's attention on
+ * each. It handles blocks, sinks and dropout. */
 #include "worker/sp/block.h"
 
 #include <math.h>
@@ -51,8 +51,8 @@ bool block_pair_seen(const struct sp *sp, const struct block *b, const struct bl
     return v->lo[c] < k1 && v->hi[c] > k0;
 }
 
-/* Tells whether query segment c and key segment g of b belong to this half (`later`), and a query
- * sees a key. */
+/* Tells whether the pair of query segment c and key segment g of b belongs to the half that
+ * `later` selects and has a query that sees a key. */
 static bool pair_wanted(const struct sp *sp, const struct block *b, const struct block_view *v,
                         int c, int g, bool later)
 {
@@ -85,7 +85,7 @@ bool block_drop(const struct sp *sp, int c, struct attn_drop *out)
     return true;
 }
 
-/* Counts the keys of a segment that are not padding. */
+/* Returns the number of keys of a segment that are not padding. */
 static int64_t key_rows(const struct sp *sp, int g)
 {
     if (mutant_on(MUTANT_TOKEN_DROPPED) && sp->shard.P > 1 && g == sp->shard.n_segs - 1)
@@ -183,9 +183,10 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                           });
 }
 
-/* The fault of MUTANT_MERGE: merges without a running maximum. Each block's sums are rescaled to a
- * maximum of 0, as if exponentials were taken of the scores themselves. The result is right unless
- * one overflows. (The CPU carries maxima in units of log 2.) */
+/* Merges without a running maximum, which is the fault of MUTANT_MERGE. Each block's sums are
+ * rescaled to a maximum of 0, as if the exponentials of the scores themselves were used. The
+ * result is right unless one of these exponentials overflows. (The CPU carries maxima in units of
+ * log 2.) */
 static void merge_plainly(struct sp *sp, const struct sp_fwd_args *a)
 {
     const struct tensor o = carried(sp, a);
@@ -226,8 +227,8 @@ void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Computes the sinks' gradient from delta: first that of each sum chunk, then their sum as the tree
- * ((0+1)+(2+3))+... */
+/* Computes the sinks' gradient from delta: first that of each sum chunk, and then the sum of these
+ * as the tree ((0+1)+(2+3))+... */
 static void sink_back(struct sp *sp, const struct sp_bwd_args *a)
 {
     const struct shard *sh = &sp->shard;
@@ -289,8 +290,8 @@ static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct bl
                           });
 }
 
-/* The outer loop takes keys descending, the inner loop queries ascending. So each dq sums its keys
- * in the order of the forward pass, and each dkv its queries in ascending order. */
+/* The outer loop walks keys descending, the inner loop queries ascending. So each dq sums its keys
+ * in the order of the forward pass, and each dkv sums its queries in ascending order. */
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later)
 {

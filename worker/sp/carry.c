@@ -6,8 +6,8 @@
 #include "api/core/mutant.h"
 #include "worker/plan/plan.h"
 
-/* A pass goes from rank `first` to rank `last`; from and to: this rank's neighbours in that
- * direction, -1: none. */
+/* The course of a pass, from rank `first` to rank `last`. from and to are this rank's neighbours
+ * in that direction, or -1 if there is none. */
 struct course {
     int first, last, by, from, to;
 };
@@ -102,8 +102,8 @@ static void lose_mutant(struct sp_carry *sp, const struct carry_pass *p)
         sp->be->ops->fill(sp->be, p->states, p->count, 0);
 }
 
-/* Computes this rank's chunks, beginning with the state at p->states. out gets the state after the
- * last chunk. */
+/* Computes this rank's chunks, beginning with the state at p->states, and writes the state after
+ * the last chunk to out. */
 static void compute(struct sp_carry *sp, const struct carry_pass *p, float *out)
 {
     const struct shard *sh = &sp->shard;
@@ -141,8 +141,8 @@ static int run_ring(struct sp_carry *sp, const struct carry_pass *p, const struc
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-/* Adds A S to b for n heads; in the backward pass, A' S. a, in (S) and b point to the matrices of
- * the first head. */
+/* Adds A S, or in the backward pass A' S, to b for n heads. a, in (S) and b point to the matrices
+ * of the first head. */
 static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, const float *a,
                   const float *in, float *b)
 {
@@ -161,7 +161,7 @@ static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, co
 }
 
 /* Passes the state on piece by piece: waits for a piece, adds A times the piece to b, and sends
- * the sum. there: this rank has computed A and b. */
+ * the sum. there is set if this rank has computed A and b. */
 static int chain_pieces(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
                         bool there, struct comm_ticket arrival[], struct err *e)
 {
@@ -208,8 +208,9 @@ static int run_scan(struct sp_carry *sp, const struct carry_pass *p, const struc
     return there ? 0 : post(sp, p, chain_channel(p), c->to, send, p->count, sent, e);
 }
 
-/* Receives the maps of all other ranks, the previous rank's first, and sends its own map to each,
- * the next rank first, in one exchange. size: floats of a map. */
+/* Exchanges maps with all other ranks in one exchange: receives theirs, beginning with the
+ * previous rank's, and sends its own to each, beginning with the next rank. size is the number of
+ * floats of a map. */
 static int trade(struct sp_carry *sp, const struct carry_pass *p, int64_t size, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;
@@ -235,7 +236,7 @@ static int run_gather(struct sp_carry *sp, const struct carry_pass *p, const str
     float *own = sp->all + sp->shard.r * size;
     const float *state = sp->all + c->first * size;
     if (sends_wait(sp, &sp->sent[0], e)) return -1;
-    if (c->to < 0) /* the last rank: no rank needs its state */
+    if (c->to < 0) /* this is the last rank, so no rank needs its state */
         sp->be->ops->fill(sp->be, own, size, 0);
     else
         p->ahead(p->arg, own, own + p->count);

@@ -1,6 +1,6 @@
 /* carry.h: layers whose state passes from chunk to chunk (the gated delta rule, a short
- * convolution), over a sequence that is sharded over ranks. Each chunk is computed from the
- * state after the chunk before it.
+ * convolution), over a sequence that is sharded over ranks. Each chunk is computed from the state
+ * after the chunk before it.
  *
  * The state that leaves a rank's rows is an affine map S -> A S + b of the state that enters them.
  * A is not a scalar decay but a matrix for each head: the product of the rows' matrices, or zero
@@ -9,7 +9,7 @@
  *   ring        a rank waits for the state of the rank before it, and then computes its chunks.
  *               The order of work is that of one rank, so that under determinism "ranks", where
  *               the chunks are the logical ones, the bits are those of one rank
- *   scan        each rank first computes its A and b. The state then passes as in the ring, but a
+ *   scan        each rank first computes its A and b. Then the state passes as in the ring, but a
  *               rank only computes A S + b before it sends the result on. It does so in
  *               plan_scan_pieces() pieces of some heads each, so that a piece is sent while the
  *               next one is computed (arXiv 2507.01004). Then all ranks compute their rows
@@ -17,13 +17,14 @@
  *               its rows. There is one exchange, and after it only a sequence of products
  * To compute A and b costs one more pass over the rows. Products of matrices round differently
  * from rows taken one by one, so with scan and all_gather the bits depend on the number of ranks.
- * Backward runs from right to left in the same way: from the gradient D of the state that leaves
- * it computes A' D + b.
+ * Backward runs from right to left in the same way. It computes A' D + b from the gradient D of
+ * the state that leaves.
  *
  * Messages: in ring and scan each rank but the last sends one state to the next rank, and each
  * rank but the first sends one gradient to the previous rank. In all_gather each rank sends A and
- * b to all others. If the state that leaves is b alone (in a short convolution: the last rows), a
- * rank sends it to the next rank without waiting for the state that enters. */
+ * b to all others. If A is zero, as in a short convolution, where the state is the last rows, then
+ * the state that leaves is b. A rank then sends b to the next rank without waiting for the state
+ * that enters. */
 #ifndef SEQD_SP_CARRY_H
 #define SEQD_SP_CARRY_H
 
@@ -37,20 +38,22 @@ struct carry_sends {
 
 struct sp_carry {
     struct be *be;
-    struct comm *comm; /* NULL: one rank */
+    struct comm *comm; /* NULL if there is one rank */
     struct shard shard;
-    enum exchange_id exchange; /* AUTO: ring. scan, all_gather: one sum chunk a rank */
-    void *send[2]; /* in the comm segment: states of the largest size, used in turns; P = 1:
-                    * unused */
-    float *map;    /* scan: A of the largest size */
-    float *all;    /* all_gather, in the comm segment: [P] of the largest b and A */
-    struct carry_sends sent[2]; /* sent and turn: private; zeros at first */
+    /* AUTO means ring. scan and all_gather need one sum chunk on each rank */
+    enum exchange_id exchange;
+    /* In the comm segment: states of the largest size, used alternately. Unused if P = 1. */
+    void *send[2];
+    float *map;                 /* scan: room for one A of the largest size */
+    float *all;                 /* all_gather, in the comm segment: P times the largest b and A */
+    struct carry_sends sent[2]; /* sent and turn are private; zeros at first */
     int turn;
 };
 
-/* A step computes one chunk. Forward: `in` is the state before the chunk, `out` takes the state
- * after it. Backward: `in` is the gradient of the state after the chunk, `out` takes the gradient
- * of the state before it. out NULL: not wanted. in and out are different buffers. */
+/* A step computes one chunk. Forward: `in` is the state before the chunk, and the state after it
+ * is written to `out`. Backward: `in` is the gradient of the state after the chunk, and the
+ * gradient of the state before it is written to `out`. out is NULL if it is not wanted. in and out
+ * are different buffers. */
 struct carry_step {
     int chunk;
     int64_t row0, n_rows, pos; /* pos: global, of row0 */
@@ -61,23 +64,25 @@ struct carry_step {
 struct carry_pass {
     int64_t count; /* floats of a state */
     bool back;
-    /* forward: [n_chunks] states, out: the state that entered each chunk; backward: 2 states,
-     * scratch. */
+    /* Forward: n_chunks states, to which the state that entered each chunk is written. Backward: 2
+     * states of scratch. */
     float *states;
-    float *edge_out; /* on the pass's last rank: gets the state that leaves the sequence; NULL: not
-                      * wanted */
+    /* on the pass's last rank, the state that leaves the sequence is written here; NULL if it is
+     * not wanted */
+    float *edge_out;
     void (*step)(void *arg, const struct carry_step *s);
     void *arg;
-    /* Only scan and all_gather read these. A state is `heads` matrices [rows, cols], and A is
-     * `heads` matrices [rows, rows]; heads 0: A is zero and is not stored. ahead() computes b
-     * [count] and A of all rows of the rank, before any state has entered. It returns false if it
-     * cannot, and the rank then waits as in a ring; this is allowed only with heads 0. */
+    /* Only scan and all_gather read these members. A state is `heads` matrices [rows, cols], and A
+     * is `heads` matrices [rows, rows]; if heads is 0, A is zero and is not stored. ahead()
+     * computes b [count] and A of all rows of the rank, before any state has entered. If it
+     * cannot, it returns false, and the rank then waits as in a ring; this is allowed only if
+     * heads is 0. */
     int64_t heads, rows, cols;
     bool (*ahead)(void *arg, float *b, float *a);
 };
 
-/* fails: as comm does. A call returns when its receives are done; its sends may still be under
- * way. */
+/* Runs a pass. Fails as comm does. The function returns when its receives are done; its sends may
+ * still be under way. */
 int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e);
 /* Computes each chunk of a forward pass again, from the states that carry_run left, without an
  * exchange. */

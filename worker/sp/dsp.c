@@ -2,9 +2,8 @@
  *
  * The intersection of rank r's part along `from` and rank w's part along `to` is one block [n_r,
  * n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves its own
- * block meanwhile, and unpacks the received blocks transposed: rows of dst are [share of to,
- * N_from]. Both sides compute the size of each block, so no size is announced and no padding
- * travels. */
+ * block meanwhile, and unpacks the received blocks transposed, because the rows of dst are [share
+ * of to, N_from]. Both sides compute the size of each block, so no size and no padding is sent. */
 #include "worker/sp/dsp.h"
 
 #include "api/core/assert.h"
@@ -18,7 +17,8 @@ struct dsp_block { /* [n, m] rows: n along the sender's dimension, m along the r
 struct change { /* one switch under way */
     struct dsp *d;
     int from, to;
-    int64_t row_size, share[2]; /* shares of `from` and of `to` */
+    /* row_size: bytes of a row; share: shares along `from` and along `to` */
+    int64_t row_size, share[2];
     int n_tickets;
     struct comm_ticket ticket[JOB_MAX_RANKS];
 };
@@ -53,7 +53,7 @@ static void zero(struct dsp *d, char *at, int64_t size)
 {
     static const char nothing[2];
     assert(size % 2 == 0 && (uintptr_t)at % 2 == 0);
-    if (size && (uintptr_t)at % 4) { /* set the 16-bit element before the first aligned float */
+    if (size && (uintptr_t)at % 4) { /* set the 16-bit element before the first whole float */
         d->be->ops->upload(d->be, at, nothing, 2);
         at += 2, size -= 2;
     }
@@ -61,7 +61,8 @@ static void zero(struct dsp *d, char *at, int64_t size)
     if (size % 4) d->be->ops->upload(d->be, at + size - 2, nothing, 2);
 }
 
-/* Returns the index along the gathered dimension of the first row of sender w's block. */
+/* Returns the index, along the gathered dimension, of the first row of the block that sender w
+ * sent. */
 static int64_t gathered_at(const struct change *c, int w, int64_t n)
 {
     const int64_t N = c->d->n[c->from];
@@ -71,7 +72,7 @@ static int64_t gathered_at(const struct change *c, int w, int64_t n)
     return at + n > N ? N - n : at;
 }
 
-/* Packs block [n, m] out of src [., N_to], for the rank whose part of `to` begins at j0. */
+/* Packs block [n, m] from src [., N_to] into out, for the rank whose part of `to` begins at j0. */
 static void pack(const struct change *c, void *out, const char *src, struct dsp_block b, int64_t j0)
 {
     const int64_t s = c->row_size;
@@ -85,8 +86,8 @@ static void pack(const struct change *c, void *out, const char *src, struct dsp_
     if (b.n > 0 && b.m > 0) be->ops->permute(be, &a);
 }
 
-/* Unpacks block [n, m], whose rows in n are `stride` apart, transposed into dst [., N_from] from
- * column i0 on. */
+/* Unpacks block [n, m], whose rows along n are `stride` apart, transposed into dst [., N_from]
+ * from column i0 on. */
 static void unpack(const struct change *c, char *dst, const void *in, struct dsp_block b,
                    int64_t stride, int64_t i0)
 {
@@ -124,7 +125,7 @@ static int wait_all(struct change *c, struct err *e)
     return 0;
 }
 
-/* Computes the offsets of the blocks, which lie in rank order in both buffers. */
+/* Computes the offsets of the blocks, which are in rank order in both buffers. */
 static void offsets(const struct change *c, int64_t out[], int64_t in[])
 {
     const int r = c->d->r;
@@ -214,6 +215,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
     return wait_all(&c, e);
 }
 
-/* DSP needs no attention over ranks: attention runs along a dimension that is not split, as an
- * operation of the program. */
+/* DSP needs no attention over several ranks, because its attention runs along a dimension that is
+ * not split, as an operation of the program. */
 const struct sp_row sp_row_dsp = {.form = {NULL}};

@@ -50,7 +50,7 @@ static struct linear_pass pass_make(struct sp_linear *sp, const struct sp_linear
     if (!sp->be->own_memory) seen = (struct sp_seen){lo, hi};
     const int P = sh->P, r = sh->r;
     assert(sp->comm || P == 1);
-    assert(sh->n_segs == sh->n_sums); /* a zigzag shard's segments are no neighbours */
+    assert(sh->n_segs == sh->n_sums); /* the segments of a zigzag shard are not neighbours */
     struct linear_pass p = {
         .sp = sp, .shape = shape, .lo = lo, .seen = seen, .back = back, .n = sh->n_sums};
     p.size = state_size(sp, shape);
@@ -94,7 +94,8 @@ static void *state_of(const struct linear_pass *p, const void *state, int chunk)
 
 enum linear_part { SUMMARIES = 1, OUTPUTS = 2, BOTH = 3 };
 
-/* Computes every chunk's output, summary or both, as if a state of zero entered it. */
+/* Computes the output of every chunk, its summary, or both, as if a state of zero entered the
+ * chunk. */
 static void chunks_fwd(struct linear_pass *p, const struct linear_fwd *a, enum linear_part part)
 {
     struct be *be = p->sp->be;
@@ -299,7 +300,7 @@ static int run_fwd(struct sp_linear *sp, const struct linear_fwd *a,
     return pass_end(&p, e);
 }
 
-/* The fault of MUTANT_HEAD_OFFSET: returns the decays shifted by one head. */
+/* Returns the decays shifted by one head, which is the fault of MUTANT_HEAD_OFFSET. */
 static const double *shifted(const struct sp_linear_shape *s)
 {
     static _Thread_local double slope[256];
@@ -346,8 +347,8 @@ void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a)
 {
-    static const int64_t lo = -1, hi = 1; /* the token, at position 0, continues the state's
-                                           * document */
+    /* the token has position 0 and continues the document of the state */
+    static const int64_t lo = -1, hi = 1;
     struct be *be = sp->be;
     struct sp_seen seen = {&lo, &hi};
     if (be->own_memory) {

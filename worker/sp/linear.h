@@ -1,11 +1,11 @@
 /* linear.h: linear attention over a sequence that no rank holds whole (LASP, 2404.02882).
  *
- * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or under
- * determinism "ranks" the logical chunks. Each chunk's output and summary M_c are computed from a
- * state of zero (backend: linear_fwd). The summaries are folded left to right into the state that
- * enters each chunk, S_(c+1) = lambda^len S_c + M_c. The effect of the state that enters a chunk
- * is added to its output (linear_enter). Backward runs from right to left in the same way, with
- * dM_c. No state passes the start of a document.
+ * A rank's rows are its shard's sum chunks in order (contiguous layout). There is one chunk or,
+ * under determinism "ranks", the logical chunks. Each chunk's output and summary M_c are computed
+ * from a state of zero (backend: linear_fwd). The summaries are folded left to right into the
+ * state that enters each chunk, S_(c+1) = lambda^len S_c + M_c. The effect of the state that
+ * enters a chunk is added to its output (linear_enter). Backward runs from right to left in the
+ * same way, with dM_c. No state passes the start of a document.
  *
  * A row of linear_table[] selects how S passes from rank to rank:
  *   ring        rank r receives the state from r-1, folds its own chunks into it and sends it to
@@ -13,11 +13,12 @@
  *   all_gather  every rank sends its summary to all ranks, and each folds the summaries of the
  *               ranks before it (arXiv 2502.07563). A summary that is computed before the outputs
  *               (`apart`) is sent while the outputs are computed. Under "ranks" there is one
- *               summary per logical chunk, since a merged summary would round differently
- *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
+ *               summary for each logical chunk, because a merged one would round differently
+ *   scan        the ring, with the state in pieces along Dk, so that a piece is sent on while the
  *               next one is folded (2507.01004)
- * All give the same bits under "ranks". A ring posts its receive before the chunks are computed
- * and waits for it after that: the critical path is P-1 hops, not P-1 times (hop + chunk).
+ * All exchanges give the same bits under "ranks". A ring posts its receive before the chunks are
+ * computed and waits for it afterwards, so the critical path is P-1 hops, not P-1 times (hop +
+ * chunk).
  *
  * The state that enters each chunk is kept for the backward pass: state [n_chunks, H, Dk, Dv] of
  * the layer, which the model keeps as it keeps lse. So neither backward nor a recomputed forward
@@ -27,10 +28,11 @@
 
 #include "worker/sp/sp.h"
 
-/* Workspace; one set serves all layers. A state has H*Dk*Dv elements:
- *   send[2]   in the comm segment. ring, scan: states to send, used in turns; all_gather: only
+/* Workspace, of which one set is used for all layers. A state has H*Dk*Dv elements.
+ *   send[2]   in the comm segment. ring, scan: states to send, used alternately; all_gather: only
  *             send[0], which holds zeros or a state at the sequence's edge
- *   recv[2]   received states; scan: [0] in the order of messages, [1] in the kernels' order
+ *   recv[2]   received states; with scan, [0] has them in the order of messages, [1] in the
+ *             kernels' order
  *   all       in the comm segment. all_gather: [P * n_chunks] summaries
  *   m         arena: [n_chunks] this rank's summaries
  * P = 1 needs only m. */
@@ -55,16 +57,16 @@ struct linear_sends {
 struct sp_linear {
     const struct sp_linear_ops *ops;
     struct be *be;
-    struct comm *comm; /* NULL: one rank */
+    struct comm *comm; /* NULL if there is one rank */
     struct shard shard;
     struct linear_buffers buf;
-    enum dtype state_dtype;      /* DT_F32; DT_F64 on the tests' reference device */
-    int pieces;                  /* scan: number of pieces of a state; divides Dk */
-    bool apart;                  /* all_gather: summaries are computed and sent before outputs, for
-                             * messages that overlap with computation (comm_hides). This costs a
-                             * third more work for each chunk. The bits are the same; ranks may
-                             * differ */
-    struct linear_sends sent[2]; /* private: sends from send[0], send[1]; zeros at first */
+    enum dtype state_dtype; /* DT_F32; or DT_F64 on the tests' reference device */
+    int pieces;             /* scan: number of pieces of a state, a divisor of Dk */
+    /* all_gather: summaries are computed and sent before the outputs, so that the messages overlap
+     * with computation (comm_hides). This costs a third more work for each chunk. The bits are the
+     * same, and ranks may have different settings. */
+    bool apart;
+    struct linear_sends sent[2]; /* private: sends from send[0] and from send[1]; zeros at first */
     int turn;
 };
 
@@ -73,13 +75,16 @@ struct linear_fwd {
     struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
     void *state;              /* [n_chunks, H, Dk, Dv] out: the state that entered each chunk */
     const int64_t *lo, *hi;
-    struct sp_seen seen; /* lo and hi on the host; needed if the device has memory of its own */
-    /* Rows that see the carried state have lo[i] < 0: their document began before the sequence.
-     * Each of carry_in and carry_out is NULL on all ranks or on none. With carry_out there is no
-     * padding before shard.S. */
-    const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
-    void *carry_out; /* [H, Dk, Dv] state after the whole sequence; written on the last rank; NULL:
-                      * not wanted */
+    /* lo and hi on the host; needed only if the device has memory of its own */
+    struct sp_seen seen;
+    /* Rows that see the carried state have lo[i] < 0, because their document began before the
+     * sequence. Each of carry_in and carry_out is NULL either on all ranks or on none. If
+     * carry_out is set, there is no padding before shard.S.
+     * carry_in is the state [H, Dk, Dv] before the whole sequence, which is read on rank 0; NULL
+     * if it is 0. carry_out is the state [H, Dk, Dv] after the whole sequence, which is written on
+     * the last rank; NULL if it is not wanted. */
+    const void *carry_in;
+    void *carry_out;
 };
 struct linear_bwd {
     struct sp_linear_shape shape;
@@ -87,11 +92,12 @@ struct linear_bwd {
     const void *state;
     const int64_t *lo, *hi;
     struct sp_seen seen;
-    const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
-    void *d_carry_in;        /* written on rank 0; NULL: not wanted. It is NULL on all ranks or on
-                              * none */
-    float *d_angle; /* [n_chunks, H, Dk / 2] out: each chunk's gradient of LRPE's angles (backend:
-                     * linear_angle); NULL: not wanted */
+    const void *d_carry_out; /* gradient of carry_out, read on the last rank; NULL if it is 0 */
+    /* Written on rank 0; NULL if it is not wanted. It is NULL either on all ranks or on none. */
+    void *d_carry_in;
+    /* [n_chunks, H, Dk / 2] out: each chunk's gradient of LRPE's angles (backend: linear_angle);
+     * NULL if it is not wanted */
+    float *d_angle;
 };
 
 struct sp_linear_ops {
@@ -100,22 +106,22 @@ struct sp_linear_ops {
     int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
 };
 
-/* Returns the row of an exchange. P = 1: the row without exchange, for any id. NULL: there is no
- * such row. EXCHANGE_AUTO has none: the plan resolves it. */
+/* Returns the row of an exchange. If P = 1, returns for any id the row that exchanges nothing.
+ * Returns NULL if there is no such row. EXCHANGE_AUTO has no row, because the plan replaces it. */
 const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 /* Waits for the last sends, which may still be under way when a call returns. Call it before the
- * ledger is read, and before the buffers `send` and `all` are used for anything else. */
+ * ledger is read, and before the buffers `send` and `all` are used for other data. */
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* One new token: S = lambda S + k v', then o = q S. There is no communication: every rank already
- * has the state after the context. */
+/* The arguments for one new token: S = lambda S + k v', then o = q S. There is no communication,
+ * because every rank already has the state after the context. */
 struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */
-    void *state;              /* [H, Dk, Dv] in and out, the same on every rank */
-    int64_t *lo, *hi;         /* [1] [1] each: room in the memory of a device that has its own;
-                               * else unused */
+    void *state;              /* [H, Dk, Dv] in and out; the same on every rank */
+    /* [1] each: room in the memory of a device that has its own; otherwise unused */
+    int64_t *lo, *hi;
 };
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a);
 

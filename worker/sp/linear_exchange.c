@@ -1,18 +1,18 @@
 /* linear_exchange.c: passes the state of linear attention from rank to rank.
  *
  *   chain    ring (2404.02882) and scan (2507.01004): a rank waits for the state, folds its chunks
- *            into it and sends it on. scan does so with a piece of every head's rows at a time, so
- *            that a piece is sent while the next one is folded. A ring is a scan of one piece.
+ *            into it and sends it on. scan does so with one piece of every head's rows at a time,
+ *            so that a piece is sent while the next one is folded. A ring is a scan of one piece.
  *   gather   all_gather (2502.07563): every rank sends its chunks' summaries to all ranks;
  *            summaries that are computed before the outputs are sent while the outputs are
  *            computed
  *
- * gather needs no map of the documents. Forward, the receiver knows where the document of its
- * first row begins, and folds the chunks from there on. Backward, the sender knows where the
- * document of a chunk's first row begins. A rank that ends before that gets zeros in place of the
- * chunk's summary. So the sizes of messages do not depend on the documents.
+ * gather needs no map of the documents. In forward, the receiver knows where the document of its
+ * first row begins, and folds the chunks from there on. In backward, the sender knows where the
+ * document of a chunk's first row begins, and sends zeros instead of the chunk's summary to a rank
+ * whose rows end before that. So the sizes of messages do not depend on the documents.
  *
- * Only the gather handles a carried state at the sequence's edges: rank 0 folds the state before
+ * Only gather has to handle a carried state at the sequence's edges. Rank 0 folds the state before
  * the sequence into its first summary. If the last rank has no token, the rank with the last token
  * sends the state after that token to the last rank (backward: receives its gradient from
  * there). */
@@ -34,8 +34,8 @@ static int64_t piece_rows(const struct linear_pass *p)
     return p->shape->key_dim / p->n_pieces;
 }
 
-/* Returns piece i of a state in the order of the kernels. piece_packed() does so in the order of
- * messages. */
+/* piece_in returns piece i of a state that is in the order of the kernels; piece_packed returns it
+ * from a state in the order of messages. */
 static struct linear_view piece_in(const struct linear_pass *p, const void *state, int i)
 {
     if (!state) return (struct linear_view){0};
@@ -80,7 +80,8 @@ static int piece_arrive(struct linear_pass *p, int i, struct err *e)
     return 0;
 }
 
-/* Returns the destination of the state that leaves the last step; data NULL: it is not wanted. */
+/* Returns the destination of the state that leaves the last step; its data is NULL if the state is
+ * not wanted. */
 static struct linear_view piece_out(struct linear_pass *p, int i)
 {
     if (p->to >= 0) return piece_packed(p, p->sp->buf.send[p->sp->turn], i);
@@ -118,8 +119,8 @@ const struct linear_exchange linear_chain = {chain_post, NULL, chain_fold};
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* Returns a summary by its number in the order of the sequence: chunk k of rank w has number w * n
- * + k. */
+/* Returns the summary with this index in the order of the sequence. Chunk k of rank w has the
+ * index w * n + k. */
 static char *gathered(const struct linear_pass *p, int64_t number)
 {
     return (char *)p->sp->buf.all + number * p->size;
@@ -130,14 +131,14 @@ static int64_t own_number(const struct linear_pass *p, int step)
     return (int64_t)p->sp->shard.r * p->n + (p->back ? p->n - 1 - step : step);
 }
 
-/* Returns the rank that holds the last token. With a carried state there is no padding before S,
- * so a division finds it. */
+/* Returns the rank that has the last token. With a carried state there is no padding before S, so
+ * a division finds the rank. */
 static int edge_rank(const struct linear_pass *p)
 {
     return (int)((p->sp->shard.S - 1) / p->sp->shard.T);
 }
 
-/* Tells whether the last rank receives or sends a carried state, but has no token. */
+/* Tells whether the last rank receives or sends a carried state although it has no token. */
 static bool edge_apart(const struct linear_pass *p)
 {
     return p->edges && edge_rank(p) != p->sp->shard.P - 1;
@@ -148,8 +149,8 @@ static int edge_send(struct linear_pass *p, int to, struct err *e)
     return linear_send(p, &p->sp->sent[0], to, chain_channel(p), p->sp->buf.send[0], p->size, e);
 }
 
-/* Backward: posts the message with the carried state's gradient, before the summaries, since it
- * becomes part of one of them. */
+/* In backward, posts the message with the gradient of the carried state. It is posted before the
+ * summaries, because it becomes part of one of them. */
 static int gather_post(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
@@ -163,7 +164,7 @@ static int gather_post(struct linear_pass *p, struct err *e)
     return edge_send(p, w, e);
 }
 
-/* Forward: passes the last state to the last rank, after the fold that computes it. */
+/* In forward, sends the last state to the last rank, after the fold that computes it. */
 static int edge_pass(struct linear_pass *p, struct err *e)
 {
     const int r = p->sp->shard.r, last = p->sp->shard.P - 1, w = edge_rank(p);
@@ -188,8 +189,8 @@ static void fold_whole(struct linear_pass *p, const struct linear_chunk *c, cons
                      (struct linear_view){(char *)m, stride}, (struct linear_view){out, stride});
 }
 
-/* Copies the own summaries to their places among all. The carried state is folded into the first
- * summary that has tokens. */
+/* Copies this rank's summaries to their places in the array of all ranks' summaries. The carried
+ * state is folded into the first summary that has tokens. */
 static void gather_own(struct linear_pass *p)
 {
     struct be *be = p->sp->be;
@@ -205,8 +206,8 @@ static void gather_own(struct linear_pass *p)
     }
 }
 
-/* In a backward pass, tells whether the document of the chunk's first row reaches back to rank w's
- * rows. */
+/* Tells, in a backward pass, whether the document of the chunk's first row reaches back to rank
+ * w's rows. */
 static bool reaches(const struct linear_pass *p, int chunk, int w)
 {
     const struct linear_chunk *c = &p->chunk[chunk];
@@ -214,8 +215,8 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
     return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
-/* Receives the summaries of all other ranks, the previous rank's first, and sends its own to each,
- * the next rank first, in one exchange. */
+/* Exchanges summaries with all other ranks in one exchange: receives theirs, beginning with the
+ * previous rank's, and sends its own to each, beginning with the next rank. */
 static int trade_summaries(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
@@ -278,7 +279,8 @@ static void gather_entry(struct linear_pass *p)
         fold_others(p, first, own);
 }
 
-/* Returns the destination of the state that leaves the last step; NULL: it is not wanted. */
+/* Returns the destination of the state that leaves the last step, or NULL if the state is not
+ * wanted. */
 static void *gather_out(const struct linear_pass *p)
 {
     const int r = p->sp->shard.r;

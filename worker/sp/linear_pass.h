@@ -1,9 +1,9 @@
-/* linear_pass.h: one call of a linear layer, for the exchanges. For worker/sp only.
+/* linear_pass.h: one call of a linear layer, as the exchanges see it. It is private to worker/sp.
  *
- * Forward folds the own chunks left to right and passes the state to the next rank; backward folds
- * their gradients right to left and passes the result to the previous rank. Steps 0 .. n-1 count
- * the chunks in the direction of the fold. Step 0 is next to the rank from which the state
- * comes. */
+ * Forward folds this rank's chunks left to right and passes the state to the next rank; backward
+ * folds their gradients right to left and passes the result to the previous rank. Steps 0 .. n-1
+ * count the chunks in the direction of the fold. The chunk of step 0 is next to the rank from
+ * which the state comes. */
 #ifndef SEQD_SP_LINEAR_PASS_H
 #define SEQD_SP_LINEAR_PASS_H
 
@@ -13,9 +13,10 @@ struct linear_chunk {
     int64_t row0, n_rows;
     int64_t pos;     /* global, of row0 */
     int64_t n_valid; /* rows that are not padding */
-    bool sees;       /* the chunk's first row sees the state that enters */
-    bool through;    /* the state that enters also leaves: the chunk has one document, or only
-                      * padding */
+    bool sees;       /* the first row of the chunk sees the state that enters */
+    /* the state that enters also leaves, because the chunk has only one document, or only
+     * padding */
+    bool through;
 };
 
 struct linear_pass {
@@ -26,31 +27,34 @@ struct linear_pass {
     bool back;
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];
-    int64_t size;              /* bytes of a state */
-    int first, last, from, to; /* ranks: first and last of the fold; the ranks before and after
-                                * this rank, -1: none */
-    /* State that enters each step; entry[0] NULL: no state enters. */
+    int64_t size; /* bytes of a state */
+    /* The first and the last rank of the fold, and the ranks before and after this rank in the
+     * fold. `from` or `to` is -1 if there is no such rank. */
+    int first, last, from, to;
+    /* State that enters each step; entry[0] is NULL if no state enters. */
     void *entry[SHARD_SEGS];
-    const void *edge_in; /* state that enters the whole sequence, on rank `first`; NULL: none */
-    void *edge_out;      /* state that leaves the sequence, on rank `last`; NULL: not wanted */
-    bool edges;          /* the end of the sequence has a state: carry_out or d_carry_out is not
-                          * NULL */
+    /* state that enters the whole sequence, on rank `first`; NULL if there is none */
+    const void *edge_in;
+    /* state that leaves the sequence, on rank `last`; NULL if it is not wanted */
+    void *edge_out;
+    /* a state enters or leaves at the end of the sequence: carry_out or d_carry_out is not NULL */
+    bool edges;
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
     int n_arrivals;
-    int n_edges; /* gather: number of arrivals before the summaries */
+    int n_edges; /* gather: number of arrivals that precede the summaries */
 };
 
-/* An exchange has up to three functions, which a pass calls in this order. Rows of linear_table[]
- * use linear_chain (ring and scan) or linear_gather (all_gather). */
+/* An exchange has up to three functions, which a pass calls in this order. The rows of
+ * linear_table[] use those of linear_chain (ring and scan) or linear_gather (all_gather). */
 struct linear_exchange {
     /* Posts the receives, before the chunks are computed. */
     int (*post)(struct linear_pass *, struct err *);
-    /* Sends summaries once they are complete, even if outputs are not. NULL: the exchange sends no
-     * summaries before outputs. */
+    /* Sends summaries once they are complete, even if outputs are not. NULL if the exchange sends
+     * no summaries before outputs. */
     int (*send)(struct linear_pass *, struct err *);
-    /* Waits, folds and sends on: fills entry[] and sends the last state. Called after the chunks
-     * are computed. */
+    /* Waits for states, folds them and sends them on. Fills entry[] and sends the last state.
+     * Called after the chunks are computed. */
     int (*fold)(struct linear_pass *, struct err *);
 };
 extern const struct linear_exchange linear_chain, linear_gather;
@@ -58,14 +62,14 @@ extern const struct linear_exchange linear_chain, linear_gather;
 struct linear_chunk linear_chunk_of(const struct linear_pass *p, int step);
 void *linear_summary(const struct linear_pass *p, int step); /* summary of a step's chunk */
 
-/* A view is a state, or a piece of every head's state. Heads are `stride` bytes apart. data NULL:
- * no state. */
+/* A view of a state, or of a piece of every head's state. Heads are `stride` bytes apart. If data
+ * is NULL, there is no state. */
 struct linear_view {
     char *data;
     int64_t stride;
 };
-/* Computes out = lambda^n_valid in + m, or out = m if the chunk lets no state through. rows:
- * number of each head's Dk rows in the views. */
+/* Computes out = lambda^n_valid in + m, or out = m if no state passes through the chunk. Each head
+ * has `rows` of its Dk rows in the views. */
 void linear_fold_view(struct linear_pass *p, const struct linear_chunk *c, int64_t rows,
                       struct linear_view in, struct linear_view m, struct linear_view out);
 
@@ -73,7 +77,7 @@ int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm
                 const void *data, int64_t size, struct err *e);
 int linear_receive(struct linear_pass *p, int from, enum comm_channel channel, void *data,
                    int64_t size, struct err *e);
-/* Waits for arrival number i, unless an earlier call has. */
+/* Waits for the arrival with the index i, unless an earlier call has done so. */
 int linear_await(struct linear_pass *p, int i, struct err *e);
 int linear_sends_wait(struct sp_linear *sp, struct linear_sends *s, struct err *e);
 void linear_zero(struct sp_linear *sp, void *data, int64_t size);

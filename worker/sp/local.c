@@ -1,4 +1,5 @@
-/* One rank that holds the whole sequence: the reference of every other strategy. */
+/* Attention on one rank that has the whole sequence. It is the reference of every other
+ * strategy. */
 #include "api/core/assert.h"
 #include "worker/sp/block.h"
 

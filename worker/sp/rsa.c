@@ -2,15 +2,15 @@
  *
  * In step i rank r computes with the block of rank r-i, while it sends that block to r+1.
  *
- *   KV     P-1 hops forward, P-1 hops backward. kv[0] holds the own block, which is sent first.
- *          Then kv[0] and kv[1] take turns: one is computed with and sent while the other
- *          receives.
- *   dKV_j  meets KV_j at every rank, so it moves one hop after each step's computation:
+ *   KV     P-1 hops forward, P-1 hops backward. kv[0] has the rank's own block, which is sent
+ *          first. Then kv[0] and kv[1] are used alternately: one is used in the computation and
+ *          sent, while the other receives.
+ *   dKV_j  is needed together with KV_j at every rank, so it moves one hop after each step:
  *            run    the owner keeps its own part. dKV_j starts as zeros at rank j+1, makes P-1
- *                   hops, and is added to the own part at its owner
- *            ranks  it starts at its owner with the own part and makes P hops, so that the order
- *                   of its sum over query segments does not depend on P
- *          dkv[0] and dkv[1] take turns in the same way.
+ *                   hops, and is added to the owner's part there
+ *            ranks  it starts at its owner with the owner's part and makes P hops, so that the
+ *                   order of its sum over query segments does not depend on P
+ *          dkv[0] and dkv[1] are used alternately in the same way.
  *
  * Both directions of a hop are one ticket, posted before the computation that it overlaps with.
  *
@@ -27,10 +27,10 @@ struct ring { /* one traversal */
     struct sp *sp;
     int P, r;
     struct comm_ticket kv, dkv;
-    int dkv_at; /* index in dkv[2] of the gradient of the current block */
+    int dkv_at; /* index in dkv[2] of the current block's gradient */
     const struct reach_map *reach;
-    enum dtype kv_dtype; /* dtype in which keys and values are sent; their gradients are always
-                          * sent in fp32 */
+    /* dtype in which keys and values are sent; their gradients are always sent in fp32 */
+    enum dtype kv_dtype;
 };
 
 static struct ring ring_of(struct sp *sp, enum dtype kv_dtype, const struct reach_map *reach)
@@ -61,7 +61,7 @@ static struct tensor dkv_buffer(const struct ring *g, int which)
     return buffer(g->sp, DT_F32, g->sp->buf.dkv[which]);
 }
 
-/* Returns the owner of the block of step i on this rank: rank r-i. */
+/* Returns the owner of the block that this rank uses in step i, which is rank r-i. */
 static int owner_at(const struct ring *g, int i)
 {
     return (g->r - i + g->P) % g->P;
@@ -80,8 +80,8 @@ static bool dkv_moves(const struct ring *g, int j, int i)
     return near && (g->sp->rank_bits || near <= i);
 }
 
-/* A hop sends `from` to the next rank if `sends` is set, and fills `to` from the previous rank if
- * `receives` is set. */
+/* A hop. If `sends` is set, `from` is sent to the next rank; if `receives` is set, `to` is
+ * received from the previous rank. */
 struct hop {
     enum comm_channel channel;
     int number;
@@ -121,7 +121,7 @@ static int kv_post(struct ring *g, int i, struct err *e)
     return hop_post(g, &h, e);
 }
 
-/* Copies the own block into the segment and posts its first hop. */
+/* Copies this rank's block into the segment and posts the block's first hop. */
 static int kv_start(struct ring *g, struct tensor own, struct err *e)
 {
     if (g->P == 1) return 0;
@@ -129,14 +129,14 @@ static int kv_start(struct ring *g, struct tensor own, struct err *e)
     return kv_post(g, 1, e);
 }
 
-/* Waits for step i's block and posts its next hop, unless this is the last step. */
+/* Waits for the block of step i and posts the block's next hop, unless this is the last step. */
 static int kv_next(struct ring *g, int i, struct err *e)
 {
     if (comm_wait(g->sp->comm, &g->kv, e)) return -1;
     return i == g->P - 1 ? 0 : kv_post(g, i + 1, e);
 }
 
-/* Returns the block of step i on this rank. Its keys and values lie in kv[i & 1]. */
+/* Returns the block that this rank uses in step i, whose keys and values are in kv[i & 1]. */
 static struct block visitor(const struct ring *g, int i, struct tensor dkv)
 {
     return block_of(g->sp, owner_at(g, i), kv_buffer(g, i & 1), dkv);
@@ -162,7 +162,8 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
     return 0;
 }
 
-/* Sends the gradient of step i's block to the next rank and receives that of step i + 1's block. */
+/* Sends the gradient of step i's block to the next rank and receives the gradient of step i + 1's
+ * block. */
 static int dkv_send(struct ring *g, int i, struct err *e)
 {
     int from = g->dkv_at;
@@ -177,9 +178,9 @@ static int dkv_send(struct ring *g, int i, struct err *e)
     return hop_post(g, &h, e);
 }
 
-/* Computes one step with another rank's block: waits for its keys and its gradient, adds to the
- * gradient and sends it on. In "run" the gradient begins as zeros at the first rank that needs the
- * block. */
+/* Computes one step with another rank's block: waits for the block's keys and its gradient, adds
+ * to the gradient and sends it on. In "run", the gradient begins as zeros at the first rank that
+ * needs the block. */
 static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct block_view *view,
                     int i, struct err *e)
 {
@@ -200,7 +201,8 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, a->dkv);
     struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
-    /* Under "ranks" the own part of dKV travels too: it begins in the buffer that is sent. */
+    /* Under "ranks" this rank's own part of dKV travels too, and begins in the buffer that is
+     * sent. */
     bool sets_out = sp->rank_bits && g.P > 1 && dkv_moves(&g, g.r, 0);
     if (kv_start(&g, a->kv, e)) return -1;
     block_bwd_start(sp, a);

@@ -1,5 +1,5 @@
-/* sp.c: the table of strategies, the placing of buffers, and decoding: partial results of one
- * token, gathered and merged in rank order. */
+/* sp.c: the table of strategies, the placing of buffers, and decoding, in which the ranks' partial
+ * results for a token are gathered and merged in rank order. */
 #include "worker/sp/sp.h"
 
 #include <math.h>
@@ -53,18 +53,18 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* A rank's partial result of a token is attention over its own keys, with their log-sum-exp.
- * buf.part holds the results of all ranks for a pass of n tokens, and workspace. Merging weights
- * the ranks' results by the softmax of their log-sum-exps. The one table of weights is used for
- * one token at a time. */
+/* A rank's partial result for a token, which is attention over the rank's own keys, with the
+ * log-sum-exp. buf.part has the results of all ranks for a pass of n tokens, and workspace.
+ * Merging weights the ranks' results by the softmax of their log-sum-exps. There is only one table
+ * of weights, which is used for one token after the other. */
 struct partial {
-    float *o, *lse; /* [H*D], [H], one after the other */
+    float *o, *lse; /* [H*D] and [H], which follow each other in memory */
 };
 
 struct merging {
-    struct tensor all;     /* [P, n*H*(D+1)]: all ranks' rows, token after token */
+    struct tensor all;     /* [P, n*H*(D+1)]: the rows of all ranks, each token after token */
     struct tensor weights; /* [H, P] */
-    int64_t *one;          /* [1]: a number that is uploaded from the host */
+    int64_t *one;          /* [1]: room for a number that is uploaded from the host */
     int64_t *lo, *hi;      /* [H] */
 };
 
@@ -91,14 +91,14 @@ static float *rank_part(const struct merging *m, int rank)
     return (float *)m->all.data + rank * m->all.ld;
 }
 
-/* Returns the place of this rank's own result for token i. */
+/* Returns the place of this rank's result for token i. */
 static struct partial own_part(const struct sp *sp, const struct merging *m, int64_t i)
 {
     float *o = rank_part(m, sp->shard.r) + i * partial_size(sp);
     return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
-/* Writes x n times at `to`, on the device. */
+/* Writes x n times, from `to` on, on the device. */
 static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t n, int64_t x)
 {
     const struct permute_args a = {
@@ -107,7 +107,8 @@ static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t
     sp->be->ops->permute(sp->be, &a);
 }
 
-/* Starts a result before the first key. Only rank 0 counts the sink, even if it has no keys. */
+/* Starts a result before the first key. Only rank 0 counts the sink, and it does so even if it has
+ * no keys. */
 static void decode_start(struct sp *sp, const struct partial *own)
 {
     const struct sp_attn_shape *s = &sp->shape;
@@ -125,8 +126,8 @@ static void decode_start(struct sp *sp, const struct partial *own)
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
 }
 
-/* Attends from token i to this rank's keys. All of them lie before the token, which sees every
- * key. */
+/* Computes attention of token i to this rank's keys. All these keys are before the token, so it
+ * sees every key. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
                        int64_t i)
 {
@@ -162,7 +163,7 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
                                                                 .head_dim = s->head_dim});
 }
 
-/* Gathers all ranks' results for all tokens, in one message to each other rank. */
+/* Gathers the results of all ranks for all tokens, in one message to each other rank. */
 static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;
@@ -187,8 +188,8 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
     return 0;
 }
 
-/* Computes the weights of the ranks: the softmax of their lse. A rank without keys has lse -inf
- * and weight 0. */
+/* Computes the weights of the ranks, which are the softmax of their lse. A rank without keys has
+ * lse -inf and weight 0. */
 static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor all)
 {
     const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;
@@ -205,8 +206,8 @@ static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor a
                              &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
 }
 
-/* Sums o of token i in rank order: the bits are the same on every rank, and do not depend on other
- * tokens. */
+/* Sums o of token i in rank order, so the bits are the same on every rank, and do not depend on
+ * other tokens. */
 static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o, int64_t i)
 {
     const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim, size = partial_size(sp);

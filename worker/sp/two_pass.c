@@ -1,6 +1,6 @@
 /* Ring Self-Attention as it was published (2105.13120): softmax over whole rows of scores.
  *
- *   forward   keys travel round the ring, P-1 hops: X[:, j] = scale Q K_j' for every j. Softmax
+ *   forward   keys travel round the ring, P-1 hops, for X[:, j] = scale Q K_j' of every j. Softmax
  *             over whole rows needs no merge. Then values travel: O = sum over j of A~[:, j] V_j
  *   backward  values travel: dA~[:, j] = dO V_j', dX = A (dA - rowsum(dO O)); keys travel: dQ =
  *             sum over j of dX[:, j] K_j. Each rank has a full-length part of the gradients of all
@@ -10,9 +10,10 @@
  *               two_pass_scatter  by a reduce-scatter: the same sums, with 2 (P-1) T Hk D elements
  *                                 less to send
  *
- * A is kept for the backward, [H, T, P*T] fp32, its columns in global order: segments tile [0,
- * P*T) in every layout. Backward computes dropout's mask again. Pairs of segments in which no
- * query sees a key are not computed; the softmax leaves zeros there. */
+ * A is kept for the backward as [H, T, P*T] fp32. Its columns are in global order, because
+ * segments cover [0, P*T) without overlap in every layout. Backward computes dropout's mask again.
+ * Pairs of segments in which no query sees a key are not computed; the softmax leaves zeros
+ * there. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -43,8 +44,8 @@ static struct two_pass pass_of(struct sp *sp, struct tensor q, struct tensor kv,
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-/* Returns the tile of head h with the rows of query segment c and the columns of the key segment at
- * `pos`. */
+/* Returns the tile of head h that has the rows of query segment c and the columns of the key
+ * segment at `pos`. */
 static struct tensor tile_of(const struct two_pass *w, int64_t h, int c, int64_t pos)
 {
     const struct shard *sh = &w->sp->shard;
@@ -71,8 +72,8 @@ static struct tensor own_half(const struct two_pass *w, enum half half)
     return tensor_sub(w->kv, 0, w->kv.rows, half == VALUES ? n : 0, n);
 }
 
-/* Returns rank `owner`'s part of the full-length gradient of keys or of values. Rows are in rank
- * order. */
+/* Returns rank `owner`'s part of the full-length gradient of keys or of values. The rows of that
+ * gradient are in rank order. */
 static struct tensor full_of(const struct two_pass *w, int owner, enum half half)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim, T = w->sp->shard.T;
@@ -89,7 +90,7 @@ static struct tensor room_of(const struct two_pass *w)
 
 /* ---- pairs of segments ----------------------------------------------------------------------- */
 
-/* A pair is query segment c against key segment g of a rank, in which some query sees a key. block:
+/* A pair of query segment c and key segment g of a rank, in which some query sees a key. block has
  * that rank's keys or values, or the gradients of either. */
 struct score_pair {
     int c, g;
@@ -129,7 +130,7 @@ static void drop_tile(struct two_pass *w, const struct score_pair *p, int64_t h,
         w->sp->be, &(struct dropout_args){.x = tile, .drop = &drop, .col_pos = p->pos, .head = h});
 }
 
-/* Returns A~ of a pair: A after dropout, or A itself if there is no dropout. */
+/* Returns A~ of a pair, which is A after dropout, or A itself if there is no dropout. */
 static struct tensor dropped(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor a = tile_of(w, h, p->c, p->pos), room = room_of(w);
@@ -157,7 +158,7 @@ static void output_pair(struct two_pass *w, const struct score_pair *p, int64_t 
                                    .accumulate = true});
 }
 
-/* Adds A~' dO to dV. It comes before score_grad_pair(), which writes dX over A. */
+/* Adds A~' dO to dV. It must run before score_grad_pair(), which writes dX over A. */
 static void value_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     product(w, &(struct gemm_args){.a = dropped(w, p, h),
@@ -209,7 +210,8 @@ static struct tensor visiting(const struct two_pass *w, int i)
     return tensor_f32(w->sp->buf.kv[i & 1], w->sp->shard.T, n, n);
 }
 
-/* Hop i: sends the block of step i - 1 to the next rank and receives the block of step i. */
+/* Posts hop i, which sends the block of step i - 1 to the next rank and receives the block of step
+ * i. */
 static int hop_post(struct two_pass *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;
@@ -227,8 +229,8 @@ static int hop_post(struct two_pass *w, int i, struct err *e)
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
-/* Passes the keys, or values, of all ranks round the ring. Calls f with the own block, then with
- * those of r-1, r-2, ... */
+/* Passes the keys, or the values, of all ranks round the ring. Calls f with this rank's block, and
+ * then with the blocks of r-1, r-2, ... */
 static int go_round(struct two_pass *w, enum half half, pair_fn *f, struct err *e)
 {
     const int P = w->sp->shard.P, r = w->sp->shard.r;
@@ -272,7 +274,7 @@ static int two_pass_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
     return go_round(&w, VALUES, output_pair, e);
 }
 
-/* Sums the full-length gradients over ranks: rows [w T, (w + 1) T) are rank w's. */
+/* Sums the full-length gradients over ranks. Rows [w T, (w + 1) T) belong to rank w. */
 static int sum_full(struct two_pass *w, bool all_reduce, struct err *e)
 {
     struct sp *sp = w->sp;

@@ -4,20 +4,20 @@
  *
  *   forward   q and kv are sent, o comes back: (u-1)/u (2H + 2Hk) T D elements if u divides the
  *             heads
- *   backward  q, kv, o and lse of the own heads were kept; dO is sent in the model's precision,
+ *   backward  q, kv, o and lse of the rank's heads were kept; dO is sent in the model's precision,
  *             dQ, dK and dV come back in fp32
  *
- * With a ring (USP, 2405.07719) the ranks form groups of u consecutive ranks: rank = ring u +
- * place. The all-to-all runs within a group, which then holds its ranks' rows like one rank of a
- * ring of P/u. Ranks at the same place, which have the same heads, pass keys and values round that
- * ring (rsa.c). A group's rows are one run of the sequence, under zigzag two. Each run is a
- * separate exchange, so that its rows arrive in order.
+ * With a ring (USP, 2405.07719), the ranks form groups of u consecutive ranks, where rank = ring u
+ * + place. The all-to-all runs within a group, which then has all its ranks' rows, like one rank
+ * of a ring of P/u. Ranks at the same place, which have the same heads, pass keys and values round
+ * that ring (rsa.c). A group's rows are one run of the sequence or, with the zigzag layout, two.
+ * Each run is a separate exchange, so that its rows arrive in order.
  *
  * Heads go to ranks as evenly as they can (worker/plan/attention.h). If the query heads that share
  * a KV head go to several ranks, each of these ranks gets the KV head's keys and values, and the
- * ranks' parts of their gradient are added in rank order. Attention takes one KV head at a time,
- * over the logical chunks of the whole sequence. So the sums are those of one rank; under "ranks"
- * so are the bits, unless a KV head goes to several ranks. */
+ * ranks' parts of their gradient are added in rank order. Attention is computed for one KV head at
+ * a time, over the logical chunks of the whole sequence. So the sums are those of a single rank;
+ * under "ranks" the bits are too, unless a KV head goes to several ranks. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -25,20 +25,20 @@
 
 struct heads { /* one call */
     struct sp *sp;
-    int u, r; /* u: ranks of the group; r: place of this rank in it */
+    int u, r; /* u: number of ranks of the group; r: this rank's place in the group */
     int n_runs;
-    int64_t run; /* rows of this rank in one run */
+    int64_t run; /* number of this rank's rows in one run */
     /* This group as one rank of the ring of groups, with the query heads that share one KV head.
-     * Without a ring it holds the whole sequence, without padding. */
+     * Without a ring, it has the whole sequence, without padding. */
     struct sp whole;
     const struct sp_ops *ops; /* the operations that `whole` runs */
     struct reach_map room;
     const struct reach_map *reach; /* keys that the groups see */
     struct head_share mine;
-    int64_t rows; /* u*T: the group's rows, with the padding of all ranks */
+    int64_t rows; /* u*T: number of the group's rows, with the padding of all its ranks */
     enum dtype dtype;
     struct tensor q, kv,
-        o;      /* kept: [rows, nq*D], [rows, nk*(2*D)]: K, V of each head; [rows, nq*D] */
+        o;      /* kept: q [rows, nq*D]; [rows, nk*(2*D)], K and V of each head; o [rows, nq*D] */
     float *lse; /* kept: [nq, T of whole] */
 };
 
@@ -86,8 +86,8 @@ static struct head_share share_of(const struct heads *h, int w)
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */
 
-/* Returns the rows of run c in a tensor of the group's rows. own_run() does so in a tensor of the
- * own rows. */
+/* run_of returns the rows of run c in a tensor of the group's rows; own_run returns them in a
+ * tensor of this rank's rows. */
 static struct tensor run_of(const struct heads *h, struct tensor t, int c)
 {
     return tensor_sub(t, c * h->u * h->run, h->u * h->run, 0, t.cols);
@@ -104,9 +104,9 @@ static struct tensor rows_of(const struct heads *h, struct tensor t, int c, int 
     return tensor_sub(t, (c * h->u + j) * h->run, h->run, 0, t.cols);
 }
 
-/* A parcel is the part of a run's rows that belongs to rank w's heads: queries [run, nq*D], keys
- * and values [run, nk*2*D]. For each run a buffer holds the queries of all ranks, then the keys and
- * values of all ranks. */
+/* A parcel, which is the part of a run's rows that belongs to rank w's heads: queries [run, nq*D],
+ * keys and values [run, nk*2*D]. For each run, a buffer has the queries of all ranks, and then the
+ * keys and values of all ranks. */
 struct parcel {
     struct tensor q, kv;
 };
@@ -129,8 +129,8 @@ static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *bu
                            tensor_of(dtype, from + n * kv_at * D * unit, n, nk, nk)};
 }
 
-/* Computes the offsets, from the first one, of the ranks' parcels of queries, or, with kv, of keys
- * and values. */
+/* Computes the offsets of the ranks' parcels, counted from the first parcel. They are the parcels
+ * of queries or, with kv, of keys and values. */
 static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
 {
     at[0] = 0;
@@ -154,8 +154,8 @@ static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
     return tensor_sub(t, 0, t.rows, s.q0 * D, s.nq * D);
 }
 
-/* Returns the columns of KV head k's key (or value) in [T, 2*Hk*D]. own_kv_cols() does so for the
- * i-th of a rank's own KV heads in [.., nk*2*D]. */
+/* kv_cols returns the columns of KV head k's key (or value) in [T, 2*Hk*D]; own_kv_cols returns
+ * those of the i-th of a rank's own KV heads in [.., nk*2*D]. */
 static struct tensor kv_cols(const struct heads *h, struct tensor t, int64_t k, bool value)
 {
     const int64_t D = h->sp->shape.head_dim, Hk = h->sp->shape.n_kv_heads;
@@ -179,7 +179,7 @@ static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
     }
 }
 
-/* Exchanges q and kv in one batch. If kv's buffers are NULL, exchanges queries alone. */
+/* Exchanges q and kv in one batch. If kv's buffers are NULL, exchanges only the queries. */
 static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks kv[2], bool own,
                     struct err *e)
 {
@@ -196,7 +196,8 @@ static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks
 }
 
 /* Exchanges run c between the parcels in `buffer` and the rows of q_all and kv_all: from parcels
- * to rows if to_rows, else from rows to parcels. kv_all.data NULL: queries alone. */
+ * to rows if to_rows is set, else from rows to parcels. If kv_all.data is NULL, exchanges only the
+ * queries. */
 static int trade_run(struct heads *h, void *buffer, int c, struct tensor q_all,
                      struct tensor kv_all, bool to_rows, struct err *e)
 {
@@ -226,8 +227,8 @@ static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tens
     return 0;
 }
 
-/* Gathers the rows of the own heads from all ranks into q_all and kv_all. q and kv are of the own
- * tokens; kv.data NULL: queries alone. */
+/* Gathers the rows of this rank's heads from all ranks into q_all and kv_all. q and kv are those
+ * of this rank's tokens; if kv.data is NULL, gathers only the queries. */
 static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
                     struct tensor kv_all, struct err *e)
 {
@@ -245,8 +246,9 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
     return trade(h, sp->buf.at[ATTN_OUT], q_all, kv_all, true, e);
 }
 
-/* Sends the rows of the own heads, which lie in the comm segment, back to the ranks of their
- * tokens. The rows received for the own tokens then lie in the buffer ATTN_IN, parcel by parcel. */
+/* Sends the rows of this rank's heads, which are in the comm segment, back to the ranks that have
+ * the tokens. Afterwards the rows received for this rank's tokens are in the buffer ATTN_IN,
+ * parcel by parcel. */
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
     return trade(h, h->sp->buf.at[ATTN_IN], q_all, kv_all, false, e);
@@ -254,8 +256,8 @@ static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all,
 
 /* ---- attention over the own heads ------------------------------------------------------------ */
 
-/* A group is the query heads of one of this rank's KV heads, counted from the first own query
- * head. */
+/* A group, which is the query heads that share one of this rank's KV heads, counted from the
+ * rank's first query head. */
 struct group {
     int64_t first, n;
 };
@@ -269,8 +271,8 @@ static struct group group_of(const struct heads *h, int64_t i)
     return (struct group){a - h->mine.q0, z - a};
 }
 
-/* Returns the columns of a KV head's queries, for the rows of `whole`. pair_cols() does so for its
- * key and value. */
+/* group_cols returns the columns of the queries of a KV head, for the rows of `whole`; pair_cols
+ * returns those of its key and value. */
 static struct tensor group_cols(const struct heads *h, struct tensor t, struct group g)
 {
     const int64_t D = h->sp->shape.head_dim;
@@ -377,7 +379,7 @@ static void add_kv(struct heads *h, struct tensor dkv, struct tensor part, int w
             add(h->sp, kv_cols(h, dkv, share_of(h, w).k0 + i, v), own_kv_cols(h, part, i, v));
 }
 
-/* Takes the gradients of the own rows, which the group's ranks have sent. */
+/* Reads the gradients of this rank's rows, which the group's ranks have sent. */
 static void take_grads(struct heads *h, const struct sp_bwd_args *a, struct tensor dq,
                        struct tensor dkv)
 {

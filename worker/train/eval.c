@@ -1,4 +1,4 @@
-/* eval.c: gives each ring every dp-th window, adds the losses of a ring's windows in order, and
+/* eval.c: gives every dp-th window to each ring, adds the losses of a ring's windows in order, and
  * sums losses and counts over rings. */
 #include "worker/train/eval.h"
 
@@ -13,34 +13,35 @@ double eval_bits_per_byte(const struct eval *v)
 }
 
 struct sums {
-    double nll, bytes; /* whole numbers stay exact below 2^53 */
+    double nll, bytes; /* whole numbers are exact below 2^53 */
 };
 
 struct eval_pass {
     const struct eval_args *a;
     struct sums sum;
-    struct comm_count want[PURPOSE_N]; /* this rank's counts, once all windows are known */
+    struct comm_count want[PURPOSE_N]; /* expected counts of this rank, once the windows are
+                                        * known */
 };
 
 static double count_bytes(const struct model *m)
 {
     int64_t n = 0;
-    if (m->tensor_rank) return 0; /* the first rank of parallel.tp counts the rows */
+    if (m->tensor_rank) return 0; /* only the first rank of parallel.tp counts the rows */
     for (int64_t i = 0; m->batch.targets && i < m->sp.shard.T; i++)
         n += m->batch.targets[i] >= 0 && m->batch.targets[i] < 256;
     return (double)n;
 }
 
-/* Tells whether each ring alone searches for the first value that is NaN or infinite. It cannot if
- * other rings may hold its weights (zero 3) or in a pipeline. All ranks then search together at
- * the end. */
+/* Tells whether each ring searches by itself for the first value that is NaN or infinite. A ring
+ * cannot do that in a pipeline, or if other rings may hold its weights (zero 3). In these cases
+ * all ranks search together at the end. */
 static bool ring_looks(const struct train *t)
 {
     return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);
 }
 
-/* Scores the window in the model's batch, and adds it to *own. In a pipeline only the last stage
- * has the sums. */
+/* Scores the window in the model's batch, and adds its sums to *own. In a pipeline only the last
+ * stage has the sums. */
 static int score(struct train *t, struct sums *own, struct err *e)
 {
     struct model *m = &t->model;
@@ -75,7 +76,8 @@ static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct er
     return 0;
 }
 
-/* Adds the sums of all rings. A ring's first rank has its sum; the others add 0. */
+/* Adds the sums of all rings. The first rank of each ring contributes the ring's sum, and all
+ * other ranks add 0. */
 static int sum_rings(struct train *t, struct sums *sum, struct err *e)
 {
     struct model *m = &t->model;
@@ -86,8 +88,8 @@ static int sum_rings(struct train *t, struct sums *sum, struct err *e)
     return model_pipe_share(m, &sum->nll, 2, e);
 }
 
-/* Compares the ledger with the plan. As in a training step, the counts of this sum itself are not
- * compared here. Their verdict is part of the next step's. */
+/* Compares the ledger with the plan. As in a training step, the counts of the messages of this sum
+ * are not compared here, but in the next step. */
 static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
 {
     struct comm *c = t->model.job;
@@ -122,7 +124,7 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         out->n_bytes += bytes;
         if (w % t->plan->dp == t->model.ring && one_window(t, &p, w, e)) return -1;
     }
-    /* In the last round a ring may have no window, but the others may need its weights. */
+    /* In the last round a ring may have no window, but the other rings may need its weights. */
     if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
     if (sum_rings(t, &p.sum, e)) return -1;
     if (!isfinite(p.sum.nll))
@@ -139,7 +141,8 @@ int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struc
 {
     const int64_t S = t->model.sp.shard.S;
     *out = (struct eval){0};
-    if (a->source.grid) return run(t, a, out, e); /* run sets the model for every sample */
+    /* If the source has grids, the model is set for every sample when the sample is computed. */
+    if (a->source.grid) return run(t, a, out, e);
     if (model_set_seq(&t->model, a->seq_len, e)) return -1;
     if (run(t, a, out, e)) return -1;
     return model_set_seq(&t->model, S, e);

@@ -1,13 +1,12 @@
-/* eval.h: computes the loss of held-out windows in the middle of a training, in its buffers.
- *
+/* eval.h: computes the loss of held-out windows in the middle of a training, in the training's
+ * buffers.
  *   loss = sum of nll over all targets of the windows / number of those targets
- *
- * Ring w mod dp computes window w. A ring sums each window over its ranks and adds its windows in
- * order; the rings' sums are added at the end. An evaluation computes no gradient and allocates no
- * memory. It changes only the training's activations and the batch, which the next step fills
- * again. In the ledger it is a separate step, which is compared with plan_eval_comm; for latents
- * these counts are computed for the grid of each sample. tested: tests/engine/test_eval.c,
- * test_flow_train.c */
+ * Ring w mod dp computes window w. A ring sums the loss of each window over its ranks, and adds
+ * the losses of its windows in order. The sums of the rings are added at the end. An evaluation
+ * computes no gradient and allocates no memory. It changes only the training's activations and the
+ * batch, which the next step fills again. In the ledger it is a separate step, whose counts are
+ * compared with plan_eval_comm; for latents these counts are computed for the grid of each sample.
+ * tested: tests/engine/test_eval.c, test_flow_train.c */
 #ifndef SEQD_TRAIN_EVAL_H
 #define SEQD_TRAIN_EVAL_H
 
@@ -16,27 +15,31 @@
 struct eval_args {
     struct train_source source;    /* windows 0, 1, ... */
     int64_t n_windows;             /* at least 1 */
-    int64_t seq_len;               /* tokens of a window, at most the plan's S; unused for
+    int64_t seq_len;               /* tokens of a window, at most the S of the plan; not used for
                                     * latents */
     const struct comm_count *want; /* this rank's plan_eval_comm */
-    bool (*stopped)(void *arg);    /* called between windows; true: stop; NULL: not called */
+    bool (*stopped)(void *arg);    /* called between windows; if it returns true, the evaluation
+                                    * stops; may be NULL */
     void *arg;
 };
 
 struct eval {
     double loss;              /* NaN without a target */
     int64_t targets, windows; /* sums over all rings */
-    int64_t n_bytes;          /* bytes of the targets by the source's `bytes`, else the number of
-                               * targets below 256, which are bytes if the data is text */
-    bool ledger_equal;        /* on all ranks; the verdict on CONTROL is part of the next step's */
+    int64_t n_bytes;          /* bytes of the targets, as the source's function `bytes` counts
+                               * them. If the source has no such function, the number of targets
+                               * below 256, which are bytes if the data is text */
+    bool ledger_equal;        /* whether the counts were equal to the plan on all ranks; the counts
+                               * of CONTROL are compared in the next step, whose verdict has the
+                               * result */
 };
 
-/* Scores the windows; *out has the same numbers on every rank. Afterwards the model is set for the
- * length that it had before; for latents, for the grid of the last sample. Collective. fails: the
- * data's and comm's errors; ERR_CORRUPT for a loss that is NaN or infinite; ERR_ABORTED when
- * stopped. */
+/* Scores the windows. *out has the same numbers on every rank. Afterwards the model is set for the
+ * length that it had before or, with latents, for the grid of the last sample. Collective. Fails
+ * with the errors of the data and of comm, with ERR_CORRUPT for a loss that is NaN or infinite, or
+ * with ERR_ABORTED if it was stopped. */
 int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e);
 
-double eval_bits_per_byte(const struct eval *v); /* NaN if n_bytes is not positive */
+double eval_bits_per_byte(const struct eval *v); /* returns NaN if n_bytes is not positive */
 
 #endif

@@ -1,5 +1,5 @@
 /* guard.c: keeps running means and variances of loss and norm, judges a step by them, and stores
- * marked steps in guard.json. */
+ * the marked steps in guard.json. */
 #include "worker/train/guard.h"
 
 #include <math.h>
@@ -48,8 +48,8 @@ bool guard_marked(const struct guard *g, int64_t step)
     return false;
 }
 
-/* Skips a step. Unless the step was marked before, its update has waited for this verdict
- * (update_waits). */
+/* Skips a step. This is possible because the update of a step has either waited for this verdict
+ * (update_waits), or was left out because the step was marked before. */
 static enum guard_verdict skip(struct guard *g, enum guard_reason why)
 {
     assert(why == GUARD_MARKED || update_waits(g->spec));
@@ -59,9 +59,9 @@ static enum guard_verdict skip(struct guard *g, enum guard_reason why)
     return GUARD_SKIP;
 }
 
-/* Judges a step with a value that is NaN or infinite. The same steps give the same bits. If the
- * first step with loaded weights has such a value, a repetition would have it again: the job
- * fails. */
+/* Judges a step with a value that is NaN or infinite. If this is the first step with loaded
+ * weights, the job fails. A repetition would give the same value again, because the same steps
+ * give the same bits. */
 static enum guard_verdict nonfinite(struct guard *g, int64_t step)
 {
     const struct job_spec *s = g->spec;
@@ -172,7 +172,7 @@ int guard_save(const struct guard *g, const char *job_dir, struct err *e)
     return file_write(path, text, (size_t)n, e) < 0 ? -1 : file_sync_dir(job_dir, e);
 }
 
-/* Adds the rollbacks and the marks of a guard.json's text. */
+/* Adds the rollbacks and the marks in the text of a guard.json. */
 static int add(struct guard *g, const char *text, size_t size, struct err *e)
 {
     struct guard *more = calloc(1, sizeof *more);

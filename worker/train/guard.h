@@ -1,26 +1,27 @@
 /* guard.h: decides which optimizer steps change the weights.
  *
- * guard_judge decides when loss and gradient norm of a step are known, before an update that waits
- * for it:
- *   NaN, infinite  guard.nonfinite: fail, skip the update, or roll back: the job returns to its
- *                  last checkpoint (or its initial weights), repeats the same steps, and leaves
- *                  out the update of the bad step
- *   an outlier     guard.loss_z, guard.grad_norm_z: the update is skipped when the value lies more
+ * guard_judge decides when the loss and the gradient norm of a step are known, before an update
+ * that waits for the decision:
+ *   NaN, infinite  guard.nonfinite says whether the job fails, skips the update, or rolls back. To
+ *                  roll back, the job returns to its last checkpoint (or its initial weights),
+ *                  repeats the same steps, and leaves out the update of the bad step
+ *   an outlier     guard.loss_z, guard.grad_norm_z: the update is skipped if the value lies more
  *                  than z standard deviations above the mean of recent accepted steps
- * Loss and norm are the same bits on every rank, and so is the verdict. worker/plan/update.h tells
- * which fields can skip the update of a step that was not marked.
+ * Loss and norm have the same bits on every rank, and so the verdict is the same.
+ * worker/plan/update.h lists the fields that can cause a skipped update in a step that was not
+ * marked.
  *
  * Mean and deviation are Welford's over the first GUARD_WINDOW accepted steps, and an exponential
- * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)); no step
- * is an outlier among fewer than GUARD_MIN. They start again when a stage begins, since losses of
- * another sequence length differ. After GUARD_STREAK skipped steps in a row, finite values count
- * as the new level, and the windows start again; if the values were NaN or infinite, the job
- * fails.
+ * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)). No step
+ * is an outlier while there are fewer than GUARD_MIN values. Both start again when a stage begins,
+ * because losses of another sequence length differ. After GUARD_STREAK skipped steps in a row,
+ * finite values count as the new level, and the windows start again; if the values were NaN or
+ * infinite, the job fails.
  *
- * train_state.json of a checkpoint has struct guard_state, so that a resumed run judges like an
- * uninterrupted one. A rollback returns to an older state, which has no record of it. So
- * <job_dir>/guard.json also has the count of rollbacks and the marked steps, and is written before
- * the rollback. tested: tests/engine/test_guard.c */
+ * The file train_state.json of a checkpoint has struct guard_state, so that a resumed run gives
+ * the same verdicts as an uninterrupted run. A rollback returns to an older state, which has no
+ * record of the rollback. So <job_dir>/guard.json also has the count of rollbacks and the marked
+ * steps, and is written before the rollback. tested: tests/engine/test_guard.c */
 #ifndef SEQD_TRAIN_GUARD_H
 #define SEQD_TRAIN_GUARD_H
 
@@ -42,8 +43,8 @@ struct guard_window {
 };
 
 struct guard_state {
-    int64_t skipped; /* steps that the guard has skipped so far (train_updates) */
-    int64_t streak;  /* skipped steps in a row, up to the last one */
+    int64_t skipped; /* number of steps that the guard has skipped so far (train_updates) */
+    int64_t streak;  /* number of skipped steps in a row, up to the last step */
     int64_t rollbacks;
     struct guard_window loss, norm;
 };
@@ -54,39 +55,41 @@ enum guard_reason {
     GUARD_NONFINITE,
     GUARD_LOSS,   /* an outlier */
     GUARD_NORM,   /* an outlier */
-    GUARD_MARKED, /* a rollback has marked this step to be left out */
+    GUARD_MARKED, /* a rollback has marked this step, whose update must be left out */
 };
 
 struct guard {
     const struct job_spec *spec; /* borrowed */
     struct guard_state state;
-    int64_t mark[GUARD_MARKS]; /* 0-based steps that rollbacks leave out */
+    int64_t mark[GUARD_MARKS]; /* steps, counted from 0, whose updates rollbacks leave out */
     int n_marks;
     enum guard_reason reason; /* reason of the last verdict that was not ACCEPT */
-    double z;                 /* GUARD_LOSS, GUARD_NORM: standard deviations above the mean */
+    double z;                 /* for GUARD_LOSS, GUARD_NORM: standard deviations above the mean */
 };
 
-/* Clears the means if a stage begins at `step`, the next step. */
+/* Clears the means and deviations if a stage begins at the next step, whose index is `step`. */
 void guard_begin(struct guard *g, int64_t step);
-/* Judges the step with 0-based index `step`, and updates the state. On ROLLBACK the rollback is
- * counted and the step marked; the caller saves (guard_save) and returns to the checkpoint. */
+/* Judges the step with 0-based index `step`, and updates the state. If the verdict is ROLLBACK,
+ * counts the rollback and marks the step. The caller must then save the state (guard_save) and
+ * return to the checkpoint. */
 enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm);
 
-/* Tells whether a rollback leaves this step out, whatever its values. The answer is known before
- * the step is computed. */
+/* Tells whether a rollback has marked this step. The update of a marked step is left out, whatever
+ * its loss and gradient are, so the answer is known before the step is computed. */
 bool guard_marked(const struct guard *g, int64_t step);
 
 /* Writes one sentence about the last verdict that was not ACCEPT. */
 void guard_sentence(const struct guard *g, int64_t step, double loss, double norm, char *out,
                     size_t size);
 
-/* Returns how many standard deviations x lies above the window's mean: 0 while there are too few
- * values or if x is not above the mean, infinite if all values were equal. */
+/* Returns the number of standard deviations by which x lies above the window's mean. Returns 0
+ * while there are too few values or if x is not above the mean, and infinity if all values were
+ * equal. */
 double guard_z(const struct guard_window *w, double x);
 
 /* Write and read <job_dir>/guard.json: {"version":1,"rollbacks":..,"marks":[..]}. A missing file
- * means that there was no rollback yet. guard_load adds to the contents of g. fails: as err_errno,
- * naming the file; guard_load: ERR_CORRUPT. */
+ * means that there was no rollback yet. guard_load adds the file's contents to those of g. Both
+ * fail as err_errno does, naming the file; guard_load also with ERR_CORRUPT. */
 int guard_save(const struct guard *g, const char *job_dir, struct err *e);
 int guard_load(struct guard *g, const char *job_dir, struct err *e);
 

@@ -1,5 +1,5 @@
-/* optim.c: sums squares unit by unit on the device, and updates runs of elements that have one
- * weight decay. */
+/* optim.c: sums squares unit by unit on the device, and updates runs of elements that have the
+ * same weight decay. */
 #include "worker/train/optim.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 #include "worker/plan/slice.h"
 #include "worker/plan/update.h"
 
-/* A run is a sequence of adjacent units of one size, of which the last may be smaller. One call of
- * sumsq computes it. */
+/* A run is a sequence of adjacent units of one size, of which only the last may be smaller. One
+ * call of sumsq computes a run. */
 struct optim_run {
     int64_t begin, end, unit; /* elements of the flat layout */
     int64_t first;            /* number of the run's first unit in the bucket */
@@ -43,8 +43,8 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-/* Returns the sum of the units of bucket b that this rank counts: the units of slices of which it
- * is the first holder. */
+/* Returns the sum of the units of bucket b that this rank counts. A rank counts a unit if it is
+ * the first of the ranks that hold the unit's slice. */
 static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;

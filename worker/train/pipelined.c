@@ -1,8 +1,8 @@
-/* pipelined.c: gives the pipeline functions that read a sample, run its forward pass, and add up
- * its gradient after the backward pass. */
+/* pipelined.c: the functions that the pipeline calls to read a sample, run its forward pass, and
+ * add up its gradient after the backward pass. */
 #include "worker/train/pipelined.h"
 
-/* Reads the i-th of the ring's samples into the batch. */
+/* Reads sample i of the ring into the batch. */
 static int read_sample(struct train *t, const struct pipelined *p, int64_t i, struct err *e)
 {
     struct model *m = &t->model;
@@ -21,7 +21,8 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     return model_pipe_forward(m, &m->batch, slot, e);
 }
 
-/* Sums a sample over ranks. Only determinism "ranks" does this before the samples are added. */
+/* Sums the gradient of a sample over ranks, but only with determinism "ranks". Otherwise the
+ * gradients of the samples are added first, and their sum is then summed over ranks. */
 static int fold(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;

@@ -1,5 +1,5 @@
-/* schedule.c: computes the rate of a step: linear warmup, then a rate between low and peak by the
- * schedule. */
+/* schedule.c: computes the rate of a step: a linear warmup, and then a rate between low and peak
+ * that the schedule gives. */
 #include "worker/train/schedule.h"
 
 #include <math.h>
@@ -7,7 +7,8 @@
 #include "api/core/job.h"
 #include "worker/plan/stage.h"
 
-/* Returns the progress of `step` through [from, to): 0 at from, 1 at `to` and after it. */
+/* Returns the progress of `step` through [from, to), which is 0 at from, and 1 at `to` and after
+ * it. */
 static double progress(int64_t from, int64_t to, int64_t step)
 {
     if (step >= to) return 1;
@@ -19,7 +20,7 @@ static double cosine(double x)
     return 0.5 * (1 + cos(M_PI * x));
 }
 
-/* Returns the rate minus low, as a fraction of peak - low. */
+/* Returns (rate - low) / (peak - low) at y, the progress of the decay. */
 static double wsd_left(const struct job_spec *s, double y)
 {
     switch (s->schedule.decay_shape) {

@@ -1,7 +1,7 @@
-/* schedule.h: the learning rate as a pure function of the step, so that resume is exact.
- *
- * With p the peak of the step's stage, low = schedule.min_lr_ratio * p, w warmup_steps, N
- * train.steps and k the 0-based step:
+/* schedule.h: computes the learning rate as a pure function of the step, so that a resumed run
+ * continues exactly.
+ * Let p be the peak rate of the step's stage, low = schedule.min_lr_ratio * p, w = warmup_steps, N
+ * = train.steps, and k the step, counted from 0:
  *   k < w      p (k + 1) / w
  *   cosine     low + (p - low) (1 + cos(pi x)) / 2       x = (k - w) / (N - w)
  *   linear     low + (p - low) (1 - x)
@@ -11,8 +11,8 @@
  *              1-sqrt       low + (p - low) (1 - sqrt(y))   Haegele et al. 2024, arXiv 2405.18392
  *              cosine       low + (p - low) (1 + cos(pi y)) / 2
  *              exponential  p min_lr_ratio ^ y
- *   k >= N     low; constant: p
- * A run never reaches y = 1: its last step is N - 1.
+ *   k >= N     low, but p for constant
+ * A run never reaches y = 1, because its last step is N - 1.
  * tested: tests/engine/test_schedule.c */
 #ifndef SEQD_TRAIN_SCHEDULE_H
 #define SEQD_TRAIN_SCHEDULE_H

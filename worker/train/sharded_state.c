@@ -1,6 +1,6 @@
 /* sharded_state.c: moves buckets between the ranks that own them and the ranks that read them,
- * sums their gradients, updates the own part, and exchanges the two parts of a tied embedding
- * between stages. */
+ * sums their gradients, updates the rank's own part, and exchanges the two parts of a tied
+ * embedding between stages. */
 #include "worker/train/sharded_state.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static bool whole(const struct sharded_state *h)
     return h->plan->zero == 0;
 }
 
-/* Returns the address of an element in model->grad. Not for gradients by bucket. */
+/* Returns the address of an element in model->grad. Do not call it with gradients by bucket. */
 static float *gradient_at(const struct sharded_state *h, int64_t offset)
 {
     return model_gradient(h->model, offset);
@@ -33,14 +33,14 @@ static struct zero_range own_range(const struct sharded_state *h, int b)
     return zero_range(z, b, h->model->place);
 }
 
-/* Returns the index of bucket b's own part in an array of n_shard elements. */
+/* Returns the index in an array of n_shard elements of this rank's part of bucket b. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     return whole(h) ? zero_local(z, zero_begin(z, b)) : zero_at(z, b, h->model->place);
 }
 
-/* Returns the index of bucket b's own part in model->params. */
+/* Returns the index in model->params of this rank's part of bucket b. */
 static int64_t params_at(const struct sharded_state *h, int b)
 {
     if (h->plan->zero == 3) return own_at(h, b);
@@ -153,7 +153,7 @@ static int64_t tied_elements(const struct sharded_state *h)
     return r.end - r.begin;
 }
 
-/* On the borrower, sends a rank's part of the head's gradient. */
+/* On the borrower, sends the part of the head's gradient that this rank has. */
 static int send_gradient(struct sharded_state *h, const float *x, struct err *e)
 {
     return tied_send(&h->sends, h->model, x, tied_elements(h), e);
@@ -164,7 +164,7 @@ static int take_gradient(struct sharded_state *h, float *own, struct err *e)
     return tied_join(h->model, own, h->tied, tied_elements(h), e);
 }
 
-/* After the update, passes the owner's weights to the borrower. */
+/* Passes the owner's weights to the borrower after the update. */
 static int pass_weights(struct sharded_state *h, struct err *e)
 {
     struct model *m = h->model;
@@ -194,7 +194,7 @@ int sharded_settle(struct sharded_state *h, struct err *e)
     return tied_settle(&h->sends, h->model, e);
 }
 
-/* Adds the two parts of a tied embedding's gradient. Not for gradients by bucket. */
+/* Adds the two parts of a tied embedding's gradient. Do not call it with gradients by bucket. */
 static int join_tied(struct sharded_state *h, struct err *e)
 {
     if (!h->model->ends) return 0;
@@ -217,14 +217,15 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     return bucket_publish(h, b, e);
 }
 
-/* Sums a bucket over ranks. x: its gradient on this rank, whose own part becomes the sum. */
+/* Sums a bucket over ranks. x is the bucket's gradient on this rank; this rank's own part of x
+ * becomes the sum. */
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
     mark_place(h, b);
     return model_sum_bucket(h->model, b, whole(h), x, e);
 }
 
-/* Adds the sum of the own part to that of the earlier samples. */
+/* Adds the sum of this rank's own part to the sums of the earlier samples. */
 static void bucket_keep(struct sharded_state *h, int b, const float *own)
 {
     const struct zero_range r = own_range(h, b);
@@ -236,8 +237,8 @@ static void bucket_keep(struct sharded_state *h, int b, const float *own)
         add(h, to, own, n);
 }
 
-/* Sums a bucket and, when fused, updates it. If gradients go by bucket, model->grad is a window,
- * in which bucket b is complete for this sample. */
+/* Sums a bucket and, when fused, updates it. With gradients by bucket, model->grad is a window, in
+ * which bucket b is complete for this sample. */
 static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -264,7 +265,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Sums the embedding's own part of a tied gradient, which under "ranks" is stored after the flat
- * layout, and adds it to the head's part. */
+ * layout, and adds the sum to the head's part. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     float *apart = h->model->grad + h->plan->n_params;
@@ -318,7 +319,8 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
                                          sums, cut, 8, h->model->bounce, e))
             return -1;
     }
-    struct comm *tensor = h->model->tensor; /* sums in the order of its ranks */
+    struct comm *tensor = h->model->tensor; /* sums over the ranks of parallel.tp, in the order of
+                                             * their numbers */
     double sum;
     if (share_units(h, e) || optim_norm(&h->optim, &sum, e)) return -1;
     if (tensor && comm_sum_f64(tensor, PURPOSE_GRAD, &sum, 1, h->model->bounce, e)) return -1;
@@ -365,7 +367,7 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
 }
 
-/* Writes weights to model->params; under zero 3 only the own shard. */
+/* Writes weights to model->params. Under zero 3 only the rank's own shard is written. */
 static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
 {
     const struct zero *z = &h->plan->shards;

@@ -1,5 +1,5 @@
-/* train.c: reads the step's samples, adds up their gradients, has guard and scale judge the step,
- * updates, and compares the ledger with the plan. */
+/* train.c: reads the samples of a step, adds up their gradients, asks guard and scale for their
+ * verdicts, updates, and compares the ledger with the plan. */
 #include "worker/train/train.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 /* ---- init ------------------------------------------------------------------------------------ */
 
 /* Marks the memory of the one-rank reference as placed. With verify.first_step the plan of the
- * first stage has this memory, even if this attempt resumes from a checkpoint and does not
+ * first stage contains this memory, even if this attempt resumes from a checkpoint and so does not
  * verify. */
 static void note_reference(struct model *m)
 {
@@ -128,8 +128,9 @@ struct totals {
     int64_t tokens, targets;
 };
 
-/* Sums a sample's gradient and loss over ranks. Only determinism "ranks" does this before the
- * samples are added, so that the additions do not depend on the number of ranks. */
+/* Sums the gradient and the loss of a sample over ranks. With determinism "ranks" this is done
+ * before the samples are added, so that the additions do not depend on the number of ranks.
+ * Otherwise the samples are added first, and their sum is summed over ranks. */
 static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -149,7 +150,7 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
     return model_grad(m, &m->batch, scale, nll, e);
 }
 
-/* Counts the targets of all rings' samples of the step. */
+/* Counts the targets of the samples that all rings compute in this step. */
 static int count_targets(struct train *t, struct totals *sum, struct err *e)
 {
     const int64_t B = t->plan->micro_batches * t->plan->dp, first = stage_sample(t->spec, t->step);
@@ -195,15 +196,15 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
 }
 
 /* The low bits of the sum of verdicts count the ranks whose verdict is true. The bits from ASKED
- * on count the ranks that ask to save, the bits from ASKED_LEAVE on the ranks that ask to
+ * on count the ranks that ask to save, and the bits from ASKED_LEAVE on the ranks that ask to
  * leave. */
 #define ASKED       ((int64_t)1 << 20)
 #define ASKED_LEAVE ((int64_t)1 << 40)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
 /* Compares this rank's counts with the plan. One sum over ranks shares the verdict, the number of
- * tokens, and requests to save or to leave. The counts of this sum itself are compared after it,
- * and that verdict is part of the next step's sum. */
+ * tokens, and requests to save or to leave. The counts of the messages of this sum are compared
+ * afterwards, and the result is part of the sum in the next step. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
@@ -252,8 +253,9 @@ int64_t train_updates(const struct train *t)
     return t->step - t->scale.overflows - t->n_empty - (t->guard ? t->guard->state.skipped : 0);
 }
 
-/* Tells whether every step's gradient so far has overflowed half floats, and this step's does at
- * any scale. With more skipped steps, or a rollback, the job would end with its first weights. */
+/* Tells whether the gradient of every step so far has overflowed half floats, and that of this
+ * step overflows at any scale. Such a job must fail, because it would skip or roll back all
+ * further steps and end with its first weights. */
 static bool never_fits(const struct train *t, const struct rank_step *out)
 {
     return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&
@@ -289,8 +291,8 @@ static enum guard_verdict judge(struct train *t, const struct rank_step *out)
     return v;
 }
 
-/* Sets the error for a job in which no step has updated the weights. The learning rate is not the
- * cause. */
+/* Sets the error for a job in which no step has updated the weights. The error does not name the
+ * learning rate, because that is not the cause. */
 static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
     const double scale = scale_of(t->spec, &t->scale);
@@ -322,8 +324,8 @@ int train_updated(const struct train *t, struct err *e)
     return t->step == 0 || train_updates(t) > 0 ? 0 : no_update(t, t->step, e);
 }
 
-/* Fails the job at a loss or norm that is NaN or infinite. The same steps give the same bits, so
- * another attempt would end here too. */
+/* Fails the job at a loss or norm that is NaN or infinite. Another attempt would fail at the same
+ * step, because the same steps give the same bits. */
 static int not_finite(struct train *t, const struct rank_step *out, struct err *e)
 {
     if (t->step == 0 && !spec_random_weights(t->spec))

@@ -1,5 +1,5 @@
-/* windowed.c: loads each window's rows of the sample, and runs the model forward or backward on
- * the window for in_time_walk(). */
+/* windowed.c: for in_time_walk(), loads the rows of each window of the sample, and runs the model
+ * forward or backward on the window. */
 #include "worker/train/windowed.h"
 
 #include "api/core/job.h"
@@ -11,9 +11,9 @@ struct windowed_pass {
     double nll;
 };
 
-/* Loads the rows of a window, with positions relative to the window's first token. The key range
- * of a row whose document began before the window begins at a negative index, so that the row sees
- * the carried state. */
+/* Loads the rows of a window, with positions relative to the window's first token. If the document
+ * of a row began before the window, the range of keys that the row sees begins at a negative
+ * index. This tells that the row sees the carried state. */
 static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;

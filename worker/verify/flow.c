@@ -1,4 +1,4 @@
-/* flow.c: fills the ranks' batch from the order and the reference's from the definition, and
+/* flow.c: fills the ranks' batch from the order and the reference's batch from the definition, and
  * compares predicted patches row by row. */
 #include "worker/verify/flow.h"
 
@@ -31,19 +31,22 @@ int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
 
 /* ---- the reference: from the definition ------------------------------------------------------ */
 
-/* Sizes of z and its patches. A row is one patch; on one rank rows go by place in the frame, then
- * by frame. A patch that is read has its values in the order [channel, frame, line, column], a
- * predicted one in the order [frame, line, column, channel]. */
+/* Sizes of z and of its patches. Each row is one patch. On one rank, rows are in the order of the
+ * place in the frame, and then of the frame. A patch that the model reads has its values in the
+ * order [channel, frame, line, column]; a patch that it predicts has them in the order [frame,
+ * line, column, channel]. */
 struct sizes {
-    int64_t C, T, H, W;    /* sizes of z */
-    int64_t pt, ph, pw;    /* sizes of a patch */
-    int64_t nt, nh, nw, n; /* patches along each; values of one channel in a patch */
-    bool noise;            /* noise is predicted; else the velocity */
-    double keep, part;     /* x_t = keep x_0 + part noise */
+    int64_t C, T, H, W; /* sizes of z */
+    int64_t pt, ph, pw; /* sizes of a patch */
+    /* nt, nh, nw: numbers of patches along frames, lines and columns; n: number of values of one
+     * channel in a patch */
+    int64_t nt, nh, nw, n;
+    bool noise;        /* noise is predicted; otherwise the velocity is */
+    double keep, part; /* x_t = keep x_0 + part noise */
 };
 
-/* Sets keep and part. With noise, keep^2 is the product of 1 - beta up to step t, of 1,000 steps
- * whose variances beta rise linearly. */
+/* Sets keep and part. If noise is predicted, keep^2 is the product of 1 - beta up to step t, of
+ * 1,000 steps whose variances beta rise linearly. */
 static void set_mixture(struct sizes *z, bool noise, double t)
 {
     double kept = 1;
@@ -144,8 +147,8 @@ int verify_flow_reference(const struct flow_source *s, struct model *ref, struct
 
 /* ---- predictions ----------------------------------------------------------------------------- */
 
-/* Sums over all rows compared so far, and buffers: own and one have `room` rows; all, on rank 0,
- * has `room` rows of each rank. */
+/* Sums over all rows that have been compared, and buffers. own and one have `room` rows. all has
+ * `room` rows for each rank; it is used on rank 0. */
 struct step_rows {
     double diff, norm, max_abs;
     float *own, *all, *one;
@@ -153,7 +156,7 @@ struct step_rows {
     struct comm_count gathered;
 };
 
-/* Fetches rows [row0, row0 + n) of the last linear map's output. */
+/* Copies rows [row0, row0 + n) of the output of the last linear map to the host. */
 static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
 {
     const struct tensor t = model_normed(m, row0, n);

@@ -1,5 +1,5 @@
-/* follow.c: gathers layer by layer, some rows of every rank at a time; each row goes to its place
- * in the sequence. */
+/* follow.c: gathers the choices layer by layer, some rows of every rank at a time. Each row goes
+ * to its place in the sequence. */
 #include "worker/verify/follow.h"
 
 #include <stdlib.h>
@@ -8,13 +8,14 @@
 #include "worker/plan/volume.h"
 #include "worker/verify/pass.h"
 
-/* Bytes of all ranks' rows that are gathered at a time; the plan does not count them. */
+/* Bytes of rows, of all ranks together, that are gathered at a time; the plan does not count
+ * them. */
 #define GATHERED ((int64_t)1 << 20)
 
 struct choices {
     struct model *m;
-    int32_t *to;  /* [layers, rows, k]; NULL: not on rank 0 */
-    int32_t *all; /* [holders, room, k]: on the first rank of a stage */
+    int32_t *to;  /* [layers, rows, k]; NULL except on rank 0 */
+    int32_t *all; /* [holders, room, k], on the first rank of a stage */
     int64_t rows, room, k;
     int stage, layer; /* stage and layer of the current rows; the layer counts from 0 */
     struct comm_count *moved;
@@ -28,13 +29,13 @@ void follow_keep(struct model *m, struct routing *s, int slot)
     m->routing = s;
 }
 
-/* Returns the number of a stage's first layer, from 0. */
+/* Returns the index of a stage's first layer, counted from 0. */
 static int first_layer(const struct pipe *p)
 {
     return pipe_first(p) ? 0 : pipe_begin(p) - 1;
 }
 
-/* Gathers rows [row0, row0 + n) of every rank of this stage on the first of them. */
+/* Gathers rows [row0, row0 + n) of every rank of this stage on the stage's first rank. */
 static int gather(struct choices *c, int64_t row0, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -42,7 +43,8 @@ static int gather(struct choices *c, int64_t row0, int64_t n, struct err *e)
     return pass_gather(m, m->routing->expert + at * c->k, 4 * n * c->k, c->all, c->moved, e);
 }
 
-/* Puts rows where the reference has their positions; padding has none. */
+/* Writes rows to the places where the reference has their positions; rows of padding have no
+ * place. */
 static int put(struct choices *c, int64_t row0, int64_t n, struct err *e)
 {
     const struct plan *p = c->m->plan;
@@ -59,7 +61,7 @@ static int put(struct choices *c, int64_t row0, int64_t n, struct err *e)
     return 0;
 }
 
-/* Brings some rows of a stage's layer from its ranks to rank 0. */
+/* Sends some rows of a layer from the ranks of its stage to rank 0. */
 static int bring(void *at, int64_t row0, int64_t n, struct err *e)
 {
     struct choices *c = at;

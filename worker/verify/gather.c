@@ -1,4 +1,4 @@
-/* gather.c: collects buckets from shards, slices and stages into flat arrays of the whole model on
+/* gather.c: collects buckets from shards, slices and stages in flat arrays of the whole model on
  * rank 0. */
 #include "worker/verify/gather.h"
 
@@ -12,17 +12,18 @@
 
 /* ---- slices of parallel.tp ------------------------------------------------------------------- */
 
-enum { PIECE = 65536 }; /* elements of a slice at a time; the plan does not count their memory */
+/* elements of a slice that are gathered at a time; the plan does not count their memory */
+enum { PIECE = 65536 };
 
-/* A flat array of the whole model on rank 0; data NULL: elsewhere. */
+/* A flat array of the whole model on rank 0; on other ranks data is NULL. */
 struct whole_array {
     enum dtype dtype;
     void *data;
-    bool add; /* values are added to its elements, not copied */
+    bool add; /* values are added to its elements instead of copied */
 };
 
-/* Copies elements `own` of rank t's layout, all of one slice, from x to their places, or adds them
- * there. */
+/* Copies elements `own` of rank t's layout, which are all of one slice, from x to their places in
+ * the whole array, or adds them there. */
 static void put_slice(struct be *be, const struct slice *s, int t, struct zero_range own,
                       const float *x, const struct whole_array *to)
 {
@@ -40,7 +41,7 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
     free(room);
 }
 
-/* Puts the elements of [at, at + n) of rank t's flat layout that lie in its slices. */
+/* Writes those elements of [at, at + n) of rank t's flat layout that are in the rank's slices. */
 static void put_piece(struct be *be, const struct slice *own, int n_own, int t, int64_t at,
                       int64_t n, const float *x, const struct whole_array *to)
 {
@@ -59,13 +60,13 @@ static bool in_parts(const struct model *m)
     return m->plan->tp > 1 || m->plan->pp > 1;
 }
 
-/* A bucket of this stage, or, on rank 0, of another stage (x NULL). */
+/* A bucket of this stage or, on rank 0, of another stage (x is then NULL). */
 struct gathering {
     struct gathered *w;
     const struct device_array *x;
     const struct whole_array *to;
     int stage;        /* the stage that has the bucket */
-    float *one, *all; /* a piece of a rank; the pieces of all ranks that share layers */
+    float *one, *all; /* a piece of one rank; the pieces of all ranks that share layers */
 };
 
 /* Gathers elements [at, at + n) of all slices on rank 0. */
@@ -102,8 +103,8 @@ static int gather_pieces(const struct gathering *g, int b, struct slice *own, st
     return 0;
 }
 
-/* Gathers bucket b, which lies at x on every rank of its stage that shares layers with the first.
- * Other rings, and ranks that hold other rows, have the same and take no part. */
+/* Gathers bucket b, which is at x on every rank of its stage that shares layers with the first
+ * rank. Other rings, and ranks that have other rows, have the same bucket and take no part. */
 static int gather_parts(struct gathered *w, int b, const struct device_array *x,
                         const struct whole_array *to, struct err *e)
 {
@@ -138,8 +139,8 @@ static int fetch(void *arg, int b, struct err *e)
     return w->own.fetch(w->own.arg, b, e);
 }
 
-/* Takes a bucket's gradient. x: the sum of bucket b over the stage's ranks; NULL: another stage has
- * it. */
+/* Adds or copies a bucket's gradient to rank 0's array. x is the sum of bucket b over the stage's
+ * ranks, or NULL if another stage has it. */
 static int take(struct gathered *w, int b, float *x, struct err *e)
 {
     struct model *m = w->model;
@@ -156,7 +157,8 @@ static int take(struct gathered *w, int b, float *x, struct err *e)
 
 /* ---- a tied embedding of two stages ---- */
 
-/* Returns the part of bucket 0 that this rank passes on or adds to: the part in its own shard. */
+/* Returns the part of bucket 0 that this rank sends, or to which it adds. It is the part in the
+ * rank's own shard. */
 static struct zero_range tied_part(const struct model *m)
 {
     const struct zero *z = &m->plan->shards;
@@ -169,8 +171,8 @@ static float *tied_room(const struct model *m)
     return (float *)(m->arena + m->plan->item[PLAN_GRAD_TIED].offset);
 }
 
-/* Adds both parts of a tied embedding. x: the first stage's sum of its own part, which becomes the
- * sum of both on all of its ranks. */
+/* Adds both parts of a tied embedding's gradient. x is the first stage's sum of its own part, and
+ * becomes the sum of both parts on all ranks of the stage. */
 static int join_tied(struct gathered *w, float *x, struct err *e)
 {
     struct model *m = w->model;
@@ -181,7 +183,7 @@ static int join_tied(struct gathered *w, float *x, struct err *e)
                            4, m->bounce, e);
 }
 
-/* Keeps the head's gradient, by bucket, until the pass is over. */
+/* If gradients are by bucket, keeps the head's gradient until the pass has ended. */
 static int keep_tied(struct gathered *w, const float *x)
 {
     struct model *m = w->model;
@@ -190,12 +192,14 @@ static int keep_tied(struct gathered *w, const float *x)
     return 0;
 }
 
-/* Sums a bucket on all ranks: each rank gets every part of a window from the part's owner. */
+/* Sums a bucket on all ranks: each rank gets every part of a window from the owner of that
+ * part. */
 static int reduce(void *arg, int b, bool last, struct err *e)
 {
     struct gathered *w = arg;
     struct model *m = w->model;
-    const bool pair = b == 0 && m->ends; /* a tied embedding's parts lie on two stages */
+    /* the two parts of a tied embedding are on different stages */
+    const bool pair = b == 0 && m->ends;
     float *x = m->grad + zero_window_at(&m->plan->shards, b);
     const bool everywhere = !(pair && last && m->plan->zero);
     if (model_sum_bucket(m, b, everywhere, x, e)) return -1;
@@ -295,7 +299,7 @@ int gather_weights(struct gathered *w, void *params, struct err *e)
         if (zero_owns(z, b) && send_weights(w, b, params, e)) return -1;
         if (!zero_owns(z, b) && receives(m) && gather_parts(w, b, NULL, &to, e)) return -1;
     }
-    /* After the last bucket the window lacks the head's weights: fetches them. */
+    /* After the last bucket, the window no longer has the head's weights, so they are fetched. */
     const bool head = z->tied && pipe_last(&m->plan->pipe);
     return m->fetched && head ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
 }

@@ -10,8 +10,8 @@
 struct logits_chunk {
     struct model *m, *ref;
     struct logits *sums;
-    float *own, *all, *one; /* rows of a rank; rows of all ranks; a row of the reference */
-    int64_t room, ids;      /* rows of a rank at a time; logits of a row */
+    float *own, *all, *one; /* rows of one rank; rows of all ranks; one row of the reference */
+    int64_t room, ids;      /* rows of a rank that are compared at a time; logits of a row */
 };
 
 static void compare_row(struct logits *sums, const float *one, const float *many, int64_t n)
@@ -24,7 +24,7 @@ static void compare_row(struct logits *sums, const float *one, const float *many
     }
 }
 
-/* Gathers rows [row0, row0 + n) of every rank that has logits on the first of them. */
+/* Gathers rows [row0, row0 + n) of every rank that has logits, on the first of these ranks. */
 static int gather(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -37,7 +37,7 @@ static int gather(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e
     return pass_gather(m, to, size, c->all, &c->sums->moved, e);
 }
 
-/* Carries rows from the last stage to rank 0. */
+/* Sends rows from the last stage to rank 0. */
 static int carry(struct logits_chunk *c, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -48,8 +48,8 @@ static int carry(struct logits_chunk *c, int64_t n, struct err *e)
     return pass_receive(m, m->plan->pp - 1, c->all, size, moved, e);
 }
 
-/* Compares c->one, the reference's row, with the ranks of ring place q: each has some ids of n
- * rows. */
+/* Compares c->one, the reference's row, with the row of the ranks that have place q in the ring.
+ * Each of these ranks has the logits of some ids for n rows. */
 static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
 {
     const int64_t V = c->m->shape.vocab;
@@ -61,7 +61,7 @@ static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
     }
 }
 
-/* Compares rows of every rank with the reference's at the same positions. */
+/* Compares rows of every rank with the rows that the reference has at the same positions. */
 static int compare(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e)
 {
     const struct plan *p = c->m->plan;
@@ -89,8 +89,8 @@ static int one_chunk(void *at, int64_t row0, int64_t n, struct err *e)
     return c->ref ? compare(c, row0, n, e) : 0;
 }
 
-/* Gathers the rows that the head reads, of all ranks that share layers. With several stages a
- * forward pass ends before the head, and the rows' messages are counted here. */
+/* Gathers the rows that the head reads, from all ranks that share layers. With several stages, a
+ * forward pass ends before the head, so the messages with these rows are counted here. */
 static int gather_rows(struct logits_chunk *c, struct err *e)
 {
     struct model *m = c->m;
@@ -112,7 +112,7 @@ int logits_compare(struct model *m, struct model *ref, struct logits *sums, stru
     c.room = LOGITS_GATHERED / (P * row);
     if (c.room < 1) c.room = 1;
     if (c.room > m->plan->loss_chunk) c.room = m->plan->loss_chunk;
-    c.own = calloc((size_t)c.room, (size_t)row); /* a rank of fewer ids leaves the rest 0 */
+    c.own = calloc((size_t)c.room, (size_t)row); /* a rank with fewer ids leaves the rest 0 */
     c.all = calloc((size_t)(pass_first(m) ? P * c.room : 1), (size_t)row);
     c.one = malloc((size_t)m->shape.vocab * sizeof(float));
     if (c.own && c.all && c.one)

@@ -1,14 +1,14 @@
-/* proof.h: declarations that the files of a proof share. Inside worker/verify.
+/* proof.h: declarations that the files of a proof share. It is private to worker/verify.
  *
  *   verify.c      the ranks' pass of one stage, and the verdict
  *   stages.c      the ranks' passes of several stages
- *   reference.c   the one rank: its batches, its passes
- *   logits.c      logits of all ranks beside the reference's
- *   follow.c      experts that rows of the ranks choose, for the reference to follow
- *   gather.c      gradients and weights that no rank has whole
- *   rounding.c    the reference again, with other roundings
+ *   reference.c   the one rank, with its batches and passes
+ *   logits.c      compares the logits of all ranks with the reference's
+ *   follow.c      the experts that rows of the ranks choose, which the reference follows
+ *   gather.c      gathers gradients and weights of which no rank has all
+ *   rounding.c    runs the reference again, with other roundings
  *   flow.c        diffusion models
- *   keep.c        artifacts */
+ *   keep.c        writes artifacts */
 #ifndef SEQD_VERIFY_PROOF_H
 #define SEQD_VERIFY_PROOF_H
 
@@ -24,17 +24,18 @@ struct proof {
     struct routing kept; /* the experts that rows of this rank choose */
 };
 
-/* Returns the number of rings. All rings run the same tokens, so a sum over rings is this many
- * times that of one ring. */
+/* Returns the number of rings. All rings run the same tokens, so a sum over rings is the sum of
+ * one ring times the number of rings. */
 int proof_copies(const struct model *m);
-/* Drops a tensor's gradient on the ranks of place 0 in their rings, under the fault
- * MUTANT_GRAD_DROPPED. */
+/* Under the fault MUTANT_GRAD_DROPPED, drops a tensor's gradient on the ranks that have place 0 in
+ * their rings. */
 void proof_drop_gradient(struct model *m);
-/* Sets v->ledger_equal on a rank to true only if it is true on all of c. */
+/* Sets v->ledger_equal on each rank to whether it was true on all ranks of c. */
 int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e);
 
-/* Runs the samples through the stages of a pipeline as a training does, and each on the reference
- * while the ranks have it. v: targets, losses of the ranks, logits, the ledger. Collective. */
+/* Runs the samples through the stages of a pipeline as a training does, and runs each sample on
+ * the reference while the ranks have it. Sets in v the targets, the losses of the ranks, the
+ * logits and the ledger. Collective. */
 int proof_stages(struct proof *p, struct err *e);
 
 #endif

@@ -29,8 +29,8 @@ void reference_unscale(const struct reference *r, float *grad, int64_t targets)
 
 /* ---- a batch from first principles ----------------------------------------------------------- */
 
-/* Checks a fragment: it must lie in one document, and end before the document does only where the
- * sequence ends or an over-long document was cut. */
+/* Checks a fragment. It must be in one document. It may end before the document's end only in two
+ * places: at the end of the sequence, and where a document that was too long was divided. */
 static int check_fragment(const struct data *d, const struct fragment *f, int64_t pos, int64_t S,
                           struct err *e)
 {
@@ -47,8 +47,8 @@ static int check_fragment(const struct data *d, const struct fragment *f, int64_
                    (long long)end);
 }
 
-/* Fills the rows for a model whose tokens see those before and after them: the rows that each row
- * sees, and the hidden tokens that it must predict. */
+/* Fills rows for a model whose tokens see the tokens before and after them. Sets the rows that
+ * each row sees, and the hidden tokens that the model must predict. */
 static int hide_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -69,7 +69,7 @@ static int hide_fragment(const struct verify_args *a, struct batch *b, const str
 }
 
 /* Fills rows [pos, pos + f->length) of one sequence on one rank. The packer only says which tokens
- * these are; the positions, the rows that they see and their targets are computed here. */
+ * these are; their positions, the rows that they see and their targets are computed here. */
 static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -121,7 +121,7 @@ int32_t *reference_routes(struct reference *r, int64_t i)
     return (int32_t *)((char *)r->model.route_room + i * it->stride);
 }
 
-/* Makes the model follow the experts of sample i. */
+/* Makes the model follow the experts that the ranks chose for sample i. */
 static void follow(struct reference *r, int64_t i)
 {
     const struct model_shape *s = &r->model.shape;
@@ -144,8 +144,8 @@ static int fill(struct reference *r, int64_t i, struct err *e)
     return 0;
 }
 
-/* Counts the targets of all samples, since the loss of each is a part of the whole. Goes from the
- * last to the first, so that the batch then holds the first. */
+/* Counts the targets of all samples, because the loss of each sample is a part of the whole. It
+ * goes from the last sample to the first, so that the batch then has the first sample. */
 static int count_targets(struct reference *r, struct err *e)
 {
     for (int64_t i = r->n_samples - 1; i >= 0; i--) {
@@ -192,7 +192,7 @@ static int place(struct reference *r, struct verify *out, struct err *e)
     return 0;
 }
 
-/* Fills weights of the reference's own that cannot be gathered. */
+/* Fills the reference's own weights if they cannot be gathered. */
 static int fill_weights(struct reference *r, struct err *e)
 {
     const struct verify_args *a = r->a;
@@ -278,8 +278,8 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
     return 0;
 }
 
-/* Computes loss and logits of sample i again, as its first run left them, unless the batch still
- * holds that sample. Progress does not count this pass. */
+/* Computes the loss and the logits of sample i again, as its first run computed them, unless the
+ * batch still has that sample. Progress does not count this pass. */
 static int show(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -293,8 +293,8 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* Keeps a sample's results. A single sample is kept once, for all runs. Each of several samples
- * replaces the one before it. */
+/* Keeps a sample's results. A single sample is kept once, for all runs. If there are several
+ * samples, each replaces the previous one. */
 static int keep(struct reference *r, int64_t i, struct err *e)
 {
     if (r->kept == i) return 0;

@@ -1,5 +1,5 @@
-/* rounding.c: flips last bits of the weights of `in`, or of the first layer, runs the reference
- * again, and compares losses and rows with those that were kept. */
+/* rounding.c: flips the last bits of the weights of `in`, or of the first layer, runs the
+ * reference again, and compares losses and rows with those that were kept. */
 #include "worker/verify/rounding.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "worker/model/stored.h"
 
 #define FLIPPED 8192 /* elements that are flipped at a time */
-/* Bytes of rows that are kept; the plan does not count them. */
+/* Bytes of the rows that are kept; the plan does not count them. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
 struct rounding_rule rounding_rule(enum dtype params)
@@ -19,7 +19,7 @@ struct rounding_rule rounding_rule(enum dtype params)
     return (struct rounding_rule){1, 2, 2, 1, 2};
 }
 
-/* Chooses one element in eight, by its number and the run's. */
+/* Chooses one element in eight, by the indices of the element and of the run. */
 static bool chosen(uint64_t i, int run)
 {
     i = (i + 1 + (uint64_t)run * 0xd1342543de82ef95u) * 0x9e3779b97f4a7c15u;
@@ -27,20 +27,21 @@ static bool chosen(uint64_t i, int run)
     return (i >> 61) == 0;
 }
 
-/* Flips bits of n elements from number `from` on, which lie at `at`; little-endian, as files
- * are. */
+/* Flips bits of n elements, which begin at `at`. The first of them has the index `from`. Elements
+ * are little-endian, as in files. */
 static void flip_piece(const struct model *ref, int run, char *at, int64_t from, int64_t n)
 {
     const int64_t unit = dtype_size(ref->dtype);
     unsigned char x[FLIPPED * 4];
     ref->be->ops->download(ref->be, x, at, n * unit);
-    for (int64_t i = 0; i < n; i++) /* the last bit is in the first byte */
+    for (int64_t i = 0; i < n; i++) /* the lowest bit is in the first byte */
         if (chosen((uint64_t)(from + i), run)) x[i * unit] ^= 1;
     ref->be->ops->upload(ref->be, at, x, n * unit);
 }
 
 /* Flips the chosen bits of a section's weights. Returns the number of tensors whose bits it
- * flipped. Tensors in blocks stay: the last bit of a block is not a rounding. */
+ * flipped. Tensors in blocks are not changed, because the last bit of a block is not a
+ * rounding. */
 static int flip_section(const struct model *ref, int run, int b)
 {
     const int64_t unit = dtype_size(ref->dtype);
@@ -59,7 +60,7 @@ static int flip_section(const struct model *ref, int run, int b)
     return n_flipped;
 }
 
-/* Flips the chosen bits of section `in`, or of the first section that is not all in blocks; a
+/* Flips the chosen bits of section `in`, or of the first section that is not entirely in blocks. A
  * second call restores them. */
 static void flip(const struct model *ref, int run)
 {
@@ -130,14 +131,16 @@ int rounding_run(struct rounding *c, struct model *ref, int run, float scale, st
     flip(ref, run);
     const int rc = model_grad(ref, &ref->batch, scale, &nll, e);
     if (!rc) compare_nll(c, ref);
-    if (!rc) compare_rows(c, ref); /* before flip(): the head may be tied to the weights */
+    /* must come before flip(), because the head may be tied to the weights */
+    if (!rc) compare_rows(c, ref);
     flip(ref, run);
     return rc ? -1 : 0;
 }
 
-/* Computes the differences of a run, and keeps the largest of all runs. The loss is a mean over
- * tokens, so its error is the sum of their errors, or rounding_rule.apart deviations of this sum
- * if that is more. The sum of n independent errors has a deviation of sqrt(n) times their rms. */
+/* Computes the differences of a run, and keeps the largest over all runs. The loss is a mean over
+ * tokens, so its error is the sum of the tokens' errors. If rounding_rule.apart deviations of this
+ * sum are more, they are used instead. The sum of n independent errors has a deviation of sqrt(n)
+ * times their rms. */
 void rounding_end(struct rounding *c, enum dtype params)
 {
     const double apart = rounding_rule(params).apart * sqrt(c->square);

@@ -1,11 +1,11 @@
 /* stages.c: runs a proof of several stages.
  *
- * Stages run 1F1B as in a training, in rounds of at most as many samples as a step has. Between
- * its forward pass of a sample and the backward one the last stage sends logits to rank 0. If
- * gradients travel by bucket, every stage sends them within its backward pass. Rank 0 takes both
- * before its own backward pass of that sample, the last stage's first, and the reference runs just
- * then. This does not deadlock: a stage that waits for rank 0 has received all messages that the
- * stages before it send up to that point. */
+ * Stages run 1F1B as in a training, in rounds that have at most as many samples as a step. Between
+ * its forward and its backward pass of a sample, the last stage sends logits to rank 0. If
+ * gradients are sent by bucket, every stage sends them within its backward pass. Rank 0 receives
+ * both before its own backward pass of that sample, beginning with those of the last stage, and
+ * the reference runs at that point. This does not deadlock, because a stage that waits for rank 0
+ * has already received all messages that the stages before it send up to that point. */
 #include <string.h>
 #include "api/core/job.h"
 #include "worker/comm/ledger.h"
@@ -20,10 +20,11 @@ struct stages {
     struct model *m;
     struct gathered w;
     struct logits logits;
-    struct comm_count chose; /* expected counts of this rank's messages with rows' experts */
+    /* expected counts of this rank's messages with the experts that rows chose */
+    struct comm_count chose;
     struct comm_count want[PURPOSE_N];
     int64_t first;     /* first sample of the round */
-    int64_t offloaded; /* bytes that are offloaded, by the plan */
+    int64_t offloaded; /* bytes that the plan offloads */
     double targets;
     float scale;
     double nll;
@@ -47,7 +48,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     return model_pipe_forward(m, &m->batch, slot, e);
 }
 
-/* Brings to the reference the experts that the sample's rows chose. */
+/* Sends to the reference the experts that the sample's rows chose. */
 static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
 {
     struct reference *r = s->p->ref;
@@ -56,7 +57,8 @@ static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
                          &s->chose, e);
 }
 
-/* Compares a sample on rank 0 and the last stage of its line, before their backward passes. */
+/* Compares a sample on rank 0 and on the last stage of rank 0's line, before their backward
+ * passes. */
 static int compare_sample(struct stages *s, int64_t i, struct err *e)
 {
     struct reference *r = s->p->ref;
@@ -65,7 +67,8 @@ static int compare_sample(struct stages *s, int64_t i, struct err *e)
     return logits_compare(s->m, r ? &r->model : NULL, &s->logits, e);
 }
 
-/* Sums the gradient of one sample under "ranks", else of all; by bucket it does nothing. */
+/* Sums gradients over ranks: under "ranks" the gradient of one sample, otherwise that of all
+ * samples. If gradients are by bucket, it does nothing. */
 static int sum_gradient(struct stages *s, struct err *e)
 {
     if (s->m->plan->by_bucket) return 0;
@@ -127,8 +130,8 @@ static int sum_all(struct stages *s, struct err *e)
     return 0;
 }
 
-/* Compares the ledger with the plan's counts of the passes and the counts of the comparison's own
- * messages; then ranks agree on the result. */
+/* Compares the ledger with the plan's counts of the passes and with the counts of the comparison's
+ * own messages. Then the ranks agree on the result. */
 static int compare_ledger(struct stages *s, struct err *e)
 {
     struct model *m = s->m;

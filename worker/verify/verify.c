@@ -1,5 +1,5 @@
-/* verify.c: runs the ranks' side, then the reference, compares tensors piece by piece, and names
- * the largest difference in a sentence. */
+/* verify.c: runs the ranks' side and then the reference, compares tensors piece by piece, and
+ * writes a sentence that names the largest difference. */
 #include "worker/verify/verify.h"
 
 #include <math.h>
@@ -99,8 +99,8 @@ double verify_ratio(double diff, double norm)
     return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
 }
 
-/* Both sides are flat gradients on the device. A piece of each is read at a time; the plan does
- * not count its memory. */
+/* The two sides, which are flat gradients on the device. A piece of each is read at a time; the
+ * plan does not count the memory of these pieces. */
 #define PIECE 65536
 struct sides {
     const struct model *model;
@@ -122,8 +122,8 @@ static struct sides *sides_new(const struct model *m, const float *g1, const flo
     return s;
 }
 
-/* Reads at most n elements from `at` on; both: from the second side as well. Returns their
- * number. */
+/* Reads at most n elements from `at` on; if both is set, also from the second side. Returns the
+ * number of elements. */
 static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
 {
     struct be *be = s->model->be;
@@ -133,13 +133,13 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
     return n;
 }
 
-/* Returns a norm below which a gradient may be rounding alone: a thousandth of the whole
- * gradient's. Some gradients are 0 by the model (a bias of keys shifts all scores of a row
- * equally, which leaves softmax as it is) or by the data (with equal tokens, or one frame, the
- * loss does not depend on queries and keys). Rounding leaves about 1e-8 of the whole gradient
- * there, in bf16 up to 1e-4. Differences are divided by at least this norm. So 1e-8 passes, 1e-4
- * passes by the bound that the reference's other runs measured, and a factor or a missing part
- * still shows. */
+/* Returns a norm below which a gradient may consist only of rounding, which is a thousandth of the
+ * norm of the whole gradient. Some gradients are 0 because of the model (a bias of keys changes
+ * all scores of a row equally, which leaves the softmax unchanged) or because of the data (with
+ * equal tokens, or one frame, the loss does not depend on queries and keys). Rounding then leaves
+ * about 1e-8 of the whole gradient, or in bf16 up to 1e-4. Differences are divided by at least
+ * this norm. So 1e-8 passes, 1e-4 passes by the bound that was measured in the reference's other
+ * runs, and a wrong factor or a missing part is still noticed. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -171,7 +171,7 @@ static void compare_tensor(struct sides *s, const struct param *p, double noise,
     r->cosine = one > 0 && many > 0 ? dot / (r->norm_1 * r->norm_p) : one == many ? 1 : 0;
 }
 
-/* Sorts the tensor farthest beyond its bound first. */
+/* Sorts tensors such that the tensor that exceeds its bound by most is first. */
 static int worse(const void *a, const void *b)
 {
     const struct verify_row *x = a, *y = b;
@@ -182,7 +182,7 @@ static int worse(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sets the number of each tensor's stage. */
+/* Sets the index of each tensor's stage. */
 static void find_stages(const struct model *m, struct verify *v)
 {
     const struct pipe *p = &m->plan->pipe;
@@ -217,7 +217,7 @@ static int compare_grads(const struct verify_args *a, const struct model *ref, s
 }
 
 /* Compares the first ring's ledger with the counts of one agreement and of the data that rank 0
- * gathered to compare. The pass itself has been compared before weights were gathered for the
+ * gathered for the comparison. The pass itself was compared before weights were gathered for the
  * reference. */
 static int compare_gathered(const struct model *m, struct verify *v, struct err *e)
 {
@@ -230,10 +230,10 @@ static int compare_gathered(const struct model *m, struct verify *v, struct err 
 }
 
 /* Returns the largest gap that is allowed between two choices of experts. Choices may differ if
- * two router logits differ by less than their errors, which are of the size of the errors of the
- * model's logits, or smaller. Some rows have larger errors, and the farthest of millions of rows
- * counts: honest ranks had 11 times the error of the logits. A wrong router makes some row choose
- * across a gap of more than the deviation of the row's logits. */
+ * two router logits differ by less than their errors, which are about as large as the errors of
+ * the model's logits, or smaller. Some rows have larger errors, and the worst of millions of rows
+ * decides: correct ranks had gaps of 11 times the error of the logits. A wrong router makes some
+ * row choose across a gap of more than the deviation of the row's logits. */
 static double gap_for(double logits_rel_l2)
 {
     return fmin(1, 20 * logits_rel_l2);
@@ -254,9 +254,9 @@ static void judge(struct verify *v)
 
 /* ---- the model's response to roundings ------------------------------------------------------- */
 
-/* Widens only the usual bound, which applies if a job names none: a bound that a job names stays.
- * A missing part, or a factor 1/P, must show whatever the other runs measure: the bound stays at
- * or below half of the difference that such a fault makes with P = 2. */
+/* Widens only the usual bound, which applies if a job names no bound. A bound that a job names is
+ * not changed. A missing part, or a factor 1/P, must be noticed whatever the other runs measure.
+ * So the bound is never more than half of the difference that such a fault makes with P = 2. */
 static double widen(double allowed, double usual, double to)
 {
     const double most = 0.25;
@@ -264,7 +264,7 @@ static double widen(double allowed, double usual, double to)
     return to < most ? to : most;
 }
 
-/* Fails if an operation on the device has failed: results that were read from it are then
+/* Fails if an operation on the device has failed, because results that were read from it are then
  * invalid. */
 static int check_device(const struct model *m, struct err *e)
 {
@@ -276,7 +276,7 @@ static bool near(double measured, double allowed, double usual, double part)
     return allowed == usual && !(measured <= part * allowed);
 }
 
-/* Tells whether some difference is near a bound that may be widened, or beyond it. */
+/* Tells whether some difference is near a bound that may be widened, or exceeds it. */
 static bool near_bounds(const struct verify *v, struct job_tolerance usual, double part)
 {
     bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
@@ -287,8 +287,8 @@ static bool near_bounds(const struct verify *v, struct job_tolerance usual, doub
     return any;
 }
 
-/* Measures each tensor's largest difference from the first run, which `s` holds beside the
- * latest. */
+/* Measures how far each tensor's gradient is from its gradient in the first run, and keeps the
+ * largest difference. `s` has the gradients of the first run and of the latest run. */
 static void measure_rounding(struct sides *s, double noise, struct verify *v)
 {
     const struct rounding_rule rule = rounding_rule(s->model->dtype);
@@ -297,7 +297,8 @@ static void measure_rounding(struct sides *s, double noise, struct verify *v)
         struct param t;
         param_get(&s->model->shape, v->row[i].index, &t);
         compare_tensor(s, &t, noise, &own);
-        /* A tensor that is all rounding is a sum of few roundings, which differ in every run. */
+        /* A tensor that consists only of rounding is a sum of few roundings, which differ in every
+         * run. */
         const double rel = own.norm_1 < noise ? rule.noise * own.rel_l2 : own.rel_l2;
         if (!(rel <= v->row[i].rounding)) v->row[i].rounding = rel;
     }
@@ -322,7 +323,7 @@ static int run_again(struct proof *p, struct err *e)
     return rc;
 }
 
-/* Widens the bounds; called only where something is near its bound and counts are right. */
+/* Widens the bounds. It is called only if something is near its bound and the counts are right. */
 static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err *e)
 {
     struct reference *r = p->ref;
@@ -347,7 +348,8 @@ static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Gives the verdict, on rank 0. Gradients are kept before the other runs overwrite them. */
+/* Gives the verdict, on rank 0. Gradients are written to files before the other runs overwrite
+ * them. */
 static int conclude(struct proof *p, struct err *e)
 {
     const struct verify_args *a = p->a;
@@ -392,7 +394,7 @@ static int compare_outputs(struct proof *p, struct err *e)
     return 0;
 }
 
-/* Runs the proof of one stage: all ranks have all layers. */
+/* Runs the proof of one stage, in which all ranks have all layers. */
 static int run_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
@@ -400,8 +402,8 @@ static int run_whole(struct proof *p, struct err *e)
     if (pass_whole(p, e)) return -1;
     int32_t *const to = p->ref ? reference_routes(p->ref, 0) : NULL;
     if (follow_gather(m, to, p->ref ? p->ref->plan.T : 0, &p->v->gathered, e)) return -1;
-    /* Returns on other rings: their loss and gradients are already in the sums, and only the first
-     * ring's logits are compared. */
+    /* Other rings return here, because their loss and gradients are already in the sums, and only
+     * the first ring's logits are compared. */
     if (m->ring) return 0;
     if (p->ref && (reference_run(p->ref, 0, e) || reference_end(p->ref, p->v, e))) return -1;
     return compare_outputs(p, e) || compare_gathered(m, p->v, e) ? -1 : 0;
@@ -413,7 +415,8 @@ static int open_order(struct proof *p, struct err *e)
     struct order_options oo = latents(a->model)
                                   ? latents_order_options(a->spec, SET_TRAIN)
                                   : data_order_options(a->spec, SET_TRAIN, a->model->sp.shard.S);
-    /* Documents that fit a sequence of the job may not fit its compared part. */
+    /* A document that fits in a sequence of the job may not fit in the part of it that is
+     * compared. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     p->order = data_order_open(a->data, &oo, e);
     return p->order ? 0 : -1;
@@ -432,8 +435,8 @@ static int open_reference(struct proof *p, struct err *e)
     return 0;
 }
 
-/* Waits, on the other ranks, until the reference has its weights. They may be read from files,
- * which takes longer than the limit for a transfer of tensors. */
+/* Makes the other ranks wait until the reference has its weights. The weights may be read from
+ * files, which takes longer than the limit for a transfer of tensors. */
 static int wait_reference(const struct model *m, struct err *e)
 {
     int64_t filled = 1;
@@ -478,7 +481,7 @@ void verify_fini(struct verify *v)
     v->n_rows = 0;
 }
 
-/* Writes " of stage 1 of 3"; "" if there is one stage. */
+/* Writes " of stage 1 of 3", or "" if there is only one stage. */
 static const char *where(const struct verify *v, const struct verify_row *row, char out[48])
 {
     out[0] = 0;
