@@ -1,7 +1,8 @@
-/* Keeps the attempts of this node, and its session with seqd; orders.c applies seqd's messages.
- * All code here runs on the loop thread. No data are lost with the agent: the data for seqd are in
- * spools and logs on disk, which relay.h reads by offset and sends until they are acknowledged.
- * After a broken session or the kill of an agent, the same bytes are sent again. */
+/* Keeps the attempts of this node, and the node's session with seqd; orders.c applies seqd's
+ * messages. All code here runs on the loop thread. No data are lost if the agent ends, because the
+ * data for seqd are in spools and logs on disk. relay.h reads these data by offset and sends them
+ * until seqd acknowledges them. If a session breaks or the agent is killed, bytes without an
+ * acknowledgement are sent again. */
 #include "worker/agent/agent.h"
 
 #include <limits.h>
@@ -23,7 +24,7 @@
 
 enum {
     TICK_MS = 50,
-    CONNECT_MS = 5, /* wait between checks while a gang is starting or dying */
+    CONNECT_MS = 5, /* time from one check of a gang that is starting or dying to the next */
     QUIT_MS = 2000  /* time for seqd to receive the last reports */
 };
 
@@ -54,7 +55,7 @@ void agent_forget(struct agent *a, struct attempt *t)
 {
     struct err e;
     struct attempt **p = &a->attempts;
-    if (t->state != ATTEMPT_OVER) { /* agent_forget is completed when the attempt is over */
+    if (t->state != ATTEMPT_OVER) { /* agent_forget completes its work when the attempt is over */
         t->forget_wanted = true;
         attempt_stop(t);
         return;
@@ -137,7 +138,8 @@ static void tick(void *arg)
     if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
 }
 
-/* Sends seqd new records. Called when the spool of an attempt has grown, or its gang is gone. */
+/* Sends new records to seqd. Called when the spool of an attempt has grown, or its gang is
+ * gone. */
 static void nudged(void *arg, struct attempt *t)
 {
     struct agent *a = arg;
@@ -180,8 +182,8 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
                                       : "unknown");
 }
 
-/* Tells whether an attempt uses the data or may use them. A preparation may use any data, since
- * its id is not known yet. */
+/* Tells whether an attempt uses the data or may use them. A preparation may use any data, because
+ * the id of its data is not known yet. */
 static bool uses(void *arg, const char *id)
 {
     const struct agent *a = arg;
@@ -220,7 +222,8 @@ static void on_opened(void *arg)
         list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, over ? 0 : t->n_running,
                                                      over ? 0 : t->n_gpus};
         attempt_rewind(t);
-        t->expected = false; /* an incomplete EXPECT of the last session may have set this */
+        t->expected = false; /* because an EXPECT whose last part was not received in the last
+                              * session may have set this */
     }
     m.attempts = list;
     m.gpus = gpus;
@@ -233,8 +236,8 @@ static void on_opened(void *arg)
     free(list);
 }
 
-/* Tells whether seqd understands LEAVING. Returns true as well if no session is up, since its
- * version is then not known. */
+/* Tells whether seqd understands LEAVING. Also returns true if no session is up, because the
+ * version of seqd is then not known. */
 static bool can_leave(const struct agent *a)
 {
     return !session_is_up(a->session) || wire_knows(session_abi(a->session), MSG_LEAVING);
@@ -306,7 +309,7 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why)
     agent_quit_check(a);
 }
 
-/* Tells seqd first, so that seqd places no more jobs on this node, then stops all gangs. */
+/* Tells seqd that this node ends, so that seqd places no more jobs here. Then stops all gangs. */
 void agent_quit(struct agent *a, const char *why)
 {
     if (a->quitting) return;
@@ -336,7 +339,8 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     orders_send_leaving(a);
 }
 
-/* With --auto, keeps only the GPUs that the engine gave, and sets the number of slots by them. */
+/* With --auto, keeps only the GPUs that the engine gave, and derives the number of slots from
+ * them. */
 static int take_allocation(struct agent *a, struct err *e)
 {
     const struct allocation *given = a->o.allocation;
@@ -358,7 +362,7 @@ static int agent_open(struct agent *a, struct err *e)
                        "--name '%s': want 1 to %d characters, letters, digits, '.', '_', '-', ':'",
                        a->o.name, NODE_NAME - 1);
     if (probe_address(a->o.address, a->o.connect, a->address, e) < 0) return -1;
-    char bin[PATH_MAX]; /* absolute, since seqgang may have another working directory */
+    char bin[PATH_MAX]; /* absolute, because seqgang may have another working directory */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
     if (file_join(a->rank_program, e, "%s/seqrank", bin) < 0) return -1;

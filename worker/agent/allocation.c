@@ -1,4 +1,4 @@
-/* allocation.c: reads Slurm's variables and the control groups, takes the smallest values, and
+/* allocation.c: reads Slurm's variables and the control groups, keeps the smallest values, and
  * matches the words of engines with the driver's GPUs. */
 #include "worker/agent/allocation.h"
 
@@ -21,7 +21,7 @@ static const char *variable(const struct allocation_world *w, const char *name)
 }
 
 /* Reads a variable whose value is a number from min to max. Returns 1 if it is set, 0 if it is not
- * set or is empty, -1 for another value. */
+ * set or is empty, -1 if it has another value. */
 static int number(const struct allocation_world *w, const char *name, int64_t min, int64_t max,
                   int64_t *out, struct err *e)
 {
@@ -88,7 +88,7 @@ static bool is_gpu(const char *word)
     return (!strncmp(word, "GPU-", 4) || !strncmp(word, "MIG-", 4)) && !word[strspn(word, legal)];
 }
 
-/* Tells whether text is one of the words that engines write if they give no GPU. */
+/* Tells whether text is one of the words by which engines state that they give no GPU. */
 static bool says_none(const char *text)
 {
     static const char *const words[] = {"", "-1", "NoDevFiles", "none", "void"};
@@ -122,8 +122,8 @@ static int find_words(struct allocation *a, const char *name, const char *text, 
     }
 }
 
-/* Finds the GPUs. A Slurm job without a variable that names GPUs has none: the GPUs that the
- * driver shows belong to other jobs. */
+/* Finds the GPUs. If Slurm runs this job and no variable names GPUs, the job has none. The GPUs
+ * that the driver shows then belong to other jobs. */
 static int find_gpus(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char *const ids[] = {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"};
@@ -140,7 +140,7 @@ static int find_gpus(struct allocation *a, const struct allocation_world *w, str
 }
 
 /* Returns the position in list of the GPU with this index, or with a UUID that begins with the
- * word. -1: no GPU; -2: several. */
+ * word. Returns -1 if there is no such GPU, -2 if there are several. */
 static int place(const char *word, const struct gpu *list, int n)
 {
     int at = -1;
@@ -156,8 +156,9 @@ static int place(const char *word, const struct gpu *list, int n)
     return at;
 }
 
-/* Tells whether the word is a part's name in the newer form, which does not name the part's GPU.
- * All partitioned GPUs stand for such a part, so that users see why no rank gets one. */
+/* Tells whether the word names a part of a GPU in the newer form, which does not tell to which GPU
+ * the part belongs. Such a word stands for all partitioned GPUs, so that users see why no rank
+ * gets a GPU. */
 static bool is_nameless_part(const char *word)
 {
     return !strncmp(word, "MIG-", 4) && strncmp(word, "MIG-GPU-", 8);
@@ -200,9 +201,9 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 {
     int m = 0;
     if (a->gpus == ALLOCATION_NONE) return 0;
-    /* If the driver shows as many GPUs as were given, it shows exactly the given ones, because the
-     * engine hides the device files of other GPUs. The indices of the whole machine may differ
-     * from the driver's. */
+    /* If the driver shows as many GPUs as the engine gave, they are exactly the given GPUs,
+     * because the engine hides the device files of all other GPUs. The indices need not be
+     * compared then, which may be those of the whole machine and not those of the driver. */
     const bool all = a->gpus == ALLOCATION_ALL || (a->gpus == ALLOCATION_IDS && a->n_words == n);
     for (int i = 0; all && i < n; i++) out[m++] = i;
     for (int i = 0; !all && i < a->n_words; i++)
@@ -212,7 +213,7 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Makes a name from the node, the job and the step, since two allocations may share a node. */
+/* Makes a name from the node, the job and the step, because two allocations may share a node. */
 static int find_name(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-";
@@ -228,7 +229,7 @@ static int find_name(struct allocation *a, const struct allocation_world *w, str
                        node);
     for (int i = 0; i < 3; i++)
         if ((there[i] = number(w, names[i], 0, UINT32_MAX, &n[i], e)) < 0) return -1;
-    there[2] = there[2] && n[2]; /* the first task on the node has no number */
+    there[2] = there[2] && n[2]; /* the first task on the node has no number in its name */
     for (int i = 0; i < 3; i++)
         if (there[i])
             size += snprintf(tail + size, sizeof tail - (size_t)size, ".%lld", (long long)n[i]);

@@ -1,5 +1,5 @@
-/* attempt.c: starts or adopts a gang, talks to it over its Unix socket, ends the spool of a dead
- * gang, and reads records and logs for seqd. */
+/* attempt.c: starts or adopts a gang, exchanges messages with it over its Unix socket, completes
+ * the spool of a dead gang, and reads records and logs for seqd. */
 #include "worker/agent/attempt.h"
 
 #include <errno.h>
@@ -61,9 +61,10 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-/* Takes the lock, which is free only when no gang runs here or is about to start. Returns its
- * descriptor, or -1. The caller holds the lock until the gang has inherited it, while it finishes
- * a dead gang's work, or only to learn whether a gang lives. */
+/* Takes the lock, which is free only if no gang runs here or is about to start. Returns its
+ * descriptor, or -1. There are three uses. A caller that starts a gang holds the lock until the
+ * gang has inherited it. A caller that finishes the work of a dead gang holds it during this work.
+ * A caller that only asks whether a gang is alive releases it immediately. */
 static int lock_take(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -102,8 +103,8 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     for (int i = 0; i < a->n_running; i++) a->n_gpus += *start->gpus[i] != 0;
 }
 
-/* Takes the lock, then starts seqgang, which inherits it. If this agent dies before seqgang has
- * begun its work, the next agent still finds the lock taken. */
+/* Takes the lock, and then starts seqgang, which inherits it. If this agent dies before seqgang
+ * has begun its work, the next agent still finds that the lock is taken. */
 static int gang_spawn(const struct attempt *a, const char *program, struct err *e)
 {
     const int lock = lock_take(a);
@@ -117,15 +118,16 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
-    /* The record is written before the process starts. From here on, whichever process dies, the
-     * epoch is never run twice. */
+    /* The record is written before the process starts. So this epoch cannot be run a second time,
+     * even if this agent or the gang dies. */
     if (start_write(a, start, cpus, e) == 0) {
         start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
         a->gang_pid = gang_spawn(a, program, e);
     }
     if (a->gang_pid > 0) return a;
-    cgroup_remove(dir); /* before the caller removes dir, which has the group's path */
+    cgroup_remove(dir); /* this must be done before the caller removes dir, because a file in dir
+                         * has the path of the group */
     attempt_free(a);
     return NULL;
 }
@@ -136,7 +138,8 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     char path[FILE_PATH_SIZE];
     struct err e = {0};
     struct gang_start *start = NULL;
-    bool whole = false; /* ignored: a start record of the previous version is accepted, too */
+    bool whole = false; /* not used, because a start record of the previous version is accepted,
+                         * too */
     if (path_of(a, "start", path, &e) == 0) start = gang_start_read(path, &whole, &e);
     const bool good = start && start->job == job && start->epoch == epoch && start->n_local >= 1 &&
                       start->n_local <= JOB_MAX_RANKS;
@@ -204,8 +207,8 @@ static void sock_connect(struct attempt *a)
     }
 }
 
-/* Kills ranks that are left. The kernel should have killed them with their gang. Returns true if
- * no rank was left. */
+/* Kills the ranks of a dead gang that are still running. The kernel should have killed them when
+ * their gang died. Returns true if no rank was running. */
 static bool ranks_gone(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -225,7 +228,7 @@ static bool ranks_gone(const struct attempt *a)
     return gone;
 }
 
-/* Describes how seqgang itself failed. Returns false if it did not fail. */
+/* Describes the way in which seqgang itself failed. Returns false if seqgang did not fail. */
 static bool gang_failure(int status, char out[80])
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -292,9 +295,10 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* the end of the connection will be an event */
-    /* A child of this agent may not have reached its lock yet, so it is gone only once it was
-     * reaped. */
+    if (a->sock >= 0) return false; /* because the loop will report the end of the connection */
+    /* If the gang is a child of this agent, it counts as gone only once it was reaped. Before
+     * that, a free lock proves nothing, because the child may not have come to use the lock
+     * yet. */
     if (a->gang_pid > 0) return true;
     if (a->state == ATTEMPT_ALIVE) {
         int lock = lock_take(a);
@@ -343,7 +347,8 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
-    /* The same offset was acknowledged again: seqd could not keep the bytes after it. */
+    /* seqd has acknowledged the same offset again, which means that it could not store the bytes
+     * after this offset. */
     if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;
@@ -381,7 +386,7 @@ int64_t attempt_record(struct attempt *a, void *buf, bool *final)
             a->spool = before;
             return 0;
         }
-        /* The final record is sent again even if it was acknowledged, until seqd sends FORGET. */
+        /* The final record is sent again, even if it was acknowledged, until seqd sends FORGET. */
         if (a->spool.seq > a->acked_seq || *final) {
             a->final_sent = *final;
             return n;
@@ -405,7 +410,8 @@ bool attempt_oom(struct attempt *a, const void *record, int64_t size)
     return a->oom;
 }
 
-/* Reads log bytes. size 0: only tells whether there are bytes to send. */
+/* Reads log bytes that have not been sent. If size is 0, only tells whether there are such
+ * bytes. */
 static int64_t log_read(struct attempt *a, int i, void *buf, size_t size)
 {
     struct attempt_log *log = &a->log[i];

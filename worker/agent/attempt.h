@@ -1,9 +1,9 @@
-/* attempt.h: one attempt on this node: its directory, its gang, and how much of its spool and logs
- * seqd has. api/core/gang_start.h describes the directory.
+/* attempt.h: one attempt on this node: its directory, its gang, and the parts of its spool and
+ * logs that seqd already has. api/core/gang_start.h describes the directory.
  *
- * An attempt is ALIVE while its gang runs, DYING while the gang is gone but a rank may still run,
- * and OVER when the spool ends with the final record. The agent adds that record if the gang could
- * not. */
+ * An attempt is ALIVE while its gang runs, DYING while the gang is gone but a rank may still be
+ * running, and OVER when its spool ends with the final record. If the gang could not add that
+ * record, the agent adds it. */
 #ifndef SEQD_AGENT_ATTEMPT_H
 #define SEQD_AGENT_ATTEMPT_H
 
@@ -19,7 +19,7 @@
 enum attempt_state { ATTEMPT_ALIVE, ATTEMPT_DYING, ATTEMPT_OVER };
 
 struct attempt_log {
-    int fd; /* -1: not opened yet, or no such file yet */
+    int fd; /* -1 if it is not opened yet, or if there is no such file yet */
     int64_t sent, acked;
 };
 
@@ -28,11 +28,11 @@ struct attempt {
     int64_t job, epoch;
     char dir[FILE_PATH_SIZE];
     enum attempt_state state;
-    int gang_pid;    /* pid of the gang, if it is this agent's child; 0: it was adopted or
+    int gang_pid;    /* pid of the gang if it is this agent's child; 0 if it was adopted or
                       * reaped */
-    int gang_status; /* status from waitpid; 0: none, as for a gang that is not this agent's
-                      * child */
-    int sock;        /* socket to the gang; -1: not connected */
+    int gang_status; /* status from waitpid; 0 if there is none, as for a gang that is not this
+                      * agent's child */
+    int sock;        /* socket to the gang; -1 if it is not connected */
     struct loop *loop;
     struct loop_fd *on_sock;
     void (*nudge)(void *owner, struct attempt *a); /* called when the spool has grown or the gang
@@ -43,56 +43,57 @@ struct attempt {
                               * once */
     struct rank_blob *blobs; /* owned; kept until the gang has them */
     int n_blobs;
-    struct spool spool; /* for reading; spool.seq is the number of the last record sent */
+    struct spool spool; /* opened for reading; spool.seq is the number of the last record sent */
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
-    char prepared_id[80];  /* id of the data that the attempt uses; "": a preparation */
-    int n_running, n_gpus; /* ranks on this node, and ranks with a GPU among them; 0 for a
-                            * preparation */
-    bool stale;            /* seqd does not expect the attempt, and is told of its end */
-    bool expected;         /* named by a message of an EXPECT whose last message has not come */
-    int64_t oom_kills;     /* probe_oom_kills() when the attempt began on this node; -1: not
-                            * known */
+    char prepared_id[80];  /* id of the data that the attempt uses; "" for a preparation */
+    int n_running, n_gpus; /* number of ranks on this node, and of ranks with a GPU among them; 0
+                            * for a preparation */
+    bool stale;            /* seqd does not expect the attempt, and the final record was sent */
+    bool expected;         /* named by an EXPECT whose last message has not been received yet */
+    int64_t oom_kills;     /* result of probe_oom_kills() when the attempt began on this node; -1
+                            * if it is not known */
     bool judged, oom;      /* judged: attempt_oom has decided; oom: its answer */
-    cpu_set_t cpus;        /* cores of the attempt's ranks; empty: the ranks are not bound */
+    cpu_set_t cpus;        /* cores of the attempt's ranks; empty if the ranks are not bound */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 
-/* Makes an attempt from its directory after a restart of the agent. Returns NULL when its start
- * record was never completed: then no gang ever ran. */
+/* Makes an attempt from its directory after a restart of the agent. Returns NULL if its start
+ * record was never completed, because then no gang ever ran. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
-/* Makes the directory and the durable start record, then starts program (seqgang). cpus: the CPUs
- * of each rank; NULL: ranks are not bound. After a failure no control group is left; the directory
- * may be left. */
+/* Makes the directory and the durable start record, then starts the program (seqgang). cpus has
+ * the CPUs of each rank, or is NULL if ranks are not bound. After a failure no control group is
+ * left, but the directory may be left. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang continues to run */
 
-/* Connects to the gang. If the gang is dead, checks whether its ranks are dead, too, and then
- * writes the final record if it is missing. Called at intervals, and after the gang's process was
- * reaped. Returns true if it should be called again soon. */
+/* Connects to the gang. If the gang is dead, checks whether its ranks are dead, too. Once they
+ * are, writes the final record if it is missing. Call this function at intervals, and after the
+ * process of the gang was reaped. Returns true if it should be called again soon. */
 bool attempt_check(struct attempt *a);
-/* Forward a request to the gang, at once or as soon as it is connected. Repeated calls are
+/* Forward a request to the gang, either now or as soon as it is connected. Repeated calls are
  * allowed. */
 void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 
-/* Begins to send again after the acknowledged bytes, for a new session. */
+/* Prepares for a new session: sets the positions in the spool and the logs back to the end of the
+ * acknowledged bytes, so that all later bytes are sent again. */
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
-/* Puts the next record to send into buf of SPOOL_RECORD_SIZE. Returns its size, 0 when there is no
- * record to send now. *final tells whether it is the final record, which comes only after every
- * log byte has been sent. */
+/* Puts the next record to send into buf, which has SPOOL_RECORD_SIZE bytes. Returns its size, or 0
+ * if there is no record to send now. *final tells whether it is the final record, which is sent
+ * only after every log byte. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
-/* Tells whether the attempt ended for lack of memory: the record (of attempt_record) is of an exit
- * by a signal or of a lost gang, and the kernel has killed processes for memory since the attempt
- * began. The first such record decides for all later ones, since later kills may be of another
- * attempt. */
+/* Tells whether the attempt ended for lack of memory. This is so if the record (of attempt_record)
+ * is about an exit by a signal or about a lost gang, and if the kernel has killed processes for
+ * memory since the attempt began. All later records of the attempt get the answer of the first
+ * such record, because the processes that are killed later may belong to another attempt. */
 bool attempt_oom(struct attempt *a, const void *record, int64_t size);
-/* Reads the next log bytes, at most size (WIRE_CHUNK). Returns their number, 0 when there are none
- * now. */
+/* Reads the next log bytes, at most size (WIRE_CHUNK). Returns their number, or 0 if there are
+ * none now. */
 int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset);
 
 #endif

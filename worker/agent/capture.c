@@ -1,7 +1,7 @@
 /* capture.c: reads both outputs of a program through pipes on the loop, and describes how the
- * program ended. One timer kills the program, another checks whether it has ended. No call waits
- * for a program while the loop runs: a program may close its outputs and run on, and a killed
- * program may hang in the kernel. */
+ * program ended. One timer kills the program, and another checks whether it has ended. While the
+ * loop runs, no call waits for a program, because a program may close its outputs and continue to
+ * run, and a killed program may hang in the kernel. */
 #include "worker/agent/capture.h"
 
 #include <errno.h>
@@ -22,13 +22,13 @@
 
 enum {
     SENTENCE_SIZE = 1024,
-    REAP_MIN_MS = 1, /* wait before checking again whether the program has ended; doubled up to
-                      * REAP_MAX_MS */
+    REAP_MIN_MS = 1, /* wait before checking again whether the program has ended; it is doubled up
+                      * to REAP_MAX_MS */
     REAP_MAX_MS = 100,
     CANCEL_MS = 1000
 };
 
-struct pipe_in { /* one output of the program, up to `room` bytes */
+struct pipe_in { /* one output of the program, of which up to `room` bytes are kept */
     struct capture *a;
     int fd;
     struct loop_fd *on_fd;
@@ -39,7 +39,8 @@ struct pipe_in { /* one output of the program, up to `room` bytes */
 
 struct capture {
     struct capture_options o; /* argv: not kept */
-    char name[64];            /* program in error messages, as "seqrank --describe" */
+    char name[64];            /* name of the program in error messages, such as "seqrank
+                               * --describe" */
     int pid;
     struct loop_timer *limit, *reap;
     int64_t reap_ms; /* wait before the next check for the program's end */
@@ -55,8 +56,8 @@ static void pipe_close(struct pipe_in *p)
     p->fd = -1;
 }
 
-/* Waits for a killed program, CANCEL_MS at most. A program that hangs in the kernel is left to
- * init. */
+/* Waits for a killed program, but at most CANCEL_MS. If the program hangs in the kernel, init must
+ * reap it later. */
 static void reap_killed(int pid)
 {
     const struct timespec rest = {0, 1000000};
@@ -79,8 +80,9 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
-/* Sets the error for a program that did not answer. A refusal concerns the question. Every other
- * end is a fault of this node; a program that was killed may answer the next time. */
+/* Sets the error for a program that did not answer. If the program refused, the fault is in the
+ * request. Any other end is a fault of this node. If another process killed the program, a
+ * repeated request may succeed. */
 static void end_of(const struct capture *a, int status, struct err *e)
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -116,8 +118,8 @@ static void finish(struct capture *a, int status)
     capture_cancel(a);
 }
 
-/* Ends the capture when both outputs are closed and the program was reaped. A program that has
- * closed both may still run: then the call sets a timer to check again. */
+/* Ends the capture when both outputs are closed and the program was reaped. If both outputs are
+ * closed but the program is still running, sets a timer to check again. */
 static void look(void *arg)
 {
     struct capture *a = arg;
@@ -137,7 +139,8 @@ static void pipe_read(void *arg, uint32_t events)
     struct capture *a = p->a;
     char rest[4096];
     size_t room = p->room - p->n;
-    /* Output that does not fit is read and dropped: the program must not block on a full pipe. */
+    /* Output that does not fit is read and dropped, because the program must not block on a full
+     * pipe. */
     ssize_t n = read(p->fd, room ? p->text + p->n : rest, room ? room : sizeof rest);
     if (n > 0 && room) p->n += (size_t)n;
     if (n > 0 && !room) p->full = true;
@@ -198,8 +201,8 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
-    /* The error is the node's, not the question's: the program is missing, or no process can be
-     * started. */
+    /* This failure is a fault of the node and not of the request, because the program is missing
+     * or no process can be started. */
     e->code = why == EAGAIN || why == ENOMEM ? ERR_PEER : ERR_INTERNAL;
     log_error("capture.start", "program=\"%s\" why=\"%s\"", a->name, e->text);
     capture_cancel(a);

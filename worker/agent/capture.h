@@ -1,7 +1,7 @@
-/* capture.h: runs a program and captures its output, without blocking the loop. `done` gets the
- * output once the program has ended, even if it closed its outputs before. For a program that
- * takes too long, which is killed, or prints too much, which runs to its end, `done` gets an
- * error. tested: tests/agent/test_capture.c */
+/* capture.h: runs a program and captures its output without blocking the loop. `done` gets the
+ * output once the program has ended, even if the program closed its outputs earlier. A program
+ * that takes too long is killed; a program that prints too much runs to its end. In both cases
+ * `done` gets an error. tested: tests/agent/test_capture.c */
 #ifndef SEQD_AGENT_CAPTURE_H
 #define SEQD_AGENT_CAPTURE_H
 
@@ -10,11 +10,12 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-/* Called once, when the program has ended. Gets the program's output (NUL-terminated, borrowed for
- * the call) and ERR_NONE. If the program refused (RANK_EXIT_REFUSED), gets ERR_INVALID with the
- * first line of its stderr. Otherwise gets an error of this node: ERR_PEER if another process
- * killed the program, ERR_TIMEOUT, or ERR_INTERNAL for other ends, such as a signal of its own
- * fault (rank_signal_own) or too much output. */
+/* Called once, when the program has ended. On success it gets ERR_NONE and the program's output
+ * (NUL-terminated, borrowed for the call). If the program refused its request (RANK_EXIT_REFUSED),
+ * it gets ERR_INVALID with the first line of the program's stderr. Otherwise it gets an error of
+ * this node: ERR_PEER if another process killed the program, ERR_TIMEOUT if the program took too
+ * long, or ERR_INTERNAL if it printed too much or ended in another way, such as by a signal that
+ * it caused itself (rank_signal_own). */
 typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
                           const struct err *why);
 
@@ -30,13 +31,13 @@ struct capture_options {
 };
 
 struct capture;
-/* Starts the program. fails: ERR_INTERNAL if it cannot be run, ERR_PEER if no process can be
- * started. */
+/* Starts the program. Fails with ERR_INTERNAL if it cannot be run, or with ERR_PEER if no process
+ * can be started. */
 struct capture *capture_start(const struct capture_options *o, struct err *e);
 /* Kills the program. `done` is called when it has ended, perhaps within this call. */
 void capture_kill(struct capture *a);
-/* Kills the program, waits for it a second at most, and frees the capture. `done` is not called.
- * For use when this process ends. NULL allowed. */
+/* Kills the program, waits for it for at most a second, and frees the capture. `done` is not
+ * called. This is for use when this process ends. NULL is allowed. */
 void capture_cancel(struct capture *a);
 
 #endif

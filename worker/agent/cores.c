@@ -1,5 +1,5 @@
-/* cores.c: asks hwloc for cores and NUMA nodes, chooses the NUMA node with the fewest sufficient
- * free cores, and claims the machine by an abstract socket. */
+/* cores.c: asks hwloc for cores and NUMA nodes, chooses the NUMA node with the fewest free cores
+ * that are enough, and claims the machine by an abstract socket. */
 #include "worker/agent/cores.h"
 
 #include <errno.h>
@@ -85,8 +85,8 @@ static int n_free(const struct cores *c, const cpu_set_t *used, int node)
     return n;
 }
 
-/* Among the NUMA nodes with at least n free cores, finds one with the fewest, so that larger
- * groups of free cores stay together. Returns -1 if there is none. */
+/* Finds the NUMA node that has the fewest free cores, but at least n. Larger groups of free cores
+ * are thus kept for ranks that need more. Returns -1 if there is no such node. */
 static int tightest(const struct cores *c, const cpu_set_t *used, int n)
 {
     int best = -1, least = 0;
@@ -112,7 +112,7 @@ static int emptiest(const struct cores *c, const cpu_set_t *used)
     return best;
 }
 
-/* Takes n free cores of a NUMA node, or of any node if node is -1, in order, and adds them to
+/* Adds n free cores of a NUMA node, or of any node if node is -1, in order, to cpus and to
  * `used`. */
 static void take(const struct cores *c, cpu_set_t *used, int node, int n, cpu_set_t *cpus)
 {
@@ -162,7 +162,8 @@ struct pins {
     struct cores cores;
     cpu_set_t allowed;
     const char *apart;
-    int fd; /* socket by which other agents find that this one binds ranks; -1: not bound yet */
+    int fd; /* socket whose address shows other agents that this agent binds ranks; -1 if the
+             * address is not bound yet */
 };
 
 static int first_cpu(const cpu_set_t *set)

@@ -1,4 +1,4 @@
-/* disk.c: has the thread of trees.h measure both directories at intervals. */
+/* disk.c: asks the thread of trees.h to measure both directories at intervals. */
 #include "worker/agent/disk.h"
 
 #include <stdio.h>
@@ -12,8 +12,7 @@ struct disk_watch {
     struct disk_use use;
 };
 
-/* Takes the sizes as far as they could be read: a directory that cannot be read is missing in
- * them. */
+/* Stores the sizes. A directory that could not be read is not counted. */
 static void on_measured(void *arg, const struct tree *t, int n, const struct err *e)
 {
     struct disk_watch *d = arg;

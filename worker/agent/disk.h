@@ -1,5 +1,5 @@
-/* disk.h: measures at intervals the disk space of this node's jobs and prepared data, on the
- * thread of the agent's trees. Loop thread. */
+/* disk.h: measures at intervals the disk space that this node's jobs and prepared data use, on the
+ * thread of the agent's trees. The functions are called on the loop thread. */
 #ifndef SEQD_AGENT_DISK_H
 #define SEQD_AGENT_DISK_H
 
@@ -7,14 +7,15 @@
 #include "api/trees.h"
 #include "api/wire.h"
 
-#define DISK_MEASURE_MS 30000 /* from the end of one measurement to the next */
+#define DISK_MEASURE_MS 30000 /* time from the end of one measurement to the next */
 
 struct disk_watch;
 
-/* Begins to measure. dir: the state directory. t is borrowed; destroy it before the watch. */
+/* Begins to measure. dir is the state directory. t is borrowed, and must be destroyed before the
+ * watch. */
 struct disk_watch *disk_watch_create(struct loop *l, struct trees *t, const char *dir);
-void disk_watch_destroy(struct disk_watch *d); /* NULL allowed */
-/* Returns the last measurement; size 0: none yet. */
+void disk_watch_destroy(struct disk_watch *d); /* accepts NULL */
+/* Returns the last measurement, in which size is 0 if nothing has been measured yet. */
 struct disk_use disk_watch_use(const struct disk_watch *d);
 
 #endif

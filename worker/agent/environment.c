@@ -1,4 +1,4 @@
-/* environment.c: copies the variables whose names are in the list below. */
+/* environment.c: copies those variables whose names are in the list below. */
 #include "worker/agent/environment.h"
 
 #include <stdbool.h>
@@ -6,16 +6,16 @@
 #include <string.h>
 #include "api/core/assert.h"
 
-/* Names of variables. A name that ends in '*' stands for all that begin with the part before
- * it. */
+/* Names of variables. A name that ends in '*' stands for all names that begin with the part before
+ * the '*'. */
 static const char *const allowed[] = {
-    "PATH",            /* python3, whose packages may have NCCL */
+    "PATH",            /* for python3, whose packages may include NCCL */
     "LD_LIBRARY_PATH", /* the machine's own libraries */
     "LANG",
     "LC_ALL",
     "TZ",
     "TMPDIR",
-    "HOME", /* the CUDA driver's cache of compiled kernels */
+    "HOME", /* for the CUDA driver's cache of compiled kernels */
     "SEQD_LIBRARY_PATH",
     "SEQD_COLLECTIVES",
     "SEQD_CUDA_*",

@@ -1,4 +1,4 @@
-/* fetches.c: one thread that reads pieces of files in the order of requests; the loop sends its
+/* fetches.c: one thread reads pieces of files in the order of requests, and the loop sends the
  * answers. */
 #include "worker/agent/fetches.h"
 
@@ -16,7 +16,7 @@ struct fetches {
     pthread_t thread;
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
-    struct fetch_op *first, **last; /* reads that wait; the first read is under way */
+    struct fetch_op *first, **last; /* reads that wait; the first of them is under way */
     struct fetch_op *done, **done_last;
     int n; /* reads not answered yet */
     bool stopping;

@@ -1,5 +1,5 @@
 /* fetches.h: reads files of jobs for seqd on a separate thread, so that a disk that is slow or
- * hangs delays no heartbeat. Reads are made in order, one at a time.
+ * hangs does not delay heartbeats. Reads are made in order, one at a time.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_FETCHES_H
 #define SEQD_AGENT_FETCHES_H
@@ -7,26 +7,27 @@
 #include "api/core/loop.h"
 #include "worker/agent/state_dir.h"
 
-#define FETCHES_WAITING 64 /* most reads that wait; each may hold a chunk: 4 MiB in all */
+#define FETCHES_WAITING 64 /* most reads that wait; each may hold a chunk, which makes 4 MiB */
 
-struct fetch_op { /* the read of one FETCH; valid during the call of answer */
+struct fetch_op { /* the read for one FETCH; valid during the call of answer */
     struct fetch_op *next;
-    int64_t session, request; /* request: a restarted seqd counts from 1 again */
+    int64_t session, request; /* the session is needed because a restarted seqd counts requests
+                               * from 1 again */
     char path[RANK_PATH_SIZE];
     struct state_dir_file file;
-    int64_t n; /* bytes read; -1: failed, and err has the reason */
+    int64_t n; /* bytes read; -1 if it failed, and err has the reason */
     struct err err;
     char buf[WIRE_CHUNK];
 };
 
 struct fetches;
-/* Starts the thread. Borrows the directory until fetches_destroy. answer is called on the loop,
+/* Starts the thread. Borrows the directory until fetches_destroy. `answer` is called on the loop,
  * once for each read. */
 struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
                                void (*answer)(void *arg, const struct fetch_op *op), void *arg);
-/* Waits for the read that is under way. No read is answered from then on. NULL allowed. */
+/* Waits for the read that is under way. No read is answered from then on. NULL is allowed. */
 void fetches_destroy(struct fetches *r);
-/* Queues a read. fails: ERR_PEER when FETCHES_WAITING reads wait. */
+/* Queues a read. Fails with ERR_PEER if FETCHES_WAITING reads are waiting. */
 int fetches_add(struct fetches *r, int64_t session, const struct msg *fetch, struct err *e);
 
 #endif

@@ -12,13 +12,13 @@
 #include "api/core/log.h"
 #include "worker/agent/nvml.h"
 
-enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is abandoned at exit */
+enum { CLOSE_S = 2 }; /* time to wait at exit for a thread that hangs in the driver */
 
 struct gpus {
-    struct nvml *nvml; /* once the thread runs, only the thread uses this member and the paths
+    struct nvml *nvml; /* once the thread runs, only the thread uses this member and the two paths
                         * below */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
-    bool told; /* the file GPU_XIDS was written or found */
+    bool told; /* whether the file GPU_XIDS was written or found */
     bool chosen;
     int n_mine; /* number of chosen GPUs */
     char mine[GPU_MAX][GPU_UUID_SIZE];
@@ -72,8 +72,7 @@ static void xids_load(struct gpus *g)
     if (f) fclose(f);
 }
 
-/* Samples the GPUs. New Xids are written to the file; all Xids are forgotten if the file was
- * removed. */
+/* Samples the GPUs, and writes new Xids to the file. If the file was removed, forgets all Xids. */
 static int sample_xids(struct gpus *g, struct gpu list[GPU_MAX], struct err *e)
 {
     if (g->told && !file_exists(g->xids)) {
@@ -198,7 +197,8 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     return NULL;
 }
 
-/* Keeps the chosen GPUs in the list, with the distances between them. Returns their number. */
+/* Keeps the chosen GPUs in the list, with the distances between them. Returns the number of GPUs
+ * that it kept. */
 static int keep_mine(const struct gpus *g, struct gpu list[GPU_MAX], int n)
 {
     struct gpu all[GPU_MAX];

@@ -1,5 +1,5 @@
 /* grants.c: makes the list of private directories from seqd's grants and from the job:ID paths of
- * a spec, and replaces these paths. */
+ * a spec, and replaces the job:ID paths by paths of this node. */
 #include "worker/agent/grants.h"
 
 #include <stdio.h>

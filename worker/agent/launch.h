@@ -1,6 +1,6 @@
 /* launch.h: starts an attempt from seqd's ASSIGN: resolves its grants, binds its ranks to cores,
- * makes its start record durable and starts its gang. Whether an attempt may begin is decided in
- * orders.c. Loop thread.
+ * makes its start record durable and starts its gang. orders.c decides whether an attempt may
+ * begin. The functions are called on the loop thread.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_LAUNCH_H
 #define SEQD_AGENT_LAUNCH_H
@@ -15,28 +15,29 @@ struct gpus;
 struct pins;
 struct state_dir;
 
-struct launch { /* the parts of this node that a start uses; borrowed for the call */
+struct launch { /* the parts of this node that a start uses, borrowed for the call */
     struct loop *loop;
     const struct state_dir *state_dir;
-    const struct attempt *attempts;          /* all attempts on this node: their cores are taken */
-    struct gpus *gpus;                       /* NULL: there are none */
-    struct pins *pins;                       /* NULL: ranks are not bound to cores */
+    const struct attempt *attempts;          /* all attempts on this node; the cores of their ranks
+                                              * are not free */
+    struct gpus *gpus;                       /* NULL if there are none */
+    struct pins *pins;                       /* NULL if ranks are not bound to cores */
     const char *node;                        /* this node's name, for errors */
-    const char *address;                     /* address at which ranks listen: RANK_ADDRESS_SIZE
+    const char *address;                     /* address at which ranks listen, RANK_ADDRESS_SIZE
                                               * bytes */
     const char *gang_program, *rank_program; /* seqgang, seqrank */
     int64_t orphan_ms;                       /* see struct agent_options */
 };
 
-/* Checks the GPUs of assign by their newest sample (gpus_get) before a rank is started, since
- * seqd's data are some seconds older. Returns the first rank whose GPU is unfit or missing, and
- * sets ERR_DEVICE; -1: there is none. */
+/* Checks the GPUs of assign against their newest sample (gpus_get). Call this function before a
+ * rank is started, because the data from which seqd chose the GPUs are some seconds older. Returns
+ * the first rank whose GPU is unfit or missing, and sets ERR_DEVICE. Returns -1 if there is no
+ * such rank. */
 int launch_unfit_rank(const struct launch *l, const struct msg *assign, struct err *e);
 /* Starts an attempt. Records the job's epoch before the gang is started, so that from then on no
- * older attempt of the job can begin. Returns NULL if no gang was started; the attempt's directory
- * is then gone.
- * fails: as grants_spec, file_make_dir, state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for
- * the path of seqrank. */
+ * older attempt of the job can begin. If no gang could be started, removes the attempt's directory
+ * and returns NULL. Fails as grants_spec, file_make_dir, state_dir_epoch_set and attempt_begin do,
+ * or with ERR_TOO_LARGE if the path of seqrank is too long. */
 struct attempt *launch_attempt(const struct launch *l, const struct msg *assign, struct err *e);
 
 #endif

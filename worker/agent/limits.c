@@ -9,8 +9,8 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 
-/* Reads the limit of one level; INT64_MAX: none. A file without a limit has "max" in v2, which
- * does not scan as a number, and a huge number or -1 in v1. */
+/* Reads the limit of one level, which is INT64_MAX if there is none. If there is no limit, the
+ * file has "max" in v2, which is not read as a number, and a huge number or -1 in v1. */
 typedef int64_t level_limit(const char *group);
 
 static bool read_file(const char *group, const char *name, char line[128])
@@ -67,8 +67,8 @@ static int64_t cores_v1(const char *group)
     return quota(us, period_us);
 }
 
-/* Finds the least limit from the group up to the mount. In a container, the path of the group may
- * be the host's, of which only the mount exists. */
+/* Finds the smallest limit from the group up to the mount. In a container the path of the group
+ * may be a path of the host. Then only the mount exists here. */
 static int64_t least_upwards(const char *mount, const char *group, level_limit *limit)
 {
     char path[FILE_PATH_SIZE];
@@ -82,7 +82,7 @@ static int64_t least_upwards(const char *mount, const char *group, level_limit *
     return least;
 }
 
-/* Tells whether a list like "cpu,cpuacct" has the controller. */
+/* Tells whether a list like "cpu,cpuacct" contains the controller. */
 static bool lists(const char *controllers, const char *controller)
 {
     const size_t n = strlen(controller);
@@ -94,8 +94,8 @@ static bool lists(const char *controllers, const char *controller)
     return false;
 }
 
-/* Looks up a value in one group of this process. group: its path in /proc/self/cgroup; mount: the
- * directory at which its controller is mounted. */
+/* Reads a value in one group of this process. group is the group's path in /proc/self/cgroup, and
+ * mount the directory at which its controller is mounted. */
 typedef void group_look(void *arg, bool is_v2, const char *mount, const char *group);
 
 /* Calls look for each group of the controller. Lines are "0::/path" for v2 and "4:memory:/path" for
@@ -112,8 +112,8 @@ static void each_group(const char *root, const char *controller, group_look *loo
         const bool is_v2 = !list[1];
         if (!is_v2 && !lists(list + 1, controller)) continue;
         const char *const at[] = {is_v2 ? "" : list + 1, is_v2 ? "unified" : controller};
-        for (int i = 0; i < 2; i++) { /* a v1 mount has the names of all its controllers, or of
-                                       * one */
+        for (int i = 0; i < 2; i++) { /* the name of a v1 mount is a list of all its controllers,
+                                       * or the name of one of them */
             if (file_join(mount, NULL, "%s/sys/fs/cgroup/%s", root, at[i]) < 0) continue;
             if (mount[strlen(mount) - 1] == '/') mount[strlen(mount) - 1] = 0;
             look(arg, is_v2, mount, group);
@@ -155,7 +155,8 @@ int32_t limits_cores(const char *root)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
-/* Reads the number after "oom_kill " in a file of lines "NAME NUMBER"; -1: it has no such line. */
+/* Reads the number after "oom_kill " in a file of lines "NAME NUMBER". Returns -1 if the file has
+ * no such line. */
 static int64_t kills_in(const char *dir, const char *name)
 {
     char path[FILE_PATH_SIZE], line[128];
@@ -167,8 +168,8 @@ static int64_t kills_in(const char *dir, const char *name)
     return found;
 }
 
-/* Takes the count of the group itself, or, if the group's path does not exist in this container,
- * of the mount. */
+/* Reads the count of the group itself or, if the path of the group does not exist in this
+ * container, of the mount. */
 static void take_kills(void *arg, bool is_v2, const char *mount, const char *group)
 {
     int64_t *kills = arg;

@@ -1,4 +1,5 @@
-/* seqw: the agent of one node. Dials seqd, starts gangs, relays their records and logs. */
+/* seqw: the agent of one node. It connects to seqd, starts gangs, and relays their records and
+ * logs. */
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -25,11 +26,11 @@ struct seqw {
     struct allocation allocation; /* with --auto */
     int64_t begun_s;              /* UTC */
     struct loop *loop;
-    struct agent *agent; /* NULL until it is created: a signal may come before */
+    struct agent *agent; /* NULL until it is created; a signal may be delivered before that */
     struct notify *notify;
 };
 
-/* Reads variables for tests, which reach seqw through a seqd --dev, too. */
+/* Reads the environment variables for tests. A seqd --dev passes them on to its seqw. */
 static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
@@ -40,8 +41,8 @@ static void environment_read(struct agent_options *o)
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
-/* Reports the status. Always reports progress: all work of seqw is done by the loop that calls
- * this. */
+/* Writes the status. Always returns true, which means progress, because all work of seqw is done
+ * by the loop that calls this function. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     const struct seqw *w = arg;
@@ -52,8 +53,8 @@ static bool on_tick(void *arg, char *status, size_t size)
     return true;
 }
 
-/* Returns the time at which this node ends: that of --end-time, else that of the allocation
- * (--auto); 0: not known. The options have been checked. */
+/* Returns the time at which this node ends: that of --end-time, otherwise that of the allocation
+ * (--auto), or 0 if it is not known. The options have been checked already. */
 static int64_t end_of(const struct seqw *w, int64_t *margin_s)
 {
     const int64_t found = w->o.end_time ? 0 : w->allocation.end.n;
@@ -103,7 +104,7 @@ static void on_signal(void *arg, int signo)
         on_stop(w, signo);
 }
 
-/* Returns the directory of this program's file, which also has seqgang and seqrank. */
+/* Returns the directory of this program's file, in which seqgang and seqrank are, too. */
 static const char *bin_default(struct seqw *w)
 {
     ssize_t n = readlink("/proc/self/exe", w->bin_dir, sizeof w->bin_dir - 1);
@@ -135,8 +136,8 @@ static struct agent_options agent_options(struct seqw *w)
                               .pins = o->no_pin ? NULL : "",
                               .orphan_ms = o->orphan_ms};
     a.end_s = end_of(w, &a.margin_s);
-    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* cannot fail: options_read has checked
-                                                            * it */
+    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* cannot fail, because options_read has
+                                                            * checked it */
     for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
     for (int i = 0; i < o->writable.n; i++) a.writable[i] = o->writable.text[i];
     gethostname(w->host, sizeof w->host - 1);
@@ -169,8 +170,8 @@ int main(int argc, char **argv)
                  (long long)file_limit());
     w.loop = loop_create(NULL, NULL, &e);
     if (w.loop && loop_signals(w.loop, signos, 5, on_signal, &w, &e) == 0) {
-        w.notify = notify_open(w.loop, on_tick, &w); /* before any child is started: unsets the
-                                                      * manager's variables */
+        w.notify = notify_open(w.loop, on_tick, &w); /* before any child is started, because it
+                                                      * unsets the manager's variables */
         w.agent = agent_create(w.loop, &o, &e);
     }
     if (w.agent) {

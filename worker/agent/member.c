@@ -1,5 +1,6 @@
-/* member.c: reads the token, keeps the key and the certificate, renews the certificate at half of
- * its life, and joins: a thread probes the coordinator, then a session sends the request. */
+/* member.c: reads the token, keeps the key and the certificate, and renews the certificate after
+ * half its life. To join, first a thread connects to the coordinator, and then a session sends the
+ * request. */
 #include "worker/agent/member.h"
 
 #include <ctype.h>
@@ -21,19 +22,20 @@ enum {
     FIND_MS = 5000,
     RETRY_MIN_MS = 1000,
     RETRY_MAX_MS = 60000,
-    LOOK_MS = 3600000, /* longest wait between checks of the certificate's age: the clock may be
-                        * set meanwhile */
+    LOOK_MS = 3600000, /* longest wait between checks of the certificate's age, because the clock
+                        * may be set in the meantime */
     ARENA_SIZE = 1 << 20
 };
 
 struct member_token {
-    char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
+    /* hash is the digest of the line TOKEN.FINGERPRINT. */
+    char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX];
 };
 
-/* A probe of the coordinator. The thread owns it until the thread posts it to the loop. By then
- * the member may be closed. */
+/* A search for the authority at the coordinator. It belongs to a thread until the thread posts it
+ * to the loop. The member may be closed in the meantime. */
 struct find {
-    struct member *member; /* used by the loop thread; NULL: closed */
+    struct member *member; /* used only by the loop thread; NULL if the member was closed */
     struct loop *loop;
     pthread_t thread;
     char address[RANK_PATH_SIZE], fingerprint[SHA256_HEX], ca[PKI_PEM_SIZE];
@@ -47,19 +49,20 @@ struct member {
     void *arg;
     char dir[FILE_PATH_SIZE];
     char key[PKI_PEM_SIZE], cert[PKI_PEM_SIZE], ca[PKI_PEM_SIZE], joined_by[SHA256_HEX];
-    struct rpc_identity identity; /* cert NULL: not joined */
+    struct rpc_identity identity; /* cert is NULL before the node has joined */
     struct pki_node node;         /* the node as its certificate names it */
     struct loop_timer *renew, *retry, *end;
     bool asked;      /* a renewal was requested */
-    int64_t came_ms; /* when the certificate was received, by the loop's clock; 0: read from a
-                      * file */
+    int64_t came_ms; /* time by the loop's clock at which the certificate was received; 0 if it was
+                      * read from a file */
     /* used while the node joins */
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
     int64_t retry_ms;
-    char said[512];    /* reason of the last failure, logged once */
-    struct find *find; /* NULL: no probe runs */
+    char said[512];    /* reason of the last failure, kept so that the same reason is logged only
+                        * once */
+    struct find *find; /* NULL while no search runs */
 };
 
 /* ---- the token ------------------------------------------------------------------------------- */
@@ -88,7 +91,7 @@ static int token_parse(char *text, struct member_token *out, struct err *e)
     return 0;
 }
 
-/* Reads the token. fails: ERR_NOT_FOUND when there is no file. */
+/* Reads the token. Fails with ERR_NOT_FOUND if there is no file. */
 static int token_read(const char *path, struct member_token *out, struct err *e)
 {
     char *text = file_read(path, 1024, NULL, e);
@@ -143,7 +146,7 @@ static int key_load(struct member *m, struct err *e)
                : 0;
 }
 
-/* Loads the identity. A missing file is no failure: the node has no identity then. */
+/* Loads the identity. A missing file is not an error; the node then has no identity. */
 static int load(struct member *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -180,9 +183,10 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-/* Returns the time until half of the certificate's life is over. The time counts from the receipt
- * of the certificate, as the clocks of seqd and of this node may differ and jump. The age of a
- * certificate from a file is known by the wall clock only. */
+/* Returns the time until half of the certificate's life is over. The age of the certificate is
+ * measured by the loop's clock since its receipt, because the wall clocks of seqd and of this node
+ * may differ and jump. If the certificate was read from a file, its age is known only by the wall
+ * clock. */
 static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
     if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
@@ -197,7 +201,8 @@ static void renew_due(void *arg)
     if (!m->identity.cert) return;
     const int64_t life_ms = (m->node.until_s - m->node.from_s - PKI_SKEW_S) * 1000;
     const int64_t left_ms = renew_in_ms(m, life_ms);
-    /* Tries a few more times before the certificate expires, if its renewal is due. */
+    /* Once the renewal is due, the timer fires a few more times before the certificate expires, in
+     * case the request fails. */
     const int64_t again_ms = left_ms > 0 ? left_ms : (left_ms + life_ms / 2) / 4;
     loop_timer_set(m->renew, again_ms < RETRY_MIN_MS ? RETRY_MIN_MS
                              : again_ms < LOOK_MS    ? again_ms
@@ -286,7 +291,7 @@ static void join_opened(void *arg, struct rpc_stream *s)
     arena_fini(&a);
 }
 
-/* Disarms the retry: from here on only another token in the file makes the node join. */
+/* Stops repeating the attempt. From here on the node joins only if the file gets another token. */
 static void joined(struct member *m)
 {
     loop_timer_set(m->retry, -1);
@@ -371,7 +376,8 @@ static void find_start(struct member *m)
     failed(m, e.text);
 }
 
-/* Tells whether the file has a token that was neither used nor tried, and takes it. */
+/* Tells whether the file has a token that was neither used nor tried before. If so, adopts this
+ * token. */
 static bool token_is_new(struct member *m, struct err *e)
 {
     struct member_token t;
@@ -392,8 +398,8 @@ static void join_start(struct member *m)
     find_start(m);
 }
 
-/* Joins with the token in the file if it is new. Otherwise tries the last token again after a
- * failure, and does not disturb a join that is under way. */
+/* Joins with the token in the file if this token is new. Otherwise tries the last token again; but
+ * while a session that joins with this token is open, only sets the timer again. */
 static void retry(void *arg)
 {
     struct member *m = arg;

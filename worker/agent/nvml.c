@@ -1,6 +1,6 @@
-/* This file declares the functions and structs of the management library by their ABI, since its
- * header is not always installed. from: NVML API reference (the header's macros turn plain names
- * into names with _v2, _v3). */
+/* This file declares the functions and structs of the management library by their ABI, because the
+ * library's header is not always installed. from: NVML API reference (the header's macros turn
+ * plain names into names with _v2, _v3). */
 #include "worker/agent/nvml.h"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ struct nvml {
     int (*name)(device, char *, unsigned);
     int (*memory)(device, struct memory *);
     int (*capability)(device, int *, int *);
-    /* Older drivers may lack these; NULL then. */
+    /* Functions that older drivers may lack; they are NULL then. */
     int (*pci)(device, struct pci *);
     int (*ecc)(device, int, int, unsigned long long *);
     int (*mig)(device, unsigned *, unsigned *);
@@ -56,11 +56,11 @@ struct nvml {
     int (*events_register)(device, unsigned long long, events);
     int (*events_wait)(events, struct nvml_event *, unsigned);
     bool open;
-    events set; /* NULL: the driver does not report Xids */
+    events set; /* NULL if the driver does not report Xids */
     struct gpu gpu[GPU_MAX];
     device device[GPU_MAX];
     int n;
-    bool full; /* there are more GPUs than GPU_MAX; this is logged once */
+    bool full; /* whether it was logged that there are more GPUs than GPU_MAX */
 };
 
 static const struct {
@@ -94,11 +94,11 @@ static const struct {
 #undef F
 };
 
-/* Tells whether a GPU is unusable after this Xid until it has been reset. Other Xids are faults of
- * the program. from: NVIDIA's catalogue of Xids, by the action that it recommends: for 154 that an
- * action is due; for 79 a restart of the node; for 48, 74 and 144 to 150 a diagnosis; for the
- * others a reset of the GPU. 8, 11, 13, 31, 43, 45 and similar Xids only end the program that
- * caused them. */
+/* Tells whether a GPU is unusable after this Xid until it has been reset. All other Xids, such as
+ * 8, 11, 13, 31, 43 and 45, are faults of a program, and only end this program. from: NVIDIA's
+ * catalogue of Xids, by the action that it recommends. This is a restart of the node for 79, a
+ * diagnosis for 48, 74 and 144 to 150, and a reset of the GPU for the other numbers in this
+ * function. 154 tells that some action is due. */
 static bool xid_matters(long long xid)
 {
     static const short list[] = {46,  48,  62,  64,  74,  79,  95,  109, 110,
@@ -154,8 +154,8 @@ void nvml_close(struct nvml *n)
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* Returns the distance between two GPUs (struct gpu, `far`). The library's levels of a common
- * ancestor are 0, 10, .. 50. */
+/* Returns the distance between two GPUs (the member `far` of struct gpu). The library's levels of
+ * a common ancestor are 0, 10, .. 50. */
 static uint8_t distance(const struct nvml *n, device a, device b)
 {
     int status = -1, level = 0;
@@ -195,7 +195,7 @@ static int processes(const struct nvml *n, device d)
     return rc == INSUFFICIENT_SIZE ? (int)count : 0;
 }
 
-/* Reads the state of a GPU. Fails when the GPU does not answer: the caller then counts it as
+/* Reads the state of a GPU. Fails if the GPU does not answer; the caller then counts it as
  * lost. */
 static int look(struct nvml *n, struct gpu *g, device d)
 {

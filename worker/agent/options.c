@@ -1,4 +1,4 @@
-/* options.c: the table of seqw's options and the checks that a row cannot express. */
+/* options.c: the table of seqw's options, and the checks that a row cannot express. */
 #include "worker/agent/options.h"
 
 #include <stdio.h>

@@ -9,7 +9,8 @@
 #include "api/core/option.h"
 #include "api/core/rank.h"
 
-#define OPTIONS_FILE "/etc/seqd/seqw.toml" /* optional; read without --config and --connect */
+/* Optional file, which is read without --config and --connect. */
+#define OPTIONS_FILE "/etc/seqd/seqw.toml"
 
 struct seqw_options {
     bool automatic, check_config, help, version;
@@ -21,26 +22,27 @@ struct seqw_options {
     char address[128];
     int64_t slots;
     struct option_list root, writable;
-    char bin[RANK_PATH_SIZE]; /* "": the directory of seqw */
+    char bin[RANK_PATH_SIZE]; /* "" means the directory of seqw */
     int64_t orphan_ms;
-    int64_t end_time; /* UTC, seconds since 1970; 0: not known */
+    int64_t end_time; /* UTC time in seconds since 1970; 0 if not known */
     char leave_margin[32], stop_grace[32];
     char keep_prepared[64];
     char log[16];
     bool no_pin;
-    bool slots_given; /* by the command line or the file */
+    bool slots_given; /* whether the command line or the file gave the slots */
     int argc;         /* kept for options_reload */
     char **argv;
 };
 
-/* Reads the options. Returns 0: run; 1: --help, --version or --check-config was answered; -1:
- * wrong, *e has the reason. */
+/* Reads the options. Returns 0 to run; 1 if --help, --version or --check-config was answered; -1
+ * if they are wrong, and *e has the reason. */
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
-/* Reads --leave-margin, in seconds; it cannot fail once options_read has accepted the option. */
+/* Reads --leave-margin in seconds. It cannot fail once options_read has accepted the option. */
 int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
 int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e); /* --stop-grace */
-/* Takes, on SIGHUP, the changed options that may change while seqw runs, and logs those that need
- * a restart. Returns -1 if the file is wrong: *e names the place, and no option has changed. */
+/* Reads the configuration file again at SIGHUP. Adopts new values of the options that may change
+ * while seqw runs, and logs changes of other options, which need a restart. If the file is wrong,
+ * changes no option and returns -1; *e names the place. */
 int options_reload(struct seqw_options *o, struct err *e);
 
 #endif

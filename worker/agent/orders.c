@@ -1,6 +1,7 @@
-/* orders.c: has a function for each message, or for the messages of one subject. An attempt begins
- * only if its epoch is newer than that of every attempt of its job that began on this node
- * (state_dir_epoch). Older attempts of the job are told to stop first. */
+/* orders.c: applies the messages of seqd, with one function for each message or for the messages
+ * about one subject. An attempt begins only if its epoch is newer than that of every attempt of
+ * its job that began on this node (state_dir_epoch). Older attempts of the job are told to stop
+ * first. */
 #include "worker/agent/orders.h"
 
 #include "api/core/log.h"
@@ -10,7 +11,8 @@
 
 enum { PROFILE_MS = 30000, PROFILE_SIZE = 8192 };
 
-/* Begins an attempt. out: *rank is the rank that cannot be started, or -1 if the gang cannot. */
+/* Begins an attempt. After a failure *rank is the rank that cannot be started, or -1 if the whole
+ * gang cannot be started. */
 static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
 {
     const struct launch l = {.loop = a->loop,
@@ -32,7 +34,8 @@ static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
     return 0;
 }
 
-/* Tells seqd that an attempt cannot begin here. rank: RANK_GANG, or the rank that is to blame. */
+/* Tells seqd that an attempt cannot begin here. rank is RANK_GANG, or the rank that is at
+ * fault. */
 static void cannot_begin(struct agent *a, const struct msg *m, int rank, const struct err *e)
 {
     log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e->text);
@@ -102,7 +105,7 @@ void orders_send_profile(struct agent *a)
     if (session_is_up(a->session) && a->profile.hop > 0) session_send(a->session, &m);
 }
 
-/* Takes the profile. Jobs run without a profile, too, but seqd then cannot estimate the duration
+/* Stores the profile. Jobs run without a profile, too, but seqd then cannot estimate the duration
  * of a step. */
 static void profiled(void *arg, int64_t request, const char *text, size_t size,
                      const struct err *why)
@@ -152,7 +155,8 @@ void orders_answered(void *arg, const struct msg *m)
     session_send(a->session, m);
 }
 
-/* Applies SAVE, STOP, BLOBS, ACK or FORGET to an attempt, which this node may not have. */
+/* Applies SAVE, STOP, BLOBS, ACK or FORGET to an attempt. The attempt may be unknown to this
+ * node. */
 static void on_attempt(struct agent *a, const struct msg *m)
 {
     struct attempt *t = agent_find(a, m->job, m->epoch);

@@ -1,5 +1,5 @@
-/* prepared.c: lists prepared data once a minute on the thread of trees.h, picks by last use the
- * data to remove, renames them on the loop and removes them on the thread. */
+/* prepared.c: lists prepared data once a minute on the thread of trees.h, picks the data to remove
+ * by their last use, renames them on the loop thread, and removes them on the other thread. */
 #include "worker/agent/prepared.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static void on_removed(void *arg, const struct tree *t, int n, const struct err 
     if (e) log_warn("prepared.remove", "why=\"%s\"", e->text);
 }
 
-/* Tells whether the name is "<id>.gone", which a crash may leave. */
+/* Tells whether the name is "<id>.gone". After a crash such a directory may be left. */
 static bool is_gone(const char *name, char id[PREPARED_ID])
 {
     const size_t n = strlen(name);
@@ -111,7 +111,7 @@ static bool is_gone(const char *name, char id[PREPARED_ID])
     return rank_prepared_id_good(id);
 }
 
-/* Renames the data: from here on no attempt finds them. */
+/* Renames the data. From then on no attempt finds them. */
 static bool hide(const struct prepared *p, const char *id)
 {
     char path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];

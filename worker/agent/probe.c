@@ -1,4 +1,4 @@
-/* probe.c: takes the smaller of the machine's own size and the limits of its control groups. */
+/* probe.c: returns the smaller of the machine's own size and the limits of its control groups. */
 #include "worker/agent/probe.h"
 
 #include <sched.h>

@@ -1,6 +1,7 @@
 /* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its
  * output or its failure as the answer. A question keeps its slot until its program has ended, even
- * if its session is over. So if programs do not end, a node starts at most MOST. */
+ * if its session is over. So a node never runs more than MOST programs, even if some of them do
+ * not end. */
 #include "worker/agent/questions.h"
 
 #include <stdio.h>
@@ -34,10 +35,10 @@ struct questions {
     void *arg;
     struct asked_program {
         struct questions *q;
-        struct capture *program; /* NULL: it has ended, and the slot is free */
-        answer_call *answer;     /* NULL: the session that asked is over */
+        struct capture *program; /* NULL if it has ended, and the slot is free */
+        answer_call *answer;     /* NULL if the session that asked is over */
     } asked[MOST];
-    bool listing;  /* one of the programs is seqrank --models */
+    bool listing;  /* whether one of the programs is seqrank --models */
     int64_t first; /* number of the first model that it lists */
 };
 
@@ -79,7 +80,7 @@ static void ended(void *arg, int64_t request, const char *text, size_t size, con
     if (p->answer) p->answer(p->q, request, text, size, why);
 }
 
-/* Starts a program. argv and max_size: as in capture.h. */
+/* Starts a program. argv and max_size are as in capture.h. */
 static int ask(struct questions *q, char *const *argv, int64_t request, int64_t limit_ms,
                size_t max_size, answer_call *answer, struct err *e)
 {
@@ -95,7 +96,8 @@ static int ask(struct questions *q, char *const *argv, int64_t request, int64_t 
     return p->program ? 0 : -1;
 }
 
-/* Tells whether the error is about a field of the job: an error of this node names no field. */
+/* Tells whether the error is about a field of the job. If an error is this node's own, it names no
+ * field. */
 static bool of_the_model(enum err_code code)
 {
     return code && code != ERR_INTERNAL && code != ERR_PEER && code != ERR_TIMEOUT &&
@@ -112,7 +114,7 @@ static void described(struct questions *q, int64_t request, const char *text, si
     q->send(q->arg, &m);
 }
 
-/* Sends the output of a program, or its failure. offset: that of the question. */
+/* Sends the output of a program, or its failure. offset is the one in the question. */
 static void send_text(struct questions *q, int64_t request, int64_t offset, const char *text,
                       size_t size, const struct err *why)
 {
@@ -149,8 +151,8 @@ static void put_roots(struct questions *q, const struct grants *g, char words[][
     }
 }
 
-/* Lists the models beneath the roots. Only one process lists at a time, however many requests seqd
- * makes. */
+/* Lists the models beneath the roots. Only one process lists models at a time, however many
+ * requests seqd makes. */
 static void list_models(struct questions *q, const struct msg *m)
 {
     char *argv[3 + N_ROOTS + 1] = {"seqrank", "--models"}, first[32];
@@ -232,13 +234,14 @@ void questions_describe(struct questions *q, const struct msg *m)
     if (rc == 0)
         rc = job_ref_is(m->path) ? resolve(named, path, &e)
                                  : state_dir_beneath(q->state_dir, named, path, &e);
-    put_roots(q, &g, words, argv + 3); /* g has grants_path's grant, if the path is job:ID/... */
+    put_roots(q, &g, words, argv + 3); /* if the path is job:ID/..., grants_path has added its
+                                        * grant to g */
     if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, described, &e)) return;
     described(q, m->request, "", 0, &e);
 }
 
-/* Finds the files whose samples a training step used: `seqrank --trace` reads this node's prepared
- * data. */
+/* Finds the files whose samples a training step used, by `seqrank --trace`, which reads this
+ * node's prepared data. */
 void questions_trace(struct questions *q, const struct msg *m)
 {
     const struct wire_trace *t = &m->trace;

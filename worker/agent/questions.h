@@ -1,7 +1,7 @@
-/* questions.h: questions of seqd that seqrank answers on this node: the contents of a model
- * directory, the models beneath the roots, whether the files that a job names exist, the files
- * whose samples a step used. A few programs run at a time, and the loop does not wait for them. A
- * program that takes too long gives an error as its answer.
+/* questions.h: answers those questions of seqd for which seqrank must run on this node: the
+ * contents of a model directory, the models beneath the roots, whether the files that a job names
+ * exist, and the files whose samples a step used. A few programs run at a time, and the loop does
+ * not wait for them. If a program takes too long, the answer is an error.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_QUESTIONS_H
 #define SEQD_AGENT_QUESTIONS_H
@@ -16,18 +16,20 @@ struct questions_options {
     struct state_dir *state_dir;
     const char *rank_program; /* seqrank */
     const char *node;         /* this node's name, for errors */
-    /* Called on the loop, once for each question that is not dropped. m: MSG_DESCRIBED or
+    /* Called on the loop, once for each question that is not dropped. m is MSG_DESCRIBED or
      * MSG_FETCHED. */
     void (*send)(void *arg, const struct msg *m);
     void *arg;
 };
 
 struct questions;
-/* Borrows all that the options point to until questions_destroy. */
+/* Creates the questions. Everything to which the options point is borrowed until
+ * questions_destroy. */
 struct questions *questions_create(const struct questions_options *o);
-void questions_destroy(struct questions *q); /* kills programs without answering; NULL allowed */
-/* Drops the questions of a session that is over: they are not answered. The next session counts
- * requests from 1 again, and would take the answers for those of its own questions. */
+void questions_destroy(struct questions *q); /* kills programs without answering; accepts NULL */
+/* Drops the questions of a session that is over, so that they are not answered. In the next
+ * session seqd may count questions from 1 again, and would take the answers for those to its new
+ * questions. */
 void questions_drop(struct questions *q);
 void questions_describe(struct questions *q, const struct msg *m);
 void questions_trace(struct questions *q, const struct msg *m);

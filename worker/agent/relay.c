@@ -1,5 +1,6 @@
-/* Records and log bytes are read from disk by offset, and are sent again in a new session until
- * they are acknowledged (attempt.h). So this file keeps no copy of sent bytes. Loop thread. */
+/* Records and log bytes are read from disk by offset. In a new session those without an
+ * acknowledgement are read and sent again (attempt.h), so this file keeps no copy of the bytes
+ * that were sent. All code here runs on the loop thread. */
 #include "worker/agent/relay.h"
 
 #include <stdbool.h>
@@ -8,8 +9,8 @@
 #include "worker/agent/attempt.h"
 #include "worker/agent/session.h"
 
-/* Turns ERR_NO_SPACE into ERR_IO for a seqd of WIRE_ABI_BEFORE, which knows a full disk by ERR_IO
- * and the words of errno. */
+/* Replaces ERR_NO_SPACE by ERR_IO if the session speaks WIRE_ABI_BEFORE, because a seqd of that
+ * version recognizes a full disk by ERR_IO and the words of errno. */
 static void fit_record(const struct agent_session *s, char *record, size_t size)
 {
     struct rank_msg head;

@@ -1,5 +1,5 @@
 /* removal.c: holds a removal until this node has no attempt of the job, then passes the directory
- * to trees.h and answers when it is gone. */
+ * to trees.h and answers when the directory is gone. */
 #include "worker/agent/removal.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-#define HELD 64 /* most requests that seqd sends a node at a time */
+#define HELD 64 /* the largest number of requests that seqd sends to a node at the same time */
 
 struct node_removals {
     struct trees *trees;
@@ -48,8 +48,8 @@ static void answer(const struct node_removals *r, int64_t job, int what, int64_t
     r->done(r->arg, &m);
 }
 
-/* Answers the removal of a job. Also removes the record of the job's newest epoch: seqd gives the
- * job's id to no other job. */
+/* Answers the removal of a job. Also removes the record of the job's newest epoch, because seqd
+ * gives the job's id to no other job. */
 static void removed(void *arg, const struct tree *t, int n, const struct err *e)
 {
     const struct node_removals *r = arg;
@@ -78,8 +78,8 @@ static void start(struct node_removals *r, int64_t job, int what)
     }
 }
 
-/* Holds a request. Returns false if there is no room, or if the same request was held already,
- * which then ends: the caller must answer the new one. */
+/* Holds a request. Returns false if there is no room, or if the same request was held already. In
+ * the second case the held request is dropped, and the caller must answer the new request. */
 static bool hold(struct node_removals *r, int64_t job, int what)
 {
     for (int i = 0; i < r->n_held; i++) {

@@ -1,6 +1,7 @@
-/* removal.h: removes a job's directory or checkpoints from this node when seqd asks. A thread of
- * trees.h does the work; seqd is told when it is durable. A repeated request runs again, and finds
- * no files. Loop thread. */
+/* removal.h: removes a job's directory or checkpoints from this node when seqd asks for that. A
+ * thread of trees.h does the work, and seqd is told when the removal is durable. If seqd repeats a
+ * request, the removal runs again, and finds no files. The functions are called on the loop
+ * thread. */
 #ifndef SEQD_AGENT_REMOVAL_H
 #define SEQD_AGENT_REMOVAL_H
 
@@ -15,15 +16,15 @@ struct node_removals;
 /* Borrows t, s and arg. */
 struct node_removals *removals_create(struct trees *t, const struct state_dir *s,
                                       removal_done *done, void *arg);
-void removals_destroy(struct node_removals *r); /* call it after trees_destroy; NULL allowed */
+void removals_destroy(struct node_removals *r); /* called after trees_destroy; accepts NULL */
 
-/* Takes MSG_REMOVE. busy: this node has an attempt of the job, so no file of the job may be
- * removed now. The request is then held, and answered after removals_over. If seqd repeats a held
- * request, or if too many are held, the answer is ERR_CONFLICT at once, and the request is
- * dropped. */
+/* Processes MSG_REMOVE. `busy` means that this node has an attempt of the job, so that no file of
+ * the job may be removed now. The request is then held, and answered after removals_over. If seqd
+ * repeats a held request, or if too many requests are held, the request is dropped and immediately
+ * answered with ERR_CONFLICT. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
-void removals_over(struct node_removals *r, int64_t job); /* call it when no attempt of the job is
+void removals_over(struct node_removals *r, int64_t job); /* called when no attempt of the job is
                                                            * left */
-void removals_drop(struct node_removals *r); /* drops held requests: the session is over */
+void removals_drop(struct node_removals *r); /* drops held requests, because the session is over */
 
 #endif

@@ -1,6 +1,6 @@
 /* A session is open from `opened` to `closed`, and up from WELCOME on. At most one session is
  * open. A message that is in flight when the session closes is lost; its sender sends it again
- * from disk. Loop thread. */
+ * from disk. All code here runs on the loop thread. */
 #include "worker/agent/session.h"
 
 #include <stdlib.h>
@@ -22,9 +22,9 @@ struct agent_session {
     struct session_options o;
     const struct session_calls *calls;
     void *arg;
-    struct member *member;     /* NULL: sessions are plain */
-    struct rpc_client *client; /* NULL: not joined yet */
-    struct rpc_stream *stream; /* NULL: no session */
+    struct member *member;     /* NULL if sessions are plain */
+    struct rpc_client *client; /* NULL before the node has joined */
+    struct rpc_stream *stream; /* NULL if there is no session */
     bool accepted;             /* WELCOME came */
     bool refused;              /* REFUSED came instead */
     uint32_t abi;              /* ABI of this session's HELLO, or of the next one */
@@ -93,7 +93,8 @@ static void on_welcome(struct agent_session *s, const struct msg *m)
     if (s->member) member_welcome(s->member);
 }
 
-/* Dials again with the previous ABI, if seqd may accept that; else waits as long as seqd asks. */
+/* Connects again with the previous ABI if seqd may accept that ABI. Otherwise waits for the time
+ * that seqd has asked for. */
 static void on_refused(struct agent_session *s, const struct msg *m)
 {
     if (s->member && s->accepted && member_answer(s->member, m)) return;
@@ -158,7 +159,8 @@ static void on_closed(void *arg, struct rpc_stream *stream, const char *why)
     s->calls->down(s->arg);
 }
 
-/* Waits, and checks for a new token, since seqd opens no session for this certificate. */
+/* Delays the next session and checks for a new token, because seqd refuses sessions with this
+ * certificate. */
 static void on_unknown(void *arg, const char *why)
 {
     struct agent_session *s = arg;
@@ -170,7 +172,7 @@ static const struct rpc_calls stream_calls = {on_opened, on_message, on_closed, 
 
 /* ---- dialling -------------------------------------------------------------------------------- */
 
-/* Begins sessions with the first certificate, or renews them with a later one. */
+/* Begins sessions with the first certificate, or continues them with a later one. */
 static void on_identity(void *arg)
 {
     struct agent_session *s = arg;

@@ -1,8 +1,9 @@
-/* session.h: keeps this node's session with seqd, over TLS with the node's certificate (member.h),
- * or plain. A session that breaks is dialled again. It begins with HELLO, and is up once seqd
- * sends WELCOME. seqd may be one version older: if it refuses the ABI of HELLO and names the
- * previous ABI, the next session uses that one. api/wire.h has the rules. Loop thread.
- * tested: tests/agent/test_agent_life.c, tests/agent/test_agent_member.c */
+/* session.h: keeps this node's session with seqd, either over TLS with the node's certificate
+ * (member.h), or plain. After a session has broken, it opens a new one. A session begins with
+ * HELLO, and is up once seqd sends WELCOME. seqd may be one version older: if it refuses the ABI
+ * of HELLO and names the previous ABI, the next session uses the previous ABI. api/wire.h has the
+ * rules. The functions are called on the loop thread. tested: tests/agent/test_agent_life.c,
+ * tests/agent/test_agent_member.c */
 #ifndef SEQD_AGENT_SESSION_H
 #define SEQD_AGENT_SESSION_H
 
@@ -12,41 +13,43 @@
 #include "api/core/loop.h"
 #include "api/wire.h"
 
-struct session_options {    /* members are borrowed until session_destroy */
-    const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
+struct session_options {    /* options, whose members are borrowed until session_destroy */
+    const char *connect;    /* seqd's address, in the form that rpc_dial or rpc_dial_tls accepts */
     const char *node;       /* name of this node */
-    const char *state;      /* directory, which exists when session_dial is called */
-    const char *token_file; /* file of a token to join over TLS; NULL: none */
+    const char *state;      /* state directory, which must exist when session_dial is called */
+    const char *token_file; /* file with a token to join over TLS; NULL if there is none */
 };
 struct session_calls {
-    void (*opened)(void *arg); /* the callee sends HELLO now, with session_abi */
+    void (*opened)(void *arg); /* called to send HELLO now, with session_abi */
     void (*up)(void *arg, const struct msg *welcome);
-    /* Takes a message, except WELCOME, REFUSED and JOINED; m is borrowed for the call. Returns
-     * false if seqd never sends such a message: then the session is closed. */
+    /* Called with each message except WELCOME, REFUSED and JOINED. m is borrowed for the call.
+     * Returns false if seqd never sends such a message; then the session is closed. */
     bool (*message)(void *arg, const struct msg *m);
     void (*down)(void *arg); /* called after each `opened`, even if `up` was not called */
 };
 
 struct agent_session;
-/* Creates a session that does not dial yet: until session_dial no message can be sent. calls:
- * borrowed. */
+/* Creates a session that does not connect yet; no message can be sent before session_dial. calls
+ * is borrowed. */
 struct agent_session *session_create(struct loop *l, const struct session_options *o,
                                      const struct session_calls *calls, void *arg);
-/* Begins sessions, over TLS as soon as the node has a certificate. fails: as rpc_dial and
- * member_open; ERR_INVALID for a token file with an address that needs no certificate. */
+/* Begins to connect, with TLS as soon as the node has a certificate. Fails with ERR_INVALID if the
+ * options name a token file although the address needs no certificate, and otherwise as rpc_dial
+ * and member_open do. */
 int session_dial(struct agent_session *s, struct err *e);
-/* Destroys the session. No callback follows. Do not call it in a callback; NULL allowed. */
+/* Destroys the session. No callback is called afterwards. Do not call it in a callback. NULL is
+ * allowed. */
 void session_destroy(struct agent_session *s);
 
-/* Queues a copy. -1: there is no session, its ABI has no such message, or its queue is full. A
- * full queue closes the session. Data that must arrive are on disk, and are sent again in the next
- * session. */
+/* Queues a copy. Returns -1 if there is no session, if its ABI has no such message, or if its
+ * queue is full. A full queue also closes the session. Data that must not be lost are on disk, and
+ * are sent again in the next session. */
 int session_send(struct agent_session *s, const struct msg *m);
-/* Tells whether the session is up and has little queued. */
+/* Tells whether the session is up and has few bytes queued. */
 bool session_can_send(const struct agent_session *s);
 bool session_is_open(const struct agent_session *s);   /* seqd may not have answered HELLO yet */
 bool session_is_up(const struct agent_session *s);     /* WELCOME was received */
-uint32_t session_abi(const struct agent_session *s);   /* ABI of its HELLO, or of the next */
+uint32_t session_abi(const struct agent_session *s);   /* ABI of its HELLO, or of the next one */
 int64_t session_number(const struct agent_session *s); /* sessions opened so far */
 
 #endif

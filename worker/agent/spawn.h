@@ -1,6 +1,6 @@
 /* spawn.h: starts programs for seqw by posix_spawn, in a new session and with default signals. A
- * program gets the three standard descriptors alone, seqgang also its lock. fork is not used,
- * since gRPC's threads do not survive it. */
+ * program gets only the three standard descriptors; seqgang also gets its lock. fork is not used,
+ * because gRPC's threads do not survive it. */
 #ifndef SEQD_AGENT_SPAWN_H
 #define SEQD_AGENT_SPAWN_H
 

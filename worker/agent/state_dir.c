@@ -1,5 +1,5 @@
-/* state_dir.c: takes the lock and the instance, lists attempts, keeps epochs, and opens files of
- * jobs for seqd. */
+/* state_dir.c: takes the lock, reads the instance, lists attempts, keeps epochs, and opens files
+ * of jobs for seqd. */
 #include "worker/agent/state_dir.h"
 
 #include <dirent.h>
@@ -50,8 +50,8 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Draws the instance if there is no valid one. If the old instance was damaged, seqd takes this
- * node for another node, which waits until the old node of its name is down. */
+/* Draws the instance if there is no valid one. With a new instance, seqd treats this node as
+ * another node of the same name, which must wait until seqd considers the old node down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
@@ -215,7 +215,7 @@ static int open_artifact(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* Opens a file of a checkpoint. name: a path in checkpoints/ of at least two parts. */
+/* Opens a file of a checkpoint. name is a path in checkpoints/ with at least two parts. */
 static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
 {
     char root[FILE_PATH_SIZE], path[FILE_PATH_SIZE];

@@ -1,14 +1,14 @@
 /* state_dir.h: the agent's state directory.
  *
- *   <state>/seqw.lock              flocked: one agent per directory
- *   <state>/instance               32 hex digits, drawn at random once: they identify this node
+ *   <state>/seqw.lock              is locked (flock), so that a directory has only one agent
+ *   <state>/instance               32 hex digits, drawn at random once, which identify this node
  *                                  after a restart
- *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/gang_start.h), until seqd says FORGET
- *   <state>/epochs/<job>           the newest epoch of the job that began here, as text; no epoch
- *                                  begins twice
- *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job, until seqd says REMOVE;
+ *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/gang_start.h), until seqd sends FORGET
+ *   <state>/epochs/<job>           as text, the newest epoch of the job that began here, so that
+ *                                  no epoch begins twice
+ *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job, until seqd sends REMOVE;
  *                                  <job>.gone/ while they are removed
- *   <state>/prepared/              prepared data by digest */
+ *   <state>/prepared/              prepared data, in directories named by their digests */
 #ifndef SEQD_AGENT_STATE_DIR_H
 #define SEQD_AGENT_STATE_DIR_H
 
@@ -19,7 +19,7 @@
 #include "api/wire.h"
 
 struct state_dir {
-    char dir[RANK_PATH_SIZE - 128]; /* absolute; room for the paths beneath it */
+    char dir[RANK_PATH_SIZE - 128]; /* absolute path, with room for the paths beneath it */
     int lock_fd;
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int n_roots, n_writable;
@@ -27,53 +27,59 @@ struct state_dir {
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* without symbolic links */
 };
 
-/* Takes the roots beneath which results may be published. Call it after state_dir_open. fails:
- * ERR_INVALID for more than RANK_ROOTS; and naming the root: ERR_NOT_FOUND; ERR_INVALID if it lies
- * in a private directory; ERR_IO and ERR_NO_SPACE if this process cannot write it; ERR_TOO_LARGE
- * for a long path. */
+/* Adds the roots beneath which results may be published. Call it after state_dir_open. Fails with
+ * ERR_INVALID if there are more than RANK_ROOTS roots. All other errors name the root:
+ * ERR_NOT_FOUND if it does not exist, ERR_INVALID if it lies in a private directory, ERR_IO or
+ * ERR_NO_SPACE if this process cannot write it, and ERR_TOO_LARGE if its path is too long. */
 int state_dir_writable(struct state_dir *s, const char *const *roots, int n, struct err *e);
-/* Makes the directories, takes the lock, and reads or draws the instance. fails: ERR_CONFLICT when
- * another agent has the lock; ERR_NOT_FOUND naming a root; ERR_INVALID for a directory of another
- * user, and for more than RANK_ROOTS; ERR_TOO_LARGE for a long path; ERR_IO, ERR_NO_SPACE. */
+/* Makes the directories, takes the lock, and reads the instance, or draws it if there is none.
+ * Fails with ERR_CONFLICT if another agent has the lock, with ERR_NOT_FOUND if a root does not
+ * exist (the error names it), and with ERR_INVALID if the directory belongs to another user or if
+ * there are more than RANK_ROOTS roots. Also fails with ERR_TOO_LARGE if a path is too long, or
+ * with ERR_IO or ERR_NO_SPACE. */
 int state_dir_open(struct state_dir *s, const char *dir, const char *const *roots, int n_roots,
                    struct err *e);
 void state_dir_close(struct state_dir *s);
 
 int state_dir_gang_dir(const struct state_dir *s, int64_t job, int64_t epoch,
                        char out[FILE_PATH_SIZE]);
-/* Calls `found` for every attempt directory. */
+/* Calls `found` for the directory of every attempt. */
 int state_dir_scan(const struct state_dir *s,
                    void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
                    struct err *e);
 
-/* Reads the newest epoch of a job that began here; 0: none yet. fails: as file_read, but for
- * ERR_NOT_FOUND; ERR_CORRUPT: the file holds no epoch. */
+/* Reads the newest epoch of the job that began here. If no epoch of the job has begun here, the
+ * result is 0. Fails with ERR_CORRUPT if the file of the job has no epoch, and otherwise as
+ * file_read does. */
 int state_dir_epoch(const struct state_dir *s, int64_t job, int64_t *epoch, struct err *e);
 int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch,
                         struct err *e);                                            /* durable */
 int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e); /* durable */
 
-/* Writes path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND, ERR_IO;
- * ERR_INVALID for a relative path, or one beneath no root. */
+/* Resolves the symbolic links of path, and writes the resulting path if it lies beneath a root.
+ * Fails with ERR_INVALID if path is relative or does not lie beneath a root, with ERR_NOT_FOUND,
+ * or with ERR_IO. */
 int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
                       struct err *e);
 
 struct state_dir_file {
     int64_t job;
-    const char *path; /* NAME: a file in artifacts/; checkpoints/DIR/NAME: that file */
+    const char *path; /* the name NAME means the file artifacts/NAME; the name checkpoints/DIR/NAME
+                       * means the file of this path */
     int64_t offset;
     void *buf;
     size_t size;   /* bytes of buf */
-    int64_t total; /* out: bytes of the whole file */
-    int64_t stamp; /* out: changes when the file is replaced or written; never 0 */
+    int64_t total; /* result: bytes of the whole file */
+    int64_t stamp; /* result: a number that changes when the file is replaced or written; never
+                    * 0 */
 };
-/* Reads at most f->size bytes of a job's file, from an offset. Returns the number of bytes, 0 at
- * the end. fails: ERR_NOT_FOUND; ERR_INVALID for a name that may lead out of the job's directory;
- * ERR_IO. */
+/* Reads at most f->size bytes of a job's file, from an offset. Returns the number of bytes, which
+ * is 0 at the end. Fails with ERR_INVALID if the name may lead out of the job's directory, with
+ * ERR_NOT_FOUND, or with ERR_IO. */
 int64_t state_dir_fetch(const struct state_dir *s, struct state_dir_file *f, struct err *e);
 
-/* Finds the directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;
- * ERR_NOT_FOUND. */
+/* Finds the directory of prepared data. Fails with ERR_INVALID for an id that is not hex digits,
+ * or with ERR_NOT_FOUND. */
 int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_PATH_SIZE],
                        struct err *e);
 

@@ -1,5 +1,5 @@
-/* bestfit.c: sorts pieces by length, longest first, and puts each into the fullest bin with room; a
- * tree of bits finds that bin. */
+/* bestfit.c: sorts pieces by length, longest first, and puts each into the fullest bin that has
+ * enough room; a tree of bits finds that bin. */
 #include "worker/data/bestfit.h"
 
 #include <stdbool.h>
@@ -10,16 +10,17 @@
 #define NO_BIN UINT32_MAX
 
 /* The set of the free rooms of all bins, a subset of [0, size], as a tree of bits in 64-bit words.
- * A search for the smallest room at or above a length takes at most two steps per level. Bins of
- * the longest sequence need 5 levels. */
+ * A search for the smallest room at or above a length takes at most two steps per level. For bins
+ * of the longest sequence 5 levels are needed. */
 enum { LEVELS = 5 };
 
 struct rooms {
-    uint64_t *level[LEVELS]; /* level 0: a bit per room; above: a bit per nonzero word below */
+    uint64_t *level[LEVELS]; /* level 0 has a bit per room; each level above has a bit per nonzero
+                              * word of the level below */
     int64_t n_words[LEVELS];
     int n_levels;
-    uint32_t *head; /* [size + 1] newest bin with this room */
-    uint32_t *next; /* [n] next older bin with the same room */
+    uint32_t *head; /* [size + 1] the newest bin with this room */
+    uint32_t *next; /* [n] the next older bin with the same room */
     uint64_t *words;
 };
 

@@ -1,4 +1,4 @@
-/* data.c: opens each part of a prepared directory, checks it against meta.json, and reads ids,
+/* data.c: opens each file of a prepared directory, checks it against meta.json, and reads ids,
  * masks, sizes and origins by pread. */
 #include "worker/data/data.h"
 
@@ -17,7 +17,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "prepared data is read
 _Static_assert(sizeof(struct data_origin) == 24, "origins.bin is read as it lies");
 
 struct data_part {
-    int fd; /* -1: absent */
+    int fd; /* -1 if it is absent */
     char path[FILE_PATH_SIZE];
 };
 
@@ -30,8 +30,8 @@ struct data {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads size bytes of a file from `at` on. fails: ERR_CORRUPT for a file that has become shorter
- * while in use. */
+/* Reads size bytes of a file from offset `at` on. Fails with ERR_CORRUPT if the file has become
+ * shorter since it was opened. */
 static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
 {
     char *to = out;
@@ -51,8 +51,9 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 {
     const int width = d->meta.width;
     assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
-    /* Tokens that are narrower than an id are read into the end of the array, then widened from
-     * the front. The id written at i ends before token i + 1, which is still to be widened. */
+    /* Tokens that are narrower than an id are read into the end of the array, and then widened
+     * from the front. The id that is written at i ends before token i + 1, which is still to be
+     * widened. */
     char *raw = (char *)ids + (4 - width) * n;
     if (read_at(&d->part[PART_TOKENS], raw, width * n, width * first, e) < 0) return -1;
     for (int64_t i = 0; i < n; i++) {
@@ -143,7 +144,8 @@ static int open_part(struct data *d, int id, const char *dir, struct err *e)
                    (long long)st.st_size, (long long)size, dir);
 }
 
-/* Writes the identity of the files: names, recorded digests, sizes, inodes and times. */
+/* Writes the identity of the files, which consists of their names, recorded digests, sizes, inodes
+ * and times. */
 static int identity(const struct data *d, char *out, size_t size, struct err *e)
 {
     size_t n = 0;
@@ -172,8 +174,8 @@ static int check_digest(const struct data *d, int id, const char *dir, struct er
 }
 
 /* Hashes all files, unless an earlier open has hashed the same files. The identity is taken before
- * the files are hashed: if a file changes meanwhile, its identity differs from the recorded one at
- * the next open, and all are hashed again. */
+ * the files are hashed. So if a file changes in the meantime, its identity differs from the
+ * recorded one at the next open, and all files are hashed again. */
 static int check_digests(const struct data *d, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], now[2048];
@@ -186,7 +188,8 @@ static int check_digests(const struct data *d, const char *dir, struct err *e)
     if (known) return 0;
     for (int i = 0; i < PART_N; i++)
         if (check_digest(d, i, dir, e) < 0) return -1;
-    file_write(path, now, strlen(now), NULL); /* if this write fails, the next open hashes again */
+    file_write(path, now, strlen(now), NULL); /* not checked: if this write fails, the next open
+                                               * hashes again */
     return 0;
 }
 
@@ -265,8 +268,9 @@ const struct data_stats *data_stats(const struct data *d)
     return &d->meta.stats;
 }
 
-/* Compares counts: text has one token per byte and one for its end. A document of ids with a
- * single token gives the same counts, but has no target, so the result is still right. */
+/* Compares the number of tokens with the number of bytes and of documents, because text has one
+ * token per byte and one token for its end. A document of ids that has a single token gives the
+ * same numbers. It has no target, so the result is right for it, too. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set)
 {
     const bool eval = set == SET_EVAL;

@@ -1,5 +1,5 @@
-/* digest.h: computes the digests of the files that a job's data sources name, several files at one
- * time.
+/* digest.h: computes the digests of the files that a job's data sources name, several files at the
+ * same time.
  * tested: tests/engine/test_prepare_threads.c */
 #ifndef SEQD_DATA_DIGEST_H
 #define SEQD_DATA_DIGEST_H
@@ -14,12 +14,12 @@ struct digest_in {
     const struct source_list *list;
     const char *const *roots;
     const int *format; /* enum data_format of each source */
-    struct pool *pool; /* NULL: the caller alone */
+    struct pool *pool; /* NULL if the caller works alone */
     struct progress *progress;
 };
 
-/* Fills size and sha256 of out[list->n], in the order of the list. fails: with the error of the
- * first file in the list that fails; *bad is its index. */
+/* Fills size and sha256 of out [list->n], in the order of the list. Fails with the error of the
+ * first file in the list that fails, and sets *bad to its index. */
 int digest_files(const struct digest_in *in, struct meta_file *out, int *bad, struct err *e);
 
 #endif

@@ -55,7 +55,7 @@ static int count_room(struct encode *c, uint32_t largest, struct err *e)
     return 0;
 }
 
-/* Checks that the id may be written, and notes it if it is the largest so far. */
+/* Checks that the id may be written, and records it if it is the largest so far. */
 static int check_id(struct encode *c, uint32_t id, int64_t index, struct err *e)
 {
     const int64_t pos = c->n_tokens + index - c->mark;
@@ -82,7 +82,7 @@ static uint32_t largest_of(const uint32_t *ids, size_t n)
     return most;
 }
 
-/* Checks and counts ids. It checks them one by one only if some id is larger than all earlier
+/* Checks and counts ids. It checks them one by one only if one of them is larger than all earlier
  * ids. */
 static int take_ids(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
@@ -110,8 +110,8 @@ static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return 0;
 }
 
-/* Begins the mask in the first call of put_mask with a token that may not be a target: all tokens
- * before this call may be targets. */
+/* Begins the mask when put_mask gets the first token that may not be a target. All tokens of
+ * earlier calls may be targets. */
 static int begin_mask(struct encode *c, struct err *e)
 {
     static const uint8_t ones[4096] = {[0 ... 4095] = 0xff};
@@ -137,7 +137,7 @@ static int put_mask(struct encode *c, size_t n, const uint8_t *learn, bool all, 
 /* Writes at most 4096 ids, which take_ids has checked and counted. */
 static int put_chunk(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
-    uint8_t raw[4 * 4096]; /* little-endian, whatever the machine's order */
+    uint8_t raw[4 * 4096]; /* little-endian, whatever the byte order of the machine */
     if (c->width == 2)
         for (size_t i = 0; i < n; i++) {
             raw[2 * i] = (uint8_t)ids[i];
@@ -166,7 +166,7 @@ static int64_t *count_bytes(struct encode *c)
     return c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes;
 }
 
-/* Writes for each of n tokens, at most 4096, the number of its text bytes. */
+/* Writes the number of text bytes of each of n tokens, at most 4096. */
 static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096];
@@ -219,7 +219,7 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
     return 0;
 }
 
-/* Puts the id that ends a document of text, unless the document ends with it already. */
+/* Adds the id that ends a document of text, unless the document ends with it already. */
 static int put_end(struct encode *c, struct err *e)
 {
     static const uint32_t end_id = TOKEN_EOD, no_bytes = 0;

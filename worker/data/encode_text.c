@@ -12,7 +12,7 @@
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* Sets e->field to "model.path", which names the directory. Returns -1. */
+/* Sets e->field to "model.path", the field that names the directory. Returns -1. */
 static int of_model(struct err *e)
 {
     if (e) strcpy(e->field, "model.path");
@@ -30,8 +30,9 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* Reads a text. If a GGUF file's keys do not make it, *out has no text and the call succeeds: ids
- * need no tokenizer. For data that need one, open_tokenizer reports the reason. */
+/* Reads a text. If the keys of a GGUF file do not give this text, *out has no text and the call
+ * succeeds, because ids need no tokenizer. For data that need one, open_tokenizer reports the
+ * reason. */
 static int read_text(const char *dir, const char *name, struct model_text *out, struct err *e)
 {
     struct err why = {0};
@@ -41,7 +42,7 @@ static int read_text(const char *dir, const char *name, struct model_text *out, 
     return of_model(e);
 }
 
-/* Adds the name and digest of a text that influences the ids, and frees the text. *of: the text's
+/* Adds the name and the digest of a text that influences the ids, and frees the text. *of gets the
  * digest, or "" if there is no text. */
 static void add_text(struct model_text *t, const char *name, struct sha256 *into,
                      char of[SHA256_HEX])
@@ -74,9 +75,9 @@ static void open_chat(struct encode_text *t)
     t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
 }
 
-/* Opens the template and adds its digest. A template that cannot be used is not an error here: the
- * data may have no conversation. A directory without a template adds nothing, so that the id is
- * that of versions that did not read templates. */
+/* Opens the template and adds its digest. It is not an error here if the template cannot be used,
+ * because the data may have no conversation. A directory without a template adds nothing, so that
+ * the id is the same as in versions that did not read templates. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char of[SHA256_HEX], day[32];
@@ -159,8 +160,9 @@ static int reserve(struct encode_text *t, int64_t n, struct err *e)
     return 0;
 }
 
-/* Counts the bytes of every token. It has the bytes before its end that no earlier token has.
- * Marks the tokens that may be targets. Returns the number of bytes after the last token. */
+/* Counts the bytes of every token, which are those bytes before its end that belong to no earlier
+ * token. Marks the tokens that may be targets. Returns the number of bytes after the last
+ * token. */
 static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
     const struct tokens *ids = &t->ids;
@@ -176,8 +178,8 @@ static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t gi
     return (int64_t)n - covered;
 }
 
-/* Cuts a part of a text and appends its tokens to t->ids. special: adds the post-processor's
- * ids. */
+/* Cuts a part of a text and appends its tokens to t->ids. If `special` is true, also appends the
+ * post-processor's ids. */
 static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
                     struct encode_cut *out, struct err *e)
 {
@@ -191,8 +193,8 @@ static int cut_part(struct encode_text *t, const struct text_part *part, size_t 
     return 0;
 }
 
-/* Cuts a whole text. The bytes after the last token are counted for it, so that the counts add up
- * to the text's size. */
+/* Cuts a whole text. The bytes after the last token are counted as bytes of that token, so that
+ * the counts add up to the size of the text. */
 static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
                struct encode_cut *out, struct err *e)
 {
@@ -258,8 +260,8 @@ static int check_chat(struct encode_text *t, struct err *e)
                              "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
-/* Marks as targets those tokens, from `first` on, that have a byte of an assistant's turn. Turns
- * do not overlap; a turn may be empty. */
+/* Marks as targets those tokens, from `first` on, that contain a byte of an assistant's turn.
+ * Turns do not overlap; a turn may be empty. */
 static void learn_turns(struct encode_text *t, int64_t first)
 {
     const struct template_output *o = &t->turns;

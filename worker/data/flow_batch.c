@@ -1,12 +1,12 @@
-/* flow_batch.c: reads a sample, makes its draws, and fills this rank's rows of it and its caption
- * or class. */
+/* flow_batch.c: reads a sample, makes its draws, and fills this rank's rows of the sample, with
+ * its caption or class. */
 #include "worker/data/flow_batch.h"
 
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/family/family.h"
 
-/* Undoes draws of training: no caption is left out, and no frame is given clean. */
+/* Undoes draws that are only for training: no caption is left out, and no frame is given clean. */
 static void forget(struct flow_draw *d)
 {
     d->no_caption = false;

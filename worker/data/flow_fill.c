@@ -52,8 +52,8 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
     return frames * x->C * x->H * x->W;
 }
 
-/* Marks the patches of clean frames. Frames of patches, not of latents, are given clean; draw->T
- * counts frames of patches. */
+/* Marks the patches of the frames that are given clean. Here a frame is a frame of patches and not
+ * of latents, as in draw->T. */
 static void fill_frames(const struct fill *f)
 {
     const struct flow_rows *r = f->rows;

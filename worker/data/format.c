@@ -1,5 +1,5 @@
-/* format.c: has the table of formats. A row has the reader of a format, and its hash function if
- * one sample or document takes several files. */
+/* format.c: the table of formats. A row has the reader of a format, and its hash function if one
+ * sample or document is stored in several files. */
 #include "worker/data/format.h"
 
 #include "worker/data/megatron.h"

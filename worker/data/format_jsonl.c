@@ -1,6 +1,7 @@
-/* JSONL: each line is a record (jsonl_record.h). A line is held whole in memory (at most LINE_SIZE
- * bytes). All workers parse and cut the held lines, which are then put in their order: the output,
- * and the error of the first line that has one, are the same as with one worker. */
+/* JSONL: each line is a record (jsonl_record.h). A line is held in memory as a whole (at most
+ * LINE_SIZE bytes). All workers parse and cut the lines that are in memory. Then the lines are
+ * added in their order. So the output is the same as with one worker, and so is the error, which
+ * is that of the first line with an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,13 @@
 #include "worker/data/jsonl_record.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
-enum { BATCH = 256 }; /* most lines that are held, parsed and cut at one time */
+enum { BATCH = 256 }; /* most lines that are held, parsed and cut at the same time */
 
 struct jsonl_line {
     char *at;
     size_t n;
-    int64_t number, offset;  /* number of the line in the file, from 1; offset of its first byte */
+    int64_t number, offset;  /* number of the line in the file, from 1, and offset of its first
+                              * byte */
     struct jsonl_record rec; /* later lines use its arrays again */
     struct encode_cut cut;   /* ids of its text, if a tokenizer cuts it */
     struct err e;            /* code ERR_NONE: none */
@@ -26,7 +28,8 @@ struct jsonl {
     struct format_in *in;
     struct jsonl_line *line; /* owned [BATCH] */
     int n;                   /* lines that are held */
-    uint32_t *id;            /* owned [room]: input_ids to encode, and which may be targets */
+    uint32_t *id;            /* owned [room]: input_ids to encode, and whether each may be a
+                              * target */
     uint8_t *learn;
     size_t room;
     int64_t n_lines; /* lines of the file so far */
@@ -47,8 +50,8 @@ static int reserve(struct jsonl *s, size_t n, struct err *e)
     return 0;
 }
 
-/* Reads whether id i may be a target. labels are those of transformers: aligned with input_ids,
- * and -100 where an id is not a target. */
+/* Reads whether id i may be a target. labels are those of transformers: they are aligned with
+ * input_ids, and are -100 where an id is not a target. */
 static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, struct err *e)
 {
     *learn = 1;
@@ -198,7 +201,7 @@ static int put_line(struct jsonl *s, const struct jsonl_line *l, struct err *e)
     return 0;
 }
 
-/* Parses, cuts and puts the lines that are held. */
+/* Parses and cuts the lines that are held, and adds them to the encoder. */
 static int put_lines(struct jsonl *s, struct err *e)
 {
     struct encode *c = s->in->c;
@@ -232,7 +235,8 @@ static int hold_line(struct jsonl *s, char *line, size_t n, int64_t offset, stru
 static int read_lines(struct jsonl *s, struct err *e)
 {
     struct reader *r = s->in->r;
-    size_t searched = 0; /* held bytes that are known to have no newline */
+    size_t searched = 0; /* number of bytes at the start of the buffer that are known to have no
+                          * newline */
     while (!r->end || r->n) {
         char *nl = r->n > searched ? memchr(r->buf + searched, '\n', r->n - searched) : NULL;
         if (!nl && !r->end) {
@@ -242,7 +246,7 @@ static int read_lines(struct jsonl *s, struct err *e)
             if (reader_fill(r, e) < 0) return -1;
             continue;
         }
-        /* Hold all whole lines of the buffer; then the rest moves to its front. */
+        /* Hold all whole lines of the buffer, and then move the rest to its front. */
         char *line = r->buf, *end = r->buf + r->n;
         for (; nl; line = nl + 1, nl = memchr(line, '\n', (size_t)(end - line)))
             if (hold_line(s, line, (size_t)(nl - line), r->at + (line - r->buf), e) < 0) return -1;

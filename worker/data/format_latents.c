@@ -1,6 +1,6 @@
-/* Reads a manifest and the safetensors files that its lines name (latents.h). The manifest is read
- * whole first, so that in both passes its bytes come before those of the files in the source's
- * digest. */
+/* Reads a manifest and the safetensors files that its lines name (latents.h). In both passes the
+ * whole manifest is read before the files, so that the digest of the source covers the bytes in
+ * the same order. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,12 +14,12 @@
 #include "worker/hf/safetensors.h"
 
 #define MANIFEST_SIZE ((size_t)64 << 20)
-#define BATCH         4096 /* numbers that are converted at a time */
+#define BATCH         4096 /* numbers that are converted together */
 
 struct latents_line {
     char latents[FILE_PATH_SIZE], text[FILE_PATH_SIZE];
-    int64_t height, width, num_frames, text_len; /* 0: not given */
-    int64_t label;                               /* -1: not given */
+    int64_t height, width, num_frames, text_len; /* 0 if not given */
+    int64_t label;                               /* -1 if not given */
     double fps;
 };
 
@@ -98,7 +98,8 @@ int format_latents_path(const char *manifest, const char *path, char out[FILE_PA
     return file_join(out, e, "%.*s/%s", (int)(slash - manifest), manifest, path);
 }
 
-/* Opens a file through the fd of source_open, so that no file outside of the root is read. */
+/* Opens a file through the descriptor of source_open, so that no file outside of the root is
+ * read. */
 struct st_file *format_latents_file(const char *root, const char *path, struct err *e)
 {
     char proc[64];
@@ -135,7 +136,7 @@ static int put_words(struct encode *c, const uint32_t *x, size_t n, struct err *
     return encode_ids(c, w, 2 * n, NULL, e);
 }
 
-/* Puts elements [0, n) of a tensor as words. */
+/* Adds elements [0, n) of a tensor as words. */
 static int put_tensor(struct encode *c, const struct st_file *f, const struct st_tensor *t,
                       int64_t n, const char *path, struct err *e)
 {
@@ -154,7 +155,7 @@ static int put_tensor(struct encode *c, const struct st_file *f, const struct st
     return 0;
 }
 
-struct latents_pair { /* open files of latents and of text; text NULL: there is none */
+struct latents_pair { /* open files of latents and of text; text is NULL if there is none */
     char path[2][FILE_PATH_SIZE];
     struct st_file *f[2];
     const struct st_tensor *t[2];

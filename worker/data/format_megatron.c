@@ -1,4 +1,4 @@
-/* format_megatron.c: reads the three arrays of a Megatron-LM index side by side, and cuts the
+/* format_megatron.c: reads the three arrays of a Megatron-LM index in parallel, and cuts the
  * tokens of its .bin into documents. */
 #include <errno.h>
 #include <string.h>
@@ -51,8 +51,8 @@ static int dtype_of(int code, struct ids_type *t, struct err *e)
     return err_set(e, ERR_INVALID, "dtype %d is of real numbers: token ids are whole ones", code);
 }
 
-/* Parses the header, MEGATRON_HEADER bytes. file_size: size of the .idx. fails: ERR_CORRUPT,
- * ERR_INVALID. */
+/* Parses the header, which has MEGATRON_HEADER bytes. file_size is the size of the .idx. Fails
+ * with ERR_CORRUPT or ERR_INVALID. */
 static int index_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
                        struct err *e)
 {
@@ -64,7 +64,7 @@ static int index_parse(const uint8_t *header, int64_t file_size, struct megatron
         return err_set(e, ERR_UNSUPPORTED, "index version %llu, want 1",
                        (unsigned long long)version);
     if (dtype_of(header[17], &out->type, e) < 0) return -1;
-    /* Bounds both products by the file's size, so that their sum cannot overflow. */
+    /* Bounds both products by the size of the file, so that their sum cannot overflow. */
     const bool fits = n <= body / 12 && m <= body / 8;
     if (fits && n && 12 * n + 8 * m + n == body)
         return err_set(e, ERR_UNSUPPORTED, "a multimodal dataset: only text is read");
@@ -79,7 +79,7 @@ static int index_parse(const uint8_t *header, int64_t file_size, struct megatron
     return 0;
 }
 
-/* An array of the index, which is read a block at a time. */
+/* An array of the index, which is read one block at a time. */
 struct column {
     const struct reader *r;
     int64_t at; /* byte of the next block */
@@ -169,7 +169,7 @@ static int put_documents(struct megatron *g, struct err *e)
                    (long long)first, (long long)g->index.n_sequences);
 }
 
-/* Reads the index from front to back, which hashes it, before its columns are read. */
+/* Reads the index from front to back, by which it is hashed, before its columns are read. */
 static int read_index(struct megatron *g, struct err *e)
 {
     struct reader *r = g->in->r;

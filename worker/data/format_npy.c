@@ -4,9 +4,9 @@
 #include <string.h>
 #include "worker/data/npy.h"
 
-#define HEADER_SIZE ((int64_t)1 << 20) /* NumPy refuses more than 10000 by default */
+#define HEADER_SIZE ((int64_t)1 << 20) /* NumPy by default refuses more than 10000 */
 
-struct literal { /* the rest of the dictionary's text that is not parsed yet */
+struct literal { /* the rest of the dictionary's text, which is not parsed yet */
     const char *p, *end;
 };
 
@@ -32,7 +32,7 @@ static bool take_word(struct literal *l, const char *word)
     return true;
 }
 
-/* Takes 'text' or "text", without escapes. */
+/* Parses 'text' or "text", without escapes. */
 static bool take_text(struct literal *l, char out[32])
 {
     size_t n = 0;
@@ -49,7 +49,8 @@ static bool take_int(struct literal *l, int64_t *out)
     blanks(l);
     if (l->p == l->end || *l->p < '0' || *l->p > '9') return false;
     for (*out = 0; l->p < l->end && *l->p >= '0' && *l->p <= '9'; l->p++) {
-        if (*out > (INT64_MAX / 8 - 9) / 10) return false; /* 8 * *out bytes must fit an int64_t */
+        /* Refuse more, because 8 * *out bytes must fit an int64_t. */
+        if (*out > (INT64_MAX / 8 - 9) / 10) return false;
         *out = *out * 10 + (*l->p - '0');
     }
     take_word(l, "L"); /* long integers, as Python 2 wrote them */
@@ -74,7 +75,7 @@ static int type_of(const char *descr, struct ids_type *t, struct err *e)
     return 0;
 }
 
-/* Takes a shape, (N,). Returns its number of dimensions, or -1. */
+/* Parses a shape, (N,). Returns its number of dimensions, or -1. */
 static int take_shape(struct literal *l, int64_t *n)
 {
     int dims = 0;

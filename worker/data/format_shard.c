@@ -1,4 +1,4 @@
-/* llm.c and nanoGPT: bare token shards. */
+/* llm.c and nanoGPT: token shards without an index. */
 #include <string.h>
 #include "worker/data/ids.h"
 
@@ -63,7 +63,7 @@ int format_read_llmc(struct format_in *in, struct err *e)
     if (!v) return -1;
     const int64_t n = count_ids(in->r, sizeof header, v->width, e);
     if (n < 0) return -1;
-    /* The header holds the count modulo 2^32. */
+    /* The header has the count modulo 2^32. */
     if ((uint32_t)n != header_int(header + 8))
         return err_set(e, ERR_CORRUPT, "%s holds %lld tokens, its header says %u", in->r->path,
                        (long long)n, header_int(header + 8));

@@ -1,25 +1,26 @@
 /* Text: a file is a document. If there is a tokenizer, all workers cut the file into ids, part by
- * part, and the parts are put in their order. Parts begin only where this does not change the ids
- * of the whole text (tokenizer_cut). These positions depend on the text alone, so the output does
- * not depend on the number of workers. Text without such a position is a single part, held in
- * memory whole.
+ * part, and the parts are added in their order. Parts begin only where this does not change the
+ * ids of the whole text (tokenizer_cut). These positions depend only on the text, so the output
+ * does not depend on the number of workers. Text without such a position is a single part, which
+ * is held in memory as a whole.
  *
- * Several small files are held at one time: all workers read and hash them, then cut their parts,
- * which are put in the order of the files. The bytes held at one time, of one file or of several,
- * are at most those of PARTS parts per worker, except for a text that cannot be cut into parts. */
+ * Several small files are held at the same time: all workers read and hash them, and then cut
+ * their parts, which are added in the order of the files. At any time at most PARTS parts per
+ * worker are held in memory, whether they are of one file or of several. A text that cannot be cut
+ * into parts may be larger. */
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
-#define PART_SIZE ((size_t)1 << 16) /* least size of every part but the last */
+#define PART_SIZE ((size_t)1 << 16) /* least size of every part except the last */
 enum {
     PARTS = 4,  /* parts held per worker */
     FILES = 256 /* most files that are held */
 };
 
 struct held_part {
-    struct text_part part; /* a part of the bytes that are held */
+    struct text_part part; /* one part of the text, whose bytes are held in memory */
     struct encode_cut cut;
     struct err e; /* code ERR_NONE: none */
 };
@@ -30,10 +31,10 @@ struct held_parts { /* the held parts of one text or of several */
     int n, room;
 };
 
-/* A document whose first parts have been put. */
+/* A document whose first parts have been added. */
 struct document {
     struct encode *c;
-    /* The last token so far. Later bytes may belong to it, so it is not put yet. */
+    /* The last token so far. Later bytes may belong to it, so it is not added yet. */
     struct encode_text last; /* has one token, in the members below */
     int32_t id;
     uint32_t bytes;
@@ -58,8 +59,8 @@ static int put_last(struct document *d, struct err *e)
     return d->any ? encode_put(d->c, &one, e) : 0;
 }
 
-/* Puts the tokens of a part, except the last one, which it keeps: the bytes after it may belong to
- * that token. */
+/* Adds the tokens of a part except the last one, which it keeps because the bytes after it may
+ * belong to that token. */
 static int put_cut(struct document *d, struct encode_cut cut, struct err *e)
 {
     const struct encode_text *by = cut.by;
@@ -122,11 +123,11 @@ struct text_in_parts {
     struct held_parts parts;
     struct document doc;
     bool ended;           /* the last part has been held */
-    size_t cut, searched; /* bytes of the reader that are cut into parts; that were searched for
-                           * the next cut */
+    size_t cut, searched; /* number of the reader's bytes that are cut into parts, and of those
+                           * that were searched for the next cut */
 };
 
-/* Cuts and puts the held parts. */
+/* Cuts the held parts, and adds their tokens. */
 static int put_parts(struct text_in_parts *s, struct err *e)
 {
     cut_parts(&s->parts);
@@ -144,7 +145,7 @@ static void hold(struct text_in_parts *s, size_t end, bool last)
     s->ended = last;
 }
 
-/* Takes the next part of the reader's bytes. Returns 1, or 0 if it needs more bytes. */
+/* Finds the next part in the reader's bytes. Returns 1, or 0 if it needs more bytes. */
 static int next_part(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
@@ -170,8 +171,8 @@ static int read_more(struct text_in_parts *s, struct err *e)
     return reader_fill(r, e);
 }
 
-/* Puts all parts of the reader's bytes, then moves the rest to the front of the buffer. Returns 1
- * if it put a part, 0 if not, -1 after a failure. */
+/* Adds all parts of the reader's bytes, and then moves the rest to the front of the buffer.
+ * Returns 1 if it added a part, 0 if not, -1 after a failure. */
 static int cut_held(struct text_in_parts *s, struct err *e)
 {
     int rc = 1;
@@ -235,7 +236,7 @@ struct held_file {
 
 struct small_files {
     struct format_in *in;
-    char *buf; /* owned [room]: bytes of all held files */
+    char *buf; /* owned [room]: bytes of all files in memory */
     size_t room;
     struct held_file *file; /* owned [FILES] */
     int n;
@@ -252,7 +253,7 @@ static void read_held(void *arg, int64_t task, int worker)
     f->grew = f->n == room;
 }
 
-/* Takes files of file[n], from the first on, while there is room. */
+/* Reads files of file [n] into memory, from the first on, while there is room. */
 static void hold_files(struct small_files *s, const struct meta_file *file, int n)
 {
     size_t used = 0;
@@ -278,7 +279,8 @@ static int hold_parts_of(struct small_files *s, struct held_file *f)
     return 0;
 }
 
-/* Holds the parts of the files before the first one that cannot be put. */
+/* Cuts the held files into parts, up to the first file that cannot be added, and holds the
+ * parts. */
 static void hold_parts(struct small_files *s)
 {
     int rc = 0;
@@ -314,7 +316,8 @@ static int put_file(struct small_files *s, struct held_file *f, uint32_t index, 
     return reader_unchanged(&f->into, f->of->path, f->of->sha256, e);
 }
 
-/* Reads and puts as many files as can be held together. Returns the number of files put. */
+/* Reads and adds as many files as can be held together. Returns the number of files that were
+ * added. */
 static int read_some(struct small_files *s, const struct meta_file *file, uint32_t index, int n,
                      struct err *e)
 {

@@ -43,7 +43,7 @@ static int put(struct cutter *u, const uint32_t *ids, size_t n, struct err *e)
     return 0;
 }
 
-/* Ends the open document before token `index`, unless it is empty. */
+/* Ends the open document before token `index`, unless the document is empty. */
 static int cut(struct cutter *u, int64_t index, struct err *e)
 {
     const int64_t offset = u->in->header + u->start * u->in->type.width;
@@ -52,7 +52,8 @@ static int cut(struct cutter *u, int64_t index, struct err *e)
     return encode_end(u->in->c, false, (uint64_t)u->n_documents++, (uint64_t)offset, e);
 }
 
-/* Puts ids, which are tokens [index, index + n) of the file, and ends a document at each end id. */
+/* Adds ids, which are tokens [index, index + n) of the file, and ends a document at each end
+ * id. */
 static int put_cut(struct cutter *u, const uint32_t *ids, size_t n, int64_t index, enum ids_end end,
                    struct err *e)
 {

@@ -18,18 +18,20 @@ struct ids_in {
     int64_t index;  /* numbers read so far */
 };
 
-/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT if the file
- * ends before; ERR_INVALID for a number that cannot be an id, with its index; ERR_IO. */
+/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. Fails with ERR_CORRUPT if the
+ * file ends before n numbers were read, with ERR_INVALID for a number that cannot be an id (the
+ * error has its index), or with ERR_IO. */
 #define IDS_CHUNK 4096
 int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
 
 enum ids_end {
-    IDS_END_LAST, /* a document ends with its end id (nanoGPT, most others) */
-    IDS_END_FIRST /* a document begins with its end id (llm.c) */
+    IDS_END_LAST, /* a document ends with its end id, as in nanoGPT and most other files */
+    IDS_END_FIRST /* a document begins with its end id, as in llm.c */
 };
 
-/* Gives n numbers to the encoder, cut into documents at `eod` (-1: one document). No id is added
- * or left out: the end id is a token of its document. fails: also as encode_ids. */
+/* Adds n numbers to the encoder, cut into documents at `eod` (-1 means that they are one
+ * document). All ids are added, also the end ids, which are tokens of their documents. Fails as
+ * ids_take and encode_ids do. */
 int ids_documents(struct ids_in *in, int64_t n, int64_t eod, enum ids_end end, struct err *e);
 
 #endif

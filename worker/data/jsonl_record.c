@@ -1,4 +1,4 @@
-/* jsonl_record.c: reads the members of a line in their order, then checks that they make one kind
+/* jsonl_record.c: reads the members of a line in their order, then checks that they form one kind
  * of record, and checks the lists beside input_ids. */
 #include "worker/data/jsonl_record.h"
 
@@ -31,8 +31,8 @@ static const char *kind_of(enum jtok tok)
     }
 }
 
-/* Takes a list of messages. For any other value only its kind is noted: it is not a conversation,
- * and an error if the record is of no other kind. */
+/* Reads a list of messages. If the value is not a list, only its kind is recorded. The record is
+ * then not a conversation, and it is refused unless it is of another kind. */
 static int take_messages(struct jread *j, char *line, struct jsonl_record *r, struct err *e)
 {
     struct jsonl_member *m = &r->messages;
@@ -49,12 +49,12 @@ static int take_messages(struct jread *j, char *line, struct jsonl_record *r, st
     return 0;
 }
 
-/* Members beside "messages" that are part of a conversation. A record with one is refused: without
- * it the model would read another conversation. */
+/* Members beside "messages" that are part of a conversation. A record with one of them is refused,
+ * because without that member the model would read another conversation. */
 static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
                                               "videos", "audios",    "audio",  NULL};
 
-/* Notes a member that has a value; null and [] have none. */
+/* Records a member, unless its value is null or [], which count as no value. */
 static int take_beside(struct jread *j, const char *name, const char **out)
 {
     enum jtok tok = jread_next(j);
@@ -77,7 +77,7 @@ static int push(struct jsonl_ids *a, int64_t v, struct err *e)
     return 0;
 }
 
-/* Reads the next element of a list of whole numbers; *t: J_ARRAY_END after the last. */
+/* Reads the next element of a list of whole numbers. *t becomes J_ARRAY_END after the last. */
 static int take_int(struct jread *j, const char *key, size_t i, enum jtok *t, int64_t *v,
                     struct err *e)
 {
@@ -122,7 +122,7 @@ static struct jsonl_list *add_list(struct jsonl_record *r, struct err *e)
     return &r->list[r->n_lists++];
 }
 
-/* Keeps a list for check_lists; a value that is not a list is metadata. */
+/* Keeps a list for check_lists. A value that is not a list is metadata. */
 static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
 {
     struct jsonl_list l = {.name = j->text, .name_len = j->len};
@@ -140,8 +140,9 @@ static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
     return to ? 0 : -1;
 }
 
-/* Notes the range of tokens that are kept. Zeros at both ends are padding, which is not part of
- * the text. Zeros between ones are refused: they would hide tokens that take up positions. */
+/* Records the range of tokens that are kept. Zeros at both ends are padding, which is not part of
+ * the text. Zeros between ones are refused, because they would hide tokens in the middle of the
+ * text. */
 static int take_attention(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                           struct err *e)
 {
@@ -159,8 +160,8 @@ static int take_attention(struct jsonl_record *r, const char *key, size_t i, int
     return 0;
 }
 
-/* Checks the positions of the tokens that are kept; positions of padding are cut off with the
- * padding. */
+/* Checks the positions of the tokens that are kept. Positions of padding are cut off together with
+ * the padding. */
 static int take_position(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                          struct err *e)
 {
@@ -179,12 +180,13 @@ static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t 
                    key, i, (long long)v);
 }
 
-/* Known lists beside input_ids. take NULL: the list changes no token. Any other list of the length
- * of input_ids is refused. */
+/* Known lists beside input_ids. If take is NULL, the list changes no token. Any other list of the
+ * length of input_ids is refused. */
 static const struct beside_ids {
     const char *name;
     int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);
-} besides[] = {{"attention_mask", take_attention}, /* first: it decides which tokens are kept */
+} besides[] = {{"attention_mask", take_attention}, /* must be first, because it decides which
+                                                    * tokens are kept */
                {"position_ids", take_position},
                {"token_type_ids", take_type},
                {"special_tokens_mask", NULL},
@@ -266,8 +268,9 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     return take_list(r, j, e);
 }
 
-/* Checks that the record is of one kind. Only complete kinds count: a lone prompt or lone labels
- * may be metadata, such as the prompt of a text. */
+/* Checks that the record is of one kind. Only complete kinds count. A prompt without a completion,
+ * or labels without input_ids, may be metadata of a record of another kind, such as the prompt of
+ * a text. */
 static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];

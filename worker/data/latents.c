@@ -1,5 +1,5 @@
 /* latents.c: decodes the words of a prepared sample, reads its numbers, and checks its sizes
- * against the model's. */
+ * against those of the model. */
 #include "worker/data/latents.h"
 
 #include <string.h>
@@ -128,7 +128,7 @@ static int check_caption(const struct model_shape *m, const struct latents_sampl
                      (long long)x->text_len, (long long)m->text_len);
 }
 
-/* Checks the class. The last row of the table of classes means "no class", and no sample may have
+/* Checks the class. The last row of the table of classes means "no class", so no sample may have
  * it. */
 static int check_label(const struct model_shape *m, const struct latents_sample *x, struct err *e)
 {

@@ -1,8 +1,8 @@
 /* data_order_learnt: counts the tokens that may be targets after documents were cut and packed. */
 #include "worker/data/order.h"
 
-/* Counts the tokens of [token, token + n) that may be targets. Returns -1 as data_read_mask
- * fails. */
+/* Counts the tokens of [token, token + n) that may be targets. Returns -1 with the errors of
+ * data_read_mask. */
 static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];

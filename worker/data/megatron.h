@@ -1,10 +1,10 @@
-/* megatron.h: the index of a Megatron-LM indexed dataset, PREFIX.idx beside PREFIX.bin.
+/* megatron.h: reads the index of a Megatron-LM indexed dataset, PREFIX.idx beside PREFIX.bin.
  *
  *   "MMIDIDX\0\0"  u64 version 1  u8 dtype  u64 n_sequences  u64 n_indices        34 bytes
- *   i32 length[n_sequences]      tokens of each sequence
- *   i64 pointer[n_sequences]     its byte offset in PREFIX.bin: sequences lie end to end
+ *   i32 length[n_sequences]      number of tokens of each sequence
+ *   i64 pointer[n_sequences]     byte offset in PREFIX.bin, where sequences are end to end
  *   i64 document[n_indices]      first sequence of each document; the last element is n_sequences
- * Multimodal datasets have an i8 per sequence after these, and are refused. */
+ * Multimodal datasets have an i8 per sequence after these arrays, and are refused. */
 #ifndef SEQD_DATA_MEGATRON_H
 #define SEQD_DATA_MEGATRON_H
 
@@ -12,7 +12,7 @@
 
 #define MEGATRON_HEADER 34
 
-/* Makes the path of the .idx from PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed). */
+/* Makes the path of the .idx from PREFIX, PREFIX.bin or PREFIX.idx, which may be patterns. */
 int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e);
 
 #endif

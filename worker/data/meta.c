@@ -33,8 +33,8 @@ void meta_fini(struct meta *m)
 
 /* ---- the members ----------------------------------------------------------------------------- */
 
-/* A meta in the form of meta.json: `tokenizer` is "byte" if text was cut into bytes, and part[]
- * lists only parts that exist. */
+/* A meta in the form of meta.json, in which `tokenizer` is "byte" if text was cut into bytes, and
+ * part[] lists only parts that exist. */
 struct meta_stored {
     struct meta m;
     char tokenizer[SHA256_HEX];
@@ -82,7 +82,7 @@ static void *file_add(void *record, int i)
 {
     struct meta *m = &((struct meta_stored *)record)->m;
     if (m->n_files == SOURCE_FILES) return NULL;
-    if (!(m->n_files & (m->n_files - 1))) { /* full at every power of two */
+    if (!(m->n_files & (m->n_files - 1))) { /* the array is full at every power of two */
         size_t room = m->n_files ? 2 * (size_t)m->n_files : 1;
         struct meta_file *more = realloc(m->file, room * sizeof *more);
         if (!more) return NULL;
@@ -109,7 +109,7 @@ static const struct field part_rows[] = {
     WORD("name", id, part_names, .needed = true),
     {"size", FIELD_INT, AT(part.size), 0, INT64_MAX, ALWAYS, .needed = true},
     {"sha256", FIELD_TEXT, AT(part.sha256), .size = SHA256_HEX, ALWAYS, .needed = true},
-    RECORD_CLOSED /* an unknown member may change the meaning of the bytes */
+    RECORD_CLOSED /* closed, because an unknown member may change the meaning of the bytes */
 };
 #undef AT
 #define AT(member) offsetof(struct meta_source, member)
@@ -174,7 +174,7 @@ static const struct field rows[] = {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Returns the size that the text needs, with its NUL. */
+/* Returns the size that the text needs, including its NUL. */
 static size_t write_json(const struct meta_stored *s, char *out, size_t size)
 {
     struct jwrite w;
@@ -204,8 +204,8 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Checks that the ranges of the sources follow each other and cover all documents, those of
- * SET_TRAIN first. */
+/* Checks that the ranges of the sources follow each other and cover all documents, and that those
+ * of SET_TRAIN come first. */
 static bool ranges_hold(const struct meta *m)
 {
     int64_t next = 0, train = 0;

@@ -1,4 +1,4 @@
-/* meta.h: meta.json of a prepared directory, from data_prepare to data_open. */
+/* meta.h: meta.json of a prepared directory, which data_prepare writes and data_open reads. */
 #ifndef SEQD_DATA_META_H
 #define SEQD_DATA_META_H
 
@@ -10,13 +10,13 @@
 enum meta_part_id { PART_TOKENS, PART_DOCUMENTS, PART_LOSS, PART_ORIGINS, PART_BYTES, PART_N };
 
 struct meta_part { /* one binary file of the directory */
-    int64_t size;  /* -1: absent (loss.bin, bytes.bin) */
+    int64_t size;  /* -1 if it is absent (loss.bin, bytes.bin) */
     char sha256[SHA256_HEX];
 };
 
 struct meta_source {
     struct data_source range;
-    char *path; /* owned: the path in the spec */
+    char *path; /* owned: the path as given in the spec */
     int format;
     int64_t n_tokens;
 };
@@ -29,10 +29,12 @@ struct meta_file { /* one file that was read */
 };
 
 struct meta {
-    struct data_stats stats;    /* all but id and made_mb_s */
+    struct data_stats stats;    /* all of its members except id and made_mb_s */
     int width;                  /* bytes of a token: 2 or 4 */
-    char tokenizer[SHA256_HEX]; /* digest of tokenizer.json, which cut text; "": text was bytes */
-    int max_file; /* first place of max_token: index of the file, position in the file's tokens */
+    char tokenizer[SHA256_HEX]; /* digest of the tokenizer.json that cut text; "" if text was cut
+                                 * into bytes */
+    int max_file; /* first place at which max_token occurs: index of the file, and position among
+                   * the file's tokens */
     int64_t max_pos;
     struct meta_part part[PART_N];
     int n_sources;
@@ -44,8 +46,8 @@ struct meta {
 const char *meta_part_name(int part); /* returns a name like "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
-/* Reads <dir>/meta.json. Call meta_fini on *m even after an error. fails: ERR_CORRUPT when the
- * text, a count or a range is wrong; else as file_read. */
+/* Reads <dir>/meta.json. Call meta_fini on *m even after an error. Fails with ERR_CORRUPT if the
+ * text, a count or a range is wrong, and otherwise as file_read does. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

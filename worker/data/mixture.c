@@ -23,7 +23,8 @@ int mixture_init(struct mixture *m, const double *weight, int n, struct err *e)
     }
     for (int i = 0; i < n; i++) {
         double exact = weight[i] / sum * MIXTURE_BLOCK;
-        /* Add more than the rounding error: 0.7 / (0.7 + 0.3) * 1000 must give 700. */
+        /* The added number is larger than the rounding error, because 0.7 / (0.7 + 0.3) * 1000
+         * must give 700. */
         double whole = floor(exact + 1e-9);
         rest[i] = exact - whole;
         m->share[i] = (int64_t)whole;

@@ -1,11 +1,12 @@
-/* mixture.h: the source of the n-th sample of a weighted mixture.
+/* mixture.h: finds the source of each sample of a weighted mixture.
  *
- * Samples are taken in blocks of MIXTURE_BLOCK. A source has the same number of places in each
- * block: its share of the weights, rounded by the method of largest remainders (of equal
- * remainders the earlier source's counts as larger). So shares with three decimals are exact. A
- * permutation keyed by (seed, block) deals the places of the block to the sources. The places of a
- * source, numbered through all blocks, are its own samples 0, 1, ... So its order and its passes
- * do not depend on the other sources. */
+ * Samples are divided into blocks of MIXTURE_BLOCK. A source has the same number of places in each
+ * block. This number is the source's share of the weights, rounded by the method of largest
+ * remainders. (If two remainders are equal, that of the earlier source counts as larger.) So
+ * shares with three decimals are exact. A permutation keyed by (seed, block) distributes the
+ * places of the block among the sources. If the places of a source are counted through all blocks,
+ * place k of the source has the source's own sample k. So the order and the passes of a source do
+ * not depend on the other sources. */
 #ifndef SEQD_DATA_MIXTURE_H
 #define SEQD_DATA_MIXTURE_H
 
@@ -17,13 +18,15 @@
 
 struct mixture {
     int n_sources;
-    int64_t share[SPEC_SOURCES]; /* samples of each source in a block; the sum is MIXTURE_BLOCK */
+    int64_t share[SPEC_SOURCES]; /* samples of each source in a block; their sum is
+                                  * MIXTURE_BLOCK */
 };
 
-/* Divides the places of a block among the sources. fails: ERR_INVALID when a weight is not above
+/* Divides the places of a block among the sources. Fails with ERR_INVALID if a weight is not above
  * 0, or so small that its source gets no place in a block. */
 int mixture_init(struct mixture *m, const double *weight, int n, struct err *e);
-/* Finds the source of sample n, and which of that source's samples it is. */
+/* Finds the source of sample n. *k gets the index of the sample among the samples of that
+ * source. */
 void mixture_at(const struct mixture *m, int64_t seed, int64_t n, int *source, int64_t *k);
 
 #endif

@@ -9,9 +9,9 @@ struct npy {
     int64_t n; /* numbers in the array */
 };
 
-/* Parses the dictionary of the header, size bytes of text: a Python literal with 'descr',
- * 'fortran_order' and 'shape' and no other key. fails: ERR_CORRUPT for another text; ERR_INVALID
- * for an array that is not one-dimensional or not of integers. */
+/* Parses the dictionary of the header, which is size bytes of text: a Python literal with 'descr',
+ * 'fortran_order' and 'shape' and no other key. Fails with ERR_CORRUPT for any other text, or with
+ * ERR_INVALID for an array that is not one-dimensional or not of integers. */
 int format_npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
 
 #endif

@@ -17,7 +17,7 @@ void npy_head(char out[NPY_HEAD], const char *descr, int64_t rows, int64_t cols)
     assert(n > 0 && n < NPY_HEAD - 11);
     memset(out, ' ', NPY_HEAD);
     memcpy(out, "\x93NUMPY\x01\x00", 8);
-    out[8] = NPY_HEAD - 10; /* bytes of the dictionary that follows, little-endian */
+    out[8] = NPY_HEAD - 10; /* bytes of the dictionary that follows, as a little-endian number */
     out[9] = 0;
     memcpy(out + 10, text, (size_t)n);
     out[NPY_HEAD - 1] = '\n';

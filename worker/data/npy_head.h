@@ -5,10 +5,10 @@
 
 #include <stdint.h>
 
-#define NPY_HEAD 128 /* bytes: a multiple of 64, as the format requires */
+#define NPY_HEAD 128 /* bytes of the head, a multiple of 64, as the format requires */
 
-/* Writes the head. descr: "<f4" or "<f8"; the array is a matrix in C order, or a vector if cols is
- * 0. */
+/* Writes the head. descr is "<f4" or "<f8". The array is a matrix in C order, or a vector if cols
+ * is 0. */
 void npy_head(char out[NPY_HEAD], const char *descr, int64_t rows, int64_t cols);
 
 #endif

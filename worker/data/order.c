@@ -1,4 +1,4 @@
-/* data_order: streams of samples, and the mapping from global sample n to a stream's sample. */
+/* data_order: streams of samples, and the mapping from global sample n to a sample of a stream. */
 #include "worker/data/order.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
-/* Returns the rule for the tokens that a masked language model must predict. With the byte
- * tokenizer only bytes are hidden. */
+/* Returns the rule by which tokens are hidden from a masked language model, which must predict
+ * them. With the byte tokenizer only bytes are hidden. */
 static struct mask_rule mask_rule(const struct job_spec *s, int set)
 {
     const struct model_shape *m = &s->model.shape;

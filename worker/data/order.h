@@ -9,7 +9,8 @@
 struct data_order {
     const struct data *data; /* borrowed */
     struct order_options options;
-    bool mixed; /* a stream per source; else one stream for the set */
+    bool mixed; /* true if there is one stream per source, false if there is one stream for the
+                 * whole set */
     struct mixture mixture;
     int n_streams;
     struct pack stream[SPEC_SOURCES];

@@ -1,5 +1,5 @@
-/* pack.c: counts fragments, then lists them in the order of their samples. Whole documents under
- * concat need no list: a search by token finds them. */
+/* pack.c: counts fragments, and then lists them in the order of their samples. Whole documents
+ * under concat need no list, because a search by token finds them. */
 #include "worker/data/pack.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int64_t document_length(const struct pack *p, int64_t document)
     return (int64_t)data_documents(p->o.data)[document] - document_start(p, document);
 }
 
-/* Finds the document that holds a token: the first whose end lies after it. */
+/* Finds the document that contains a token, which is the first document that ends after it. */
 static int64_t document_at(const struct pack *p, int64_t token)
 {
     const uint64_t *ends = data_documents(p->o.data);
@@ -45,8 +45,8 @@ static int overlong_error(const struct pack *p, int64_t document, struct err *e)
                      (long long)document_length(p, document), (long long)p->o.seq_len);
 }
 
-/* Sets the error for a document that is longer than the model's table of positions, and names its
- * record. */
+/* Sets the error for a document that is longer than the model's table of positions. The error
+ * names the record of the document. */
 static int beyond_table(const struct pack *p, int64_t document, struct err *e)
 {
     struct data_origin at;
@@ -60,8 +60,8 @@ static int beyond_table(const struct pack *p, int64_t document, struct err *e)
                      (long long)p->o.longest);
 }
 
-/* Counts the tokens kept of a document of this length. *n_pieces: the number of pieces of at most
- * seq_len. */
+/* Returns the number of tokens that are kept of a document of this length. *n_pieces gets the
+ * number of pieces of at most seq_len tokens. */
 static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
 {
     const int64_t S = p->o.seq_len;
@@ -72,8 +72,8 @@ static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
     return *n_pieces ? length : 0;
 }
 
-/* Counts documents and tokens after data.overlong is applied. n_fragments is the number of pieces,
- * which concat may still cut. */
+/* Counts documents and tokens after data.overlong is applied. n_fragments becomes the number of
+ * pieces, which concat may still cut. */
 static int count(struct pack *p, struct err *e)
 {
     struct order_stats *st = &p->stats;
@@ -133,7 +133,7 @@ static int pack_single(struct pack *p, struct err *e)
     return 0;
 }
 
-/* Lays pieces end to end, cut where a sample is full. */
+/* Joins pieces end to end, and cuts them where a sample is full. */
 static void cut_pieces(struct pack *p, const struct piece *in, int64_t n_in)
 {
     const uint32_t S = (uint32_t)p->o.seq_len;
@@ -169,8 +169,8 @@ static int pack_concat(struct pack *p, struct err *e)
     return rc;
 }
 
-/* Stores the pieces of each sample side by side. placed: pieces of `all` in the order of packing.
- * where[i]: sample of piece i of `all`. */
+/* Stores the pieces of each sample next to each other. `placed` has the pieces of `all` in the
+ * order of packing, and where[i] the sample of piece i of `all`. */
 static void gather(struct pack *p, const struct piece *all, const uint32_t *placed,
                    const uint32_t *where)
 {
@@ -219,8 +219,8 @@ out:
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Counts the samples and the fragments of concat if no document is left out. Fragments: one per
- * document, and one more per sample that begins inside a document. */
+/* Counts the samples and the fragments of concat if no document is left out. There is one fragment
+ * for each document, and one more for each sample that begins inside a document. */
 static void count_windows(struct pack *p)
 {
     const int64_t S = p->o.seq_len;

@@ -1,8 +1,8 @@
-/* data_prepare: makes two passes over the sources. The first hashes them for the id; often the
- * data of that id exist already. The second turns them into tokens, and checks that it read the
- * bytes that were hashed. A lock per id keeps two preparations of the same data apart. The kernel
- * releases the lock when the process ends. A killed process leaves only a .tmp directory, which
- * the next preparation removes. */
+/* data_prepare: makes two passes over the sources. The first pass hashes the sources to compute
+ * the id. If the data with this id exist already, there is no second pass. The second pass turns
+ * the sources into tokens, and checks that it has read the same bytes that were hashed. A lock per
+ * id keeps two preparations of the same data apart. The kernel releases the lock when the process
+ * ends. A killed process leaves only a .tmp directory, which the next preparation removes. */
 #include "worker/data/data.h"
 
 #include <errno.h>
@@ -38,14 +38,14 @@ struct prepare {
     const char *const *roots;
     struct progress *progress;
     struct source_list list;
-    int n_workers;            /* workers that cut records in parallel */
-    struct pool *pool;        /* threads of the workers; NULL: the caller alone */
-    struct encode_text *text; /* [n_workers]; NULL: text is bytes, or refused */
+    int n_workers;            /* number of workers that cut records in parallel */
+    struct pool *pool;        /* threads of the workers; NULL if the caller works alone */
+    struct encode_text *text; /* [n_workers]; NULL if text is bytes, or is refused */
     int64_t begun_us;
-    struct meta meta; /* the first pass sets sources and files, the second sets counts */
+    struct meta meta; /* the first pass sets sources and files, the second pass sets counts */
 };
 
-/* Sets the error's field to that of the source, unless it is set. */
+/* Sets the error's field to that of the source, unless the field is set already. */
 static int blame(const struct prepare *p, int source, struct err *e)
 {
     if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "%s.path", p->source[source].field);
@@ -130,15 +130,15 @@ static int check_head(const struct prepare *p, const struct source_file *f, stru
     char head[CONTAINER_HEAD];
     if (format != DATA_TEXT && format != DATA_JSONL) return 0;
     const int fd = source_open(p->roots[f->root], f->path, NULL);
-    if (fd < 0) return 0; /* reading the file reports its error */
+    if (fd < 0) return 0; /* reading the file later reports this error */
     const ssize_t n = pread(fd, head, sizeof head, 0);
     close(fd);
     const struct container *c = n > 0 ? container_by_bytes(head, (size_t)n) : NULL;
     return c ? container_refuse(c, "", f->path, "", e) : 0;
 }
 
-/* Sums the bytes of the files that were found. Returns 0 if they name other files, whose sizes are
- * not known yet. */
+/* Sums the bytes of the files that were found. Returns 0 if these files name other files, because
+ * the sizes of the other files are not known yet. */
 static double listed_size(const struct prepare *p)
 {
     double n = 0;
@@ -147,7 +147,7 @@ static double listed_size(const struct prepare *p)
         const struct source_file *f = &p->list.file[i];
         if (format_row(p->source[f->source].spec->format)->hash) return 0;
         const int fd = source_open(p->roots[f->root], f->path, NULL);
-        if (fd < 0) continue; /* reading the file reports its error */
+        if (fd < 0) continue; /* reading the file later reports this error */
         if (!fstat(fd, &st)) n += (double)st.st_size;
         close(fd);
     }
@@ -179,7 +179,7 @@ static bool has_records(const struct prepare *p)
     return jsonl;
 }
 
-/* Tells whether the job truncates texts. The ids that end a text then stay, as in the package
+/* Tells whether the job truncates texts. The ids that end a text are then kept, as in the package
  * tokenizers. */
 static bool cuts_texts(const struct job_spec *s)
 {
@@ -222,7 +222,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
 
 /* ---- second pass ----------------------------------------------------------------------------- */
 
-/* Begins file i, to which the following data belong. */
+/* Begins file i. All data that are added next belong to this file. */
 static struct format_in begin_file(const struct prepare *p, struct encode *c, int i)
 {
     const struct source_file *f = &p->list.file[i];
@@ -252,8 +252,8 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     return rc < 0 ? blame(p, f->source, e) : 0;
 }
 
-/* Reads files of a source from file i on: several small files, else file i alone. Returns the
- * number of files read. */
+/* Reads files of a source from file i on: several small files together, or else only file i.
+ * Returns the number of files that were read. */
 static int read_files(struct prepare *p, struct encode *c, int i, int n, struct err *e)
 {
     const struct format *row = format_row(p->source[p->list.file[i].source].spec->format);
@@ -308,7 +308,7 @@ static int write_files(struct prepare *p, struct encode *c, const char *dir, str
     return meta_write(&p->meta, dir, e);
 }
 
-/* Returns the vocabulary of the data. Latents are words, not tokens of the model. */
+/* Returns the vocabulary of the data. Latents are words, and not tokens of the model. */
 static int64_t vocabulary(const struct prepare *p)
 {
     return p->source[0].spec->format == DATA_LATENTS ? LATENTS_VOCAB : p->spec->model.shape.vocab;
@@ -353,7 +353,8 @@ static int build(struct prepare *p, const char *parent, const char *id, struct e
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(p, tmp, e);
     if (rc == 0) rc = file_sync_dir(tmp, e);
-    if (rc == 0) rc = file_remove(final, e); /* removes invalid data that data_open has refused */
+    /* Removes invalid data, which data_open has refused. */
+    if (rc == 0) rc = file_remove(final, e);
     if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
     if (rc == 0) rc = file_sync_dir(parent, e);
     if (rc < 0) file_remove(tmp, NULL);
@@ -375,7 +376,8 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
-/* Refuses existing data with text as bytes if this job must not read text as bytes. */
+/* Refuses prepared data that exist already if their text is bytes although this job must not read
+ * text as bytes. */
 static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
@@ -392,7 +394,8 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     struct err none = {0};
     char own[FILE_PATH_SIZE];
     if (file_join(own, e, "%s/%s", parent, id) < 0) return -1;
-    beneath_grant(own); /* allowed: the data come from this job's own sources */
+    beneath_grant(own); /* the job may read this directory, because its data come from the job's
+                         * own sources */
     struct data *d = data_open(parent, id, DATA_CHECK, &none);
     const bool there = d != NULL;
     if (there) {

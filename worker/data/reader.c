@@ -1,4 +1,4 @@
-/* reader.c: keeps a window of the file, which grows on request, and hashes each block as it is
+/* reader.c: keeps a window of the file, which grows on request, and hashes each block when it is
  * read. */
 #include "worker/data/reader.h"
 

@@ -1,13 +1,13 @@
-/* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample.
- * Neighbouring fragments of a segment are read in one call if they are neighbours in tokens.bin,
- * too. */
+/* data_batch: fills one rank's rows of one sample. A rank has a few segments of the sample.
+ * If neighbouring fragments of a segment are also neighbours in tokens.bin, one call reads them
+ * together. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/data/order.h"
 #include "worker/sp/sp.h"
 
-struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + n) */
+struct segment { /* rows [row, row + n) have the sample's positions [pos, pos + n) */
     const struct data_order *o;
     const struct sample *s;
     struct batch *b;
@@ -15,7 +15,7 @@ struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + 
     int64_t sample; /* number of the sample */
 };
 
-/* Finds the fragment that holds position `pos` of the sample. */
+/* Finds the fragment that contains position `pos` of the sample. */
 static int64_t fragment_at(const struct segment *g, int64_t pos)
 {
     int64_t lo = 0, hi = g->s->n_fragments - 1;
@@ -42,8 +42,8 @@ static void set_row(const struct segment *g, const struct fragment *f, int64_t i
     if (pos + 1 == end && o->mask.prob <= 0) g->b->targets[row] = -1;
 }
 
-/* Hides some tokens of rows [i, i + n), which hold the tokens from `token` on. Only hidden tokens
- * become targets. */
+/* Hides some tokens of rows [i, i + n), whose first token is `token`. Only hidden tokens become
+ * targets. */
 static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
@@ -64,8 +64,8 @@ static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, st
     return 0;
 }
 
-/* Removes targets of the rows from i on, which are tokens [token, token + n): a row has no target
- * if its target token may not be one. */
+/* Removes targets of rows [i, i + n), which have tokens [token, token + n). A row loses its target
+ * if its target is a token that may not be a target. */
 static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -80,8 +80,8 @@ static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64
     return 0;
 }
 
-/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n). more: the last fragment
- * continues after the segment, so that its last row has a target. */
+/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n). `more` means that the last
+ * fragment continues after the segment, so that the last row has a target, too. */
 static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
                     struct err *e)
 {
@@ -108,7 +108,7 @@ static int fill_segment(const struct segment *g, struct err *e)
         data_fragment(g->o, g->s, k, &f);
         const int64_t begin = i, first = k, token = f.token + (g->pos + i - f.pos);
         bool joined = true;
-        while (joined) { /* i: the first row after the run so far */
+        while (joined) { /* i is the first row after the run so far */
             i = f.pos + f.length - g->pos;
             if (i >= real || ++k == g->s->n_fragments) break;
             data_fragment(g->o, g->s, k, &f);
@@ -126,7 +126,7 @@ static int fill_segment(const struct segment *g, struct err *e)
     return 0;
 }
 
-/* Injects the fault of a mutant that is on. */
+/* Injects the fault of the active mutant, if there is one. */
 static void mutate(const struct shard *sh, struct batch *b)
 {
     if (sh->P == 1) return;
@@ -138,7 +138,7 @@ static void mutate(const struct shard *sh, struct batch *b)
     }
 }
 
-struct row_places { /* finds a sample's documents, for document_at */
+struct row_places { /* finds the documents of a sample, for document_at */
     struct segment g;
     bool mask;
 };
@@ -152,7 +152,7 @@ static struct reach_document document_at(void *arg, int64_t pos)
     return (struct reach_document){f.pos, f.pos + f.length};
 }
 
-/* Maps the keys that each segment sees. map->n is 0 if no key can be left out. */
+/* Maps the keys that each segment sees. map->n becomes 0 if no key can be left out. */
 static void set_reach(const struct data_order *o, const struct sample *s, const struct shard *sh,
                       struct reach_map *map)
 {

@@ -47,7 +47,7 @@ static int append(struct source_list *list, const char *path, int root, int sour
     if (list->n == SOURCE_FILES)
         return err_set(e, ERR_TOO_LARGE, "the sources have more than %d files: concatenate some",
                        SOURCE_FILES);
-    if (!(list->n & (list->n - 1))) { /* full at every power of two */
+    if (!(list->n & (list->n - 1))) { /* the array is full at every power of two */
         size_t room = list->n ? 2 * (size_t)list->n : 1;
         struct source_file *more = realloc(list->file, room * sizeof *more);
         if (!more) return err_set(e, ERR_IO, "out of memory");
@@ -98,8 +98,9 @@ static int walk_dir(struct source_walk *w, const char *done, const char *comp, c
     return rc;
 }
 
-/* Walks down one component. done: a directory path without wildcards; rest: the components still
- * to match. Appends the paths that match. A wildcard skips directories that it cannot read. */
+/* Walks down one component. `done` is the path of a directory, in which all wildcards are
+ * resolved, and `rest` has the components that are still to be matched. Appends the paths that
+ * match. A wildcard skips directories that cannot be read. */
 static int walk_one(struct source_walk *w, const char *done, const char *rest, struct err *e)
 {
     char comp[NAME_MAX + 1], next[FILE_PATH_SIZE];
@@ -138,8 +139,8 @@ static int no_root(const char *path, const char *const *roots, int n_roots, stru
                    n_roots ? list : "none is configured");
 }
 
-/* Drops the last file of the list if it does not exist. Keeps a path that leads out of the root:
- * source_open refuses it, whether or not its target exists. */
+/* Drops the last file of the list if it does not exist. A path that leads out of the root is kept,
+ * because source_open refuses it, whether or not its target exists. */
 static int check_last(struct source_walk *w, struct err *e)
 {
     char *path = w->list->file[w->list->n - 1].path;
@@ -154,8 +155,8 @@ static int check_last(struct source_walk *w, struct err *e)
     return 0;
 }
 
-/* Appends the matching files beneath the root, sorted. `walk` appends a name without wildcards
- * unchecked; check_last drops it if it does not exist. */
+/* Appends the matching files beneath the root, sorted. If a name has no wildcards, `walk` appends
+ * it unchecked, and check_last drops it if the file does not exist. */
 static int expand_under(struct source_walk *w, const char *rest, struct err *e)
 {
     char root[FILE_PATH_SIZE];
@@ -169,15 +170,16 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     return 0;
 }
 
-/* Returns the path relative to a root; NULL: the path is not looked for there. */
+/* Returns the path relative to a root. NULL means that the path is not searched for in this
+ * root. */
 static const char *path_within(const char *root, const char *path)
 {
     if (path[0] == '/') return beneath_rest(root, path);
     return beneath_begins(root) ? path : NULL;
 }
 
-/* Sets the error for a path that matches no file. first: the root in which relative paths begin;
- * NULL: none. */
+/* Sets the error for a path that matches no file. `first` is the root in which relative paths
+ * begin, or NULL if there is none. */
 static int no_file(const char *path, const char *first, struct err *e)
 {
     char hint[256];

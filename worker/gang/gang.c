@@ -1,21 +1,20 @@
-/* seqgang: owns this node's ranks of one attempt, and outlives the agent that started it.
+/* seqgang: owns the ranks that one attempt has on this node, and outlives the agent that started
+ * it.
+ *   start    Takes the lock, reads DIR/start, makes the shared segment, listens on DIR/sock,
+ *            starts the ranks and sends each of them its ARGS.
+ *   run      Every packet of a rank becomes a spool record, and the agent, if one is connected, is
+ *            sent a byte. BLOBS, SAVE and STOP of the agent are sent to the ranks.
+ *   end      Begins when a rank has failed, died or hung; at STOP; when rank 0 has saved and
+ *            exited after SAVE; or after orphan_ms without an agent. The abort flag is raised in
+ *            the shared segment, so that ranks that wait for each other exit. A rank that still
+ *            runs after the grace period is killed.
+ *   over     When every rank is reaped, the final record and DIR/exit are written.
+ * The order of records matters, because the first record of a failure is the cause of the end, and
+ * later records are consequences (rank.h). So a rank's socket is read to its end before its death
+ * is recorded, and its death is recorded before the other ranks are told.
  *
- *   start    lock, read DIR/start, make the shared segment, listen on DIR/sock, start the ranks and
- *            give each its ARGS
- *   run      every packet of a rank becomes a spool record, and the agent, if there is one, gets a
- *            byte; BLOBS, SAVE and STOP of the agent go to the ranks
- *   end      begins when a rank has failed, died or hung; at STOP; when rank 0 has saved and left
- *            after SAVE; or after orphan_ms without an agent. The abort flag is raised in the
- *            shared segment, so that ranks that wait for each other leave. A rank that still runs
- *            after the grace is killed
- *   over     when every rank is reaped: writes the final record and DIR/exit
- *
- * The order of records matters: the cause of the end comes first, its consequences after it
- * (rank.h). So a rank's socket is read to its end before its death is recorded, and its death is
- * recorded before the other ranks are told.
- *
- * If this process is killed, the kernel kills its ranks (PDEATHSIG), and the agent writes the final
- * record in its place. */
+ * If this process is killed, the kernel kills its ranks (PDEATHSIG), and the agent writes the
+ * final record in its place. */
 #include "worker/gang/gang.h"
 
 #include <errno.h>
@@ -46,9 +45,10 @@
 
 enum {
     STOP_GRACE_MS = 5000,  /* after STOP */
-    ABORT_GRACE_MS = 2000, /* after a rank failed: time for the others to report */
+    ABORT_GRACE_MS = 2000, /* time that the other ranks have to report after a rank has failed */
     WATCH_MS = 1000,
-    HANG_GRACE_MS = 5000, /* after a hang, if other nodes have ranks: time for seqd to decide */
+    HANG_GRACE_MS = 5000, /* time that seqd has to decide after a hang, if other nodes have
+                           * ranks */
     STEP_TIMEOUT_MIN_MS = 30000,
     STEP_TIMEOUT_FACTOR = 10
 };
@@ -61,8 +61,8 @@ struct gang {
     struct segment shared;
     struct spool spool;
     bool spool_broken;
-    bool spool_full; /* the spool is at the limit on file sizes, and takes only failures and
-                      * ends */
+    bool spool_full; /* the spool has reached the limit on file sizes, so only failures and ends
+                      * are written */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
@@ -71,8 +71,8 @@ struct gang {
     enum gang_end how;
     struct watch watch;
     int64_t watched_ms, slowest_step_us;
-    int hung; /* the slowest rank, whose hang is reported but has not ended the gang yet; -1:
-               * none */
+    int hung; /* the slowest rank of a hang that was reported but has not ended the gang yet; -1 if
+               * there is no such hang */
     char packet[SPOOL_RECORD_SIZE]; /* the packet that is being handled */
 };
 
@@ -111,7 +111,7 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
             gang_end(g, GANG_FAILED, -1, ABORT_GRACE_MS);
             return;
         }
-        /* No further record can be written: stop, so that the agent finds the attempt lost. */
+        /* No further record can be written, so stop. The agent then finds the attempt lost. */
         log_error("gang.spool", "dir=%s why=\"%s\"", g->dir, e.text);
         g->spool_broken = true;
         gang_end(g, GANG_FAILED, -1, 0);
@@ -135,7 +135,7 @@ static void record_fail(struct gang *g, int rank, const struct err *e)
     record_failure(g, rank, e, 0);
 }
 
-/* Writes the final record, then DIR/exit, whose readers need not read the spool. */
+/* Writes the final record, and then DIR/exit, so that its readers need not read the spool. */
 static void record_end(struct gang *g)
 {
     char path[FILE_PATH_SIZE];
@@ -182,8 +182,8 @@ void gang_stop(struct gang *g, enum gang_end how)
     if (g->ending) return;
     log_info("gang.stop", "job=%lld epoch=%lld how=%d", (long long)g->start->job,
              (long long)g->start->epoch, (int)how);
-    /* Sends the message first: a rank that sees the flag without it would report that a peer
-     * died. */
+    /* The message is sent before the flag is set, because a rank that sees the flag without a
+     * message reports a dead peer. */
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
@@ -197,8 +197,8 @@ static void gang_save(struct gang *g)
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
 }
 
-/* Notes that a rank has left after SAVE. If it is rank 0, everything is saved, and ranks that
- * still wait for rank 0 may leave. */
+/* Records that a rank has exited after SAVE. If it is rank 0, everything is saved, and ranks that
+ * still wait for rank 0 may exit. */
 static void rank_saved(struct gang *g, int rank)
 {
     if (rank == 0)
@@ -259,7 +259,7 @@ static void rank_drain(struct gang *g, struct proc *p)
             packet_bad(g, p, n);
     }
     /* The rank closed its end; its pidfd will report its exit. The socket is removed from the
-     * loop, since it would be readable for ever. */
+     * loop, because it would stay readable. */
     if (n == 0) {
         loop_fd_remove(p->on_message);
         p->on_message = NULL;
@@ -278,7 +278,8 @@ static void rank_exited(void *arg, uint32_t events)
 {
     struct proc *p = arg;
     struct gang *g = p->owner;
-    if (p->sock >= 0) rank_drain(g, p); /* reads its last messages before its death is noted */
+    /* Reads the rank's last messages before its death is recorded. */
+    if (p->sock >= 0) rank_drain(g, p);
     struct rank_exit x = proc_reap(p);
     proc_close(p);
     record(g, RANK_EXIT, p->rank, &x, sizeof x);
@@ -295,8 +296,8 @@ static void rank_exited(void *arg, uint32_t events)
 
 /* ---- packets of the agent -------------------------------------------------------------------- */
 
-/* Forwards all blobs, in rank order, to the ranks. Only the first set counts, since seqd sends it
- * again after a reconnect. */
+/* Forwards all blobs, in rank order, to the ranks. Only the first set of blobs is forwarded,
+ * because after a reconnect seqd sends the same set again. */
 static void blobs_forward(struct gang *g, const struct rank_blob *in, size_t n)
 {
     struct rank_blob *out = calloc((size_t)g->start->n_ranks, sizeof *out);
@@ -343,7 +344,7 @@ static void agent_accept(void *arg, uint32_t events)
     struct gang *g = arg;
     int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    agent_close(g); /* only the newest connection counts as the agent's */
+    agent_close(g); /* only the newest connection counts as the agent */
     g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
     if (!g->on_agent) {
         close(fd);
@@ -351,12 +352,12 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
-    agent_nudge(g); /* tells of records written since the agent connected */
+    agent_nudge(g); /* because records may have been written already */
 }
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */
 
-/* Tells whether all ranks have the flag set. flag: offset of a bool in struct proc. */
+/* Tells whether a flag is set for all ranks. flag is the offset of a bool in struct proc. */
 static bool all_ranks(const struct gang *g, size_t flag)
 {
     for (int i = 0; i < g->n_started; i++)
@@ -389,7 +390,7 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
     }
 }
 
-/* Writes each rank's last operation to that rank's log, which the user reads. */
+/* Writes each rank's last operation to the log of that rank, which the user reads. */
 static void watch_dump(const struct gang *g, const struct watch_sample *s)
 {
     char path[FILE_PATH_SIZE], where[160];
@@ -434,7 +435,8 @@ static void watch_run(void *arg)
      * without progress. */
     if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
     loop_timer_set(g->watch_timer, WATCH_MS);
-    /* Ranks that wait for blobs wait for seqd; an outage of seqd is not a hang. */
+    /* While ranks wait for the blobs, they wait for seqd. If seqd is down then, that is not a
+     * hang. */
     if (g->start->task == TASK_RUN && !g->blobs_sent &&
         all_ranks(g, offsetof(struct proc, published)))
         return;
@@ -446,7 +448,7 @@ static void watch_run(void *arg)
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-/* Returns the descriptor that seqw locked, or -1: this process was started by hand. */
+/* Returns the descriptor that seqw locked, or -1 if this process was started by hand. */
 static int lock_inherited(const char *path)
 {
     struct stat here, there;
@@ -475,7 +477,7 @@ static int gang_lock(struct gang *g, struct err *e)
 static int gang_listen(struct gang *g, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
-    /* Binds through /proc, because a state directory's path may be longer than a socket address. */
+    /* Binds through /proc, because a state directory's path may be too long for an address. */
     int dir_fd = open(g->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) return err_errno(e, "open %s", g->dir);
     snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
@@ -507,7 +509,8 @@ static int ranks_start(struct gang *g, struct err *e)
     return 0;
 }
 
-/* Undoes a start that failed half way: no rank is left, and the spool has the reason. */
+/* Undoes a start that has failed half way. Afterwards no rank is left, and the spool has the
+ * reason. */
 static void start_undo(struct gang *g, const struct err *e)
 {
     g->ending = true; /* there may be no segment in which to raise the abort flag */

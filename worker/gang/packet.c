@@ -1,11 +1,12 @@
-/* packet.c: compares a packet's size with the smallest and the largest of its type. */
+/* packet.c: compares the size of a packet with the smallest and the largest size of its type. */
 #include "worker/gang/packet.h"
 
 #include <stddef.h>
 #include "api/core/spool.h"
 
-/* The least and the most payload bytes of each packet that a rank may send. most 0: no rank may
- * send it. So the most of READY, which has no payload, is 1. */
+/* The least and the most payload bytes of each packet that a rank may send. If `most` is 0, no
+ * rank may send a packet of this type. READY has no payload, but its `most` is 1 so that ranks may
+ * send it. */
 static const struct {
     size_t least, most;
 } sizes[] = {

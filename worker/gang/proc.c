@@ -1,4 +1,4 @@
-/* proc.c: forks seqrank with its socket, log and shared segment in fixed descriptors, notes its
+/* proc.c: forks seqrank with its socket, log and shared segment in fixed descriptors, records its
  * pid, and reaps it by a pidfd. */
 #include "worker/gang/proc.h"
 
@@ -19,21 +19,22 @@
 #include "api/core/gang_start.h"
 #include "api/core/process.h"
 
-enum { SPARE_FD = 10 }; /* above every number that the child fills */
+enum { SPARE_FD = 10 }; /* above every descriptor number that the child uses */
 
-/* Becomes seqrank, in the child. Every call is safe after the fork, since the parent has one
- * thread. */
+/* Becomes seqrank, in the child. Every call here is safe after the fork, because the parent has
+ * only one thread. */
 static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
                        int sock, int memfd, int log_fd)
 {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* This setting survives the exec. If the gang died before this call, getppid shows it. */
+    /* The exec keeps this setting. If the gang died before this call, getppid no longer returns
+     * its pid. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
-    /* Ignores SIGTERM and SIGINT: seqgang orders the rank's end. A machine or an engine sends
-     * these signals to every process when jobs are to save. */
+    /* Ignores SIGTERM and SIGINT, which a machine or a container engine sends to every process
+     * when it ends. Jobs must save then, so only seqgang ends a rank. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
@@ -46,10 +47,11 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
     closefrom(RANK_MEMFD + 1);
-    /* Sets the UUID: an index could name another GPU in another process. A rank without a GPU sees
-     * none. */
+    /* Sets the UUID of the GPU, because an index could mean another GPU in another process. A rank
+     * without a GPU sees no GPU. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
-    /* Ignores a failure: if these CPUs are no longer allowed, the rank runs on any allowed CPU. */
+    /* A failure is ignored, because the rank can run on any allowed CPU if these CPUs are no
+     * longer allowed. */
     if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
     execl(program, "seqrank", (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
@@ -156,7 +158,8 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
     if (p->sock < 0) return -1;
     ssize_t n;
     /* A rank that exits without having read RANK_STOP resets the connection. recv reports the
-     * reset once, before the bytes that the rank has sent: its last messages can still be read. */
+     * reset once, before the bytes that the rank has sent, so the last messages of the rank can
+     * still be read. */
     do n = recv(p->sock, buf, size, MSG_DONTWAIT | MSG_TRUNC);
     while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     return n < 0 && errno != EAGAIN ? 0 : n;
@@ -165,7 +168,7 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
 void proc_kill(struct proc *p)
 {
     if (!p->gone && p->pid > 0)
-        kill(p->pid, SIGKILL); /* an unreaped child: no other process has its pid */
+        kill(p->pid, SIGKILL); /* the child is not reaped yet, so no other process has its pid */
 }
 
 struct rank_exit proc_reap(struct proc *p)

@@ -7,18 +7,19 @@
 #include "api/core/rank.h"
 
 struct segment {
-    int fd; /* a memfd, which ranks inherit; -1: none */
+    int fd; /* a memfd, which ranks inherit; -1 if there is none */
     int n_ranks;
-    struct shm_head *head; /* ranks can write all of it: no index or count is taken from it */
+    struct shm_head *head; /* ranks can write to all of it, so seqgang uses no index or count from
+                            * it */
 };
 #define SEGMENT_NONE ((struct segment){.fd = -1})
 
-/* Fills *s, which is SEGMENT_NONE. On failure, too, the caller calls segment_close. fails:
- * ERR_IO. */
+/* Fills *s, which must be SEGMENT_NONE before the call. The caller must call segment_close, even
+ * after a failure. Fails with ERR_IO. */
 int segment_open(struct segment *s, int n_ranks, struct err *e);
 void segment_close(struct segment *s);
-/* Raises the abort flag: ranks that wait in the transport return ERR_ABORTED after one futex wake.
- * blame: the rank that caused it, or -1. */
+/* Raises the abort flag. Ranks that wait in the transport then return ERR_ABORTED after one futex
+ * wake. blame is the rank that caused the abort, or -1. */
 void segment_abort(struct segment *s, int blame);
 
 #endif

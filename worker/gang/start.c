@@ -1,4 +1,4 @@
-/* start.c: reads the record of gang_start.h, and refuses a record of another version or with
+/* start.c: reads the record of gang_start.h, and refuses a record of another version or one with
  * numbers out of range. */
 #include "worker/gang/start.h"
 

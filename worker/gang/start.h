@@ -6,9 +6,9 @@
 #include "api/core/gang_start.h"
 #include "api/core/rank.h"
 
-/* Reads and checks DIR/start, and checks that its seqrank can be run. fails: ERR_CORRUPT;
- * ERR_UNSUPPORTED for a record of another version; else as file_read, or as err_errno when seqrank
- * cannot be run. */
+/* Reads and checks DIR/start, and checks that the seqrank that it names can be run. Fails with
+ * ERR_CORRUPT if the record is damaged, and with ERR_UNSUPPORTED if another version wrote it.
+ * Fails as err_errno does if seqrank cannot be run, and otherwise as file_read does. */
 int start_read(const char *dir, struct gang_start *out, struct err *e);
 
 #endif

@@ -4,8 +4,9 @@
 
 #include <stdio.h>
 
-/* A rank that uses less than BUSY_PERCENT of a core is waiting, unless it is runnable: then other
- * processes use the cores. Time in which a rank is busy counts 1 / BUSY_PATIENCE. */
+/* A rank that uses less than BUSY_PERCENT of a core counts as waiting. But if it is runnable, it
+ * counts as busy, because other processes are using the cores. Time in which a rank is busy counts
+ * 1 / BUSY_PATIENCE. */
 enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
 
 static bool is_stopped(const struct watch_sample *s)
@@ -13,7 +14,7 @@ static bool is_stopped(const struct watch_sample *s)
     return s->state == 'T' || s->state == 't';
 }
 
-/* Tells whether a rank works, or would work if it had a processor. cpu_ms: its CPU time in the
+/* Tells whether a rank works, or would work if it had a processor. cpu_ms is its CPU time in the
  * last dt_ms. */
 static bool is_busy(const struct watch_sample *s, int64_t cpu_ms, int64_t dt_ms)
 {

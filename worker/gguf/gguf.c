@@ -1,4 +1,4 @@
-/* gguf.c: reads a header into memory piece by piece, checks each value as it is read, and sorts
+/* gguf.c: reads a header into memory piece by piece, checks each value when it is read, and sorts
  * keys and tensors by name. */
 #include "worker/gguf/gguf.h"
 
@@ -22,19 +22,20 @@ enum {
 
 struct gguf {
     char path[FILE_PATH_SIZE];
-    int users, keepers; /* calls of gguf_open and of gguf_keep that are not closed */
+    int users, keepers; /* numbers of calls of gguf_open and of gguf_keep that have not been undone
+                         * by a close or a leave yet */
     int fd;
     int64_t size;  /* bytes of the file */
     uint8_t *text; /* owned: bytes [0, loaded) of the file */
     int64_t at, loaded, room;
-    struct gguf_key *key;       /* owned; has room for one more than n_keys, the key that is being
-                                 * read */
+    struct gguf_key *key;       /* owned; has room for n_keys keys and for one more, which is the
+                                 * key that is being read */
     struct gguf_tensor *tensor; /* owned */
     int n_keys, n_tensors;
-    char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is being read, for errors */
+    char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is being read, as errors name it */
 };
 
-static _Thread_local struct gguf *kept; /* NULL: none */
+static _Thread_local struct gguf *kept; /* NULL if none is kept */
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
@@ -58,7 +59,7 @@ static int move(struct gguf *g, int64_t room)
     return 0;
 }
 
-/* Loads the file up to byte `until`. */
+/* Loads the file up to byte `until`, if that is not loaded yet. */
 static int load(struct gguf *g, int64_t until, struct err *e)
 {
     if (until <= g->loaded) return 0;
@@ -104,7 +105,7 @@ static int take(struct gguf *g, int n, uint64_t *out, struct err *e)
     return 0;
 }
 
-/* Takes a string. *at: its offset in g->text; *size: its bytes. */
+/* Reads a string. *at gets its offset in g->text, and *size its number of bytes. */
 static int take_string(struct gguf *g, int64_t *at, int64_t *size, struct err *e)
 {
     uint64_t n;
@@ -121,7 +122,7 @@ static int take_string(struct gguf *g, int64_t *at, int64_t *size, struct err *e
     return 0;
 }
 
-/* Takes the name of key or tensor number i of n, which errors name from then on. */
+/* Reads the name of key or tensor number i of n. Errors name this key or tensor from then on. */
 static int take_name(struct gguf *g, const char *kind, int64_t i, int64_t n,
                      char out[GGUF_NAME_SIZE], struct err *e)
 {
@@ -157,7 +158,7 @@ static int take_elements(struct gguf *g, struct gguf_key *k, uint64_t n, struct 
 {
     int64_t at, size;
     const int width = widths[k->type];
-    /* Every element takes at least 1 byte, a string at least the 8 of its length. */
+    /* Every element has at least 1 byte, and a string has at least the 8 bytes of its length. */
     if (n > (uint64_t)(g->size - g->at) / (width ? (unsigned)width : 8u))
         return corrupt(g, "its array is longer than the file", e);
     k->n = (int64_t)n;
@@ -210,7 +211,7 @@ static int take_keys(struct gguf *g, uint64_t n, struct err *e)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Types by their numbers in files. A type without a size is refused by name. */
+/* Types by their numbers in files. A type without a size is refused, and the error names it. */
 static const struct {
     const char *name;
     enum gguf_dtype dtype;
@@ -268,7 +269,7 @@ static int take_dtype(struct gguf *g, struct gguf_tensor *t, int *row, struct er
     return 0;
 }
 
-/* Takes the dimensions, which the file has from the innermost one to the outermost. */
+/* Reads the dimensions, which the file lists from the innermost one to the outermost. */
 static int take_dims(struct gguf *g, struct gguf_tensor *t, int64_t *count, struct err *e)
 {
     uint64_t n, d;
@@ -356,7 +357,7 @@ static int take_tensors(struct gguf *g, uint64_t n, struct err *e)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Refuses a file of another format. magic: its first four bytes. */
+/* Refuses a file of another format. magic is the first four bytes of the file. */
 static int no_gguf(const struct gguf *g, uint64_t magic, struct err *e)
 {
     /* ggml, ggmf, ggjt, ggla */
@@ -554,7 +555,8 @@ bool gguf_real(const struct gguf_key *k, int64_t i, double *out)
     } else if (k->type == GGUF_F32) {
         char text[32];
         memcpy(&single, k->at + 4 * i, 4);
-        /* Take the fewest digits that read back as this float: 1e-6 is stored as 9.99999997e-7. */
+        /* Write the fewest digits that read back as this float, because the float nearest to 1e-6
+         * would otherwise be written as 9.99999997e-7. */
         for (int digits = 6; digits <= 9; digits++) {
             snprintf(text, sizeof text, "%.*g", digits, (double)single);
             if (strtof(text, NULL) == single) break;

@@ -10,7 +10,8 @@
 #include <unistd.h>
 #include "worker/gguf/gguf_names.h"
 
-/* Keys, without the architecture's name before them. Any other key is refused. */
+/* The keys that are accepted, without the name of the architecture in front of them. Any other key
+ * is refused. */
 static const struct {
     const char *name;
     bool windowed; /* only architectures with windows have it */
@@ -50,7 +51,7 @@ struct gguf_config {
     int64_t width, layers, heads, kv_heads, head_dim, ffn, context;
 };
 
-/* Finds a key of the architecture. name: gets the full key. */
+/* Finds a key of the architecture. name gets the full key. */
 static const struct gguf_key *find(const struct gguf_config *c, const char *key,
                                    char name[GGUF_NAME_SIZE])
 {
@@ -64,7 +65,7 @@ static int wrong(struct gguf_config *c, const char *name, const char *want)
                    name, want);
 }
 
-/* Refuses a file without a key that no default stands for, as llama.cpp does. */
+/* Refuses, as llama.cpp does, a file that lacks a key for which there is no default. */
 static int missing_key(struct gguf_config *c, const char *name)
 {
     return err_set(c->e, ERR_CORRUPT,
@@ -73,7 +74,8 @@ static int missing_key(struct gguf_config *c, const char *name)
                    gguf_path(c->g), name);
 }
 
-/* Reads a whole number; an array must have one value in all layers. missing < 0: it is needed. */
+/* Reads a whole number; an array must have the same value for all layers. If missing is negative,
+ * the key is needed. */
 static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_t *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -95,7 +97,7 @@ static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_
     return k->n ? 0 : wrong(c, name, "an array of numbers");
 }
 
-/* Reads a number; *out is 0 if the key is missing. */
+/* Reads a number. *out is 0 if the key is missing. */
 static int real(struct gguf_config *c, const char *key, double *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -105,7 +107,7 @@ static int real(struct gguf_config *c, const char *key, double *out)
     return k->array || !gguf_real(k, 0, out) ? wrong(c, name, "a finite number") : 0;
 }
 
-/* Reads a number above 0. missing 0: it is needed. */
+/* Reads a number above 0. If missing is 0, the key is needed. */
 static int positive(struct gguf_config *c, const char *key, double missing, double *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -174,7 +176,7 @@ static int read_sizes(struct gguf_config *c)
 /* ---- RoPE ------------------------------------------------------------------------------------ */
 
 struct rope_rule {
-    char type[16]; /* name in transformers; "": no rule */
+    char type[16]; /* name in transformers; "" if there is no rule */
     double factor, original;
 };
 
@@ -187,8 +189,8 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
         whole(c, "rope.scaling.original_context_length", 0, &original) < 0)
         return -1;
     r->original = (double)original;
-    if (!find(c, "rope.scaling.type", name)) { /* llama.cpp then applies only a factor to
-                                                * positions */
+    if (!find(c, "rope.scaling.type", name)) { /* in this case llama.cpp only scales positions by
+                                                * the factor */
         if (r->factor > 0 && r->factor != 1) memcpy(r->type, "linear", sizeof "linear");
         return 0;
     }
@@ -201,8 +203,8 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
                    gguf_path(c->g), name, r->type);
 }
 
-/* Returns the divisor of the frequency by llama3's rule for a wavelength, with low_freq_factor 1
- * and high_freq_factor 4. */
+/* Returns the number by which llama3's rule divides the frequency of a wavelength, with
+ * low_freq_factor 1 and high_freq_factor 4. */
 static double llama3_factor(const struct rope_rule *r, double wave)
 {
     const double turns = r->original / wave, smooth = (turns - 1) / 3;
@@ -226,8 +228,8 @@ static int read_factors(struct gguf_config *c, const struct gguf_tensor *t, floa
     return 0;
 }
 
-/* Finds the rule that gives the table rope_freqs.weight: llama3's. The table's values imply its
- * factor and original length. */
+/* Finds the rule that gives the table rope_freqs.weight, which is llama3's. The values of the
+ * table imply the factor and the original length. */
 static int find_rule(struct gguf_config *c, double theta, struct rope_rule *r)
 {
     const struct gguf_tensor *t = gguf_find_tensor(c->g, "rope_freqs.weight");
@@ -277,7 +279,8 @@ static void write_rule(const struct rope_rule *r, struct jwrite *w)
 static int write_rope(struct gguf_config *c, struct jwrite *w)
 {
     struct rope_rule r;
-    /* 10000 if it is absent, for llama.cpp and transformers. They differ about Gemma 3. */
+    /* If the key is absent, llama.cpp and transformers both use 10000. For Gemma 3 their defaults
+     * differ, so the key is needed. */
     const double missing = c->arch->windowed ? 0 : 10000;
     double theta;
     if (positive(c, "rope.freq_base", missing, &theta) < 0 || read_rule(c, &r) < 0) return -1;
@@ -290,7 +293,7 @@ static int write_rope(struct gguf_config *c, struct jwrite *w)
 /* ---- windows --------------------------------------------------------------------------------- */
 
 /* Writes Gemma 3's window, the RoPE base of its layers with a window, and the scale of its scores.
- * The largest model derives the scale from the width instead of the head's size. */
+ * In the largest model this scale follows from the width and not from the head size. */
 static int write_windows(struct gguf_config *c, struct jwrite *w)
 {
     enum { PATTERN = 6, LARGEST = 62 };

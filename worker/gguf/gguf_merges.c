@@ -1,5 +1,6 @@
-/* gguf_merges.c: looks up both halves of every cut by a rolling hash, which gives the hash of a
- * prefix or suffix in constant time. It counts the work, since a hostile file could cost hours. */
+/* gguf_merges.c: looks up both halves of every cut of a piece by a rolling hash, which gives the
+ * hash of a prefix or suffix in constant time. The work is counted and limited, because a
+ * malicious file could cost hours. */
 #include "worker/gguf/gguf_merges.h"
 
 #include <stdbool.h>
@@ -16,14 +17,14 @@ struct gguf_merge {
 struct gguf_merges {
     const struct gguf_piece *piece;
     int32_t n;
-    int32_t *slot; /* owned: 1 + id by hash; 0: free */
+    int32_t *slot; /* owned: 1 + id, by hash; 0 if the slot is free */
     uint64_t n_slots;
     struct gguf_merge *merge; /* owned */
     int64_t n_merges, room;
-    int64_t work; /* bytes compared, and slots looked at */
+    int64_t work; /* bytes that were compared, and slots that were inspected */
 };
 
-/* Limit of `work`: reaching it takes seconds. */
+/* Limit of `work`, which takes seconds to reach. */
 #define WORK ((int64_t)1 << 32)
 
 static const uint64_t base = 0x9e3779b97f4a7c15u;
@@ -39,7 +40,7 @@ static uint64_t slot_of(const struct gguf_merges *m, uint64_t h)
     return (h ^ h >> 29) * 0xd6e8feb86659fd93u >> 20 & (m->n_slots - 1);
 }
 
-/* Returns the id of s[n], whose hash is h; -1: there is none. */
+/* Returns the id of the n bytes at s, whose hash is h, or -1 if there is none. */
 static int32_t find(struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
 {
     for (uint64_t k = slot_of(m, h); m->slot[k]; k = (k + 1) & (m->n_slots - 1)) {
@@ -50,7 +51,7 @@ static int32_t find(struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
     return -1;
 }
 
-/* Refuses pieces that cost more than WORK, which no real vocabulary does. */
+/* Refuses pieces that need more work than WORK. Real vocabularies need less. */
 static int check_work(const struct gguf_merges *m, struct err *e)
 {
     if (m->work <= WORK) return 0;
@@ -59,7 +60,7 @@ static int check_work(const struct gguf_merges *m, struct err *e)
                    "the published directory with its tokenizer.json");
 }
 
-/* Fills the table. The last of equal pieces stays, as in a Python dictionary. */
+/* Fills the table. If pieces are equal, the last of them is kept, as in a Python dictionary. */
 static int fill(struct gguf_merges *m, struct err *e)
 {
     for (m->n_slots = 16; m->n_slots < 2 * (uint64_t)m->n;) m->n_slots *= 2;
@@ -115,7 +116,7 @@ static int cut(struct gguf_merges *m, int32_t id, struct err *e)
     const struct gguf_piece *p = &m->piece[id];
     const uint64_t all = hash(0, p->text, p->n);
     const int64_t first = m->n_merges;
-    uint64_t before = 0, power = 1; /* hash of the prefix; base^(number of bytes after it) */
+    uint64_t before = 0, power = 1; /* hash of the prefix, and base^(number of bytes after it) */
     int32_t n_chars = 0, at_char = 0;
     for (int64_t i = 0; i < p->n; i++) n_chars += begins(p->text[i]);
     uint64_t inverse = base; /* inverse of base modulo 2^64, by Newton's iteration */

@@ -1,5 +1,5 @@
-/* gguf_merges.h: writes the merges of a SentencePiece BPE. A GGUF file has only the scores of its
- * pieces, from which the merges follow. Inside worker/gguf. */
+/* gguf_merges.h: writes the merges of a SentencePiece BPE. A GGUF file has no merges, but they
+ * follow from the scores of its pieces. Used only inside worker/gguf. */
 #ifndef SEQD_GGUF_GGUF_MERGES_H
 #define SEQD_GGUF_GGUF_MERGES_H
 
@@ -16,9 +16,9 @@ struct gguf_piece {
     bool cuts; /* merges may produce this piece */
 };
 
-/* Writes ["a", "b"] for every cut of a piece into two pieces, best score first, as transformers
- * does. fails: ERR_TOO_LARGE over GGUF_MERGES, or if the search takes too much work; ERR_IO.
- * from: transformers, generate_merges of convert_slow_tokenizer.py */
+/* Writes ["a", "b"] for every way to cut a piece into two pieces, with the best score first, as
+ * transformers does. Fails with ERR_TOO_LARGE over GGUF_MERGES merges, or if the search takes too
+ * much work; or with ERR_IO. from: transformers, generate_merges of convert_slow_tokenizer.py */
 #define GGUF_MERGES (1 << 23)
 int gguf_merges_write(const struct gguf_piece *piece, int32_t n, struct jwrite *w, struct err *e);
 

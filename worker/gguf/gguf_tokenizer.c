@@ -1,5 +1,5 @@
 /* gguf_tokenizer.c: reads tokens, types, scores and special ids, and writes them in the form of
- * the package `tokenizers`. One table has the pre-tokenizers. */
+ * the package `tokenizers`. One table lists the pre-tokenizers. */
 #include "worker/gguf/gguf_tokenizer.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct gguf_tokens {
     struct gguf_piece *piece; /* owned */
     char *pool;               /* owned: the pieces' texts, each with a NUL */
     int32_t n;
-    int64_t bos, eos, unk; /* -1: none */
+    int64_t bos, eos, unk; /* -1 if there is none */
     bool add_bos, add_eos, add_space;
     const struct pre_row *pre;
 };
@@ -100,8 +100,8 @@ static int read_flag(const struct gguf_tokens *t, const char *key, bool missing,
     return 0;
 }
 
-/* Reads the id of a special token; -1: the file has none. An id past the vocabulary counts as
- * missing, as in llama.cpp: published files have such ids. */
+/* Reads the id of a special token, or -1 if the file has none. An id beyond the vocabulary counts
+ * as missing, as in llama.cpp, because published files have such ids. */
 static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, struct err *e)
 {
     char name[64];
@@ -114,7 +114,7 @@ static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, s
     return 0;
 }
 
-/* Finds an array that has one element per token. *out is NULL if the file does not have it. */
+/* Finds an array that has one element per token. *out is NULL if the file has no such array. */
 static int beside(const struct gguf_tokens *t, const char *key, const struct gguf_key **out,
                   struct err *e)
 {
@@ -125,7 +125,7 @@ static int beside(const struct gguf_tokens *t, const char *key, const struct ggu
     return wrong(t, key, "not an array with an element for each token", e);
 }
 
-/* Copies the texts, with a NUL after each. */
+/* Copies the texts of the tokens, each followed by a NUL. */
 static int copy_texts(struct gguf_tokens *t, const struct gguf_key *tokens)
 {
     const uint8_t *at = NULL;
@@ -193,8 +193,8 @@ static void tokens_fini(struct gguf_tokens *t)
     free(t->pool);
 }
 
-/* Reads the pieces and the ids of special tokens. A job without text needs no more, whatever the
- * tokenizer is. */
+/* Reads the pieces and the ids of special tokens. A job without text needs no other part of a
+ * tokenizer. */
 static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
     *t = (struct gguf_tokens){.g = g};
@@ -206,7 +206,7 @@ static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *
     return -1;
 }
 
-/* Reads the same, and the rules by which text is cut into pieces. */
+/* Reads the same, and also the rules by which text is cut into pieces. */
 static int tokens_read_rules(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
     if (tokens_read(t, g, e) < 0) return -1;
@@ -502,7 +502,7 @@ int gguf_tokenizer_config(const struct gguf *g, struct jwrite *w, struct err *e)
     "<\xef\xbd\x9c"                                                                                \
     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
 
-/* Tells whether a piece that text is not cut into has this text. */
+/* Tells whether the piece has this text and is not made by cutting ordinary text. */
 static bool is_marker(const struct gguf_piece *p, const char *text)
 {
     return (p->type == TYPE_CONTROL || p->type == TYPE_USER) && (size_t)p->n == strlen(text) &&
@@ -510,8 +510,8 @@ static bool is_marker(const struct gguf_piece *p, const char *text)
 }
 
 /* Tells whether the text of a piece is known to end a turn or a text. A file may have such tokens
- * that none of its keys names, and may count them among the user's. A piece that text is cut into
- * is none.
+ * although none of its keys names them, and may list them as tokens of the user. Pieces that are
+ * made by cutting ordinary text do not end a turn.
  * from: llama.cpp, src/llama-vocab.cpp, which also ends at tokens that pad code to be filled in */
 static bool ends_a_turn(const struct gguf_piece *p)
 {
@@ -531,9 +531,9 @@ static bool has_marker(const struct gguf_tokens *t, const char *text)
     return false;
 }
 
-/* Finds the markers that end no text beside others that the file has: <|end|> is then the end of a
- * part of an answer (harmony), and </s> is of no turn (Gemma 4).
- * from: llama.cpp, src/llama-vocab.cpp, which takes these from its set of ends last of all */
+/* Finds the markers that do not end a text if the file has certain other markers. <|end|> then
+ * only ends a part of an answer (harmony), and </s> ends no turn (Gemma 4). from: llama.cpp,
+ * src/llama-vocab.cpp, which removes these markers from its set of ends last of all */
 static void find_exempt(const struct gguf_tokens *t, const char *out[2])
 {
     out[0] = has_marker(t, "<|return|>") && has_marker(t, "<|call|>") ? "<|end|>" : NULL;

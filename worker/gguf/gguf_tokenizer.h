@@ -1,10 +1,10 @@
-/* gguf_tokenizer.h: writes the files to which the tokenizer of a GGUF file corresponds. Inside
- * worker/gguf.
+/* gguf_tokenizer.h: writes the files to which the tokenizer of a GGUF file corresponds. Used only
+ * inside worker/gguf.
  *
  * tokenizer.ggml.model "gpt2" is a BPE of bytes with the pre-tokenizer that tokenizer.ggml.pre
- * names; "llama" is SentencePiece's BPE, whose merges follow from the scores. Ids are those of
- * llama.cpp, except where the published tokenizer differs: then they are those of the published
- * one (qwen2 normalises text by NFC). */
+ * names; "llama" is SentencePiece's BPE, whose merges follow from the scores. Ids are usually
+ * those of llama.cpp. If the published tokenizer gives other ids, these are used (such as for
+ * qwen2, which normalises text by NFC). */
 #ifndef SEQD_GGUF_GGUF_TOKENIZER_H
 #define SEQD_GGUF_GGUF_TOKENIZER_H
 
@@ -12,8 +12,9 @@
 #include "worker/gguf/gguf.h"
 
 bool gguf_tokenizer_has(const struct gguf *g); /* tells whether the file has a tokenizer */
-/* Write tokenizer.json, tokenizer_config.json and generation_config.json. fail: ERR_UNSUPPORTED
- * for another model or pre-tokenizer; ERR_CORRUPT; both name the key; ERR_TOO_LARGE, ERR_IO. */
+/* Write tokenizer.json, tokenizer_config.json and generation_config.json. They fail with
+ * ERR_UNSUPPORTED for another model or pre-tokenizer, and with ERR_CORRUPT for damaged values;
+ * both errors name the key. They also fail with ERR_TOO_LARGE or ERR_IO. */
 int gguf_tokenizer_write(const struct gguf *g, struct jwrite *w, struct err *e);
 int gguf_tokenizer_config(const struct gguf *g, struct jwrite *w, struct err *e);
 int gguf_tokenizer_generation(const struct gguf *g, struct jwrite *w, struct err *e);

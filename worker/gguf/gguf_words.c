@@ -1,4 +1,4 @@
-/* gguf_words.c: has one table of words, each of which is replaced where it is a whole word. */
+/* gguf_words.c: one table of words, each of which is replaced where it is a whole word. */
 #include "worker/gguf/gguf_words.h"
 
 #include <ctype.h>
@@ -9,8 +9,8 @@
 #include "worker/gguf/gguf_names.h"
 #include "worker/gguf/model_file.h"
 
-/* Keys of config.json (from), and the keys of GGUF, without the architecture's name, whose values
- * they get in gguf_config.c (to). */
+/* Keys of config.json (from), and the keys of GGUF (to), without the name of the architecture,
+ * from which gguf_config.c reads their values. */
 static const struct {
     const char *from, *to;
 } words[] = {
@@ -36,7 +36,7 @@ static bool of_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Returns the replacement of the word of n bytes; NULL: it has none. */
+/* Returns the replacement of the word of n bytes, or NULL if it has none. */
 static const char *find(const char *word, size_t n)
 {
     for (int i = 0; i < WORDS; i++)
@@ -50,7 +50,7 @@ static void add(char *out, size_t size, const char *text, size_t n)
     snprintf(out + at, size - at, "%.*s", (int)n, text);
 }
 
-/* Copies the text with its words replaced by those of the file. */
+/* Copies the text, with the words of config.json replaced by those of the file. */
 static void put_words(const char *arch, const char *text, char *out, size_t size)
 {
     out[0] = 0;
@@ -87,5 +87,5 @@ void gguf_words_put(const char *model, struct err *e)
     memcpy(e->text, was, n);
     put_words(arch->name, at + sizeof config - 1, e->text + n, sizeof e->text - n);
     if (!strstr(e->text, fix)) add(e->text, sizeof e->text, fix, sizeof fix - 1);
-    e->field[0] = 0; /* clear it: it is a key of config.json */
+    e->field[0] = 0; /* cleared, because it is a key of config.json */
 }

@@ -1,5 +1,5 @@
 /* model_file.c: finds the kind of model at a path, and writes each text of a GGUF file into a
- * buffer whose size follows from the header's. */
+ * buffer whose size is derived from the size of the header. */
 #include "worker/gguf/model_file.h"
 
 #include <dirent.h>
@@ -22,8 +22,8 @@ bool model_file_is_gguf(const char *name)
     return n > k && !strcasecmp(name + n - k, end);
 }
 
-/* Finds a GGUF file in a directory. Returns the number of such files; name is used only if it is
- * 1. */
+/* Finds a GGUF file in a directory. Returns the number of such files. name is used only if that
+ * number is 1. */
 static int look_in(const char *dir, char name[256])
 {
     int n = 0;
@@ -63,7 +63,7 @@ int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
 {
     struct stat st;
     char name[256];
-    if (stat(model, &st)) return 0; /* the function that reads it reports the error */
+    if (stat(model, &st)) return 0; /* the function that reads the file reports the error */
     if (!S_ISDIR(st.st_mode)) return file_join(path, e, "%s", model) < 0 ? -1 : 1;
     if (file_join(path, e, "%s/config.json", model) < 0) return -1;
     const int n = file_exists(path) ? 0 : look_in(model, name);
@@ -95,8 +95,8 @@ int model_file_there(const char *model, struct err *e)
         model, strerror(errno));
 }
 
-/* Finds the first file by name that begins as a GGUF file, whatever its name is that an error can
- * show. */
+/* Finds the first file, in the order of names, that begins as a GGUF file, whatever its suffix is.
+ * Files whose names an error cannot show are skipped. */
 static bool find_unnamed(const char *dir, char name[256])
 {
     bool found = false;
@@ -140,9 +140,8 @@ int model_file_none(const char *model, struct err *e)
 
 static const struct {
     const char *name;
-    int (*write)(const struct gguf *g, struct jwrite *w, struct err *e); /* NULL: the chat
-                                                                          * template, which is
-                                                                          * copied */
+    /* NULL for the chat template, which is copied */
+    int (*write)(const struct gguf *g, struct jwrite *w, struct err *e);
     bool of_tokenizer;
 } texts[MODEL_FILE_TEXTS] = {
     {"chat_template.jinja", NULL, false},
@@ -185,9 +184,9 @@ static void trim(struct model_text *t)
     if (less) t->text = less;
 }
 
-/* Writes a text, usually once: JSON of a header's strings and numbers is seldom twice as long as
- * the header. A longer text is written again, into a buffer of the size that the writer
- * counted. */
+/* Writes a text, usually only once, because the JSON of a header's strings and numbers is seldom
+ * twice as long as the header. If the text is longer, it is written a second time, into a buffer
+ * of the size that the writer has counted. */
 static int make_text(const struct gguf *g, int i, int64_t max_size, struct model_text *out,
                      struct err *e)
 {

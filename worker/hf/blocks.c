@@ -1,4 +1,4 @@
-/* blocks.c: has one simple loop for each kind of block. */
+/* blocks.c: converts each kind of block by one simple loop. */
 #include "worker/hf/blocks.h"
 
 #include <string.h>

@@ -1,13 +1,14 @@
-/* blocks.h: converts values that a GGUF file stores in blocks of 32, each with its own scale.
- * Inside worker/hf.
+/* blocks.h: converts values that a GGUF file stores in blocks of 32, each with its own scale. Used
+ * only inside worker/hf.
  *
  *   Q8_0  fp16 d, 32 of int8 q:                          x = d q
  *   Q4_0  fp16 d, 16 bytes of two values of 4 bits each: x = d (q - 8)
- *   Q4_1  fp16 d, fp16 m, 16 bytes as in Q4_0:              x = d q + m
+ *   Q4_1  fp16 d, fp16 m, 16 bytes as in Q4_0:           x = d q + m
+ *
  * Byte j of the 16 has value j in its low bits and value j + 16 in its high bits. Results are
  * those of fp32 arithmetic, rounded after the product and after the sum. Q8_0 and Q4_1 are the
- * int8 and int4 of model.weights. Q4_0 can be written as int4 with least = -8 d, or as int8 with
- * codes q - 8.
+ * formats int8 and int4 of model.weights. Q4_0 can be written as int4 with least = -8 d, or as
+ * int8 with codes q - 8.
  * tested: tests/engine/test_gguf.c
  * from: github.com/ggml-org/ggml, src/ggml-quants.c, dequantize_row_* */
 #ifndef SEQD_HF_BLOCKS_H
@@ -21,15 +22,17 @@
 
 struct block_kind {
     int size;   /* bytes of a block */
-    int halves; /* numbers in fp16 at its begin: its scale, or its scale and its least value */
+    int halves; /* number of fp16 numbers at the beginning of a block: 1 for its scale, or 2 for
+                 * its scale and its least value */
     /* Widens n blocks into 32 n values. */
     void (*widen)(const uint8_t *blocks, float *out, int64_t n);
-    /* By format of model.weights: writes n blocks with the same values in that format, one after
-     * the other (quant_row). A number beyond the range of fp16 becomes infinite. NULL: the format
-     * cannot represent all such values. */
+    /* One function for each format of model.weights, which writes n blocks with the same values in
+     * that format, one after the other (quant_row). A number beyond the range of fp16 becomes
+     * infinite. The function is NULL if the format cannot represent all values of these blocks. */
     void (*pass[WEIGHTS_N])(const uint8_t *blocks, uint8_t *out, int64_t n);
 };
-/* Returns the first of n blocks whose scale or least value is NaN or infinity; -1: none is. */
+/* Returns the index of the first of n blocks whose scale or least value is NaN or infinity, or -1
+ * if there is no such block. */
 int64_t block_not_finite(const struct block_kind *k, const uint8_t *blocks, int64_t n);
 /* Returns the row of Q8_0 (0), Q4_0 (1) or Q4_1 (2), the order of enum st_dtype. */
 const struct block_kind *block_kind(int i);

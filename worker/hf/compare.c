@@ -1,4 +1,4 @@
-/* compare.c: compares the tensors of files with those of a shape. */
+/* compare.c: compares the tensors of files with the tensors of a shape. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
-/* Collects complaints, either as one text with the first few and a count of all, or each as a
- * separate fault. */
+/* Collects complaints. They become either one text, which has the first few complaints and the
+ * number of all, or separate faults. */
 struct complaint {
-    struct faults *faults;        /* NULL: complaints go into text */
-    const struct gguf_arch *arch; /* architecture of the GGUF file; NULL: names are those of
+    struct faults *faults;        /* if it is NULL, complaints are added to text */
+    const struct gguf_arch *arch; /* architecture of the GGUF file; NULL if names are those of
                                    * transformers */
     char text[384];
     int n;
@@ -31,7 +31,7 @@ static const char
     *const of_two = "config.json and weights are of two models: fetch both again",
            *const of_gguf = "its keys and its tensors do not fit: fetch the file again";
 
-/* Adds a complaint. Only faults use file (where the error is) and fix (the remedy). */
+/* Adds a complaint. file (where the error is) and fix (the remedy) are used only for faults. */
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
@@ -43,7 +43,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    if (c->faults) { /* a long path is cut at its start, so that the file's name stays */
+    if (c->faults) { /* a long path is cut at its start, so that the name of the file is kept */
         const size_t size = strlen(file), cut = size > 160 ? size - 160 : 0;
         err_set(&e, ERR_INVALID, "%s%s: %s: %s", cut ? "..." : "", file + cut, what, fix);
         faults_add(c->faults, &e);
@@ -80,7 +80,7 @@ static void dims_text(const int64_t *dims, int n_dims, char out[64])
         n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
 }
 
-/* Returns the path to name in an error about a tensor that no file has. */
+/* Returns the path that an error names if no file has the tensor. */
 static const char *index_path(const struct hf_weights *w)
 {
     return w->n_shards == 1 && w->file[0] && !*w->shard_name[0] ? st_path(w->file[0]) : w->path;
@@ -148,7 +148,7 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-/* Tells whether `name` has the blocks or scales of one of the n sorted params. */
+/* Tells whether `name` is the name of the blocks or scales of one of the n sorted params. */
 static bool packed(const struct hf_weights *w, const char *name, const struct param *params, int n)
 {
     struct param key;
@@ -162,7 +162,8 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = hf_sorted_whole(m, &n, e); /* includes the head, needed or not */
+    struct param *params = hf_sorted_whole(m, &n, e); /* the list includes the tensors of a head
+                                                       * even if the model has none */
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;
@@ -182,7 +183,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
     return 0;
 }
 
-/* Finds the architecture of a GGUF file, for the names in complaints. */
+/* Finds the architecture of a GGUF file, which gives the names in complaints. */
 static int find_arch(const struct hf_weights *w, struct complaint *c, struct err *e)
 {
     if (!w->gguf) return 0;
@@ -213,7 +214,7 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
                    c.n, c.text);
 }
 
-/* Checks that the file has every tensor, under its prefixed name and in its shape. */
+/* Checks that the file has every tensor, under its name with the prefix and in its shape. */
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e)
 {

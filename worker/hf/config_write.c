@@ -1,5 +1,5 @@
-/* config_write.c: writes a new config.json, or edits an old one member by member; prints and
- * compares shapes. */
+/* config_write.c: writes a new config.json, or edits an old one member by member; writes shapes as
+ * JSON and compares them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +80,8 @@ static const struct {
     {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
 enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
 
-/* Tells whether a special token's id is one of the model's sizes, and so does not depend on the
- * tokenizer. */
+/* Tells whether the id of a special token is one of the model's sizes, and so does not depend on
+ * the tokenizer. */
 static bool is_size(const struct model_shape *m, int i)
 {
     for (const struct hf_special *x = family_of(m)->specials; x->key; x++)
@@ -89,8 +89,8 @@ static bool is_size(const struct model_shape *m, int i)
     return false;
 }
 
-/* Writes the byte tokenizer's id, or null if text is not bytes: for a missing key, the package
- * transformers would use its own default. */
+/* Writes the byte tokenizer's id, or null if text is not bytes. It writes null because for a
+ * missing key the package transformers would use its own default. */
 static void write_token_id(struct jwrite *w, int i, bool bytes)
 {
     if (bytes)
@@ -99,7 +99,8 @@ static void write_token_id(struct jwrite *w, int i, bool bytes)
         jwrite_null(w, token_ids[i].key);
 }
 
-/* Writes the family's keys; with `which`, only the keys for which it returns true. */
+/* Writes the family's keys. If `which` is not NULL, writes only the keys for which it returns
+ * true. */
 static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*which)(const char *))
 {
     const struct hf_family *family = family_of(m);
@@ -129,21 +130,24 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
 
 /* ---- an older config.json, key by key -------------------------------------------------------- */
 
-enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* limit of the old file; room to grow */
+enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* limit of the old file, and room to grow */
 
 struct edit {
     struct jwrite w;
     const struct model_shape *m;
     enum dtype dtype;
-    bool bytes, theta; /* changes to make: ids of special tokens, rope_theta */
-    bool rope;         /* changes the rule of RoPE's frequencies: all its keys are rewritten */
-    bool flow;         /* writes the objective that the weights were trained on */
-    bool inside;       /* this object is text_config; the wrapper has the keys of every file */
+    bool bytes, theta; /* whether to change ids of special tokens, and rope_theta */
+    bool rope;         /* whether to change the rule of RoPE's frequencies, with all keys of this
+                        * rule */
+    bool flow;         /* write the objective on which the weights were trained */
+    bool inside;       /* this object is text_config; the keys that every config.json has are in
+                        * the object of the wrapper */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
-    bool text_theta, text_rope; /* in a wrapper: changes to make in text_config */
+    bool text_theta, text_rope; /* in a wrapper: whether to change these in text_config */
     bool failed;
-    char *key, *value; /* owned: key has room for the whole file, value for twice as much */
+    char *key, *value; /* owned; the room of key is the size of the file, that of value twice the
+                        * size */
 };
 
 static bool token_id(struct edit *d)
@@ -156,10 +160,11 @@ static bool token_id(struct edit *d)
         if (!d->seen_id[i]) write_token_id(&d->w, i, true);
         d->seen_id[i] = true;
     }
-    return true; /* leave out the old tokenizer's other ids (cls, sep, mask ...) */
+    return true; /* ids of the old tokenizer's other special tokens (cls, sep, mask ...) are left
+                  * out */
 }
 
-/* Copies the text of the value after the key that was just read. */
+/* Copies the text of the value that follows the key just read. */
 static int take_value(char *value, struct jread *j)
 {
     const char *at = j->p;
@@ -172,8 +177,8 @@ static int take_value(char *value, struct jread *j)
 }
 
 /* Writes an object of RoPE's parameters with another rope_theta. If the object has parameters for
- * each kind of layer, those of layers without a window change. The caller has checked the object's
- * syntax. */
+ * each kind of layer, those of layers without a window are changed. The caller has checked the
+ * object's syntax. */
 static void edit_rope(struct edit *d, const char *key, const char *text, size_t size)
 {
     char name[64];
@@ -204,7 +209,7 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
-/* Tells whether the key belongs to RoPE's rule, in any spelling. */
+/* Tells whether the key belongs to the rule of RoPE, in any spelling. */
 static bool says_rope(const char *key)
 {
     static const char *const keys[] = {"rope_theta",
@@ -306,7 +311,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     return t == J_OBJECT_END && !d->failed ? 0 : -1;
 }
 
-/* Tells whether the file is that of a wrapper, with the keys of RoPE in text_config. */
+/* Tells whether the file is that of a wrapper that has the keys of RoPE in text_config. */
 static bool has_text_config(const char *text, size_t size)
 {
     struct jread j;
@@ -331,7 +336,7 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     int64_t n = -1;
     if (config_parse(text, size, path, &was, e) < 0) return -1;
     as = was;
-    as.rope_theta = m->rope_theta; /* a job may change rope_theta and the rule */
+    as.rope_theta = m->rope_theta; /* because a job may change rope_theta and the rule */
     as.rope = m->rope;
     const char *key = hf_shape_diff(&as, m);
     if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);

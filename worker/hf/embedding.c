@@ -1,5 +1,5 @@
 /* embedding.c: reads modules.json, the config of the pooling, and the prompts. One JSON reader
- * reads all of them and names the file in its errors. */
+ * reads all of these and names the file in its errors. */
 #include "worker/hf/embedding.h"
 
 #include <stdio.h>
@@ -19,14 +19,14 @@ struct embedding_reading {
     struct model_shape *m;
     struct jread j;
     const char *name; /* name of the prompt to find */
-    char **prompt;    /* gets the prompt; NULL: no prompt is wanted */
+    char **prompt;    /* gets the prompt; NULL if no prompt is wanted */
     char path[FILE_PATH_SIZE];
     struct err e;
 };
 
 static int wrong(struct embedding_reading *r)
 {
-    if (r->e.code) return -1; /* the error of an inner file is set already */
+    if (r->e.code) return -1; /* a file that this file names has set the error */
     return err_set(&r->e, ERR_INVALID, "%s: %s", r->path,
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }
@@ -49,7 +49,7 @@ static int read_file(struct embedding_reading *r, const char *name,
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Kinds of pooling, by the keys of older files and by the words of pooling_mode. */
+/* Kinds of pooling, with the keys of older files and the words of pooling_mode. */
 static const struct {
     const char *key, *word;
     int pooling;
@@ -76,7 +76,7 @@ static int take_word(struct embedding_reading *r)
     return 0;
 }
 
-/* Takes one word, or a list of them. */
+/* Reads one word, or a list of words. */
 static int take_words(struct embedding_reading *r)
 {
     enum jtok t = jread_next(&r->j);
@@ -155,7 +155,7 @@ static int take_modules(struct embedding_reading *r, struct modules *all)
 }
 
 /* Returns the index, from 1, in shape_embed_module_words of an unsupported module, which would
- * change the vector. apply() skips Dropout, which does not change a vector. */
+ * change the vector. apply() skips Dropout, because it does not change a vector. */
 static int other_module(const char *name)
 {
     for (int i = 1; shape_embed_module_words[i]; i++)
@@ -194,7 +194,7 @@ static int read_modules(struct embedding_reading *r)
 
 /* The place of the prompts in a config_sentence_transformers.json. */
 struct embedding_prompts {
-    char name[NAME_MAX_SIZE]; /* default_prompt_name; "": none */
+    char name[NAME_MAX_SIZE]; /* default_prompt_name; "" if there is none */
     struct jread at;          /* a reader at the value of "prompts" */
     bool any;
 };
@@ -215,7 +215,7 @@ static int find_prompts(struct embedding_reading *r, struct embedding_prompts *p
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Adds a key of the prompts to the list for an error. */
+/* Adds a key of the prompts to the list that an error shows. */
 static void add_name(const struct jread *j, char *list, size_t size)
 {
     const size_t n = strlen(list);
@@ -224,7 +224,7 @@ static void add_name(const struct jread *j, char *list, size_t size)
 }
 
 /* Copies the string that was just read, unescaped, into *out, which the caller owns. It replaces
- * an earlier string. fails: ERR_IO; ERR_INVALID for a NUL in it. */
+ * an earlier string. Fails with ERR_IO, or with ERR_INVALID if the string has a NUL. */
 static int copy_prompt(struct embedding_reading *r, char **out)
 {
     char *text = malloc(r->j.len + 1);
@@ -237,8 +237,8 @@ static int copy_prompt(struct embedding_reading *r, char **out)
     return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
 }
 
-/* Reads the text of the prompt `name`, which may be empty; *out stays NULL if there is no such
- * prompt. names: gets the names of all prompts. */
+/* Reads the text of the prompt `name`, which may be empty. *out remains NULL if there is no such
+ * prompt. names gets the names of all prompts. */
 static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
                        const char *name, char **out, char *names, size_t size)
 {
@@ -254,9 +254,9 @@ static int read_prompt(struct embedding_reading *r, const struct embedding_promp
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Reads the prompt r->name; "": the default. r->prompt NULL: only finds whether there is a default
- * prompt. A default that names no prompt then counts as a prompt, and hf_embedding_prompt refuses
- * it later. */
+/* Reads the prompt r->name; "" means the default. If r->prompt is NULL, it only finds out whether
+ * there is a default prompt. If the default is the name of no prompt, it then counts as a default
+ * prompt, and hf_embedding_prompt refuses it later. */
 static int read_prompts(struct embedding_reading *r)
 {
     struct embedding_prompts p = {.name = ""};

@@ -1,4 +1,4 @@
-/* files.c: divides the names of a directory into files to copy and files to leave out, copies
+/* files.c: divides the names in a directory into files to copy and files to leave out, copies
  * files, and finds tokenizers and end ids. */
 #include "worker/hf/files.h"
 
@@ -71,19 +71,19 @@ bool hf_is_tokenizer(const char *name)
     static const char *const ends[] = {".tiktoken", ".spm", NULL};
     for (const char *const *n = names; *n; n++)
         if (!strcmp(name, *n)) return true;
-    /* tokenizer.json, tokenizer.model, tokenizer_config.json, tokenization_x.py */
+    /* Such names are tokenizer.json, tokenizer.model, tokenizer_config.json, tokenization_x.py. */
     return !strncmp(name, "tokeniz", 7) || any_end(name, ends);
 }
 
 /* Tells whether a tokenizer needs this file to cut text. Chat templates and generation_config.json
- * do not count. */
+ * are not needed for that. */
 static bool names_a_tokenizer(const char *name)
 {
     return hf_is_tokenizer(name) && strncmp(name, "chat_template.", 14) != 0 &&
            strcmp(name, "generation_config.json") != 0;
 }
 
-/* Tells whether a manifest can list the name. */
+/* Tells whether a manifest can list a file of this name. */
 static bool plain_name(const char *name)
 {
     const size_t n = strlen(name);
@@ -125,8 +125,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Calls take for every name in dir, with the directory's descriptor, with which take can look the
- * name up. */
+/* Calls take for every name in dir. take also gets the descriptor of the directory, so that it can
+ * inspect the file. */
 static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, const char *name),
                      struct hf_files *f, struct err *e)
 {
@@ -140,7 +140,7 @@ static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, co
     return rc;
 }
 
-/* Lists the texts of a GGUF file, which have ascending names. */
+/* Lists the texts of a GGUF file, whose names are in ascending order. */
 static int list_texts(const char *gguf, struct hf_files *out, struct err *e)
 {
     const char *names[MODEL_FILE_TEXTS];
@@ -162,12 +162,13 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e)
     return 0;
 }
 
-/* Number of files that the byte tokenizer may add to the copied ones. */
+/* Number of files that the byte tokenizer may add to the copied files. */
 enum { BYTE_FILES = 3 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* Opens a regular file. It may have become another kind of file since it was listed. */
+/* Opens a regular file. This is checked because it may have become another kind of file since it
+ * was listed. */
 static int open_plain(const char *dir, const char *name, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -257,7 +258,7 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */
 
-/* Counts a file of a tokenizer in f->n. Links count too, whatever their target. */
+/* Counts a file of a tokenizer in f->n. Links count too, whatever their target is. */
 static void count_tokenizer(struct hf_files *f, int fd, const char *name)
 {
     (void)fd;
@@ -316,8 +317,8 @@ static int take_ends(struct jread *j, const char *path, struct token_ends *out, 
     return 0;
 }
 
-/* Reads the ids from an object that has begun. inside: it is a wrapper's text_config. Ids of
- * text_config count only if the wrapper itself has none. */
+/* Reads the ids from an object that has begun. `inside` means that the object is a wrapper's
+ * text_config, whose ids count only if the wrapper's own object has none. */
 static int ids_of_object(struct jread *j, bool inside, const char *path, const char *key,
                          struct token_ends *out, struct err *e)
 {
@@ -338,7 +339,7 @@ static int ids_of_object(struct jread *j, bool inside, const char *path, const c
     return rc;
 }
 
-/* Reads the ids of a key in a file of the directory, which may be absent. */
+/* Reads the ids of a key in a file of the directory. The file may be absent. */
 static int ids_of_file(const char *dir, const char *name, const char *key, struct token_ends *out,
                        struct err *e)
 {

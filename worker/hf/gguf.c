@@ -1,4 +1,4 @@
-/* gguf.c: gives the tensors of a GGUF file the names, shapes and order that they have in
+/* gguf.c: gives to the tensors of a GGUF file the names, shapes and order that they have in
  * transformers. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct head_counts {
     int64_t q, k; /* numbers of query and key heads */
 };
 
-/* Reads the numbers of heads. The caller has read config.json, which refuses invalid values. */
+/* Reads the numbers of heads. Invalid values were refused when the caller read config.json. */
 static struct head_counts read_heads(const struct gguf *g, const struct gguf_arch *a)
 {
     struct head_counts h = {0};

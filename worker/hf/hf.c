@@ -23,8 +23,8 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
     return st_read_half(f, t, dtype == DT_F16 ? ST_F16 : ST_BF16, out, e);
 }
 
-/* Reads block b of a tensor as fp32, in the order of the flat layout. room: scratch for a
- * block. */
+/* Reads block b of a tensor as fp32, in the order of the flat layout. room is scratch memory for
+ * one block. */
 static int read_block(const struct hf_stored *x, const struct param *p, int64_t b, float *room,
                       float *out, struct err *e)
 {
@@ -73,7 +73,7 @@ static int read_param(const struct hf_stored *x, const struct param *p, enum dty
     return rc;
 }
 
-/* Checks the head that the file of a tied model may have beside the embedding: both must be
+/* Checks the head that the file of a tied model may have beside the embedding. The two must be
  * equal. */
 static int check_tied_head(const struct hf_weights *w, const struct model_shape *m,
                            enum dtype dtype, const char *params, struct err *e)
@@ -154,8 +154,8 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
-/* Returns 1 + the id of the mask token; 0: none. A tokenizer that cannot be opened counts as none:
- * code that needs its text reports the error. */
+/* Returns 1 + the id of the mask token, or 0 if there is none. A tokenizer that cannot be opened
+ * counts as having none, because the code that needs its text reports the error. */
 static int32_t find_mask(const char *dir)
 {
     struct err none;

@@ -12,7 +12,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
-/* Reads only model_type: the family of config.json may be unknown. */
+/* Reads only model_type, because the family of config.json may be unknown. */
 static void read_type(const char *dir, struct hf_summary *s)
 {
     struct model_text t;
@@ -74,7 +74,8 @@ static void advise(struct faults *f, int from)
     }
 }
 
-/* Compares all tensors, with the head's tensors if the directory has them, else without them. */
+/* Compares all tensors, with the tensors of the head if the directory has them, otherwise without
+ * them. */
 static int compare(const struct hf_weights *w, const char *dir, struct model_shape *m,
                    struct err *e)
 {
@@ -125,8 +126,8 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
     }
 }
 
-/* Looks for a path that leads nowhere, and for a fault of a GGUF file's header, without which none
- * of its texts can be read. */
+/* Looks for the two faults that make all texts unreadable: a path that does not exist, and a fault
+ * in the header of a GGUF file. */
 static bool readable(const char *dir, bool *gguf, struct faults *f)
 {
     char path[FILE_PATH_SIZE];

@@ -1,5 +1,5 @@
-/* Lists the tensors of a model by their names in files, and converts the order of their rows in
- * files. */
+/* Lists the tensors of a model by their names in files, and converts between the order of their
+ * rows in files and in the flat layout. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -54,7 +54,8 @@ static int64_t runs_of(const struct param *p, int part)
     return p->head_major_runs[part] ? p->head_major_runs[part] : 1;
 }
 
-/* Counts the runs of a head before `part`; part = head_major_parts: all runs of the head. */
+/* Returns the number of runs of a head that precede `part`. If part is head_major_parts, this is
+ * the number of all runs of the head. */
 static int64_t runs_before(const struct param *p, int part)
 {
     int64_t n = 0;
@@ -62,8 +63,8 @@ static int64_t runs_before(const struct param *p, int part)
     return n;
 }
 
-/* Returns the number in the file of run i of the flat layout. The flat layout has the order
- * [parts][heads][runs of the part], the file [heads][parts][runs]. */
+/* Returns the index that run i of the flat layout has in the file. The order of the flat layout is
+ * [parts][heads][runs of the part], that of the file [heads][parts][runs]. */
 static int64_t run_in_file(const struct param *p, int64_t heads, int64_t i)
 {
     int part = 0;
@@ -97,7 +98,7 @@ int64_t hf_run_here(const struct param *p, int64_t i)
     return p->head_major_parts ? run_here(p, heads_of(p, p->rows), i) : i;
 }
 
-/* Returns the row in the file of row r of a block of the flat layout. */
+/* Returns the row in the file for row r of a block of the flat layout. */
 static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
 {
     const int64_t D = p->head_major_dim;
@@ -115,15 +116,15 @@ static inline void move(char *to, const char *from, int64_t unit)
         memcpy(to, from, 4);
 }
 
-enum { TILE = 32 }; /* rows and columns of a tile, whose cache lines stay in the cache */
+enum { TILE = 32 }; /* rows and columns of a tile, so that its cache lines stay in the cache */
 
 int64_t hf_block_rows(const struct param *p)
 {
     return p->rows / (p->stack ? p->stack : 1);
 }
 
-/* Moves rows [first, last), counted in the flat layout, of a block. here: from the file's
- * order. */
+/* Moves those rows of a block that are rows [first, last) of the flat layout. `here` means that
+ * they are moved from the file's order to that of the flat layout. */
 static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
                        bool transposed, bool here, int64_t first, int64_t last)
 {

@@ -44,7 +44,7 @@ static void unpack(const uint8_t *packed, int scale, float *out)
 {
     static const float values[16] = {0,    0.5f,  1,  1.5f,  2,  3,  4,  6,
                                      -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-    const float times = ldexpf(1, scale - 127); /* exact, as is every finite product */
+    const float times = ldexpf(1, scale - 127); /* exact, as every finite product is */
     for (int i = 0; i < PACKED; i++) {
         out[2 * i] = values[packed[i] & 15] * times;
         out[2 * i + 1] = values[packed[i] >> 4] * times;

@@ -1,6 +1,6 @@
-/* names.c: maps a tensor's name in the files of a directory to its name in the flat layout. Files
- * of the base class of transformers lack the prefix that names have in the other classes
- * (family_base). Some older files spell names in another way (family_row.rename). */
+/* names.c: maps the name of a tensor in the files of a directory to its name in the flat layout.
+ * Files of the base class of transformers lack the prefix that names have in the other classes
+ * (family_base). Some older files spell names differently (family_row.rename). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,8 @@ struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e
     return hf_sorted(&whole, n, e);
 }
 
-/* with: the first entry that has the base's prefix; without: the first entry that is a tensor of
- * the base and lacks the prefix; NULL: none. */
+/* `with` is the first entry whose name has the base's prefix. `without` is the first entry that is
+ * a tensor of the base and lacks the prefix. Each is NULL if there is no such entry. */
 struct evidence {
     const char *with, *without;
 };
@@ -48,8 +48,8 @@ static struct evidence look(const struct hf_weights *w, const struct param *para
     return found;
 }
 
-/* Adds the base's prefix to the names in a file of the base class, except to those of a head's
- * tensors. */
+/* Adds the base's prefix to the names in a file of the base class, except to those of the tensors
+ * of a head. */
 static void put_base(struct hf_weights *w, const struct param *params, int n)
 {
     for (int i = 0; i < w->n; i++) {

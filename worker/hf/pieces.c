@@ -1,5 +1,5 @@
 /* pieces.c: cuts tensors into stretches, which all threads of the sink's device read and convert,
- * and passes them to the sink. */
+ * and passes the stretches to the sink. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,34 +11,36 @@
 
 enum {
     STRETCHES = 64, /* stretches that are read before errors are checked */
-    /* Elements of a stretch for a sink of any_order: 2 or 4 MiB, so that two threads seldom fault
-     * on the same large page. */
+    /* Number of elements in a stretch for a sink of any_order. They have 2 or 4 MiB, which is so
+     * large that two threads seldom cause a page fault on the same large page. */
     STRETCH = 16 * ST_CHUNK,
-    LINE = 8192, /* elements that a thread reads at a time, so that they stay in its cache */
-    LANES = 8,   /* most stretches of a sink that takes in order: 2 MiB in all */
+    LINE = 8192, /* number of elements that a thread reads at a time, small enough for its cache */
+    LANES = 8,   /* most stretches for a sink that receives elements in order: 2 MiB together */
     STRIP = 32   /* rows that a thread reorders at a time */
 };
 
-/* A sequence of elements that is the same in both orders. */
+/* A sequence of elements that is the same in the file's order and in that of the flat layout. */
 struct stretch {
     struct hf_stored x;
-    const float *have; /* the elements, if they are in memory; NULL: they are read from x */
-    float *into;       /* buffer to which they are read, without the sink; NULL: the sink takes
+    const float *have; /* the elements, if they are in memory; if it is NULL, the elements are read
+                        * from x */
+    float *into;       /* buffer into which the elements are read; if it is NULL, the sink gets
                         * them */
-    int64_t from, to;  /* index of the first element in the file's tensor, and in the flat
+    int64_t from, to;  /* index of the first element, in the file's tensor and in the flat
                         * layout */
     int64_t n;
-    enum weights_id blocks; /* the format of the blocks that the sink takes; WEIGHTS_MODEL: none */
+    enum weights_id blocks; /* the format of the blocks that the sink accepts; WEIGHTS_MODEL if it
+                             * accepts none */
     int rc;
     struct err e;
 };
 
 struct pieces {
     const struct hf_sink *to;
-    int n, most;     /* number of stretches, and room for them */
-    int64_t longest; /* elements of a stretch that the sink takes */
-    float *lanes;    /* owned: [most, ST_CHUNK]; any_order: NULL */
-    float *block;    /* owned: a block in the file's order, and one in the order of the flat
+    int n, most;     /* number of stretches, and the room for stretches */
+    int64_t longest; /* most elements of a stretch that the sink accepts */
+    float *lanes;    /* owned: [most, ST_CHUNK]; NULL for any_order */
+    float *block;    /* owned: a block in the file's order, and a block in the order of the flat
                       * layout */
     struct stretch stretch[STRETCHES];
 };
@@ -59,15 +61,15 @@ static void run(const struct pieces *r, void (*task)(void *arg, int64_t i, int w
 
 /* ---- one stretch ----------------------------------------------------------------------------- */
 
-/* Tells whether the sink takes a stretch's elements in the file's 16-bit type. */
+/* Tells whether the sink accepts a stretch's elements in the file's 16-bit type. */
 static bool as_stored(const struct pieces *r, const struct stretch *s)
 {
     return r->to->take_half && s->x.t && !s->have && st_is_plain(s->x.t) &&
            s->x.t->dtype == (r->to->half == DT_F16 ? ST_F16 : ST_BF16);
 }
 
-/* Returns the format of the blocks in which the sink takes a stretch's elements; WEIGHTS_MODEL: it
- * does not take blocks. */
+/* Returns the format of the blocks in which the sink accepts a stretch's elements, or
+ * WEIGHTS_MODEL if it does not accept blocks. */
 static enum weights_id as_blocks(const struct pieces *r, const struct stretch *s)
 {
     const struct hf_sink *to = r->to;
@@ -125,8 +127,8 @@ static void read_task(void *arg, int64_t task, int worker)
         s->rc = s->have ? 0 : read_some(r, s, 0, s->n, lane(r, (int)task));
 }
 
-/* Reads the stretches that were added. Stretches before the first one that fails are passed to the
- * sink. */
+/* Reads the stretches that were added. If one of them fails, only the stretches before it are sure
+ * to be passed to the sink. */
 static int flush(struct pieces *r, struct err *e)
 {
     run(r, read_task, r, r->n);
@@ -193,7 +195,7 @@ static int add_blocks(struct pieces *r, const struct hf_stored *x, const struct 
     return flush(r, e);
 }
 
-/* Adds a tensor's elements, with its rows in the order of the flat layout. */
+/* Adds the elements of a tensor, with its rows in the order of the flat layout. */
 static int add_tensor(struct pieces *r, const struct hf_stored *x, const struct param *p,
                       struct err *e)
 {
@@ -217,7 +219,8 @@ static void pieces_destroy(struct pieces *r)
     free(r);
 }
 
-/* Returns the number of elements of the largest block of n tensors; 0: none is read by blocks. */
+/* Returns the number of elements of the largest block of n tensors, or 0 if none of them is read
+ * by blocks. */
 static int64_t largest_block(const struct param *list, int n)
 {
     int64_t most = 0;
@@ -266,7 +269,7 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
     return 0;
 }
 
-/* Checks that a head stored in a tied model's file equals the embedding. */
+/* Checks that the head stored in the file of a tied model equals the embedding. */
 static int check_tied(const struct hf_weights *w, const struct model_shape *m, struct be *be,
                       struct err *e)
 {
@@ -286,7 +289,7 @@ static int check_tied(const struct hf_weights *w, const struct model_shape *m, s
     return rc;
 }
 
-/* Counts a tensor in blocks that the sink takes in blocks, but not in these. */
+/* Records a tensor in blocks if the sink accepts blocks for it, but not blocks of its format. */
 static void count_again(const struct hf_sink *to, const struct hf_stored *x, const struct param *p)
 {
     enum { SHOWN = 3 };

@@ -56,10 +56,11 @@ struct st_file {
     int fd;
     int64_t size;
     uint8_t *map;
-    struct faults *faults;    /* gets faults of tensors; NULL: stops at the first */
-    struct st_tensor *tensor; /* owned; ascending by name once checked */
+    struct faults *faults;    /* gets the faults of tensors; if it is NULL, reading stops at the
+                               * first fault */
+    struct st_tensor *tensor; /* owned; in ascending order of names once checked */
     int n, room;
-    bool bad; /* a fault of this file's tensors is in `faults` */
+    bool bad; /* whether a fault of this file's tensors is in `faults` */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -87,8 +88,8 @@ static int parse_dtype(struct st_file *f, struct st_tensor *t, struct jread *j, 
     return corrupt(f, t->name, "dtype is none of the format", e);
 }
 
-/* Parses an array of at most max non-negative integers. Returns their number, or -1 for any other
- * value. */
+/* Parses an array of at most max non-negative integers. Returns their number, or -1 if the value
+ * is anything else. */
 static int parse_ints(struct jread *j, int64_t *out, int max)
 {
     enum jtok t;
@@ -249,7 +250,8 @@ static int sort_names(struct st_file *f, struct err *e)
     return 0;
 }
 
-/* Checks that the tensors follow each other from the header to the last byte, each name once. */
+/* Checks that the tensors follow each other from the header to the last byte, and that each name
+ * occurs once. */
 static int check_layout(struct st_file *f, int64_t data_start, struct err *e)
 {
     int64_t at = 0;
@@ -404,15 +406,15 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
 
 /* ---- reading numbers ------------------------------------------------------------------------- */
 
-enum { CHUNK = 8192 }; /* elements of 16 bits that are read at a time */
+enum { CHUNK = 8192 }; /* elements of 16 bits that are read together */
 
 static enum dtype half_of(enum st_dtype t)
 {
     return t == ST_F16 ? DT_F16 : DT_BF16;
 }
 
-/* Reads n blocks from number `first` of the file's on. Refuses a number that no writer of a model
- * makes, and that makes every result NaN. */
+/* Reads n blocks of the file, from block `first` on. Refuses a scale or least value that is NaN or
+ * infinite, because every result would be NaN. No writer of models makes such a number. */
 static int take_blocks(const struct st_file *f, const struct st_tensor *t, uint8_t *out,
                        int64_t first, int64_t n, struct err *e)
 {
@@ -464,8 +466,8 @@ static int read_stored(const struct st_file *f, const struct st_tensor *t, int64
     return 0;
 }
 
-/* Returns the row of the file for a row in the order of transformers. A head of the file has row 0
- * of the first half, row 0 of the second half, row 1 of the first half, ... */
+/* Returns the row in the file for a row in the order of transformers. In the file, a head has row
+ * 0 of the first half, row 0 of the second half, row 1 of the first half, ... */
 static int64_t row_in_file(const struct st_tensor *t, int64_t row)
 {
     const int64_t size = t->dims[0] / t->heads, in_head = row % size;

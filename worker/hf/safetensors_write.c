@@ -1,5 +1,5 @@
-/* safetensors_write.c: writes the header, then each tensor piece by piece. If digests are asked
- * for, one thread hashes and another one writes, while the caller reads the next pieces. */
+/* safetensors_write.c: writes the header, and then each tensor piece by piece. If digests are
+ * asked for, one thread hashes and another one writes, while the caller reads the next pieces. */
 #include "worker/hf/safetensors.h"
 
 #include <pthread.h>
@@ -20,7 +20,8 @@ static int64_t size_of(const struct st_out *o)
     return n;
 }
 
-/* Compares as the official writer does: by type, the last type first, then by name. */
+/* Compares in the order of the official writer: by type, with the last type first, and then by
+ * name. */
 static int by_rule(const void *a, const void *b)
 {
     const struct st_out *x = *(const struct st_out *const *)a,
@@ -29,7 +30,7 @@ static int by_rule(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Writes the header; size 0 only measures it. Returns the length. */
+/* Writes the header. If size is 0, only measures it. Returns the length. */
 static int64_t header_json(const struct st_out *const *items, int n, char *out, size_t size)
 {
     struct jwrite w;
@@ -59,23 +60,24 @@ static int64_t header_json(const struct st_out *const *items, int n, char *out, 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 enum {
-    PIECES = 8,                             /* between the caller and the slower task: 4 MiB */
+    PIECES = 8,                             /* most pieces that the slower task has not processed
+                                             * yet: 4 MiB */
     PIECE_SIZE = ST_CHUNK * sizeof(int64_t) /* most bytes of a piece */
 };
 
 struct st_piece {
-    const void *at; /* borrowed until all tasks have taken it */
+    const void *at; /* borrowed until all tasks have processed it */
     int64_t size;
-    bool of_tensor; /* counts in the digest of tensors */
+    bool of_tensor; /* whether it counts in the digest of tensors */
 };
 
 struct st_writer;
 
-struct st_task { /* takes all pieces in their order */
+struct st_task { /* a task, which processes all pieces in their order */
     struct st_writer *w;
     int (*take)(struct st_writer *w, const struct st_piece *p);
     pthread_t thread;
-    bool runs;    /* on its thread; else the caller does it */
+    bool runs;    /* whether it runs on its thread; otherwise the caller does its work */
     int64_t done; /* pieces taken */
 };
 
@@ -84,11 +86,12 @@ enum { TASK_HASH, TASK_WRITE, TASK_N };
 struct st_writer {
     struct file_out out;
     bool hashed;     /* digests are asked for */
-    bool of_tensors; /* the digest of tensors is asked for, too */
+    bool of_tensors; /* whether the digest of tensors is asked for, too */
     struct sha256 file, tensors;
     struct err e; /* the error of TASK_WRITE, set before rc */
     struct st_task task[TASK_N];
-    pthread_mutex_t lock; /* guards all below, and `done` of tasks that run */
+    pthread_mutex_t lock; /* guards all members below, and the member `done` of each task that
+                           * runs */
     pthread_cond_t moved;
     struct st_piece piece[PIECES];
     int64_t n; /* pieces that were put */
@@ -106,7 +109,7 @@ static int take_hash(struct st_writer *w, const struct st_piece *p)
     return 0;
 }
 
-/* Writes a piece, unless one before it could not be written. */
+/* Writes a piece, unless an earlier piece could not be written. */
 static int take_write(struct st_writer *w, const struct st_piece *p)
 {
     return w->rc ? w->rc : file_out_add(&w->out, p->at, (size_t)p->size, &w->e);
@@ -132,8 +135,8 @@ static void *task_main(void *arg)
     return NULL;
 }
 
-/* Starts the tasks' threads with all signals blocked, which the caller's thread takes. A task whose
- * thread does not start is the caller's. */
+/* Starts the threads of the tasks with all signals blocked, so that the caller's thread gets the
+ * signals. If a thread does not start, the caller does the work of its task. */
 static void tasks_start(struct st_writer *w)
 {
     sigset_t all, old;
@@ -159,7 +162,7 @@ static int tasks_end(struct st_writer *w, struct err *e)
     return w->rc;
 }
 
-/* Tells whether a task has still to take the piece whose place the next one gets. */
+/* Tells whether some task has not yet processed the piece whose place the next piece needs. */
 static bool is_full(const struct st_writer *w)
 {
     for (const struct st_task *t = w->task; t < w->task + TASK_N; t++)
@@ -167,7 +170,7 @@ static bool is_full(const struct st_writer *w)
     return false;
 }
 
-/* Waits for a place for the next piece. fails: as the writing of an earlier piece. */
+/* Waits for a place for the next piece. Fails with the error of writing an earlier piece. */
 static int wait_place(struct st_writer *w, struct err *e)
 {
     pthread_mutex_lock(&w->lock);
@@ -178,7 +181,7 @@ static int wait_place(struct st_writer *w, struct err *e)
     return rc;
 }
 
-/* Gives a piece to all tasks, after wait_place. */
+/* Gives a piece to all tasks. Called after wait_place. */
 static int put_piece(struct st_writer *w, const struct st_piece *p, struct err *e)
 {
     int rc = 0;
@@ -213,8 +216,8 @@ static int write_header(struct st_writer *w, const struct st_out *const *items, 
     return rc;
 }
 
-/* Writes a tensor piece by piece, so that one pass over memory serves all tasks. If the tensor has
- * no data, o->read fills a piece of `room`. */
+/* Writes a tensor piece by piece, so that all tasks share one pass over memory. If the tensor has
+ * no data, o->read fills a piece in `room`. */
 static int write_tensor(struct st_writer *w, const struct st_out *o, char *room, struct err *e)
 {
     const int64_t unit = st_dtype_size(o->dtype), count = size_of(o) / unit;
@@ -254,7 +257,7 @@ static int write_file(struct st_writer *w, const char *path, const struct st_out
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0 || file_out_open(&w->out, tmp, e) < 0) return -1;
-    w->out.unhashed = true; /* st_writer hashes itself, if digests are wanted */
+    w->out.unhashed = true; /* because st_writer hashes by itself, if digests are wanted */
     if (write_all(w, items, n, e) < 0) {
         file_out_abort(&w->out);
         return -1;

@@ -1,4 +1,4 @@
-/* stored.c: finds a tensor or its blocks, and reads either. */
+/* stored.c: finds a tensor or its blocks, and reads elements from either. */
 #include "worker/hf/stored.h"
 
 struct hf_stored hf_stored_find(const struct hf_weights *w, const struct param *p)

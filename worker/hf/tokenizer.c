@@ -12,7 +12,7 @@
 #define PAD_TEXT "<|pad|>"
 
 /* Writes GPT-2's visible character for a byte, as UTF-8. Printable bytes stand for themselves; the
- * other 68 are U+0100 and the following characters, in order. */
+ * other 68 bytes are U+0100 and the following characters, in order. */
 static void byte_char(int byte, char out[4])
 {
     int next = 0x100, c = byte;

@@ -42,7 +42,7 @@ static struct hf_entry *add_entry(struct hf_weights *w, const char *path, struct
     return &w->entry[w->n++];
 }
 
-/* Takes all tensors of the only file. */
+/* Adds all tensors of the only file. */
 static int take_single(struct hf_weights *w, const char *path, struct err *e)
 {
     w->n_shards = 1;
@@ -69,14 +69,15 @@ static int open_gguf(struct hf_weights *w, const char *path, struct err *e)
     return -1;
 }
 
-/* Returns the number of the shard whose file name was just read. */
+/* Returns the index of the shard whose file name was just read. */
 static int shard_index(struct hf_weights *w, struct jread *j, const char *path, struct err *e)
 {
     char name[96];
     if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/') ||
         !utf8_plain(name))
         return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
-    for (int i = w->n_shards - 1; i >= 0; i--) /* the last first: neighbours share a shard */
+    for (int i = w->n_shards - 1; i >= 0; i--) /* backwards, because neighbouring tensors usually
+                                                * share a shard */
         if (!strcmp(w->shard_name[i], name)) return i;
     if (w->n_shards == HF_MAX_SHARDS)
         return err_set(e, ERR_TOO_LARGE, "%s names more than %d shards", path, HF_MAX_SHARDS);
@@ -125,8 +126,8 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
     return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
 }
 
-/* Most tensors in all shards together, at 300 bytes each. This bounds the memory that a process
- * uses for any directory. */
+/* Most tensors in all shards together, at 300 bytes each. This limit bounds the memory that a
+ * process uses for any directory. */
 enum { MAX_TENSORS = 2 * ST_TENSORS };
 
 static int too_many(struct hf_weights *w, const char *index, struct err *e)
@@ -188,13 +189,15 @@ int hf_weightless(const char *dir, bool *out, struct err *e)
     return 0;
 }
 
-/* Tells whether a name is that of weights as PyTorch pickles them: transformers' of old. */
+/* Tells whether a name is that of weights pickled by PyTorch, as older versions of transformers
+ * saved them. */
 static bool is_pickle(const char *name)
 {
     return hf_starts_with(name, "pytorch_model") && hf_ends_with(name, ".bin");
 }
 
-/* Writes the names of the first files of a kind in a directory. Returns how many it has. */
+/* Writes the names of the first files of a kind in a directory. Returns the number of all such
+ * files. */
 static int list_names(const char *dir, bool (*is)(const char *), char *out, size_t size)
 {
     enum { SHOWN = 3 };
@@ -212,8 +215,8 @@ static int list_names(const char *dir, bool (*is)(const char *), char *out, size
     return n;
 }
 
-/* The line, to be run in the directory, that makes model.safetensors of all pickles. Tensors that
- * share memory are parted. */
+/* The command that makes model.safetensors from all pickles when it is run in the directory.
+ * Tensors that share memory are separated. */
 #define FROM_PICKLES                                                                               \
     "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone()."          \
     "contiguous() for f in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, "             \
@@ -303,7 +306,8 @@ bool hf_unreadable(const struct hf_weights *w, const char *name)
     return x && !w->file[x->shard];
 }
 
-/* Finds the tensor of that name: looks it up in the directory's map, then in its shard. */
+/* Finds the tensor of that name: first its entry in the directory's map, and then the tensor in
+ * its shard. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
 {
     const struct hf_entry *x = hf_entry_of(w, name);

@@ -1,5 +1,5 @@
-/* write.c: writes weights of the flat layout as tensors of a file, block by block, and hashes
- * weights. */
+/* write.c: writes weights of the flat layout as tensors of a file, block by block, and computes
+ * digests of weights. */
 #include "worker/hf/hf.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct named { /* one tensor of a flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
-    char *block;    /* owned: block in the file's order, if written by blocks */
+    char *block;    /* owned: a block in the file's order, if the tensor is written by blocks */
     int64_t number; /* number of the block in `block` */
 };
 
@@ -96,7 +96,7 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
     return 0;
 }
 
-/* Makes the item of a tensor. base: number of bytes to drop at the beginning of its name. */
+/* Makes the item of a tensor. base is the number of bytes to drop at the beginning of its name. */
 static struct st_out item_of(struct named *t, const struct param *p, size_t base)
 {
     static const enum st_dtype stored[] = {
@@ -204,7 +204,8 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
         }
         free(t.block); /* left after a failure */
     }
-    if (m->quant) { /* products in blocks differ even if values are equal */
+    if (m->quant) { /* because a product with weights in blocks gives other bits than one with the
+                     * same values in fp32 */
         const char *word = spec_weights_words[m->quant];
         sha256_add(&sha, word, strlen(word));
     }

@@ -1,4 +1,4 @@
-/* ast.h: the syntax tree of a chat template: the parser makes it, the interpreter walks it. */
+/* ast.h: the syntax tree of a chat template, which the parser makes and the interpreter walks. */
 #ifndef SEQD_JINJA_AST_H
 #define SEQD_JINJA_AST_H
 
@@ -13,30 +13,32 @@ enum node_type {
     N_DICT,   /* list: key, value, key, value ... */
     N_ATTR,   /* a.value */
     N_ITEM,   /* a[b] */
-    N_SLICE,  /* a[list[0]:list[1]:list[2]]; NULL: left out */
+    N_SLICE,  /* a[list[0]:list[1]:list[2]]; an element is NULL if it was left out */
     N_CALL,   /* a(args) */
-    N_FILTER, /* a | native(args); a NULL: the text of the enclosing block */
+    N_FILTER, /* a | native(args); if a is NULL, it filters the text of the enclosing block */
     N_TEST,   /* a is native(args) */
     N_NOT,
     N_NEG,
     N_POS,
     N_AND, /* a and b */
     N_OR,
-    N_BINARY,  /* a op b: an operator of the lexer */
+    N_BINARY,  /* a op b, where op is an operator of the lexer */
     N_CONCAT,  /* list joined by ~ */
     N_COMPARE, /* list[0] ops[0] list[1] ops[1] ... */
-    N_COND,    /* b if a else c; c NULL: undefined */
+    N_COND,    /* b if a else c; undefined if c is NULL */
     N_NSREF,   /* symbol.value as the target of an assignment */
     /* statements */
     N_BODY,         /* list */
     N_DATA,         /* value */
     N_PRINT,        /* a */
-    N_IF,           /* list: condition, body, condition, body ... ; c: else, or NULL */
-    N_FOR,          /* a: target, b: iterable, test, body, c: else, or NULL; op: 1 if recursive */
+    N_IF,           /* list has condition, body, condition, body ... ; c is the else branch, or
+                     * NULL */
+    N_FOR,          /* a: target, b: iterable, test, body, c: else branch or NULL; op is 1 if
+                     * recursive */
     N_SET,          /* a: target, b */
     N_SET_BLOCK,    /* a: target, b: filters or NULL, body */
     N_MACRO,        /* macro */
-    N_CALL_BLOCK,   /* a: the call, macro: the body that caller() runs */
+    N_CALL_BLOCK,   /* a is the call, and macro the body that caller() runs */
     N_FILTER_BLOCK, /* b: filters, body */
     N_WITH,         /* list: target, value ...; body */
     N_GENERATION,   /* body */
@@ -56,7 +58,7 @@ struct template_node {
     struct pyvalue value;
     struct args *args;
     const struct native
-        *native; /* NULL: a filter or test that jinja2 lacks, too; value is then its name */
+        *native; /* NULL for a filter or test that jinja2 lacks, too; value is then its name */
     struct macro *macro;
 };
 
@@ -70,11 +72,11 @@ struct args {
 };
 
 struct macro {
-    struct pyvalue name; /* V_NONE: the body that caller() runs */
-    int symbol;          /* symbol of name; -1: none */
+    struct pyvalue name; /* V_NONE for the body that caller() runs */
+    int symbol;          /* symbol of name; -1 if there is none */
     int *param;          /* [n_params] symbols */
     struct pyvalue *param_name;
-    struct template_node **preset; /* [n_params] defaults; NULL: none */
+    struct template_node **preset; /* [n_params] defaults; NULL if there is none */
     int n_params;
     bool takes_caller, takes_kwargs, takes_varargs; /* the body reads this variable */
     bool names_caller;                              /* a parameter is named caller */

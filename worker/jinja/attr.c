@@ -23,7 +23,8 @@ static const struct native *method_of(struct pyvalue of, struct pyvalue name)
     }
 }
 
-/* Tells whether the attribute changes a value or is private (__name__): the sandbox refuses it. */
+/* Tells whether the attribute changes a value or is private (__name__), because the sandbox
+ * refuses such attributes. */
 static bool is_unsafe(struct pyvalue of, struct pyvalue name)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
@@ -86,7 +87,7 @@ static struct pyvalue macro_attr(struct template_run *r, const struct macro *m, 
     return (struct pyvalue){0};
 }
 
-/* Returns getattr(of, name); V_MISSING when Python raises AttributeError. */
+/* Returns getattr(of, name), or V_MISSING where Python raises AttributeError. */
 static struct pyvalue own_attr(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
     const struct native *m = method_of(of, name);
@@ -112,7 +113,7 @@ static struct pyvalue char_at(struct template_run *r, struct pyvalue of, int64_t
     return v;
 }
 
-/* Returns of[index]; V_MISSING when Python raises LookupError or TypeError. */
+/* Returns of[index], or V_MISSING where Python raises LookupError or TypeError. */
 static struct pyvalue own_item(struct template_run *r, struct pyvalue of, struct pyvalue index)
 {
     const struct pyvalue none = {0};

@@ -48,7 +48,8 @@ static struct actual eval_args(struct template_run *r, struct scope *scope, cons
 
 /* ---- macros --------------------------------------------------------------------------------- */
 
-/* Returns the keyword argument of that name, marked as taken; V_MISSING: none. */
+/* Returns the keyword argument of that name, and marks it as taken. Returns V_MISSING if there is
+ * none. */
 static struct pyvalue take_kw(struct template_run *r, const struct actual *a, struct pyvalue name,
                               bool *taken)
 {

@@ -1,5 +1,5 @@
-/* Finds code points in UTF-8, and their properties and cases in Python by binary search in
- * chars_table.c. */
+/* Finds code points in UTF-8, and looks up their properties and cases by Python's rules with a
+ * binary search in chars_table.c. */
 #include "worker/jinja/chars.h"
 
 #include <stddef.h>
@@ -60,7 +60,7 @@ bool jinja_chars_newline(uint32_t c)
 static bool holds(const struct chars_run *run, int n, uint32_t c)
 {
     int low = 0;
-    while (n > 0) { /* find the last run that begins at or before c */
+    while (n > 0) { /* finds the last run that begins at or before c */
         const int half = n / 2;
         if (run[low + half].first <= c) {
             low += half + 1;

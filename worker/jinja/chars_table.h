@@ -1,5 +1,5 @@
-/* chars_table.h: properties and cases of characters, as runs of code points in ascending order.
- * Written by tests/golden/make_chars.py. */
+/* chars_table.h: properties and cases of characters, as runs of code points in ascending order. It
+ * was written by tests/golden/make_chars.py. */
 #ifndef SEQD_JINJA_CHARS_TABLE_H
 #define SEQD_JINJA_CHARS_TABLE_H
 
@@ -13,7 +13,8 @@ struct chars_shift { /* a run, and the number that is added to each of its code 
     uint32_t first, last, stride;
     int32_t by;
 };
-struct chars_several { /* a character whose case `to` has two or three; out[2] 0: two */
+struct chars_several { /* a character whose case `to` has two or three characters; out[2] is 0 if
+                        * it has two */
     uint32_t c;
     enum chars_case to;
     uint32_t out[3];

@@ -383,7 +383,7 @@ static struct template_node *parse_sum(struct template_parse *p)
     return n;
 }
 
-/* Skips a comparison operator. Returns its enum compare; -1: none. */
+/* Skips a comparison operator. Returns its enum compare, or -1 if there is no such operator. */
 static int comparison(struct template_parse *p)
 {
     static const struct {
@@ -458,7 +458,7 @@ struct template_node *jinja_parse_expression(struct template_parse *p)
     return n;
 }
 
-/* Collects items separated by commas. Returns a tuple if there was a comma, else the item. */
+/* Collects items separated by commas. Returns a tuple if there was a comma, otherwise the item. */
 static struct template_node *collect(struct template_parse *p,
                                      struct template_node *(*item)(struct template_parse *),
                                      const char *want)

@@ -13,7 +13,7 @@ struct lex {
     struct heap *h; /* h->line: line of p */
     struct template_tokens *out;
     const char *p, *end;
-    bool line_begins; /* the last match ended with a newline */
+    bool line_begins; /* whether the last match ended with a newline */
     char close[64];   /* closing characters of the open brackets */
     int n_open;
 };
@@ -60,7 +60,8 @@ static const char *strip_end(const char *from, const char *to)
     return to;
 }
 
-/* Pushes the text up to `to`, where a tag with this sign begins. print: the tag begins with {{. */
+/* Adds the text up to `to`, where a tag with this sign begins. `print` tells that the tag begins
+ * with {{. */
 static void data(struct lex *x, const char *to, char sign, bool print)
 {
     const char *from = x->p, *end = to;
@@ -97,8 +98,8 @@ static void comment(struct lex *x)
     advance(x, after_tag(x, close + 2, sign));
 }
 
-/* Returns the end of "{% word %}" at p, or NULL if p begins another tag. trims: the tag trims
- * white space as a block does (endraw). */
+/* Returns the end of "{% word %}" at p, or NULL if p begins another tag. `trims` tells that the
+ * tag trims white space as a block does (endraw). */
 static const char *lone_tag(const struct lex *x, const char *p, const char *word, bool trims)
 {
     p += 2 + (sign_at(x, p + 2) != 0);
@@ -192,7 +193,7 @@ static const char *hex(struct lex *x, const char *p, int n, uint32_t *out)
     return p;
 }
 
-/* Reads one escape; p: after the backslash. Returns the start of the next character. */
+/* Reads one escape, where p is after the backslash. Returns the start of the next character. */
 static const char *escape(struct lex *x, struct text_sink *s, const char *p)
 {
     static const char letter[] = "\\'\"abfnrtv", byte[] = "\\'\"\a\b\f\n\r\t\v";
@@ -209,8 +210,8 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
         for (int i = 0; i < 3 && *p >= '0' && *p <= '7'; i++) c = c * 8 + (uint32_t)(*p++ - '0');
     } else if (*p == 'N') {
         jinja_heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
-    } else { /* keep the backslash: at this point jinja2 has already escaped characters beyond
-              * ASCII */
+    } else { /* the backslash is kept, because jinja2 has already escaped characters beyond ASCII
+              * when it reads escapes */
         c = jinja_chars_get(p);
         char b[16];
         snprintf(b, sizeof b,
@@ -293,8 +294,8 @@ static void operator(struct lex *x)
     advance(x, x->p + 1);
 }
 
-/* Skips the end of the tag if it is next, and tells whether it was. print: the end is }}, which
- * has no "+" and removes no newline. */
+/* Skips the end of the tag if it is next, and tells whether it was. `print` tells that the end is
+ * }}, which has no "+" and removes no newline. */
 static bool tag_end(struct lex *x, bool print)
 {
     const char sign = sign_at(x, x->p), *p = x->p + (sign != 0);

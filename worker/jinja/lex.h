@@ -1,6 +1,7 @@
 /* lex.h: splits the source of a chat template into tokens, by the rules of jinja2's lexer with
- * trim_blocks and lstrip_blocks: one newline after a block is removed, and white space before a
- * block that begins its line; "-" removes all white space on its side, "+" removes none. */
+ * trim_blocks and lstrip_blocks. These remove one newline after a block, and the white space
+ * before a block that begins its line. A "-" removes all white space on its side, and a "+"
+ * removes none. */
 #ifndef SEQD_JINJA_LEX_H
 #define SEQD_JINJA_LEX_H
 
@@ -15,7 +16,7 @@ enum token_type {
     T_BLOCK_END, /* %} */
     T_NAME,
     T_CONST, /* a string, an integer or a float */
-    T_OP     /* op has its bytes, such as OP2('=', '=') */
+    T_OP     /* op has the bytes of the operator, such as OP2('=', '=') */
 };
 
 #define OP1(a)    ((a) << 8)
@@ -25,7 +26,7 @@ struct token {
     uint8_t type;
     uint16_t op;
     int line;
-    struct str text;      /* text of T_DATA and T_NAME; borrows the source */
+    struct str text;      /* text of T_DATA and T_NAME, borrowed from the source */
     struct pyvalue value; /* value of T_CONST */
 };
 
@@ -34,9 +35,9 @@ struct template_tokens {
     int64_t n, room;
 };
 
-/* Splits the source, whose newlines must be \n. The tokens borrow it. fails, with the line:
- * ERR_INVALID for a token that cannot be read; ERR_UNSUPPORTED for \N{...} in a string;
- * ERR_TOO_LARGE past a limit. */
+/* Splits the source, whose newlines must be \n. The tokens borrow it. Fails with ERR_INVALID for a
+ * token that cannot be read, ERR_UNSUPPORTED for \N{...} in a string, or ERR_TOO_LARGE past a
+ * limit; the error has the line. */
 void jinja_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

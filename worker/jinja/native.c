@@ -80,7 +80,7 @@ void jinja_native_check_function(struct heap *h, struct pyvalue name)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* Returns the index of the parameter with this name, if it may be passed by name; -1: none. */
+/* Returns the index of the parameter with this name, if it may be passed by name; otherwise -1. */
 static int place_of(const char *params, struct pyvalue name)
 {
     for (int i = 0; *params; i++) {

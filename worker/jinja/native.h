@@ -1,5 +1,5 @@
-/* native.h: the functions in C that templates call: filters, tests, methods and global functions,
- * with one row each in native_*.c. */
+/* native.h: the functions in C that templates call, which are filters, tests, methods and global
+ * functions. Each has one row in native_*.c. */
 #ifndef SEQD_JINJA_NATIVE_H
 #define SEQD_JINJA_NATIVE_H
 
@@ -9,7 +9,7 @@
 
 struct template_run;
 
-/* Arguments of a call, evaluated; *a and **b are expanded. */
+/* Arguments of a call, which have been evaluated. *a and **b are expanded. */
 struct actual {
     const struct pyvalue *v; /* [n] */
     int64_t n;
@@ -17,42 +17,44 @@ struct actual {
     int64_t n_kw;
 };
 
-/* Function of a row. of: the value on which a filter, test or method is called. a: one value for
- * each parameter, V_MISSING if it was not passed. raw: all arguments. */
+/* The function of a row. The value `of` is the one on which a filter, test or method is called.
+ * The array a has one value for each parameter, which is V_MISSING if it was not passed. `raw` has
+ * all arguments. */
 typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
                                  const struct actual *raw);
 
 struct native {
     const char *name;
     const char
-        *params; /* names separated by spaces; "*": fn reads raw itself; "/a": a is positional */
+        *params; /* names separated by spaces; "*" means that fn reads raw itself, and "/a" that a
+                  * is positional */
     int n_required;
     native_fn *fn;
 };
 
-/* Tables that end with a NULL name. */
+/* Tables, each of which ends with a NULL name. */
 extern const struct native jinja_native_filters_text[], jinja_native_filters_seq[],
     jinja_native_filters_map[], jinja_native_tests[], jinja_native_methods_str[],
     jinja_native_methods_list[], jinja_native_methods_dict[], jinja_native_methods_loop[],
     jinja_native_functions[];
 
-/* Find the row of a filter or test when a template is compiled.
- * fails: ERR_UNSUPPORTED if only jinja2 has it, ERR_INVALID if it is unknown. soft: returns NULL
- * for an unknown name instead; a call of it then fails. */
+/* Find the row of a filter or test when a template is compiled. Fail with ERR_UNSUPPORTED if only
+ * jinja2 has it, or with ERR_INVALID if it is unknown. If `soft` is true, they return NULL for
+ * such a name instead of failing, and a call of the filter or test fails later. */
 const struct native *jinja_native_filter(struct heap *h, struct pyvalue name, bool soft);
 const struct native *jinja_native_test(struct heap *h, struct pyvalue name, bool soft);
-/* Return the row of a name, or NULL. */
+/* Return the row with that name, or NULL. */
 const struct native *jinja_native_find_filter(struct pyvalue name);
 const struct native *jinja_native_find_test(struct pyvalue name);
 const struct native *jinja_native_find(const struct native *table, struct pyvalue name);
-/* Refuse the name of a method or function that Python or jinja2 has and the tables lack; other
- * names pass. fails: ERR_UNSUPPORTED. */
+/* Fail with ERR_UNSUPPORTED if Python or jinja2 has a method or function of this name and the
+ * tables lack it. Any other name is accepted. */
 void jinja_native_check_method(struct heap *h, struct pyvalue name);
 void jinja_native_check_function(struct heap *h, struct pyvalue name);
 
-/* Binds the arguments to the parameters, unless these are "*", and calls the function. fails:
- * ERR_INVALID when there are too many or too few arguments, or when an argument is given twice or
- * has an unknown name; else as the function. */
+/* Binds the arguments to the parameters, unless these are "*", and calls the function. Fails with
+ * ERR_INVALID if there are too many or too few arguments, or if an argument is given twice or has
+ * an unknown name; otherwise as the function does. */
 struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
                                  struct pyvalue of, const struct actual *raw);
 

@@ -7,8 +7,8 @@
 
 struct template_run;
 
-/* Returns an attribute of the item. attribute: a string with dots, or an integer; V_NONE or
- * V_MISSING: the item itself. */
+/* Returns an attribute of the item. attribute is a string with dots, or an integer; V_NONE or
+ * V_MISSING stands for the item itself. */
 struct pyvalue jinja_key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute);
 
 #endif

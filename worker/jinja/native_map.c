@@ -1,5 +1,5 @@
 /* Filters that call other filters or tests: map, select, reject and similar ones, and attr. Their
- * result is computed at once, but can be iterated only once, like jinja2's generators. */
+ * result is computed immediately, but can be iterated only once, like jinja2's generators. */
 #include <string.h>
 
 #include "worker/jinja/native_key.h"
@@ -89,8 +89,8 @@ FILTER(f_map)
     return jinja_value_iter(&r->h, out);
 }
 
-/* Keeps the items for which the test gives `wanted`. attr: tests the attribute that the first
- * argument names. */
+/* Keeps the items for which the test gives `wanted`. If attr is true, it tests the attribute that
+ * the first argument names. */
 static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
                              bool wanted, bool attr)
 {

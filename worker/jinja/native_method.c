@@ -268,8 +268,8 @@ METHOD(s_islower)
 
 /* ---- format --------------------------------------------------------------------------------- */
 
-/* Returns the argument for the field "0", "name" or "". *next: number of fields without a name so
- * far. Attributes ".a" and items "[b]" are refused. */
+/* Returns the argument for the field "0", "name" or "". *next is the number of fields without a
+ * name so far. Attributes ".a" and items "[b]" are refused. */
 static struct pyvalue format_field(struct template_run *r, const char *p, const char *end,
                                    const struct actual *raw, int64_t *next)
 {
@@ -331,7 +331,7 @@ METHOD(l_index)
     jinja_heap_fail(&r->h, ERR_INVALID, "the value is not in the list");
 }
 
-METHOD(l_copy) /* returns the same list, since no operation can change it */
+METHOD(l_copy) /* returns the same list, because no operation can change it */
 {
     return of;
 }

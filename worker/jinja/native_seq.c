@@ -136,7 +136,7 @@ static bool before(struct template_run *r, const struct seq_pair *a, const struc
                    : jinja_value_order(&r->h, a->key, b->key, ORDER_LT);
 }
 
-/* Sorts as Python does: equal keys keep their order, reversed or not. */
+/* Sorts as Python does: items with equal keys keep their order, even if reverse is true. */
 static void merge_sort(struct template_run *r, struct seq_pair *p, struct seq_pair *room, int64_t n,
                        bool reverse)
 {

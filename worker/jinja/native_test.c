@@ -1,4 +1,4 @@
-/* The tests of chat templates: names that follow `is`. */
+/* The tests of chat templates, which are the names that follow `is`. */
 #include <string.h>
 
 #include "worker/jinja/chars.h"
@@ -36,8 +36,8 @@ IS(t_le, jinja_value_order(&r->h, of, a[0], ORDER_LE))
 IS(t_gt, jinja_value_order(&r->h, of, a[0], ORDER_GT))
 IS(t_ge, jinja_value_order(&r->h, of, a[0], ORDER_GE))
 IS(t_in, jinja_value_in(&r->h, of, a[0]))
-/* Compares identity. Simple values are compared by equality, as they have no stable identity in
- * Python either. */
+/* Compares identity. Simple values are compared by equality, because they have no stable identity
+ * in Python either. */
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? jinja_value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 
@@ -51,7 +51,7 @@ IS(t_odd, rest_is(r, of, jinja_value_int(2), 1))
 IS(t_even, rest_is(r, of, jinja_value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
-/* Tells whether the text has letters with a case, and all of them have the case `want`. */
+/* Tells whether the text has letters with a case, and whether all of them have the case `want`. */
 static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case want,
                      enum chars_case other)
 {

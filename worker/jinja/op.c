@@ -27,7 +27,8 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 
-/* Raises a to the power b. Fails where Python does, and where the power is a complex number. */
+/* Raises a to the power b. Fails where Python fails, and also where the power is a complex
+ * number. */
 static struct pyvalue float_pow(struct template_run *r, double a, double b)
 {
     const double out = pow(a, b);
@@ -194,7 +195,7 @@ static void slice_range(struct template_run *r, const struct pyvalue b[3], int64
             continue;
         }
         int64_t x = jinja_run_int(r, b[i], "a slice's bound");
-        if (x < 0) x = x < -n ? -1 : x + n; /* -1: before the first item */
+        if (x < 0) x = x < -n ? -1 : x + n; /* -1 means before the first item */
         at[i] = x < low ? low : x > high ? high : x;
     }
     const int64_t gap = step > 0 ? at[1] - at[0] : at[0] - at[1];
@@ -226,8 +227,8 @@ static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const 
     return v;
 }
 
-/* Returns the range that Python returns for a slice of a range: its bounds are the first item, and
- * the item that would follow the last. */
+/* Returns the range that Python returns for a slice of a range. It begins at the first item, and
+ * ends before the item that would follow the last. */
 static struct pyrange *slice_of_range(struct template_run *r, const struct pyrange *of,
                                       const struct pyrange *g)
 {

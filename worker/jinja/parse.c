@@ -102,8 +102,8 @@ struct str jinja_parse_expect_name(struct template_parse *p)
 
 void jinja_parse_enter(struct template_parse *p)
 {
-    /* Allow twice the depth, since an expression enters twice: as itself and as its first
-     * operand. */
+    /* The limit is twice the depth, because each expression enters twice: once for itself, and
+     * once for its first operand. */
     if (++p->depth > 2 * TEMPLATE_NEST)
         jinja_heap_fail(p->h, ERR_TOO_LARGE, "more than %d constructs one inside the other",
                         TEMPLATE_NEST);
@@ -137,7 +137,8 @@ static bool ends_here(const struct template_parse *p, const char *words)
     return false;
 }
 
-/* Parses up to "{% word" and stops at the word. words NULL: to the end of the template. */
+/* Parses up to "{% word" and stops at the word. If words is NULL, parses to the end of the
+ * template. */
 static struct template_node *parse_body(struct template_parse *p, const char *words)
 {
     struct template_node *body = jinja_parse_node(p, N_BODY), *n;
@@ -180,7 +181,7 @@ static struct template_node *parse_block(struct template_parse *p, const char *w
 }
 
 /* Parses the body of a tag with a single end word, and skips that word. p->soft is false in the
- * body, because a condition around the tag does not apply to it. */
+ * body, because a condition around the tag does not apply to the body. */
 static struct template_node *parse_scope(struct template_parse *p, const char *word)
 {
     const bool soft = p->soft;
@@ -266,7 +267,7 @@ static void parse_signature(struct template_parse *p, struct macro *m)
     p->at++;
 }
 
-/* Parses a body that runs as a function: break cannot leave it. */
+/* Parses a body that runs as a function, which break cannot leave. */
 static void parse_macro_body(struct template_parse *p, struct macro *m, const char *word)
 {
     const int loops = p->loops;
@@ -363,7 +364,8 @@ static struct template_node *parse_statement(struct template_parse *p)
 {
     static const struct {
         const char *name;
-        struct template_node *(*parse)(struct template_parse *); /* NULL: not supported */
+        /* NULL if the tag is not supported */
+        struct template_node *(*parse)(struct template_parse *);
     } row[] = {
         {"if", parse_if},
         {"for", parse_for},

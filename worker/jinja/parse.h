@@ -1,4 +1,5 @@
-/* parse.h: makes a tree from tokens: statements in parse.c, expressions in expr.c. */
+/* parse.h: makes a tree from tokens. Statements are parsed in parse.c, and expressions in
+ * expr.c. */
 #ifndef SEQD_JINJA_PARSE_H
 #define SEQD_JINJA_PARSE_H
 
@@ -9,14 +10,16 @@ struct template_parse {
     struct heap *h;
     struct template *t;
     const struct token *at;
-    int depth, loops; /* open jinja_parse_enter() calls; open loops that {% break %} can leave */
-    bool soft; /* within an if: an unknown filter or test fails only when it runs, as in jinja2 */
+    int depth, loops; /* number of open jinja_parse_enter() calls, and of open loops that {% break
+                       * %} can leave */
+    bool soft; /* inside an if, where an unknown filter or test fails only when it runs, as in
+                * jinja2 */
     struct macro *macro[64]; /* macros that are open */
     int n_macros;
     struct dict *symbols; /* maps names to numbers */
 };
 
-/* Parses the tokens, and sets t->root. fails: as jinja_create. */
+/* Parses the tokens, and sets t->root. Fails as jinja_create does. */
 void jinja_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
 
 /* Functions that parse.c and expr.c share. */
@@ -30,13 +33,14 @@ bool jinja_parse_skip_op(struct template_parse *p, int op);
 bool jinja_parse_skip_name(struct template_parse *p, const char *name);
 void jinja_parse_expect_op(struct template_parse *p, int op);
 struct str jinja_parse_expect_name(struct template_parse *p);
-void jinja_parse_enter(struct template_parse *p); /* fails: past 2 * TEMPLATE_NEST */
+void jinja_parse_enter(struct template_parse *p); /* fails past 2 * TEMPLATE_NEST */
 void jinja_parse_leave(struct template_parse *p);
 _Noreturn void jinja_parse_unexpected(struct template_parse *p, const char *want);
 
 struct template_node *jinja_parse_expression(struct template_parse *p);
 struct template_node *jinja_parse_tuple(struct template_parse *p,
-                                        bool with_cond); /* one expression, or a tuple of several */
+                                        bool with_cond); /* parses one expression, or a tuple of
+                                                          * several */
 struct template_node *jinja_parse_target(struct template_parse *p, bool with_ns);
 struct template_node *jinja_parse_filters(struct template_parse *p, struct template_node *of,
                                           bool started);

@@ -64,7 +64,7 @@ static void assign_namespace(struct template_run *r, struct scope *scope,
     jinja_dict_set(&r->h, ns.dict, n->value, v);
 }
 
-/* Assigns v to the target. fails: ERR_INVALID when a tuple has another number of items. */
+/* Assigns v to the target. Fails with ERR_INVALID if a tuple has another number of items. */
 static void run_assign(struct template_run *r, struct scope *scope,
                        const struct template_node *target, struct pyvalue v)
 {
@@ -85,9 +85,10 @@ static void run_assign(struct template_run *r, struct scope *scope,
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
-/* Finds the next item that passes the loop's own condition. The condition sees the target's
- * variables and those around the loop, but not this loop's `loop`: an outer loop's is seen.
- * Returns false if no item is left. */
+/* Finds the next item that satisfies the loop's own condition. The condition can read the
+ * variables of the target and the variables around the loop. It cannot read the variable `loop` of
+ * this loop; if it names `loop`, it reads that of an outer loop. Returns false if no item is
+ * left. */
 static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && jinja_cursor_next(&r->h, &l->items, out)) {
@@ -127,7 +128,7 @@ int64_t jinja_loop_length(struct template_run *r, struct template_loop *l)
     struct pyvalue v;
     while (pull(r, l, &v)) jinja_list_add(&r->h, rest, v);
     jinja_cursor_init(&r->h, &l->items, jinja_value_of_list(rest));
-    /* Drop the condition, which the remaining items have passed. */
+    /* Drop the condition, because the remaining items have already satisfied it. */
     struct template_node *plain = jinja_heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
     plain->test = NULL;
     l->node = plain;
@@ -154,7 +155,7 @@ static void run_loop(struct template_run *r, const struct template_node *n, stru
         run_assign(r, s, n->a, v);
         const enum flow flow = run_body(r, n->body, s);
         if (flow == FLOW_BREAK) break;
-        /* jinja2 runs the else branch if no iteration reached its end. */
+        /* As in jinja2, the else branch runs if no iteration has reached its end. */
         if (flow == FLOW_ON) none = false;
     }
     if (none && n->c) run_body(r, n->c, jinja_scope_new(r, scope));
@@ -248,8 +249,8 @@ static void add_span(struct template_run *r, int64_t begin, int64_t end)
     o->span[o->n_spans++] = (struct template_span){begin, end};
 }
 
-/* Runs a generation tag. In a text that another block captures, the place in the output is
- * unknown: the span then has a negative end. */
+/* Runs a generation tag. If another block captures the text, its place in the output is not known,
+ * and the span gets a negative end. */
 static void run_generation(struct template_run *r, const struct template_node *n,
                            struct scope *scope)
 {
@@ -330,7 +331,8 @@ static void render(struct template_run *r, const char *json, int64_t size,
                    const struct run_prepare *prepare, struct template_output *o)
 {
     struct text_sink out = {0};
-    r->h.n_steps = INT64_MAX; /* no step limit: memory bounds the reading of JSON */
+    r->h.n_steps = INT64_MAX; /* no steps are counted here, because the limit of memory also bounds
+                               * the reading of JSON */
     const struct pyvalue vars = jinja_json_read(&r->h, json, size);
     if (vars.type != V_DICT) jinja_heap_fail(&r->h, ERR_INVALID, "the variables are not an object");
     if (prepare) prepare->fn(r, vars.dict, prepare->context);

@@ -1,5 +1,5 @@
-/* run.h: one rendering: statements in run.c, expressions in eval.c, operators in op.c, attributes
- * in attr.c, calls in call.c. */
+/* run.h: one rendering of a template. Statements run in run.c, expressions in eval.c, operators in
+ * op.c, attributes in attr.c, and calls in call.c. */
 #ifndef SEQD_JINJA_RUN_H
 #define SEQD_JINJA_RUN_H
 
@@ -12,8 +12,9 @@
 
 /* Variables of one block. A block also sees the variables of enclosing blocks. */
 struct scope {
-    struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
-    struct pyvalue *v; /* other scopes: [n] variables; `symbol` has their symbols */
+    struct scope *up;  /* NULL for the root, whose variables are v[symbol] */
+    struct pyvalue *v; /* in all other scopes: values of n variables, whose symbols are in
+                        * `symbol` */
     int *symbol;
     int n, room;
 };
@@ -32,10 +33,10 @@ struct template_run {
 /* A running loop: the value of the variable `loop`. */
 struct template_loop {
     struct cursor items;
-    struct pyvalue after, now, before, changed; /* after: V_MISSING if not read yet */
+    struct pyvalue after, now, before, changed; /* `after` is V_MISSING if it was not read yet */
     const struct template_node *node;
     struct scope *scope;       /* scope around the loop */
-    int64_t index0, depth0, n; /* n: the loop's length; -1 before it is known */
+    int64_t index0, depth0, n; /* n is the length of the loop, or -1 before it is known */
     bool over;                 /* no item follows `after` */
 };
 
@@ -44,14 +45,15 @@ struct macro_value {
     struct scope *scope; /* scope of its definition */
 };
 
-struct bound { /* a method and the value on which it is called */
+struct bound { /* a method, and the value on which it is called */
     const struct native *native;
     struct pyvalue of;
 };
 
-/* Functions that jinja_run_template calls. fn() may change the variables before the rendering.
- * after() is called when the template has ended, to check how it used the variables; failed() is
- * called instead if it has failed. NULL: not called. failed() must not allocate from the heap. */
+/* Functions that jinja_run_template calls; each may be NULL. fn() may change the variables before
+ * the rendering. after() is called when the template has ended, to check how it used the
+ * variables. failed() is called instead if the template has failed, and must not allocate from the
+ * heap. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
@@ -79,9 +81,9 @@ struct scope *jinja_scope_new(struct template_run *r, struct scope *up);
 
 struct pyvalue jinja_eval(struct template_run *r, struct scope *scope,
                           const struct template_node *n);
-/* Apply an operator. fails: ERR_INVALID for types without the operator and division by zero;
- * ERR_TOO_LARGE for an integer past 64 bits or a text past SINK_LIMIT; ERR_UNSUPPORTED for a
- * format after % that is not implemented. */
+/* Apply an operator. Fail with ERR_INVALID for types without the operator and for division by
+ * zero, with ERR_TOO_LARGE for an integer past 64 bits or a text past SINK_LIMIT, or with
+ * ERR_UNSUPPORTED for a format after % that is not implemented. */
 struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
 struct pyvalue jinja_op_negate(struct template_run *r, struct pyvalue v, bool minus);
 struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
@@ -95,11 +97,12 @@ struct pyvalue jinja_call_node(struct template_run *r, struct scope *scope,
                                struct pyvalue caller); /* caller V_MISSING: none */
 struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,
                                  const struct template_node *n, struct pyvalue of);
-/* Returns str(v) with the five special characters of HTML escaped, marked safe; returns a safe
+/* Returns str(v) with the five special characters of HTML escaped, marked as safe. Returns a safe
  * string unchanged. */
 struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v);
 
-/* Returns an argument as an integer. fails: ERR_INVALID naming `what`, the argument's purpose. */
+/* Returns an argument as an integer. Fails with ERR_INVALID, which names `what`, the purpose of
+ * the argument. */
 int64_t jinja_run_int(struct template_run *r, struct pyvalue v, const char *what);
 
 #endif

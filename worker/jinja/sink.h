@@ -4,30 +4,32 @@
 
 #include "worker/jinja/value.h"
 
-#define SINK_LIMIT ((int64_t)16 << 20) /* bytes of an output, and of any string that is built */
+/* Most bytes of an output, and of any string that is built. */
+#define SINK_LIMIT ((int64_t)16 << 20)
 
 struct text_sink {
     char *p;
     int64_t n, room;
 };
 
-/* Append to the text. fails: ERR_TOO_LARGE past SINK_LIMIT. */
+/* Append to the text. Fail with ERR_TOO_LARGE past SINK_LIMIT. */
 void jinja_sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n);
 void jinja_sink_text(struct heap *h, struct text_sink *s, const char *z);
 void jinja_sink_char(struct heap *h, struct text_sink *s, uint32_t c);
 void jinja_sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n);
 struct pyvalue jinja_sink_value(struct heap *h,
-                                const struct text_sink *s); /* the text so far; borrows it */
+                                const struct text_sink *s); /* returns the text so far, which is
+                                                             * borrowed */
 
-/* Append str(v) and repr(v). fails: ERR_INVALID for a value that prints an address (functions,
- * generators). */
+/* Append str(v) and repr(v). Fail with ERR_INVALID for a value whose text has an address
+ * (functions, generators). */
 void jinja_sink_str(struct heap *h, struct text_sink *s, struct pyvalue v);
 void jinja_sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v);
 struct pyvalue jinja_value_to_str(struct heap *h, struct pyvalue v); /* str(v), a plain string */
 struct pyvalue jinja_value_soft_str(struct heap *h,
-                                    struct pyvalue v); /* returns a string unchanged, else
+                                    struct pyvalue v); /* returns a string unchanged, otherwise
                                                         * str(v) */
-/* Writes repr() of a double into at least 32 bytes. Returns out. */
+/* Writes repr() of a double to out, which has at least 32 bytes. Returns out. */
 char *jinja_float_repr(char *out, double d);
 
 #endif

@@ -1,4 +1,4 @@
-/* Compiles a template: checks its UTF-8, normalizes its newlines, lexes and parses it. */
+/* Compiles a template: checks its UTF-8, normalizes its newlines, and then lexes and parses it. */
 #include "worker/jinja/template.h"
 
 #include <stdlib.h>

@@ -166,7 +166,7 @@ struct pylist *jinja_text_lines(struct heap *h, struct pyvalue v, bool keep_ends
 
 /* ---- building ------------------------------------------------------------------------------- */
 
-/* Replaces an empty string, which occurs before every character and at the end. */
+/* Replaces the empty string, which occurs before every character and at the end. */
 static struct pyvalue replace_nothing(struct heap *h, struct pyvalue v, const struct str *with,
                                       int64_t most)
 {

@@ -94,7 +94,7 @@ static uint64_t hash_bytes(const char *p, int64_t n)
     return x;
 }
 
-/* Hashes a value: 1, 1.0 and true are one key. */
+/* Hashes a value. 1, 1.0 and true must have the same hash, because they are one key. */
 static uint64_t hash_of(struct pyvalue v)
 {
     if (v.type == V_STR) return hash_bytes(v.s->p, v.s->n);
@@ -231,7 +231,7 @@ static int cmp_numbers(struct pyvalue a, struct pyvalue b) /* 2: one is NaN */
         const int64_t x = jinja_value_as_int(a), y = jinja_value_as_int(b);
         return (x > y) - (x < y);
     }
-    /* Compares exactly: a long double holds 64-bit integers and doubles. */
+    /* Compares exactly, because a long double can represent all 64-bit integers and doubles. */
     const long double x = a.type == V_FLOAT ? (long double)a.d : (long double)jinja_value_as_int(a);
     const long double y = b.type == V_FLOAT ? (long double)b.d : (long double)jinja_value_as_int(b);
     return x != x || y != y ? 2 : (x > y) - (x < y);

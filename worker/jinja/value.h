@@ -1,8 +1,8 @@
-/* value.h: the values of expressions in a chat template: Python's values, as far as a template can
- * use them. Strings are UTF-8 and are counted in code points. Dicts keep the order of insertion.
- * Only a namespace can change after it was made, as in jinja2's ImmutableSandboxedEnvironment.
- *
- * A struct pyvalue is 16 bytes and is passed by value; the struct that it points to lives in the
+/* value.h: the values of expressions in a chat template, which are Python's values as far as a
+ * template can use them. Strings are UTF-8 and are counted in code points. Dicts keep the order of
+ * insertion. Only a namespace can change after it was made, as in jinja2's
+ * ImmutableSandboxedEnvironment.
+ * A struct pyvalue has 16 bytes and is passed by value; the struct to which it points lies in the
  * heap's arena. */
 #ifndef SEQD_JINJA_VALUE_H
 #define SEQD_JINJA_VALUE_H
@@ -13,19 +13,19 @@
 #include "worker/jinja/heap.h"
 
 enum value_type {
-    V_MISSING, /* no value: an argument not passed, a variable never set */
+    V_MISSING, /* no value: an argument that was not passed, or a variable that was never set */
     V_UNDEFINED,
     V_NONE,
     V_BOOL,
-    V_INT, /* 64 bits; Python has no limit, so an overflow is an error */
+    V_INT, /* 64 bits; because Python has no limit, an overflow is an error */
     V_FLOAT,
     V_STR,
     V_LIST,
     V_TUPLE,
     V_DICT,
     V_RANGE,
-    V_VIEW, /* dict.keys(), .values(), .items(): id is an enum pyview */
-    V_ITER, /* a generator: its items can be taken once */
+    V_VIEW, /* dict.keys(), .values() or .items(): id is an enum pyview */
+    V_ITER, /* a generator, whose items can be read only once */
     V_NAMESPACE,
     V_LOOP,
     V_MACRO,
@@ -44,7 +44,7 @@ struct pyvalue {
         bool b;
         int64_t i;
         double d;
-        const struct str *s; /* V_UNDEFINED: text of the error that its use causes, or NULL */
+        const struct str *s; /* V_UNDEFINED: text of the error that a use of it causes, or NULL */
         struct pylist *list;
         struct dict *dict; /* also for V_NAMESPACE and V_VIEW */
         struct pyrange *range;
@@ -61,7 +61,7 @@ struct str {
 struct pylist {
     struct pyvalue *v;
     int64_t n, room;
-    bool read; /* an iteration has begun, or an item was looked up */
+    bool read; /* whether an iteration has begun, or an item was looked up */
 };
 
 struct dict {
@@ -69,18 +69,19 @@ struct dict {
         struct pyvalue key, value;
     } * e;
     int64_t n, room;
-    int32_t *slot; /* [n_slots], a power of two: number of entry + 1; NULL while there are few */
+    int32_t *slot; /* [n_slots], a power of two: number of the entry + 1; NULL while there are few
+                    * entries */
     int64_t n_slots;
 };
 
 struct pyrange {
-    int64_t start, step, n, stop; /* stop: as it was given, for repr */
+    int64_t start, step, n, stop; /* stop as it was given, for repr */
 };
 
 /* Cursor over the items of a value. */
 struct cursor {
     struct pyvalue of;
-    struct pylist *items; /* NULL: `of` is a range, a generator or undefined */
+    struct pylist *items; /* NULL if `of` is a range, a generator or undefined */
     int64_t i, n;
 };
 
@@ -122,7 +123,7 @@ static inline bool jinja_value_is_number(struct pyvalue v)
 }
 double jinja_value_as_double(struct pyvalue v);
 
-/* Returns an undefined value, with the text of the error that its use causes. */
+/* Returns an undefined value, with the text of the error that a use of it causes. */
 struct pyvalue jinja_value_undefined(struct heap *h, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 struct pyvalue jinja_value_str(struct heap *h, const char *p, int64_t n);  /* copies */
@@ -135,8 +136,8 @@ void jinja_list_add(struct heap *h, struct pylist *l, struct pyvalue v);
 struct pyvalue jinja_value_tuple(struct heap *h, const struct pyvalue *v, int64_t n);
 
 struct dict *jinja_dict_new(struct heap *h);
-/* Finds the value of a key; NULL: no such key. fails: ERR_INVALID for a key that cannot be
- * hashed. */
+/* Finds the value of a key. Returns NULL if there is no such key. Fails with ERR_INVALID for a key
+ * that cannot be hashed. */
 struct pyvalue *jinja_dict_get(struct heap *h, const struct dict *d, struct pyvalue key);
 struct pyvalue *jinja_dict_get_text(struct heap *h, const struct dict *d, const char *z);
 void jinja_dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v);
@@ -145,19 +146,20 @@ bool jinja_value_hashable(struct pyvalue v);
 bool jinja_value_truth(struct heap *h, struct pyvalue v);
 bool jinja_value_eq(struct heap *h, struct pyvalue a, struct pyvalue b);
 enum pyorder { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
-/* Compares two values by op. fails: ERR_INVALID for types that have no order. */
+/* Compares two values by op. Fails with ERR_INVALID for types that have no order. */
 bool jinja_value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
 bool jinja_value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
 bool jinja_value_has_len(struct pyvalue v);
-int64_t jinja_value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
+int64_t jinja_value_len(struct heap *h, struct pyvalue v); /* fails for a value without len() */
 
 bool jinja_value_iterable(struct pyvalue v);
-/* Begins to iterate over v. A generator gives its remaining items. fails: ERR_INVALID for a value
- * that cannot be iterated. */
+/* Begins to iterate over v. A generator gives its remaining items. Fails with ERR_INVALID for a
+ * value that cannot be iterated. */
 void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
 bool jinja_cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
 struct pylist *jinja_value_items(struct heap *h,
-                                 struct pyvalue v); /* all items of v; the list is borrowed */
+                                 struct pyvalue v); /* returns all items of v in a list, which is
+                                                     * borrowed */
 struct pyvalue jinja_value_iter(struct heap *h, struct pylist *l); /* a generator of l's items */
 struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i);
 

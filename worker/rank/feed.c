@@ -7,7 +7,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
-/* Returns the first stage that has the length of this one: its order serves both. */
+/* Returns the first stage that has the same length as this one; both use the order of that
+ * stage. */
 static int first_of_length(const struct job_spec *s, int stage)
 {
     int i = -1;

@@ -29,8 +29,8 @@ static bool is_file(const char *word)
     return !strncmp(word, file_word, FILE_WORD);
 }
 
-/* Copies the part of text before the first colon to out. Returns the rest after the colon, or NULL:
- * there is none. */
+/* Copies the part of text before the first colon to out. Returns the rest after the colon, or NULL
+ * if there is no colon. */
 static const char *take_part(const char *text, char *out, size_t size)
 {
     const char *colon = strchr(text, ':');
@@ -48,7 +48,7 @@ static int take_file(const char *word, struct wanted *f)
     return f->path ? 0 : -1;
 }
 
-/* Returns the format of a name; -1: it is none that a preparation reads. */
+/* Returns the format with this name, or -1 if a preparation reads no such format. */
 static int format_of(const char *name)
 {
     int i = DATA_FORMAT_N - 1;
@@ -56,8 +56,8 @@ static int format_of(const char *name)
     return i;
 }
 
-/* Checks that the path has a file, and opens the first one: it may be a directory, or lead
- * outside. */
+/* Checks that there is a file for the path. Also opens the first file, because it may be a
+ * directory, or lead outside of the roots. */
 static int check_file(const struct wanted *f, const struct roots *r, struct err *e)
 {
     struct source_list list = {0};

@@ -1,5 +1,5 @@
-/* link.c: sends and receives one packet a message, checks the received order, and looks for STOP
- * and SAVE without blocking. */
+/* link.c: sends and receives messages of one packet each, checks the received order, and looks for
+ * STOP and SAVE without blocking. */
 #include "worker/rank/link.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@ void link_init(struct link *k, int fd)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Receives one packet: header and payload, the payload exactly `size` bytes of `want`. */
+/* Receives one packet, which has a header and a payload. The message must be `want` and its
+ * payload exactly `size` bytes. */
 static int receive(struct link *k, enum rank_msg_type want, void *payload, size_t size,
                    struct err *e)
 {
@@ -50,7 +51,8 @@ static int receive(struct link *k, enum rank_msg_type want, void *payload, size_
     return 0;
 }
 
-/* Tells whether a string ends inside its array: a struct from another process may lack the NUL. */
+/* Tells whether a string ends inside its array. This is checked because a struct from another
+ * process may lack the NUL. */
 static bool terminated(const char *s, size_t size)
 {
     return memchr(s, 0, size) != NULL;
@@ -119,8 +121,8 @@ bool link_stopped(struct link *k)
         ssize_t got = recv(k->fd, &h, sizeof h, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-        /* The socket is closed or broken, or the message is STOP or SAVE. Any other has no meaning
-         * here and is passed over. */
+        /* Here the socket is closed or broken, or a message was received. A message other than
+         * STOP and SAVE is ignored, because it has no meaning now. */
         if (got <= 0 || ((size_t)got == sizeof h && h.type == RANK_STOP)) k->stopped = true;
         if (got == sizeof h && h.type == RANK_SAVE) k->saving = true;
     }

@@ -1,8 +1,8 @@
-/* link.h: a rank's end of its conversation with seqgang (protocol: api/core/rank.h).
- *
- * One SOCK_SEQPACKET socket, inherited. Receiving blocks only where a rank has nothing else to do
- * (ARGS, BLOBS); afterwards link_stopped is asked between steps and never blocks. A closed socket
- * means that seqgang is gone: the same as STOP. */
+/* link.h: the rank's end of its conversation with seqgang (protocol: api/core/rank.h).
+ * The two share one SOCK_SEQPACKET socket, which the rank inherits. Receiving blocks only while a
+ * rank has nothing else to do (ARGS, BLOBS); afterwards the rank calls link_stopped between steps,
+ * which never blocks. A closed socket means that seqgang is gone, and has the same effect as
+ * STOP. */
 #ifndef SEQD_RANK_LINK_H
 #define SEQD_RANK_LINK_H
 
@@ -18,11 +18,12 @@ struct link {
     int rank;     /* -1 until ARGS came */
     bool stopped; /* STOP was received or the socket closed */
     bool saving;  /* SAVE was received */
-    bool saved;   /* the work that SAVE asked for is done: the rank leaves with RANK_EXIT_SAVED */
+    bool saved;   /* set once this rank has saved as SAVE asked it to; it then exits with
+                   * RANK_EXIT_SAVED */
 };
 
-/* The first message of seqgang: 98 KiB of paths and texts alone, so the caller keeps it off the
- * stack. */
+/* The first message of seqgang. Its paths and texts alone have 98 KiB, so the caller does not put
+ * this struct on the stack. */
 struct link_order {
     struct rank_args args;
     struct job_spec spec;
@@ -32,14 +33,16 @@ _Static_assert(sizeof(struct link_order) == sizeof(struct rank_args) + sizeof(st
 
 void link_init(struct link *k, int fd); /* the caller keeps fd */
 
-/* Waits for ARGS. fails: ERR_PEER (another build, another message, closed), ERR_ABORTED (STOP),
- * ERR_INVALID when a number in it is out of range, a text has no end or prepared_id is no
- * id; ERR_IO. */
+/* Waits for ARGS. Fails with ERR_PEER if seqgang is of another build, sends another message, or
+ * has closed the socket. Fails with ERR_ABORTED if STOP is received. Fails with ERR_INVALID if a
+ * number in the message is out of range, a text has no end, or prepared_id is not an id. Also
+ * fails with ERR_IO. */
 int link_receive_order(struct link *k, struct link_order *o, struct err *e);
-/* Waits for BLOBS; out has room for n and gets them in rank order. fails: ERR_PEER (as
- * link_receive_order, or another rank or size in a blob), ERR_ABORTED (STOP), ERR_IO. */
+/* Waits for BLOBS. out has room for n blobs, and gets them in the order of the ranks. Fails with
+ * ERR_PEER where link_receive_order does, and also if a blob has a wrong rank or size. Fails with
+ * ERR_ABORTED if STOP is received, or with ERR_IO. */
 int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
-/* Tells whether STOP was received or seqgang is gone. Does not block. */
+/* Tells whether STOP was received or seqgang is gone. It does not block. */
 bool link_stopped(struct link *k);
 /* Tells whether SAVE was received. Does not block. */
 bool link_saving(struct link *k);
@@ -53,8 +56,8 @@ int link_send_event(struct link *k, enum job_event type, int64_t step, const cha
 /* Sends an EV_NOTE with this code and text. */
 int link_send_note(struct link *k, const char *code, const char *text, struct err *e);
 int link_send_result(struct link *k, const char *json, struct err *e);
-/* Sends the error as the last message of a rank that fails; a socket that is gone is no further
- * error. */
+/* Sends the error as the last message of a rank that fails. Reports no further error if the socket
+ * is gone. */
 void link_send_fail(struct link *k, const struct err *why);
 
 #endif

@@ -1,5 +1,5 @@
-/* seqrank: one rank of one job. Started by seqgang with a socket as fd 3 and the shared segment as
- * fd 4 (protocol: api/core/rank.h), or by hand to describe a model directory. */
+/* seqrank: one rank of one job. seqgang starts it with a socket as fd 3 and the shared segment as
+ * fd 4 (protocol: api/core/rank.h). A person starts it by hand to describe a model directory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -45,7 +45,8 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
-/* Takes --grant=DIR among the roots: DIR is a root, is private, and may be read. */
+/* Adds the DIR of each --grant=DIR to the roots, and grants it, so that it may be read although it
+ * is private. */
 static void take_grants(int argc, char **argv)
 {
     static const char grant[] = "--grant=";
@@ -72,8 +73,8 @@ static int describe(const char *dir, const char *const *roots, int n_roots)
     return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
 }
 
-/* Makes sure that a rank does not outlive its gang, gains no privilege, and passes its fds to no
- * process. */
+/* Makes sure that a rank does not outlive its gang, gains no privilege, and passes its descriptors
+ * to no other process. */
 static int guard(struct err *e)
 {
     pid_t parent = getppid();
@@ -86,8 +87,8 @@ static int guard(struct err *e)
     return 0;
 }
 
-/* Confines a rank: beside seqd's grants it reads its job's own data, which are its directory and
- * the prepared data that it was told to use. */
+/* Confines a rank. Besides the directories that seqd grants, it may read its job's own data, which
+ * are its job's directory and the prepared data that it was told to use. */
 static void confine(const struct rank_args *a)
 {
     const char *roots[RANK_ROOTS + RANK_GRANTS];
@@ -106,8 +107,8 @@ static int run_order(struct link *k, struct link_order *o, struct err *e)
     const struct rank_args *a = &o->args;
     confine(a);
     if (!run_job(k, o, e)) return 0;
-    /* Names the job: a fault of a peer or a device is looked up elsewhere, in the logs of a node,
-     * the peer, a network or a driver. */
+    /* Names the job in the error. A fault of a peer or of a device must be traced in the logs of
+     * the node, the peer, the network or the driver, for which the name of the job is needed. */
     if (e->code == ERR_PEER || e->code == ERR_DEVICE || e->code == ERR_TIMEOUT ||
         e->code == ERR_INTERNAL)
         err_prefix(e, "job %lld, epoch %lld", (long long)a->job, (long long)a->epoch);

@@ -8,7 +8,8 @@
 #include "worker/gguf/model_file.h"
 #include "worker/rank/roots.h"
 
-/* Tells whether the job needs text: a batch may consist of ids alone. */
+/* Tells whether the job needs text. A batch does not need text, because all its requests may have
+ * ids. */
 static bool needs_text(const struct job_spec *s)
 {
     if (s->input.source.format != DATA_OPENAI_BATCH) return true;
@@ -21,7 +22,8 @@ static int read_file(struct model_tokenizer *t, const char *dir, struct err *e)
 {
     struct model_text file;
     if (model_file_read(dir, "tokenizer.json", TOKENIZER_FILE_SIZE, &file, e) < 0) return -1;
-    t->file = file.text; /* taken; it is there, as the tokenizer was opened */
+    t->file = file.text; /* t takes ownership of the text. There is a text, because the tokenizer
+                          * was opened from it */
     t->size = (int64_t)file.size;
     return t->file ? 0 : err_set(e, ERR_NOT_FOUND, "%s is gone", file.path);
 }
@@ -51,7 +53,7 @@ int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e
     return rc;
 }
 
-/* Shares one of the texts, from rank 0; data NULL: there is none. */
+/* Shares one of the texts, from rank 0. data is NULL if there is no such text. */
 static int share_text(struct run *r, struct text *t, void *bounce, struct err *e)
 {
     int64_t size = t->data ? t->n : -1;
@@ -66,7 +68,7 @@ static int share_text(struct run *r, struct text *t, void *bounce, struct err *e
     return size ? comm_broadcast(r->comm, PURPOSE_CONTROL, 0, t->data, size, bounce, e) : 0;
 }
 
-/* Shares the chat template. If rank 0 cannot use it, the others get no source either. */
+/* Shares the chat template. If rank 0 cannot use it, the other ranks get no source either. */
 static int share_chat(struct run *r, struct chat_model *m, void *bounce, struct err *e)
 {
     if (share_text(r, &m->source, bounce, e)) return -1;

@@ -1,5 +1,5 @@
-/* models.c: walks the roots by openat, then forks a process for each model directory, with limits
- * of time and memory, that writes its report to a pipe. */
+/* models.c: walks the roots by openat. For each model directory it then forks a process, with
+ * limits of time and memory, that writes the directory's report to a pipe. */
 #include "worker/rank/models.h"
 
 #include <dirent.h>
@@ -34,7 +34,7 @@ static int64_t now_ms(void)
 
 /* ---- which directories ----------------------------------------------------------------------- */
 
-struct walk_seen { /* a directory, by its device and inode, which no link changes */
+struct walk_seen { /* identifies a directory by its device and inode, which no link changes */
     dev_t dev;
     ino_t ino;
 };
@@ -46,7 +46,7 @@ struct root_walk {
     char *path[MODELS_FOUND]; /* owned */
     struct walk_seen seen[MODELS_DIRS];
     int table[2 * MODELS_DIRS]; /* 1 + a place in seen, by hash */
-    char incomplete[160];       /* why the walk ended early; "": it was complete */
+    char incomplete[160];       /* the reason why the walk ended early; "" if it was complete */
 };
 
 /* Ends the walk. Returns false. */
@@ -70,7 +70,7 @@ static bool first_time(struct root_walk *w, const struct stat *st)
 }
 
 struct names {                       /* what a directory holds */
-    bool config, tokenizer, weights; /* files that show that it is a model's */
+    bool config, tokenizer, weights; /* whether files were found that show a model directory */
     int n, room, n_ggufs;
     struct name { /* a subdirectory, or a GGUF file; owned */
         char *text;
@@ -120,7 +120,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-/* Adds a model. Takes path. */
+/* Adds a model. Takes ownership of path. */
 static bool add_model(struct root_walk *w, char *path)
 {
     if (!path) abort();
@@ -134,7 +134,8 @@ static bool add_model(struct root_walk *w, char *path)
 
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
 
-/* Walks the subdirectories and adds the GGUF files, each at its place by name. */
+/* Goes through the names of a directory in order: walks the subdirectories, and adds the GGUF
+ * files. */
 static bool walk_below(struct root_walk *w, int parent, const char *path, struct names *names,
                        int depth)
 {
@@ -177,7 +178,7 @@ static bool read_names(struct root_walk *w, DIR *d, struct names *names)
     return true;
 }
 
-/* Walks a directory. Takes fd. False: the walk is over. */
+/* Walks a directory. Takes ownership of fd. Returns false if the walk is over. */
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
 {
     struct names names = {0};
@@ -202,8 +203,8 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
     return rc;
 }
 
-/* Walks the roots. Models keep the order of the walk. A walk that is cut short keeps the first
- * ones, so that a number names the same model on every page. */
+/* Walks the roots, and keeps models in the order of the walk. A walk that ends early keeps the
+ * first models, so that a number means the same model on every page. */
 static void walk_roots(struct root_walk *w, const char *const *roots, int n_roots)
 {
     for (int i = 0; i < n_roots; i++) {
@@ -215,9 +216,10 @@ static void walk_roots(struct root_walk *w, const char *const *roots, int n_root
 
 /* ---- one of them ----------------------------------------------------------------------------- */
 
-enum { ONE_SIZE = 16384 }; /* a report of MODELS_FAULTS faults; less than a pipe holds */
+/* Bytes of a report with MODELS_FAULTS faults, which is less than a pipe can hold. */
+enum { ONE_SIZE = 16384 };
 
-/* Runs the process that looks at the directory, until its exit. */
+/* Does the work of the process that inspects a directory, up to its exit. */
 static void child(const char *path, int fd, const struct models_limits *l, pid_t parent)
 {
     static char out[ONE_SIZE];
@@ -229,12 +231,14 @@ static void child(const char *path, int fd, const struct models_limits *l, pid_t
     if (getppid() != parent || (l->memory_size && setrlimit(RLIMIT_DATA, &data)) ||
         setrlimit(RLIMIT_CPU, &cpu) || setrlimit(RLIMIT_CORE, &core))
         _exit(1);
-    if (!freopen("/dev/null", "w", stderr)) _exit(1); /* the text of a crash is not a log line */
+    /* stderr leads to /dev/null, because the text that a crash prints is not a log line. */
+    if (!freopen("/dev/null", "w", stderr)) _exit(1);
     const int64_t n = report_write(path, path, MODELS_FAULTS, out, sizeof out, &n_faults);
     _exit(n > 0 && write(fd, out, (size_t)n) == n ? 0 : 1);
 }
 
-/* Reads until the child closes the pipe, or until_ms. Returns the bytes, or -1: too late. */
+/* Reads until the child closes the pipe, or until until_ms. Returns the number of bytes, or -1 if
+ * time ran out. */
 static int64_t receive(int fd, char *out, int64_t size, int64_t until_ms)
 {
     int64_t n = 0;
@@ -282,8 +286,9 @@ static void look_at(const char *path, const struct models_limits *l, int64_t unt
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Tells whether the answer ends before model i: it is full, or less time is left than a model may
- * take. It has one model at least, so that every page is nearer to the end. */
+/* Tells whether the answer ends before model i. This is so if the answer is full, or if the time
+ * that is left is less than one model may take. But an answer always has at least one model, so
+ * that every page makes progress. */
 static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int64_t first,
                       int64_t i, int64_t size)
 {
@@ -292,8 +297,8 @@ static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int6
            now_ms() + walk->limits->one_ms > walk->begun_ms + walk->limits->all_ms;
 }
 
-/* Writes the models from number `first` on. Returns the number of the next page's first one, or -1:
- * there is none. */
+/* Writes the models from number `first` on. Returns the number of the first model of the next
+ * page, or -1 if there is no next page. */
 static int64_t put_models(struct jwrite *w, const struct root_walk *walk, int64_t first,
                           int64_t size)
 {
@@ -332,7 +337,8 @@ int64_t models_write(const char *const *roots, int n_roots, int64_t first,
     return jwrite_finish(&w);
 }
 
-/* Reads --first=N, which may stand before the roots. Returns whether it does. */
+/* Reads the option --first=N, which may precede the roots. Returns false if the word is not this
+ * option. */
 static bool take_first(const char *word, int64_t *first)
 {
     static const char option[] = "--first=";

@@ -31,7 +31,8 @@ static int look_at_all(struct run *r, const struct data *d, int set, struct seen
     struct order_options oo = latents_order_options(r->spec, set);
     int rc = 0;
     *s = (struct seen){0};
-    oo.in_order = true; /* every sample once, whatever its weight */
+    oo.in_order = true; /* the order has every sample once, whatever the weights of the sources
+                         * are */
     struct data_order *o = data_order_open(d, &oo, e);
     if (!o) return -1;
     for (int64_t n = 0; !rc && n < data_order_samples(o); n++) rc = look_at(r, o, n, s, d, e);
@@ -39,8 +40,8 @@ static int look_at_all(struct run *r, const struct data *d, int set, struct seen
     return rc;
 }
 
-/* Counts the samples of a pass as a training does: with weights a pass differs from one look at
- * each sample. */
+/* Counts the samples of a pass in the same way as a training. If sources have weights, a pass does
+ * not contain each sample exactly once. */
 static int count_pass(const struct run *r, const struct data *d, int64_t *n, struct err *e)
 {
     const struct order_options oo = latents_order_options(r->spec, SET_TRAIN);

@@ -4,9 +4,9 @@
 
 #include "worker/rank/run.h"
 
-/* Looks at every sample of both sets, so that a sample that the model cannot learn from is refused
- * before any rank starts, and sends the counts as the result. fails: as data_order_open,
- * latents_sample and latents_check; the link's errors. */
+/* Checks every sample of both sets, and sends the counts as the result. So a sample from which the
+ * model cannot learn is refused before any rank starts. Fails as data_order_open, latents_sample
+ * and latents_check do, or with the errors of the link. */
 int prepare_latents(struct run *r, const struct data *d, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* prepared.c: calls data_prepare() with the model's directory and the prompt of an embed job; a
- * node without the data makes them and compares the id. */
+/* prepared.c: calls data_prepare() with the model's directory and the prompt of an embed job. A
+ * node without the data makes them and compares their id. */
 #include "worker/rank/prepared.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* publish.c: opens the output directory beneath a writable root, takes it by a file with the
+/* publish.c: opens the output directory beneath a writable root, claims it by a file with the
  * owner's name, and copies each result by write and rename. */
 #include "worker/rank/publish.h"
 
@@ -46,7 +46,8 @@ static int copy(int from, int to, struct err *e)
     return rc;
 }
 
-/* Writes leaf in an open directory, whole or not at all. from -1: text is its content. */
+/* Writes leaf in an open directory, either complete or not at all. If `from` is -1, text is its
+ * content. */
 static int put(int dir, const char *leaf, int from, const char *text, struct err *e)
 {
     static const char tmp[] = ".seqd-part";
@@ -78,8 +79,8 @@ static int open_dir(int parent, const char *leaf)
     return openat(parent, leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Makes the directory with its owner's name in it, by a rename: a kill leaves only a temporary
- * directory. */
+/* Makes the directory with its owner's name in it, and renames it into place, so that a kill
+ * leaves only a temporary directory. */
 static int make_own(int parent, const char *leaf, const char *owner, struct err *e)
 {
     char tmp[64];
@@ -140,7 +141,8 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
     int rc = 1;
     p->dir = -1;
     if (!*path) return 0;
-    const mode_t mask = umask(022); /* published files are for others too; no thread runs yet */
+    const mode_t mask = umask(022); /* other users may read published files; no other thread runs
+                                     * yet */
     if (*path != '/' && n_roots) {
         rc = beneath(p, roots[0], path, path, owner, e);
     } else if (job_path_tidy(path, tidy, sizeof tidy)) {

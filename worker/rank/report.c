@@ -64,7 +64,8 @@ static void int_or_null(struct jwrite *w, const char *key, int64_t v)
         jwrite_null(w, key);
 }
 
-/* Writes the bytes of the weights under each model.weights that has blocks; null: it is refused. */
+/* Writes the bytes of the weights for each model.weights that uses blocks, or null if it is
+ * refused. */
 static void put_blocks(struct jwrite *w, const struct hf_summary *s)
 {
     const bool text = s->known && s->n_params && !family_diffusion(&s->shape);
@@ -75,7 +76,8 @@ static void put_blocks(struct jwrite *w, const struct hf_summary *s)
     jwrite_end(w);
 }
 
-/* Writes why no model.weights has blocks; null: each has, or the sizes are not known. */
+/* Writes the reason why the weights of this model cannot be stored in blocks. Writes null if they
+ * can, or if the sizes are not known. */
 static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
 {
     char room[PLAN_FAULT_SIZE];
@@ -89,7 +91,7 @@ static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
         jwrite_null(w, "blocks_fault");
 }
 
-/* Writes a fault by 1 + its number; null: 0. */
+/* Writes the fault whose index is number - 1. Writes null if number is 0. */
 static void put_fault(struct jwrite *w, const char *key, const struct faults *f, int number)
 {
     if (!number)
@@ -173,7 +175,7 @@ void report_failed(const char *path, const char *why, char *out, size_t size)
     jwrite_init(&w, out, size);
     put(&w, path, &r, 1);
     if (jwrite_finish(&w) > 0) return;
-    jwrite_init(&w, out, size); /* the path alone is too long */
+    jwrite_init(&w, out, size); /* the path by itself is too long */
     put(&w, "", &r, 1);
     jwrite_finish(&w);
 }

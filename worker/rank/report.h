@@ -1,6 +1,5 @@
-/* report.h: `seqrank --check`: a model directory, and everything that is wrong with it.
- *
- *   seqrank --check DIR [ROOT ...]
+/* report.h: `seqrank --check` describes a model directory and lists all its faults. seqrank
+ *   --check DIR [ROOT ...]
  *
  * Prints one JSON object on one line. Links of DIR stay beneath the ROOT it lies in.
  *
@@ -12,8 +11,8 @@
  *   generation_ends [ids] (null: not known); loads: its config.json and its weights have no fault;
  *   faults [sentences, the first ones]; n_faults: all of them
  *
- * Exit status 0 without a fault, 1 with one or if the report cannot be written, 2 for wrong
- * arguments. */
+ * The exit status is 0 without a fault, 1 with a fault or if the report cannot be written, and 2
+ * for wrong arguments. */
 #ifndef SEQD_RANK_REPORT_H
 #define SEQD_RANK_REPORT_H
 
@@ -22,11 +21,12 @@
 
 #define REPORT_SIZE 65536 /* bytes of a report with all faults */
 
-/* Looks at dir, which the report calls path, and writes at most max_faults of its faults. Returns
- * the length, or -1 if it does not fit. *n_faults: the number of all faults. */
+/* Inspects dir, which the report names as path, and writes at most max_faults of its faults.
+ * Returns the length, or -1 if the report does not fit. *n_faults gets the number of all
+ * faults. */
 int64_t report_write(const char *dir, const char *path, int max_faults, char *out, size_t size,
                      int *n_faults);
-/* Writes the report of a directory that could not be looked at. */
+/* Writes the report of a directory that could not be inspected. */
 void report_failed(const char *path, const char *why, char *out, size_t size);
 int report_main(const char *dir, const char *const *roots, int n_roots);
 

@@ -1,4 +1,4 @@
-/* roots.c: resolves a path by realpath and looks for the root above it; private paths are
+/* roots.c: resolves a path by realpath and searches for the root above it. Private paths are
  * refused. */
 #include "worker/rank/roots.h"
 
@@ -20,13 +20,13 @@ static bool is_type(mode_t mode, mode_t type)
     return type ? (mode & S_IFMT) == type : S_ISDIR(mode) || S_ISREG(mode);
 }
 
-/* Finds a directory or a file; type: as in st_mode, or 0 for either. */
+/* Finds a directory or a file. type is as in st_mode, or 0 for either. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
                 mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {
     char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX], hint[256];
     bool exists = false, hidden = false;
-    const char *first = NULL; /* root in which a relative path begins */
+    const char *first = NULL; /* root from which a relative path starts */
     for (int i = 0; i < n_roots; i++) {
         struct stat st;
         if (path[0] != '/' && !beneath_begins(roots[i])) continue;
@@ -34,7 +34,7 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
         snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
                  path[0] == '/' ? "" : "/", path);
         if (!realpath(roots[i], real_root)) continue;
-        /* This comes first: an error does not even tell whether a private path exists. */
+        /* This check must be the first, so that no error reveals whether a private path exists. */
         if (beneath_private(joined)) {
             hidden = true;
             continue;

@@ -1,5 +1,5 @@
-/* run.c: opens data, plan, backend, memory and comm, runs the task of the job's kind by its row,
- * and closes them in reverse. */
+/* run.c: opens data, plan, backend, memory and comm, runs the task for the job's kind, and closes
+ * them in reverse order. */
 #include "worker/rank/run.h"
 
 #include <stdio.h>
@@ -24,9 +24,9 @@
 #include "worker/rank/resident.h"
 #include "worker/rank/roots.h"
 
-/* A hop that takes longer than HOP_TIMEOUT_MS is a fault of the peer, unless the job says
- * otherwise. Hangs are found much sooner from outside (the last-operation record); this limit is
- * the last resort. */
+/* If a hop takes longer than HOP_TIMEOUT_MS, or than the limit that the job sets, the peer is at
+ * fault. This limit is only the last resort, because seqgang finds hangs much sooner by the
+ * last-operation records. */
 #define SAY_US         ((int64_t)10 * 1000000)
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
 
@@ -52,7 +52,7 @@ static const struct task *task_of(int kind)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Derives the steps from a length in tokens or passes, once the data are counted, and then the
+/* Derives the steps from a length in tokens or passes, once the data is counted, and then the
  * fields that depend on the steps (the warmup). */
 static int derive_steps(struct run *r, struct err *e)
 {
@@ -68,8 +68,8 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
-/* Completes the model's shape. If the job has none yet, reads it from model.config or else from
- * the model directory. */
+/* Completes the model's shape. If the job has no shape yet, reads it from model.config or, if that
+ * is empty, from the model directory. */
 static int open_shape(struct run *r, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -121,7 +121,8 @@ static void *map_pages(int64_t size, struct err *e)
     return NULL;
 }
 
-/* Allocates the plan's bytes: on the device if it has its own memory, and the host's part here. */
+/* Allocates the bytes of the plan. The device's part is allocated by the backend, in the device's
+ * own memory if it has any, and the host's part in the memory of this process. */
 static int open_memory(struct run *r, struct err *e)
 {
     const struct plan *p = &r->plan;
@@ -143,7 +144,7 @@ static int open_memory(struct run *r, struct err *e)
     return 0;
 }
 
-/* Opens the memory or file in which activations wait for the backward pass. */
+/* Opens the memory or the file in which activations are stored until the backward pass. */
 static int open_offload(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -167,15 +168,16 @@ static int open_offload(struct run *r, struct err *e)
     return r->offload ? 0 : -1;
 }
 
-/* Returns the size of the blocks of ranks in which tensors are summed and gathered: rings; if a
- * ring has all ranks or one rank, the ranks that share shards. */
+/* Returns the size of the groups of ranks in which tensors are summed and gathered. Usually each
+ * group is a ring. If a ring has all ranks or only one rank, the groups are those that share one
+ * set of shards. */
 static int block_size(const struct plan *p)
 {
     return p->sp > 1 && p->sp < p->n_ranks ? p->sp : p->zero_group;
 }
 
-/* Makes the rendezvous: publishes a blob and receives those of all ranks. One rank alone sends an
- * empty one. */
+/* Makes the rendezvous: publishes this rank's blob and receives the blobs of all ranks. A single
+ * rank sends an empty one. */
 static int open_comm(struct run *r, struct err *e)
 {
     struct comm_options o = {.rank = r->args->rank,
@@ -208,7 +210,8 @@ static int open_comm(struct run *r, struct err *e)
     if (n > 1) {
         if (comm_connect(r->comm, blobs, n, e)) goto out;
         r->segment = comm_segment(r->comm);
-        r->be->watch = comm_watch; /* a device may wait for data that never come */
+        r->be->watch = comm_watch; /* because otherwise a device might wait forever for data that
+                                    * never arrive */
         r->be->watch_arg = r->comm;
     }
     rc = 0;
@@ -259,7 +262,7 @@ static void run_close(struct run *r)
     data_close(r->data);
 }
 
-/* Sends the progress. An error is ignored: link_stopped finds that a socket is gone. */
+/* Sends the progress. An error is ignored, because link_stopped finds that a socket is gone. */
 static void tell_progress(void *run, const struct rank_progress *now)
 {
     struct run *r = run;
@@ -278,7 +281,8 @@ void run_say(struct run *r, const struct rank_progress *now, const char *more)
              progress_unit_name(now->unit), percent, *more ? " " : "", more);
 }
 
-/* Opens the output before the work, which an unusable directory would waste. */
+/* The output directory is opened before the work, because otherwise the work would be wasted if
+ * the directory cannot be used. */
 static int open_output(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -389,7 +393,8 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
 }
 
-/* Writes the bytes that offloading moved in the last step, or in the ranks' pass of a proof. */
+/* Writes the number of bytes that offloading has moved in the last step or, for a proof, in its
+ * pass over all ranks. */
 static void write_offload(struct jwrite *w, const struct run *r)
 {
     if (!r->offload) return;

@@ -15,13 +15,15 @@
 
 struct task_context {
     struct context_layout layout;
-    struct context context; /* states: the plan's; NULL: none was loaded */
+    struct context context; /* the loaded context, whose states are in the plan's memory; NULL if
+                             * no context was loaded */
 };
 
-/* The most bytes of generated text in a RESULT; the artifact has all of it. */
+/* The most bytes of generated text in a RESULT. The artifact has the whole text. */
 #define RESULT_TEXT_SIZE 4096
 
-/* Returns the length of the longest prefix of at most n bytes that ends between characters. */
+/* Returns the length of the longest prefix of s that has at most n bytes and ends between
+ * characters. */
 static size_t utf8_prefix(const char *s, size_t len, size_t n)
 {
     if (len <= n) return len;
@@ -56,8 +58,8 @@ static int send_text(struct run *r, const struct infer_text *t, const struct mod
     return link_send_result(r->link, json, e);
 }
 
-/* Computes the digest of the weights, and loads the context that precedes the prompts: rank 0, on
- * which a sequence begins, reads it. */
+/* Computes the digest of the weights, and loads the context that precedes the prompts. Only rank 0
+ * reads the context, because a sequence begins on rank 0. */
 static int open_context(struct run *r, struct model *m, struct task_context *c, struct err *e)
 {
     char path[RANK_PATH_SIZE];
@@ -85,7 +87,8 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
-/* Leaves out the ids that the model does not have, at which no text ends, and notes the first. */
+/* Leaves out those ids that the model does not have, because no text can end at them. Sends a note
+ * about the first of them. */
 static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
 {
     const int64_t V = r->spec->model.shape.vocab;
@@ -107,14 +110,14 @@ static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
 }
 
 /* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
- * texts that the model was trained on. */
+ * texts on which the model was trained. */
 static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
                      struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     const int32_t eos = t ? tokenizer_special(t)->eos : -1;
-    if (spec_new_model(s)) return 0; /* no file says that an id ends a text */
+    if (spec_new_model(s)) return 0; /* because no file says which id ends a text */
     if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e) ||
         hf_read_ends(dir, ends, e))
         return -1;
@@ -125,7 +128,8 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     return 0;
 }
 
-/* Gets the ids that end a text of a model whose ids are not bytes: rank 0 has its directory. */
+/* Gets the ids that end a text, for a model whose ids are not bytes. Rank 0 reads them, because it
+ * has the directory. */
 static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
                      struct err *e)
 {

@@ -4,14 +4,16 @@
 
 #include "worker/rank/run.h"
 
-/* Opens a model that only infers, with its weights; the caller frees it. NULL on failure. */
+/* Opens a model for inference and loads its weights. The caller frees it. Returns NULL on
+ * failure. */
 struct model *task_open_model(struct run *r, struct err *e);
-/* Sends the artifacts that have a name, in this order. */
+/* Sends those artifacts that have a name, in the order of the list. */
 int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
                         struct err *e);
 
-/* Fails a job all of whose n requests were refused: its results hold no answer. first: the first
- * refusal; ERR_NONE: an earlier attempt met it. */
+/* Fails a job if all of its n requests were refused, so that its results have no answer. first is
+ * the error of the first refused request; its code is ERR_NONE if an earlier attempt refused this
+ * request. */
 int task_check_answered(int64_t n, int64_t n_refused, const struct err *first, struct err *e);
 
 /* Runs a generate job of a diffusion model (task_sample.c). */

@@ -1,5 +1,5 @@
-/* task_prepare.c: runs a preparation: makes the data, tries every order that the job will open, and
- * reports counts, notes and traffic by form. */
+/* task_prepare.c: runs a preparation: makes the data, opens every order that the job will open,
+ * and reports counts, notes and the traffic of each form. */
 #include <stdio.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
@@ -14,14 +14,15 @@
 #include "worker/rank/roots.h"
 #include "worker/rank/run.h"
 
-/* Counts the samples that the job will read; a score reads windows. */
+/* Counts the samples that the job will read, which are windows for a score job. */
 static int64_t count_samples(const struct run *r, const struct data *d, const struct data_order *o)
 {
     const struct job_spec *s = r->spec;
     return s->kind == JOB_SCORE ? window_count(d, s, s->data.seq_len) : data_order_samples(o);
 }
 
-/* Writes how the documents fill n samples of one length. shared: tokens that two of them share. */
+/* Writes how the documents fill n samples of one length. `shared` is the number of tokens that two
+ * of these samples have in common. */
 static void write_order(struct jwrite *w, const struct order_options *o,
                         const struct order_stats *s, const struct order_learnt *learnt, int64_t n,
                         int64_t shared)
@@ -43,8 +44,9 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_end(w);
 }
 
-/* Sends a note if the data have padding as tokens. An end id that is the pad id as well is padding
- * if it repeats. Only the beginning of large data is read, since padding is in every record. */
+/* Sends a note if the data have padding as tokens. If the end id is the pad id as well, only
+ * repetitions of it are padding. Only the beginning of large data is read, because padding is in
+ * every record. */
 static int note_padding(struct run *r, const struct data *d, struct err *e)
 {
     enum { MOST = 1 << 26 };
@@ -68,8 +70,8 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
     return link_send_note(r->link, "padding", text, e);
 }
 
-/* Sends a note of the data that are not learnt, or are learnt in parts; once, for the order of the
- * training set. */
+/* Sends a note about data from which the model does not learn, or learns only in parts. It is sent
+ * once, for the order of the training set. */
 static int note(struct run *r, const struct data *d, const struct data_order *o,
                 const struct order_learnt *learnt, struct err *e)
 {
@@ -92,7 +94,7 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
     return link_send_note(r->link, "data", text, e);
 }
 
-/* Sends a note of the records of an embed job that have no vector. */
+/* Sends a note about the records of an embed job that get no vector. */
 static int note_skipped(struct run *r, const struct data *d, struct err *e)
 {
     const int64_t skipped = data_stats(d)->n_skipped;
@@ -113,7 +115,7 @@ static void write_traffic(struct jwrite *w, const char *name, const struct form_
     jwrite_end(w);
 }
 
-/* Writes the traffic that the forms of ring attention would make, for seqd to choose one. */
+/* Writes the traffic that each form of ring attention would cause, so that seqd can choose one. */
 static int write_forms(struct run *r, const struct data_order *o, struct jwrite *w, struct err *e)
 {
     const struct job_spec *s = r->spec;
@@ -137,7 +139,7 @@ static int write_forms(struct run *r, const struct data_order *o, struct jwrite 
     return 0;
 }
 
-/* Writes the forms for the order that the job begins with. */
+/* Writes the traffic of the forms for the order with which the job begins. */
 static int count_forms(struct run *r, const struct data *d, struct jwrite *w, struct err *e)
 {
     const struct order_options oo = data_order_options(r->spec, SET_TRAIN, 0);
@@ -149,7 +151,8 @@ static int count_forms(struct run *r, const struct data *d, struct jwrite *w, st
     return rc;
 }
 
-/* Refuses data in which no token is a target: a training would end with its first weights. */
+/* Refuses data in which no token is a target, because a training would end with its first
+ * weights. */
 static int check_learnt(const struct run *r, const struct order_options *o, const struct data *d,
                         const struct order_learnt *learnt, struct err *e)
 {
@@ -174,8 +177,8 @@ static int check_learnt(const struct run *r, const struct order_options *o, cons
                      field, verb);
 }
 
-/* Opens one of the orders that the job will open, so that a refusal comes here. *per_pass: samples
- * of the first one. */
+/* Opens one of the orders that the job will open, so that the job is refused here if an order is
+ * refused. *per_pass gets the number of samples of the first order. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
                      struct jwrite *w, int64_t *per_pass, struct err *e)
 {
@@ -199,7 +202,7 @@ static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int
                       struct err *e)
 {
     const struct job_spec *s = r->spec;
-    if (s->kind == JOB_EMBED) { /* takes documents, not samples: it knows no order */
+    if (s->kind == JOB_EMBED) { /* reads documents instead of samples, and so has no order */
         *per_pass = data_stats(d)->n_documents;
         return note_skipped(r, d, e);
     }
@@ -245,7 +248,7 @@ int task_prepare(struct run *r, struct err *e)
     struct data_stats s;
     if (prepared_make(r, &r->progress, &s, e)) return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
-    if (!d) return -1; /* read at once: no rank could read them later */
+    if (!d) return -1; /* read now, to refuse prompts that no rank could read later */
     const bool latents = family_diffusion(&r->spec->model.shape);
     int rc = latents ? 0 : note_padding(r, d, e);
     if (!rc) rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);

@@ -1,5 +1,5 @@
-/* task_train.c: runs a training: proof and first evaluation, then steps with stages, evaluations
- * and checkpoints between them. */
+/* task_train.c: runs a training: the proof and the first evaluation, then steps, with stages,
+ * evaluations and checkpoints between them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Counts the messages and bytes that each stage's steps and an evaluation will move. */
+/* Counts the messages and bytes that a step of each stage and an evaluation will move. */
 static int plan_comms(struct training *t, struct err *e)
 {
     const struct run *r = t->r;
@@ -65,14 +65,14 @@ static int open_training(struct training *t, struct err *e)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Sets the model and the source for the stage that the next step is in. */
+/* Sets the model and the source to the stage to which the next step belongs. */
 static int enter_stage(struct training *t, struct err *e)
 {
     const struct job_spec *s = t->r->spec;
     const int stage = stage_at(s, t->train.step);
     if (stage == t->stage) return 0;
     const int64_t held = plan_held(&t->r->plan, stage_seq_len(s, stage));
-    /* Each sample of latents sets its own length. */
+    /* This is not done for latents, because each sample of latents sets its own length. */
     if (!t->r->plan.grid[0] && model_set_seq(&t->train.model, held, e)) return -1;
     model_set_rope(&t->train.model, stage_rope_theta(s, stage));
     t->train.source = feed_stage(&t->feed, s, stage);
@@ -90,8 +90,8 @@ static bool save_due(const struct training *t)
     return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
 }
 
-/* Evaluates and saves between two steps, if they are due. While the disk is full, a job that leaves
- * waits for space, as a job that ends does. */
+/* Evaluates and saves between two steps, if that is due. A job that leaves or ends waits for space
+ * while the disk is full. */
 static int after_step(struct training *t, struct err *e)
 {
     const bool last = t->train.step == t->r->spec->train.steps;
@@ -104,7 +104,7 @@ static int after_step(struct training *t, struct err *e)
     return leaves ? run_saved(t->r, e) : 0;
 }
 
-/* Adds the step to an ERR_INTERNAL; comm's errors name it already. */
+/* Adds the number of the step to an ERR_INTERNAL. The errors of comm already have it. */
 static int name_step(const struct training *t, struct err *e)
 {
     if (e->code == ERR_INTERNAL || e->code == ERR_DEVICE)

@@ -1,5 +1,5 @@
-/* tfevents.c: encodes events as protocol buffers by hand, frames them with CRC-32C, and writes its
- * buffer on a flush. */
+/* tfevents.c: encodes events as protocol buffers by hand, frames them with CRC-32C, and writes the
+ * buffer to the file when it is flushed. */
 #include "worker/rank/tfevents.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
 #define HEAD 12 /* bytes of a record before its data: length and CRC */
 #define FOOT 4
 /* Bytes of a Value: its key and length, the key and length of its tag, the tag, the key and the 4
- * bytes of its number. Each length is below 128 and takes one byte. */
+ * bytes of its number. Each length is below 128 and so takes one byte. */
 #define VALUE_SIZE (2 + 2 + TFEVENTS_TAG + 5)
-/* Bytes of an Event: wall_time, step (10 bytes at most), key and length of the summary (below
- * 16384: two bytes), and its Values. */
+/* Bytes of an Event: wall_time, step (10 bytes at most), the key and length of the summary (two
+ * bytes, because it is below 16384), and its Values. */
 #define EVENT_SIZE (9 + 11 + 3 + TFEVENTS_SCALARS * VALUE_SIZE)
 _Static_assert(VALUE_SIZE < 128 && TFEVENTS_SCALARS * VALUE_SIZE < 16384, "lengths fit");
 
@@ -59,7 +59,8 @@ static void put_text(struct tf_record *r, unsigned field, const char *text, size
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Computes the CRC bit by bit: a record of 200 bytes takes some microseconds. */
+/* Computes the CRC bit by bit, which is fast enough: a record of 200 bytes takes some
+ * microseconds. */
 static uint32_t crc32c(const unsigned char *p, size_t n)
 {
     uint32_t crc = ~0u;
@@ -157,8 +158,8 @@ bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Writes the buffer. If that fails, the file is cut to its old length, or the next call overwrites
- * its end. */
+/* Writes the buffer. If that fails, the file is cut to its old length. If that fails as well, the
+ * next call overwrites the end of the file. */
 static int write_out(struct tfevents *f, int fd, struct err *e)
 {
     for (size_t done = 0; done < f->n;) {

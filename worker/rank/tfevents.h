@@ -1,6 +1,5 @@
-/* tfevents.h: an event file of TensorBoard, written a record at a time, for scalars alone.
- *
- * A file is records of TFRecord (tensorflow/core/lib/io/record_writer.h):
+/* tfevents.h: writes an event file of TensorBoard, one record at a time, for scalars only.
+ * A file is a sequence of records of TFRecord (tensorflow/core/lib/io/record_writer.h):
  *
  *   uint64  length of data           little-endian, as all numbers here
  *   uint32  masked CRC-32C of these 8 bytes
@@ -8,8 +7,8 @@
  *   uint32  masked CRC-32C of data
  *   masked = (crc >> 15 | crc << 17) + 0xa282ead8
  *
- * data is one message Event (tensorflow/core/util/event.proto, tensorflow/core/framework/
- * summary.proto) in the encoding of protocol buffers:
+ * The data of a record is one message Event (tensorflow/core/util/event.proto,
+ * tensorflow/core/framework/summary.proto) in the encoding of protocol buffers:
  *
  *   Event       1 wall_time double   2 step int64   3 file_version string   5 summary Summary
  *               7 session_log SessionLog
@@ -18,13 +17,13 @@
  *   SessionLog  1 status enum, START = 1
  *
  * The first record of a file has file_version "brain.Event:2". TensorBoard reads files in the
- * order of their names. At a START with a step, except the first START of all, it drops the
- * records of that step and of later ones that it has read before, in earlier files too.
- *
- * Records wait in a buffer until tfevents_flush, which opens, writes and closes: the file is open
- * at no other time, and ends with a whole record at every time, unless a kill breaks a write. If a
- * disk breaks a write, the broken rest is cut off. No memory is allocated.
- * tested: tests/engine/test_tfevents.c; TensorBoard itself: tests/golden/check_tensorboard.py */
+ * order of their names. When it reads a START with a step, other than the very first START, it
+ * drops records that it has read before, also from earlier files. These are the records whose step
+ * is that step or a later step. Records wait in a buffer until tfevents_flush, which opens, writes
+ * and closes the file. The file is open at no other time, and it ends with a whole record at any
+ * time, unless a kill interrupts a write. If the disk interrupts a write, the incomplete part is
+ * cut off. No memory is allocated. tested: tests/engine/test_tfevents.c; with TensorBoard itself:
+ * tests/golden/check_tensorboard.py */
 #ifndef SEQD_RANK_TFEVENTS_H
 #define SEQD_RANK_TFEVENTS_H
 
@@ -34,14 +33,14 @@
 #include "api/core/err.h"
 #include "api/core/file.h"
 
-#define TFEVENTS_TAG     32    /* bytes of a tag, with its NUL */
-#define TFEVENTS_SCALARS 16    /* scalars of one record, at most */
-#define TFEVENTS_BUF     65536 /* 250 records of a training's steps, at least */
+#define TFEVENTS_TAG     32    /* bytes of a tag, including its NUL */
+#define TFEVENTS_SCALARS 16    /* most scalars of one record */
+#define TFEVENTS_BUF     65536 /* bytes of the buffer: at least 250 records of steps */
 
 struct tfevents {
     char path[FILE_PATH_SIZE];
     int64_t size; /* bytes of the file */
-    size_t n;     /* bytes in the buffer, to be written */
+    size_t n;     /* bytes in the buffer that are not written yet */
     unsigned char buf[TFEVENTS_BUF];
 };
 
@@ -50,16 +49,17 @@ struct tfevents_scalar {
     double value; /* written as a float */
 };
 
-/* Puts the first record of a file into the buffer; the first flush makes the file. wall_s: seconds
- * since 1970. */
+/* Puts the first record of a file into the buffer. The first flush makes the file. wall_s counts
+ * seconds since 1970. */
 void tfevents_init(struct tfevents *f, const char *path, double wall_s);
-/* Add a record. False: there is no room in the buffer, and no byte of it was taken. */
+/* Add a record. Return false, and add nothing, if the buffer has no room. */
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step);
 bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
                       const struct tfevents_scalar *s, int n);
-/* Writes the waiting records. sync: all written records then survive a power cut. fails: as
- * err_errno (ERR_NOT_FOUND for a file or directory that is gone), naming the file. The records
- * still wait, and the next call may succeed, unless the sync or the close alone failed. */
+/* Writes the waiting records. If sync is true, all written records survive a power failure
+ * afterwards. Fails as err_errno does, naming the file (ERR_NOT_FOUND if the file or directory is
+ * gone). If the write fails, the records remain in the buffer, and the next call may succeed. If
+ * only the sync or the close fails, the buffer is empty afterwards. */
 int tfevents_flush(struct tfevents *f, bool sync, struct err *e);
 
 #endif

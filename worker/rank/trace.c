@@ -11,7 +11,7 @@
 #include "api/core/rank.h"
 #include "worker/data/data.h"
 
-#define MAX_SAMPLES 65536 /* samples of one call: the largest global batch */
+#define MAX_SAMPLES 65536 /* most samples of one call: the largest global batch */
 
 struct trace {
     struct order_options order;
@@ -28,7 +28,7 @@ static int number(const char *value, int64_t lo, int64_t *out)
     return 0;
 }
 
-/* Finds the place of a word among those of a field of the job spec. */
+/* Finds the index of a word among the words of a field of the job spec. */
 static int word(const char *value, const char *field, int *out)
 {
     const char *const *words = spec_field(field)->words;

@@ -34,7 +34,8 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->stage = STAGE_NONE;
 }
 
-/* Clears the moments. A fresh arena is zero; an arena that training has used is not. */
+/* Clears the moments. This is needed because the training has used the arena, which is zero only
+ * when it is new. */
 static void clear_moments(struct training *t)
 {
     struct model *m = &t->train.model;

@@ -13,10 +13,12 @@
 #include "api/core/log.h"
 #include "worker/rank/training.h"
 
-#define PREFIX   "events.out.tfevents." /* TensorBoard finds files by this prefix */
-#define DENSE    8192                   /* records of steps in each doubling of their number */
+#define PREFIX "events.out.tfevents." /* TensorBoard finds files by this prefix */
+/* Records of steps between one power of two and the next. */
+#define DENSE    8192
 #define FLUSH_US 1000000
-#define HOST_MAX 16 /* bytes of the host's name in a file name, which has 64 in all */
+/* Most bytes of the host's name in the file name; the name itself has at most 64. */
+#define HOST_MAX 16
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -27,7 +29,8 @@ static double wall_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Calls found for every event file among the job's artifacts, and stops at its first failure. */
+/* Calls found for every event file among the job's artifacts, and stops at the first call that
+ * fails. */
 static int each_file(struct training *t,
                      int (*found)(struct training *t, const char *name, void *arg, struct err *e),
                      void *arg, struct err *e)
@@ -51,8 +54,8 @@ static int after(struct training *t, const char *name, void *arg, struct err *e)
     return 0;
 }
 
-/* Names the file so that it is the last, whatever the clock says: files are read in the order of
- * their names. */
+/* Gives the file a name that sorts after the names of all other files even if the clock was set
+ * back, because TensorBoard reads files in the order of their names. */
 void training_curves_open(struct training *t)
 {
     char host[HOST_MAX + 1] = "", path[FILE_PATH_SIZE];
@@ -77,7 +80,7 @@ void training_curves_open(struct training *t)
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
 
-/* Lists a file as an artifact. sha256 "": it grows. */
+/* Lists a file as an artifact. sha256 is "" if the file is still growing. */
 static int send_file(struct training *t, const char *name, int64_t size, const char *sha256,
                      struct err *e)
 {
@@ -94,7 +97,7 @@ static int send_file(struct training *t, const char *name, int64_t size, const c
     return link_send_event(t->r->link, EV_ARTIFACT, t->train.step, json, e);
 }
 
-/* Lists a file that will not grow, and makes it read-only. */
+/* Lists a file that will not grow any more, and makes it read-only. */
 static int finish(struct training *t, const char *name, struct err *e)
 {
     struct artifact_done done;
@@ -104,7 +107,7 @@ static int finish(struct training *t, const char *name, struct err *e)
     return chmod(done.path, 0400) ? err_errno(e, "chmod %s", done.path) : 0;
 }
 
-/* Finishes the file of an attempt that had no time to do it. */
+/* Finishes the file of an attempt that ended before it could finish the file. */
 static int finish_left(struct training *t, const char *name, void *arg, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -131,8 +134,8 @@ static int list(struct training *t, struct err *e)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Puts a record, unless the buffer has no room: in that case the disk has taken no data for a long
- * time, which has been reported. */
+/* Puts a record into the buffer, unless the buffer has no room. In that case the disk has accepted
+ * no data for a long time, and a note about this was sent. */
 static void put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n)
 {
     struct curves *c = &t->curves;
@@ -141,7 +144,7 @@ static void put(struct training *t, int64_t step, const struct tfevents_scalar *
     c->any |= tfevents_scalars(&c->file, wall_s(), step, s, n);
 }
 
-/* Puts the values of a step. Names and units are those of the metrics over REST
+/* Puts the values of a step into the buffer. Names and units are those of the metrics over REST
  * (daemon/state/doc.c). */
 static void put_step(struct training *t)
 {
@@ -165,7 +168,7 @@ static void put_step(struct training *t)
     put(t, s->step, v, n);
 }
 
-/* Puts the values of the evaluation, as EV_EVAL has them. */
+/* Puts the values of the evaluation into the buffer, in the form of EV_EVAL. */
 static void put_eval(struct training *t)
 {
     struct tfevents_scalar v[3] = {{"eval/loss", t->eval.loss}};
@@ -208,7 +211,7 @@ static int flush(struct training *t, bool sync, struct err *e)
     return c->listed ? 0 : list(t, e);
 }
 
-/* Flushes if it is due. The first record is written at once, so that the file exists from then
+/* Flushes if it is due. The first record is written immediately, so that the file exists from then
  * on. */
 static int flush_due(struct training *t, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* training_eval.c: evaluates on held-out data when it is due, and proves the first step against one
- * rank before any step. */
+/* training_eval.c: evaluates on held-out data when that is due, and proves the first step against
+ * one rank before any step. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ bool training_eval_due(const struct training *t)
            (s->eval.at_end && step == s->train.steps);
 }
 
-/* Tells whether the samples are latents: their loss is a mean squared error, whose exponential has
+/* Tells whether the samples are latents. Their loss is a mean squared error, whose exponential has
  * no meaning. */
 static bool latents(const struct training *t)
 {
@@ -125,6 +125,6 @@ int training_verify_first(struct training *t, struct err *e)
     }
     verify_fini(&v);
     free(pass);
-    t->stage = STAGE_NONE; /* the model was set for another length */
+    t->stage = STAGE_NONE; /* because the model was set for another length */
     return rc ? -1 : 0;
 }

@@ -47,7 +47,8 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_end(w);
 }
 
-/* Publishes the model of the last checkpoint, by the list of its files. */
+/* Publishes the model of the last checkpoint: the files of hf/ and hf_ema/ that its manifest
+ * lists. */
 static int publish_model(struct training *t, struct err *e)
 {
     const struct publish *p = &t->r->publish;

@@ -1,5 +1,5 @@
-/* training_save.c: saves checkpoints: rank 0 writes and prunes, all ranks agree on the outcome and
- * wait for a full disk together. */
+/* training_save.c: saves checkpoints. Rank 0 writes and prunes, and all ranks agree on the outcome
+ * and wait together while the disk is full. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +16,9 @@
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 
-#define RETRY_S  10   /* wait before the next try, after a checkpoint could not be written */
-#define PAUSE_MS 2000 /* between two tries of the last checkpoint */
-#define WAIT_S   600  /* longest time for all tries of the last checkpoint */
+#define RETRY_S  10   /* wait before the next attempt, after a checkpoint could not be written */
+#define PAUSE_MS 2000 /* wait between two attempts at the last checkpoint */
+#define WAIT_S   600  /* longest time for all attempts at the last checkpoint */
 
 void training_ask(struct training *t)
 {
@@ -84,13 +84,15 @@ static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
     return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
 }
 
-/* Prunes. A failure gives a note alone, since the checkpoint that was just written is complete. */
+/* Prunes. A failure only causes a note, because the checkpoint that was just written is
+ * complete. */
 static int prune(struct training *t, struct err *e)
 {
     const struct job_spec *s = t->r->spec;
     const struct ckpt_keep keep = {s->checkpoint.keep, s->checkpoint.keep_every, say_removed, t};
     struct err why = {0};
-    /* Only this attempt writes, and it writes nothing now: every .tmp is left over. */
+    /* Only this attempt writes here, and it is not writing now. So every .tmp directory was left
+     * by an earlier attempt or a failed save. */
     if (!ckpt_prune(t->r->args->job_dir, &keep, t->r->args->epoch + 1, &why)) return 0;
     return training_note(
         t,
@@ -129,7 +131,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
-/* TOO_LARGE: as DISK, but trying again changes nothing. */
+/* TOO_LARGE is treated like DISK, except that the save is not tried again. */
 enum outcome { SAVED, DISK, BROKEN, TOO_LARGE };
 
 static enum outcome outcome_of(enum err_code code)
@@ -138,7 +140,7 @@ static enum outcome outcome_of(enum err_code code)
     return code == ERR_IO || code == ERR_NO_SPACE ? DISK : BROKEN;
 }
 
-/* Shares rank 0's word with all ranks. */
+/* Sends the value of a word on rank 0 to all ranks. */
 static int share(struct training *t, int64_t *word, struct err *e)
 {
     if (!t->r->comm) return 0;
@@ -146,7 +148,8 @@ static int share(struct training *t, int64_t *word, struct err *e)
     return comm_sum_i64(t->r->comm, PURPOSE_CONTROL, word, 1, t->train.model.bounce, e);
 }
 
-/* Writes on rank 0, which asks the others for the elements that they hold; the others serve it. */
+/* Writes the checkpoint on rank 0, which asks the other ranks for the elements that they hold; the
+ * other ranks answer. */
 static int64_t write_or_say(struct training *t, bool best, struct err *why)
 {
     if (!run_first(t->r)) return scatter_serve(&t->train.state, why) ? BROKEN : SAVED;
@@ -166,7 +169,7 @@ static int say_failed(struct training *t, const struct err *why, struct err *e)
         e);
 }
 
-/* Waits for the disk on rank 0; the others wait for rank 0 in the next exchange. */
+/* Waits for the disk on rank 0, while the other ranks wait for rank 0 in the next exchange. */
 static int wait_for_disk(struct training *t, int64_t since_us, const struct err *why, struct err *e)
 {
     struct pollfd p = {.fd = t->r->link->fd, .events = POLLIN};
@@ -184,7 +187,7 @@ static int wait_for_disk(struct training *t, int64_t since_us, const struct err 
 static int save(struct training *t, bool must, bool best, int64_t *outcome, struct err *e)
 {
     const int64_t since_us = clock_us();
-    bool said = t->owed && !must; /* an owed checkpoint has been reported */
+    bool said = t->owed && !must; /* whether an owed checkpoint has been reported already */
     for (;;) {
         struct err why = {0};
         *outcome = write_or_say(t, best, &why);
@@ -194,8 +197,8 @@ static int save(struct training *t, bool must, bool best, int64_t *outcome, stru
             *e = why;
             return -1;
         }
-        /* SAVED; or BROKEN on another rank: rank 0's error ends the job while this rank waits in
-         * the next step. */
+        /* Here the outcome is SAVED, or it is BROKEN and this is not rank 0. If it is BROKEN, the
+         * error of rank 0 ends the job while this rank waits in the next step. */
         if (*outcome != DISK && *outcome != TOO_LARGE) return 0;
         if (must && *outcome == TOO_LARGE) return 0;
         if (must && own == DISK)

@@ -6,27 +6,27 @@
 #include <string.h>
 #include "worker/text/unicode.h"
 
-#define TOKENS     (1 << 16) /* most added tokens of a file: large files have 7,000 */
+#define TOKENS     (1 << 16) /* most added tokens of a file; large files have 7,000 */
 #define TOKEN_SIZE 4096
 
 struct added_node {
-    int32_t child, sibling, token; /* -1: none */
+    int32_t child, sibling, token; /* -1 if there is none */
     unsigned char byte;
 };
 
 struct trie {
     struct added_node *node;
     int64_t n, room;
-    int32_t root[256]; /* nodes of the first bytes, -1: none */
+    int32_t root[256]; /* node of each first byte; -1 if there is none */
 };
 
 struct added {
     struct added_token *token;
     int64_t n, room;
     struct vocab by_content; /* content to index */
-    int32_t *by_id;          /* index of an id's token; -1: none */
+    int32_t *by_id;          /* index of the token with an id; -1 if there is none */
     int64_t size;
-    struct trie trie[2]; /* tries of contents [0] and of forms [1] */
+    struct trie trie[2]; /* trie of contents [0] and trie of forms [1] */
     struct rune_bits *word, *space;
 };
 
@@ -68,7 +68,8 @@ static int trie_add(struct trie *t, const struct text *s, int32_t token, struct 
     return 0;
 }
 
-/* Returns the index of the longest token at s, and its bytes in *size; -1: none. */
+/* Returns the index of the longest token with which s begins, and its bytes in *size. Returns -1
+ * if there is none. */
 static int32_t trie_match(const struct trie *t, const char *s, int64_t n, int64_t *size)
 {
     int32_t found = -1, at = t->root[(unsigned char)s[0]];
@@ -125,7 +126,8 @@ static void token_fini(struct added_token *t)
     text_fini(&t->form);
 }
 
-/* Adds t and takes ownership of it. A token with the same content is replaced, and its id kept. */
+/* Adds t and takes ownership of it. If a token with the same content exists, t replaces it and
+ * keeps its id. */
 static int put(struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct added *a = r->a;
@@ -293,9 +295,9 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Tells whether a cut between these runes cannot affect the token: the token cannot lie across the
- * cut, and a token that ends or begins at the cut does not depend on the rune on the other
- * side. */
+/* Returns true if a cut between these runes cannot affect where the token is found. This is so if
+ * the token cannot lie across the cut and, when the token ends or begins at the cut, it does not
+ * depend on the rune on the other side. */
 static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
                   uint32_t after)
 {

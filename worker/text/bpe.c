@@ -1,5 +1,5 @@
-/* bpe.c: turns a piece into symbols, merges pairs by their rank (short pieces by search, long ones
- * by a queue), and caches short pieces. */
+/* bpe.c: turns a piece into symbols, merges pairs in the order of their ranks (in short pieces by
+ * search, in long ones by a queue), and caches short pieces. */
 #include "worker/text/bpe.h"
 
 #include <stdlib.h>
@@ -8,7 +8,8 @@
 #include "worker/text/merges.h"
 #include "worker/text/unicode.h"
 
-#define SHORT        48    /* most symbols for which a search of all pairs beats a queue */
+/* Most symbols for which a search of all pairs is faster than a queue. */
+#define SHORT        48
 #define WORDS        16384 /* words of the cache: a power of two */
 #define WORD_BYTES   40
 #define WORD_IDS     10
@@ -18,19 +19,19 @@
 /* A cached piece and its ids. */
 struct word {
     uint32_t hash;
-    uint8_t size, n; /* size 0: free */
+    uint8_t size, n; /* size 0 if the word is free */
     char s[WORD_BYTES];
     uint8_t end[WORD_IDS];
     int32_t id[WORD_IDS];
 };
 
 struct symbol {
-    int32_t id; /* -1: merged into an earlier symbol */
+    int32_t id; /* -1 if merged into an earlier symbol */
     int32_t prev, next, begin;
-    int32_t rank; /* rank of the merge with the next symbol, -1: none */
+    int32_t rank; /* rank of the merge with the next symbol; -1 if there is none */
 };
 
-/* Runes that occur in some token directly before `rune`. */
+/* The runes that occur in some token directly before `rune`. */
 struct bpe_before {
     uint32_t rune;
     struct rune_bits *bits; /* owned */
@@ -39,11 +40,11 @@ struct bpe_before {
 struct bpe {
     const struct vocab *v;
     struct merges merges;
-    struct vocab raw; /* vocabulary of bytes, with ignore_merges */
+    struct vocab raw; /* vocabulary in the form of bytes, used with ignore_merges */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     struct text prefix, suffix;
-    int32_t unk;       /* -1: none */
-    int32_t byte[256]; /* byte_level: the id of each byte; byte_fallback: the id of <0xXX> */
+    int32_t unk;       /* -1 if there is none */
+    int32_t byte[256]; /* byte_level: the id of each byte; byte_fallback: the id of each <0xXX> */
     int32_t *rune;     /* ids of the runes below RUNES_FAST */
     struct word *words;
     struct symbol *symbol; /* scratch */
@@ -53,7 +54,8 @@ struct bpe {
     struct text one; /* a rune with prefix and suffix */
     struct bpe_before before[2];
     int n_before;
-    int32_t unk_begin, n_unk; /* pending unknown runes: first byte, count; n_unk 0: none */
+    int32_t unk_begin, n_unk; /* unknown runes that are not added yet: first byte, and count; n_unk
+                               * is 0 if there are none */
 };
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -103,7 +105,8 @@ static void byte_ids(struct bpe *b)
     }
 }
 
-/* Collects the tokens that consist of visible characters of bytes, as these bytes. */
+/* Collects the tokens that consist only of visible characters of bytes, in the form of these
+ * bytes. */
 static int raw_vocabulary(struct bpe *b, struct err *e)
 {
     struct text raw = {0};
@@ -163,7 +166,7 @@ struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, stru
     return NULL;
 }
 
-/* Frees the scratch, which takes about 40 bytes per byte of a long piece. */
+/* Frees the scratch memory, which takes about 40 bytes per byte of a long piece. */
 static void scratch_free(struct bpe *b)
 {
     free(b->symbol);
@@ -217,8 +220,8 @@ static void unknown(struct bpe *b, int64_t begin)
     if (!b->n_unk++) b->unk_begin = (int32_t)begin;
 }
 
-/* Adds the symbols <0xXX> for the bytes of s, if all are tokens. Pending unknown runes are added
- * after them, as the package does. */
+/* Adds the symbols <0xXX> for the bytes of s, if all of them are tokens. Unknown runes before s
+ * that are not added yet are added after these symbols, as the package does. */
 static bool fallback(struct bpe *b, const char *s, int64_t n, int64_t begin)
 {
     if (!b->byte_fallback) return false;
@@ -298,7 +301,7 @@ static int32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
     return m ? m->rank : -1;
 }
 
-/* Merges the pair of the lowest rank first, the leftmost of equal ranks. */
+/* Merges pairs, the pair of the lowest rank first, and among equal ranks the leftmost. */
 static void merge_short(struct bpe *b)
 {
     struct symbol *s = b->symbol;
@@ -350,7 +353,7 @@ static uint64_t pop(struct bpe *b)
     return top;
 }
 
-/* Finds the merge of symbol i with the next one, and queues it. */
+/* Finds the merge of symbol i with the next symbol, and queues it. */
 static int rank_pair(struct bpe *b, int32_t i)
 {
     struct symbol *s = &b->symbol[i];
@@ -358,7 +361,7 @@ static int rank_pair(struct bpe *b, int32_t i)
     return s->rank < 0 ? 0 : push(b, (uint64_t)s->rank << 32 | (uint32_t)i);
 }
 
-/* Sorts keys by their high half; they must be in order of their low half. */
+/* Sorts keys by their high half. They must already be in order of their low half. */
 static uint64_t *by_rank(uint64_t *key, uint64_t *spare, int64_t n, int64_t n_ranks)
 {
     for (int shift = 32; n_ranks >> (shift - 32); shift += 11) {
@@ -395,8 +398,8 @@ static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
     return n;
 }
 
-/* Tells whether a queue entry is outdated: its pair no longer exists. An entry is still valid if
- * the present pair at that place merges to the same id. */
+/* Tells whether a queue entry is outdated because its pair no longer exists. An entry is still
+ * valid if the present pair at that place merges to the same id. */
 static bool stale(const struct bpe *b, uint64_t key)
 {
     const struct symbol *s = &b->symbol[(uint32_t)key];
@@ -481,7 +484,7 @@ static int give(struct bpe *b, int64_t n, struct hits *out, struct err *e)
     for (int64_t i = 0; i < b->n; i++) {
         const int64_t begin = b->symbol[i].begin;
         int64_t end = i + 1 < b->n ? b->symbol[i + 1].begin : n;
-        if (end < begin) end = begin; /* an unknown token that was added after later ones */
+        if (end < begin) end = begin; /* for an unknown token that was added after later tokens */
         if (text_hits_add(out, b->symbol[i].id, begin, end) < 0) return buffer_full(e);
     }
     return 0;
@@ -525,9 +528,9 @@ static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t
     }
 }
 
-/* Returns the runes that occur before `after` in some token; NULL: unknown. Only two different
- * `after` are cached, because texts are cut only before a newline and before the rune that
- * replaces a space. */
+/* Returns the runes that occur before `after` in some token, or NULL if they are not known. Only
+ * two different `after` are cached, because texts are cut only before a newline and before the
+ * rune that replaces a space. */
 static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
 {
     for (int i = 0; i < b->n_before; i++)
@@ -541,7 +544,7 @@ static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
     return bits;
 }
 
-/* Tells whether two strings share an id. The text of such an id is ambiguous. */
+/* Tells whether two strings have the same id. The text of such an id is ambiguous. */
 static bool shared_ids(const struct vocab *v)
 {
     for (int64_t k = 0; k < v->n; k++)

@@ -1,11 +1,11 @@
-/* bytes.h: the visible characters that stand for bytes in byte-level vocabularies: printable bytes
- * stand for themselves; the other 68 have the characters from U+0100 on, in order. */
+/* bytes.h: the visible characters that stand for bytes in byte-level vocabularies. Printable bytes
+ * stand for themselves; the other 68 bytes have the characters from U+0100 on, in order. */
 #ifndef SEQD_TEXT_BYTES_H
 #define SEQD_TEXT_BYTES_H
 
 #include <stdint.h>
 
-#define BYTES_RUNES 324 /* all these characters are below this */
+#define BYTES_RUNES 324 /* all these characters are below this number */
 
 static inline uint32_t bytes_rune(int byte)
 {
@@ -16,7 +16,7 @@ static inline uint32_t bytes_rune(int byte)
     return 0x143;
 }
 
-/* Returns the byte that rune c stands for, -1: none. */
+/* Returns the byte for which rune c stands, or -1 if there is none. */
 static inline int bytes_byte(uint32_t c)
 {
     const int byte = c < 0x100    ? (int)c

@@ -87,9 +87,9 @@ void charsmap_destroy(struct charsmap *m)
     free(m);
 }
 
-/* Returns the relative index of a unit's children. Bits of a unit of the trie: 0 to 7 and 31: the
- * label; 8: a value follows; 10 to 30: the relative index, times 256 if bit 9 is set. A value has
- * 31 bits. */
+/* Returns the relative index of a unit's children. The bits of a unit of the trie are: 0 to 7 and
+ * 31, the label; 8, whether a value follows; 10 to 30, the relative index, which is times 256 if
+ * bit 9 is set. A value has 31 bits. */
 static int64_t offset_of(uint32_t unit)
 {
     return (int64_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
@@ -106,7 +106,7 @@ const char *charsmap_find(const struct charsmap *m, const char *s, int64_t n, in
         if (!leaf) continue;
         if (at >= m->n) return NULL;
         const int64_t value = m->unit[at] & ~(1u << 31);
-        /* refuses an offset past the strings or inside a character */
+        /* Refuse an offset past the strings or inside a character. */
         if (value > m->pool_size || (value < m->pool_size && (m->pool[value] & 0xc0) == 0x80))
             return NULL;
         *size = (int64_t)strnlen(m->pool + value, (size_t)(m->pool_size - value));

@@ -11,26 +11,28 @@
 struct chat { /* one rendering of a conversation */
     const struct chat_tokens *tokens;
     bool prompt;
-    int64_t most;           /* the most messages to pass to the template; < 0: all */
-    int64_t *n;             /* out: number of all messages; NULL: not wanted */
-    uint8_t **answer;       /* owned by the caller, [*n]: 1 if the role is assistant; NULL: not
-                             * wanted */
-    bool join;              /* join the text parts of a content */
-    struct chat_seen *seen; /* NULL: not asked */
+    int64_t most;           /* the most messages that are passed to the template; if it is
+                             * negative, all are */
+    int64_t *n;             /* result: number of all messages; NULL if it is not wanted */
+    uint8_t **answer;       /* owned by the caller, [*n]: 1 if the role is assistant; NULL if it is
+                             * not wanted */
+    bool join;              /* whether to join the text parts of a content */
+    struct chat_seen *seen; /* NULL if it is not wanted */
 };
 
-/* Notes on a rendering: the template's use of the messages and their lists of parts, and whether
- * it failed. */
+/* Facts about a rendering: how the template used the messages and their lists of parts, and
+ * whether it failed. */
 struct chat_seen {
     struct pylist *messages;
-    int64_t parts; /* first message with a list of parts; -1: none */
+    int64_t parts; /* first message with a list of parts; -1 if there is none */
     bool unread;   /* a list of parts was never read */
-    int64_t lost;  /* first message with at least one part whose parts were never read; -1: none */
+    int64_t lost;  /* first message with at least one part whose parts were never read; -1 if there
+                    * is none */
     int printed;   /* as in struct heap */
-    int64_t odd;   /* first message whose content is not a string after parts were joined; -1:
-                    * none */
+    int64_t odd;   /* first message whose content is not a string after parts were joined; -1 if
+                    * there is none */
     const char *odd_is; /* describes that content in errors */
-    bool failed;        /* the template failed, and not by raise_exception */
+    bool failed;        /* the template failed by itself, and not by raise_exception */
 };
 
 /* ---- the conversation ----------------------------------------------------------------------- */
@@ -95,7 +97,8 @@ static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
     return v && v->type == V_LIST ? v : NULL;
 }
 
-/* Joins the parts of a content with line feeds, as servers do for templates without parts. */
+/* Joins the parts of a content with line feeds, as servers do for templates that do not read
+ * parts. */
 static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m)
 {
     const struct pyvalue *parts = parts_of(r, m);
@@ -154,8 +157,8 @@ static void note_answers(struct template_run *r, const struct chat *c,
     *c->n = messages->n;
 }
 
-/* Describes a content that is not a string; NULL: it is one. null: the content was null, and was
- * left out of the message. */
+/* Describes a content that is not a string. Returns NULL if it is a string. `null` tells that the
+ * content was null, and was left out of the message. */
 static const char *odd_content(struct template_run *r, struct pyvalue m, bool null)
 {
     const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, "content");
@@ -169,7 +172,8 @@ static const char *odd_content(struct template_run *r, struct pyvalue m, bool nu
     }
 }
 
-/* Notes the first message whose content is not a string. given: the message in the input. */
+/* Records the first message whose content is not a string. `given` is the message as it is in the
+ * input. */
 static void note_odd(struct template_run *r, struct chat_seen *seen, int64_t i,
                      struct pyvalue given, struct pyvalue m)
 {
@@ -224,8 +228,8 @@ static void see_failure(const struct template_run *r, const void *context)
     c->seen->failed = !r->h.raised;
 }
 
-/* Adds to the error of a failed template the content that may be its cause, since templates expect
- * strings, and join them. */
+/* Adds to the error of a failed template the content that may be its cause, because templates
+ * expect strings, and join them. */
 static void name_content(const struct chat_seen *seen, struct err *e)
 {
     char old[sizeof e->text], field[64];
@@ -238,8 +242,8 @@ static void name_content(const struct chat_seen *seen, struct err *e)
         field, seen->odd_is, old);
 }
 
-/* Refuses output with a list or a mapping as Python prints it, which is not the text of a
- * conversation. */
+/* Refuses output that has a list or a mapping in the form in which Python prints it, because that
+ * is not the text of a conversation. */
 static int check_printed(const struct chat_seen *seen, struct err *e)
 {
     char field[64] = "messages";
@@ -255,7 +259,8 @@ static int check_printed(const struct chat_seen *seen, struct err *e)
                                         "JSON text)");
 }
 
-/* Refuses parts that the template did not read: training would use the turn without its text. */
+/* Refuses parts that the template did not read, because training would use the turn without its
+ * text. */
 static int check_read(const struct chat_seen *seen, struct err *e)
 {
     char field[64];
@@ -320,7 +325,7 @@ struct turns {
     int64_t n_spans;
 };
 
-/* Measures the output of the first n messages. The whole output must begin with that output. */
+/* Measures the output of the first n messages, with which the whole output must begin. */
 static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
                        int64_t *size, struct err *e)
 {

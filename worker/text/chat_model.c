@@ -31,7 +31,7 @@ static int read_member(struct json v, struct text *out, struct err *e)
     return json_text(chosen, "chat_template", out, e);
 }
 
-/* Reads the template of tokenizer_config.json. path: gets the path of that file. */
+/* Reads the template of tokenizer_config.json. path gets the path of that file. */
 static int read_config(struct text *out, const char *dir, char path[FILE_PATH_SIZE], struct err *e)
 {
     static const char *const name = "chat_template";

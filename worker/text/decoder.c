@@ -1,5 +1,5 @@
-/* decoder.c: runs decoders as stages. Each holds the bytes that a later token could still change,
- * and passes the others to the next stage. */
+/* decoder.c: runs decoders as stages. Each stage holds the bytes that a later token could still
+ * change, and passes all other bytes to the next stage. */
 #include "worker/text/decoder.h"
 
 #include <stdlib.h>
@@ -25,7 +25,8 @@ enum decoder_kind {
 
 struct decoder_stage {
     enum decoder_kind kind;
-    struct text text, content; /* REPLACE by content; METASPACE, STRIP, WORDPIECE, SUFFIX: text */
+    struct text text, content; /* REPLACE: text is replaced by content; METASPACE, STRIP, WORDPIECE
+                                * and SUFFIX only use text */
     int64_t start, stop;       /* STRIP */
     bool prefix, cleanup;      /* METASPACE; WORDPIECE */
 };
@@ -33,12 +34,13 @@ struct decoder_stage {
 struct token_decoder {
     struct decoder_stage stage[STAGES];
     int n;
-    bool fused; /* an earlier stage joins all tokens */
+    bool fused; /* whether an earlier stage joins all tokens */
 };
 
 struct decoder_state {
     int64_t n_tokens; /* tokens that have begun so far */
-    int64_t cut;      /* STRIP: characters cut off this token so far; -1: done */
+    int64_t cut;      /* STRIP: number of characters cut off this token so far; -1 if that is
+                       * finished */
     struct text held; /* bytes that a later token may still change */
     struct text work; /* scratch */
 };
@@ -133,7 +135,7 @@ static int read_suffix(struct decoder_stage *s, struct json j, struct err *e)
 static const struct {
     const char *name;
     enum decoder_kind kind;
-    bool after_fuse; /* the stage may follow Fuse or ByteLevel */
+    bool after_fuse; /* whether the stage may follow Fuse or ByteLevel */
 } kinds[] = {{"ByteLevel", BYTE_LEVEL, false},
              {"Replace", REPLACE, true},
              {"ByteFallback", BYTE_FALLBACK, false},
@@ -219,7 +221,7 @@ void decoding_destroy(struct decoding *s)
     free(s);
 }
 
-/* Puts bytes into stage `at`. first: they begin a token. */
+/* Puts bytes into stage `at`. `first` tells that they begin a token. */
 static int put(struct decoding *s, int at, const char *p, int64_t n, bool first, struct text *out);
 
 /* Returns the length of the malformed sequence at p that one U+FFFD replaces, as in Rust's
@@ -227,7 +229,7 @@ static int put(struct decoding *s, int at, const char *p, int64_t n, bool first,
 static int64_t malformed(const char *p, const char *end)
 {
     for (int64_t n = 3; n > 1; n--) {
-        /* Checks whether n bytes begin some character. */
+        /* Check whether n bytes begin some character. */
         char c[4];
         if (end - p < n) continue;
         memcpy(c, p, (size_t)n);
@@ -246,7 +248,7 @@ static int64_t incomplete(const char *p, int64_t n)
     return k == 0 || k == 1 || malformed(p + n - k, p + n) == k ? k : 0;
 }
 
-/* Passes n held bytes on, with U+FFFD for malformed ones. */
+/* Passes on n held bytes, with U+FFFD in place of malformed ones. */
 static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -271,7 +273,7 @@ static int byte_level(struct decoding *s, int at, const char *p, int64_t n, stru
     int size;
     for (int64_t i = 0; i < n; i += size) {
         const int byte = bytes_byte(rune_get(p + i, &size));
-        if (byte < 0) { /* not a character for a byte: the token stays unchanged */
+        if (byte < 0) { /* not a character that stands for a byte, so the token is unchanged */
             st->held.n = had;
             if (text_add(&st->held, p, n) < 0) return -1;
             break;
@@ -293,7 +295,8 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* Returns the byte of "<0xXX>", or -1. Rust's number parser accepts a sign, too. */
+/* Returns the byte of "<0xXX>", or -1 for any other text. Rust's number parser accepts a sign,
+ * too. */
 static int fallback_byte(const char *p, int64_t n)
 {
     if (n != 6 || memcmp(p, "<0x", 3) || p[5] != '>') return -1;
@@ -301,7 +304,7 @@ static int fallback_byte(const char *p, int64_t n)
     return low < 0 || high < 0 ? -1 : high << 4 | low;
 }
 
-/* Passes the held bytes on: unchanged if they are UTF-8, else one U+FFFD for each byte. */
+/* Passes on the held bytes: unchanged if they are UTF-8, otherwise as one U+FFFD for each byte. */
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -324,7 +327,7 @@ static int byte_fallback(struct decoding *s, int at, const char *p, int64_t n, s
     return end_fallback(s, at, out) < 0 ? -1 : put(s, at + 1, p, n, true, out);
 }
 
-/* Appends p[n] to out with `from` replaced. */
+/* Appends p [n] to out, with `from` replaced by `to`. */
 static int replaced(struct text *out, const char *p, int64_t n, const char *from, int64_t n_from,
                     const char *to, int64_t n_to)
 {
@@ -374,7 +377,7 @@ static int metaspace(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* Removes the space before English punctuation, pair by pair in this order. */
+/* Removes the space before English punctuation, for one pair after the other in this order. */
 static int clean(struct decoder_state *st)
 {
     static const char *const pairs[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
@@ -410,7 +413,7 @@ static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* Passes the held token on. Its suffix becomes a space, or is removed in the last token. */
+/* Passes on the held token. Its suffix becomes a space, or is removed if it is the last token. */
 static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 {
     const struct decoder_stage *g = &s->d->stage[at];
@@ -439,7 +442,7 @@ static int join(struct decoding *s, int at, const char *p, int64_t n, struct tex
 
 /* ---- one token ------------------------------------------------------------------------------ */
 
-/* Appends the bytes that a token's visible characters stand for. A token with any other character
+/* Appends the bytes for which a token's visible characters stand. A token with any other character
  * is appended unchanged. */
 static int byte_piece(const char *p, int64_t n, struct text *out)
 {
@@ -470,7 +473,8 @@ static int word_piece(const struct decoder_stage *g, const char *p, int64_t n, s
     return rc;
 }
 
-/* Appends p[n], changed by one stage, to out. *last: later stages do not change it. */
+/* Applies one stage to p [n], and appends the result to out. *last becomes true if no later stage
+ * changes the result. */
 static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out,
                        bool *last)
 {

@@ -1,5 +1,5 @@
 /* decoder.h: runs the decoders of a tokenizer.json, one after the other, token by token. A decoder
- * is defined on the list of all tokens. This code outputs text as soon as no later token can
+ * is defined for the list of all tokens, but this code outputs text as soon as no later token can
  * change it. */
 #ifndef SEQD_TEXT_DECODER_H
 #define SEQD_TEXT_DECODER_H
@@ -13,18 +13,18 @@ int decoder_open(struct json j, struct token_decoder **out,
 void decoder_destroy(struct token_decoder *d);
 
 /* Appends the bytes that a token with this content adds in the middle of a text. They may be an
- * incomplete character. Returns -1 if out of memory. */
+ * incomplete character. Returns -1 if memory is out. */
 int decoder_piece(const struct token_decoder *d, const char *token, int64_t n, struct text *out);
 
 /* State of decoding one text. */
 struct decoding;
 struct decoding *
-decoding_create(const struct token_decoder *d); /* borrows d; NULL: out of memory */
+decoding_create(const struct token_decoder *d); /* borrows d; returns NULL if memory is out */
 void decoding_destroy(struct decoding *s);
-/* Takes the content of the next token; appends the text that is now final to out. Returns -1 if
- * out of memory. */
+/* Processes the content of the next token, and appends the text that is now final to out. Returns
+ * -1 if memory is out. */
 int decoding_put(struct decoding *s, const char *token, int64_t n, struct text *out);
-/* Appends the rest of the text. Then a new text may begin. */
+/* Appends the rest of the text. Afterwards a new text may begin. */
 int decoding_finish(struct decoding *s, struct text *out);
 
 #endif

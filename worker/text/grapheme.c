@@ -5,11 +5,13 @@
 #include <stdbool.h>
 #include "worker/text/unicode.h"
 
-/* The state of a cluster: its last rune, and properties of the earlier runes. */
+/* The state of a cluster: its last rune, and properties of the runes before it. */
 struct grapheme {
     enum unicode_break last;
-    bool consonant, linked; /* the cluster begins a conjunct; a linker followed its consonant */
-    bool picture, joiner;   /* the cluster is a picture with extenders; a joiner followed them */
+    bool consonant, linked; /* the cluster begins a conjunct, and a linker has followed its
+                             * consonant */
+    bool picture, joiner;   /* the cluster is a picture with extenders, and a joiner has followed
+                             * them */
 };
 
 static void take(struct grapheme *c, enum unicode_break k)

@@ -1,5 +1,5 @@
-/* json.c: looks up members and elements. Each look-up reads the text of their object or array
- * again (jread.h); no tree is built. */
+/* json.c: looks up members and elements. Each look-up reads the text of the object or array again
+ * (jread.h), and no tree is built. */
 #include "worker/text/json.h"
 
 static const char *file_of(struct json v)

@@ -1,4 +1,4 @@
-/* json.h: looks values up in a tokenizer.json, and in the files beside it. Only strings are
+/* json.h: looks up values in a tokenizer.json, and in the files beside it. Only strings are
  * copied. */
 #ifndef SEQD_TEXT_JSON_H
 #define SEQD_TEXT_JSON_H
@@ -6,15 +6,15 @@
 #include "api/core/jread.h"
 #include "worker/text/buffer.h"
 
-/* The text of one value; p NULL: absent or null. */
+/* The text of one value. p is NULL if the value is absent or null. */
 struct json {
     const char *p;
     int64_t n;
-    const char *file; /* borrowed: for errors; NULL: "tokenizer.json" */
+    const char *file; /* borrowed: name of the file in errors; NULL means "tokenizer.json" */
 };
 
-/* Looks up the members `names` of an object, and writes them to out. where: the object's name, for
- * errors. */
+/* Looks up the members `names` of an object, and writes them to out. Errors call the object
+ * `where`. */
 int json_members(struct json object, const char *where, int n, const char *const names[],
                  struct json out[], struct err *e);
 /* Looks up one member of an object. */
@@ -29,6 +29,6 @@ int json_text(struct json value, const char *where, struct text *out, struct err
 int json_bool(struct json value, const char *where, bool missing, bool *out, struct err *e);
 int json_int(struct json value, const char *where, int64_t missing, int64_t *out, struct err *e);
 bool json_is(struct json value, const char *s); /* tells whether it is the string s */
-char json_kind(struct json value);              /* returns its first character; 0: absent */
+char json_kind(struct json value);              /* returns its first character, or 0 if absent */
 
 #endif

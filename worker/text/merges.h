@@ -7,19 +7,19 @@
 
 struct merge_slot {
     uint64_t pair; /* first and second id */
-    int32_t rank;  /* -1: free */
+    int32_t rank;  /* -1 if the slot is free */
     int32_t id;    /* id of the merged token */
 };
 
 struct merges {
     struct merge_slot *slot;
-    int64_t n_slots, n; /* slots, a power of two; merges in the file */
-    int32_t *id;        /* id of the merged token, by rank */
+    int64_t n_slots, n; /* number of slots, a power of two, and number of merges in the file */
+    int32_t *id;        /* id of the merged token for each rank */
     int64_t id_room;
 };
 
-/* Reads the list of "a b" or ["a", "b"]. The merged token is a and b without b's first n_prefix
- * bytes. */
+/* Reads the list of "a b" or ["a", "b"]. The merged token is a, followed by b without the first
+ * n_prefix bytes of b. */
 int merges_open(struct merges *m, struct json j, const struct vocab *v, int64_t n_prefix,
                 struct err *e);
 void merges_fini(struct merges *m);
@@ -30,7 +30,7 @@ static inline uint64_t merge_hash(uint64_t pair)
     return pair ^ pair >> 29;
 }
 
-/* Returns the merge of ids a and b, NULL: they stay apart. */
+/* Returns the merge of ids a and b, or NULL if they do not merge. */
 static inline const struct merge_slot *merges_find(const struct merges *m, int32_t a, int32_t b)
 {
     const uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;

@@ -1,5 +1,5 @@
-/* model.c: opens the vocabulary, then BPE, WordPiece or Unigram by the file's type, and calls
- * whichever is open. */
+/* model.c: opens the vocabulary, and then BPE, WordPiece or Unigram by the type in the file, and
+ * passes calls to that model. */
 #include "worker/text/model.h"
 
 #include <stdlib.h>

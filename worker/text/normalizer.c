@@ -1,5 +1,5 @@
-/* normalizer.c: reads each normalizer as a step, and applies steps to runs: normal forms by
- * segments, others rune by rune. */
+/* normalizer.c: reads each normalizer as a step, and applies steps to runs: normal forms segment
+ * by segment, all other steps rune by rune. */
 #include "worker/text/normalizer.h"
 
 #include <stdlib.h>
@@ -27,9 +27,11 @@ enum normalizer_kind {
 struct normalizer_step {
     enum normalizer_kind kind;
     bool compatible, composed; /* NORMAL_FORM */
-    struct rune_bits *bits;    /* NORMAL_FORM: unstable; STRIP_ACCENTS and CLEAN: dropped */
+    struct rune_bits *bits;    /* NORMAL_FORM: runes that are unstable; STRIP_ACCENTS and CLEAN:
+                                * runes that are dropped */
     struct rune_bits *space;   /* CLEAN, STRIP */
-    struct text text, content; /* PREPEND: text; REPLACE: text or pattern, by content */
+    struct text text, content; /* PREPEND: text; REPLACE: text, or a pattern, is replaced by
+                                * content */
     struct pattern *pattern;
     struct charsmap *map; /* PRECOMPILED */
     bool left, right;     /* STRIP */
@@ -231,7 +233,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts marks [begin, end) by combining class; equal classes keep their order. */
+/* Sorts marks [begin, end) by combining class. Marks of equal class keep their order. */
 static int sort_marks(struct normalizer *n, int64_t begin, int64_t end)
 {
     struct runes *r = &n->runes;
@@ -264,7 +266,8 @@ static int reorder(struct normalizer *n)
 static void compose(struct runes *r)
 {
     int64_t starter = -1, n = 0;
-    int last = -1; /* class of the previous rune; -1: it is the starter */
+    int last = -1; /* combining class of the previous rune; -1 if the previous rune is the
+                    * starter */
     for (int64_t i = 0; i < r->n; i++) {
         const uint32_t c = r->c[i];
         const int class = r->class[i];
@@ -287,7 +290,8 @@ static void compose(struct runes *r)
     r->n = n;
 }
 
-/* Appends the normal form of bytes [begin, end) of r. At most the first rune is stable. */
+/* Appends the normal form of bytes [begin, end) of r. At most the first rune of these is
+ * stable. */
 static int segment(struct normalizer *n, const struct normalizer_step *s, const struct text_run *r,
                    int64_t begin, int64_t end, struct run_buffer *out)
 {
@@ -311,7 +315,8 @@ static int segment(struct normalizer *n, const struct normalizer_step *s, const 
 static int normal_form(struct normalizer *n, const struct normalizer_step *s,
                        const struct text_run *r, struct run_buffer *out)
 {
-    int64_t done = 0, stable = 0; /* bytes copied so far; offset of the last stable rune */
+    int64_t done = 0, stable = 0; /* number of bytes copied so far, and offset of the last stable
+                                   * rune */
     for (int64_t i = 0; i < r->n;) {
         int size;
         if (!rune_in(s->bits, rune_get(r->text + i, &size))) {
@@ -340,7 +345,7 @@ static bool chinese(uint32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-/* Returns the replacement of rune c by the rule Nmt; 0: c is dropped. */
+/* Returns the replacement of rune c by the rule Nmt, or 0 if c is dropped. */
 static uint32_t nmt(uint32_t c)
 {
     if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f ||
@@ -405,7 +410,7 @@ static int prepend(const struct normalizer_step *s, const struct text_run *r,
     return text_run_copy(out, r, 0, r->n);
 }
 
-/* Finds the next match of REPLACE. Returns 1, 0 at the end, or -1. */
+/* Finds the next match of REPLACE. Returns 1, or 0 at the end, or -1. */
 static int next_match(const struct normalizer_step *s, const struct text_run *r, int64_t at,
                       int64_t *begin, int64_t *end, struct err *e)
 {
@@ -451,7 +456,7 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
     return text_run_copy(out, r, begin, end);
 }
 
-/* Appends the replacement of bytes [begin, end) of r. Returns 1, 0 if there is none, or -1. */
+/* Appends the replacement of bytes [begin, end) of r. Returns 1, or 0 if there is none, or -1. */
 static int put_mapped(const struct normalizer_step *s, const struct text_run *r, int64_t begin,
                       int64_t end, struct run_buffer *out)
 {
@@ -461,9 +466,9 @@ static int put_mapped(const struct normalizer_step *s, const struct text_run *r,
     return text_run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
 }
 
-/* Replaces by the map as the package does. A cluster of at most five bytes that begins with a key
- * is replaced as a whole, even if it is longer than the key. In other clusters, each character is
- * replaced by itself. */
+/* Replaces text by the map, as the package does. A cluster of at most five bytes that begins with
+ * a key is replaced as a whole, even if it is longer than the key. In all other clusters each
+ * character is replaced separately. */
 static int precompiled(const struct normalizer_step *s, const struct text_run *r,
                        struct run_buffer *out)
 {
@@ -518,8 +523,8 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Finds the first and last rune of the output of a rune-by-rune step for c. Returns false if it
- * has no output. */
+/* Finds the first and the last rune of the output that a rune-by-rune step gives for c. Returns
+ * false if it has no output. */
 static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, uint32_t *last)
 {
     struct run_buffer out = {.spans = false};
@@ -535,7 +540,7 @@ static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, 
     return any;
 }
 
-/* Tells whether a cut is safe for REPLACE: a single character is replaced anywhere, but a longer
+/* Tells whether a cut is safe for REPLACE. A single character is replaced anywhere, but a longer
  * text may lie across the cut. Sets *a and *b to the runes beside the cut after the
  * replacement. */
 static bool cut_replace(const struct normalizer_step *s, uint32_t *a, uint32_t *b)
@@ -570,7 +575,8 @@ bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b)
         case NMT:
             if (!image(s, *a, &other, a) || !image(s, *b, b, &other)) return false;
             break;
-        default: return false; /* STRIP depends on ends, PRECOMPILED on clusters */
+        /* STRIP depends on the ends of the text, and PRECOMPILED on clusters. */
+        default: return false;
         }
     }
     return true;

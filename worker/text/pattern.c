@@ -1,5 +1,5 @@
-/* pattern.c: searches with PCRE2, by the pattern of pattern_parse.c, in a text with one byte for
- * each rune. A build without PCRE2 refuses patterns. */
+/* pattern.c: searches with PCRE2, using the pattern of pattern_parse.c, in a text with one byte
+ * for each rune. A build without PCRE2 refuses patterns. */
 #include "worker/text/pattern.h"
 
 #include <stdbool.h>
@@ -22,13 +22,14 @@ struct pattern {
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
-    /* The text, with a byte for each rune, and the state of the search. */
+    /* The text, with one byte for each rune, and the state of the search. */
     const char *s;
     uint8_t *unit;
     int64_t room, n_units;
     bool one_each; /* rune i is byte i of the text */
     int64_t rune_pos, byte_pos;
-    int64_t next, last_end; /* rune numbers; last_end: end of the last match; -1: none yet */
+    int64_t next, last_end; /* both are numbers of runes; last_end is the end of the last match, or
+                             * -1 if there is none yet */
 };
 
 void pattern_destroy(struct pattern *p)
@@ -107,7 +108,7 @@ static int64_t byte_of(struct pattern *p, int64_t at)
     return p->byte_pos;
 }
 
-/* Finds the next match from p->next on. Returns 1, 0 if there is none, or -1. */
+/* Finds the next match from p->next on. Returns 1, or 0 if there is none, or -1. */
 static int find(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
 {
     const int rc = pcre2_match(p->code, p->unit, (size_t)p->n_units, (size_t)p->next,
@@ -135,7 +136,7 @@ int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
             p->next = p->n_units + 1;
             return rc;
         }
-        if (from == to && to == p->last_end) { /* an empty match at the end of the last match */
+        if (from == to && to == p->last_end) { /* an empty match directly after the last match */
             p->next++;
             continue;
         }

@@ -1,6 +1,7 @@
-/* Finds the neighbours in matches by Glushkov's construction: the classes that may come first and
- * last in each part give the classes that may stand next to each other. Atomic groups and lazy
- * quantifiers only choose among these. Runes that a lookahead reads count as part of a match. */
+/* Finds the neighbours in matches by Glushkov's construction: from the classes that may come first
+ * and last in each part it derives the classes that may stand next to each other. Atomic groups
+ * and lazy quantifiers only choose among these. Runes that a lookahead reads count as part of a
+ * match. */
 #include "worker/text/pattern_pairs.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void unite(struct class_bits *to, const struct class_bits *from)
     for (int i = 0; i < 4; i++) to->word[i] |= from->word[i];
 }
 
-/* Notes that a class of `first` may follow a class of `last`. */
+/* Records that a class of `first` may follow a class of `last`. */
 static void follow(struct pairs_reading *r, const struct class_bits *last,
                    const struct class_bits *first)
 {
@@ -78,7 +79,7 @@ static long braces(struct pairs_reading *r)
     return least;
 }
 
-/* Takes a quantifier, if there is one. Returns its least number of repetitions, 1 without a
+/* Reads a quantifier, if there is one. Returns its least number of repetitions, or 1 without a
  * quantifier. */
 static long repeat(struct pairs_reading *r, struct pairs_part *a)
 {

@@ -12,7 +12,7 @@
 #define GROUPS 64 /* most nested groups */
 
 struct item {
-    int set;       /* a class, or -1: `word` is copied */
+    int set;       /* a class; -1 if `word` is copied instead */
     char word[16]; /* "(?:", "|", ")", "*+", "{1,3}" */
 };
 
@@ -22,10 +22,10 @@ struct pattern_parse {
     struct rune_set set[SETS];
     int n_sets, n_items;
     struct item item[ITEMS];
-    bool fold[GROUPS]; /* by open group: case is ignored */
+    bool fold[GROUPS]; /* for each open group, whether case is ignored */
     int depth;
-    bool can_repeat; /* the last item may be followed by a quantifier */
-    uint32_t last;   /* the last literal letter, if case is ignored; 0: none */
+    bool can_repeat; /* whether the last item may be followed by a quantifier */
+    uint32_t last;   /* the last literal letter, if case is ignored; 0 if there is none */
 };
 
 static int refuse(struct pattern_parse *r, const char *what)
@@ -232,7 +232,7 @@ static int members(struct pattern_parse *r, struct rune_set *s)
     return add_range(r, s, first, last);
 }
 
-/* Sets s to the intersection of both sets. */
+/* Sets s to the intersection of s and other. */
 static int intersect(struct rune_set *s, struct rune_set *other)
 {
     return rune_set_negate(s) < 0 || rune_set_negate(other) < 0 || rune_set_merge(s, other) < 0 ||
@@ -311,7 +311,7 @@ static int close_group(struct pattern_parse *r)
     return put_word(r, ")", 1);
 }
 
-/* Returns the length of {n}, {n,} or {n,m}; 0: the text is not such a quantifier. */
+/* Returns the length of {n}, {n,} or {n,m}, or 0 if the text is not such a quantifier. */
 static size_t braces(const struct pattern_parse *r)
 {
     const char *p = r->p + 1;
@@ -331,7 +331,7 @@ static int quantifier(struct pattern_parse *r)
     size_t n = *r->p == '{' ? braces(r) : 1;
     if (!n || !r->can_repeat) return refuse(r, "this quantifier is not known here");
     const char after = r->p + n < r->end ? r->p[n] : 0;
-    /* After braces, + and ? have another meaning than after other quantifiers. */
+    /* After braces, + and ? do not have the meaning that they have after other quantifiers. */
     if (*r->p == '{' && (after == '+' || after == '?'))
         return refuse(r, "a quantifier follows a quantifier");
     if (after == '+' || after == '?') n++;
@@ -342,7 +342,7 @@ static int quantifier(struct pattern_parse *r)
     return 0;
 }
 
-/* Tells whether one character folds to these two letters: U+00DF folds to "ss", for example. */
+/* Tells whether one character folds to these two letters. For example, U+00DF folds to "ss". */
 static bool folds_together(uint32_t a, uint32_t b)
 {
     static const char pairs[] = "ss ff fi fl st";
@@ -403,8 +403,8 @@ static int put_named(struct pattern_parse *r, const char *name, uint32_t rune)
     return put_set(r, &s);
 }
 
-/* Puts the parts of text, which commas separate: 'w' is the set of word characters, 'n' a newline;
- * any other part is copied. */
+/* Writes the parts of text, which are separated by commas. 'w' stands for the set of word
+ * characters, and 'n' for a newline; any other part is copied. */
 static int put_anchor(struct pattern_parse *r, const char *text)
 {
     while (*text) {

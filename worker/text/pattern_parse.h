@@ -10,8 +10,8 @@ struct pattern_classes {
     struct pattern_pairs pairs;
 };
 
-/* Parses the pattern, fills *classes, and appends an equivalent pattern over the bytes of classes
- * to `out`, in the syntax of PCRE2 without UTF. */
+/* Parses the pattern, fills *classes, and appends an equivalent pattern over the bytes of the
+ * classes to `out`, in the syntax of PCRE2 without UTF. */
 int pattern_parse(const char *text, size_t n, struct pattern_classes *classes, struct text *out,
                   struct err *e);
 

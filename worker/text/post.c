@@ -15,7 +15,7 @@ static int add_id(int32_t *ids, int *n, int64_t id, struct err *e)
     return 0;
 }
 
-/* Encloses the ids of `inner` in those of p. */
+/* Puts the ids of p around those of `inner`. */
 static int enclose(struct post *p, const struct post *inner, struct err *e)
 {
     for (int i = 0; i < inner->n_before; i++)
@@ -96,7 +96,7 @@ static int each_of_pair(void *who, struct json j, struct err *e)
     return p->n++ == 1 ? json_int(j, "post_processor", -1, &p->id, e) : 0;
 }
 
-/* Adds BertProcessing or RobertaProcessing: "cls" and "sep" are ["content", id]. */
+/* Adds BertProcessing or RobertaProcessing, in which "cls" and "sep" are ["content", id]. */
 static int add_bert(struct post *p, struct json j, struct err *e)
 {
     static const char *const names[] = {"cls", "sep"};

@@ -1,4 +1,4 @@
-/* post.h: the ids that the post-processor of a tokenizer.json puts around a text. */
+/* post.h: adds the ids that the post-processor of a tokenizer.json puts around a text. */
 #ifndef SEQD_TEXT_POST_H
 #define SEQD_TEXT_POST_H
 

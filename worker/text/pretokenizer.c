@@ -1,5 +1,5 @@
-/* pretokenizer.c: reads each pre-tokenizer as a step, mostly a finder of matches with a behaviour.
- * Each step calls the next one piece by piece. */
+/* pretokenizer.c: reads each pre-tokenizer as a step, which is usually a way to find matches and a
+ * behaviour for them. Each step calls the next one piece by piece. */
 #include "worker/text/pretokenizer.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum pretokenizer_kind {
     PREFIX_SPACE, /* ByteLevel's */
-    METASPACE,    /* spaces become `text`, and one may be put before the run */
+    METASPACE,    /* spaces become `text`, and one `text` may be put in front of the run */
     SPLIT
 };
 enum finder { BY_PATTERN, BY_TEXT, BY_SET, BY_WORDS };
@@ -26,7 +26,8 @@ struct pretokenizer_step {
     bool invert;
     struct pattern *pattern;
     struct text text;               /* BY_TEXT; METASPACE */
-    struct rune_bits *set, *second; /* BY_SET; BY_WORDS: word and space */
+    struct rune_bits *set, *second; /* set for BY_SET; both for BY_WORDS, where they are word and
+                                     * space */
     struct run_buffer out;
 };
 
@@ -274,7 +275,7 @@ static int next_in_set(const struct pretokenizer_step *s, const struct text_run 
     return 0;
 }
 
-/* Returns 0 for a space, 1 for a character of a word, 2 for any other. */
+/* Returns 0 for a space, 1 for a character of a word, 2 for any other character. */
 static int word_class(const struct pretokenizer_step *s, const struct text_run *r, int64_t at,
                       int *size)
 {
@@ -324,7 +325,7 @@ struct walk {
 
 static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
 
-/* A piece that a split has found, but not passed to the next step yet. */
+/* A piece that a split has found and that was not yet passed to the next step. */
 struct pending {
     int64_t begin, end;
     bool any, was_match;
@@ -339,7 +340,7 @@ static int give(const struct walk *w, int step, const struct text_run *r, struct
     return walk(w, step + 1, &part, e);
 }
 
-/* Takes the next stretch of r: a match, or the text between two matches. */
+/* Processes the next stretch of r, which is a match, or the text between two matches. */
 static int stretch(const struct walk *w, int step, const struct text_run *r, struct pending *q,
                    int64_t begin, int64_t end, bool match, struct err *e)
 {
@@ -372,8 +373,8 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
-/* Tells whether the run continues the text before the caller's cut. A piece of a split counts as a
- * separate text. */
+/* Tells whether the run continues the text before the cut that the caller made. A piece that a
+ * split has made counts as a separate text. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)
@@ -442,8 +443,8 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Returns the effect of a cut for a step that matches single runes. in_a: it matches the rune
- * before the cut; in_b: the rune after it. */
+/* Returns the effect of a cut for a step that matches single runes. `in_a` tells that it matches
+ * the rune before the cut, in_b that it matches the rune after it. */
 static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
 {
     switch (s->behaviour) {

@@ -12,7 +12,7 @@ static inline int rune_size(unsigned char c)
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* Returns the character at s; *n: its number of bytes. */
+/* Returns the character at s. *n gets its number of bytes. */
 static inline uint32_t rune_get(const char *s, int *n)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -49,7 +49,7 @@ static inline int rune_put(char out[4], uint32_t c)
     return 4;
 }
 
-/* Returns the offset of the first byte of the character that ends before s[at]; at > 0. */
+/* Returns the offset of the first byte of the character that ends before s[at]; at must be > 0. */
 static inline int64_t rune_before(const char *s, int64_t at)
 {
     do at--;

@@ -1,11 +1,12 @@
-/* side.c: reads the special tokens from tokenizer_config.json, then from
+/* side.c: reads the special tokens from tokenizer_config.json, and then from
  * special_tokens_map.json. */
 #include "worker/text/side.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_SIZE = 16 << 20 }; /* tokenizer_config.json may repeat every added token */
+/* Large, because tokenizer_config.json may repeat every added token. */
+enum { FILE_SIZE = 16 << 20 };
 
 static const char *const token_names[SIDE_TOKENS] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
@@ -27,7 +28,7 @@ int side_file_open(struct model_text *f, const char *dir, const char *name, int 
     return -1;
 }
 
-/* Reads a token. Leaves out->data NULL if j is neither a string nor an object. */
+/* Reads a token. out->data remains NULL if j is neither a string nor an object. */
 static int read_token(struct json j, const char *name, struct text *out, struct err *e)
 {
     if (json_kind(j) == '{' && json_member(j, name, "content", &j, e) < 0) return -1;

@@ -1,5 +1,6 @@
-/* tokenizer.c: opens the parts of a tokenizer.json, and encodes: added tokens, normalizer,
- * pre-tokenizer, model, post-processor. Finds the places at which a text may provably be cut. */
+/* tokenizer.c: opens the parts of a tokenizer.json, and encodes with them in this order: added
+ * tokens, normalizer, pre-tokenizer, model, post-processor. It also finds the places at which a
+ * text may provably be cut. */
 #include "worker/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 
 enum { CUT_ANSWERS = 512 };
 
-/* A cached answer. yes: a text may be cut between these runes. asked false: not known yet. */
+/* A cached answer. `yes` means that a text may be cut between these runes. If `asked` is false,
+ * the answer is not known yet. */
 struct cut_answer {
     uint32_t before, after;
     bool asked, yes;
@@ -198,7 +200,8 @@ struct encoding {
     struct tokens *out;
     bool spans;       /* runs keep their source places */
     bool continues;   /* the text continues after a cut */
-    const char *head; /* the normalized text begins here, if it continues after a cut; NULL: no */
+    const char *head; /* start of the normalized text if it continues after a cut, otherwise
+                       * NULL */
 };
 
 static int span_room(struct tokens *out)
@@ -240,7 +243,7 @@ static int encode_piece(void *who, const struct text_run *r, struct err *e)
     return 0;
 }
 
-/* Encodes a part between normalized added tokens, or one of them. */
+/* Encodes either a part between normalized added tokens, or one of these tokens. */
 static int encode_normal(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
@@ -250,7 +253,7 @@ static int encode_normal(void *who, const struct text_run *r, int32_t id, struct
     return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
 }
 
-/* Encodes a part between the other added tokens, or one of them. */
+/* Encodes either a part between the other added tokens, or one of these tokens. */
 static int encode_raw(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
@@ -311,7 +314,7 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
 /* Tells whether every step from text to ids allows a cut between runes a and b. Each step gets the
- * runes that earlier steps make of them. */
+ * runes that the earlier steps make of them. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||

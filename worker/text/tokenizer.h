@@ -1,9 +1,8 @@
-/* tokenizer.h: turns text into ids and back, by the tokenizer.json of a model directory.
- *
+/* tokenizer.h: converts text to ids and back, with the tokenizer.json of a model directory.
  * The ids are those of the Python package `tokenizers`, byte for byte. A component, option or
  * pattern that this folder does not implement is refused by its name when the file is opened; no
- * rule is approximated. Truncation and padding in the file are not applied: transformers applies
- * them only on request.
+ * rule is approximated. Truncation and padding in the file are not applied, because transformers
+ * applies them only on request.
  *
  *     struct tokenizer *t = tokenizer_open(dir, &e);
  *     struct tokens ids = {0};
@@ -14,7 +13,7 @@
  *
  * tested: tests/engine/test_tokenizer.c, test_text_cuts.c, tests/fuzz
  *
- * A tokenizer keeps scratch and a cache of words: only one thread may use it at a time. */
+ * A tokenizer has scratch memory and a cache of words, so only one thread may use it at a time. */
 #ifndef SEQD_TEXT_TOKENIZER_H
 #define SEQD_TEXT_TOKENIZER_H
 
@@ -23,15 +22,16 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define TOKENIZER_FILE_SIZE (256LL << 20) /* most bytes of a tokenizer.json: some have 35 MB */
-#define TOKENIZER_TEXT_SIZE (1LL << 30)   /* most bytes of a text: positions have 31 bits */
+#define TOKENIZER_FILE_SIZE (256LL << 20) /* most bytes of a tokenizer.json; some have 35 MB */
+/* Most bytes of a text, because positions have 31 bits. */
+#define TOKENIZER_TEXT_SIZE (1LL << 30)
 
 /* Ids of texts, and their places in the text. Calls append to it. The caller sets it to zero
- * first, may set n to 0 to reuse it, and frees it with text_tokens_fini. */
+ * before the first call, may set n to 0 to use it again, and frees it with text_tokens_fini. */
 struct tokens {
     int32_t *id;
     int64_t n, room;
-    /* If spans is set before the call, id[i] stands for bytes [begin[i], end[i]) of the encoded
+    /* If `spans` is set before the call, id[i] stands for bytes [begin[i], end[i]) of the encoded
      * text. Ids that a post-processor adds have an empty span. If a normalizer changed characters,
      * the span is that of the original characters. */
     bool spans;
@@ -40,7 +40,7 @@ struct tokens {
 
 void text_tokens_fini(struct tokens *t);
 
-/* Growing bytes; n counts them. A NUL follows them while data is not NULL. */
+/* A buffer of bytes that grows. n counts the bytes. A NUL follows them unless data is NULL. */
 struct text {
     char *data;
     int64_t n, room;
@@ -53,68 +53,72 @@ struct tokenizer;
 /* Opens the tokenizer of a model directory: tokenizer.json, and its special tokens by
  * tokenizer_config.json and special_tokens_map.json, if these exist. Returns NULL with
  * ERR_NOT_FOUND if there is no tokenizer.json (the error tells how to convert tokenizer.model or
- * vocab.txt), ERR_UNSUPPORTED for a part that this folder does not have, ERR_INVALID,
- * ERR_TOO_LARGE or ERR_IO. */
+ * vocab.txt), with ERR_UNSUPPORTED for a part that this folder does not implement, or with
+ * ERR_INVALID, ERR_TOO_LARGE or ERR_IO. */
 struct tokenizer *tokenizer_open(const char *dir, struct err *e);
-/* Opens the text of a tokenizer.json, which is not kept. The tokenizer then knows no special
- * ids. */
+/* Opens the text of a tokenizer.json, which is not kept. A tokenizer opened in this way knows no
+ * special ids. */
 struct tokenizer *tokenizer_open_text(const char *text, size_t size, struct err *e);
 void tokenizer_destroy(struct tokenizer *t);
 
-/* Appends the ids of text[n] to out. The text is UTF-8 (ERR_INVALID with the byte otherwise) and
- * may hold NUL bytes; n is at most TOKENIZER_TEXT_SIZE. add_special: also the ids that the file's
- * post-processor puts around a text. On failure out keeps the ids that it had. */
+/* Appends the ids of text [n] to out. The text may contain NUL bytes, and n is at most
+ * TOKENIZER_TEXT_SIZE. If add_special is true, also adds the ids that the file's post-processor
+ * puts around a text. Fails with ERR_INVALID, which names the byte, if the text is not UTF-8. On
+ * failure out is unchanged. */
 int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_special,
                      struct tokens *out, struct err *e);
-/* A part of a text that begins and ends at places of tokenizer_cut, or with the text itself. The
- * ids of all parts, one after the other, are those of the text. */
+/* A part of a text that begins and ends at places that tokenizer_cut returned, or with the text
+ * itself. The ids of all parts, one after the other, are those of the text. */
 struct text_part {
     const char *text;
     size_t n;
     int64_t offset;    /* offset of the part in the whole text, for errors */
-    bool begins, ends; /* the part begins, ends the text: add_special adds ids there */
+    bool begins, ends; /* whether the part begins or ends the text, where add_special adds ids */
 };
-/* Encodes a part as tokenizer_encode does; spans are relative to the part. */
+/* Encodes a part as tokenizer_encode does. Spans are relative to the part. */
 int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
                           struct tokens *out, struct err *e);
-/* Returns the first offset from `from` on at which a text may be cut, before a blank or a newline;
- * -1: there is none in text[n]. Bytes after text[n] make no difference. A cut is allowed only if
- * the tokenizer's rules prove that the ids of the two sides are those of the whole. */
+/* Returns the first offset from `from` on, before a blank or a newline, at which a text may be
+ * cut. Returns -1 if text [n] has no such offset. The result does not depend on the bytes after
+ * text [n]. A cut is allowed only if the tokenizer's rules prove that the ids of the two sides are
+ * those of the whole. */
 int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from);
 
-/* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
- * vocabulary have no text. */
+/* Appends the text of id [n] to out. If skip_special is true, special tokens are left out. Ids
+ * outside the vocabulary have no text. */
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
                      struct text *out, struct err *e);
 
 /* Appends the bytes that one id adds in the middle of a text. They may be an incomplete character.
- * A special token adds its bytes, too. An unknown id adds no byte. */
+ * A special token adds its bytes, too. An unknown id adds no bytes. */
 int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e);
 
-/* A detokenizer decodes id by id. The texts that put and finish append make up the result of
- * tokenizer_decode for all ids. Each appended text is final and ends with a whole character. Some
- * decoders know the text of an id only at the next id: put then appends no text yet. */
+/* A detokenizer decodes id by id. The functions put and finish append text to out; all these texts
+ * together are the result of tokenizer_decode for all ids. Each appended text is final and ends
+ * with a whole character. Some decoders know the text of an id only at the next id; put then
+ * appends no text at first. */
 struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
 void detokenizer_destroy(struct detokenizer *d);
 int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct err *e);
-/* Appends the rest of the text. The next put begins a new text. */
+/* Appends the rest of the text. The next put then begins a new text. */
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
 /* Returns the number of ids that the file's post-processor puts after a text. */
 int tokenizer_n_after(const struct tokenizer *t);
 /* Returns 1 + the largest id. The embedding of the model may have more rows. */
 int64_t tokenizer_size(const struct tokenizer *t);
-/* Returns the id of a token by its content in the file (byte-level tokens: in visible characters),
- * or -1. Added tokens are searched first. */
+/* Returns the id of a token by its content in the file, or -1. The content of a byte-level token
+ * has visible characters. Added tokens are searched first. */
 int32_t tokenizer_id(const struct tokenizer *t, const char *content, size_t n);
-/* Returns the content of an id, not NUL-terminated; NULL without one. Borrowed from t. */
+/* Returns the content of an id, which is not NUL-terminated, or NULL if the id has none. Borrowed
+ * from t. */
 const char *tokenizer_content(const struct tokenizer *t, int32_t id, size_t *n);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 
-/* The ids of the special tokens that tokenizer_config.json, else special_tokens_map.json, names;
- * -1: none. More ids may end a text: hf_read_ends (worker/hf/files.h) has those of
- * generation_config.json. */
+/* The ids of the special tokens that tokenizer_config.json, or else special_tokens_map.json,
+ * names; -1 if neither does. Further ids may end a text: hf_read_ends (worker/hf/files.h) returns
+ * those of generation_config.json. */
 struct special_ids {
     int32_t bos, eos, pad, unk, mask;
 };

@@ -101,7 +101,7 @@ void rune_set_fini(struct rune_set *s)
     *s = (struct rune_set){0};
 }
 
-/* Adds the categories whose name begins with name[n]. */
+/* Adds the categories whose names begin with name [n]. */
 static int add_category(struct rune_set *s, const char *name, size_t n)
 {
     uint64_t want = 0;
@@ -171,8 +171,8 @@ struct rune_bits *unicode_bits(enum unicode_set set)
     return b;
 }
 
-/* Finds the last row whose first number, shifted right by `shift`, is at most c; NULL: there is
- * none. Rows have `width` numbers and are sorted by the first. */
+/* Finds the last row whose first number, shifted right by `shift`, is at most c. Returns NULL if
+ * there is none. Rows have `width` numbers and are sorted by the first of them. */
 static const uint32_t *row_of(const uint32_t *table, int64_t n, int width, uint32_t c, int shift)
 {
     int64_t lo = 0, hi = n / width;

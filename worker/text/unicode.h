@@ -1,6 +1,6 @@
-/* unicode.h: sets and maps of characters, as the package `tokenizers` has them. The parts of the
- * package have different versions of Unicode, so tests/golden/make_unicode.py measured the
- * tables. */
+/* unicode.h: sets and maps of characters, in the form that the package `tokenizers` uses. The
+ * parts of the package have different versions of Unicode, so tests/golden/make_unicode.py
+ * measured the tables. */
 #ifndef SEQD_TEXT_UNICODE_H
 #define SEQD_TEXT_UNICODE_H
 
@@ -9,20 +9,21 @@
 #include <stdint.h>
 #include "worker/text/rune.h"
 
-/* Sorted, disjoint ranges of runes: pairs of first and last. */
+/* Sorted, disjoint ranges of runes, as pairs of first and last. */
 struct rune_set {
     uint32_t *range;
     int64_t n, room; /* pairs */
 };
-int rune_set_add(struct rune_set *s, uint32_t first, uint32_t last); /* -1: out of memory */
+/* returns -1 if memory is out */
+int rune_set_add(struct rune_set *s, uint32_t first, uint32_t last);
 int rune_set_merge(struct rune_set *s, const struct rune_set *other);
 int rune_set_negate(struct rune_set *s);
-void rune_set_sort(struct rune_set *s); /* call it after ranges were added out of order */
+void rune_set_sort(struct rune_set *s); /* called after ranges were added out of order */
 void rune_set_fini(struct rune_set *s);
 
 /* Adds the runes of a class that regular expressions name: a category ("Lu"), its first letter
- * ("L"), a script ("Han"), "space" or "word" (\s and \w). Returns 1 if there is no such class, -1
- * if out of memory. */
+ * ("L"), a script ("Han"), or "space" or "word" (\s and \w). Returns 1 if there is no such class,
+ * -1 if memory is out. */
 int unicode_class(struct rune_set *s, const char *name, size_t n);
 /* Adds the runes that match the ASCII letter c when case is ignored. */
 int unicode_fold(struct rune_set *s, uint32_t c);
@@ -31,24 +32,25 @@ int unicode_fold(struct rune_set *s, uint32_t c);
 enum unicode_set {
     UNICODE_SPACE,        /* White_Space */
     UNICODE_NUMERIC,      /* for Digits */
-    UNICODE_PUNCTUATION,  /* for Punctuation and BertPreTokenizer, ASCII's symbols included */
+    UNICODE_PUNCTUATION,  /* for Punctuation and BertPreTokenizer, with the symbols of ASCII */
     UNICODE_WORD,         /* for Whitespace and single_word */
     UNICODE_MARK,         /* for StripAccents */
     UNICODE_BERT_MARK,    /* for BertNormalizer's strip_accents */
-    UNICODE_BERT_CONTROL, /* for BertNormalizer's clean_text, U+0000 and U+FFFD included */
+    UNICODE_BERT_CONTROL, /* for clean_text of BertNormalizer, including U+0000 and U+FFFD */
     UNICODE_SETS
 };
 /* One bit for each rune. */
 struct rune_bits {
     uint64_t word[RUNES / 64];
 };
-struct rune_bits *unicode_bits(enum unicode_set set); /* NULL: out of memory; free() it */
+struct rune_bits *unicode_bits(enum unicode_set set); /* returns NULL if memory is out; the caller
+                                                       * frees it with free() */
 static inline bool rune_in(const struct rune_bits *b, uint32_t c)
 {
     return b->word[c / 64] >> (c % 64) & 1;
 }
 
-/* The class of a character for grapheme clusters. unicode_tables.inc has these numbers. */
+/* The class of a character for grapheme clusters. unicode_tables.inc stores these numbers. */
 enum unicode_break {
     BREAK_OTHER,
     BREAK_CONTROL,
@@ -70,18 +72,18 @@ enum unicode_break {
 };
 enum unicode_break unicode_break(uint32_t c);
 
-/* Writes the lowercase of c to out. Returns its number of runes, 1 or 2. */
+/* Writes the lowercase of c to out. Returns its number of runes, which is 1 or 2. */
 int unicode_lower(uint32_t c, uint32_t out[2]);
 
 #define UNICODE_DECOMPOSED 18 /* runes of the longest decomposition */
-/* Writes the full decomposition of c. Returns its number of runes: 1, with c itself, if it has
- * none. */
+/* Writes the full decomposition of c. Returns its number of runes. If c has none, this is 1, with
+ * c itself in out. */
 int unicode_decompose(uint32_t c, bool compatible, uint32_t out[UNICODE_DECOMPOSED]);
 int unicode_combining(uint32_t c);                /* returns c's canonical combining class */
-uint32_t unicode_compose(uint32_t a, uint32_t b); /* 0: they do not compose */
-/* Returns bits of the runes that a normal form may change, or that may combine or change places
- * with a neighbour. Every other rune is its own normal form in any context. composed: NFC or
- * NFKC. */
+uint32_t unicode_compose(uint32_t a, uint32_t b); /* returns 0 if they do not compose */
+/* Returns a bit for each rune, which is set if a normal form may change the rune, or if the rune
+ * may combine or change places with a neighbour. A rune whose bit is not set is its own normal
+ * form in any context. composed is true for NFC and NFKC. */
 struct rune_bits *unicode_unstable(bool compatible, bool composed);
 
 #endif

@@ -6,17 +6,18 @@
 #include <string.h>
 #include "worker/text/rune.h"
 
-#define UNK_PENALTY 10 /* distance of the unknown token's score from the lowest score */
+#define UNK_PENALTY 10 /* the score of the unknown token is this much below the lowest score */
 
-/* A trie whose edges are in one table: (node, byte) to node. */
+/* A trie whose edges are in one table, which maps (node, byte) to a node. */
 struct edge {
-    uint64_t key; /* node << 8 | byte, plus 1; 0: free */
+    uint64_t key; /* (node << 8 | byte) + 1; 0 if the slot is free */
     int32_t to;
 };
 
 struct unigram_place {
     double score;      /* score of the best path that ends here */
-    int32_t begin, id; /* begin and id of its last token; begin -1: no path yet */
+    int32_t begin, id; /* begin and id of the last token of the best path to this place; begin is
+                        * -1 if there is no path yet */
 };
 
 struct unigram {
@@ -24,12 +25,12 @@ struct unigram {
     double *score;
     int64_t n, score_room; /* tokens of the file */
     double least;
-    int64_t unk; /* -1: none */
+    int64_t unk; /* -1 if there is none */
     bool byte_fallback;
-    int32_t byte[256]; /* ids of <0xXX>; -1: none */
+    int32_t byte[256]; /* ids of <0xXX>; -1 if there is none */
     struct edge *edge;
     int64_t n_edges, edge_slots;
-    int32_t *token; /* by node: id of a token; -1: none */
+    int32_t *token; /* for each node: id of a token; -1 if there is none */
     int64_t n_nodes, node_room;
     struct unigram_place *place; /* scratch */
     int64_t place_room;
@@ -214,8 +215,8 @@ static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struc
     return 0;
 }
 
-/* Puts a run of unknown characters: as one token, if the vocabulary has it; else as its bytes, if
- * these are tokens; else as the unknown token. */
+/* Adds a run of unknown characters: as one token, if the vocabulary has it; otherwise as its
+ * bytes, if these are tokens; otherwise as the unknown token. */
 static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t end,
                        struct hits *out, struct err *e)
 {
@@ -236,7 +237,8 @@ static void mark_way(struct unigram *u, int64_t n)
 {
     for (int64_t end = n, next = -1; end >= 0;) {
         const int64_t begin = end ? u->place[end].begin : -1;
-        u->place[end].begin = (int32_t)next; /* from here on: end of the token that begins here */
+        u->place[end].begin = (int32_t)next; /* from here on it is the end of the token that begins
+                                              * here */
         next = end;
         end = begin;
     }

@@ -1,4 +1,4 @@
-/* unigram.h: finds the most probable sequence of tokens of a piece. */
+/* unigram.h: finds the most probable sequence of tokens for a piece. */
 #ifndef SEQD_TEXT_UNIGRAM_H
 #define SEQD_TEXT_UNIGRAM_H
 

@@ -1,4 +1,4 @@
-/* vocab.h: strings and their ids, both ways. */
+/* vocab.h: maps strings to their ids, and ids to strings. */
 #ifndef SEQD_TEXT_VOCAB_H
 #define SEQD_TEXT_VOCAB_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define VOCAB_IDS (1 << 24) /* limit of ids: 16 times the largest published vocabulary */
+#define VOCAB_IDS (1 << 24) /* limit of ids, which is 16 times the largest published vocabulary */
 
 struct vocab_entry {
     int64_t at; /* offset in the pool */
@@ -14,7 +14,7 @@ struct vocab_entry {
 };
 struct vocab_slot {
     uint32_t hash;
-    int32_t entry; /* -1: free */
+    int32_t entry; /* -1 if the slot is free */
 };
 
 struct vocab {
@@ -23,8 +23,8 @@ struct vocab {
     struct vocab_entry *entry;
     int64_t n, entry_room;
     struct vocab_slot *slot;
-    int64_t n_slots; /* a power of two, at most half of them in use */
-    int32_t *by_id;  /* entry of each id; -1: none */
+    int64_t n_slots; /* a power of two; at most half of the slots are in use */
+    int32_t *by_id;  /* entry of each id; -1 if there is none */
     int64_t by_id_room;
     int64_t size; /* 1 + the largest id */
 };
@@ -32,7 +32,8 @@ struct vocab {
 /* Adds a string with its id. If the string exists already, its id is replaced. If two strings are
  * added with the same id, vocab_content returns the later one. */
 int vocab_add(struct vocab *v, const char *s, size_t n, int64_t id, struct err *e);
-int32_t vocab_find(const struct vocab *v, const char *s, size_t n); /* -1: unknown */
+/* returns -1 if it is unknown */
+int32_t vocab_find(const struct vocab *v, const char *s, size_t n);
 const char *vocab_content(const struct vocab *v, int32_t id, size_t *n);
 void vocab_fini(struct vocab *v);
 

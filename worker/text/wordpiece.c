@@ -1,16 +1,16 @@
-/* wordpiece.c: at each place tries tokens from the longest to the shortest. If a place has no
- * token, the whole word becomes the unknown token. */
+/* wordpiece.c: at each place it tries tokens from the longest to the shortest. If there is no
+ * token at some place, the whole word becomes the unknown token. */
 #include "worker/text/wordpiece.h"
 
 #include <stdlib.h>
 #include "worker/text/rune.h"
 
-#define WORD_RUNES 4096 /* limit of max_input_chars_per_word: the search is quadratic */
+#define WORD_RUNES 4096 /* limit of max_input_chars_per_word, because the search is quadratic */
 
 struct wordpiece {
     const struct vocab *v;
     struct text prefix; /* prefix of tokens within a word */
-    int32_t unk;        /* -1: none */
+    int32_t unk;        /* -1 if there is none */
     int64_t max_runes;
     int64_t longest; /* bytes of the longest token */
     struct text work;
@@ -58,8 +58,8 @@ void wordpiece_destroy(struct wordpiece *w)
     free(w);
 }
 
-/* Returns the id of the longest token with which s[n] begins; *size: the bytes of s that it takes.
- * -1: none; -2: out of memory. */
+/* Returns the id of the longest token with which s [n] begins. *size gets the number of bytes of s
+ * that the token takes. Returns -1 if there is none, -2 if memory is out. */
 static int32_t longest(struct wordpiece *w, const char *s, int64_t n, bool inner, int64_t *size)
 {
     const int64_t before = inner ? w->prefix.n : 0;
