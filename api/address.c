@@ -1,5 +1,5 @@
-/* address.c: parses numeric hosts and Unix paths, checks by binding that an address is free, and
- * connects with a time limit. */
+/* address.c: parses numeric hosts and Unix paths, checks by binding whether an address is free,
+ * and connects with a time limit. */
 #include "api/address.h"
 
 #include <arpa/inet.h>
@@ -14,8 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Checks, by connecting, that no process serves a socket. gRPC would unlink the socket without an
- * error. */
+/* Checks, by connecting to it, that no process serves a socket. gRPC would unlink the socket
+ * without an error. */
 static int unix_check(const char *path, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -32,7 +32,7 @@ static int unix_check(const char *path, struct err *e)
     return 0;
 }
 
-/* Parses "127.0.0.1", "10.0.0.1" or "fe80::1" into an address with the port, in network order. */
+/* Parses "127.0.0.1", "10.0.0.1" or "fe80::1" into an address with the port in network order. */
 static int host_parse(const char *host, bool is_v6, uint16_t port, struct sockaddr_storage *out,
                       socklen_t *size)
 {
@@ -120,7 +120,7 @@ const char *address_target(const char *address)
     return strncmp(address, prefix, sizeof prefix - 1) ? address : address + sizeof prefix - 1;
 }
 
-/* Connects a datagram socket: the kernel looks up the route and sends no packet. */
+/* Connects a datagram socket, for which the kernel looks up the route and sends no packet. */
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE])
 {
     struct sockaddr_storage sa;

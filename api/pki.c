@@ -1,5 +1,5 @@
-/* pki.c: makes, reads, signs and verifies certificates with OpenSSL: PEM, digests, certificates,
- * the authority, then requests of nodes. */
+/* pki.c: makes, reads, signs and verifies certificates with OpenSSL. The file has, in this order,
+ * PEM, digests, certificates, the authority, and requests of nodes. */
 #include "api/pki.h"
 
 #include <errno.h>
@@ -24,11 +24,11 @@ static const char NODE_URI[] = "seqd:node:";
 struct pki {
     EVP_PKEY *key;
     X509 *cert;
-    X509_STORE *store; /* holds cert alone */
+    X509_STORE *store; /* has only cert */
     char pem[PKI_PEM_SIZE], fingerprint[SHA256_HEX];
 };
 
-/* Sets the error to `what` and OpenSSL's last reason. Returns -1. */
+/* Sets the error to `what`, followed by the reason of OpenSSL's last failure. Returns -1. */
 static int openssl_failed(struct err *e, enum err_code code, const char *what)
 {
     const char *why = ERR_reason_error_string(ERR_peek_last_error());
@@ -45,7 +45,8 @@ static BIO *bio_of(const char *text)
     return BIO_new_mem_buf(text, (int)size);
 }
 
-/* Gives no passphrase: no file of ours is encrypted, and none is ever asked for on a terminal. */
+/* Gives OpenSSL no passphrase, because seqd encrypts none of its files. Without this function
+ * OpenSSL would ask for a passphrase on the terminal. */
 static int no_passphrase(char *buf, int size, int rw, void *arg)
 {
     (void)buf, (void)size, (void)rw, (void)arg;
@@ -78,8 +79,8 @@ static EVP_PKEY *key_parse(const char *text)
     return k;
 }
 
-/* Reads the text of b into out, and frees b. written false: the text could not be written to b,
- * and the call fails. */
+/* Reads the text of b into out, and frees b. `written` is false if the caller could not write the
+ * text to b; the call then fails. */
 static int text_take(BIO *b, bool written, char *out, size_t size, struct err *e)
 {
     const int n = written ? BIO_read(b, out, (int)size - 1) : -1;
@@ -131,9 +132,9 @@ static void key_digest(const EVP_PKEY *k, char out[SHA256_HEX])
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
-struct terms { /* the terms of a certificate that is being made */
+struct terms { /* the properties of a certificate that is being made */
     const char *common_name, *san_uri, *san_dns;
-    int purpose; /* NID of the extended key usage; 0: an authority */
+    int purpose; /* NID of the extended key usage, or 0 for an authority */
     int64_t serial, from_s, until_s;
 };
 
@@ -156,7 +157,7 @@ static bool add_san(X509 *x, int type, const char *text)
     return good;
 }
 
-/* Adds an extension. value: a constant of this file. */
+/* Adds an extension. value is a constant of this file. */
 static bool add_ext(X509 *x, X509 *issuer, int nid, const char *value)
 {
     X509V3_CTX c;
@@ -195,7 +196,7 @@ static bool set_terms(X509 *x, EVP_PKEY *subject, const struct terms *t)
            X509_set_pubkey(x, subject);
 }
 
-/* Makes a certificate. issuer NULL: the certificate is signed by its own key. */
+/* Makes a certificate. If issuer is NULL, the certificate is signed by its own key. */
 static X509 *cert_make(EVP_PKEY *subject, const struct terms *t, X509 *issuer, EVP_PKEY *issuer_key,
                        struct err *e)
 {
@@ -222,7 +223,7 @@ static int64_t time_of(const ASN1_TIME *t)
     return t && ASN1_TIME_to_tm(t, &tm) ? (int64_t)timegm(&tm) : 0;
 }
 
-/* Reads a node's name from the one URI of its certificate. Returns false if the certificate has
+/* Reads a node's name from the only URI of its certificate. Returns false if the certificate has
  * other names, or a name of another form. */
 static bool node_name(X509 *x, char out[PKI_NAME_SIZE])
 {
@@ -357,8 +358,7 @@ int pki_serve(const struct pki *p, int64_t now_s, int64_t life_s, struct pki_ser
     const struct terms t = {.common_name = PKI_SERVER,
                             .san_dns = PKI_SERVER,
                             .purpose = NID_server_auth,
-                            .serial = now_s, /* differs at each start: some TLS clients need
-                                              * that */
+                            .serial = now_s, /* differs at each start, as some TLS clients need */
                             .from_s = now_s - PKI_SKEW_S,
                             .until_s = now_s + life_s};
     EVP_PKEY *k = key_new(e);
@@ -541,7 +541,7 @@ static SSL *probe_new(SSL_CTX *c, int fd)
     return NULL;
 }
 
-/* Does the TLS handshake of a client. Returns true when it is complete. */
+/* Continues the TLS handshake of a client. Returns true when it is complete. */
 static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
 {
     for (;;) {
@@ -558,7 +558,7 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
 }
 
 /* Finds the certificate with this fingerprint in the chain, and writes it to ca. If there is none,
- * the error names the fingerprint of the chain's last certificate, which is the authority's. */
+ * the error has the fingerprint of the last certificate in the chain, which is the authority's. */
 static int probe_choose(const STACK_OF(X509) * chain, const char *fingerprint,
                         char ca[PKI_PEM_SIZE], struct err *e)
 {

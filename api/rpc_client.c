@@ -1,5 +1,5 @@
-/* rpc_client.c: the dialling side of rpc.h: it keeps one session open and dials again 0.1 to 1 s
- * after the session ends. */
+/* rpc_client.c: the connecting side of rpc.h. It keeps one session open and connects again 0.1 to
+ * 1 s after the session ends. */
 #include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@ struct rpc_client {
     struct endpoint ep;
     grpc_channel *channel;
     struct loop_timer *retry;
-    int64_t retry_ms, wait_ms; /* wait_ms: set by rpc_client_wait */
+    int64_t retry_ms, wait_ms; /* wait_ms is set by rpc_client_wait */
     bool is_failing;
-    grpc_status_code status; /* the last status that was logged, while dialling fails */
+    grpc_status_code status; /* the last status that was logged while connecting fails */
     const char *method;
     char address[256];
 };
@@ -73,9 +73,9 @@ static void client_start(void *arg)
     rpc_op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* Sets the timer of the next attempt, after a session ended or could not be opened. Each attempt
- * waits longer, up to a second. The number of attempts has no limit: an agent has no other
- * work. */
+/* Sets the timer of the next attempt to connect, after a session has ended or could not be opened.
+ * Each attempt waits longer than the one before, up to a second. The number of attempts has no
+ * limit, because an agent has no other work. */
 static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;
@@ -108,10 +108,11 @@ static grpc_channel *channel_create(const char *address, const struct rpc_identi
         rpc_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RETRY_MAX_MS),
         rpc_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),
         rpc_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-        /* The certificate has this name, whatever the address is: the authority is seqd's own. */
+        /* The certificate always has this name, whatever the address is, because the authority is
+         * seqd's own. */
         arg_text(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, PKI_SERVER),
     };
-    /* The last entry is for TLS alone. */
+    /* The last entry is used only for TLS. */
     grpc_channel_args args = {sizeof list / sizeof list[0] - (id ? 0 : 1), list};
     grpc_channel_credentials *creds = rpc_creds_channel(id);
     grpc_channel *channel = grpc_channel_create(address_target(address), creds, &args);
@@ -153,7 +154,7 @@ struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struc
 
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
 {
-    grpc_channel_destroy(c->channel); /* an open session stays */
+    grpc_channel_destroy(c->channel); /* an open session is not closed by this */
     c->channel = channel_create(c->address, id);
 }
 

@@ -1,5 +1,5 @@
-/* rpc_creds.c: makes gRPC's credentials from pki.h, renews the server's certificate, and checks the
- * client's when a session opens. */
+/* rpc_creds.c: makes gRPC's credentials from pki.h, renews the server's certificate, and checks
+ * the certificate of a client when a session opens. */
 #include "api/rpc_creds.h"
 
 #include <pthread.h>
@@ -8,15 +8,15 @@
 #include <time.h>
 #include "api/core/log.h"
 
-/* gRPC does not verify a client's certificate here: for an expired or foreign certificate gRPC
- * would end the handshake without an error on either side. It only checks that the client has the
- * certificate's key. When a session opens, pki_verify checks the certificate, and the server sends
- * its verdict. */
+/* Here gRPC only checks that the client has the key of its certificate. It does not verify the
+ * certificate, because it would end the handshake at an expired or foreign certificate without an
+ * error on either side. Instead pki_verify checks the certificate when a session opens, and the
+ * server sends the result. */
 
 struct rpc_creds {
     struct rpc_authority authority;
     pthread_mutex_t lock; /* handshakes are on gRPC's threads */
-    int64_t renew_s;      /* time to renew the certificate; 0: there is none yet */
+    int64_t renew_s;      /* time to renew the certificate; 0 if there is none yet */
 };
 
 static grpc_ssl_server_certificate_config *make_config(struct rpc_creds *c, int64_t now_s)
@@ -74,7 +74,8 @@ grpc_server_credentials *rpc_creds_server(struct rpc_creds *c)
             GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY, fetch, c));
 }
 
-/* Reads the peer's certificate. False: there is none, or it is too long to be ours. */
+/* Reads the peer's certificate. Returns false if the peer has none, or if it is longer than any
+ * certificate that seqd makes. */
 static bool peer_cert(grpc_call *call, char out[PKI_PEM_SIZE])
 {
     grpc_auth_context *ctx = grpc_call_auth_context(call);

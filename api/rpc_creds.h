@@ -1,5 +1,5 @@
-/* rpc_creds.h: gRPC's credentials for sessions over TCP, made with pki.h, and the node at the
- * other end. For rpc_server.c and rpc_client.c. */
+/* rpc_creds.h: makes gRPC's credentials for sessions over TCP with pki.h, and finds the node at
+ * the other end. Only rpc_server.c and rpc_client.c use it. */
 #ifndef SEQD_API_RPC_CREDS_H
 #define SEQD_API_RPC_CREDS_H
 
@@ -10,16 +10,18 @@
 #endif
 #include "api/rpc.h"
 
-/* Server credentials renew their certificate at half its life; handshakes take the newest. */
+/* Credentials of a server. Their certificate is renewed after half its life, and handshakes use
+ * the newest one. */
 struct rpc_creds;
 struct rpc_creds *rpc_creds_open(const struct rpc_authority *a, struct err *e);
-void rpc_creds_close(struct rpc_creds *c); /* after gRPC's shutdown; NULL allowed */
+void rpc_creds_close(struct rpc_creds *c); /* called after gRPC's shutdown; accepts NULL */
 grpc_server_credentials *rpc_creds_server(struct rpc_creds *c); /* the caller releases */
-/* Finds the node at the other end. fails: ERR_NOT_FOUND without a certificate; as pki_verify. */
+/* Finds the node at the other end. Fails with ERR_NOT_FOUND if the peer has no certificate,
+ * otherwise as pki_verify does. */
 int rpc_creds_peer(const struct rpc_creds *c, grpc_call *call, struct pki_node *out, struct err *e);
 
-/* Makes the credentials of a client, which accepts only a server of its authority. id NULL: plain.
- * The caller releases them. */
+/* Makes the credentials of a client, which accepts only a server of its authority. If id is NULL,
+ * the session is plain. The caller releases the credentials. */
 grpc_channel_credentials *rpc_creds_channel(const struct rpc_identity *id);
 
 #endif

@@ -32,8 +32,8 @@ static void *endpoint_thread(void *arg)
     }
 }
 
-/* Takes the lock only for sanitizers, which do not see the synchronization inside gRPC. gRPC
- * itself orders this write before the completion. */
+/* Prepares an operation. The lock is needed only for sanitizers, which do not see the
+ * synchronization inside gRPC; gRPC itself orders this write before the completion. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner)
 {
     pthread_mutex_lock(&ep->lock);
@@ -83,9 +83,9 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
         return -1;
     }
     pthread_mutex_init(&ep->lock, NULL);
-    setenv("GRPC_VERBOSITY", "NONE", 0); /* gRPC logs nothing: seqd's errors have the same
+    setenv("GRPC_VERBOSITY", "NONE", 0); /* gRPC logs nothing, because seqd's errors have the same
                                           * information */
-    /* Signals are the loop's: none may land on a thread of gRPC. */
+    /* The loop handles signals, so no signal may be delivered to a thread of gRPC. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     grpc_init();
@@ -109,7 +109,8 @@ void rpc_endpoint_fini(struct endpoint *ep)
 
 void rpc_endpoint_stop(struct endpoint *ep)
 {
-    assert(!ep->in_callback); /* the callback's stream would be freed while it runs */
+    assert(!ep->in_callback); /* otherwise a stream would be freed while one of its callbacks
+                               * runs */
     ep->stopping = true;
     for (struct rpc_stream *s = ep->streams; s; s = s->next) rpc_stream_close(s);
 }

@@ -1,4 +1,4 @@
-/* rpc_server.c: the listening side of rpc.h: it accepts calls, checks each peer and its method,
+/* rpc_server.c: the listening side of rpc.h. It accepts calls, checks each peer and its method,
  * and ends or refuses calls. */
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -15,7 +15,7 @@ enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* streams of one connection; a nod
 struct rpc_server {
     struct endpoint ep;
     grpc_server *server;
-    struct rpc_creds *creds; /* NULL: plain */
+    struct rpc_creds *creds; /* NULL if sessions are plain */
     int port;
     struct rpc_op accept, shutdown;
     bool is_shut;
@@ -66,7 +66,8 @@ static void server_begin(struct rpc_stream *s)
     rpc_op_start(s, &s->open, server_open_done, &op, 1);
 }
 
-/* Refuses a call. An unknown method would otherwise wait for its deadline without an answer. */
+/* Refuses a call by sending its status. Without a status, a call with an unknown method would wait
+ * for its deadline without an answer. */
 static void server_refuse(struct rpc_stream *s, grpc_status_code status, const char *why)
 {
     s->details = grpc_slice_from_copied_string(why);
@@ -78,7 +79,7 @@ static void server_refuse(struct rpc_stream *s, grpc_status_code status, const c
     rpc_op_start(s, &s->open, server_refused, ops, 2);
 }
 
-/* Answers a call by its method, and by whether this peer may call it. */
+/* Answers a call according to its method, and to whether this peer may call it. */
 static void server_answer(struct rpc_server *server, struct rpc_stream *s, bool session)
 {
     struct err e;
@@ -105,7 +106,8 @@ static void accept_done(struct rpc_op *op)
 {
     struct rpc_server *s = op->owner;
     grpc_call *call = s->next_call;
-    bool ok = op->ok; /* copied: op is s->accept, which the next accept uses again */
+    bool ok = op->ok; /* copied, because op points to s->accept, and the next accept overwrites
+                       * it */
     s->next_call = NULL;
     s->accept.done = NULL;
     const bool session = ok && grpc_slice_str_cmp(s->details.method, SESSION_METHOD) == 0;
@@ -136,13 +138,14 @@ static grpc_server *server_create(void)
         rpc_arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
         rpc_arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, MAX_STREAMS),
         rpc_arg_int(GRPC_ARG_ALLOW_REUSEPORT,
-                    0), /* else two servers share a port without an error */
+                    0), /* because otherwise two servers could share a port without an error */
         rpc_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MAX_SIZE),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        /* else the clients' pings end in GOAWAY "too many pings" */
+        /* Without these arguments, gRPC answers the pings of clients by GOAWAY "too many
+         * pings". */
         rpc_arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, KEEPALIVE_MS / 4),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0),
     };
@@ -161,7 +164,7 @@ static bool server_bind(struct rpc_server *s, const char *address)
     return bound;
 }
 
-/* Serves at address. Takes creds, which it closes after a failure. */
+/* Serves at address. Takes ownership of creds, and closes it after a failure. */
 static struct rpc_server *serve(struct loop *l, const char *address, struct rpc_creds *creds,
                                 const struct rpc_calls *calls, void *arg, struct err *e)
 {
@@ -214,8 +217,9 @@ void rpc_server_destroy(struct rpc_server *s)
     if (!s) return;
     rpc_endpoint_stop(&s->ep);
     rpc_op_init(&s->ep, &s->shutdown, shutdown_done, s);
-    /* Calls are cancelled one by one above and as they arrive: grpc_server_cancel_all_calls is not
-     * safe outside the thread that receives the shutdown's event. */
+    /* The calls are cancelled one by one above, and later calls when they arrive.
+     * grpc_server_cancel_all_calls is not used, because only the thread that receives the event of
+     * the shutdown may call it. */
     grpc_server_shutdown_and_notify(s->server, s->ep.cq, &s->shutdown);
     while (!s->is_shut || s->accept.done || s->ep.streams) rpc_endpoint_wait(&s->ep);
     grpc_server_destroy(s->server);

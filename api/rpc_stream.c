@@ -1,5 +1,5 @@
-/* rpc_stream.c: reads and writes the messages of one session: one read and one write of gRPC at a
- * time, the rest in a queue. */
+/* rpc_stream.c: reads and writes the messages of one session. gRPC does one read and one write at
+ * a time, and further messages wait in a queue. */
 #include "api/rpc_stream.h"
 
 #include <grpc/byte_buffer.h>
@@ -39,7 +39,7 @@ void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, co
 {
     rpc_op_init(s->ep, op, done, s);
     grpc_call_error rc = grpc_call_start_batch(s->call, ops, n, op, NULL);
-    assert(rc == GRPC_CALL_OK); /* any other code is a misuse of gRPC */
+    assert(rc == GRPC_CALL_OK); /* any other code means that gRPC was misused */
     s->n_ops++;
 }
 
@@ -136,7 +136,7 @@ static void recv_done(struct rpc_op *op)
         }
         if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
-        s->peer_left = !s->closing; /* the peer sends nothing more: the session has ended */
+        s->peer_left = !s->closing; /* the peer will send nothing more, so the session has ended */
         rpc_stream_close(s);
     }
     if (data) grpc_byte_buffer_destroy(data);

@@ -1,19 +1,22 @@
-/* rpc_stream.h: the common part of a server's sessions and a client's: the endpoint, which brings
- * finished operations of gRPC to the loop, and streams. Private to rpc_*.c; rpc.h is for the rest.
+/* rpc_stream.h: the code that a server's and a client's sessions share: streams, and the endpoint,
+ * which brings finished operations of gRPC to the loop. It is private to rpc_*.c; other files use
+ * rpc.h.
  *
- * An endpoint (a server or a client) has one completion queue, and one thread that sits in
- * grpc_completion_queue_next for as long as the endpoint lives: gRPC 1.51 does its I/O inside that
- * call. The thread does nothing but move finished operations to a list and ring an eventfd; the
- * loop thread takes them from there. So all other state is the loop thread's, without locks, and
- * destroy can handle the endings by itself while it waits.
+ * An endpoint (a server or a client) has one completion queue, and one thread that waits in
+ * grpc_completion_queue_next for as long as the endpoint lives, because gRPC 1.51 does its I/O
+ * inside that call. The thread only moves finished operations to a list and signals an eventfd;
+ * the loop thread takes the operations from the list. So all other state belongs to the loop
+ * thread and needs no lock, and a destroy function can handle the operations that finish while it
+ * waits.
  *
  * A stream has at most one operation of each kind in flight: open (initial metadata), recv, send
- * and finish (the end of the call, in its own batch so that it is seen at any time). It is freed
- * once its end was seen and no operation is in flight.
+ * and finish. The operation finish waits for the end of the call. It has a batch of its own, so
+ * that the end is seen at any time. A stream is freed once its end was seen and no operation is in
+ * flight.
  *
  * A client cannot tell an accepted call from a failed one by the completion of its initial
- * metadata: it succeeds for both. So the server puts SESSION_KEY there, and the client looks for
- * it. */
+ * metadata, because that operation succeeds for both. So the server puts SESSION_KEY into the
+ * metadata, and the client looks for this key. */
 #ifndef SEQD_API_RPC_STREAM_H
 #define SEQD_API_RPC_STREAM_H
 
@@ -26,7 +29,8 @@
 
 #define SESSION_METHOD "/seqd.Cluster/Session"
 #define JOIN_METHOD    "/seqd.Cluster/Join"
-#define SESSION_KEY    "seqd-session" /* metadata of a session that the server accepted */
+/* Key in the metadata of a session that the server accepted. */
+#define SESSION_KEY "seqd-session"
 
 enum { KEEPALIVE_MS = 2000, KEEPALIVE_TIMEOUT_MS = 5000 };
 static_assert(KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS == RPC_DEAD_MS, "as rpc.h says");
@@ -38,7 +42,7 @@ struct rpc_op {
     rpc_op_done *done; /* runs on the loop thread */
     void *owner;       /* the stream or the server */
     bool ok;
-    struct rpc_op *next; /* in the endpoint's list of finished operations */
+    struct rpc_op *next; /* next entry in the endpoint's list of finished operations */
 };
 
 struct endpoint {
@@ -75,7 +79,7 @@ struct rpc_stream {
     struct pki_node node; /* name empty: no certificate */
     char peer[RPC_PEER_SIZE];
     grpc_byte_buffer *received;
-    struct chunk *queue, **queue_end; /* the first chunk is in flight while sending */
+    struct chunk *queue, **queue_end; /* the first chunk is in flight while sending is true */
     size_t queued_size;
     bool sending;
     grpc_metadata_array initial, trailing;
@@ -91,28 +95,29 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
                       struct err *e);
 /* Frees the endpoint. The last operation must be over and the completion queue empty. */
 void rpc_endpoint_fini(struct endpoint *ep);
-/* Closes every stream, and calls no callback from then on. Do not call it in a callback. */
+/* Closes every stream. No callback is called from then on. Do not call this function in a
+ * callback. */
 void rpc_endpoint_stop(struct endpoint *ep);
-/* Waits for finished operations and handles them: for destroy, during which the loop cannot
- * run. */
+/* Waits for finished operations and handles them. destroy calls it, because the loop cannot run
+ * during destroy. */
 void rpc_endpoint_wait(struct endpoint *ep);
 /* Makes op the tag of a new batch. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner);
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Makes a stream that owns call. It is in ep's list until it has ended and its last operation is
- * over. */
+/* Makes a stream that owns call. The stream is in ep's list until it has ended and its last
+ * operation is over. */
 struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_server);
 /* Starts a batch of n operations. Its tag is op, a member of the stream. */
 void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, const grpc_op *ops,
                   size_t n);
-/* Ends an operation of the stream. Returns true when the stream was freed. */
+/* Records that an operation of the stream has finished. Returns true if the stream was freed. */
 bool rpc_stream_op_over(struct rpc_stream *s);
-/* Takes note that both ends agreed on a session: calls `opened`, sends the messages that are
- * queued, and begins to receive. */
+/* Records that both ends agreed on a session: calls `opened`, sends the queued messages, and
+ * begins to receive. */
 void rpc_stream_opened(struct rpc_stream *s);
-/* Takes note that the call has ended: calls `closed`, and tells the endpoint's owner. */
+/* Records that the call has ended: calls `closed`, and tells the endpoint's owner. */
 void rpc_stream_ended(struct rpc_stream *s, const char *why);
 
 static inline grpc_arg rpc_arg_int(const char *key, int value)

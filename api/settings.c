@@ -1,5 +1,5 @@
-/* settings.c: reads defaults, the command line, then the file that the command line names. A
- * reload adopts the keys that may change and logs the others. */
+/* settings.c: reads defaults, the command line, and then the file that the command line names. A
+ * reload adopts new values of keys that may change and logs changes of other keys. */
 #include "api/settings.h"
 
 #include <stdlib.h>

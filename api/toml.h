@@ -1,4 +1,4 @@
-/* toml.h: a configuration file, key by key. Only toml.cc knows the library that reads it. */
+/* toml.h: reads a configuration file key by key. Only toml.cc knows the library that parses it. */
 #ifndef SEQD_API_TOML_H
 #define SEQD_API_TOML_H
 
@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/* Takes one key. Texts are borrowed until the call returns. Returns 0, or -1 and *e. */
+/* Called with one key. Texts are borrowed until the call returns. Returns 0, or -1 with *e set. */
 typedef int toml_key(void *arg, const char *key, const struct option_value *v, struct err *e);
-/* Calls `key` for each key of the root in the order of the alphabet, until one call fails. It
- * calls once per element of an array, and once for an empty array. name: the name of the file,
- * with which errors begin: "name:line: ". fails: ERR_INVALID; as `key`. */
+/* Calls `key` for each key of the root in alphabetical order, until one call fails. An array gives
+ * one call for each of its elements; an empty array gives one call. name is the name of the file,
+ * with which errors begin: "name:line: ". Fails with ERR_INVALID, or as `key` does. */
 int toml_read(const char *text, size_t size, const char *name, toml_key *key, void *arg,
               struct err *e);
 

@@ -16,7 +16,7 @@
 #include "api/core/assert.h"
 #include "api/core/thread.h"
 
-#define DEPTH_MAX 32 /* open levels, with a descriptor each; a job's directory has 5 */
+#define DEPTH_MAX 32 /* most levels, each with an open descriptor; a job's directory has 5 */
 
 struct tree_request {
     struct tree_request *next;
@@ -75,8 +75,8 @@ static int walk_dir(struct tree_walk *w, int fd, int depth)
     return rc;
 }
 
-/* Measures or removes one entry. An entry that has vanished is not a failure: a gang may end while
- * its directory is measured. */
+/* Measures or removes one entry. An entry that has vanished is not a failure, because a gang may
+ * end while its directory is measured. */
 static int walk_entry(struct tree_walk *w, int dir, const char *name, int depth)
 {
     struct stat st;
@@ -136,7 +136,7 @@ static void list_entry(struct tree_request *q, const char *dir, const char *name
     q->n++;
 }
 
-/* Replaces the request's directory by its entries. */
+/* Replaces the directory of the request by the directory's entries. */
 static void list(struct tree_request *q)
 {
     char dir[FILE_PATH_SIZE];
@@ -153,7 +153,8 @@ static void list(struct tree_request *q)
     closedir(d);
 }
 
-/* Sets the size of the disk, and the bytes that users other than root may still write. */
+/* Fills in the size of the disk, and the number of bytes that users other than root may still
+ * write to it. */
 static void look_at_disk(struct tree *t)
 {
     struct statvfs v;

@@ -1,4 +1,5 @@
-/* wire.c: the fields of each kind of message as a list, and messages packed and unpacked whole. */
+/* wire.c: the fields of each kind of message as a list, and the functions that pack and unpack
+ * whole messages. */
 #include "api/wire.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ static int node_rule(const struct wire_field *f, const void *body, struct arena 
     return 0;
 }
 
-/* Ends the reading of a HELLO that is refused for its ABI. */
+/* Ends the reading of a HELLO if its ABI is refused. */
 static int abi_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
                     struct err *e)
 {
@@ -43,8 +44,8 @@ static int abi_rule(const struct wire_field *f, const void *body, struct arena *
     return wire_speaks(m->abi) ? 0 : 1;
 }
 
-/* Checks the address at which ranks of other nodes connect. It must be numeric: nodes might resolve
- * a name differently. */
+/* Checks the address at which ranks of other nodes connect. It must be numeric, because nodes
+ * might resolve a name differently. */
 static int address_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
                         struct err *e)
 {
@@ -91,7 +92,7 @@ static int record_rule(const struct wire_field *f, const void *body, struct aren
     return range_check(head.rank, RANK_GANG, JOB_MAX_RANKS - 1, "record.rank", e);
 }
 
-/* Checks an id that becomes the name of a directory. The id is empty where an ASSIGN names no
+/* Checks an id that becomes the name of a directory. The id is empty if an ASSIGN names no
  * data. */
 static int prepared_rule(const struct wire_field *f, const void *body, struct arena *a,
                          void *record, struct err *e)
@@ -114,7 +115,8 @@ static int grants_rule(const struct wire_field *f, const void *body, struct aren
     return 0;
 }
 
-/* Checks `offset`, the number of the first model to list: only a list of models has one. */
+/* Checks `offset`, the index of the first model to list. Only a request for a list of models may
+ * have an offset. */
 static int first_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
                       struct err *e)
 {

@@ -1,4 +1,5 @@
-/* wire_gpu.c: the distances between the GPUs of a node, and the GPUs of an assignment. */
+/* wire_gpu.c: packs and unpacks the distances between the GPUs of a node, and the GPUs of an
+ * assignment. */
 #include "api/core/assert.h"
 #include "api/wire_pack.h"
 

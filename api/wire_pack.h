@@ -1,6 +1,7 @@
-/* wire_pack.h: a message as a list of its fields, which wire_pack.c packs and unpacks. Some values
- * inside have functions of their own: the job spec (wire_spec.c), those of GPUs (wire_gpu.c).
- * wire.c has the lists. Only these files include this header: it exposes protobuf-c. */
+/* wire_pack.h: describes a message as a list of its fields, which wire_pack.c packs and unpacks.
+ * The lists are in wire.c. Some values in a message have functions of their own: the job spec
+ * (wire_spec.c) and the values of GPUs (wire_gpu.c). Only these files include this header, because
+ * it exposes protobuf-c. */
 #ifndef SEQD_API_WIRE_PACK_H
 #define SEQD_API_WIRE_PACK_H
 
@@ -16,46 +17,52 @@ struct job_spec;
 
 enum wire_type {
     WIRE_END,
-    WIRE_NUMBER,  /* an integer of the same size on both sides */
+    WIRE_NUMBER,  /* an integer that has the same size in the plain struct and in the struct of
+                   * protobuf-c */
     WIRE_FLAG,    /* bool member */
     WIRE_TEXT,    /* char[size] member */
-    WIRE_LENT,    /* const char * member, shorter than size, in the arena; NULL packs as "" */
-    WIRE_BYTES,   /* unsigned char[size] member; min 0: the field may be left out */
-    WIRE_DATA,    /* const void * member in the arena, at most max bytes; its size_t at n_at */
-    WIRE_STRINGS, /* const char *const * member in the arena, at most max; its int at n_at */
-    WIRE_PART,    /* a message of the rows `of`, with members of the same struct; min 0: it may be
-                   * missing */
-    WIRE_LIST, /* min to max messages of the rows `of`: an array of structs of `size` bytes in the
-                   * arena, whose int is at n_at */
-    WIRE_CALL, /* a pair of functions; pack NULL: a rule about the fields above this row */
+    WIRE_LENT,    /* const char * member in the arena, shorter than size; NULL is packed as "" */
+    WIRE_BYTES,   /* unsigned char[size] member; if min is 0, the field may be left out */
+    WIRE_DATA,    /* const void * member in the arena, at most max bytes; its size_t is at n_at */
+    WIRE_STRINGS, /* const char *const * member in the arena, at most max strings; its int is at
+                   * n_at */
+    WIRE_PART,    /* a message described by the rows `of`, whose members are in the same struct; if
+                   * min is 0, it may be missing */
+    WIRE_LIST,    /* an array of min to max structs of `size` bytes in the arena, made from
+                   * messages described by the rows `of`; its int is at n_at */
+    WIRE_CALL,    /* a pair of functions; if pack is NULL, it is a rule about the fields above this
+                   * row */
 };
 
-/* One field: its offset in a plain struct, `at`, and in the struct of protobuf-c, `pb`. */
+/* One field, with its offset `at` in a plain struct and its offset `pb` in the struct of
+ * protobuf-c. */
 struct wire_field {
     enum wire_type type;
     const char *name; /* in errors */
     size_t at, pb, size;
-    size_t n_at, n_pb; /* WIRE_DATA, WIRE_STRINGS, WIRE_LIST: places of the count */
+    size_t n_at, n_pb; /* WIRE_DATA, WIRE_STRINGS, WIRE_LIST: offsets of the count */
     int64_t min, max;
     const struct wire_field *of; /* WIRE_PART, WIRE_LIST */
     const ProtobufCMessageDescriptor *message;
-    bool (*when)(const void *record); /* WIRE_PART: packed only if true; NULL: always */
-    /* WIRE_CALL. pack returns -1 when the arena is full; unpack returns -1 on an error, 1 when the
-     * rows after this one are not to be read, because the message is of another version. */
+    bool (*when)(const void *record); /* WIRE_PART: it is packed only if this returns true; NULL
+                                       * means always */
+    /* The functions of WIRE_CALL. pack returns -1 if the arena is full. unpack returns -1 on an
+     * error. It returns 1 if the message is of another version, so that the rows after this row
+     * must not be read. */
     int (*pack)(const struct wire_field *f, const void *record, struct arena *a, void *body);
     int (*unpack)(const struct wire_field *f, const void *body, struct arena *a, void *record,
                   struct err *e);
 };
 
-/* Packs the members of a record into body, a message of protobuf-c. Returns -1 when the arena is
+/* Packs the members of a record into body, a message of protobuf-c. Returns -1 if the arena is
  * full. */
 int wire_fields_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
-/* Unpacks and checks, in the order of the rows. Returns 1 if a row ended the reading early. fails:
- * ERR_INVALID, ERR_TOO_LARGE naming the field. */
+/* Unpacks and checks the fields in the order of the rows. Returns 1 if a row ended the reading
+ * early. Fails with ERR_INVALID or ERR_TOO_LARGE, and the error names the field. */
 int wire_fields_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
                        struct err *e);
 
-/* Makes a zeroed message of the given kind; NULL when the arena is full. */
+/* Makes a zeroed message of the given kind. Returns NULL if the arena is full. */
 static inline void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)
 {
     ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
@@ -63,8 +70,8 @@ static inline void *message_new(struct arena *a, const ProtobufCMessageDescripto
     return m;
 }
 
-/* Makes room for n pointers; n = 0 gives room for one, so that NULL always means that the arena is
- * full. */
+/* Makes room for n pointers, or for one pointer if n is 0, so that NULL always means that the
+ * arena is full. */
 static inline void *pointers_new(struct arena *a, size_t n)
 {
     return arena_alloc(a, (n ? n : 1) * sizeof(void *));
@@ -88,17 +95,18 @@ static inline int range_check(int64_t v, int64_t min, int64_t max, const char *f
                      (long long)v, (long long)min, (long long)max);
 }
 
-/* Packs a spec. NULL: the arena is full. */
+/* Packs a spec. Returns NULL if the arena is full. */
 Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
-/* Clears the values for which a peer that speaks abi has no field. */
+/* Clears values for which a peer that speaks abi has no field. */
 void wire_spec_cut(Seqd__Spec *w, uint32_t abi);
 /* Unpacks a spec. *out lies in the arena. A value for which the peer's version has no field gets
- * its default. fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
+ * its default. Fails with ERR_INVALID, which names the field, or with ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
                      struct err *e);
 
-/* Pack and unpack values of a struct msg that follow other rows: the distances between the GPUs of
- * HELLO and HEARTBEAT, whose list is at pb and n_pb, and the UUIDs of ASSIGN. */
+/* Pack and unpack two kinds of values of a struct msg: the UUIDs of ASSIGN, and the distances
+ * between the GPUs of HELLO and HEARTBEAT. The list of these GPUs is at pb and n_pb. The rows of
+ * these values come after the rows that they depend on. */
 int wire_far_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
 int wire_far_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
                     struct err *e);

@@ -1,5 +1,5 @@
-/* wire_spec.c: packs and unpacks the job spec by its tables of fields. A new field is a row of a
- * table, and needs no code here. */
+/* wire_spec.c: packs and unpacks the job spec by its tables of fields. A new field is a new row of
+ * a table, and needs no code here. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/field.h"

@@ -1,5 +1,5 @@
-/* artifact.c: writes NAME.tmp through file.h, hashing as it goes; artifact_finish renames it and
- * syncs its directory. */
+/* artifact.c: writes NAME.tmp through file.h, which hashes the bytes while it writes them.
+ * artifact_finish renames the file and syncs its directory. */
 #include "api/core/artifact.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* artifact.h: a result file of a job: complete or absent.
+/* artifact.h: writes a result file of a job, which is either complete or absent.
  *
- * It is written as DIR/artifacts/NAME.tmp, fsynced and renamed, and then its directory is fsynced.
- * Its SHA-256 is computed while it is written. A file of the same name from an earlier attempt is
- * replaced. */
+ * The file is written as DIR/artifacts/NAME.tmp, fsynced and renamed; then its directory is
+ * fsynced. The SHA-256 of the file is computed while the file is written. A file of the same name
+ * from an earlier attempt is replaced. */
 #ifndef SEQD_CORE_ARTIFACT_H
 #define SEQD_CORE_ARTIFACT_H
 
@@ -26,17 +26,19 @@ struct artifact { /* {0}: closed */
     struct artifact_done done;
 };
 
-/* Opens an artifact. name: a plain file name. Makes DIR/artifacts when it is missing. */
+/* Opens an artifact. name is a plain file name. The directory DIR/artifacts is made if it is
+ * missing. */
 int artifact_open(struct artifact *a, const char *job_dir, const char *name, struct err *e);
 int artifact_write(struct artifact *a, const void *data, size_t size, struct err *e);
 /* Renames the temporary file to the artifact's name. After a failure the temporary file is
- * gone. */
+ * removed. */
 int artifact_finish(struct artifact *a, struct err *e);
-/* Removes an unfinished artifact; harmless otherwise. */
+/* Removes an unfinished artifact. Does nothing if the artifact was finished or never opened. */
 void artifact_drop(struct artifact *a);
 
-/* artifact_path writes DIR/artifacts/NAME into done->path and makes the directory. Other code then
- * writes and renames the file, and artifact_describe fills in its digest and size. */
+/* Stores the path DIR/artifacts/NAME in done->path, and makes the directory. The caller then
+ * writes the file and renames it to that path, and calls artifact_describe, which fills in the
+ * digest and the size of the file. */
 int artifact_path(const char *job_dir, const char *name, struct artifact_done *done, struct err *e);
 int artifact_describe(struct artifact_done *done, struct err *e);
 

@@ -1,16 +1,16 @@
-/* assert.h: assert(condition), which is compiled in always and stops a wrong program; and
+/* assert.h: assert(condition), which is always compiled in and stops a program that has a bug; and
  * static_assert.
  *
- * The C library's macro contains its line number: a comment above it would change the program, and
- * with it the key of every kept test result (tests/kept.sh). This macro names the file and the
- * condition alone. check_layers.sh refuses <assert.h>. */
+ * The macro of the C library contains the line number of the assert, so a new comment above an
+ * assert would change the program, and with it the key of every kept test result (tests/kept.sh).
+ * This macro names only the file and the condition. check_layers.sh refuses <assert.h>. */
 #ifndef SEQD_ASSERT_H
 #define SEQD_ASSERT_H
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Ends the program with SIGABRT, after one line on stderr. */
+/* Prints one line on stderr and ends the program with SIGABRT. */
 __attribute__((noreturn, cold, noinline, unused)) static void assert_failed(const char *file,
                                                                             const char *condition)
 {

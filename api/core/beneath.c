@@ -1,5 +1,6 @@
-/* beneath.c: opens by openat2 with RESOLVE_BENEATH, else by realpath and a walk that follows no
- * link; marks private directories, and confines a process to roots and grants. */
+/* beneath.c: opens files by openat2 with RESOLVE_BENEATH, or else by realpath and a walk that
+ * follows no link; marks private directories, and confines a process to roots and granted
+ * directories. */
 #include "api/core/beneath.h"
 
 #include <errno.h>
@@ -15,10 +16,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The policy of this process. It is set before there are threads, then only read. */
+/* The policy of this process. It is set before there are threads, and only read afterwards. */
 static char *confined[BENEATH_ROOTS];
 static int n_confined;
-static bool guarded; /* the process is confined, perhaps to "/", and opens no private file */
+static bool guarded; /* true if the process is confined, even if only to "/", so that it opens no
+                      * private file */
 static char *granted[BENEATH_GRANTS];
 static int n_granted;
 
@@ -59,8 +61,8 @@ static int close_keeping_errno(int fd)
     return -1;
 }
 
-/* Opens rest beneath dir, and closes dir. realpath has found no link in rest. A link that was made
- * since then is not followed. */
+/* Opens rest beneath dir, and closes dir. realpath has found no link in rest; a link that was made
+ * after that is not followed. */
 static int walk(int dir, const char *rest, int flags)
 {
     char name[NAME_MAX + 1];
@@ -85,9 +87,10 @@ static int open_root(const char *root)
 
 /* ---- private directories --------------------------------------------------------------------- */
 
-/* Tells whether the directory named by the first n bytes of path has a mark; n = 0 is "/". In a
- * directory that all users may write to, such as /tmp, only a mark of the directory's owner
- * counts, so that no user can lock the others out. A mark that cannot be checked counts. */
+/* Tells whether the directory named by the first n bytes of path has a mark. n = 0 stands for "/".
+ * In a directory that all users may write to, such as /tmp, only a mark of the directory's owner
+ * counts. Otherwise any user could lock the others out of it. A mark that cannot be checked counts
+ * as a mark. */
 static bool is_marked(const char *path, size_t n)
 {
     char name[PATH_MAX + sizeof BENEATH_MARK + 1];
@@ -99,8 +102,8 @@ static bool is_marked(const char *path, size_t n)
     return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
 }
 
-/* Returns 1 + the length of the deepest marked directory of an absolute path without links; 0:
- * none. */
+/* Returns 1 + the length of the deepest marked directory of an absolute path without links, or 0
+ * if no directory of the path is marked. */
 static size_t mark_of(const char *real)
 {
     for (size_t n = beneath_root_len(real);;) {
@@ -111,7 +114,7 @@ static size_t mark_of(const char *real)
     }
 }
 
-/* Tells whether a path is private. real: an absolute path without links. */
+/* Tells whether the path `real`, which is absolute and has no links, is private. */
 static bool is_private(const char *real)
 {
     if (*real != '/' || strlen(real) >= PATH_MAX) return true;
@@ -122,8 +125,8 @@ static bool is_private(const char *real)
     return mark > 0;
 }
 
-/* Tells whether path is private after its links are followed. unknown: the answer if path cannot
- * be resolved. */
+/* Tells whether path is private after its links are followed. Returns `unknown` if path cannot be
+ * resolved. */
 static bool leads_to_private(const char *path, bool unknown)
 {
     char real[PATH_MAX], part[PATH_MAX];
@@ -177,7 +180,7 @@ int beneath_mark(const char *dir, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "the path %s is too long", dir);
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) return errno == EEXIST ? 0 : err_errno(e, "make %s", path);
-    /* On a full disk the mark is empty: only its existence counts. */
+    /* On a full disk the mark has no text, which is accepted because only its existence counts. */
     const int rc = write(fd, text, sizeof text - 1) < 0 && errno != ENOSPC && errno != EDQUOT
                        ? err_errno(e, "write %s", path)
                        : 0;
@@ -228,9 +231,9 @@ static int open_new(const char *root, const char *path, int flags)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     const int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
     close_keeping_errno(dir);
-    /* EXDEV is also the error for an absolute link that stays within root: openat2 does not follow
-     * such a link, open_old does. The error for a link that leads outside stays EXDEV, which does
-     * not tell whether the target exists. */
+    /* openat2 also fails with EXDEV at an absolute link whose target is within root. It does not
+     * follow such a link, but open_old does. If the target is outside of root, openat2 and
+     * open_old both fail with EXDEV, which does not reveal whether the target exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
     const int old = open_old(root, path, flags);

@@ -14,12 +14,12 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 
-/* The mount points of cgroup v2, alone or beside v1. */
+/* The mount points of cgroup v2, when it is mounted alone and when it is mounted beside v1. */
 static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
-/* Tells whether systemd delegated the group. systemd marks such a group by user.delegate, or, on
- * kernels whose cgroup file system has no user attributes, by trusted.delegate, which only root
- * can read. */
+/* Tells whether systemd delegated the group. systemd marks such a group by the attribute
+ * user.delegate. On kernels whose cgroup file system has no user attributes, it uses
+ * trusted.delegate, which only root can read. */
 static bool is_delegated(const char *path)
 {
     char mark[4] = "";
@@ -60,8 +60,8 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch)
     if (file_join(group, &e, "%s/attempt-%lld-e%lld", base, (long long)job, (long long)epoch) >=
             0 &&
         file_join(path, &e, "%s/cgroup", dir) >= 0) {
-        /* Write the record first: a group that no file names, after a crash or on a full disk,
-         * would never be removed. */
+        /* Write the record before making the group. A group that no file names, after a crash or
+         * on a full disk, would never be removed. */
         const bool named = !file_write(path, group, strlen(group), &e);
         if (named && (!mkdir(group, 0755) || errno == EEXIST)) return 1;
         if (named) err_errno(&e, "make the control group %s", group), unlink(path);
@@ -71,7 +71,7 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch)
     return 0;
 }
 
-/* Writes a word to a file of the attempt's group. The path of the group comes from seqw's own
+/* Writes a word to a file of the attempt's group. The path of the group is read from seqw's own
  * state directory. */
 static void write_word(const char *dir, const char *name, const char *word)
 {
@@ -82,7 +82,7 @@ static void write_word(const char *dir, const char *name, const char *word)
     const int fd = group && file_join(in, NULL, "%s/%s", group, name) >= 0
                        ? open(in, O_WRONLY | O_CLOEXEC)
                        : -1;
-    /* After a boot the group is gone, with all its processes. */
+    /* After a reboot the group and all its processes are gone. */
     if ((fd < 0 && errno != ENOENT) || (fd >= 0 && write(fd, word, strlen(word)) < 0))
         log_warn("cgroup.write", "dir=%s file=%s text=\"%s\"", dir, name, strerror(errno));
     if (fd >= 0) close(fd);
@@ -105,7 +105,8 @@ void cgroup_remove(const char *dir)
     if (file_join(path, NULL, "%s/cgroup", dir) < 0 || !file_exists(path)) return;
     cgroup_kill(dir);
     char *group = file_read(path, FILE_PATH_SIZE, NULL, NULL);
-    /* EBUSY: killed processes are still exiting. An empty group costs little until seqw ends. */
+    /* EBUSY means that killed processes are still exiting. An empty group costs little until seqw
+     * ends. */
     if (group && rmdir(group) && errno != EBUSY && errno != ENOENT)
         log_warn("cgroup.remove", "path=%s text=\"%s\"", group, strerror(errno));
     free(group);

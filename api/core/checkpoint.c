@@ -1,4 +1,4 @@
-/* checkpoint.c: the members of a checkpoint as a table. */
+/* checkpoint.c: the table of the members that describe a checkpoint. */
 #include "api/core/checkpoint.h"
 
 #include <float.h>

@@ -1,4 +1,5 @@
-/* choices.h: the enums of a job's fields. Their words are in spec.c, in this order. */
+/* choices.h: the enums of a job's fields. spec.c has the words for their values, in the same
+ * order. */
 #ifndef SEQD_CORE_CHOICES_H
 #define SEQD_CORE_CHOICES_H
 
@@ -8,22 +9,25 @@ enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_K
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
 /* The format in which the weights of matrix products are stored (quant.h). */
 enum weights_id {
-    WEIGHTS_MODEL, /* in precision.params, as all other weights */
+    WEIGHTS_MODEL, /* stored in precision.params, as all other weights are */
     WEIGHTS_INT8,  /* blocks of 8 bits */
-    WEIGHTS_INT4,  /* blocks of 4 bits; the head and a tied embedding in blocks of 8 */
+    WEIGHTS_INT4,  /* blocks of 4-bit codes; a head or tied embedding has 8-bit codes */
     WEIGHTS_N,
-    WEIGHTS_PANELS = WEIGHTS_N /* never in files: numbers in panels (kernels/panels.h) */
+    WEIGHTS_PANELS = WEIGHTS_N /* numbers in panels (kernels/panels.h); never used in files */
 };
 enum form_id {
-    FORM_BLOCKWISE,        /* blocks of keys and values travel, online softmax */
-    FORM_TWO_PASS,         /* the paper's form: whole rows of scores */
-    FORM_ALL_GATHER,       /* gathers keys and values at once, but only rows of documents that span
-                      * ranks */
-    FORM_AUTO,             /* the plan picks: blockwise, or all_gather for packed documents */
-    FORM_TWO_PASS_SCATTER, /* two_pass, dK and dV reduce-scattered: 6 (P-1) slices sent, not 8 */
-    FORM_SWITCH,           /* grid: rows are spread along space or along time, in turn */
-    FORM_ULYSSES,          /* grid: rows are exchanged for heads, in attention along space */
-    FORM_ULYSSES_BOTH,     /* grid: as FORM_ULYSSES, and in attention along time as well */
+    FORM_BLOCKWISE,        /* passes blocks of keys and values around the ring, with an online
+                            * softmax */
+    FORM_TWO_PASS,         /* computes whole rows of scores, as the paper does */
+    FORM_ALL_GATHER,       /* gathers all keys and values together, but only rows of documents that
+                            * span ranks */
+    FORM_AUTO,             /* lets the plan choose blockwise, or all_gather for packed documents */
+    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 (P-1) slices are sent
+                            * instead of 8 */
+    FORM_SWITCH,           /* for grids: rows are spread along space for some operations and along
+                            * time for the others */
+    FORM_ULYSSES,          /* for grids: rows are exchanged for heads in attention along space */
+    FORM_ULYSSES_BOTH,     /* for grids: FORM_ULYSSES, and also in attention along time */
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
@@ -31,32 +35,37 @@ enum timestep_id { TIMESTEP_UNIFORM, TIMESTEP_LOGIT_NORMAL, TIMESTEP_N };
 enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
 enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
 enum recompute_id {
-    RECOMPUTE_AUTO,      /* the plan picks the fastest value that fits */
+    RECOMPUTE_AUTO,      /* lets the plan choose the fastest value that fits */
     RECOMPUTE_NONE,      /* every activation kept */
-    RECOMPUTE_SELECTIVE, /* layer input, attention output and log-sum-exp kept: no second ring */
-    RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
+    RECOMPUTE_SELECTIVE, /* keeps the layer's input, the attention output and log-sum-exp, so no
+                          * second ring is needed */
+    RECOMPUTE_FULL,      /* keeps only the layer's input, so the forward ring runs twice */
     RECOMPUTE_N
 };
 enum offload_id {
     OFFLOAD_AUTO,        /* offloads if a training fits in no other way */
-    OFFLOAD_NONE,        /* all that backward needs stays in the device's memory */
-    OFFLOAD_ACTIVATIONS, /* activations for backward wait outside the device's memory */
+    OFFLOAD_NONE,        /* everything that backward needs stays in the device's memory */
+    OFFLOAD_ACTIVATIONS, /* activations for backward are stored outside the device's memory */
     OFFLOAD_N
 };
 enum data_format {
     DATA_TEXT,     /* each file is a document */
-    DATA_JSONL,    /* a line is a document: text, prompt and completion, or input_ids and labels */
-    DATA_LLMC,     /* llm.c token shard, uint16 or uint32 by its header */
+    DATA_JSONL,    /* each line is a document: a text, a prompt and completion, or input_ids and
+                    * labels */
+    DATA_LLMC,     /* a token shard of llm.c; its header says whether ids are uint16 or uint32 */
     DATA_NANOGPT,  /* bare uint16 tokens */
     DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
     DATA_NPY,      /* a one-dimensional array of token ids */
-    DATA_OPENAI_BATCH, /* generate: each line is a request of /v1/completions or a chat */
-    DATA_LATENTS, /* a manifest: each line is a sample: its latents and caption, as safetensors */
+    DATA_OPENAI_BATCH, /* for generate: each line is a request of /v1/completions or a chat */
+    DATA_LATENTS,      /* each line of the manifest is a sample: its latents and its caption, as
+                        * safetensors */
     DATA_FORMAT_N
 };
 enum packing_id {
-    PACKING_CONCAT,   /* documents end to end, cut every seq_len tokens */
-    PACKING_BEST_FIT, /* whole documents, best-fit decreasing; only over-long ones are cut */
+    PACKING_CONCAT,   /* documents are joined end to end, and the result is cut every seq_len
+                       * tokens */
+    PACKING_BEST_FIT, /* whole documents are packed by best-fit decreasing; only documents that are
+                       * too long are cut */
     PACKING_NONE,     /* one document in each sequence */
     PACKING_N
 };
@@ -69,7 +78,7 @@ enum overlong_id {
     OVERLONG_N
 };
 enum loss_on_id {
-    LOSS_ON_AUTO,       /* all; in a conversation the assistant's turns */
+    LOSS_ON_AUTO,       /* all tokens; in a conversation, those of the assistant's turns */
     LOSS_ON_COMPLETION, /* the text after the prompt */
     LOSS_ON_ALL,
     LOSS_ON_ASSISTANT,

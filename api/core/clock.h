@@ -5,7 +5,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Returns CLOCK_MONOTONIC in microseconds, which stands still while the machine is suspended. */
+/* Returns CLOCK_MONOTONIC in microseconds. This clock stands still while the machine is
+ * suspended. */
 static inline int64_t clock_us(void)
 {
     struct timespec t;

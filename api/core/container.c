@@ -1,5 +1,5 @@
-/* container.c: the table of containers (suffixes, first bytes, the command that converts each) and
- * the list of suffixes of text. */
+/* container.c: the table of containers, with their suffixes, their first bytes and the command
+ * that converts each; and the list of suffixes of text files. */
 #include "api/core/container.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ const char *container_suffix(const char *path)
     return dot;
 }
 
-/* Tells whether the word is in a list that is separated by spaces. */
+/* Tells whether a word is in a list, in which words are separated by spaces. */
 static bool listed(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -93,7 +93,7 @@ const struct container *container_by_bytes(const void *head, size_t size)
     return NULL;
 }
 
-/* Tells whether the pattern, such as ".[ch]", matches suffixes of text files only. */
+/* Tells whether the pattern, such as ".[ch]", can only match suffixes of text files. */
 static bool all_listed(const char *suffix)
 {
     const size_t n = strlen(suffix);
@@ -110,7 +110,7 @@ bool container_is_text(const char *path)
     return listed(texts, suffix) || all_listed(suffix);
 }
 
-/* Writes the command with the file's name in the place of FILE. */
+/* Writes the command with the file's name in place of FILE. */
 static void fill(const char *convert, const char *file, char *out, size_t size)
 {
     size_t n = 0;

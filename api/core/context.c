@@ -1,5 +1,5 @@
-/* context.c: keeps a context as JSON in a file named by its escaped URL, and the URL of the current
- * one in the file `current`. */
+/* context.c: keeps each context as JSON in a file that is named by the escaped URL, and the URL of
+ * the current context in the file `current`. */
 #include "api/core/context.h"
 
 #include <dirent.h>
@@ -23,8 +23,8 @@ static int directory(char out[FILE_PATH_SIZE], struct err *e)
     return err_set(e, ERR_INVALID, "HOME is not set: there is no place for tokens");
 }
 
-/* Makes a file name from the URL: a byte other than a letter, a digit, "." or "-" becomes "_" and
- * two hexadecimal digits. Different URLs have different names. */
+/* Makes a file name from the URL: each byte other than a letter, a digit, "." or "-" is replaced
+ * by "_" and two hexadecimal digits. Different URLs have different names. */
 static int path_of(const char *url, char out[FILE_PATH_SIZE], struct err *e)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";
@@ -56,7 +56,7 @@ static int parse(const char *text, size_t size, struct server_context *c)
     struct jread j;
     jread_init(&j, text, size);
     if (jread_next(&j) != J_OBJECT || record_read(&j, rows, c, NULL)) return -1;
-    /* The token goes into a header and must be one line. */
+    /* The token must be one line, because it is sent in a header. */
     for (const char *p = c->token; *p; p++)
         if (*p < 0x21 || *p > 0x7e) return -1;
     return 0;

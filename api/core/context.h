@@ -1,6 +1,7 @@
-/* context.h: the token and the certificates that seqctl has for a server: one private file for each
- * URL in $XDG_CONFIG_HOME/seqctl (else ~/.config/seqctl). seqctl login writes one, and so does
- * seqd --dev, so that seqctl needs no option for that server. libc only. */
+/* context.h: the token and the certificates that seqctl uses for a server. There is one private
+ * file for each URL in $XDG_CONFIG_HOME/seqctl, or in ~/.config/seqctl if that variable is no
+ * absolute path. seqctl login writes such a file, and so does seqd --dev, so that seqctl needs no
+ * option for that server. libc only. */
 #ifndef SEQD_CORE_CONTEXT_H
 #define SEQD_CORE_CONTEXT_H
 
@@ -14,22 +15,23 @@
 struct server_context {
     char url[CONTEXT_URL];
     char token[CONTEXT_TOKEN];
-    char ca[CONTEXT_CA]; /* file of certificates to trust; "": the system's */
+    char ca[CONTEXT_CA]; /* file of certificates to trust; "" means those of the system */
 };
 
-/* Reads the context of a URL. fails: ERR_NOT_FOUND if there is none; ERR_INVALID without a home,
- * or if its file gives any permission to group or others; ERR_CORRUPT if it is damaged;
- * ERR_TOO_LARGE for a long URL; else as file_read. */
+/* Reads the context of a URL. Fails with ERR_NOT_FOUND if there is none, with ERR_INVALID if there
+ * is no home directory or if the file gives any permission to group or others, with ERR_CORRUPT if
+ * the file is damaged, with ERR_TOO_LARGE for a long URL, and otherwise as file_read does. */
 int context_read(const char *url, struct server_context *c, struct err *e);
-/* Makes the directory (0700) and the file (0600). fails: ERR_INVALID without a home; ERR_TOO_LARGE
- * for a long URL; else as err_errno. */
+/* Writes the context: makes its directory (0700) and its file (0600). Fails with ERR_INVALID if
+ * there is no home directory, with ERR_TOO_LARGE for a long URL, and otherwise as err_errno
+ * does. */
 int context_write(const struct server_context *c, struct err *e);
-int context_remove(const char *url, struct err *e); /* fails: ERR_NOT_FOUND */
-/* Writes the URL that seqctl uses if its user names none; "": there is none. */
+int context_remove(const char *url, struct err *e); /* fails with ERR_NOT_FOUND if there is none */
+/* Writes the URL that seqctl uses if its user names none, or "" if there is no such URL. */
 void context_current(char out[CONTEXT_URL]);
 int context_set_current(const char *url, struct err *e);
-/* Calls `call` with each context that can be read, in no order; *c is overwritten after the
- * call. */
+/* Calls `call` with each context that can be read, in no particular order. *c is overwritten after
+ * the call returns. */
 int context_each(void (*call)(void *arg, const struct server_context *c), void *arg, struct err *e);
 
 #endif

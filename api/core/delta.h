@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-/* The rule's backward keeps the state of every head before each DELTA_SPAN-th row of a call. */
+/* Rows between two kept states: backward of the rule keeps the state of every head before each
+ * DELTA_SPAN-th row of a call. */
 #define DELTA_SPAN     256
 #define CONV_MAX_WIDTH 8 /* taps of a short convolution */
 

@@ -7,7 +7,7 @@
 #include "api/core/assert.h"
 
 /* "emulated" runs CUDA's kernels on the host (kernels/cuda/emu.h), in memory that only these
- * kernels read and write. It is for tests. */
+ * kernels read and write. It is only for tests. */
 static const struct device_kind kinds[] = {
     {.name = "cpu"},
     {.name = "cuda", .own_memory = true, .is_gpu = true},

@@ -1,4 +1,4 @@
-/* duration.c: reads digits and one letter of unit, and refuses a time outside the caller's
+/* duration.c: reads digits and one letter for the unit, and refuses a time outside the caller's
  * range. */
 #include "api/core/duration.h"
 

@@ -1,29 +1,30 @@
-/* err.h: how a function reports a failure to its caller.
+/* err.h: the way in which a function reports a failure to its caller.
  *
  *     int f(..., struct err *e);     returns 0, or -1 with *e filled by err_set
  *
- * A sentence in an err is for a person: it names the field or file, the number that was found and
- * a number that is allowed. A mistake of the program itself is an assert, not an err, and asserts
- * stay compiled in. Codes map to HTTP statuses in exactly one place (daemon/http/reply.c). */
+ * The sentence in an err is for a person: it names the field or file, the number that was found
+ * and a number that is allowed. A mistake of the program itself is an assert instead of an err,
+ * and asserts are always compiled in. Codes are mapped to HTTP statuses in exactly one place
+ * (daemon/http/reply.c). */
 #ifndef SEQD_CORE_ERR_H
 #define SEQD_CORE_ERR_H
 
 #include <stdint.h>
 enum err_code {
     ERR_NONE = 0,
-    ERR_INVALID,      /* the request or a file is wrong: the user can fix it */
+    ERR_INVALID,      /* the request or a file is wrong, and the user can correct it */
     ERR_NOT_FOUND,    /* no such job, node, file */
-    ERR_CONFLICT,     /* a legal request that the present state does not allow */
-    ERR_DOES_NOT_FIT, /* the plan refuses it, with numbers */
-    ERR_TOO_LARGE,    /* over a limit of seqd; the limit is in the sentence */
+    ERR_CONFLICT,     /* a valid request that the present state does not allow */
+    ERR_DOES_NOT_FIT, /* the plan refuses the job; the sentence has the numbers */
+    ERR_TOO_LARGE,    /* the request exceeds a limit of seqd, which the sentence names */
     ERR_IO,           /* a system call failed (the sentence has errno's text), or memory ran out */
     ERR_CORRUPT,      /* a file's digest, size, structure or values are wrong, or ranks disagree */
-    ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
+    ERR_PEER,         /* another rank or process is gone, is late, or sends invalid data */
     ERR_TIMEOUT,
     ERR_ABORTED,     /* another process asked for a stop */
     ERR_UNSUPPORTED, /* a known word that this build or device does not support */
     ERR_INTERNAL,
-    ERR_DEVICE,       /* a device failed or is missing: another device may work */
+    ERR_DEVICE,       /* a device failed or is missing; another device may work */
     ERR_NO_SPACE,     /* a disk is full or read-only, or a quota is used up */
     ERR_UNAUTHORIZED, /* the caller has not proved who it is */
     ERR_FORBIDDEN,    /* the caller is known, but may not do this */
@@ -33,7 +34,7 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char field[96]; /* the field at fault: "data.seq_len", "gpu.uuid"; "": none is named */
+    char field[96]; /* the field at fault, such as "data.seq_len" or "gpu.uuid"; "" if none */
     char text[512]; /* one sentence, no newline */
 };
 
@@ -41,20 +42,20 @@ struct err {
 extern "C" {
 #endif
 
-/* Fills *e (NULL is allowed) and returns -1, so that `return err_set(...)` is the idiom. */
+/* Fills *e and returns -1, so that a caller can write `return err_set(...)`. e may be NULL. */
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Does the same for an error of one field of the job spec. */
+/* Does the same for an error in one field of the job spec. */
 int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Sets ERR_IO with strerror(errno) appended: "open /x/y: Permission denied". Some errnos have
- * other codes: ENOENT is ERR_NOT_FOUND; EFBIG is ERR_TOO_LARGE, with the limit; ENOSPC, EDQUOT and
- * EROFS are ERR_NO_SPACE. */
+/* Sets ERR_IO with strerror(errno) appended to the sentence, as in "open /x/y: Permission denied".
+ * Some values of errno give another code: ENOENT gives ERR_NOT_FOUND; EFBIG gives ERR_TOO_LARGE,
+ * with the limit; ENOSPC, EDQUOT and EROFS give ERR_NO_SPACE. */
 int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Does the same after a write to a file that must hold at least `needed` bytes. */
+/* Does the same as err_errno after a write to a file that must hold at least `needed` bytes. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Puts "prefix: " before the sentence, to say where the failure was. Returns -1. */
+/* Puts "prefix: " in front of the sentence, to say which operation failed. Returns -1. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Replaces control characters in the sentence, which quotes a file, by question marks. */

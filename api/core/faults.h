@@ -1,13 +1,12 @@
-/* faults.h: the list of all faults of an input, for readers that can continue after a fault.
- *
- * A reader that gets NULL for its struct faults * stops at the first fault, and returns it in its
+/* faults.h: collects all faults of an input, for readers that can continue after a fault.
+ * A reader that gets NULL for its struct faults * stops at the first fault and returns it in its
  * struct err. */
 #ifndef SEQD_CORE_FAULTS_H
 #define SEQD_CORE_FAULTS_H
 
 #include "api/core/err.h"
 
-#define FAULTS 64 /* faults that are kept: the first ones */
+#define FAULTS 64 /* most faults that are kept; later ones are dropped */
 
 struct faults {
     int n; /* all faults, kept or not */
@@ -16,8 +15,8 @@ struct faults {
 
 /* Adds *e. */
 void faults_add(struct faults *f, const struct err *e);
-/* Passes a fault on. f NULL: returns -1, and the fault stays in *e. Else adds the fault and
- * returns 0, so that the reader continues. */
+/* Passes a fault on. If f is NULL, returns -1 and leaves the fault in *e. Otherwise adds the fault
+ * to f and returns 0, so that the reader continues. */
 int faults_pass(struct faults *f, const struct err *e);
 /* Returns the number of kept faults. */
 int faults_kept(const struct faults *f);

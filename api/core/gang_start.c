@@ -1,5 +1,5 @@
-/* gang_start.c: reads and writes start, cpus and oom_kills. The file of a start record ends with
- * the spec's last string, but is no shorter than a record of 0.2.0. */
+/* gang_start.c: reads and writes start, cpus and oom_kills. The file of a start record ends after
+ * the last string of the spec, but is not shorter than a record of 0.2.0. */
 #include "api/core/gang_start.h"
 
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "api/core/version.h"
 
 /* Size of a record of 0.2.0, whose agent accepts no other size. Unused room for strings of the
- * spec is not written: a record has this size unless its spec has many strings. */
+ * spec is not written, so that a record has this size unless its spec has many strings. */
 #define SIZE_BEFORE 94368
 static_assert(offsetof(struct gang_start, version) == 14576, "as in 0.2.0");
 static_assert(sizeof(struct gang_start) >= SIZE_BEFORE, "it is written whole");

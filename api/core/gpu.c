@@ -45,7 +45,8 @@ void gpu_complaint(const struct gpu *g, char *out, int size)
     }
 }
 
-/* Tells whether s can be a UUID. UUIDs are put into an environment variable, between commas. */
+/* Tells whether s can be a UUID. This is checked because UUIDs are put into an environment
+ * variable, separated by commas. */
 static bool is_uuid(const char *s)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-";

@@ -1,6 +1,6 @@
-/* gpu.h: one GPU of a node, as seqw finds it and reports it: its kind, its health, and how
- * far it is from the others. A GPU is named by its UUID everywhere: indices change with a reboot,
- * a driver or an environment variable. */
+/* gpu.h: one GPU of a node, as seqw finds it and reports it: its kind, its health, and its
+ * distance from the other GPUs. A GPU is named by its UUID everywhere, because its index changes
+ * with a reboot, a driver or an environment variable. */
 #ifndef SEQD_CORE_GPU_H
 #define SEQD_CORE_GPU_H
 
@@ -8,18 +8,19 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define GPU_MIN_MAJOR 8  /* least compute capability (major) that has kernels */
-#define GPU_MAX       16 /* GPUs of one node: twice the 8 of a usual server */
+#define GPU_MIN_MAJOR 8  /* lowest compute capability (major number) that has kernels */
+#define GPU_MAX       16 /* most GPUs of one node: twice the 8 of a usual server */
 #define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
 #define GPU_NAME_SIZE 64
 #define GPU_BUS_SIZE  32
-#define GPU_KERNELS   "libkernels_cuda.so" /* beside seqrank, or in ../lib/seqd */
+/* File in the directory of seqrank, or in ../lib/seqd. */
+#define GPU_KERNELS "libkernels_cuda.so"
 #define GPU_XIDS                                                                                   \
-    "xids" /* a file in seqw's state directory: Xids of this boot; to remove the file forgets
-            * them */
+    "xids" /* a file in seqw's state directory that lists the Xids of this boot; if an operator
+            * removes the file, seqw forgets the Xids */
 
-/* The part of a GPU's memory that a plan may not use: CUDA's context with the kernels' code and
- * stacks (0.3 to 0.6 GiB), NCCL's buffers (2 peers x 16 channels x 8 MiB at most). */
+/* Bytes of a GPU's memory that a plan may not use. They hold CUDA's context with the kernels' code
+ * and stacks (0.3 to 0.6 GiB) and NCCL's buffers (at most 2 peers x 16 channels x 8 MiB). */
 #define GPU_RESERVE ((int64_t)1 << 30)
 
 enum gpu_health {
@@ -27,10 +28,10 @@ enum gpu_health {
     GPU_ECC,    /* uncorrectable errors since its driver was loaded */
     GPU_XID,    /* the driver reported an error that only a reset or a restart repairs */
     GPU_LOST,   /* the driver no longer lists it */
-    GPU_MIG,    /* it is partitioned: no rank can have all of it */
+    GPU_MIG,    /* it is partitioned, so that no rank can have the whole GPU */
     GPU_SILENT, /* the driver has not answered for too long */
-    GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR: there is no code for it */
-    GPU_BARE,   /* the node has seqd's programs without GPU_KERNELS */
+    GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR, for which there is no code */
+    GPU_BARE,   /* the node has the programs of seqd but not GPU_KERNELS */
     GPU_HEALTH_N
 };
 
@@ -41,11 +42,12 @@ struct gpu {
     int64_t memory_size, memory_free; /* bytes */
     int32_t major, minor;             /* compute capability */
     int32_t health;                   /* enum gpu_health */
-    int32_t xid;                      /* the last Xid that matters; 0: none */
-    int32_t n_processes;              /* processes of any user on this GPU now */
-    int64_t ecc_errors;               /* uncorrectable, since the driver was loaded */
-    uint8_t far[GPU_MAX];             /* distance to GPU i: 0: NVLink, or i is this GPU; else
-                                       * GPU_FAR_* */
+    int32_t xid;                      /* the last Xid that affects the GPU's health; 0 if there was
+                                       * none */
+    int32_t n_processes;              /* processes of any user that use this GPU now */
+    int64_t ecc_errors;               /* uncorrectable errors since the driver was loaded */
+    uint8_t far[GPU_MAX];             /* distance to GPU i: 0 if NVLink connects them or i is this
+                                       * GPU, else GPU_FAR_* */
 };
 
 /* Paths between two GPUs, the nearest first. */
@@ -58,14 +60,16 @@ enum {
     GPU_FAR_SYSTEM
 };
 
-const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
-/* Writes the reason that no rank gets the GPU: "it is partitioned (MIG): switch that off". Writes
- * "" for a healthy GPU. */
+const char *gpu_health_name(int health); /* returns "ok", "ecc", ...; REST uses these names, so
+                                          * they do not change */
+/* Writes the reason why no rank gets the GPU, for example "it is partitioned (MIG): switch that
+ * off". Writes "" for a healthy GPU. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
-/* Checks data from another process, all but name, bus and `far`. fails: ERR_INVALID, with the
- * member in the error's field ("gpu.memory_free" for both sizes, "gpu" for a count below 0). */
+/* Checks data that another process sent: all members except name, bus and `far`. Fails with
+ * ERR_INVALID; the error's field names the member ("gpu.memory_free" for both sizes, "gpu" for a
+ * count below 0). */
 int gpu_check(const struct gpu *g, struct err *e);
-/* Returns the GPU's index in the list; -1: the list has no such GPU. */
+/* Returns the GPU's index in the list, or -1 if the list has no such GPU. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);
 
 #endif

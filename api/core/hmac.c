@@ -1,4 +1,4 @@
-/* hmac.c: computes both passes over sha256.h, and compares digests in constant time. */
+/* hmac.c: computes the two passes of HMAC with sha256.h, and compares digests in constant time. */
 #include "api/core/hmac.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* hmac.h: HMAC-SHA256 (RFC 2104, FIPS 198-1), to prove the knowledge of a key. libc only.
- * tested: the vectors of RFC 4231 in tests/core/test_core.c. */
+/* hmac.h: HMAC-SHA256 (RFC 2104, FIPS 198-1), with which a program proves that it knows a key.
+ * libc only. tested: the vectors of RFC 4231 in tests/core/test_core.c. */
 #ifndef SEQD_CORE_HMAC_H
 #define SEQD_CORE_HMAC_H
 
@@ -11,7 +11,7 @@
 
 void hmac_sha256(const void *key, size_t key_size, const void *data, size_t size,
                  uint8_t out[HMAC_SIZE]);
-/* Compares in constant time: the duration does not depend on where the two differ. */
+/* Compares in constant time: the duration does not depend on where the two codes differ. */
 bool hmac_equal(const uint8_t a[HMAC_SIZE], const uint8_t b[HMAC_SIZE]);
 
 #endif

@@ -1,5 +1,5 @@
-/* job.c: job_check(): ranges by the table of fields, then the rules of model, data, lengths and
- * ranks; job_*.c have those of inference, text and training. */
+/* job.c: job_check(), which checks ranges by the table of fields, and then the rules of model,
+ * data, lengths and ranks. The rules of inference, text and training are in job_*.c. */
 #include "api/core/job.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 
 /* ---- job_check ------------------------------------------------------------------------------- */
 
-/* Checks a number's range. A number equal to its default is always legal: defaults that mean
- * "auto" or "not given" lie outside the range. */
+/* Checks the range of a number. A number that equals its default is always allowed, because
+ * defaults that mean "auto" or "not given" lie outside the range. */
 static int check_number(const struct job_spec *s, const struct field *f, struct err *e)
 {
     const char *at = (const char *)s + f->offset;
@@ -69,7 +69,7 @@ static int check_text_table(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Refuses a job without a model: random weights need sizes, and a directory brings its own. */
+/* Refuses a job that has neither a model directory nor sizes for a new model. */
 static int check_model(const struct job_spec *s, struct err *e)
 {
     if (!spec_new_model(s) || *s->model.config || s->model.shape.width) return 0;
@@ -77,15 +77,15 @@ static int check_model(const struct job_spec *s, struct err *e)
                      "model is missing: give model.path (a directory) or model.config (sizes)");
 }
 
-/* Refuses an eod for formats that need none. Documents of text end with the id 256, and Megatron's
- * index has their ends. */
+/* Refuses an eod for formats that need none, because documents of text end with the id 256 and
+ * Megatron's index has the ends of documents. */
 static int check_eod(const struct spec_source *src, const char *field, struct err *e)
 {
     const int f = src->format;
     const bool tokens = f == DATA_LLMC || f == DATA_NANOGPT || f == DATA_NPY;
     char member[48];
     snprintf(member, sizeof member, "%s.eod", field);
-    if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0: the job does not set it */
+    if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0 if the job sets none */
     if (!tokens)
         return err_field(e, ERR_INVALID, member,
                          "%s %lld: only the formats llmc, nanogpt and npy find documents by an id",
@@ -108,8 +108,9 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
     return check_eod(src, field, e);
 }
 
-/* Checks the weights of sources. Either all sources have a weight, or none has. Each is at least a
- * thousandth of the sum, the unit of the schedule (worker/data/mixture.h). */
+/* Checks the weights of sources. Either all sources have a weight, or none has one. Each weight
+ * must be at least a thousandth of the sum of weights, because a thousandth is the smallest share
+ * of a block of samples (worker/data/mixture.h). */
 static int check_weights(const struct job_spec *s, struct err *e)
 {
     double sum = 0;
@@ -141,7 +142,7 @@ static int check_weights(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks the fields that choose the tokens of a record that are targets. */
+/* Checks the fields that decide which tokens of a record are targets. */
 static int check_packing(const struct job_spec *s, struct err *e)
 {
     bool jsonl = false;
@@ -193,9 +194,9 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
-/* Checks the input of a generate job. For an inline prompt the sequence is the prompt and the text
- * that is written after it. family_check() checks the sizes of latents and the length of a file's
- * prompts. */
+/* Checks the input of a generate job. With an inline prompt, the sequence has the prompt and the
+ * text that is generated after it. The sizes of latents and the lengths of prompts in a file are
+ * checked by family_check(). */
 static int check_generate(struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
@@ -204,12 +205,13 @@ static int check_generate(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
     if (file) return check_source(s, &s->input.source, "input", e);
-    /* Count a token for each byte of an inline prompt: a tokenizer makes fewer of most. */
+    /* Count one token for each byte of an inline prompt. A tokenizer makes fewer tokens of most
+     * prompts. */
     if (!s->data.seq_len) s->data.seq_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     return 0;
 }
 
-/* Sets data.seq_len by the sizes of latents if the spec leaves it out: a sample has at most one
+/* Sets data.seq_len from the sizes of latents if the spec leaves it out. A sample has at most one
  * token per latent. */
 static void count_latents(struct job_spec *s)
 {
@@ -241,20 +243,22 @@ static int check_data(struct job_spec *s, struct err *e)
     return check_train_data(s, e);
 }
 
-/* The allowed differences between P ranks and one, if the job does not set them. Both sides run
- * the same kernels on the same data; only the order of fp32 sums differs.
+/* The allowed differences between P ranks and one rank, if the job does not set them. P ranks and
+ * one rank run the same kernels on the same data. Only the order of fp32 sums differs between
+ * them.
  *   fp32   some tens of roundings of 2^-24 each
- *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and
- *          the later values then differ, too. At worst the roundings of the two sides are
- *          independent. A rounding's rms is 0.41 u with u = 2^-9, and n roundings in a row on both
- *          sides leave sqrt(2 n) times that. 2e-2 allows n = 300: twenty per layer, forward and
- *          backward, in a model of 15 layers. Four layers differ by 2e-3 only: the roundings are
- *          far from independent. The loss is a mean over many tokens, in which roundings cancel:
- *          its bound is one u. A wrong block, position or scale is off by tens of percent.
- *   fp16   the same with u = 2^-12. Its spacing is an eighth of bf16's: the same differences of
- *          fp32 sums cross eight times as many borders, and the roundings are nearer to
- *          independent. 4e-3 allows n = 800. The bound of the loss: one u.
- * Some gradients magnify roundings more than that. A proof that misses a bound measures this
+ *   bf16   A sum that differs in its last bits is sometimes rounded to the other neighbour, and
+ *          then the later values differ, too. At worst the roundings on one rank and on P ranks
+ *          are independent. A rounding has the rms 0.41 u with u = 2^-9. After n roundings in a
+ *          row on each side, the rms of the difference is sqrt(2 n) times that. 2e-2 allows n =
+ *          300, which is twenty per layer, forward and backward, in a model of 15 layers. Four
+ *          layers differ by only 2e-3, because the roundings are far from independent. The loss is
+ *          a mean over many tokens, in which roundings cancel, so its bound is one u. A wrong
+ *          block, position or scale causes a difference of tens of percent.
+ *   fp16   The same with u = 2^-12. Its spacing is an eighth of bf16's, so that the same
+ *          differences of fp32 sums cross eight times as many borders, and the roundings are
+ *          nearer to independent. 4e-3 allows n = 800. The bound of the loss is one u.
+ * Some gradients magnify roundings more than that. A proof that exceeds a bound measures this
  * magnification, and widens the bounds of these gradients (worker/verify/rounding.h). */
 struct job_tolerance job_tolerance(int32_t precision)
 {
@@ -271,8 +275,9 @@ static void set_tolerance(struct job_spec *s)
     if (s->verify.grad_rel_l2 < 0) s->verify.grad_rel_l2 = usual.grad_rel_l2;
 }
 
-/* Checks the length of a training run. Once the data is counted, a spec with tokens or passes has
- * steps, too: the reader (daemon/spec/read.c) checks that only one of the three is given. */
+/* Checks the length of a training run. It does not check that only one of steps, tokens and passes
+ * is given, because once the data is counted, a spec with tokens or passes has steps, too. The
+ * reader (daemon/spec/read.c) makes that check. */
 static int check_length(struct job_spec *s, struct err *e)
 {
     if (s->kind != JOB_TRAIN) return 0;
@@ -297,8 +302,9 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks the transport. TCP does not carry tensors in a device's memory, and NCCL carries no
- * others. Only TCP is encrypted: parallel.tls becomes 0 where the job cannot use TCP. */
+/* Checks the transport. TCP cannot carry tensors in a device's memory, and NCCL can carry only
+ * tensors in a device's memory. Only TCP is encrypted, so parallel.tls becomes 0 if the job cannot
+ * use TCP. */
 static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);
@@ -315,8 +321,8 @@ static int check_transport(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks ZeRO's groups. With determinism "ranks" each group is a subtree of the sum over all
- * ranks: its size is a power of two. */
+/* Checks the groups of ZeRO. With determinism "ranks" each group is a subtree of the sum over all
+ * ranks, so its size must be a power of two. */
 static int check_zero_group(const struct job_spec *s, struct err *e)
 {
     const int n = s->parallel.zero_group, ranks = s->parallel.sp * s->parallel.dp;
@@ -340,7 +346,7 @@ static int check_zero_group(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks a pipeline, which only training and verify jobs may have. */
+/* Checks a pipeline, which only jobs of the kinds train and verify may have. */
 static int check_pipeline(const struct job_spec *s, struct err *e)
 {
     if (job_stages(s) == 1) return 0;
@@ -417,8 +423,8 @@ static int check_ranks(struct job_spec *s, struct err *e)
     return check_zero_group(s, e);
 }
 
-/* Checks the ranks and the determinism that the job sets. family_check() checks the values left to
- * "auto". */
+/* Checks the ranks and the determinism that the job sets. Values that are "auto" are checked by
+ * family_check(), which chooses them. */
 static int check_parallel(struct job_spec *s, struct err *e)
 {
     const int sp = s->parallel.sp;

@@ -1,10 +1,10 @@
-/* job_infer.c: the rules of job_check for jobs that score and embed. */
+/* job_infer.c: the rules of job_check for jobs of the kinds score and embed. */
 #include "api/core/job.h"
 
 #define BUCKETS_MAX 4096
 
-/* Refuses a value that jobs of other kinds take. text: the way this kind of job reads documents;
- * takes: the values that it accepts. */
+/* Refuses a value that only jobs of other kinds accept. `text` tells how this kind of job reads
+ * documents, and `takes` lists the values that it accepts. */
 static int refuse_value(const char *path, int value, const char *text, const char *takes,
                         struct err *e)
 {
@@ -31,8 +31,8 @@ static int check_score(struct job_spec *s, struct err *e)
                          "%s false: under data.packing best_fit each document is scored as if it "
                          "stood alone: leave one of the two out",
                          s->data.document_mask ? "data.reset_positions" : "data.document_mask");
-    /* "auto" means "split" here even if the loss is masked, unlike in training: each window scores
-     * its own targets. */
+    /* Here "auto" means "split" even if the loss is masked, because each window scores its own
+     * targets. In training, "auto" means "error" if the loss is masked. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
     if (s->data.overlong != OVERLONG_SPLIT)
         return refuse_value("data.overlong", s->data.overlong, "a score job reads every token",

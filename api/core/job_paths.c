@@ -1,4 +1,4 @@
-/* job_paths.c: lists a spec's paths, and reads and writes the forms of job:ID with hand-written
+/* job_paths.c: lists the paths of a spec, and reads and writes the forms of job:ID by hand-written
  * scanners. */
 #include "api/core/job_paths.h"
 
@@ -56,7 +56,8 @@ bool job_ref_is(const char *path)
     return !strncmp(path, prefix, PREFIX);
 }
 
-/* Reads a number of at most 18 digits. Returns 0 if there is none. *end: the rest of the text. */
+/* Reads a number of at most 18 digits. Returns 0 if there is none. *end gets the rest of the
+ * text. */
 static int64_t read_number(const char *text, const char **end)
 {
     const size_t n = strspn(text, digits);

@@ -1,12 +1,14 @@
-/* job_paths.h: the fields of a spec that name files, and references of the form job:ID in place of
- * a path.
+/* job_paths.h: the fields of a spec that name files, and references of the form job:ID that may
+ * stand in place of a path.
  *
- *   job:ID              the newest complete checkpoint of that job. At submit seqd replaces it by
- *                       one of these forms, once and for all, and nodes see only these:
- *   job:ID/step-N       that checkpoint; job:ID/step-N/hf and so on, a path in it
+ *   job:ID              the newest complete checkpoint of that job. When the job is submitted,
+ *                       seqd replaces it once and for all by one of the forms below, and nodes see
+ *                       only these
+ *   job:ID/step-N       that checkpoint; job:ID/step-N/hf and so on are paths in it
  *   job:ID/artifacts/NAME
  *
- * ID is a number, or at submit a job's name. Pure. tested: tests/core/test_job_paths.c */
+ * ID is a number or, when a job is submitted, the name of a job. Pure. tested:
+ * tests/core/test_job_paths.c */
 #ifndef SEQD_CORE_JOB_PATHS_H
 #define SEQD_CORE_JOB_PATHS_H
 
@@ -22,36 +24,38 @@
 
 struct spec_path {
     spec_ref *ref;
-    const struct spec_source *source; /* the data source that has this path; NULL: none */
+    const struct spec_source *source; /* the data source that has this path, or NULL */
     char field[48];                   /* "data.train.0.path" */
 };
-/* Lists the paths that are given, in a fixed order. Returns how many there are. */
+/* Lists the paths that the spec gives, in a fixed order. Returns the number of paths. */
 int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);
 
 struct job_ref {
-    int64_t job;               /* 0: the job is given by its name */
-    char name[JOB_REF_NAME];   /* "": the job is given by its number */
-    int64_t step;              /* 0: the reference names no step */
-    bool artifact;             /* below is the name of an artifact */
-    char below[JOB_REF_BELOW]; /* path in the checkpoint: "hf"; "": the whole checkpoint */
+    int64_t job;               /* 0 if the job is given by its name */
+    char name[JOB_REF_NAME];   /* "" if the job is given by its number */
+    int64_t step;              /* 0 if the reference names no step */
+    bool artifact;             /* whether below is the name of an artifact */
+    char below[JOB_REF_BELOW]; /* path in the checkpoint, such as "hf"; "" means the whole
+                                * checkpoint */
 };
 bool job_ref_is(const char *path); /* begins with job: */
-/* Reads a reference "job:...". fails: ERR_INVALID naming the field. */
+/* Reads a reference "job:...". Fails with ERR_INVALID, and the error names the field. */
 int job_ref_read(const char *path, const char *field, struct job_ref *out, struct err *e);
-/* Writes a reference as nodes read it: "job:7/step-20/hf". Returns its length, or -1: it does not
- * fit. */
+/* Writes a reference in the form that nodes read: "job:7/step-20/hf". Returns its length, or -1 if
+ * it does not fit. */
 int job_ref_write(const struct job_ref *r, char *out, size_t size);
-/* Writes the path of the reference within its job's directory: "checkpoints/step-00000020/hf".
- * grant: writes the path of the checkpoint's directory without the part below it, because access
- * is granted to the whole directory. Returns the path's length, or -1: it does not fit. */
+/* Writes the path of the reference within its job's directory: "checkpoints/step-00000020/hf". If
+ * `grant` is true, writes only the path of the checkpoint's directory, because access is granted
+ * to the whole directory. Returns the length of the path, or -1 if it does not fit. */
 int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
-/* Guesses a reference from ".../jobs/7/checkpoints/step-00000020/hf", the form of older specs.
- * *len: the bytes of path up to the end of the step's directory. Returns false if path has no such
- * part. */
+/* Derives a reference from a path such as ".../jobs/7/checkpoints/step-00000020/hf", which older
+ * specs have in place of a reference. *len gets the number of bytes of path up to the end of the
+ * step's directory. Returns false if path has no such part. */
 bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 
-/* Copies path without ".", double slashes and slashes at its end; ".." removes the part before it.
- * No link is followed. Returns false if path is not absolute or too long. */
+/* Copies path without ".", double slashes and slashes at its end, and resolves each ".." by
+ * removing the part before it. No link is followed. Returns false if path is not absolute or is
+ * too long. */
 bool job_path_tidy(const char *path, char *out, size_t size);
 
 #endif

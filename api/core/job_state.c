@@ -1,5 +1,5 @@
-/* job_state.c: the table of transitions: a state's row has the next state for each event that is
- * legal there. */
+/* job_state.c: the table of transitions. The row of a state has the next state for each event that
+ * is allowed in that state. */
 #include "api/core/job_state.h"
 
 #include <stddef.h>
@@ -11,7 +11,7 @@ static const char *const state_names[JOB_STATE_N] = {
     [JOB_CANCELLED] = "cancelled", [JOB_SUSPENDED] = "suspended",
 };
 
-/* misread: the answer of job_event_misread. */
+/* A row's member misread is the answer of job_event_misread. */
 static const struct {
     const char *name;
     bool misread;
@@ -72,8 +72,8 @@ bool job_final(enum job_state s)
     return s == JOB_SUCCEEDED || s == JOB_FAILED || s == JOB_CANCELLED;
 }
 
-/* Table of transitions: 0 for an illegal pair, else the next state plus one. EV_SUBMIT makes a job
- * and is illegal in every state. A final state accepts no event. */
+/* Table of transitions: 0 for a pair that is not allowed, otherwise the next state plus one.
+ * EV_SUBMIT makes a job and is not allowed in any state. A final state accepts no event. */
 #define TO(state) ((signed char)((state) + 1))
 static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
     [JOB_QUEUED] =
@@ -129,8 +129,8 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         },
     [JOB_STOPPING] =
         {
-            /* these do not change the job's target: finished work of an ending attempt is
-             * recorded */
+            /* These events do not change the job's target. They record work that an attempt has
+             * finished although it is being ended. */
             [EV_PREPARED] = TO(JOB_STOPPING),
             [EV_STEP] = TO(JOB_STOPPING),
             [EV_CHECKPOINT] = TO(JOB_STOPPING),
@@ -150,7 +150,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_SUSPEND] = TO(JOB_STOPPING),
             [EV_RESUME] = TO(JOB_STOPPING),
             [EV_STOPPED] = TO(JOB_STOPPING),
-            [EV_DONE] = TO(JOB_STOPPING), /* the job finished while it was asked to save */
+            [EV_DONE] = TO(JOB_STOPPING), /* the job finished although it was asked to save */
         },
 };
 

@@ -12,60 +12,62 @@ enum job_state {
     JOB_SUCCEEDED,
     JOB_FAILED,
     JOB_CANCELLED,
-    /* stored by number: new ones go last, final or not */
+    /* States are stored by number, so a new state is added at the end, whether final or not. */
     JOB_SUSPENDED, /* holds no ranks, and waits to be resumed */
     JOB_STATE_N
 };
 
 enum job_event {
     EV_SUBMIT,     /* the job exists */
-    EV_ASSIGN,     /* epoch += 1; a gang was placed (or the preparation, phase "prepare") */
-    EV_PREPARED,   /* the preparation of this job's data is done: back to queued, now with data */
+    EV_ASSIGN,     /* epoch += 1; a gang was placed, or the preparation (phase "prepare") */
+    EV_PREPARED,   /* this job's data is prepared; the job is queued again and now has data */
     EV_READY,      /* all ranks have joined the ring */
-    EV_STEP,       /* progress: stored as metrics, not as an event */
+    EV_STEP,       /* progress; stored as metrics, not as an event */
     EV_CHECKPOINT, /* a step directory is complete */
-    EV_ARTIFACT,   /* a result file is complete; without "sha256": the file was begun, and grows */
-    EV_RANK_EXIT,  /* a rank died or failed: has the cause and a sentence */
+    EV_ARTIFACT,   /* a result file is complete; without "sha256", the file was begun and is still
+                    * growing */
+    EV_RANK_EXIT,  /* a rank died or failed; has the cause and a sentence */
     EV_NODE_LOST,
     EV_START_TIMEOUT,
     EV_HANG,
     EV_CANCEL,  /* asked for: stop, then cancelled */
-    EV_STOPPED, /* every node confirmed: no process of this epoch is left */
+    EV_STOPPED, /* every node confirmed that no process of this epoch is left */
     EV_DONE,    /* all ranks exited 0 and the last log offset is acknowledged */
-    /* stored by number: new ones go last */
-    EV_EVAL,     /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
+    /* Events are stored by number, so a new event is added at the end. */
+    EV_EVAL,     /* result on held-out data: {"step", "loss", "targets", "ppl", ...} */
     EV_VERIFIED, /* verify.first_step found equal results: {"loss_rel", "worst", "grad_rel_l2",
                   * ...} */
-    EV_NOTE, /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
-                    * documents dropped or cut) */
-    EV_RESTART,            /* the job no longer waits for the checkpoint of `step` on `node`, which
-                            * is away */
+    EV_NOTE,     /* a message for a person: {"code", "text", ...} (a skipped step, a rollback,
+                  * documents dropped or cut) */
+    EV_RESTART,  /* the job no longer waits for the checkpoint of `step`, which is on `node`,
+                  * because that node is away */
     EV_CHECKPOINT_REMOVED, /* the directory of `step` is removed: {"path", "reason"} */
     EV_EDIT,               /* priority or labels of the job have changed */
-    EV_SUSPEND,            /* asked for: save, stop, then suspended */
+    EV_SUSPEND,            /* on request the job saves and stops, and is suspended then */
     EV_RESUME,             /* queued again */
-    EV_WALL_LIMIT,         /* the job has run for limits.wall_s: save, stop, fail */
-    EV_DRAIN,              /* a node of the job is drained: save, stop, queue */
+    EV_WALL_LIMIT,         /* the job has run for limits.wall_s; it saves, stops and fails */
+    EV_DRAIN,              /* a node of the job is drained; the job saves, stops and is queued */
     EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
-    EV_AWAY,               /* `node` was silent for --node-lost: its ranks may still run */
-    EV_BACK,               /* `node` is here again, with its ranks */
-    EV_GIVE_UP,            /* as EV_RESTART, for a job that is stopping because `node` is away */
-    EV_REACHED,            /* the farthest `step` so far, of an attempt that has failed */
-    EV_FAILED_AT,          /* the job failed after `step`, for the `count`th time in the same
-                            * way */
+    EV_AWAY,               /* `node` was silent for --node-lost; its ranks may still be running */
+    EV_BACK,               /* `node` is connected again, with its ranks */
+    EV_GIVE_UP,            /* as EV_RESTART, but for a job that is stopping because `node` is
+                            * away */
+    EV_REACHED,            /* an attempt has failed; `step` is the last step that it reached */
+    EV_FAILED_AT,          /* the job failed after `step`; this is the `count`th time that it
+                            * failed in this way */
     JOB_EVENT_N
 };
 
 const char *job_state_name(enum job_state s);
 const char *job_event_name(enum job_event e);
-/* Tells whether the previous version (tests/previous) misreads a log with this event: it does not
- * know the event, and skips it. */
+/* Tells whether the previous version (tests/previous) misreads a log that has this event, because
+ * it does not know the event and skips it. */
 bool job_event_misread(enum job_event e);
 bool job_final(enum job_state s);
-/* Looks the transition up in the one table. Returns the next state, or -1 for an illegal pair. A
- * stopping job has a target (queued, suspended, failed or cancelled), which the caller keeps. From
- * JOB_STOPPING, EV_STOPPED and EV_DONE return JOB_STOPPING: the caller moves the job to its
- * target, or to JOB_SUCCEEDED. */
+/* Looks up the next state in the table of transitions. Returns it, or -1 if the event is not
+ * allowed in the given state. A stopping job has a target (queued, suspended, failed or
+ * cancelled), which the caller keeps. From JOB_STOPPING, EV_STOPPED and EV_DONE return
+ * JOB_STOPPING again: the caller then moves the job to its target, or to JOB_SUCCEEDED. */
 int job_step(enum job_state from, enum job_event ev);
 
 #endif

@@ -1,4 +1,4 @@
-/* job_train.c: the rules of a training over its steps. */
+/* job_train.c: the rules of job_check about the steps of a training. */
 #include <math.h>
 #include <stdio.h>
 #include "api/core/job.h"
@@ -13,7 +13,7 @@ static int check_schedule(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks one stage; before: the step after which it must begin. */
+/* Checks one stage, which must begin after the step `before`. */
 static int check_stage(const struct job_spec *s, int i, int64_t before, struct err *e)
 {
     const struct spec_stage *g = &s->stages[i];
@@ -56,7 +56,7 @@ static int check_stages(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks eval.seq_len: memory is planned for the longest sequence of the training. */
+/* Checks eval.seq_len, because memory is planned only for the longest sequence of the training. */
 static int check_eval_length(const struct job_spec *s, struct err *e)
 {
     int64_t most = s->data.seq_len;

@@ -1,5 +1,5 @@
-/* jread.c: a state machine over the text, which reads one token a call. Strings stay in place and
- * are unescaped only on request. */
+/* jread.c: a state machine over the text, which reads one token in each call. Strings stay in the
+ * text, and their escapes are resolved only on request. */
 #include "api/core/jread.h"
 
 #include <errno.h>
@@ -8,9 +8,11 @@
 #include <string.h>
 #include "api/core/utf8.h"
 
-/* The state of the reader. A comma is read with the token after it, a colon with its key. */
+/* The state of the reader. A comma is read together with the token after it, and a colon together
+ * with its key. */
 enum state {
-    AT_VALUE,        /* a value must follow: at the very start, or after a key */
+    AT_VALUE,        /* a value must follow, because the text begins here or the last token was a
+                      * key */
     AT_ARRAY_FIRST,  /* just after '[' */
     AT_OBJECT_FIRST, /* just after '{' */
     AT_AFTER,        /* a value is complete */
@@ -25,7 +27,8 @@ void jread_init(struct jread *j, const char *text, size_t size)
     j->state = AT_VALUE;
 }
 
-/* Names the place also by its line and column if the text has lines before it. */
+/* If the text has lines before the place of the error, names the place by its line and column,
+ * too. */
 static enum jtok fail(struct jread *j, const char *at, const char *what)
 {
     const char *line = j->start;
@@ -50,7 +53,7 @@ static void skip_space(struct jread *j)
         j->p++;
 }
 
-/* Reads four hex digits at p; -1: there are none. */
+/* Reads four hex digits at p. Returns -1 if there are none. */
 static int hex4(const char *p, const char *end)
 {
     int v = 0;
@@ -67,8 +70,8 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-/* Returns the length in bytes of the escape at p (which is a backslash), 0 if it is not valid. A
- * pair of surrogates is one escape. */
+/* Returns the length in bytes of the escape at p, which points to a backslash. Returns 0 if the
+ * escape is not valid. A pair of surrogates is one escape. */
 static int escape_len(const char *p, const char *end)
 {
     if (end - p < 2) return 0;
@@ -152,8 +155,8 @@ static enum jtok read_word(struct jread *j, const char *word, enum jtok tok)
     return tok;
 }
 
-/* Tells whether the next word is NaN or an infinity, which Python and JavaScript write and JSON
- * does not have. */
+/* Tells whether the next word is NaN or an infinity, which Python and JavaScript write although
+ * JSON does not have them. */
 static bool not_finite(const struct jread *j)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity", "-NaN"};
@@ -267,8 +270,8 @@ static int put_utf8(char *out, unsigned u)
     return n;
 }
 
-/* Decodes one character or raw byte of an already checked string. Returns the number of bytes in
- * out. */
+/* Decodes one escape, or copies one raw byte, of a string that was already checked. Returns the
+ * number of bytes in out. */
 static int decode_one(const char **pp, const char *end, char out[4])
 {
     const char *p = *pp;
@@ -336,7 +339,7 @@ bool jread_is(const struct jread *j, const char *s)
     return n == want;
 }
 
-/* Copies a number with a NUL after it, as strtod and strtoll need. */
+/* Copies a number and a NUL after it, as strtod and strtoll need. */
 static int number_text(const struct jread *j, char *buf, size_t size)
 {
     if (j->len >= size) return -1;

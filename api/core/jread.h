@@ -6,9 +6,9 @@
  *     jread_init(&j, text, size);
  *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ... leave at J_ERROR
  *
- * jread reads strict RFC 8259, to a depth of JREAD_DEPTH. UTF-8 is checked. Lone surrogates, NaN,
- * trailing commas and trailing bytes are refused. The caller must find duplicate keys: jread
- * remembers no keys. */
+ * jread accepts strict RFC 8259, to a depth of JREAD_DEPTH. UTF-8 is checked. Lone surrogates,
+ * NaN, trailing commas and trailing bytes are refused. jread remembers no keys, so the caller must
+ * find duplicate keys itself. */
 #ifndef SEQD_CORE_JREAD_H
 #define SEQD_CORE_JREAD_H
 
@@ -20,8 +20,9 @@
 #define JREAD_DEPTH 32
 
 enum jtok {
-    J_ERROR = -1, /* j->err holds the sentence with the byte offset; sticky */
-    J_END,        /* the text was one value, and has ended */
+    J_ERROR = -1, /* j->err holds the sentence with the byte offset; every later call returns
+                   * J_ERROR too */
+    J_END,        /* the text was one value, which has ended */
     J_OBJECT,
     J_OBJECT_END,
     J_ARRAY,
@@ -37,9 +38,10 @@ enum jtok {
 struct jread {
     const char *p, *start, *end;
     struct err err;
-    const char *text; /* raw bytes of the last key, string or number, escapes still inside */
+    const char *text; /* raw bytes of the last key, string or number, in which escapes are not
+                       * resolved */
     size_t len;
-    bool escaped; /* text has escapes: use jread_copy */
+    bool escaped; /* text has escapes, so that jread_copy is needed */
     int depth;
     char stack[JREAD_DEPTH];
     int state;
@@ -47,14 +49,15 @@ struct jread {
 
 void jread_init(struct jread *j, const char *text, size_t size); /* borrows text until done */
 enum jtok jread_next(struct jread *j);
-/* Skips the value after a J_KEY, or the rest of an object or array that has just begun. Returns 0
- * or -1. */
+/* Skips the value of a key if the last token was J_KEY. Skips the rest of an object or array if
+ * the last token began it. Returns 0, or -1 after an error. */
 int jread_skip(struct jread *j);
 /* Copies the last key or string, unescaped and NUL-terminated. Returns -1 if it does not fit or
  * has a NUL. */
 int jread_copy(struct jread *j, char *out, size_t size);
-/* Unescapes the last key or string into out, and returns the length. Room for len bytes is always
- * enough. out may be text itself if the caller owns it. NUL bytes are kept. */
+/* Resolves the escapes of the last key or string into out, and returns the length. Room for len
+ * bytes is always enough. out may be text itself if the caller owns the text. NUL bytes are
+ * kept. */
 size_t jread_unescape(const struct jread *j, char *out);
 bool jread_is(const struct jread *j, const char *s); /* last key or string equals s */
 int jread_int(struct jread *j, int64_t *out);        /* -1 unless an integer in range */

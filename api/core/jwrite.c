@@ -1,5 +1,5 @@
-/* jwrite.c: appends to the buffer, counts past its end instead of failing, and prints doubles with
- * the fewest digits that read back the same. */
+/* jwrite.c: appends to the buffer, continues to count past its end instead of failing, and prints
+ * doubles with the fewest digits that read back as the same value. */
 #include "api/core/jwrite.h"
 
 #include <math.h>
@@ -40,8 +40,8 @@ static void put_escaped(struct jwrite *w, unsigned char c)
     put(w, buf, (size_t)n);
 }
 
-/* Writes a string. Each byte that is not UTF-8 becomes U+FFFD: a byte-level model may write any
- * bytes. */
+/* Writes a string. Each byte that is not UTF-8 becomes U+FFFD, because a byte-level model may
+ * write any bytes. */
 static void put_quoted(struct jwrite *w, const char *s, size_t n)
 {
     const unsigned char *u = (const unsigned char *)s;

@@ -1,4 +1,4 @@
-/* jwrite.h: writes JSON into a caller's buffer, and puts the commas and escapes. libc only.
+/* jwrite.h: writes JSON into a caller's buffer, including the commas and escapes. libc only.
  *
  *     struct jwrite w;
  *     jwrite_init(&w, buf, sizeof buf);
@@ -19,7 +19,8 @@
 
 struct jwrite {
     char *buf;
-    size_t size, len; /* len >= size: jwrite_finish fails; len + 1 is the size needed */
+    size_t size, len; /* length of the text, even if it does not fit; if len >= size, jwrite_finish
+                       * fails, and a buffer of len + 1 bytes is needed */
     int depth;
     bool comma[64];
     char close[64];
@@ -38,8 +39,8 @@ void jwrite_null(struct jwrite *w, const char *key);
 void jwrite_raw(struct jwrite *w, const char *key, const char *json); /* already JSON */
 /* Appends a NUL. Returns the length without it, or -1 if the text did not fit. */
 int64_t jwrite_finish(struct jwrite *w);
-/* Writes v into out (at least 32 bytes) as jwrite_double does, "null" for NaN and infinities.
- * Returns out. */
+/* Writes v into out (at least 32 bytes) as jwrite_double does, which is "null" for NaN and
+ * infinities. Returns out. */
 char *jwrite_number(char *out, double v);
 
 #endif

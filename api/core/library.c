@@ -1,6 +1,6 @@
-/* library.c: tries dlopen in each place in order, and asks a library for its version. The error is
- * the reason that the first existing file does not open. If no file exists, it is the loader's
- * message. */
+/* library.c: calls dlopen for each place in order, and asks a library for its version. If some of
+ * the files exist but none can be opened, the error has the reason for the first of them. If no
+ * file exists, the error has the message of the loader. */
 #include "api/core/library.h"
 
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ static int nccl_version(void *call)
 }
 
 static const struct {
-    const char *name, *files[3]; /* names of the file, the best first, then NULL */
+    const char *name, *files[3]; /* names of the file in order of preference, then NULL */
     const char *call;            /* the function that returns its version */
     int (*version)(void *call);
 } libraries[LIBRARY_N] = {
@@ -42,8 +42,8 @@ static const struct {
 
 struct search {
     void *handle;
-    char why[400]; /* the reason that the first existing file does not open, or the loader's
-                    * message */
+    char why[400]; /* the reason why the first file that exists cannot be opened, or the message of
+                    * the loader */
     bool there;
 };
 
@@ -65,7 +65,7 @@ static bool try_in(struct search *s, const char *folder, const char *file)
     return snprintf(path, sizeof path, "%s/%s", folder, file) < PATH_MAX && try(s, path);
 }
 
-/* Calls body for each absolute folder of a list with colons between, until it returns true. */
+/* Calls body for each absolute folder in a colon-separated list, until body returns true. */
 static bool each_folder(const char *list, bool (*body)(struct search *, const char *, const char *),
                         struct search *s, const char *file)
 {

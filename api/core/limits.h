@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* Limits of a job's spec. */
-#define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
-#define SPEC_CONFIG_SIZE 8192  /* model.config as it is sent, NUL included */
+#define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, with their NULs */
+#define SPEC_CONFIG_SIZE 8192  /* bytes of model.config as it is sent, with its NUL */
 #define SPEC_SOURCES     32
 #define SPEC_STAGES      8
 #define SPEC_STOPS       4
@@ -15,12 +15,12 @@
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
 
-#define NODE_MAX            256 /* nodes that a seqd knows at one time */
-#define JOB_MAX_RANKS       64  /* ranks of one job, over all its nodes */
-#define JOB_MAX_BATCH       16  /* infer.batch: rows of kernels/cpu/gemm_few.inc */
+#define NODE_MAX            256 /* most nodes that a seqd knows at one time */
+#define JOB_MAX_RANKS       64  /* most ranks of one job, over all its nodes */
+#define JOB_MAX_BATCH       16  /* largest infer.batch: the rows of kernels/cpu/gemm_few.inc */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
-#define JOB_MAX_HEAD        256  /* head size: columns of an attention tile */
-#define JOB_MAX_LINEAR_HEAD 512  /* head size of keys and of values in linear attention */
-#define BLOB_SIZE           1024 /* bytes that one rank may publish for the rendezvous */
+#define JOB_MAX_HEAD        256  /* largest head size: the columns of an attention tile */
+#define JOB_MAX_LINEAR_HEAD 512  /* largest head size of keys and of values in linear attention */
+#define BLOB_SIZE           1024 /* most bytes that one rank may publish for the rendezvous */
 
 #endif

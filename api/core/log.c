@@ -11,7 +11,7 @@
 
 const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
-/* Set once by log_init before any thread starts, then only read. */
+/* These are set once by log_init before any thread starts, and only read afterwards. */
 static const char *log_program = "seqd";
 static enum log_level log_initial = LOG_INFO;
 static _Atomic int log_threshold = LOG_INFO;

@@ -1,5 +1,5 @@
-/* loop.c: a turn waits in epoll, calls descriptors, then due timers (a binary heap). Mail arrives
- * by an eventfd, signals by a signalfd. */
+/* loop.c: a turn waits in epoll, then handles descriptors, then due timers (a binary heap). Mail
+ * wakes the loop by an eventfd, and signals by a signalfd. */
 #include "api/core/loop.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@ enum { EVENTS_PER_TURN = 64, IDLE_MS = 60000 };
 struct loop_fd {
     struct loop *loop;
     int fd;
-    bool removed; /* freed at the end of the turn: an event of this turn may still point here */
+    bool removed; /* set when the entry is removed. The entry is freed at the end of the turn,
+                   * because an event of this turn may still point to it */
     loop_fd_call *call;
     void *arg;
     struct loop_fd *next;
@@ -30,8 +31,8 @@ struct loop_timer {
     loop_call *call;
     void *arg;
     int64_t due_ms;
-    int64_t order; /* timers due at the same time fire in the order they were set */
-    int heap_pos;  /* -1: not armed */
+    int64_t order; /* timers due at the same time fire in the order in which they were set */
+    int heap_pos;  /* -1 if it is not armed */
 };
 
 struct mail {
@@ -53,7 +54,7 @@ struct loop {
     int64_t n_set;
     loop_signal_call *signal_call;
     void *signal_arg;
-    pthread_mutex_t mail_lock; /* protects the mailbox, the only shared part */
+    pthread_mutex_t mail_lock; /* protects the mailbox, which is all that threads share */
     struct mail *mail_first, **mail_end;
 };
 
@@ -69,14 +70,14 @@ static int64_t boot_clock(void *arg)
 void loop_post(struct loop *l, loop_call *call, void *arg)
 {
     struct mail *m = malloc(sizeof *m);
-    assert(m); /* abort if memory is out: a dropped call would lose acknowledged work */
+    assert(m); /* abort if memory is out, because a dropped call would lose acknowledged work */
     *m = (struct mail){call, arg, NULL};
     pthread_mutex_lock(&l->mail_lock);
     bool was_empty = !l->mail_first;
     *l->mail_end = m;
     l->mail_end = &m->next;
-    /* Write under the lock: once it is released, the loop may run this call, which may destroy the
-     * loop. */
+    /* Write to the eventfd under the lock: once the lock is released, the loop may run this call,
+     * which may destroy the loop. */
     if (was_empty) {
         uint64_t one = 1;
         ssize_t n = write(l->wake_fd, &one, sizeof one);
@@ -187,8 +188,8 @@ void loop_timer_destroy(struct loop_timer *t)
     free(t);
 }
 
-/* Runs the due timers. A timer that such a call sets to be due at once waits for the next turn, so
- * that timers cannot starve the descriptors. */
+/* Runs the due timers. If such a call sets a timer that is due immediately, the timer waits for
+ * the next turn, so that timers cannot starve the descriptors. */
 static void timers_run(struct loop *l)
 {
     int64_t limit = l->n_set;
@@ -222,7 +223,8 @@ void loop_fd_remove(struct loop_fd *f)
     if (!f) return;
     assert(!f->removed);
     int rc = epoll_ctl(f->loop->epoll_fd, EPOLL_CTL_DEL, f->fd, NULL);
-    assert(rc == 0); /* fails if the caller has closed fd: its events would reach another owner */
+    assert(rc == 0); /* fails if the caller has closed fd, whose number another file may have by
+                      * now */
     f->removed = true;
     f->loop->any_removed = true;
 }

@@ -11,7 +11,7 @@
 #include "api/core/file.h"
 #include "api/core/record.h"
 
-/* The bytes that the digest does not cover, at the end of the file: ,"sha256":"<64>"} */
+/* The bytes at the end of the file that the digest does not cover: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
 

@@ -1,9 +1,9 @@
-/* manifest.h: MANIFEST.json, which makes a directory a checkpoint: it has the size and SHA-256 of
- * every file, and is written last. Its own last member is the digest of all bytes before that
- * member, which detects a changed bit.
+/* manifest.h: MANIFEST.json, which makes a directory a checkpoint. It has the size and SHA-256 of
+ * every file, and is written last. Its last member is the digest of all bytes before that member,
+ * so that a changed bit of the manifest is detected.
  *
  *   {"version":1,"step":500,"epoch":3,"weights_sha256":"..","files":[{"path":"hf/config.json",
- *    "size":512,"sha256":".."},..],"sha256":".."}
+ *     "size":512,"sha256":".."},..],"sha256":".."}
  *
  * tested: tests/engine/test_ckpt.c */
 #ifndef SEQD_CORE_MANIFEST_H
@@ -15,12 +15,14 @@
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
-#define MANIFEST_NAME      "MANIFEST.json"
-#define MANIFEST_STEP      "step-%08lld"          /* the name of a step's directory */
-#define MANIFEST_SIZE      (MANIFEST_FILES * 512) /* bytes of its text, escapes included */
+#define MANIFEST_NAME "MANIFEST.json"
+#define MANIFEST_STEP "step-%08lld" /* the name of a step's directory */
+/* Bytes of the manifest's text, including escapes. */
+#define MANIFEST_SIZE      (MANIFEST_FILES * 512)
 #define MANIFEST_FILES     200
 #define MANIFEST_PATH_SIZE 128
-#define MANIFEST_FILE_MAX  ((int64_t)1 << 50) /* bytes of one file: no sum of sizes overflows */
+/* Most bytes of one file, so that no sum of sizes overflows. */
+#define MANIFEST_FILE_MAX ((int64_t)1 << 50)
 
 struct manifest_file {
     char path[MANIFEST_PATH_SIZE]; /* relative to the directory */
@@ -30,35 +32,37 @@ struct manifest_file {
 
 struct manifest {
     int64_t step, epoch;
-    char weights_sha256[SHA256_HEX]; /* over the bytes of all tensors, in the order of their
+    char weights_sha256[SHA256_HEX]; /* digest of the bytes of all tensors, in the order of their
                                       * names */
     struct manifest_file file[MANIFEST_FILES];
     int n_files;
 };
 
-/* Appends a file of dir with its size and digest, read back from the disk's cache. */
+/* Appends a file of dir with its size and digest. To compute the digest, the file is read again,
+ * usually from the cache of the disk. */
 int manifest_add(struct manifest *m, const char *dir, const char *path, struct err *e);
-/* Appends a file that was hashed as it was written. */
+/* Appends a file whose digest was computed while the file was written. */
 void manifest_put(struct manifest *m, const char *path, int64_t size, const char hex[SHA256_HEX]);
 /* Writes DIR/MANIFEST.json and syncs it. */
 int manifest_write(const struct manifest *m, const char *dir, struct err *e);
 
 enum manifest_depth {
-    MANIFEST_SIZES,  /* every file is there and has its size */
-    MANIFEST_DIGESTS /* every file has its size and its digest */
+    MANIFEST_SIZES,  /* checks that every file exists and has its size */
+    MANIFEST_DIGESTS /* checks the size and the digest of every file */
 };
-/* Reads the manifest of dir and checks its files. fails: ERR_CORRUPT naming the file and the
- * fault, also if a file is missing or may not be read; ERR_NOT_FOUND when dir does not exist;
- * ERR_IO when reading fails; ERR_TOO_LARGE for a long path. */
+/* Reads the manifest of dir and checks the files that it lists. Fails with ERR_CORRUPT if the
+ * manifest or a file is damaged, is missing or may not be read; the error names the file and the
+ * fault. Fails with ERR_NOT_FOUND if dir does not exist, with ERR_IO if reading fails, and with
+ * ERR_TOO_LARGE if a path is too long. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
-/* manifest_read reads the manifest, and manifest_check_file checks file i. They are the two parts
- * of manifest_check, for callers that check several files at one time. */
+/* manifest_read reads the manifest, and manifest_check_file checks file i. Together they do the
+ * work of manifest_check, for callers that check several files at one time. */
 int manifest_read(struct manifest *m, const char *dir, struct err *e);
 int manifest_check_file(const struct manifest *m, int i, const char *dir, enum manifest_depth depth,
                         struct err *e);
-/* Parses a manifest's text from any source: checks that names are safe (beneath_name_good) and
- * given once, and that digests are hexadecimal. path: the file's name in errors. fails:
- * ERR_CORRUPT. */
+/* Parses the text of a manifest from any source. Checks that names are safe (beneath_name_good),
+ * that no name is repeated, and that digests are hexadecimal. path is the name of the file in
+ * errors. Fails with ERR_CORRUPT. */
 int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,
                    struct err *e);
 /* Returns the entry of path, or NULL. */

@@ -1,10 +1,9 @@
-/* mutant.h: injected faults, each of which must fail a test (`make mutants`).
- *
- * Code at the place of a fault asks mutant_on(). In programs built for use the answer is always
- * false: the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c, which
- * answers for the fault that a test, or SEQD_MUTANT in the environment, has chosen for the
- * process. The one-rank reference must stay correct: a fault in code that the reference also runs
- * is injected only if P > 1. */
+/* mutant.h: injected faults, each of which must make a test fail (`make mutants`).
+ * Code at the place of a fault asks mutant_on(). In programs that are built for use the answer is
+ * always false, and the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c,
+ * which returns true for the one fault that a test, or SEQD_MUTANT in the environment, has chosen
+ * for the process. The one-rank reference must stay correct, so a fault in code that the reference
+ * also runs is injected only if P > 1. */
 #ifndef SEQD_CORE_MUTANT_H
 #define SEQD_CORE_MUTANT_H
 
@@ -16,64 +15,71 @@ enum mutant_id {
     MUTANT_STALE_KV,    /* backward reuses the first KV block */
     MUTANT_HOP_OFF_BY_ONE,
     MUTANT_ZIGZAG_SWAPPED,     /* halves swapped */
-    MUTANT_LABEL_SHIFT,        /* last token of a shard has no target */
+    MUTANT_LABEL_SHIFT,        /* the last token of a shard has no target */
     MUTANT_DOC_CROSSED,        /* document boundary ignored */
     MUTANT_LOCAL_POSITION,     /* RoPE with local positions */
     MUTANT_TOKEN_DROPPED,      /* no row sees the last token of a shard */
-    MUTANT_LOSS_MEAN,          /* mean of the ranks' means instead of the tokens' */
-    MUTANT_REPLICATED_ROTATED, /* text that every rank holds is taken for a shard */
+    MUTANT_LOSS_MEAN,          /* the loss is the mean of the ranks' means instead of the mean over
+                                * all tokens */
+    MUTANT_REPLICATED_ROTATED, /* text that every rank holds is treated as if it were sharded */
     MUTANT_MERGE,              /* softmax merged without a running maximum */
     MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
-    MUTANT_SAME_PEER,          /* P = 2: KV and dKV swapped where prev and next are one */
+    MUTANT_SAME_PEER,          /* P = 2: messages of KV and dKV are swapped, because prev and next
+                                * are the same rank */
     MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
-    MUTANT_WINDOW_WIDE,        /* a layer's window holds one key too many */
+    MUTANT_WINDOW_WIDE,        /* the window of a layer holds one key too many */
     MUTANT_CAP_LOST,           /* forward does not cap scores */
     MUTANT_CAP_LOST_BACK,      /* backward does not cap scores */
-    MUTANT_SINK_EACH,          /* attention's sink counts once for every rank */
+    MUTANT_SINK_EACH,          /* the sink of attention is counted once for every rank */
     MUTANT_SINK_ROWS,          /* half of a shard's rows have no part in the sinks' gradient */
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it was received */
-    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on the received state, without its own part */
-    MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, except on the last rank */
-    MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
-    MUTANT_CARRY_LOST,     /* delta rule: the state that a rank receives is taken for 0 */
-    MUTANT_CARRY_EARLY,    /* delta rule: a state passed on lacks the rank's last chunk */
+    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on the received state, without adding its own
+                                * part */
+    MUTANT_HEAD_OFFSET,    /* LASP: on all ranks but the last, backward uses the decay of the next
+                            * head */
+    MUTANT_STATE_CROSSED,  /* LASP: a state is carried across the start of a document */
+    MUTANT_CARRY_LOST,     /* delta rule: the state that a rank receives is replaced by 0 */
+    MUTANT_CARRY_EARLY,    /* delta rule: the state that is passed on lacks a rank's last chunk */
     MUTANT_CARRY_BACK,     /* delta rule: the gradient of the state that was passed on is lost */
     MUTANT_MAP_LOST,       /* delta rule: no state passes through the maps of a rank */
     MUTANT_MAP_BACK,       /* delta rule: no gradient of a state passes back through the maps */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
-    MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
+    MUTANT_GATE_LOST,      /* on all ranks but the first, the gates of rows are replaced by 0 */
     MUTANT_PIECE_LOST,     /* backward of an MLP leaves out the last piece of a rank's rows */
     MUTANT_PAD_SEEN,       /* DSP: attention sees the padding of a dimension */
-    MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
-    MUTANT_BOUND_LEAKS,    /* the bound that trains a variance moves the noise as well */
+    MUTANT_SWITCH_SWAPPED, /* DSP: the parts of a switch are in the wrong order */
+    MUTANT_BOUND_LEAKS,    /* the bound by which a variance is trained changes the noise as well */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
-    MUTANT_HEADS_WRONG,    /* ulysses, usp: in place of each KV head ranks get its neighbour */
-    MUTANT_SHARED_ONCE,    /* a KV head that several ranks share gets the gradient of one of
-                            * them */
+    MUTANT_HEADS_WRONG,    /* ulysses, usp: in place of each KV head, ranks get the head next to
+                            * it */
+    MUTANT_SHARED_ONCE,    /* a KV head that several ranks share gets only the gradient of one of
+                            * these ranks */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
     MUTANT_STALE_OFFLOAD,  /* half of a layer's offloaded input is not read back */
-    MUTANT_STREAM_STALE,   /* a stage is sent the stream of the first sequence again */
+    MUTANT_STREAM_STALE,   /* a stage receives the stream of the first sequence again */
     MUTANT_TIED_TWICE,     /* the head's part of a tied embedding's gradient is added twice */
     MUTANT_PART_TWICE,     /* parallel.tp: the last rank's part of a sum counts twice */
     MUTANT_TARGET_FOREIGN, /* parallel.tp: a target's logit is taken from another rank's ids */
     MUTANT_KV_ALONE,       /* parallel.tp: the gradient of a shared KV head is not summed */
-    MUTANT_SLOT_SHARED,    /* all sequences that a stage keeps are offloaded to one place */
-    MUTANT_STAGE_ALONE,    /* parallel.tp: a later stage's shared gradients are one rank's part */
-    MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
-    MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
+    MUTANT_SLOT_SHARED,    /* all sequences that a stage keeps are offloaded to the same place */
+    MUTANT_STAGE_ALONE,    /* parallel.tp: in stages after the first, shared gradients are only one
+                            * rank's part */
+    MUTANT_EMA_SKIPPED,    /* the average of the weights changes in a skipped step */
+    MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */
     MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
-    MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
-    MUTANT_STOP_FORGOTTEN, /* the search for a stop string begins again at each token */
-    MUTANT_MAP_PIECE,      /* delta rule: a map's gradient comes from the last piece of rows
-                            * only */
-    MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are taken for the start of a
+    MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the keys and values of the first
+                            * sequence */
+    MUTANT_STOP_FORGOTTEN, /* the search for a stop string begins at the new token each time */
+    MUTANT_MAP_PIECE,      /* delta rule: the gradient of a map comes only from the last piece of
+                            * rows */
+    MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are treated as the start of a
                             * document */
-    MUTANT_HALO_SHORT,     /* a rank of too few rows passes on no rows but its own */
+    MUTANT_HALO_SHORT,     /* a rank of too few rows passes on only its own rows */
     MUTANT_HALF_AWAY,      /* DDIM: halves are rounded away from 0, not to even */
     MUTANT_END_TWICE,      /* the logit of an end that is listed twice is lost */
-    MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice has its first rank */
-    /* faults of the control plane: tests/sim */
+    MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice gets the rank of its first place */
+    /* Faults of the control plane, which tests/sim finds. */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */
     MUTANT_SLOT_EARLY,    /* a stopping job holds no slots */
@@ -82,8 +88,9 @@ enum mutant_id {
     MUTANT_TAKEN_AGAIN,   /* a record that is received twice counts twice */
     MUTANT_MARK_EARLY,    /* a record is acknowledged before its commit */
     MUTANT_SYNC_LAZY,     /* a commit is not synced */
-    MUTANT_STALE_FREE,    /* an attempt on a node that was given up holds no slots there */
-    MUTANT_STOPPED_EARLY, /* an attempt is over when its first node has ended it */
+    MUTANT_STALE_FREE,    /* an attempt on a node that was given up is counted as if it held no
+                           * slots on that node */
+    MUTANT_STOPPED_EARLY, /* an attempt is over as soon as its first node has ended it */
     MUTANT_STEP_LOST,     /* the steps before a checkpoint are not committed with it */
     MUTANT_N,
     MUTANT_CONTROL = MUTANT_ACK_EARLY /* the first fault of the control plane */
@@ -91,7 +98,7 @@ enum mutant_id {
 
 #ifdef SEQD_MUTANTS
 bool mutant_on(enum mutant_id id);
-int mutant_tensor(void); /* the tensor of MUTANT_GRAD_DROPPED */
+int mutant_tensor(void); /* the tensor to which MUTANT_GRAD_DROPPED applies */
 #else
 static inline bool mutant_on(enum mutant_id id)
 {

@@ -1,5 +1,5 @@
-/* nearest.c: computes the optimal string alignment distance: insertions, deletions, substitutions
- * and swaps of neighbours. */
+/* nearest.c: computes the optimal string alignment distance, which counts insertions, deletions,
+ * substitutions and swaps of neighbours. */
 #include "api/core/nearest.h"
 
 #include <string.h>

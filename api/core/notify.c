@@ -1,5 +1,5 @@
-/* notify.c: sends datagrams without waiting, from a timer; the watchdog is fed only while the
- * caller's tick reports that work proceeds. */
+/* notify.c: sends datagrams without waiting, from a timer. It feeds the watchdog only while the
+ * function of the caller reports progress. */
 #include "api/core/notify.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ struct notify {
     struct sockaddr_un to;
     socklen_t n_to;
     int64_t every_ms;
-    bool watchdog, failed; /* failed: a failure to send was logged */
+    bool watchdog, failed; /* `failed` tells that a failure to send was logged */
     char status[STATUS_SIZE];
 };
 
@@ -40,7 +40,7 @@ static void send_text(struct notify *n, const char *fmt, ...)
     va_end(ap);
     assert(size > 0 && size < (int)sizeof text);
     const struct sockaddr *to = (const struct sockaddr *)&n->to;
-    /* Do not wait: a manager that does not read must not stop the loop. */
+    /* Do not wait, because a manager that does not read must not stop the loop. */
     if (sendto(n->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT, to, n->n_to) == size) {
         n->failed = false;
         return;
@@ -72,7 +72,7 @@ static void on_timer(void *arg)
     loop_timer_set(n->timer, n->every_ms);
 }
 
-/* Reads a path or, with '@', a name of the abstract namespace. */
+/* Reads an address, which is a path or, with '@', a name of the abstract namespace. */
 static bool address(struct notify *n, const char *path)
 {
     const size_t len = strlen(path);
@@ -84,7 +84,7 @@ static bool address(struct notify *n, const char *path)
     return true;
 }
 
-/* Returns the watchdog's time limit; 0: this process has no watchdog to feed. */
+/* Returns the watchdog's time limit, or 0 if this process has no watchdog to feed. */
 static int64_t watchdog_ms(void)
 {
     const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");

@@ -1,4 +1,4 @@
-/* option.c: reads values of the command line and the file by the type of their row, and prints
+/* option.c: reads values of the command line and of the file by the type of their row, and prints
  * --help from the same rows. */
 #include "api/core/option.h"
 
@@ -70,7 +70,7 @@ static int add_text(const struct option_entry *r, struct option_list *l, const c
     return 0;
 }
 
-/* Sets a value from text: the command line's, or a default. */
+/* Sets a value from its text, which comes from the command line or is the default of the row. */
 static int set(const struct option_entry *r, void *target, const char *text, struct err *e)
 {
     int64_t number;
@@ -214,7 +214,8 @@ int option_key(const struct option_table *t, const char *key, const struct optio
         from->of[i] = OPTION_FILE;
         return take(r, v, target, e);
     }
-    /* Check the value even if the command line overrides it: the file must be valid by itself. */
+    /* Check the value even if the command line overrides it, because the file must be valid by
+     * itself. */
     void *unused = calloc(1, t->size);
     assert(unused);
     int rc = take(r, v, unused, e);
@@ -240,7 +241,8 @@ int option_adopt(const struct option_table *t, void *now, const void *fresh, opt
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-/* Writes the words of text in lines from HELP_COLUMN to HELP_WIDTH; *at: column of the output. */
+/* Writes the words of text in lines from HELP_COLUMN to HELP_WIDTH. *at is the column that the
+ * output has reached. */
 static void wrap(FILE *out, const char *text, int *at)
 {
     while (*text) {

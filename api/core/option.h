@@ -1,8 +1,9 @@
-/* option.h: the options of a program as one table, which its command line, its --help, its
- * configuration file and SIGHUP all read.
+/* option.h: the options of a program in one table, which is read for its command line, its --help,
+ * its configuration file and SIGHUP.
  *
- * A row is an option "--name VALUE" and a key `name = value` of the file. Values go to a struct of
- * the program; if the command line and the file both give one, the command line's is used. */
+ * A row stands for an option "--name VALUE" and for a key `name = value` of the file. Values are
+ * stored in a struct of the program. If both the command line and the file give a value, the
+ * command line's is used. */
 #ifndef SEQD_CORE_OPTION_H
 #define SEQD_CORE_OPTION_H
 
@@ -14,7 +15,7 @@
 
 #define OPTION_ROWS      64   /* rows of one table */
 #define OPTION_LIST      8    /* values of one list */
-#define OPTION_TEXT_SIZE 1024 /* bytes of one value of a list */
+#define OPTION_TEXT_SIZE 1024 /* most bytes of one value of a list */
 
 struct option_list {
     int n;
@@ -25,25 +26,26 @@ enum option_type {
     OPTION_FLAG,   /* bool: given or not */
     OPTION_TEXT,   /* char[size] */
     OPTION_NUMBER, /* int64_t from min to max */
-    OPTION_TEXTS,  /* struct option_list: may be repeated; an array of the file */
-    OPTION_ANSWER, /* --help and --version: bool, no key of the file */
+    OPTION_TEXTS,  /* struct option_list: the option may be repeated; the file has an array */
+    OPTION_ANSWER, /* a bool for --help and --version; the file has no such key */
 };
 
 enum option_reload {
     OPTION_RESTART, /* a change needs a restart */
     OPTION_RELOADS, /* SIGHUP changes it */
-    OPTION_COMMAND, /* on the command line only: no key of the file */
+    OPTION_COMMAND, /* only on the command line; the file has no such key */
 };
 
 struct option_entry {
     const char *name;
     enum option_type type;
     enum option_reload reload;
-    const char *value;        /* the name of the value in --help; NULL: takes none */
-    const char *otherwise;    /* the default; NULL: empty, 0, or as help states */
+    const char *value;        /* name of the value in --help; NULL if the option has no value */
+    const char *otherwise;    /* the default; NULL means that the value is empty or 0, or that the
+                               * text of help states the default */
     int64_t min, max;         /* range of a number */
     size_t offset, size;      /* place in the target */
-    const char *const *words; /* the only texts allowed; NULL: any */
+    const char *const *words; /* the only texts that are allowed; NULL allows any text */
     const char *help;         /* sentences, without the default */
 };
 
@@ -69,27 +71,28 @@ struct option_value {
     enum option_kind kind;
     const char *text; /* the text; "" for other kinds */
     int64_t number;   /* the number; 0 or 1 for a bool */
-    int index, n;     /* index in an array of n values; -1: not in an array. An empty array: index
-                       * 0, n 0 */
+    int index, n;     /* index in an array of n values, or -1 if the value is not in an array. For
+                       * an empty array, index and n are 0 */
 };
 
 /* Zeroes the target and sets the defaults. */
 void option_defaults(const struct option_table *t, void *target, struct option_sources *from);
-/* Reads the command line. 0: continue; 1: --help was printed, or an OPTION_ANSWER is set in the
- * target; -1: wrong. */
+/* Reads the command line. Returns 0 to continue; 1 if --help was printed or an OPTION_ANSWER is
+ * set in the target; -1 if the command line is wrong. */
 int option_line(const struct option_table *t, int argc, char **argv, void *target,
                 struct option_sources *from, struct err *e);
 /* Tells whether the command line or the file gave the option of this name. */
 bool option_given(const struct option_table *t, const struct option_sources *from,
                   const char *name);
-/* Takes one key of the file. If the command line gave the option, the value is only checked. An
- * unknown key is an error, which names a similar key if there is one. fails: ERR_INVALID. */
+/* Stores one key of the file. If the command line gave the option, the value is only checked. An
+ * unknown key is an error, which names a similar key if there is one. Fails with ERR_INVALID. */
 int option_key(const struct option_table *t, const char *key, const struct option_value *v,
                void *target, struct option_sources *from, struct err *e);
 void option_help(const struct option_table *t, FILE *out);
 
-/* Does the work of SIGHUP: calls `call` for every row that differs, and copies the new values of
- * rows that reload into `now`. Returns how many were copied. */
+/* Compares the options that were read at SIGHUP with `now`. Calls `call` for every row whose value
+ * differs, and copies the new values of those rows that can be reloaded into `now`. Returns the
+ * number of copied values. */
 typedef void option_changed(void *arg, const struct option_entry *row, bool taken);
 int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
                  void *arg);

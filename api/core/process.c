@@ -16,8 +16,8 @@ static void open_standard(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(127);
 }
 
-/* Runs before the constructors of a program's libraries. Builds with a sanitizer leave it out,
- * because the sanitizer must begin first. */
+/* Opens the descriptors before the constructors of the program's libraries run. Builds with a
+ * sanitizer leave this function out, because the sanitizer must run first. */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 static void (*const first)(void) __attribute__((section(".preinit_array"), used)) = open_standard;
 #endif
@@ -39,8 +39,9 @@ static int read_stat(const char *path, struct process_stat *out)
     close(fd);
     if (n <= 0) return -1;
     text[n] = 0;
-    /* The text is "pid (name) state ...". The name may hold any byte, so start after the last
-     * parenthesis. Fields 14 and 15 are user and system time, 22 is the start time (proc(5)). */
+    /* The text is "pid (name) state ...". The name may contain any byte, so reading starts after
+     * the last parenthesis. Fields 14 and 15 are user and system time, and field 22 is the start
+     * time (proc(5)). */
     char *p = strrchr(text, ')');
     char state = 0;
     if (!p ||

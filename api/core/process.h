@@ -1,5 +1,5 @@
-/* process.h: a process as /proc shows it. The kernel uses a pid again after its process has ended.
- * A pid together with a start time names one process for ever. */
+/* process.h: a process as /proc shows it. The kernel may use a pid again after its process has
+ * ended, but a pid together with a start time always identifies one process. */
 #ifndef SEQD_CORE_PROCESS_H
 #define SEQD_CORE_PROCESS_H
 
@@ -7,23 +7,24 @@
 
 struct process_stat {
     char state;         /* 'R', 'S', 'T', 'Z', ... */
-    int64_t cpu_ms;     /* user and system time so far */
+    int64_t cpu_ms;     /* user and system time used so far */
     int64_t start_time; /* clock ticks after boot */
 };
 
-/* Prepares a program: call it first. Opens descriptors 0 to 2 on /dev/null if they are closed,
- * even before libraries run. Otherwise a file that a library opens could get such a number, and
- * then the program's output. A write past RLIMIT_FSIZE fails with EFBIG instead of killing the
- * program. */
+/* Prepares a program, which must call this function before any other. If descriptors 0 to 2 are
+ * closed, they are opened on /dev/null, even before the libraries of the program run. Otherwise a
+ * file that a library opens could get one of these numbers, and the program's output would be
+ * written to that file. After the call, a write past RLIMIT_FSIZE fails with EFBIG instead of
+ * killing the program. */
 void process_begin(void);
-/* Reads the state of a process. -1: there is no such process. */
+/* Reads the state of a process. Returns -1 if there is no such process. */
 int process_stat(int pid, struct process_stat *out);
-/* Returns 1 when a thread of the process runs, or waits for a processor. */
+/* Returns 1 if a thread of the process runs or waits for a processor. */
 int process_runnable(int pid);
 /* Returns the bytes that the process has read and written so far: the sum of its read and write
- * calls and of its pages from and to storage. 0: the kernel does not tell. */
+ * calls and of its pages from and to storage. Returns 0 if the kernel does not report them. */
 int64_t process_moved(int pid);
-/* Returns 1 when the process with this pid and start time exists and is not a zombie. */
+/* Returns 1 if the process with this pid and start time exists and is not a zombie. */
 int process_alive(int pid, int64_t start_time);
 
 #endif

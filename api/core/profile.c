@@ -1,4 +1,4 @@
-/* profile.c: writes and reads a profile as JSON by one table of its fields. */
+/* profile.c: writes and reads a profile as JSON with one table of its fields. */
 #include "api/core/profile.h"
 
 #include <math.h>

@@ -1,17 +1,17 @@
-/* progress.h: the progress of a rank. It is reported at the begin and the end of work, and between
- * them at most once in every_us.
+/* progress.h: the progress of a rank. It is reported at the beginning and the end of work, and
+ * between them at most once in every_us.
  *
- *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts; always reported
+ *     progress_begin(p, PROGRESS_TOKENS, total, from)     starts the clock; is always reported
  *     progress_piece(p, at, size)                         the next piece is units [at, at + size)
- *     progress_part(p, 0.3)                               three tenths of that are done
+ *     progress_part(p, 0.3)                               three tenths of that piece are done
  *     progress_at(p, n)                                   n units are done, at most the total
- *     progress_end(p)                                     all of them; always reported
+ *     progress_end(p)                                     all units are done; is always reported
  *
- * Reported progress never falls. If work begins a part again, from less than was reported, reports
+ * Reported progress never falls. If work is repeated from a point before the reported one, reports
  * repeat the old value until the work is beyond it.
  *
- * Every function accepts NULL for p, and reports only after progress_begin, so that callers need
- * not know whether progress is reported. No function allocates memory. tested:
+ * Every function accepts NULL for p, and reports only after progress_begin. So callers need not
+ * know whether progress is reported. No function allocates memory. tested:
  * tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H
@@ -22,27 +22,28 @@
 #define PROGRESS_EVERY_US 1000000
 
 struct progress {
-    void (*tell)(void *arg, const struct rank_progress *now); /* NULL: progress is only counted */
+    /* if it is NULL, progress is only counted */
+    void (*tell)(void *arg, const struct rank_progress *now);
     void *arg;
     int64_t every_us; /* least time between two reports */
     /* ---- the rest is progress.c's ---- */
     bool begun;
     struct rank_progress now;
-    double at;              /* units done now; now.done is the largest value that this ever had */
+    double at;              /* units done so far; now.done is the largest value of this so far */
     double piece_at, piece; /* units */
     int64_t begun_us, told_us;
 };
 
-/* Begins work, and reports at once. total 0: not known yet. from: the units that earlier attempts
- * have done. */
+/* Begins work, and reports immediately. total is 0 if it is not known yet. `from` counts the units
+ * that earlier attempts have done. */
 void progress_begin(struct progress *p, enum progress_unit unit, double total, double from);
-void progress_total(struct progress *p, double total); /* sets the total when it is known */
+void progress_total(struct progress *p, double total); /* sets the total once it is known */
 void progress_at(struct progress *p, double done);
 void progress_add(struct progress *p, double units);
-double progress_done(const struct progress *p); /* units done; may fall, unlike a report */
+double progress_done(const struct progress *p); /* units done; may fall, unlike a reported value */
 void progress_piece(struct progress *p, double at, double size);
-void progress_part(struct progress *p, double part); /* part: share of the piece that is done, 0 ..
-                                                      * 1 */
+void progress_part(struct progress *p, double part); /* part is the share of the piece that is
+                                                      * done, 0 .. 1 */
 void progress_tokens(struct progress *p, int64_t n); /* n more tokens were generated */
 void progress_end(struct progress *p);
 

@@ -6,15 +6,17 @@
 #include <stdint.h>
 
 enum purpose {
-    PURPOSE_RING_KV,  /* K and V blocks of ring attention, forward and backward */
+    PURPOSE_RING_KV,  /* K and V blocks of ring attention, in forward and backward */
     PURPOSE_RING_DKV, /* their gradients, fp32 */
     PURPOSE_GRAD,     /* weight-gradient reduction */
     PURPOSE_PARAM,    /* ZeRO: gathering of weights */
     PURPOSE_LOSS,     /* loss sums and target counts */
     PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,   /* verify: gathering logits */
-    PURPOSE_CONTROL,  /* barriers, agreements, checkpoint gather and scatter, inputs and results */
-    /* Records of steps hold counts by number (struct rank_step): the numbers stay. */
+    PURPOSE_CONTROL,  /* barriers, agreements, gather and scatter of checkpoints, inputs and
+                       * results */
+    /* Records of steps store their counts by the number of the purpose (struct rank_step), so that
+     * no number may change. */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* LASP: gradients of these states, backward */
     PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, splits and gathers */

@@ -2,11 +2,11 @@
  * writes for seqgang.
  *
  * All structs are plain data of one build on one machine. The programs are installed together, and
- * RANK_ABI is checked first. The files of gangs and their messages to agents outlive an upgrade,
- * and the spool's records reach seqd: RANK_ABI, struct rank_msg and the payloads of all messages
- * but ARGS are as in 0.2.0. The version of ARGS shows by its size. Messages travel over one
- * SOCK_SEQPACKET pair per rank (inherited as fd RANK_SOCKET_FD); one message is one packet: struct
- * rank_msg followed by `size` payload bytes.
+ * RANK_ABI is checked first. But the files of gangs and their messages to agents outlive an
+ * upgrade, and the records of the spool reach seqd; so RANK_ABI, struct rank_msg and the payloads
+ * of all messages except ARGS are as in 0.2.0. The size of ARGS tells its version. Each rank has
+ * one SOCK_SEQPACKET pair for its messages (inherited as fd RANK_SOCKET_FD). A message is one
+ * packet: struct rank_msg followed by `size` payload bytes.
  *
  *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
  *   rank -> gang   BLOB   at most BLOB_SIZE bytes                   once, after comm_listen
@@ -18,16 +18,17 @@
  *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
  *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
  *   gang -> rank   STOP                                             exit with ERR_ABORTED
- *   gang -> rank   SAVE                                             save where that can be, then
+ *   gang -> rank   SAVE                                             save if the work can, then
  *                                                                   exit with RANK_EXIT_SAVED
  *
- * Rank 0 acts upon SAVE: it leaves at the end of a step or of a unit of work. In training it tells
- * the others through the all-reduce at the end of each step, and all leave after the same step. In
- * other jobs its exit ends the gang. Work that has nothing to save ignores SAVE.
+ * Only rank 0 acts upon SAVE: it exits at the end of a step or of a unit of work. In training it
+ * tells the other ranks through the all-reduce at the end of each step, and all ranks exit after
+ * the same step. In other jobs the exit of rank 0 ends the gang. Work that has nothing to save
+ * ignores SAVE.
  *
- * The shared segment of the shared-memory transport is one memfd made by seqgang and inherited as
- * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL by PR_SET_PDEATHSIG, which the rank itself
- * sets, and sees its socket close. */
+ * The shared segment of the shared-memory transport is one memfd, which seqgang makes and ranks
+ * inherit as fd RANK_MEMFD. A rank whose gang dies sees its socket close and gets SIGKILL, because
+ * the rank has set PR_SET_PDEATHSIG. */
 #ifndef SEQD_CORE_RANK_H
 #define SEQD_CORE_RANK_H
 
@@ -45,12 +46,13 @@
 #define RANK_RESULT_SIZE  32768
 #define RANK_ROOTS        8
 #define RANK_GRANTS       16
-#define RANK_MODELS       20000 /* models beneath the roots that seqrank --models lists */
+#define RANK_MODELS       20000 /* most models beneath the roots that seqrank --models lists */
 #define RANK_MODELS_PAGE  256   /* models in one answer */
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 #define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
-#define RANK_EXIT_REFUSED 4 /* the exit status of a seqrank --describe or --trace that refuses */
+/* The exit status of a seqrank --describe or --trace that refuses its request. */
+#define RANK_EXIT_REFUSED 4
 
 enum rank_msg_type {
     RANK_ARGS = 1,
@@ -63,8 +65,8 @@ enum rank_msg_type {
     RANK_EVENT,
     RANK_RESULT,
     RANK_FAIL,
-    RANK_EXIT, /* written to the spool by seqgang, or by seqw in its place: struct rank_exit */
-    RANK_SAVE  /* from the agent to seqgang, and from there to the ranks */
+    RANK_EXIT, /* struct rank_exit, written to the spool by seqgang, or by seqw in its place */
+    RANK_SAVE  /* sent by the agent to seqgang, which sends it to the ranks */
 };
 
 struct rank_msg {
@@ -80,33 +82,38 @@ struct rank_args {
     int64_t epoch;
     int32_t task; /* enum rank_task */
     int32_t rank, n_ranks;
-    int32_t first_local, n_local;    /* the ranks of this gang, which share fd RANK_MEMFD; all
-                                              * other ranks run on other nodes. n_local 0: no rank
-                                              * runs here */
-    char address[RANK_ADDRESS_SIZE]; /* TCP address of this node's ranks; empty: loopback */
+    int32_t first_local, n_local;    /* first and number of the ranks of this gang, which share fd
+                                      * RANK_MEMFD; the other ranks of the job run on other nodes.
+                                      * If n_local is 0, no rank runs here */
+    char address[RANK_ADDRESS_SIZE]; /* TCP address of this node's ranks; empty means loopback */
     unsigned char
-        key[RANK_KEY_SIZE]; /* secret of the attempt: proves that a process is one of its ranks */
+        key[RANK_KEY_SIZE]; /* secret of the attempt, which proves that a process is one of its
+                             * ranks */
     int32_t n_roots;
-    char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* user paths must lie beneath one of these */
+    char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* paths that the user names must lie beneath one of
+                                             * these directories */
     int32_t n_writable;
-    char writable[RANK_ROOTS][RANK_PATH_SIZE]; /* results may be published beneath these */
+    char writable[RANK_ROOTS][RANK_PATH_SIZE]; /* results may be published beneath these
+                                                * directories */
     int32_t n_grants;
     char grants[RANK_GRANTS][RANK_PATH_SIZE]; /* private directories that this job may read */
-    char prepared_dir[RANK_PATH_SIZE];        /* parent of the directories of prepared data, which
-                                               * are named by their ids */
-    char prepared_id[80];                     /* this job's prepared data; empty for TASK_PREPARE */
-    char job_dir[RANK_PATH_SIZE]; /* checkpoints/ and artifacts/ of this job live here */
-    int64_t memory_limit;         /* bytes this rank may plan; 0 = no limit */
-    /* Time of the submission: seconds since 1970, UTC. A job's work may depend on no other time,
-     * so that each attempt does the same. */
+    char prepared_dir[RANK_PATH_SIZE];        /* parent of the directories of prepared data, each
+                                               * of which is named by the id of its data */
+    char prepared_id[80];                     /* id of this job's prepared data; empty for
+                                               * TASK_PREPARE */
+    char job_dir[RANK_PATH_SIZE]; /* directory with checkpoints/ and artifacts/ of this job */
+    int64_t memory_limit;         /* most bytes that this rank may plan; 0 means no limit */
+    /* Time of the submission in seconds since 1970, UTC. The work of a job may depend on no other
+     * time, because every attempt must do the same work. */
     int64_t submitted_s;
 };
 
-/* Tells whether id can be the name of a directory of prepared data: lower-case hex digits only. */
+/* Tells whether id can be the name of a directory of prepared data, which consists of lower-case
+ * hex digits only. */
 bool rank_prepared_id_good(const char *id);
 
-/* Tells whether the signal comes from a fault of the program itself (SEGV, BUS, ILL, FPE, ABRT).
- * Other signals come from outside the program. */
+/* Tells whether the signal is caused by a fault of the program itself (SEGV, BUS, ILL, FPE, ABRT).
+ * Other signals are sent from outside the program. */
 bool rank_signal_own(int signo);
 
 struct rank_blob {
@@ -114,11 +121,12 @@ struct rank_blob {
     char data[BLOB_SIZE];
 };
 
-enum { RANK_PURPOSES = PURPOSE_STAGE }; /* as in struct rank_step of 0.2.0 */
+enum { RANK_PURPOSES = PURPOSE_STAGE }; /* the number of purposes in struct rank_step of 0.2.0 */
 
-/* One optimizer step, reported by rank 0. comm and planned are rank 0's own. ledger_ok covers all
- * ranks: each compares its own counts with the plan, and the verdicts are summed over ranks. The
- * verdict on the messages of this sum itself is part of the next step's verdict. */
+/* One optimizer step, reported by rank 0. comm and planned are the counts of rank 0. ledger_ok
+ * covers all ranks, because each rank compares its own counts with the plan, and the verdicts are
+ * summed over ranks. The messages of this sum are compared in the next step, whose verdict
+ * includes the result. */
 struct rank_step {
     int64_t step; /* 1-based, after the update */
     double loss, grad_norm, lr;
@@ -126,14 +134,14 @@ struct rank_step {
     int64_t step_us, comm_wait_us;
     struct comm_count comm[RANK_PURPOSES], planned[RANK_PURPOSES];
     int32_t ledger_ok;
-    int64_t memory_high, memory_planned; /* bytes, this rank: arena + comm segment */
-    /* bytes of the host's memory, if the device has memory of its own */
+    int64_t memory_high, memory_planned; /* bytes of this rank's arena and comm segment together */
+    /* Bytes of the host's memory, counted only if the device has memory of its own. */
     int64_t host_high, host_planned;
-    struct comm_count stage, planned_stage; /* comm and planned of PURPOSE_STAGE */
+    struct comm_count stage, planned_stage; /* the counts comm and planned for PURPOSE_STAGE */
 };
 #define RANK_STEP_BEFORE offsetof(struct rank_step, stage)
 _Static_assert(RANK_PURPOSES == 13 && PURPOSE_N == RANK_PURPOSES + 1, "as in 0.2.0, and one more");
-/* Returns the messages and bytes of the step for a purpose, as counted and as planned. */
+/* Returns the messages and bytes of the step for a purpose, as counted or as planned. */
 static inline const struct comm_count *rank_step_comm(const struct rank_step *s, int purpose)
 {
     return purpose == PURPOSE_STAGE ? &s->stage : &s->comm[purpose];
@@ -147,27 +155,30 @@ static inline const struct comm_count *rank_step_planned(const struct rank_step 
 enum progress_unit {
     PROGRESS_STEPS,    /* train: optimizer steps */
     PROGRESS_TOKENS,   /* score, embed: tokens of the data; verify: tokens of rank 0's passes */
-    PROGRESS_REQUESTS, /* generate: prompts, lines of a batch, samples */
-    PROGRESS_BYTES,    /* preparing: bytes of the sources, which are read twice */
+    PROGRESS_REQUESTS, /* generate: prompts, lines of a batch or samples */
+    PROGRESS_BYTES,    /* preparing: bytes of the sources; each source is read twice, so its bytes
+                        * count twice */
     PROGRESS_UNIT_N
 };
 const char *progress_unit_name(int unit); /* "steps", ... */
 
-/* Progress of an attempt, sent by rank 0 if there are no steps to report. No decision depends on
- * it. */
+/* Progress of an attempt, which rank 0 sends if there are no steps to report. No decision depends
+ * on it. */
 struct rank_progress {
     int32_t unit; /* enum progress_unit */
     int32_t pad;
-    double done;        /* units, over all attempts; the unit under way counts in part */
-    double total;       /* units; 0: not known yet. May grow while more is found */
+    double done;        /* units done in all attempts; the finished part of the unit under way is
+                         * included */
+    double total;       /* total units, or 0 if it is not known yet. It may grow while more work is
+                         * found */
     double from;        /* units that earlier attempts had done */
-    int64_t tokens;     /* generate: tokens that this attempt generated; else 0 */
+    int64_t tokens;     /* generate: tokens that this attempt generated; 0 for other kinds */
     int64_t elapsed_us; /* time since this attempt began its first unit */
 };
 
 struct rank_event {
-    /* enum job_event: EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ARTIFACT, EV_EVAL, EV_VERIFIED,
-     * EV_NOTE; JSON follows */
+    /* enum job_event: EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ARTIFACT, EV_EVAL, EV_VERIFIED or
+     * EV_NOTE. JSON follows the struct. */
     int32_t type;
     int32_t pad;
     int64_t step;
@@ -176,9 +187,10 @@ struct rank_event {
 struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
-    char text[512]; /* a sentence; it names step, layer, hop and peer, if there are any */
-    /* In a hang, progress of the rank that the error names, set by the gang: seqd compares it with
-     * the gangs of other nodes. 1: the rank's process is stopped; 0: not a hang. */
+    char text[512]; /* a sentence, which names step, layer, hop and peer if they are known */
+    /* In a hang, the progress of the rank that the error names. The gang sets this number, and
+     * seqd compares it with the numbers of gangs on other nodes. 1 means that the rank's process
+     * is stopped. 0 means that this is not a hang. */
     int64_t reached;
 };
 
@@ -187,51 +199,55 @@ struct rank_exit {
 };
 
 /* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG
- * (in rank_msg and in rank_exit): no process of this attempt is left on this node, and every
- * record and every byte of its ranks' logs has been sent before it. exit_status is an enum
- * gang_end, signal is 0. Written by seqgang, or by seqw in its place when the gang died
- * (GANG_LOST), after the death of every rank was confirmed.
+ * (in rank_msg and in rank_exit). It means that no process of this attempt is left on this node,
+ * and that every record and every byte of its ranks' logs has been sent before it. exit_status is
+ * an enum gang_end, and signal is 0. seqgang writes this record. If the gang died (GANG_LOST),
+ * seqw writes it after the death of every rank was confirmed.
  *
- * The cause of the attempt's end is the first of these records: RANK_FAIL, or RANK_EXIT of a rank
- * with a status or a signal that is not 0. RANK_EXIT_SAVED after RANK_SAVE is not a cause. Later
- * records are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). RANK_FAIL with rank
- * RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be run. A hang is
- * RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank with the least progress.
- * If other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends its ranks, so that
- * the other gangs find their own hangs and seqd can compare. */
+ * The cause of the attempt's end is the first record of one of two kinds: RANK_FAIL, or RANK_EXIT
+ * of a rank with a status or a signal that is not 0. An exit with RANK_EXIT_SAVED after RANK_SAVE
+ * is not a cause. Later records are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
+ * RANK_FAIL with rank RANK_GANG means that no rank could be started, for example because seqgang
+ * or seqrank cannot be run. A hang is RANK_FAIL with ERR_TIMEOUT, which the gang writes in the
+ * name of the rank with the least progress. If other nodes have ranks, the gang then waits
+ * HANG_GRACE_MS before it ends its ranks, so that the other gangs find their own hangs and seqd
+ * can compare them. */
 #define RANK_GANG (-1)
 
 enum gang_end {
     GANG_DONE,     /* every rank here exited 0 */
-    GANG_FAILED,   /* a rank failed, died or hung: the records before say which */
+    GANG_FAILED,   /* a rank failed, died or hung; earlier records tell which rank, and how */
     GANG_STOPPED,  /* stopped, as RANK_STOP asked */
-    GANG_ORPHANED, /* no agent for orphan_ms: stopped by itself */
-    GANG_LOST,     /* seqgang died or never ran; its ranks are dead */
-    GANG_UNKNOWN,  /* this node knows no such attempt (REPORT with seq 0) */
-    GANG_SAVED,    /* as asked by RANK_SAVE: a rank here left with RANK_EXIT_SAVED, none failed */
+    GANG_ORPHANED, /* no agent was connected for orphan_ms, so the gang stopped by itself */
+    GANG_LOST,     /* seqgang died or never ran, and its ranks are dead */
+    GANG_UNKNOWN,  /* this node does not know such an attempt (REPORT with seq 0) */
+    GANG_SAVED,    /* RANK_SAVE was obeyed: a rank here exited with RANK_EXIT_SAVED, and no rank
+                    * failed */
     GANG_END_N
 };
 
-/* Last-operation record of a rank, in shared memory: seqgang reads it without the rank's help. */
+/* The last operation of a rank, in shared memory, where seqgang reads it without the rank's
+ * help. */
 struct rank_lastop {
     int64_t step;
     int32_t layer, hop, purpose, peer; /* -1 where there is none */
-    int64_t n_ops;                     /* grows with every operation of the transport ... */
-    int64_t n_tasks; /* ... and this while the CPU computes. If neither grows, the rank hangs */
+    int64_t n_ops;                     /* grows with every operation of the transport */
+    int64_t n_tasks; /* grows while the CPU computes. If neither this nor n_ops grows, the rank
+                      * hangs */
 };
 
-/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic,
- * n_ranks and abort_rank. Everything after it belongs to worker/comm/shm.c. To abort, seqgang
- * stores 1 to `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared):
- * every rank that waits in the transport returns ERR_ABORTED after one futex wake.
- * worker/comm/shm.c defines the meaning of a door's bits between ranks. */
+/* First page of the shared segment (fd RANK_MEMFD). seqgang makes and zeroes the segment, and sets
+ * magic, n_ranks and abort_rank. Everything after this page belongs to worker/comm/shm.c. To
+ * abort, seqgang stores 1 in `abort`, adds 1 to every door and wakes all waiters on the doors
+ * (FUTEX_WAKE, shared). Every rank that waits in the transport then returns ERR_ABORTED after one
+ * futex wake. worker/comm/shm.c defines the meaning that the bits of a door have between ranks. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;
     uint32_t abort;     /* atomic; 0 or 1 */
-    int32_t abort_rank; /* the rank whose death caused the abort, or -1 */
+    int32_t abort_rank; /* the rank whose death caused the abort, or -1 if there is none */
     uint32_t door
-        [JOB_MAX_RANKS]; /* futex words: word i changes with each event that rank i may wait for */
+        [JOB_MAX_RANKS]; /* futex words; word i changes with each event that rank i may wait for */
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 

@@ -66,7 +66,8 @@ static void write_value(struct jwrite *w, const char *key, const struct field *f
     case FIELD_FIXED: jwrite_int(w, key, (int64_t)f->min); break;
     case FIELD_OBJECT: record_write(w, key, f->of, record); break;
     case FIELD_LIST: write_list(w, key, f, record); break;
-    case FIELD_STRING: assert(false); /* its text lies in a spec; no record has such a member */
+    /* Its text is stored in a spec, and no record has such a member. */
+    case FIELD_STRING: assert(false);
     }
 }
 
@@ -104,7 +105,7 @@ static int damaged(const struct field *f, const char *want, struct err *e)
                      *f->path ? f->path : "of a list", want);
 }
 
-/* Each function below reads a value. Its first token, t, has been read. */
+/* Each function below reads a value whose first token, t, has been read already. */
 
 static int read_number(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
 {
@@ -155,7 +156,7 @@ static int read_owned(const struct field *f, struct jread *j, enum jtok t, char 
     return 0;
 }
 
-/* Copies the JSON text of the value, from its opening bracket on. */
+/* Copies the JSON text of the value, beginning with its opening bracket. */
 static int read_raw(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
 {
     const char *from = j->p - 1;
@@ -197,7 +198,7 @@ static int read_value(const struct field *f, struct jread *j, enum jtok t, void 
     assert(false);
 }
 
-/* Puts the list's name and the index i before the field of the element's error. */
+/* Puts the list's name and the index i in front of the field of an element's error. */
 static int place_of(const struct field *f, int i, struct err *e)
 {
     char inner[sizeof e->field];
@@ -240,7 +241,7 @@ static int refuse_member(const struct field *rows, struct err *e)
     return err_set(e, ERR_CORRUPT, "an object has a member that is none of %s", names);
 }
 
-/* Fails if a needed member has no bit in `seen`, and names it. */
+/* Fails, naming the member, if a needed member has no bit in `seen`. */
 static int check_needed(const struct field *rows, uint64_t seen, struct err *e)
 {
     for (const struct field *f = rows; f->path; f++)

@@ -1,11 +1,11 @@
-/* remote.c: recognises addresses by their scheme and refuses them with the command that downloads
- * each. */
+/* remote.c: recognises addresses by their scheme, and refuses each with the command that downloads
+ * it. */
 #include "api/core/remote.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* In each line, URL stands for the address. */
+/* In each line, URL stands for the address that the user gave. */
 static const struct remote {
     const char *scheme, *line;
 } remotes[] = {
@@ -25,7 +25,7 @@ static const struct remote {
 static const char hub[] = "hf://", site[] = "https://huggingface.co/", sets[] = "datasets/";
 static const char kind[] = "--repo-type dataset ";
 
-/* Writes the command line for the Hub. name: the address after its prefix, of which only
+/* Writes the command line for the Hub. name is the address after its prefix; only its beginning
  * "org/name" is used. */
 static void hub_line(const char *name, bool data, char *out, size_t size)
 {

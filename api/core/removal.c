@@ -1,4 +1,4 @@
-/* removal.c: the table of removable parts, and the search of a row by its name. */
+/* removal.c: the table of removable parts, and the search for a row by its name. */
 #include "api/core/removal.h"
 
 #include <string.h>

@@ -1,13 +1,13 @@
-/* removal.h: the parts of a job that can be removed: one table for the store, the nodes, REST and
- * seqctl. */
+/* removal.h: the parts of a job that can be removed, in one table for the store, the nodes, REST
+ * and seqctl. */
 #ifndef SEQD_CORE_REMOVAL_H
 #define SEQD_CORE_REMOVAL_H
 
 #include <stdbool.h>
 
-/* Stored and sent by number: new ones go last. REMOVAL_JOB leaves only the record of the removal.
- * REMOVAL_EVENTS leaves the events that tell on which nodes the job ran and which files it
- * made. */
+/* Parts are stored and sent by number, so a new part is added at the end. REMOVAL_JOB keeps only
+ * the record of the removal. REMOVAL_EVENTS keeps the events that tell on which nodes the job ran
+ * and which files it made. */
 enum removal_what {
     REMOVAL_JOB,
     REMOVAL_EVENTS,
@@ -17,18 +17,18 @@ enum removal_what {
     REMOVAL_N
 };
 
-/* The progress of a removal. The items of one state are gone for good before the next state
- * begins. */
+/* The progress of a removal. Before the next state begins, everything that a state removes has
+ * been removed durably. */
 enum removal_state { REMOVAL_FILES, REMOVAL_ROWS, REMOVAL_NODES, REMOVAL_DONE, REMOVAL_STATE_N };
 
 struct removal_row {
     const char *name;
-    bool files; /* files of seqd: the logs of ranks */
+    bool files; /* whether files of seqd are removed: the logs of ranks */
     bool rows;  /* rows of the database */
-    bool nodes; /* files of the nodes that the job ran on */
+    bool nodes; /* whether files of the nodes that the job ran on are removed */
 };
 extern const struct removal_row removal_rows[REMOVAL_N];
 
-int removal_find(const char *name); /* -1: there is no such row */
+int removal_find(const char *name); /* returns -1 if there is no such row */
 
 #endif

@@ -1,4 +1,4 @@
-/* room.c: keeps returned rooms in a list of the thread, which the thread's end frees. */
+/* room.c: keeps returned rooms in a list of the thread, and frees them when the thread ends. */
 #include "api/core/room.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 struct room {
     struct room *next;
     size_t size;
-    char data[]; /* 16-byte aligned, as the head has 16 bytes */
+    char data[]; /* 16-byte aligned, because the head has 16 bytes */
 };
 
 _Static_assert(sizeof(struct room) == 16, "rooms are 16-byte aligned");
@@ -38,7 +38,7 @@ static void free_at_exit(void)
 static void make_key(void)
 {
     if (pthread_key_create(&key, free_kept)) abort();
-    atexit(free_at_exit); /* for the main thread: destructors of keys do not run at its end */
+    atexit(free_at_exit); /* for the main thread, at whose end no destructors of keys run */
 }
 
 void *room_take(size_t size)

@@ -1,5 +1,5 @@
-/* sha256.c: hashes blocks in portable C, or with the SHA extensions where the processor has them,
- * and files by large reads. */
+/* sha256.c: hashes blocks in portable C, or with the SHA extensions if the processor has them, and
+ * reads files in large pieces. */
 #include "api/core/sha256.h"
 
 #include <errno.h>
@@ -57,9 +57,9 @@ void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 
 #define SHA_NI __attribute__((target("sha,sse4.1,ssse3"), always_inline))
 
-/* A digest's state, as sha256rnds2 needs it, and the last sixteen words of its schedule. All have
- * names of their own and stay in registers: each step of a schedule in memory would wait for the
- * store of the one before. */
+/* The state of a digest in the form that sha256rnds2 needs, and the last sixteen words of its
+ * schedule. Each vector has a name of its own, so that it stays in a register; if the schedule
+ * were in memory, each of its steps would wait for the store of the step before. */
 struct sha_lane {
     __m128i abef, cdgh, m0, m1, m2, m3;
 };
@@ -94,7 +94,8 @@ SHA_NI static inline void rounds_4(struct sha_lane *l, __m128i w, int i)
     l->abef = _mm_sha256rnds2_epu32(l->abef, l->cdgh, _mm_shuffle_epi32(k, 0x0e));
 }
 
-/* Returns the words that follow sixteen, of which a has the oldest and d the newest. */
+/* Returns the next four words of the schedule after the sixteen words in a, b, c and d. a has the
+ * oldest words, d the newest. */
 SHA_NI static inline __m128i words_after(__m128i a, __m128i b, __m128i c, __m128i d)
 {
     const __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(a, b), _mm_alignr_epi8(d, c, 4));
@@ -137,8 +138,8 @@ blocks_sha_ni(uint32_t h[8], const uint8_t *p, size_t n_blocks)
     lane_close(&a, h);
 }
 
-/* Compresses blocks of two digests in turn. The rounds of one wait for each other; meanwhile the
- * processor does those of the other. */
+/* Compresses blocks of two digests together. Each round of a digest waits for the round before,
+ * and in the meantime the processor does a round of the other digest. */
 __attribute__((target("sha,sse4.1,ssse3"))) static void
 blocks_two_sha_ni(uint32_t h[8], const uint8_t *p, uint32_t g[8], const uint8_t *q, size_t n_blocks)
 {
@@ -158,7 +159,8 @@ blocks_two_sha_ni(uint32_t h[8], const uint8_t *p, uint32_t g[8], const uint8_t 
     lane_close(&b, g);
 }
 
-/* Asks the CPU once, because cpuid traps in a virtual machine. known: 0 unknown, 1 no, 2 yes. */
+/* Asks the processor only once, because cpuid traps in a virtual machine. known is 0 before that,
+ * 1 if the processor has no SHA extensions, and 2 if it has them. */
 static int have_sha_ni(void)
 {
     static atomic_int known;
@@ -210,7 +212,8 @@ void sha256_init(struct sha256 *s)
                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
-/* Completes the block that has begun, as far as the bytes reach. Returns how many it took. */
+/* Completes the block that has begun, as far as there are bytes. Returns the number of bytes that
+ * it used. */
 static size_t fill(struct sha256 *s, const uint8_t *p, size_t size)
 {
     const size_t have = s->n_bytes % 64;

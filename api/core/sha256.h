@@ -1,5 +1,5 @@
-/* sha256.h: FIPS 180-4 SHA-256, for manifests, prepared data and weights. libc only.
- * tested: the FIPS vectors and one million 'a' in tests/core/test_core.c. */
+/* sha256.h: SHA-256 (FIPS 180-4), for manifests, prepared data and weights. libc only. tested: the
+ * FIPS vectors and one million 'a' in tests/core/test_core.c. */
 #ifndef SEQD_CORE_SHA256_H
 #define SEQD_CORE_SHA256_H
 
@@ -17,15 +17,15 @@ struct sha256 {
 
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t size);
-/* Adds the same bytes to two digests, in less time than one after the other: b may have begun
- * elsewhere than a. */
+/* Adds the same bytes to two digests. This takes less time than two calls of sha256_add. The two
+ * digests may have been given different bytes before. */
 void sha256_add_two(struct sha256 *a, struct sha256 *b, const void *data, size_t size);
 void sha256_bytes(struct sha256 *s, uint8_t out[32]);    /* finishes; s is used up */
 void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* finishes; writes hex digits */
 /* Computes the digest and size of a whole file. size may be NULL. */
 int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e);
 
-/* Compresses blocks in plain C; tests compare the SHA-NI version with it. */
+/* Compresses blocks in plain C. Tests compare the SHA-NI version with this one. */
 void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks);
 
 #endif

@@ -1,4 +1,4 @@
-/* spec_needs.c: the parts of a job that a peer of the version before does not know. */
+/* spec_needs.c: finds the parts of a job that a peer of the previous version does not know. */
 #include <stddef.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -42,7 +42,8 @@ static bool embeds_cut(const struct job_spec *s)
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* New meanings of values of an old field. They have neither a new field nor a new word. */
+/* New meanings of values of an old field, for which there is neither a new field nor a new
+ * word. */
 static const struct {
     bool (*has)(const struct job_spec *s);
     uint32_t since; /* WIRE_ABI */

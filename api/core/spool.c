@@ -1,5 +1,5 @@
-/* spool.c: appends records with their CRC, and reads them one by one up to the first that is cut
- * short or has a wrong CRC. */
+/* spool.c: appends records with their CRC, and reads them one by one up to the first record that
+ * is cut short or has a wrong CRC. */
 #include "api/core/spool.h"
 
 #include <errno.h>
@@ -14,7 +14,8 @@ struct spool_frame {
     uint32_t size, crc;
 };
 
-/* Computes CRC-32 of IEEE 802.3, bit by bit: records are a few hundred bytes. */
+/* Computes CRC-32 of IEEE 802.3 bit by bit, which is fast enough because records are a few hundred
+ * bytes. */
 static uint32_t crc_add(uint32_t crc, const void *data, size_t size)
 {
     const uint8_t *p = data;
@@ -26,8 +27,8 @@ static uint32_t crc_add(uint32_t crc, const void *data, size_t size)
     return ~crc;
 }
 
-/* Returns the number of bytes read, fewer than size only at the end of the file; -1 after a
- * failure. */
+/* Returns the number of bytes read, which is less than size only at the end of the file, or -1
+ * after a failure. */
 static int64_t read_at(int fd, void *out, size_t size, int64_t offset, struct err *e)
 {
     size_t n = 0;
@@ -85,9 +86,9 @@ fail:
     return -1;
 }
 
-/* Sets the error for a record of `whole` bytes that was not written at s->offset. done: the bytes
- * that were written; -1: none. After a short write the function writes one more byte, whose
- * failure sets errno. */
+/* Sets the error for a record of `whole` bytes that could not be written at s->offset. done is the
+ * return value of the write, which is the number of written bytes, or -1. A short write does not
+ * set errno, so the function then tries to write one more byte, which sets errno when it fails. */
 static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct err *e)
 {
     errno = done < 0 ? errno : ENOSPC;
@@ -95,8 +96,8 @@ static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct 
     return err_write(e, s->offset + (int64_t)whole, "write the spool");
 }
 
-/* Returns the largest size that the spool may have with a record of this type. Only failures and
- * ends may use the last SPOOL_RESERVE bytes below the limit on the size of files. */
+/* Returns the largest size that the spool may have after a record of this type. Only records of
+ * failures and ends may use the last SPOOL_RESERVE bytes below the limit on the size of files. */
 static int64_t room_of(uint32_t type)
 {
     const int64_t limit = file_limit();
@@ -120,7 +121,8 @@ int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t
         do n = pwritev(s->fd, iov, 3, s->offset);
         while (n < 0 && errno == EINTR);
     }
-    /* The partial record of a short write fails its CRC and is overwritten. */
+    /* A short write leaves a partial record, which fails its CRC and is overwritten by the next
+     * record. */
     if (n < (ssize_t)whole) return add_failed(s, n, whole, e);
     if (durable && fdatasync(s->fd) < 0) return err_errno(e, "sync the spool");
     s->offset += (int64_t)whole;

@@ -1,10 +1,9 @@
-/* strategy.h: the one list of strategies: how a sequence is split over ranks.
- *
+/* strategy.h: the one list of strategies, which are the ways to split a sequence over ranks.
  * Each line has the strategy's name twice: for STRATEGY_ID in enum strategy_id, and for "name" in
  * a job spec. The options, needs and messages of the strategy are in strategy_NAME of
- * worker/plan/strategy_NAME.c, its code in sp_row_NAME of worker/sp. Both tables are made from
- * this list: a strategy without one of the two does not link. A new strategy goes last: the first
- * strategy that fits a family is its default. */
+ * worker/plan/strategy_NAME.c, and its code is in sp_row_NAME of worker/sp. Both tables are made
+ * from this list, so that a strategy without one of the two does not link. A new strategy is added
+ * at the end, because the first strategy that fits a family is its default. */
 #ifndef SEQD_CORE_STRATEGY_H
 #define SEQD_CORE_STRATEGY_H
 
@@ -12,12 +11,12 @@
 #define STRATEGIES(row)                                                            \
     row(LOCAL, local)     /* one rank, no communication */                         \
     row(RSA, rsa)         /* ring self-attention */                                \
-    row(LASP, lasp)       /* linear attention's states; softmax layers: a ring */  \
+    row(LASP, lasp)       /* passes on states; softmax layers use a ring */        \
     row(DSP, dsp)         /* dynamic sequence parallelism */                       \
-    row(ULYSSES, ulysses) /* DeepSpeed-Ulysses: heads, not tokens, in attention */ \
+    row(ULYSSES, ulysses) /* DeepSpeed-Ulysses: attention is split by heads */     \
     row(TP, tp)           /* Megatron's tensor parallelism (2021) */               \
     row(TP_SP, tp_sp)     /* tp, with sequence parallelism between */              \
-    row(USP, usp)         /* Ulysses within groups of ranks, a ring across them */
+    row(USP, usp)         /* Ulysses within groups of ranks, and a ring across the groups */
 /* clang-format on */
 
 #define STRATEGY_ID(id, name) STRATEGY_##id,

@@ -1,5 +1,5 @@
 /* trade.c: the table of foreign words, each with the field of seqd or the reason why there is
- * none, and the lookup. */
+ * none, and the search in it. */
 #include "api/core/trade.h"
 
 #include <ctype.h>

@@ -1,12 +1,13 @@
-/* utf8.h: the definition of UTF-8, for the JSON reader and the writer. */
+/* utf8.h: the definition of UTF-8, which the JSON reader and writer share. */
 #ifndef SEQD_CORE_UTF8_H
 #define SEQD_CORE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns the length in bytes of the well-formed sequence at s, 0 if there is none (RFC 3629: no
- * overlong forms, no surrogates, nothing above U+10FFFF). s < end. */
+/* Returns the length in bytes of the UTF-8 sequence at s, or 0 if the bytes at s are not
+ * well-formed. RFC 3629 allows no overlong forms, no surrogates and nothing above U+10FFFF. s must
+ * be < end. */
 static inline int utf8_len(const char *s, const char *end)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -31,8 +32,8 @@ static inline int utf8_len(const char *s, const char *end)
     return n;
 }
 
-/* Returns how many bytes at the end of s, which has n bytes, may begin a character that is not
- * complete: 0 to 3. */
+/* Returns how many bytes, 0 to 3, at the end of s [n] may be the beginning of a character whose
+ * other bytes are missing. */
 static inline size_t utf8_partial(const char *s, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {

@@ -6,7 +6,8 @@
 
 #define SEQD_VERSION "0.3.0"
 
-/* Returns git's revision when version.c was compiled; "unknown": outside of a clone. */
+/* Returns the revision of git from which version.c was compiled, or "unknown" if it was compiled
+ * outside of a clone. */
 const char *version_revision(void);
 const char *version_text(void); /* version and revision: "0.3.0 (4bc71f3)" */
 
