@@ -1,4 +1,5 @@
-/* seqd: REST, queue, scheduler and state of a cluster; all decisions, no computation. */
+/* main.c: seqd, which has the REST interface, the queue, the scheduler and the state of a cluster.
+ * It makes all decisions and does none of the computation. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ struct seqd {
     struct logs *logs;
     struct auth *auth;
     struct control *control;
-    struct pki *pki; /* NULL: sessions of nodes are plain */
+    struct pki *pki; /* NULL if sessions of nodes are not encrypted */
     struct joins *joins;
     struct links *link;
     struct routes routes;
@@ -87,7 +88,8 @@ static int64_t utc_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Creates the joins. Called before the first commit, because joins_create() loads tables. */
+/* Creates the joins. Must be called before the first commit, because joins_create() loads
+ * tables. */
 static int create_joins(struct seqd *d, struct err *e)
 {
     const struct options *o = &d->o;
@@ -122,7 +124,7 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
-/* Tells whether the store's writer has moved. The call itself shows that the loop moves. */
+/* Tells whether the store's writer has made progress. The call itself shows that the loop has. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     struct seqd *d = arg;
@@ -151,15 +153,16 @@ static void on_reload(struct seqd *d)
 static void on_signal(void *arg, int signo)
 {
     struct seqd *d = arg;
-    if (signo == SIGCHLD) { /* process 1 of a container has every orphan as its child */
+    if (signo == SIGCHLD) { /* in a container, process 1 becomes the parent of every orphan */
         while (waitpid(-1, NULL, WNOHANG) > 0) continue;
         return;
     }
-    if (signo == SIGHUP && !d->o.dev) { /* with --dev SIGHUP means that the terminal is gone */
+    if (signo == SIGHUP && !d->o.dev) { /* with --dev, SIGHUP means that the terminal is gone */
         on_reload(d);
         return;
     }
-    if (signo == SIGTERM && getenv("SEQD_RUN")) { /* a child of `seqd run`: RUN_END ends it */
+    /* in a child of `seqd run`, which RUN_END ends instead */
+    if (signo == SIGTERM && getenv("SEQD_RUN")) {
         log_info("seqd.stay", "signal=%d text=\"seqd run says when\"", signo);
         return;
     }
@@ -184,7 +187,8 @@ static int open_uploads(struct seqd *d, struct err *e)
     return 0;
 }
 
-/* Lets the group use a socket in the directory that systemd made, for an agent of another user. */
+/* Lets the group use a socket in the directory that systemd has made, so that an agent of another
+ * user can use it. */
 static int share_socket(const struct options *o, struct err *e)
 {
     const char *dir = getenv("RUNTIME_DIRECTORY"), *path = o->node_address + strlen("unix:");
@@ -221,7 +225,8 @@ static int create(struct seqd *d, struct err *e)
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, getpid() == 1 ? 4 : 3, on_signal, d, e))
         return -1;
-    d->notify = notify_open(d->loop, on_tick, d); /* before any child: it unsets variables */
+    /* called before any child is started, because it unsets variables */
+    d->notify = notify_open(d->loop, on_tick, d);
     if (beneath_mark(o->state_dir, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
     if (create_joins(d, e) || secret_open(o->state_dir, d->secret, e)) return -1;
@@ -253,7 +258,7 @@ static int create(struct seqd *d, struct err *e)
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     if (create_http(d, e)) return -1;
-    /* Write no context for port 0: clients read the port in the state directory. */
+    /* Do not write a context for port 0. Clients read the port from the state directory. */
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
@@ -273,7 +278,7 @@ static int create(struct seqd *d, struct err *e)
     if (*o->metrics_listen)
         log_info("http.metrics", "url=%s/metrics text=\"for everyone who reaches it\"",
                  http_metrics_url(d->http));
-    if (o->dev) /* without the token: logs are kept, and shown to others */
+    if (o->dev) /* without the token, because logs are kept and shown to others */
         log_info("dev.page", "url=%s/ text=\"seqctl --url %s page prints it with the token\"",
                  http_url(d->http), o->state_dir);
     return 0;
@@ -285,8 +290,9 @@ static void destroy(struct seqd *d)
     dev_destroy(d->dev);
     if (d->routes.trail) trail_stop(d->routes.trail);
     errands_end(d->routes.planner, false);
-    store_close(d->store);            /* first: requests committed now are still answered */
-    uploads_close(d->routes.uploads); /* before HTTP, which owns the bodies of requests */
+    /* first, so that requests that are committed now are still answered */
+    store_close(d->store);
+    uploads_close(d->routes.uploads); /* closed before HTTP, which owns their bodies */
     http_destroy(d->http);
     link_destroy(d->link);
     joins_destroy(d->joins);
@@ -302,8 +308,8 @@ static void destroy(struct seqd *d)
     loop_destroy(d->loop);
 }
 
-/* Sets the limit of open files to 65536, or to the hard limit if that is less: every client and
- * every log needs a descriptor. */
+/* Raises the limit of open files to 65536, or to the hard limit if that is less, because every
+ * client and every log needs a descriptor. */
 static void raise_files(void)
 {
     struct rlimit r;
@@ -318,7 +324,7 @@ int main(int argc, char **argv)
     struct err e;
     process_begin();
     log_init("seqd");
-    umask(077); /* makes each new file its owner's alone */
+    umask(077); /* only the owner can read or write new files */
     signal(SIGPIPE, SIG_IGN);
     if (argc > 1 && !strcmp(argv[1], "run")) return run_main(argc - 1, argv + 1);
     raise_files();

@@ -1,4 +1,4 @@
-/* options.c: has the table of options, and checks them. */
+/* options.c: defines the table of options, and checks the options. */
 #include "daemon/options.h"
 
 #include <errno.h>
@@ -157,7 +157,7 @@ static int add_root(struct options *o, const char *dir, struct err *e)
     return 0;
 }
 
-/* Reads bytes such as "500G", by powers of 1024. */
+/* Reads a number of bytes such as "500G", where units are powers of 1024. */
 static int size_of(const char *option, const char *text, int64_t *out, struct err *e)
 {
     static const char units[] = "KMGT";
@@ -188,7 +188,7 @@ static int uploads_sizes(const struct options *o, int64_t *all, int64_t *user, s
                : 0;
 }
 
-/* Sets the directory of uploads, which is made when it is opened. */
+/* Sets the directory of uploads, which is made only when it is opened. */
 static int uploads_dir(struct options *o, struct err *e)
 {
     int n = snprintf(o->uploads_dir, sizeof o->uploads_dir, "%s", o->uploads);
@@ -237,7 +237,8 @@ static int node_address(struct options *o, struct err *e)
     return 0;
 }
 
-/* Sets the path of REST's socket. listen_open_unix refuses a given path that is too long. */
+/* Sets the path of REST's socket. A given path that is too long is refused later, by
+ * listen_open_unix. */
 static int rest_socket(struct options *o, struct err *e)
 {
     struct sockaddr_un un;
@@ -283,8 +284,8 @@ static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-/* Checks that REST's TCP is encrypted, here or by a proxy, or stays on this machine. listen_open
- * refuses a text that is no address. */
+/* Checks that REST's TCP is encrypted, by seqd or by a proxy, or cannot be reached from other
+ * machines. A text that is not an address is refused later, by listen_open. */
 static int rest_tls(const struct options *o, struct err *e)
 {
     const bool tls = *o->tls_cert;
@@ -308,7 +309,7 @@ bool options_local_only(const struct options *o)
     return listen_is_loopback(o->listen) == 1 && !*o->tls_cert && !o->tls_by_proxy;
 }
 
-/* Checks the rules that concern several rows; changes nothing. */
+/* Checks the rules that concern several rows. Changes no value. */
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
@@ -333,8 +334,8 @@ static int check(const void *target, struct err *e)
     return 0;
 }
 
-/* Refuses a directory that the agent could not write. Otherwise the agent would end with this
- * error, and seqd would be ready without a node. */
+/* Refuses a directory that the agent could not write. Otherwise the agent would exit with this
+ * error, and seqd would be ready but without a node. */
 static int check_writable(const char *dir, struct err *e)
 {
     char real[4096];
@@ -419,7 +420,7 @@ int options_write_address(const struct options *o, const char *url, struct err *
     if (write_line(tmp, "we", url) && !rename(tmp, path)) return 0;
     const int no = errno;
     unlink(tmp);
-    /* Overwrite the old file: it keeps its block on a full disk. */
+    /* Overwrite the old file, because on a full disk it still has its block. */
     if ((no == ENOSPC || no == EDQUOT) && write_line(path, "r+e", url)) return 0;
     errno = no;
     return err_errno(e, "write %s", path);

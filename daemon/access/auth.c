@@ -15,9 +15,10 @@
 
 #define SECRET_DIGITS 64
 #define CHECK_DIGITS  8
-#define N_FAILING     1024 /* slots for addresses; on a collision the newer address stays */
-#define N_UIDS        64   /* user ids whose names are remembered */
-#define UID_MS        60000
+/* slots for addresses; after a collision the slot has the newer address */
+#define N_FAILING 1024
+#define N_UIDS    64 /* user ids whose names are remembered */
+#define UID_MS    60000
 
 struct failing {
     unsigned char address[AUTH_ADDRESS];
@@ -27,7 +28,7 @@ struct failing {
 
 struct known_uid {
     uint32_t uid;
-    int64_t at_ms; /* 0: free */
+    int64_t at_ms; /* 0 if the slot is free */
     char name[USER_NAME];
 };
 
@@ -113,7 +114,7 @@ static int load(void *arg, const struct store_token *row)
     k->role = row->role > ROLE_NONE && row->role < ROLE_N ? (enum role)row->role : ROLE_NONE;
     snprintf(k->user, sizeof k->user, "%s", row->user);
     snprintf(k->label, sizeof k->label, "%s", row->label);
-    /* A row that this seqd cannot read lets no one in. */
+    /* A row that this seqd cannot read authorizes no request. */
     if (strlen(row->hash) != 2 * sizeof k->hash || unhex(row->hash, k->hash, sizeof k->hash))
         k->role = ROLE_NONE;
     return 0;
@@ -199,8 +200,8 @@ static bool has_ended(const struct auth_token *k, int64_t now)
     return k->revoked_ms || (k->expires_ms && now >= k->expires_ms);
 }
 
-/* Forgets the ended tokens, except the last of the table: its id tells a restarted seqd which id
- * comes next, so that no id is given twice. */
+/* Forgets the ended tokens, except for the last one of the table. Its id tells a restarted seqd
+ * which id comes next, so that no id is given twice. */
 static void forget_ended(struct auth *a)
 {
     const int64_t now = auth_now_ms(a);
@@ -288,7 +289,7 @@ int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *a
     return n;
 }
 
-/* ---- who it is ------------------------------------------------------------------------------- */
+/* ---- finding the sender of a request --------------------------------------------------------- */
 
 static struct failing *failing_of(struct auth *a, const unsigned char address[AUTH_ADDRESS])
 {
@@ -297,7 +298,8 @@ static struct failing *failing_of(struct auth *a, const unsigned char address[AU
     return &a->failing[h % N_FAILING];
 }
 
-/* Counts a failure of the address. Returns whether it has more than AUTH_FAILURES by now. */
+/* Counts a wrong token of the address. Returns whether the address has shown more than
+ * AUTH_FAILURES of them by now. */
 static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS])
 {
     struct failing *f = failing_of(a, address);
@@ -312,7 +314,7 @@ static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS
     return f->n > AUTH_FAILURES;
 }
 
-/* Returns the token with this text; NULL: there is none, or its row was unreadable. */
+/* Returns the token with this text, or NULL if there is none or its row could not be read. */
 static struct auth_token *right_token(struct auth *a, const char *text)
 {
     unsigned char hash[32];

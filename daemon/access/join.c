@@ -1,4 +1,4 @@
-/* join.c: makes and revokes join tokens, judges each JOIN, and issues certificates. */
+/* join.c: makes and revokes join tokens, decides on each JOIN, and issues certificates. */
 #include <fnmatch.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "daemon/access/join_table.h"
 #include "daemon/state/doc.h"
 
-/* A join token is HEAD, its id, "_" and its secret; id and secret are hex digits. Secret scanners
- * recognise HEAD. */
+/* A join token consists of HEAD, its id, "_" and its secret. The id and the secret are hex digits.
+ * HEAD is there so that secret scanners can recognise a token. */
 static const char HEAD[] = "seqj_";
 enum { RANDOM_SIZE = 32, RETRY_MS = 5000, TOKEN_TEXT = 256 };
 
@@ -247,13 +247,13 @@ static int gate_holder(void *arg, const struct pki_node *n, struct err *e)
 struct joining {
     struct joins *joins;
     int64_t session;
-    bool uses_token;      /* joining costs a use of the token */
-    char by[JOIN_ID_HEX]; /* the token by which the node joined first */
+    bool uses_token;      /* joining counts as a use of the token */
+    char by[JOIN_ID_HEX]; /* the token with which the node joined first */
     struct pki_node node; /* the subject of the certificate */
     char cert[PKI_PEM_SIZE];
 };
 
-/* Returns the join token with this text; NULL: there is none. */
+/* Returns the join token with this text, or NULL if there is none. */
 static struct join_token *token_of(struct joins *j, const char *text)
 {
     char id[JOIN_ID_HEX], hash[SHA256_HEX];
@@ -278,8 +278,8 @@ static int judge_revoked(const struct joins *j, const char *name, const struct j
                    name, doc_time(r->at_ms, at), k->id);
 }
 
-/* Judges whether the token allows this node; *e says why not. owner: the certificate of that name,
- * or NULL. */
+/* Decides whether the token allows this node; if not, *e says why. owner is the certificate of
+ * that name, or NULL if there is none. */
 static int judge_token(struct joining *c, const struct certificate *owner,
                        const struct join_token *k, int64_t now_ms, struct err *e)
 {
@@ -302,7 +302,8 @@ static int judge_token(struct joining *c, const struct certificate *owner,
                        "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
                        "that, or join with another --name",
                        name, doc_time(owner->expires_ms, at), name);
-    if (owner && !strcmp(owner->token, k->id)) return 0; /* repeated join: the answer was lost */
+    /* a repeated join, because the answer was lost */
+    if (owner && !strcmp(owner->token, k->id)) return 0;
     if (k->used >= k->uses)
         return err_set(e, ERR_INVALID,
                        "the join token %s is used up: %lld of %lld uses; make a new one with "
@@ -326,7 +327,7 @@ static int judge(struct joining *c, const struct pki_node *holder, const struct 
     struct joins *j = c->joins;
     const int64_t now_ms = j->o.utc_ms();
     struct join_token *k = token_of(j, m->token);
-    /* Refuse an unknown token before reading the request of the stranger who sent it. */
+    /* Refuse an unknown token before reading the request, since a stranger sent it. */
     if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
     if (pki_request_key(m->pem, c->node.key, e)) return -1;
     const struct certificate *owner = join_certificate_of(&j->t, c->node.name, now_ms);
@@ -354,7 +355,8 @@ static void joined(void *arg, const struct err *e)
     free(c);
 }
 
-/* Enters the certificate and the use of the token in memory at once; JOINED follows the commit. */
+/* Enters the certificate and the use of the token in memory at once. JOINED is sent after the
+ * commit. */
 static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
 {
     struct joins *j = c->joins;
@@ -387,8 +389,8 @@ static int64_t new_serial(const struct joins *j)
     return serial;
 }
 
-/* Issues a certificate in one commit. A node that judge refuses never comes here, and costs no
- * commit. */
+/* Issues a certificate in one commit. A node that `judge` refuses does not get here, so it costs
+ * no commit. */
 static void issue(struct joining *c, const char *csr)
 {
     struct joins *j = c->joins;

@@ -131,8 +131,8 @@ const struct revocation *join_revocation_find(const struct join_table *j, const 
     return NULL;
 }
 
-/* Revokes expired certificates as well: if the clock was ahead and is set back, they would be
- * valid again. */
+/* Revokes expired certificates, too, because they would be valid again if the clock was ahead and
+ * is set back. */
 static int certificates_revoke(struct join_table *j, const char *node)
 {
     int n = 0;

@@ -1,10 +1,11 @@
-/* join_table.h: the rows of joins in memory and in the store: tokens, certificates, revocations.
- * join.c judges by them.
+/* join_table.h: the rows of joins in memory and in the store, which are tokens, certificates and
+ * revocations. join.c decides by them.
  *
- * Tokens are numbered in the order in which they are made, without a clock. A revocation holds the
- * largest number given until then. A token with that number or a lower one never serves the
- * revoked name. The revocation stays as long as such a token exists. So a clock that jumps brings
- * no revoked node back. */
+ * Tokens are numbered in the order in which they are made, so no clock is needed to compare
+ * them. A revocation stores the number of the newest token at the time of the revocation. A
+ * token with that number or a lower one is never accepted for the revoked name. The revocation
+ * is kept as long as such a token exists. For that reason a clock that jumps cannot readmit a
+ * revoked node. */
 #ifndef SEQD_DAEMON_ACCESS_JOIN_TABLE_H
 #define SEQD_DAEMON_ACCESS_JOIN_TABLE_H
 
@@ -43,24 +44,26 @@ int join_table_load(struct join_table *t, struct store *s, struct err *e);
 
 struct join_token *join_token_find(struct join_table *t, const char *id);
 void join_token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
-int64_t join_token_last(const struct join_table *t); /* largest number of a token or revocation */
+/* largest number of any token or revocation */
+int64_t join_token_last(const struct join_table *t);
 
 const struct certificate *join_certificate_find(const struct join_table *t, int64_t serial);
-/* Returns the node's newest certificate that is neither revoked nor expired; NULL: it has none. */
+/* Returns the node's newest certificate that is neither revoked nor expired, or NULL if it has
+ * none. */
 const struct certificate *join_certificate_of(const struct join_table *t, const char *node,
                                               int64_t now_ms);
 
 const struct revocation *join_revocation_find(const struct join_table *t, const char *node);
-/* Revokes every certificate of the node. Tokens that exist now never serve its name again. fails:
- * ERR_NOT_FOUND when all its certificates, expired ones too, are revoked or there are none;
- * ERR_TOO_LARGE. */
+/* Revokes every certificate of the node. Tokens that exist now never serve its name again. Fails
+ * with ERR_NOT_FOUND if the node has no certificate or all of its certificates are already
+ * revoked, or with ERR_TOO_LARGE. An expired certificate can still be revoked. */
 int join_revocation_add(struct join_table *t, struct store_txn *txn, const char *node,
                         int64_t now_ms, struct err *e);
 
-/* Drops useless rows: tokens and certificates some time after they expire, and revocations that
- * refuse no remaining token. */
+/* Drops rows that are no longer needed: tokens and certificates some time after they expire, and
+ * revocations that refuse none of the remaining tokens. */
 void join_table_prune(struct join_table *t, struct store_txn *txn, int64_t now_ms);
-/* Drops the oldest certificate of a node that has JOIN_PER_NODE. */
+/* Drops the oldest certificate of a node that already has JOIN_PER_NODE. */
 void join_table_trim(struct join_table *t, struct store_txn *txn, const char *node);
 
 #endif

@@ -1,4 +1,4 @@
-/* names.c: turns upload:NAME into a path, refuses paths of seqd's own, and lists the uploads
+/* names.c: turns upload:NAME into a path, refuses paths of seqd's own files, and lists the uploads
  * that a job may read. */
 #include "daemon/access/names.h"
 
@@ -11,7 +11,7 @@
 static const char prefix[] = "upload:";
 enum { PREFIX = sizeof prefix - 1 };
 
-/* Copies the first part of path. false: it is too long for an upload's name. */
+/* Copies the first part of path. Returns false if that part is too long for an upload's name. */
 static bool first_part(const char *path, char out[64])
 {
     const size_t n = strcspn(path, "/");
@@ -49,7 +49,8 @@ static int resolve(struct job_spec *s, const struct spec_path *p, const struct n
     return 0;
 }
 
-/* Checks a plain path by its text alone. The node checks paths that lead through links. */
+/* Checks a plain path by its text only. A path that leads through symlinks is checked by the
+ * node. */
 static int check_plain(const char *text, const char *field, const struct names_of *names,
                        const struct principal *who, struct err *e)
 {
@@ -66,7 +67,8 @@ static int check_plain(const char *text, const char *field, const struct names_o
                          "upload:NAME",
                          field, text, who->user);
     if (!names->state_dir || !beneath_rest(names->state_dir, path)) return 0;
-    if (job_ref_guess(path, &guess, &len)) return 0; /* refs.c asks whose job it is */
+    /* refs.c checks to which user the job belongs */
+    if (job_ref_guess(path, &guess, &len)) return 0;
     return err_field(e, ERR_INVALID, field,
                      "%s: %s lies in seqd's state, which no job reads: name an upload of yours by "
                      "upload:NAME, what a job left by job:ID/step-N or job:ID/artifacts/NAME",
@@ -84,8 +86,8 @@ static bool add(struct names_grants *g, const char *dir)
     return true;
 }
 
-/* Adds to g the upload in which the path `text` lies. Other paths need no grant. false: g is
- * full. */
+/* Adds to g the upload that contains the path `text`. A path outside of all uploads needs no
+ * grant. Returns false if g is full. */
 static bool add_grant(struct names_grants *g, const char *files, const char *text)
 {
     char path[RANK_PATH_SIZE], dir[RANK_PATH_SIZE + 80];
@@ -116,7 +118,8 @@ void names_own(const struct uploads *uploads, const struct principal *who, struc
     }
 }
 
-/* Checks that the spec names at most RANK_GRANTS uploads and jobs: a rank counts both together. */
+/* Checks that the spec names at most RANK_GRANTS uploads and jobs. The limit is for both together,
+ * because a rank has one list for both. */
 static int check_room(struct job_spec *s, const struct spec_path *path, int n, const char *files,
                       struct err *e)
 {

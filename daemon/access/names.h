@@ -1,8 +1,8 @@
-/* names.h: the names that a spec has in the place of paths. upload:NAME and upload:NAME/FILE are
- * pushed uploads (uploads.h). They are replaced by the path that nodes read, before anything else
- * looks at the spec. A plain path into seqd's own files is refused here if its text shows it. If
- * links or a node's own paths hide it, the rank refuses it (api/core/beneath.h). http/refs.h
- * handles job:ID.
+/* names.h: the names that a spec may have in the place of paths. upload:NAME and upload:NAME/FILE
+ * name uploads that a client has pushed (uploads.h). They are replaced by the path that nodes
+ * read, before anything else looks at the spec. A plain path into seqd's own files is refused here
+ * if its text shows it. A path that leads there through symlinks, or through paths that exist only
+ * on a node, is refused by the rank (api/core/beneath.h). http/refs.h handles job:ID.
  * tested: tests/daemon/test_seqd_upload.c, tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_ACCESS_NAMES_H
 #define SEQD_DAEMON_ACCESS_NAMES_H
@@ -14,11 +14,12 @@
 
 struct uploads;
 struct names_of {
-    const struct uploads *uploads; /* NULL: none are taken */
-    const char *state_dir;         /* seqd's state directory, canonical; NULL: not known */
+    const struct uploads *uploads; /* NULL if seqd takes no uploads */
+    /* canonical path of seqd's state directory, or NULL if it is not known */
+    const char *state_dir;
 };
-/* Replaces names by paths. Another user's upload counts as missing, unless who may see all. fails:
- * ERR_INVALID and ERR_TOO_LARGE, naming the field. */
+/* Replaces names by paths. Another user's upload counts as missing, unless `who` may see all
+ * uploads. Fails with ERR_INVALID or ERR_TOO_LARGE, and the error names the field. */
 int names_resolve(struct job_spec *s, const struct names_of *n, const struct principal *who,
                   struct err *e);
 
@@ -27,10 +28,11 @@ struct names_grants {
     char dir[RANK_GRANTS][RANK_PATH_SIZE];
     const char *list[RANK_GRANTS];
 };
-/* Lists the uploads that a spec names; names_resolve has resolved it. files: the directory of
- * uploads, or NULL. */
+/* Lists the uploads that a spec names, after names_resolve has resolved it. files is the directory
+ * of uploads, or NULL if there is none. */
 void names_grants(const struct job_spec *s, const char *files, struct names_grants *out);
-/* Lists the uploads of who, at most RANK_GRANTS. uploads NULL: there are none. */
+/* Lists the uploads of `who`, at most RANK_GRANTS. uploads is NULL if seqd takes no uploads; the
+ * list is empty then. */
 void names_own(const struct uploads *uploads, const struct principal *who,
                struct names_grants *out);
 

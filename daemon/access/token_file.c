@@ -9,8 +9,8 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 
-/* Reads the file's token into text. False: there is no file, or no valid token of an admin in
- * it. */
+/* Reads the file's token into text. Returns false if there is no file, or no valid token of an
+ * admin in it. */
 static bool still_valid(struct auth *a, const char *path, char text[AUTH_TOKEN_SIZE])
 {
     static const unsigned char here[AUTH_ADDRESS];

@@ -1,5 +1,5 @@
-/* admit.c: finds who asks, checks parameters, role and owner, writes the audit row, and calls
- * the route. */
+/* admit.c: finds the sender of a request, checks parameters, role and owner, writes the audit row,
+ * and calls the route. */
 #include "daemon/http/admit.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 
 #define ACTION_SIZE 256
 
-/* An admission waits for the store, which knows the owner of a job that has ended. */
+/* A request that waits for the store, which tells the owner of a job that has ended. */
 struct admission {
     struct routes *R;
     struct http_req *r;
@@ -34,7 +34,8 @@ static void write_address(const struct http_peer *p, char *out, size_t size)
         inet_ntop(AF_INET6, p->address, out, (socklen_t)size);
 }
 
-/* Notes a request in the audit log. status 0: it was let through, and its answer will follow. */
+/* Notes a request in the audit log. status is 0 if the request was allowed and its answer will
+ * follow. */
 static void note(struct routes *R, struct http_req *r, const struct principal *who, int status)
 {
     char action[ACTION_SIZE], address[INET6_ADDRSTRLEN + 16] = "";
@@ -58,8 +59,8 @@ static void forbid(struct routes *R, struct http_req *r, const struct principal 
     reply_problem(r, 403, e, NULL);
 }
 
-/* Tells whether a list has the word. Words are separated by blanks; "label.*" stands for all that
- * begin with "label." */
+/* Tells whether a list contains the word. The words of a list are separated by blanks, and
+ * "label.*" stands for all words that begin with "label." */
 static bool has_word(const char *list, const char *word)
 {
     for (const char *p = list; *p; p += strspn(p, " ")) {
@@ -72,7 +73,8 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Refuses a parameter that no code reads: it may be a typing error, which would go unnoticed. */
+/* Refuses a parameter that the route does not read. It may be a typing error, which would not be
+ * noticed otherwise. */
 static int check_params(struct http_req *r, const struct route *t)
 {
     struct err e;
@@ -99,7 +101,7 @@ static int check_type(struct http_req *r)
     return -1;
 }
 
-/* Checks and calls the route. Only a client who may make the request is told its faults. */
+/* Checks and calls the route. Faults of the request are told only to a client who may make it. */
 static void call(struct routes *R, struct http_req *r, const struct route *t,
                  const struct route_match *a, bool notes)
 {
@@ -135,7 +137,8 @@ static void on_owner(void *arg, const struct store_rows *rows, const struct err 
     else if (rows->n_rows)
         check_owner(m->R, m->r, m->t, &m->a, rows->row[0].text[0]);
     else
-        let_through(m->R, m->r, m->t, &m->a, NULL); /* the route answers: no such job */
+        /* the route answers that there is no such job */
+        let_through(m->R, m->r, m->t, &m->a, NULL);
     free(m);
 }
 
@@ -159,7 +162,8 @@ static bool of_a_job(const struct route *t)
     return !strncmp(t->path, path, sizeof path - 1);
 }
 
-/* Finds who asks. A token, if the request has one, decides even on the Unix socket. */
+/* Finds the sender of the request. If the request has a token, the token decides, even on the Unix
+ * socket. */
 static int identify(struct routes *R, struct http_req *r, struct principal *who, struct err *e)
 {
     const struct http_peer *p = http_peer(r);

@@ -1,20 +1,21 @@
 /* admit.h: decides whether a request reaches its route, and writes it to the audit log. It checks
- * who asks (auth.h), whether that role may, and whether the job is the asker's own.
+ * who sent the request (auth.h), whether the user's role allows it, and whether the job belongs to
+ * that user.
  *
  *   token or socket -> principal -> role of the route -> owner of {id} -> audit row -> the route
  *
- * A change is written to the audit log before it is made. Its row joins the open group of commits,
- * so that no change is on disk without it. The status of the answer follows (trail.h). Every read
- * of another user's prompts or results is written as well, and every request that a known user was
- * refused. */
+ * A change is written to the audit log before it is made. The row of the audit log joins the open
+ * group of commits, so that no change is on disk without its row. The status of the answer is
+ * added later (trail.h). The log also has every read of another user's prompts or results, and
+ * every request of a known user that was refused. */
 #ifndef SEQD_DAEMON_HTTP_ADMIT_H
 #define SEQD_DAEMON_HTTP_ADMIT_H
 
 #include "daemon/http/routes.h"
 
-/* Calls t, now or when the store has answered with the job's owner. Otherwise answers: 401, 403 or
- * 429; 400 for a query parameter that t does not know; 415 for a body of a wrong type; or the
- * store's error. */
+/* Calls t, either now or when the store has told the job's owner. If the request is not allowed,
+ * answers instead with 401, 403 or 429; with 400 for a query parameter that t does not know; with
+ * 415 for a body of a wrong type; or with the store's error. */
 void admit(struct routes *R, struct http_req *r, const struct route *t,
            const struct route_match *a);
 

@@ -1,4 +1,4 @@
-/* The audit log: the rows that admit.c wrote, newest first. */
+/* audit.c: shows the rows of the audit log that admit.c has written, newest first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,14 @@
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000
-#define ROW_SIZE     2560 /* an action of 255 bytes, a user and an address, every byte escaped */
+/* room for an action of 255 bytes, a user and an address, with every byte escaped */
+#define ROW_SIZE 2560
 
 struct audit_view {
     struct routes *R;
     struct http_req *r;
     int64_t limit, cursor;
-    char user[USER_NAME]; /* "": all users */
+    char user[USER_NAME]; /* "" for all users */
 };
 
 static void put_row(struct jwrite *w, const struct store_row *row)
@@ -71,7 +72,7 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 static void on_whole(void *arg, const struct err *failed)
 {
-    struct audit_view *v = arg; /* after a failure some rows lack their status */
+    struct audit_view *v = arg; /* after a failure of the store some rows have no status */
     store_read(control_store(v->R->control), ASK_AUDIT, (const int64_t[4]){v->cursor, v->limit + 1},
                *v->user ? v->user : NULL, on_rows, v);
 }

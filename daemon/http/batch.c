@@ -1,6 +1,7 @@
-/* batch.c: prepares and submits several jobs of one request: all of them, or none.
+/* batch.c: prepares and submits the jobs of a request that has several. Either all are stored, or
+ * none is.
  *
- *   body -> where each spec stands -> [key known? -> the first answer again]
+ *   body -> positions of the specs -> [key known? -> the first answer again]
  *        -> one spec in each turn of the loop: prepare -> commit_batch_add
  *        -> dry_run: reply     else: commit_batch_submit, one transaction -> 201 */
 #include "daemon/http/batch.h"
@@ -15,7 +16,7 @@
 #include "daemon/http/reply.h"
 #include "daemon/state/doc.h"
 
-/* One request on its way; lives until it is answered. */
+/* A request that is being worked on. It exists until it is answered. */
 struct spec_batch {
     struct spec_batch *next;
     struct routes *R;
@@ -29,12 +30,12 @@ struct spec_batch {
         const char *text;
         size_t size;
     } spec[BATCH_JOBS];
-    struct preparing *p;       /* owns; NULL: planning has not begun */
+    struct preparing *p;       /* owns; NULL until planning begins */
     int at;                    /* index of the next spec */
     struct commit_batch *jobs; /* owns */
-    int n_wrong, status;       /* status: that of the first wrong spec */
+    int n_wrong, status;       /* status is that of the first wrong spec */
     char *shown;               /* owns; plan of the first wrong spec, or NULL */
-    struct err *wrong;         /* owns [BATCH_WRONG + 1]; NULL: none is wrong yet */
+    struct err *wrong;         /* owned [BATCH_WRONG + 1]; NULL while no spec is wrong */
 };
 
 static void batch_free(struct spec_batch *b)
@@ -68,7 +69,7 @@ static void refuse(struct spec_batch *b, int status, const struct err *e)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* An answer {"data":[...]} that is written row by row. */
+/* An answer {"data":[...]}, which is written row by row. */
 struct batch_answer {
     FILE *f;
     char *text;
@@ -145,8 +146,8 @@ static void reply_dry_run(struct spec_batch *b)
     answer_end(&a, b, 200);
 }
 
-/* Answers a repeated batch with its jobs as they are now. Their ids are consecutive. Rows come
- * with the newest first. */
+/* Answers a repeated batch with the present state of its jobs. Their ids are consecutive, and the
+ * rows come with the newest first. */
 static void on_first_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct spec_batch *b = arg;
@@ -189,7 +190,8 @@ static void commit_all(struct spec_batch *b)
                         on_committed, b);
 }
 
-/* Names the spec in the field of its error: "train.steps" becomes "jobs.17.train.steps". */
+/* Puts the index of the spec into the field of its error, so that "train.steps" becomes
+ * "jobs.17.train.steps". */
 static void say_which(const struct spec_batch *b, struct err *e)
 {
     char field[sizeof e->field + 16];
@@ -198,9 +200,9 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* Notes a wrong spec. One answer names the first BATCH_WRONG of them and counts the others. After
- * an error of seqd itself (status 500 and up) all later specs would fail as well. Returns whether
- * to look at more specs. */
+/* Notes a wrong spec. An answer names the first BATCH_WRONG wrong specs and counts the rest. After
+ * an error of seqd itself (status 500 and above), no further spec is checked, because it would
+ * fail as well. Returns whether more specs should be checked. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     if (!b->wrong && !(b->wrong = calloc(BATCH_WRONG + 1, sizeof *b->wrong))) abort();
@@ -255,7 +257,7 @@ static void on_prepared(void *arg, int status, const struct err *why)
         refuse_wrong(b);
         return;
     }
-    if (!b->n_wrong && add(b, &e)) { /* if one is wrong, none becomes a job */
+    if (!b->n_wrong && add(b, &e)) { /* if one spec is wrong, none becomes a job */
         refuse(b, 0, &e);
         return;
     }
@@ -276,7 +278,7 @@ static void turn(void *arg)
         commit_all(b);
 }
 
-/* Runs the next turn after all that was posted to the loop meanwhile. */
+/* Runs the next turn after everything else that has been posted to the loop in the meantime. */
 static void next_turn(struct spec_batch *b)
 {
     loop_post(control_commits(b->R->control)->loop, turn, b);

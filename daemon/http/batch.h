@@ -1,22 +1,24 @@
-/* batch.h: POST /v1/jobs:batch, many specs in one request: all of them become jobs, or none. */
+/* batch.h: POST /v1/jobs:batch, which has many specs in one request. Either all of them become
+ * jobs, or none does. */
 #ifndef SEQD_DAEMON_HTTP_BATCH_H
 #define SEQD_DAEMON_HTTP_BATCH_H
 
 #include "daemon/http/routes.h"
 
 #define BATCH_JOBS 1000
-/* Wrong specs that one answer names; the others are only counted. An error takes about 600 bytes
- * in memory, and up to six times as many as JSON. */
+/* Number of wrong specs that one answer names; the answer only counts the rest. An error takes
+ * about 600 bytes in memory, and up to six times as many as JSON. */
 #define BATCH_WRONG 100
-/* Batches that are planned at once, at most one of each user. Clients of other batches are told to
- * try again. */
+/* Largest number of batches that are planned at the same time. Each user may have one of them. The
+ * client of a further batch is told to try again. */
 #define BATCHES 4
-/* Bytes of prepared jobs of one batch. Each is held as a live job: 16 KiB are its spec and its
- * fold, and its plan has 4 to 15 KiB, seldom more. 1,000 of them take 25 to 35 MiB, and all
- * batches together at most 256 MiB. */
+/* Largest size, in bytes, of the prepared jobs of one batch. A prepared job takes as much memory
+ * as a live job, which is 16 KiB for its spec and its fold, and 4 to 15 KiB (seldom more) for its
+ * plan. 1,000 prepared jobs take 25 to 35 MiB. All batches together take at most 256 MiB. */
 #define BATCH_SIZE (64 << 20)
 
-/* Frees the batches under way. By then neither the HTTP server nor control calls back. */
+/* Frees the batches under way. Call it only when neither the HTTP server nor control can call back
+ * any more. */
 void batches_drop(struct routes *R);
 
 #endif

@@ -1,6 +1,6 @@
-/* POST /v1/jobs:cancel, :suspend and :resume: gives one order to all jobs that are live now and
- * that a filter takes. Orders go out in turns of a few hundred, each turn a group of commits, so
- * that the loop has time for others. The answer is sent once all are on disk. */
+/* cancel.c: POST /v1/jobs:cancel, :suspend and :resume, each of which gives one order to all live
+ * jobs that a filter selects. One turn gives a few hundred orders, which are one group of commits.
+ * Between two turns the loop can do other work. The answer is sent once all orders are on disk. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/filter.h"
@@ -9,7 +9,8 @@
 #include "daemon/loop/order.h"
 #include "daemon/state/cluster.h"
 
-/* The order to each job, and the member of the answer that counts the jobs that took it. */
+/* The order that each job gets, and the member of the answer that counts the jobs that accepted
+ * it. */
 struct mass_order {
     order_call *call;
     const char *done;
@@ -19,11 +20,11 @@ struct mass_ordering {
     const struct mass_order *order;
     struct routes *R;
     struct http_req *r;
-    struct principal who; /* may order its own jobs; an operator, all jobs */
+    struct principal who; /* may order its own jobs or, if it is an operator, all jobs */
     struct filter filter;
-    int64_t *id; /* owns; ids of the jobs that the filter takes */
+    int64_t *id; /* owns; ids of the jobs that the filter selects */
     int n, room;
-    int next, waiting; /* next: index in id; waiting: orders without an answer */
+    int next, waiting; /* next is an index in id; waiting counts the orders without an answer */
     int n_done;
 };
 
@@ -71,8 +72,8 @@ static void next_turn(struct mass_ordering *c)
         answer(c);
         return;
     }
-    /* Count one more than there are orders: an order that is refused at once must not end the
-     * turn. */
+    /* Count one more than there are orders. Otherwise an order that is refused inside its call
+     * could end the turn. */
     c->waiting = end - c->next + 1;
     while (c->next < end)
         c->order->call(control_commits(c->R->control), c->id[c->next++], c->who.user, on_done, c);

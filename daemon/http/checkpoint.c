@@ -1,9 +1,9 @@
-/* GET /v1/jobs/{id}/checkpoints/{n}, .../files/{name}, .../{n}.tar: the list of a checkpoint's
- * files, one file, all files. seqd keeps no copy. With each request it asks the node whose attempt
- * wrote the checkpoint for the manifest. The manifest has the name, size and digest of every file;
- * a file's digest is its entity tag. So a client that was cut off continues where it was. If the
- * checkpoint has been written again since, the client starts again. ?path= selects a part: the
- * files beneath it. */
+/* checkpoint.c: GET /v1/jobs/{id}/checkpoints/{n}, .../files/{name} and .../{n}.tar, which send
+ * the list of a checkpoint's files, one file, and all files. seqd keeps no copy of them. For each
+ * request it asks the node whose attempt wrote the checkpoint for the manifest, which has the
+ * name, size and digest of every file. A file's digest is its entity tag, so a client that was cut
+ * off can continue where it was. If the checkpoint has been written again since then, the client
+ * begins again. ?path= selects only the files beneath that path. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "daemon/http/transfer.h"
 #include "daemon/state/event.h"
 
-#define ENTRY_JSON (6 * MANIFEST_PATH_SIZE + 256) /* a file in the list, at most */
+#define ENTRY_JSON (6 * MANIFEST_PATH_SIZE + 256) /* largest size of a file in the list */
 
 struct checkpoint {
     struct routes *R;
@@ -25,14 +25,15 @@ struct checkpoint {
     void (*use)(struct checkpoint *k); /* answers with the list; frees k or hands it over */
     int64_t job, step, epoch, stamp;
     char node[NODE_NAME];
-    char part[MANIFEST_PATH_SIZE]; /* "": all */
+    char part[MANIFEST_PATH_SIZE]; /* "" for all files */
     char name[MANIFEST_PATH_SIZE]; /* name of one file */
     char top[32];                  /* "step-00000500" */
-    char *text;                    /* owned; the manifest's text, until it is parsed */
+    char *text;                    /* owns; the manifest's text until it is parsed */
     size_t size;                   /* size of text so far */
     char weights_sha256[SHA256_HEX], sha256[SHA256_HEX];
     int n;
-    struct manifest_file file[MANIFEST_FILES + 1]; /* sorted by name, the manifest included */
+    /* sorted by name, including the manifest itself */
+    struct manifest_file file[MANIFEST_FILES + 1];
     struct tar_file tar_file[MANIFEST_FILES + 1];
     struct tar tar;
 };
@@ -125,7 +126,7 @@ static void run_file(void *arg, int64_t at, struct transfer_run *out)
     path_of(k, k->file[0].path, out->path);
 }
 
-/* Starts the transfer of one file. Its entry moves to file[0], which run_file reads. */
+/* Starts the transfer of one file. Copies the file's entry to file[0], where run_file reads it. */
 static void use_file(struct checkpoint *k)
 {
     int i = 0;

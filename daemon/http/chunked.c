@@ -1,4 +1,4 @@
-/* chunked.c: takes a chunked body apart, byte by byte. */
+/* chunked.c: parses a chunked body, byte by byte. */
 #include "daemon/http/chunked.h"
 
 #include "daemon/http/http.h"
@@ -33,7 +33,8 @@ static bool is_text(char c)
     return u == '\t' || (u >= 0x20 && u != 0x7f);
 }
 
-/* Begins a chunk when its size is complete. A chunk of size 0 is the last: trailers follow. */
+/* Begins a chunk when its size is complete. A chunk of size 0 is the last, and trailers follow
+ * it. */
 static const struct request_verdict *begin_chunk(struct chunked *c)
 {
     c->total += c->left;
@@ -55,7 +56,7 @@ static const struct request_verdict *read_size(struct chunked *c, char b)
     return NULL;
 }
 
-/* Reads one byte of a text that has at most max bytes and ends with CR. */
+/* Reads one byte of a text that may have at most max bytes and that ends with CR. */
 static const struct request_verdict *read_text(struct chunked *c, char b, int max, int then)
 {
     if (b == '\r')

@@ -1,5 +1,6 @@
-/* chunked.h: reads a chunked body (RFC 9112, 7.1) strictly: sizes of hexadecimal digits, CR LF at
- * every border. Extensions and trailers are skipped. Pure; bytes may come in any pieces. */
+/* chunked.h: reads a chunked body (RFC 9112, 7.1) strictly, which means that sizes are hexadecimal
+ * digits and that every line and chunk ends with CR LF. Extensions and trailers are skipped. The
+ * code is pure, and the bytes may be passed in pieces of any size. */
 #ifndef SEQD_DAEMON_HTTP_CHUNKED_H
 #define SEQD_DAEMON_HTTP_CHUNKED_H
 
@@ -9,14 +10,16 @@
 
 struct chunked { /* begins as {0} */
     int state;
-    int64_t left;          /* bytes left of the chunk */
-    int64_t total;         /* bytes of all chunks begun */
-    int n_digits, n_other; /* digits of this size; bytes of this extension, or of the trailers */
+    int64_t left;  /* bytes of the current chunk that are still to come */
+    int64_t total; /* bytes of all chunks that have begun */
+    /* digits read of the present size; bytes read of the present extension, or of the trailers */
+    int n_digits, n_other;
 };
 
-/* Reads the next n bytes. Returns how many bytes it took, at least 1. *n_data of them, at *data
- * (borrowed from bytes), belong to the body. *done: 1 when the body is complete with the last byte
- * taken; -1 when it is refused, and *why says why. */
+/* Reads the next n bytes. Returns how many of them it has read, which is at least 1. *n_data of
+ * these bytes, at *data (borrowed from bytes), belong to the body. *done is 1 if the body is
+ * complete with the last byte that was read, and -1 if the body is refused, with the reason in
+ * *why. */
 size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,
                     size_t *n_data, int *done, const struct request_verdict **why);
 

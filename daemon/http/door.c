@@ -25,7 +25,7 @@ static void address_of(const struct sockaddr_storage *sa, unsigned char out[16])
     }
 }
 
-/* Asks the kernel for the client's user: a client cannot choose that answer. */
+/* Asks the kernel for the client's user, because the client cannot forge that answer. */
 static int user_of(int fd, uint32_t *uid)
 {
     struct ucred u;

@@ -1,4 +1,4 @@
-/* door.h: the listening sockets of REST, and who comes in through each. */
+/* door.h: the listening sockets of REST, and the clients that connect to each. */
 #ifndef SEQD_DAEMON_HTTP_DOOR_H
 #define SEQD_DAEMON_HTTP_DOOR_H
 
@@ -7,38 +7,44 @@
 struct tls_server;
 
 struct door {
-    int fd; /* listening, non-blocking; -1: closed */
+    int fd; /* listening and non-blocking; -1 if it is closed */
     enum http_peer_kind kind;
     bool local_only; /* local_only of http_options */
     bool tls;
-    bool scrape;   /* opened by metrics_listen */
-    bool by_proxy; /* all its clients share the proxy's address: no limit for each client */
+    bool scrape; /* opened by metrics_listen */
+    /* the clients come through a proxy and share its address, so none has its own limit */
+    bool by_proxy;
 };
 
-#define DOORS    3 /* TCP, a Unix socket, and TCP for metrics */
+#define DOORS    3 /* sockets for TCP, for Unix, and for metrics over TCP */
 #define DOOR_URL 96
 
 struct doors {
     int n;
     struct door door[DOORS];
-    struct tls_server *tls;                    /* for the doors with TLS; NULL: none has it */
-    const char *socket;                        /* the path, borrowed; NULL: none */
-    char url[DOOR_URL], metrics_url[DOOR_URL]; /* URLs at which TCP is served; "": none */
+    /* used by the sockets with TLS; NULL if none of them has it */
+    struct tls_server *tls;
+    /* path of the Unix socket, borrowed; NULL if there is none */
+    const char *socket;
+    /* URLs at which TCP is served, or "" if it is not */
+    char url[DOOR_URL], metrics_url[DOOR_URL];
 };
 
-/* Opens the listening sockets of o. fails: as http_create. */
+/* Opens the listening sockets of o. Fails as http_create does. */
 int doors_open(struct doors *d, const struct http_options *o, struct err *e);
-void doors_close(struct doors *d); /* call it after a failed doors_open, too */
+void doors_close(struct doors *d); /* must be called after a failed doors_open, too */
 
-/* Accepts the next client: returns its socket, non-blocking, and tells who it is; -1 with errno. */
+/* Accepts the next client. Returns its non-blocking socket and fills *peer, or returns -1 with
+ * errno set. */
 int door_accept(const struct door *d, struct http_peer *peer);
-/* Takes the last address of an X-Forwarded-For, which the proxy itself wrote, as the peer's.
- * Leaves *peer as it is if the text is no address or the peer is no proxy. */
+/* Sets the peer's address to the last address of an X-Forwarded-For header, which the proxy itself
+ * wrote. Leaves *peer unchanged if that text is not an address, or if the peer is not a proxy. */
 void door_forwarded(struct http_peer *peer, const char *value);
-/* Writes the key by which limits count a client of TCP: an IPv4 address, or an IPv6 network of 64
- * bits, all addresses of which one owner can use. */
+/* Writes the key by which limits count a client of TCP. The key is an IPv4 address, or an IPv6
+ * network of 64 bits, because one owner can use all addresses of such a network. */
 void door_network(const struct http_peer *peer, unsigned char out[16]);
-/* Tells whether two clients share one limit: a user of the Unix socket, or one network. */
+/* Tells whether two clients share one limit, because they are the same user of the Unix socket or
+ * come from the same network. */
 bool door_same_client(const struct http_peer *a, const struct http_peer *b);
 
 #endif

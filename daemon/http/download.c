@@ -1,7 +1,7 @@
-/* GET /v1/jobs/{id}/artifacts/{name}: bytes from the node whose attempt named the artifact last,
- * else from the node of the newest attempt (transfer.h). One byte range is honoured, so that a
- * broken download resumes where it broke. With several ranges or an If-Range, the whole file is
- * sent. */
+/* download.c: GET /v1/jobs/{id}/artifacts/{name}, which sends bytes from the node whose attempt
+ * published that artifact last or, if no attempt has, from the node of the newest attempt
+ * (transfer.h). One byte range is supported, so that a broken download can be continued. If a
+ * request has several ranges or an If-Range, the whole file is sent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* PATCH /v1/jobs/{id}: changes priority and labels of a job whose version matches If-Match. */
+/* edit.c: PATCH /v1/jobs/{id}, which changes priority and labels of a job whose version matches
+ * If-Match. */
 #include <stdlib.h>
 #include "daemon/http/etag.h"
 #include "daemon/http/reply.h"
@@ -11,7 +12,7 @@ struct job_edit {
     struct routes *R;
     struct http_req *r;
     int64_t id;
-    bool stale; /* refused, because the job has changed meanwhile */
+    bool stale; /* refused because the job has changed in the meantime */
 };
 
 static void on_edited(void *arg, const struct job *j, const struct err *e)
@@ -39,7 +40,7 @@ static void on_not_live(void *arg, const struct store_rows *rows, const struct e
     free(d);
 }
 
-/* Checks If-Match. Returns -1 after having answered. */
+/* Checks If-Match. On failure answers and returns -1. */
 static int check_header(struct http_req *r, const char *if_match)
 {
     struct err e;

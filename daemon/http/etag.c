@@ -10,7 +10,7 @@
 
 int64_t etag_version(const char *json)
 {
-    /* "version" precedes all text of a client in the document, and quotes in such text are
+    /* In the document "version" precedes all text that clients wrote, and quotes in such text are
      * escaped. */
     const char *at = strstr(json, "\"version\":");
     return at ? strtoll(at + 10, NULL, 10) : 0;
@@ -35,8 +35,8 @@ int64_t etag_first(const char *tags)
     return strtoll(p + 1, NULL, 10);
 }
 
-/* Takes one tag at *p, which moves past it. Returns whether it names the version; -1: it is no
- * tag. */
+/* Reads one tag at *p and moves *p past it. Returns whether the tag names the version, or -1 if
+ * the text is not a tag. */
 static int take_tag(const char **p, int64_t version)
 {
     char want[32];

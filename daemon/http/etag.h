@@ -1,9 +1,11 @@
-/* etag.h: the entity tag of a job's document, and the tags that a client sends in return.
+/* etag.h: the entity tag of a job's document, and the tags that a client sends back.
  *
  * A tag is "VERSION-DIGEST". The version of a job grows by one with each of its events. The digest
- * is that of the whole document, which shows more than events: progress, the reason of the last
- * scheduling pass. So If-None-Match compares whole tags, and 304 means the same bytes. If-Match
- * compares versions alone, so that a training step in between does not refuse the change. Pure.
+ * is computed over the whole document, which also shows state that has no event, such as progress
+ * and the reason of the last scheduling pass. If-None-Match therefore compares whole tags, so that
+ * 304 means that the document has the same bytes. If-Match compares only versions, so that a
+ * training step between the read and the change does not make the change fail. The functions are
+ * pure.
  * tested: tests/daemon/test_seqd_edit.c */
 #ifndef SEQD_DAEMON_HTTP_ETAG_H
 #define SEQD_DAEMON_HTTP_ETAG_H
@@ -13,15 +15,16 @@
 
 #define ETAG_SIZE 64
 
-/* Makes the tag of a job. json: the job's document, as it is sent. Returns out. */
+/* Writes the tag of a job to out, and returns out. json is the job's document as it is sent. */
 char *etag_of(const char *json, char out[ETAG_SIZE]);
-/* Returns "version" of a job's document; 0: it has none. */
+/* Returns "version" of a job's document, or 0 if it has none. */
 int64_t etag_version(const char *json);
-/* Returns the version that the first tag of a list names, weak or not; -1: it names none. */
+/* Returns the version that the first tag of a list names, whether the tag is weak or not. Returns
+ * -1 if that tag names no version. */
 int64_t etag_first(const char *tags);
 /* Tells whether If-Match names that version. The header is * or a list of tags such as "7" or
- * "7-...". A weak tag (W/"7") and a tag of another form never match. false and *bad: the header is
- * malformed. */
+ * "7-...". A weak tag (W/"7") never matches, nor does a tag of another form. If the header is
+ * malformed, returns false and sets *bad. */
 bool etag_match(const char *if_match, int64_t version, bool *bad);
 
 #endif

@@ -1,5 +1,5 @@
-/* feed.c: answers GET /v1/events by pages and by streams, each a cursor into the table of
- * events. */
+/* feed.c: answers GET /v1/events with pages and streams. Each of them is a cursor into the table
+ * of events. */
 #include "daemon/http/feed.h"
 
 #include <stdio.h>
@@ -16,7 +16,8 @@
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000
-#define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024) /* the largest event, with the text around it */
+/* size of the largest event with the text around it */
+#define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024)
 
 struct event_feed {
     struct row_stream c; /* must be the first member */
@@ -24,8 +25,8 @@ struct event_feed {
     struct routes *R;
     struct http_req *r; /* used until it is answered or the stream is open */
     struct principal who;
-    int64_t seq;   /* last event that was looked at */
-    int64_t limit; /* events of a page at most */
+    int64_t seq;   /* seq of the last event that the feed has read */
+    int64_t limit; /* largest number of events of a page */
     uint32_t states;
     char *filter; /* owns; text of ASK_FEED */
     bool streams; /* the client asked for a stream, not for a page */
@@ -35,14 +36,15 @@ struct event_feed {
 struct feeds {
     struct row_streams open;
     struct loop_timer *look;
-    bool looking, changed; /* looking: the timer is set; changed: commits came since */
+    /* looking: the timer `look` is set; changed: commits have come since it was set */
+    bool looking, changed;
 };
 
 static void pump(struct row_stream *c);
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- the list of feeds ----------------------------------------------------------------------- */
 
-/* Tells whether the token is still valid: a stream outlives the request for which the token was
+/* Tells whether the token is still valid, because a stream outlives the request whose token was
  * checked. */
 static bool may_go_on(const struct event_feed *f)
 {
@@ -62,7 +64,8 @@ static void on_look(void *arg)
     if (all->changed) feeds_changed(all);
 }
 
-/* Looks for events: after a quiet time at once, then at most every FEED_LOOK_MS. */
+/* Makes the feeds read new events. They read at once if they have not read within the last
+ * FEED_LOOK_MS, and otherwise when that time is over. */
 void feeds_changed(struct feeds *all)
 {
     all->changed = all->looking;
@@ -97,8 +100,8 @@ void feeds_destroy(struct feeds *all)
 
 /* ---- a stream -------------------------------------------------------------------------------- */
 
-/* Writes the event of a row of ASK_FEED. n: seq, epoch, at, type, job, the number before it. -1: it
- * does not fit. */
+/* Writes the event of a row of ASK_FEED. row->n has its seq, epoch, at, type and job, and the seq
+ * of the row before it. Returns -1 if the event does not fit. */
 static int64_t write_event(const struct store_row *row, char *out, size_t size)
 {
     return doc_event(row->n[0], row->n[4], row->n[1], row->n[2], (int)row->n[3],
@@ -113,7 +116,8 @@ static void write_gap(struct jwrite *w, const struct store_row *row)
     jwrite_end(w);
 }
 
-/* Sends a gap if numbers are missing before the row. -1: the stream has no room. */
+/* Sends a gap event if the seqs just before the row's are missing. Returns -1 if the stream has no
+ * room. */
 static int send_gap(struct event_feed *f, const struct store_row *row)
 {
     char json[96], out[160];
@@ -129,7 +133,8 @@ static int send_gap(struct event_feed *f, const struct store_row *row)
     return 0;
 }
 
-/* Sends a row, after its gap. -1: the stream has no room. */
+/* Sends the gap before a row, if there is one, and then the row. Returns -1 if the stream has no
+ * room. */
 static int send_row(struct event_feed *f, const struct store_row *row)
 {
     char json[EVENT_DATA_SIZE + 256];
@@ -168,12 +173,11 @@ static void pump(struct row_stream *c)
     if (!row_stream_ready(c, MESSAGE_SIZE)) return;
     if (!may_go_on(f))
         http_stream_end(f->c.stream, true);
-    else if (f->seq < control_commits(f->R->control)->last_event) /* asks only for newer events */
+    else if (f->seq < control_commits(f->R->control)->last_event) /* ask only for newer events */
         ask(f, FEED_ROWS, on_rows);
 }
 
-/* Checks how many streams the user has, and how many there are in all. Returns -1 after having
- * answered. */
+/* Checks the number of streams of the user and of all users. On failure answers and returns -1. */
 static int check_room(const struct event_feed *f)
 {
     struct err e;
@@ -196,8 +200,8 @@ static int check_room(const struct event_feed *f)
     return -1;
 }
 
-/* Sends the number at which the feed begins: a client that comes back before the first event misses
- * none. */
+/* Sends the seq at which the feed begins, so that a client that reconnects before the first event
+ * misses no event. */
 static void send_start(struct event_feed *f)
 {
     char out[64];
@@ -266,9 +270,11 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Reads where to start: after Last-Event-ID, else after cursor, else *last events ago, else now (a
- * stream) or at the oldest event (a page). *last: -1 when f->seq has the start; else the store
- * finds it. Returns -1 after having answered. */
+/* Reads the position at which the feed starts. If Last-Event-ID is given, the feed starts after
+ * it; otherwise after cursor, if that is given; otherwise *last events ago, if `last` is given. If
+ * none of them is given, a stream starts now and a page at the oldest event. *last is -1 if f->seq
+ * is the start already; in all other cases the store must find the start. On failure answers and
+ * returns -1. */
 static int read_start(struct event_feed *f, int64_t *last)
 {
     const char *id = http_header(f->r, "last-event-id");
@@ -289,8 +295,8 @@ static int read_start(struct event_feed *f, int64_t *last)
     return -1;
 }
 
-/* Reads the filter. A user sees the events of its own jobs. An operator sees all, or those of one
- * user. */
+/* Reads the filter. A user sees the events of its own jobs. An operator sees those of all jobs, or
+ * of one user's jobs. */
 static int read_filter(struct event_feed *f, struct err *e)
 {
     const char *owner = http_query(f->r, "owner");
@@ -329,8 +335,8 @@ static void on_start(void *arg, const struct store_rows *rows, const struct err 
     begin(f);
 }
 
-/* Asks the store where to begin: numbers are taken before their events are committed, and some are
- * never kept. */
+/* Asks the store for the start. Only the store knows it, because seqs are given out before their
+ * events are committed, and some events are never stored. */
 static void ask_start(struct event_feed *f, int64_t last)
 {
     f->c.asking = true;

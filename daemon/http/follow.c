@@ -1,18 +1,20 @@
-/* follow.c: event streams (text/event-stream), each a cursor into a table or a log file, never a
- * queue.
+/* follow.c: event streams (text/event-stream). Each of them is a cursor into a table or a log
+ * file, and none needs a queue.
  *
  * A follower asks the reader for the rows after its cursor and writes the rows that fit. Then it
- * stops until something is committed or the client has read. id: is "seq" of an event, or
- * "seq.index" of a step within its row; Last-Event-ID continues there. The last event is "end",
- * with the final state. It comes after all others, since a job's final record is committed last.
+ * waits until something is committed or the client has read. id: is "seq" of an event, or
+ * "seq.index" of a step within its row; a Last-Event-ID continues there. The last event is "end",
+ * which has the final state. It is sent after all other events, because a job's final record is
+ * committed last.
  *
- * A log's stream has the log of one rank, attempt after attempt, as
- * {"rank","epoch","offset","text"}. text has whole lines, unless a line is too long. id: is
- * "epoch.offset" of the end of text, so that a client that comes back gets every byte once. Bytes
- * that are no UTF-8 become U+FFFD here; ?offset= reads the file as it is.
+ * A log's stream sends the log of one rank, attempt after attempt, in messages
+ * {"rank","epoch","offset","text"}. text has whole lines, unless a line is too long. id: is the
+ * "epoch.offset" of the end of text, so that a client that reconnects gets every byte exactly
+ * once. Bytes that are not UTF-8 are sent as U+FFFD; ?offset= reads the file unchanged.
  *
- * A stream whose history was cut (removal.h) begins with "event: gap", which has the removal. A
- * stream whose job is removed while it is followed ends with a gap and the state "removed". */
+ * A stream whose history was cut (removal.h) begins with "event: gap", whose data is the removal.
+ * If the job is removed while the stream runs, the stream ends with a gap and the state
+ * "removed". */
 #include "daemon/http/follow.h"
 
 #include <stdio.h>
@@ -30,7 +32,7 @@
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
 
-#define GUARD_MS     500 /* longest time that a stream outlives its token */
+#define GUARD_MS     500 /* longest time for which a stream outlives its token */
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
 #define LOG_MESSAGE  (6 * LOG_PIECE + 256)
@@ -40,11 +42,11 @@ struct follow {
     struct row_stream c; /* first */
     struct control *control;
     const struct auth *auth;
-    int64_t token; /* 0: the client uses the Unix socket */
+    int64_t token; /* 0 if the client uses the Unix socket */
     int64_t job;
     enum follow_what what;
-    int64_t seq, index;    /* last row finished; steps delivered of the row after it */
-    struct follow_log log; /* the log and the position in it; FOLLOW_LOG only */
+    int64_t seq, index;    /* last row that was sent whole; steps sent of the next row */
+    struct follow_log log; /* the log and the position in it, for FOLLOW_LOG only */
     bool was_live;         /* the job was live when its rows were asked for */
 };
 
@@ -109,7 +111,8 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
 {
     char *out = mem_scratch(MESSAGE_SIZE);
     int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
-    if (n >= MESSAGE_SIZE) n = 0; /* never happens: rows are bounded when written */
+    /* never happens, because rows are bounded when they are written */
+    if (n >= MESSAGE_SIZE) n = 0;
     const int rc = n ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
     return rc;
@@ -124,7 +127,7 @@ static int write_event(struct follow *f, const struct store_row *row)
     return n < 0 ? 0 : write_message(f, id, json, (size_t)n);
 }
 
-/* Writes one message per step of a row "[{"step":1,..},{"step":2,..}]". */
+/* Writes one message for each step of a row "[{"step":1,..},{"step":2,..}]". */
 static int write_steps(struct follow *f, const struct store_row *row)
 {
     static const char mark[] = "{\"step\":";
@@ -142,7 +145,7 @@ static int write_steps(struct follow *f, const struct store_row *row)
     return 0;
 }
 
-/* Writes a gap. -1: the stream has no room. */
+/* Writes a gap. Returns -1 if the stream has no room. */
 static int write_gap(struct follow *f, const char *json)
 {
     char *out = mem_scratch(MESSAGE_SIZE);
@@ -167,7 +170,8 @@ static int write_removed(struct follow *f)
 static int write_end(struct follow *f, const char *doc)
 {
     char out[128];
-    /* In doc the state precedes all text of a client, and quotes in such text are escaped. */
+    /* In doc the state precedes all text that clients wrote, and quotes in such text are
+     * escaped. */
     const char *at = strstr(doc, "\"state\":\"");
     int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
                      (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
@@ -182,7 +186,7 @@ static void on_final(void *arg, const struct store_rows *rows, const struct err 
     if (!(rows->n_rows ? write_end(f, rows->row[0].text[0]) : write_removed(f)))
         http_stream_end(f->c.stream, true);
     else
-        f->c.again = true; /* no room yet: pump asks again when there is some */
+        f->c.again = true; /* there is no room yet, and pump asks again when there is */
 }
 
 static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -206,15 +210,16 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* Returns how many of the n bytes to send now, up to the last line's end. A line longer than
- * a piece is sent up to its last whole character. over: the log is complete, and its last line is
- * sent without an end. 0: wait for more. */
+/* Returns how many of the n bytes to send now, which are those up to the end of the last complete
+ * line. A line longer than a piece is sent up to its last whole character. `over` means that the
+ * log is complete, so that its last line is sent even if no line feed ends it. Returns 0 if the
+ * stream must wait for more bytes. */
 static size_t whole_lines(const char *p, size_t n, bool over)
 {
     const char *end = memrchr(p, '\n', n);
     if (end) return (size_t)(end - p) + 1;
     if (n < LOG_PIECE) return over ? n : 0;
-    return n - utf8_partial(p, n); /* never 0: a character has at most 4 bytes */
+    return n - utf8_partial(p, n); /* never 0, because a character has at most 4 bytes */
 }
 
 static int write_log(struct follow *f, const char *text, size_t n)
@@ -234,7 +239,7 @@ static int write_log(struct follow *f, const char *text, size_t n)
     return len < 0 ? 0 : write_message(f, id, out, (size_t)len);
 }
 
-/* Returns the attempt after the one whose log has been read; 0: there is none yet. */
+/* Returns the attempt after the one whose log has been read, or 0 if there is none yet. */
 static int64_t next_epoch(struct follow *f, const struct job *j)
 {
     int64_t next = logs_next_epoch(control_logs(f->control), f->job, f->log.rank, f->log.epoch);
@@ -242,8 +247,8 @@ static int64_t next_epoch(struct follow *f, const struct job *j)
     return next;
 }
 
-/* Moves to the next attempt's log, or ends the stream. false: there is no work until more
- * happens. */
+/* Moves to the next attempt's log, or ends the stream. Returns false if the caller has no more
+ * work for now. */
 static bool leave_log(struct follow *f, const struct job *j)
 {
     int64_t next = f->log.one_epoch ? 0 : next_epoch(f, j);
@@ -264,15 +269,16 @@ static bool send_piece(struct follow *f)
     const struct job *j = control_job(f->control, f->job);
     struct follow_log *g = &f->log;
     if (!g->epoch && !(g->epoch = next_epoch(f, j))) return leave_log(f, j);
-    /* Decide this before reading: a log that is over by now cannot grow before it is read. */
+    /* Decide this before reading. If the log is over now, it cannot grow before it is read. */
     const bool over = !j || g->epoch < j->epoch || (g->epoch == j->epoch && !j->attempt);
     int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
                           sizeof buf, NULL);
     size_t take = n > 0 ? whole_lines(buf, (size_t)n, over) : 0;
     for (size_t i = 0; i < take; i++)
-        if (!buf[i]) buf[i] = (char)0xff; /* U+FFFD: many readers of JSON cannot hold a NUL */
+        /* becomes U+FFFD, because many readers of JSON cannot hold a NUL */
+        if (!buf[i]) buf[i] = (char)0xff;
     if (take) return !write_log(f, buf, take);
-    if (n < 0 && over && g->offset) { /* the client has a part of a log that is gone */
+    if (n < 0 && over && g->offset) { /* the client has a part of a log that no longer exists */
         char json[96];
         snprintf(json, sizeof json, "{\"job\":%lld,\"what\":\"logs\",\"epoch\":%lld}",
                  (long long)f->job, (long long)g->epoch);
@@ -330,7 +336,7 @@ struct opening {
     struct follow_log log;
 };
 
-/* Opens the stream. cut: the removal that cut the job's history, or NULL. */
+/* Opens the stream. cut is the removal that cut the job's history, or NULL. */
 static void open_stream(struct opening *o, const char *cut)
 {
     struct follow *f = calloc(1, sizeof *f);
@@ -356,7 +362,7 @@ static void open_stream(struct opening *o, const char *cut)
         return;
     }
     http_stream_write(f->c.stream, "retry: 3000\n\n", 13);
-    if (cut) write_gap(f, cut); /* the stream is empty: there is room */
+    if (cut) write_gap(f, cut); /* there is room, because the stream is empty */
     pump(&f->c);
 }
 

@@ -1,4 +1,5 @@
-/* follow.h: server-sent events: streams a job's events, metrics and logs as they are committed. */
+/* follow.h: streams a job's events, metrics and logs as server-sent events, as they are
+ * committed. */
 #ifndef SEQD_DAEMON_HTTP_FOLLOW_H
 #define SEQD_DAEMON_HTTP_FOLLOW_H
 
@@ -17,11 +18,13 @@ void follows_logged(void *arg, int64_t job);  /* control_options.logged */
 enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };
 struct follow_log {
     int rank;
-    bool one_epoch;        /* end with this attempt; else continue with the next ones */
-    int64_t epoch, offset; /* epoch 0: the first attempt that has a log */
+    /* if set, the stream ends after this attempt; otherwise the next attempts follow */
+    bool one_epoch;
+    int64_t epoch, offset; /* an epoch of 0 stands for the first attempt that has a log */
 };
-/* Answers with a stream. Last-Event-ID of the request says where it begins. log: the log to send,
- * for FOLLOW_LOG; else NULL. The stream ends when its token is revoked or expires. */
+/* Answers with a stream. The request's Last-Event-ID says where the stream begins. log is the log
+ * to send for FOLLOW_LOG, and NULL otherwise. The stream ends when its token is revoked or
+ * expires. */
 void follow_start(struct routes *R, struct http_req *r, const struct route_match *a,
                   enum follow_what what, const struct follow_log *log);
 

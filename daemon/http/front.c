@@ -18,8 +18,8 @@
 #include "daemon/http/sock.h"
 
 #define RESERVE   16    /* narrow connections, beyond max_connections */
-#define NARROW_MS 1000  /* a narrow connection's whole life */
-#define LINGER_MS 1000  /* time for a client to read a last answer */
+#define NARROW_MS 1000  /* lifetime of a narrow connection */
+#define LINGER_MS 1000  /* time that a client has to read the last answer */
 #define PIECE     16384 /* bytes moved at once, in either direction */
 #define EVENTS    64
 
@@ -28,22 +28,22 @@ enum side { CLIENT, LIBRARY };
 enum phase {
     HANDSHAKE, /* TLS handshake under way */
     SERVING,
-    LINGER /* the library has closed: its last bytes go out, bytes of the client are dropped */
+    LINGER /* the library has closed; its last bytes are sent, and the client's are dropped */
 };
 
 struct front_conn {
     struct front_conn *next, **at;
     struct front *f;
-    struct sock sock[2]; /* [CLIENT], [LIBRARY]: front's end of the pair */
-    uint32_t events[2];  /* events that epoll watches; 0: not in epoll */
-    bool served, killed; /* served: the library holds the connection; killed: the client is gone */
-    bool narrow, again;  /* again: a request was answered before */
+    struct sock sock[2]; /* [CLIENT], and [LIBRARY], which is front's end of the pair */
+    uint32_t events[2];  /* events for which epoll watches; 0 if the socket is not in epoll */
+    bool served, killed; /* served: by the library; killed: the client has gone */
+    bool narrow, again;  /* again: an earlier request of it was answered */
     bool spoke;          /* a handshake has begun */
     enum phase phase;
     const struct door *door;
     struct http_peer peer;
-    int64_t deadline_ms; /* 0: the client need not act now */
-    int64_t read_ms;     /* when the client last read, or bytes for it began to wait */
+    int64_t deadline_ms; /* 0 if the client need not act now */
+    int64_t read_ms;     /* when the client last read bytes, or when bytes for it began to wait */
     struct client_intake intake;
     void *slot;
 };
@@ -56,9 +56,9 @@ struct front {
     pthread_t thread;
     bool started;
     atomic_bool stopping, finishing, reload;
-    struct front_conn *first, *dead; /* first: the newest; dead: freed after a round of events */
+    struct front_conn *first, *dead; /* list from the newest; list of dead ones, to be freed */
     int n_full, n_narrow;
-    int64_t accept_at_ms; /* 0: accepts at once; else not before this time: descriptors ran out */
+    int64_t accept_at_ms; /* after descriptors ran out, no client is accepted until then; or 0 */
     char piece[PIECE];
 };
 
@@ -67,7 +67,7 @@ static const struct request_verdict all_taken = {
 static const struct request_verdict yours_taken = {
     429, "peer", "a quarter of all connections are yours: close some; only health is answered now"};
 
-static int64_t now_ms(void) /* loop_now_ms is for the loop's thread alone */
+static int64_t now_ms(void) /* loop_now_ms may be called only on the loop's thread */
 {
     struct timespec t;
     clock_gettime(CLOCK_BOOTTIME, &t);
@@ -76,7 +76,8 @@ static int64_t now_ms(void) /* loop_now_ms is for the loop's thread alone */
 
 /* ---- the life of a connection ---------------------------------------------------------------- */
 
-/* Tags in epoll: the connection with the side in its lowest bit. */
+/* Makes the value by which epoll names a side of a connection: the connection's address, with the
+ * side in its lowest bit. */
 static void *tag(struct front_conn *c, enum side s)
 {
     return (char *)c + s;
@@ -97,9 +98,9 @@ static void close_side(struct front_conn *c, enum side s)
     sock_close(&c->sock[s]);
 }
 
-/* Buries a killed connection when the library has let go of it. Until then it counts as open: a
- * request whose client is gone holds as much as any other. free_dead frees it after the round of
- * events, when no event can name it. */
+/* Puts a killed connection on the list of dead ones when the library has released it. Until then
+ * it counts as open, because its request takes as much as any other. free_dead frees it after the
+ * round of events, when no event can name it any more. */
 static void bury(struct front_conn *c)
 {
     if (c->served || !c->killed) return;
@@ -116,7 +117,7 @@ static void kill_conn(struct front_conn *c)
     c->killed = true;
     close_side(c, CLIENT);
     close_side(c, LIBRARY);
-    if (c->narrow) c->f->n_narrow--; /* the next narrow one finds room at once */
+    if (c->narrow) c->f->n_narrow--; /* the next narrow connection must find room at once */
     if (c->served) c->f->calls.gone(c->f->arg, c);
     bury(c);
 }
@@ -154,20 +155,20 @@ static void ask_events(struct front_conn *c)
     uint32_t client = (reads(c) ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0);
     if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
     watch(c, CLIENT, client | EPOLLERR);
-    /* Do not watch the library's side while the client is slow: if the library has closed it, it
-     * would wake the loop again and again. */
+    /* Do not watch the library's side while bytes wait for a slow client. If the library has
+     * closed that side, watching it would wake the loop again and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
 }
 
-/* Sends the bytes that wait. -1: the other end is gone. */
+/* Sends the bytes that wait. Returns -1 if the other end has gone. */
 static int flush(struct front_conn *c, enum side s)
 {
     if (s == CLIENT) c->read_ms = now_ms();
     return sock_flush(&c->sock[s]);
 }
 
-/* Sends bytes to a side, and keeps those that it does not accept yet. They are bounded: no more is
- * read for a side while bytes wait for it. */
+/* Sends bytes to a side, and keeps those that it does not accept yet. They are bounded, because no
+ * more bytes are read for a side while bytes wait for it. */
 static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 {
     const bool waited = waits(c, s);
@@ -178,8 +179,8 @@ static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 
 /* ---- before the first request ---------------------------------------------------------------- */
 
-/* Sets the deadline of the next phase. A narrow connection has one deadline for its handshake and
- * its first head together. */
+/* Sets the deadline of the next phase. A narrow connection has a single deadline for its handshake
+ * and its first head. */
 static void set_deadline(struct front_conn *c)
 {
     const int64_t ms = c->f->o.header_ms;
@@ -208,7 +209,7 @@ static int begin_tls(struct front_conn *c)
     return s->tls ? 0 : -1;
 }
 
-/* Tells a client without TLS, in plain HTTP, that this port speaks TLS. */
+/* Answers a client of plain HTTP, in plain HTTP, that this port speaks TLS. */
 static int answer_plain(struct front_conn *c)
 {
     static const char detail[] = "this port speaks TLS: write https:// in the URL";
@@ -226,8 +227,8 @@ static int answer_plain(struct front_conn *c)
     return sock_put(s, out, strlen(out)) || sock_end(s) ? -1 : 0;
 }
 
-/* Continues the handshake. A first byte that is a letter is plain HTTP: a record of TLS begins
- * with its type, 22 for a handshake. */
+/* Continues the handshake. If the first byte is a letter, the client speaks plain HTTP, as a
+ * record of TLS begins with its type, which is 22 for a handshake. */
 static int shake(struct front_conn *c)
 {
     unsigned char first;
@@ -252,8 +253,8 @@ static struct intake_rules rules(const struct front_conn *c)
                                                     : &yours_taken};
 }
 
-/* Sets the deadline after bytes were read: none when the request is complete, body_ms when its
- * head has just ended. in_head: the head was still being read before these bytes. */
+/* Sets the deadline after bytes were read. A complete request has none. A body has body_ms from
+ * the end of its head. in_head tells whether the head was incomplete before these bytes. */
 static void set_body_deadline(struct front_conn *c, bool in_head)
 {
     if (c->intake.phase == INTAKE_DONE)
@@ -262,8 +263,8 @@ static void set_body_deadline(struct front_conn *c, bool in_head)
         c->deadline_ms = now_ms() + c->f->o.body_ms;
 }
 
-/* Notes that the client sends no more requests, and tells the library. Answers still go out: the
- * library's end of the pair is read to the end. */
+/* Notes that the client sends no more requests, and tells the library. Answers are still sent,
+ * because front reads all bytes that the library writes before it closes. */
 static int no_more(struct front_conn *c)
 {
     c->intake.phase = INTAKE_DONE;
@@ -295,15 +296,15 @@ static int from_library(struct front_conn *c)
     const ssize_t n = sock_recv(&c->sock[LIBRARY], f->piece, sizeof f->piece);
     if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    /* The library has closed. A client that has sent more than was read would see a reset in the
-     * place of its answer if its socket were closed now. */
+    /* The library has closed its side. A client that has sent more bytes than were read would see
+     * a reset in the place of its answer if its socket were closed now. */
     close_side(c, LIBRARY);
     c->phase = LINGER;
     c->deadline_ms = now_ms() + LINGER_MS;
     return sock_end(&c->sock[CLIENT]);
 }
 
-/* Reads the bytes that TLS has decrypted already: no event reports them. */
+/* Reads the bytes that TLS has decrypted already, for which there is no event. */
 static int read_held(struct front_conn *c)
 {
     while (reads(c) && sock_holds(&c->sock[CLIENT]))
@@ -384,7 +385,7 @@ static void watch_doors(struct front *f, int op)
     for (int i = 0; i < f->o.doors->n; i++) watch_fd(f, op, f->o.doors->door[i].fd);
 }
 
-/* Accepts clients. -1: descriptors or memory have run out. */
+/* Accepts clients. Returns -1 if descriptors or memory have run out. */
 static int accept_some(struct front *f, const struct door *d)
 {
     struct http_peer peer;
@@ -413,7 +414,7 @@ static void accept_all(struct front *f)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Tells whether the client is over its deadline, or does not read its answers. */
+/* Tells whether the client is past its deadline, or does not read its answers. */
 static bool is_late(const struct front_conn *c, int64_t now)
 {
     return (c->deadline_ms && now >= c->deadline_ms) ||
@@ -514,7 +515,8 @@ struct front *front_create(const struct front_options *o, int library_fd,
 void front_wake(struct front *f)
 {
     const uint64_t one = 1;
-    if (write(f->event, &one, sizeof one) < 0) return; /* counter full: the thread is awake */
+    /* the counter is full, so the thread is awake */
+    if (write(f->event, &one, sizeof one) < 0) return;
 }
 
 void front_reload(struct front *f)

@@ -38,7 +38,7 @@ VERDICT(host_refused, 403, "forbidden", "seqd answers to localhost only: wrong H
 VERDICT(origin_refused, 403, "forbidden",
         "seqd does not serve web pages of other origins: Origin is not Host");
 
-/* A span is a piece of the head; it is not terminated. */
+/* A span is a piece of the head. It is not terminated by NUL. */
 struct guard_span {
     const char *p;
     size_t n;
@@ -49,7 +49,7 @@ static bool span_is(struct guard_span s, const char *word)
     return s.n == strlen(word) && !strncasecmp(s.p, word, s.n);
 }
 
-/* ---- where a head ends ----------------------------------------------------------------------- */
+/* ---- the end of a head ----------------------------------------------------------------------- */
 
 static const struct request_verdict *byte_verdict(const char *bytes, size_t n, size_t i)
 {
@@ -66,7 +66,8 @@ int64_t guard_find(const char *bytes, size_t n, size_t from, const struct reques
         *why = &early;
         return -1;
     }
-    for (size_t i = from ? from - 1 : 0; i < n; i++) { /* one byte back: a CR may have been last */
+    /* begin one byte earlier, because the last byte may have been a CR */
+    for (size_t i = from ? from - 1 : 0; i < n; i++) {
         if ((*why = byte_verdict(bytes, n, i))) return -1;
         if (bytes[i] == '\n' && i >= start + 3 && !memcmp(bytes + i - 3, "\r\n\r\n", 4))
             return (int64_t)i + 1;
@@ -139,8 +140,7 @@ static bool loopback_host(struct guard_span host)
     return false;
 }
 
-/* Returns "localhost:7433" of "http://localhost:7433"; a port that the scheme implies is left
- * out. */
+/* Returns "localhost:7433" of "http://localhost:7433", without a port that the scheme implies. */
 static struct guard_span authority(struct guard_span origin)
 {
     static const struct {
@@ -153,7 +153,7 @@ static struct guard_span authority(struct guard_span origin)
         if (a.n > p && !memcmp(a.p + a.n - p, known[i].port, p)) a.n -= p;
         return a;
     }
-    return (struct guard_span){"", 0}; /* the origin is "null", or a browser extension's */
+    return (struct guard_span){"", 0}; /* the origin is "null" or that of a browser extension */
 }
 
 static bool same_origin(struct guard_span origin, struct guard_span host)
@@ -204,8 +204,8 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
     }
 }
 
-/* Tells whether the page's origin is refused. A page of another origin may read, but change
- * nothing. local_only: it may read only if its host is this machine. */
+/* Tells whether the page's origin is refused. A page of another origin may read, but may not
+ * change anything. If local_only is set, a page may read only if its host is this machine. */
 static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;
@@ -230,8 +230,8 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
     return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
 }
 
-/* Tells whether the body has an allowed type: JSON, or with PATCH a merge patch. A PATCH of an
- * upload takes the bytes of a file alone. */
+/* Tells whether the body has an allowed type, which is JSON, or a merge patch with PATCH. A PATCH
+ * of an upload accepts only the bytes of a file. */
 static bool type_fits(const struct guard_seen *g, const struct first_line *f,
                       const struct target *t)
 {
@@ -257,7 +257,7 @@ static struct guard_span next_line(const char **p)
     return line;
 }
 
-/* Reads and checks a head. bytes: a copy that is terminated; every LF in it follows a CR. */
+/* Reads and checks a head. bytes is a copy that ends with NUL, in which every LF follows a CR. */
 static const struct request_verdict *read_head(const char *bytes, bool local_only,
                                                struct guard_request *r)
 {

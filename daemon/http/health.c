@@ -1,4 +1,5 @@
-/* seqd itself: whether it lives and is ready, its version, and the protocol that it speaks. */
+/* health.c: routes about seqd itself, which tell whether it lives and is ready, its version, and
+ * the protocol that it speaks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/jwrite.h"
@@ -12,8 +13,8 @@ struct ready_view {
     struct http_req *r;
 };
 
-/* Answers at once: the answer itself went through the HTTP thread and the loop, so both are
- * alive. */
+/* Answers at once. The answer itself shows that the HTTP thread and the loop are alive, because it
+ * goes through both. */
 void route_livez(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     reply_json(r, 200, "{\"status\":\"ok\"}");
@@ -62,9 +63,9 @@ static void on_ready(void *arg, const struct store_rows *rows, const struct err 
     free(v);
 }
 
-/* Asks the store whether it answers. Serving begins after the replay and after both sockets are
- * bound, so that only the store can still fail: its reader, or its writer in a sync that does not
- * return. */
+/* Asks the store whether it answers. Requests are served only after the replay and after both
+ * sockets are bound, so nothing but the store can still fail: its reader, or its writer in a sync
+ * that does not return. */
 void route_readyz(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct store_health h;

@@ -1,5 +1,5 @@
-/* http.c: joins libmicrohttpd with the loop thread: requests and replies. streams.c has the bodies
- * that are written piece by piece. */
+/* http.c: joins libmicrohttpd with the loop thread. It passes requests to the loop and replies to
+ * the library. streams.c has the bodies that are written piece by piece. */
 #include "daemon/http/http.h"
 
 #include <microhttpd.h>
@@ -17,7 +17,7 @@
 #include "daemon/http/streams.h"
 
 #define MAX_CONNECTIONS 1000
-#define POOL_SIZE       16384 /* per connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
+#define POOL_SIZE       16384 /* for each connection: the head, its headers and parameters fit */
 #define MAX_HEADERS     12    /* headers of one answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
@@ -30,17 +30,19 @@ struct http_pair {
 };
 
 struct http_req {
-    struct http_req *next, **at; /* links in h->open while the request waits for its reply */
+    /* links of the list h->open, in which the request is until its reply */
+    struct http_req *next, **at;
     struct http_server *h;
     struct MHD_Connection *mhd;
     struct front_conn *conn;
-    const struct target *target; /* front's, until the request is completed */
+    const struct target *target; /* owned by front until the request is completed */
     struct http_peer peer;
     bool last;     /* its answer closes the connection */
-    bool odd_type; /* its body's Content-Type is odd (guard.h) */
+    bool odd_type; /* the Content-Type of its body is not allowed (guard.h) */
     int64_t id;
     char method[8];
-    char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
+    /* the first value of each kept header, or NULL */
+    char *header[sizeof kept_headers / sizeof *kept_headers];
     int n_out;
     struct http_pair out[MAX_HEADERS];
     char *body;
@@ -49,7 +51,7 @@ struct http_req {
     http_answered *answered;
     void *answered_arg;
     int64_t answered_at_ms;
-    struct MHD_Response *response; /* set: ready to be queued */
+    struct MHD_Response *response; /* set when the response is ready to be queued */
     int status;
 };
 
@@ -119,7 +121,7 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
 
 static enum MHD_Result refuse(struct http_req *r, int status, const char *code, const char *detail)
 {
-    r->last = r->posted = true; /* the loop never sees this request */
+    r->last = r->posted = true; /* the loop is never told of this request */
     struct MHD_Response *resp = problem(r, status, code, detail);
     if (!resp) return MHD_NO;
     enum MHD_Result ok = MHD_queue_response(r->mhd, (unsigned)status, resp);
@@ -127,7 +129,8 @@ static enum MHD_Result refuse(struct http_req *r, int status, const char *code, 
     return ok;
 }
 
-/* Gives a response to the HTTP thread. The lock keeps http_destroy from answering twice. */
+/* Gives a response to the HTTP thread. The lock prevents http_destroy from answering a second
+ * time. */
 static void answer(struct http_req *r, int status, struct MHD_Response *resp)
 {
     struct http_server *h = r->h;
@@ -138,7 +141,7 @@ static void answer(struct http_req *r, int status, struct MHD_Response *resp)
     r->response = resp;
     struct MHD_Connection *mhd = r->mhd;
     pthread_mutex_unlock(&h->mutex);
-    MHD_resume_connection(mhd); /* r may be freed from here on */
+    MHD_resume_connection(mhd); /* from here on r may be freed at any moment */
     front_wake(h->front);
 }
 
@@ -487,7 +490,8 @@ static struct http_req *first_open(struct http_server *h)
     return r;
 }
 
-/* Answers and ends all suspended connections: MHD_stop_daemon would abort on one. */
+/* Answers and ends all suspended connections, because MHD_stop_daemon would abort if it found
+ * one. */
 static void release_all(struct http_server *h)
 {
     pthread_mutex_lock(&h->mutex);

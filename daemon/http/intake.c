@@ -10,7 +10,7 @@ static bool is_health(const struct target *t)
     return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
 }
 
-/* Refuses a request. The library gets an empty one in its place, which is the connection's last. */
+/* Refuses a request. The library gets an empty request instead, which is the connection's last. */
 static int refuse(struct client_intake *k, const struct request_verdict *v, struct sock *library)
 {
     static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -31,7 +31,8 @@ static void consume(struct client_intake *k, size_t n)
     k->looked = 0;
 }
 
-/* Reads a head. 1: it is complete and dealt with, 0: not yet, -1: kill the connection. */
+/* Reads a head. Returns 1 if it is complete and handled, 0 if it is not complete yet, and -1 if
+ * the connection must be killed. */
 static int read_head(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     const struct request_verdict *why = NULL;
@@ -59,8 +60,8 @@ static int put_length(struct client_intake *k, const char *bytes, size_t n, stru
     return sock_put(library, bytes, n);
 }
 
-/* Sends the last chunk to the library, whether the client sent one or was refused: the library
- * answers either way. */
+/* Sends the last chunk to the library, whether the client has sent one or was refused, because the
+ * library must answer in both cases. */
 static int end_chunks(struct client_intake *k, const struct request_verdict *why,
                       struct sock *library)
 {
@@ -70,7 +71,7 @@ static int end_chunks(struct client_intake *k, const struct request_verdict *why
     return sock_put(library, "0\r\n\r\n", 5);
 }
 
-/* Takes the bytes of the body from in[]. */
+/* Reads the bytes of the body from in[]. */
 static int read_chunks(struct client_intake *k, struct sock *library)
 {
     size_t at = 0, n_data;
@@ -90,7 +91,7 @@ static int read_chunks(struct client_intake *k, struct sock *library)
     return done ? end_chunks(k, done < 0 ? why : NULL, library) : 0;
 }
 
-/* Handles as much as possible of the bytes that were read. */
+/* Handles as many of the bytes that were read as possible. */
 static int proceed(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     int more = 1;
@@ -109,7 +110,7 @@ static int proceed(struct client_intake *k, const struct intake_rules *r, struct
     return more < 0 ? -1 : 0;
 }
 
-/* Bytes of a body of known length go straight through; all others through in[]. */
+/* Bytes of a body of known length are passed on directly. All other bytes pass through in[]. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n)
 {
     if (k->phase == INTAKE_LENGTH) {

@@ -104,8 +104,8 @@ static int unix_address(const char *path, struct sockaddr_un *un, struct err *e)
     return 0;
 }
 
-/* Locks the socket's directory: two servers that start at once must not each take the other's
- * socket for one that is left over. */
+/* Locks the socket's directory. Without the lock, two servers that start at the same time could
+ * each take the other's socket for one that a dead server left. */
 static int lock_parent(const char *path, struct err *e)
 {
     char copy[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -122,7 +122,7 @@ static int lock_parent(const char *path, struct err *e)
 static int remove_stale(int fd, const struct sockaddr_un *un, struct err *e)
 {
     struct stat st;
-    if (lstat(un->sun_path, &st)) return 0; /* no file is there, or bind reports the error */
+    if (lstat(un->sun_path, &st)) return 0; /* there is no file, or bind will report the error */
     if (!S_ISSOCK(st.st_mode))
         return err_set(e, ERR_CONFLICT, "--socket %s: something else than a socket lies there",
                        un->sun_path);

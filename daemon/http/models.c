@@ -1,12 +1,15 @@
-/* GET /v1/models: the model directories beneath the roots of the nodes, node by node.
+/* models.c: GET /v1/models, which lists the model directories beneath the roots of the nodes, node
+ * by node.
  *
- * seqd reads no directory itself. It asks each node that is up, where seqrank looks, in a process
- * of its own. A node's answer is checked to be JSON, and is passed on.
+ * seqd itself reads no directory. It asks each node that is up, where a separate process of
+ * seqrank reads them. seqd checks that a node's answer is JSON, and passes it on.
  *
- * An answer that a node ends early says the number of its next model. The cursor of the next page
- * names the nodes that have more, each with that number, and the last node by name that was asked:
- * NODE:NUMBER,NODE:NUMBER,NODE~. A node that lists its models for another request keeps its number.
- * A page asks PAGE_NODES nodes at most: their lists fit in it, and their names in its cursor. */
+ * A node that ends its answer early adds the number of its next model. The cursor of the next
+ * page has the form NODE:NUMBER,NODE:NUMBER,NODE~. It names the nodes that have more models,
+ * each with the number of its next model. Its last entry, NODE~, is the last node that was
+ * asked, in the order of names. A node that was busy with the list for another request keeps
+ * its number. A page asks at most PAGE_NODES nodes, so that their lists fit into the page and
+ * their names into its cursor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,26 +22,28 @@
 #include "daemon/http/routes.h"
 #include "daemon/loop/control.h"
 
-#define PAGE_NODES  16   /* nodes of a page: 16 answers of WIRE_TRACE_SIZE are 16 MiB */
-#define CURSOR_SIZE 1536 /* bytes: 16 nodes of 64 + 6 bytes, and one more name */
-#define CURSOR_TEXT 1800 /* bytes of a cursor in a target, whose 2047 bytes also hold ?node=NAME */
+#define PAGE_NODES  16   /* nodes of a page, whose 16 answers of WIRE_TRACE_SIZE take 16 MiB */
+#define CURSOR_SIZE 1536 /* bytes for 16 nodes, each of 64 + 6 bytes, and one more name */
+/* bytes of a cursor in a target, which has 2047 bytes and also holds ?node=NAME */
+#define CURSOR_TEXT 1800
 
 struct listing { /* the listing of one node */
     struct listing_all *all;
     char node[NODE_NAME];
-    int64_t first, next; /* numbers of its first model here and on the next page; -1: no page */
-    char *models, *incomplete; /* owned JSON; NULL: none */
-    bool no_roots;             /* the node has none, beneath which models could lie */
+    /* numbers of its first model on this page and on the next page; -1 if there is no next page */
+    int64_t first, next;
+    char *models, *incomplete; /* owned JSON, or NULL */
+    bool no_roots;             /* the node has no roots, beneath which models could be */
     char why[sizeof((struct err *)0)->text];
 };
 
 struct listing_all {
     struct http_req *r;
     int n, n_waiting;
-    struct names_grants own; /* uploads of the user who asks */
-    char last[NODE_NAME];    /* nodes after it, by name, are on later pages; "": all are */
+    struct names_grants own; /* uploads of the user who sent the request */
+    char last[NODE_NAME];    /* nodes with later names are on later pages; "" if there are none */
     bool more;               /* there are such nodes */
-    size_t text_size;        /* bytes of the nodes, as a cursor has them in a target */
+    size_t text_size;        /* bytes that a cursor needs for the nodes in a target */
     struct listing of[PAGE_NODES];
 };
 
@@ -72,7 +77,7 @@ static size_t answer_size(const struct listing_all *a)
     return size;
 }
 
-/* Writes the cursor of the next page; "": this is the last one. */
+/* Writes the cursor of the next page, which is "" if this is the last page. */
 static void write_cursor(const struct listing_all *a, char out[CURSOR_SIZE])
 {
     size_t n = 0;
@@ -110,7 +115,7 @@ static void answer(struct listing_all *a)
     free(a);
 }
 
-/* Copies the raw array that follows, and counts its values; NULL: no array follows. */
+/* Copies the raw array that follows, and counts its values. Returns NULL if no array follows. */
 static char *take_array(struct jread *j, int64_t *n)
 {
     enum jtok t = jread_next(j);
@@ -124,7 +129,7 @@ static char *take_array(struct jread *j, int64_t *n)
     return strndup(begin, (size_t)(j->p - begin));
 }
 
-/* Copies the raw string that follows; NULL: no string follows. */
+/* Copies the raw string that follows. Returns NULL if no string follows. */
 static char *take_string(struct jread *j)
 {
     const enum jtok t = jread_next(j);
@@ -133,8 +138,9 @@ static char *take_string(struct jread *j)
     return NULL;
 }
 
-/* Reads {"models": [..], "incomplete": "..." or null, "next": number} of a node, which may send
- * anything. Pages end: the next number follows the last one here, and is bounded. */
+/* Reads {"models": [..], "incomplete": "..." or null, "next": number} of a node. A node may send
+ * anything. "next" is therefore refused unless it is larger than all numbers on this page and
+ * below a bound, so that the list has an end. */
 static int take_listing(struct listing *l, const char *text, size_t size)
 {
     struct jread j;
@@ -176,7 +182,8 @@ static void on_listed(void *arg, const struct msg *m, const struct err *e)
     if (--a->n_waiting == 0) answer(a);
 }
 
-/* Returns the bytes of NODE:NUMBER and a comma in a target, where ':' and ',' may take 3. */
+/* Returns the bytes of NODE:NUMBER and a comma in a target, where ':' and ',' may take 3 bytes
+ * each. */
 static size_t text_size(const char *node)
 {
     size_t n = 3 + 5 + 3;
@@ -184,7 +191,7 @@ static size_t text_size(const char *node)
     return n;
 }
 
-/* Adds a node. False: the page has no room for it. */
+/* Adds a node. Returns false if the page has no room for it. */
 static bool add_listing(struct listing_all *a, const char *node, int64_t first)
 {
     if (a->n == PAGE_NODES || a->text_size + 2 * text_size(node) > CURSOR_TEXT) return false;
@@ -204,7 +211,7 @@ static bool has_listing(const struct listing_all *a, const char *node)
     return false;
 }
 
-/* Returns the first node that is up after a->last, by name; or NULL. */
+/* Returns the first node, in the order of names, that is up and comes after a->last; or NULL. */
 static const struct node *node_after(const struct listing_all *a, const struct nodes *t)
 {
     const struct node *found = NULL;
@@ -216,7 +223,7 @@ static const struct node *node_after(const struct listing_all *a, const struct n
     return found;
 }
 
-/* Adds the nodes after a->last while there is room. */
+/* Adds the nodes after a->last while the page has room. */
 static void add_nodes(struct listing_all *a, const struct nodes *t)
 {
     const struct node *n;
@@ -232,7 +239,8 @@ static int bad_cursor(struct err *e)
                      "it out for the first page");
 }
 
-/* Adds the nodes of a cursor that a person may have changed. *rest: it has a NODE~. */
+/* Adds the nodes of a cursor, which a person may have changed. *rest tells whether the cursor has
+ * a NODE~. */
 static int add_cursor(struct listing_all *a, const char *cursor, const char *only, bool *rest,
                       struct err *e)
 {
@@ -287,14 +295,14 @@ void route_models(struct routes *R, struct http_req *r, const struct route_match
     m->models = true;
     m->grants = a->own.list;
     m->n_grants = a->own.n;
-    a->n_waiting = a->n + 1; /* one more: answers may come before all are asked */
+    a->n_waiting = a->n + 1; /* one more, because answers may come before all nodes are asked */
     for (int i = 0; i < a->n && !bad; i++) {
         struct listing *l = &a->of[i];
         const struct node *n = node_find((struct nodes *)control_nodes(R->control), l->node);
         m->offset = l->first;
         if (n && n->up) {
             control_ask(R->control, l->node, m, on_listed, l);
-        } else { /* it went down after the page before */
+        } else { /* it went down after the previous page */
             add_error(l, "it is not up any more");
             a->n_waiting--;
         }

@@ -1,4 +1,5 @@
-/* Nodes: their state, which of them are in quarantine, and which get no new work by order. */
+/* nodes.c: routes of nodes. They show the state of nodes, cordon and drain nodes, and end cordons
+ * and quarantines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
-/* n[1] of a row of ASK_QUARANTINE is 0 for a cordon and 1 for a drain, else one of these: */
+/* n[1] of a row of ASK_QUARANTINE is 0 for a cordon, 1 for a drain, or one of the following
+ * values. */
 #define IN_QUARANTINE (-1)
 #define REVOKED       (-2)
 
@@ -47,7 +49,7 @@ static void put_text(char *out, size_t size, const char *text)
 }
 
 /* Finds the node's cordon in the committed rows. A node that is about to end is cordoned without a
- * row. false: the node takes work. */
+ * row. Returns false if the node accepts work. */
 static bool find_cordon(const struct control *c, const struct store_rows *rows,
                         const struct node *n, struct cordon *out)
 {
@@ -66,7 +68,7 @@ static bool find_cordon(const struct control *c, const struct store_rows *rows,
     return found;
 }
 
-/* Finds the node's quarantine in the committed rows. false: it has none. */
+/* Finds the node's quarantine in the committed rows. Returns false if it has none. */
 static bool find_quarantine(const struct store_rows *rows, const char *node,
                             struct quarantined *out)
 {
@@ -81,8 +83,8 @@ static bool find_quarantine(const struct store_rows *rows, const char *node,
     return false;
 }
 
-/* Returns when the last of the node's certificates was revoked; 0: it has no certificate, or one
- * is not revoked. */
+/* Returns when the last of the node's certificates was revoked. Returns 0 if it has no
+ * certificate, or has one that is not revoked. */
 static int64_t find_revoked(const struct store_rows *rows, const char *node)
 {
     for (int i = 0; i < rows->n_rows; i++)
@@ -158,7 +160,7 @@ void route_release(struct routes *R, struct http_req *r, const struct route_matc
 
 /* ---- cordon and drain ------------------------------------------------------------------------ */
 
-/* Reads a reason and refuses control characters, since reasons are shown on terminals and as
+/* Reads a reason. Refuses control characters, because reasons are shown on terminals and as
  * reasons of jobs. */
 static int read_reason(struct http_req *r, char reason[CORDON_REASON], struct err *e)
 {

@@ -1,9 +1,10 @@
-/* GET /v1/jobs/{id}/steps/{n}/data: the files, records and offsets of optimizer step n's tokens.
+/* origin.c: GET /v1/jobs/{id}/steps/{n}/data, which tells the files, records and offsets from
+ * which the tokens of optimizer step n came.
  *
- * The spec alone decides which samples a step takes. The prepared data tells where they came from.
- * So this also works for steps that are not done yet, and long after the job, for as long as a
- * node has the data. It reads the store three times (spec, preparation, its node), then asks that
- * node. */
+ * The spec alone determines which samples a step takes, and the prepared data tells where these
+ * samples came from. The route therefore also works for steps that are not done yet, and long
+ * after the job, for as long as a node has the data. It reads the store three times (the spec, the
+ * preparation, its node), and then asks that node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,16 @@
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 
-#define FRAGMENTS     100 /* fragments listed of each sample, by default */
+#define FRAGMENTS     100 /* default number of fragments that are listed for each sample */
 #define FRAGMENTS_MAX 4096
-#define SAMPLES_MAX   64   /* samples in one answer; ?sample= asks for one sample */
-#define ASSIGNS       1000 /* attempts searched for the preparation */
+#define SAMPLES_MAX   64   /* samples in one answer; ?sample= asks for a single one */
+#define ASSIGNS       1000 /* attempts among which the preparation is searched for */
 
 struct step_origin {
     struct routes *R;
     struct http_req *r;
-    int64_t job, step, sample, epoch; /* sample: in the step, or -1; epoch: the preparation's */
+    /* sample is an index in the step, or -1; epoch is the preparation's */
+    int64_t job, step, sample, epoch;
     struct msg ask;
 };
 
@@ -115,7 +117,7 @@ static const char *word_of(const char *path, int32_t v)
     return spec_field(path)->words[v];
 }
 
-/* Chooses the samples that the step takes, as the ranks count them. */
+/* Chooses the samples that the step takes, in the same way as the ranks. */
 static int choose_samples(struct step_origin *o, const struct job_spec *s, struct err *e)
 {
     const int64_t B = s->train.global_batch;

@@ -1,6 +1,7 @@
-/* The pages for browsers, each one file that is compiled in. The first shows jobs and nodes. It
- * has no secret and needs no token, and asks REST for its contents with the token that its user
- * gave it. The second is the reference of REST, which docs.awk makes from api/openapi.yaml. */
+/* page.c: the pages for browsers, each of which is one file that is compiled in. The first page
+ * shows jobs and nodes. It contains no secret and needs no token; it gets its contents from REST
+ * with the token that its user has entered. The second page is the reference of REST, which
+ * docs.awk makes from api/openapi.yaml. */
 #include <stdio.h>
 #include <string.h>
 #include "daemon/http/range.h"
@@ -11,14 +12,14 @@
 
 #define NOTHING_ELSE "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-/* The page may use its own style and script, by digest, and send requests to this server: no other
- * content is loaded, run, sent or framed. Trusted types: no text becomes markup. data: is the empty
- * icon. */
+/* The page may use its own style and script, which are named by digest, and may send requests to
+ * this server. No other content may be loaded, run, sent or framed. Trusted types prevent text
+ * from becoming markup. The scheme data: is for the empty icon. */
 static const char page_policy[] = "default-src 'none'; script-src '" PAGE_SCRIPT
                                   "'; style-src '" PAGE_STYLE "'; connect-src 'self'; " NOTHING_ELSE
                                   "; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/* The documents may use their own style, and no script at all. */
+/* The reference may use its own style, but no script at all. */
 static const char docs_policy[] = "default-src 'none'; style-src '" DOCS_STYLE "'; " NOTHING_ELSE;
 
 struct page {
@@ -31,7 +32,7 @@ static void page_reply(struct http_req *r, const struct page *p)
     http_set_header(r, "Content-Security-Policy", p->policy);
     http_set_header(r, "Referrer-Policy", "no-referrer");
     http_set_header(r, "X-Frame-Options", "DENY");
-    http_set_header(r, "Cache-Control", "no-cache"); /* cached, and checked by its tag */
+    http_set_header(r, "Cache-Control", "no-cache"); /* cached, and validated by its tag */
     http_set_header(r, "ETag", p->etag);
     if (range_none_match(http_header(r, "if-none-match"), p->etag))
         http_reply(r, 304, "text/html; charset=utf-8", "", 0);

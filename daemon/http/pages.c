@@ -12,9 +12,10 @@
 
 #define PAGE_DEFAULT    100
 #define PAGE_MAX        1000
-#define METRIC_ROWS_MAX 100 /* rows of a page: each holds the steps of one second */
+#define METRIC_ROWS_MAX 100 /* rows of a page, each of which holds the steps of one second */
 
-/* Writes the counts of live jobs of other users by state, which is all that is shown of them. */
+/* Writes the counts of other users' live jobs by state. No more than that is shown of these
+ * jobs. */
 static void write_others(const struct view *v, struct jwrite *w)
 {
     jwrite_object(w, "others");
@@ -60,7 +61,8 @@ static void reply_page(struct view *v, const struct store_rows *rows, int64_t cu
     free(v);
 }
 
-/* Reads limit and cursor. One row more than asked tells whether there is another page. */
+/* Reads limit and cursor. The query asks for one row more than the page has, to find out whether
+ * there is a next page. */
 static int page_params(struct view *v, int64_t max)
 {
     int64_t cursor, dflt = max < PAGE_DEFAULT ? max : PAGE_DEFAULT;
@@ -98,8 +100,8 @@ static void on_others(void *arg, const struct store_rows *rows, const struct err
     ask_store(v, on_jobs);
 }
 
-/* Chooses the owner of the jobs that are listed. A user sees its own jobs. An operator sees all,
- * or those of one user. */
+/* Chooses the owner of the jobs that are listed. A user sees its own jobs. An operator sees all
+ * jobs, or those of one user. */
 static int choose_owner(struct view *v)
 {
     const char *owner = http_query(v->r, "owner");
@@ -155,7 +157,8 @@ static void page_event(struct view *v, struct jwrite *w, const struct store_row 
     free(json);
 }
 
-/* Adds the members of an object to the object that is being written, except epoch, at and step. */
+/* Adds the members of an object to the object that is being written, except for epoch, at and
+ * step. */
 static void add_members(struct jwrite *w, const char *object)
 {
     struct jread j;
@@ -167,7 +170,7 @@ static void add_members(struct jwrite *w, const char *object)
                     !strcmp(key, "at") || !strcmp(key, "step");
         const char *from = j.p;
         if (jread_skip(&j)) return;
-        from += strspn(from, " :"); /* details are on one line (attempt.c) */
+        from += strspn(from, " :"); /* a detail is on one line (attempt.c) */
         if (skip) continue;
         value = strndup(from, (size_t)(j.p - from));
         if (!value) abort();
@@ -176,7 +179,7 @@ static void add_members(struct jwrite *w, const char *object)
     }
 }
 
-/* Writes a rank's report of a file, with its time and attempt. */
+/* Writes a rank's report of a file, together with its time and attempt. */
 static void page_product(struct view *v, struct jwrite *w, const struct store_row *row)
 {
     struct event *ev = calloc(1, sizeof *ev);
@@ -207,7 +210,8 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
     struct view *v = arg;
     if (refuse_view(v, failed)) return;
     if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
-        /* Ask for the job, since no row may mean that there is no such job. */
+        /* Ask for the job, because a result without rows may also mean that there is no such
+         * job. */
         v->known = true;
         ask_job(v, on_page);
         return;
@@ -248,7 +252,7 @@ void route_feed(struct routes *R, struct http_req *r, const struct route_match *
     feed_start(follows_feeds(R->follows), R, r, a);
 }
 
-/* Answers with a page, or for last=N with the newest rows that hold N steps. */
+/* Answers with a page or, for last=N, with the newest rows that together have N steps. */
 static void metrics_page(struct view *v)
 {
     int64_t last;

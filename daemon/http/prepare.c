@@ -1,4 +1,5 @@
-/* prepare.c: makes a spec ready for a job: resolves its names, checks it, asks nodes, plans it.
+/* prepare.c: prepares a spec for a job. It resolves the spec's names, checks it, asks nodes and
+ * plans.
  *
  *   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
  *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
@@ -35,7 +36,7 @@ const char *prepare_shown(const struct preparing *p, const struct err *e)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the node with the most memory, for which a job is planned. NULL: none is up. */
+/* Returns the node with the most memory, for which a job is planned, or NULL if no node is up. */
 static const struct node *largest_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -51,7 +52,7 @@ static bool on_gpus(const struct preparing *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* Describes the GPUs to the planner. Each rank has a GPU of its own, and at most the memory of
+/* Describes the GPUs to the planner. Each rank has its own GPU, and can use at most the memory of
  * that GPU. The speed of GPUs has not been measured. */
 static void find_gpus(struct preparing *p, struct machine *m)
 {
@@ -63,7 +64,7 @@ static void find_gpus(struct preparing *p, struct machine *m)
     if (o.memory_size && (!*mib || *mib > m->memory >> 20)) *mib = m->memory >> 20;
 }
 
-/* Adds the memory of the GPUs here to an error that says that the job does not fit. */
+/* Adds the memory of the cluster's GPUs to the text of ERR_DOES_NOT_FIT. */
 static void say_gpu(const struct preparing *p, struct err *e)
 {
     struct gpus_offer o;
@@ -77,9 +78,9 @@ static void say_gpu(const struct preparing *p, struct err *e)
              (long long)(GPU_RESERVE >> 20));
 }
 
-/* Finds the machine that the ranks would run on. If the job does not say how much memory a rank
- * may use, a rank gets its share of the largest node. The memory is kept in the spec, so that the
- * plan shown here and the rank's own are the same. */
+/* Finds the machine on which the ranks would run. If the job does not set the memory of a rank, a
+ * rank gets its share of the largest node's memory. The share is stored in the spec, so that each
+ * rank later makes the same plan that is shown here. */
 static void find_machine(struct preparing *p, struct machine *m)
 {
     const struct node *n = largest_node(p);
@@ -98,7 +99,7 @@ static void find_machine(struct preparing *p, struct machine *m)
     if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
 }
 
-/* Adds members about the choice to the end of the plan's JSON object. */
+/* Appends the members that describe the choice to the plan's JSON object. */
 static void extend_plan(struct preparing *p, const struct choice *c)
 {
     enum { MORE = PREPARE_PLAN_SIZE / 2 };
@@ -115,8 +116,8 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* Tells whether a node is older than this field. A node that is down and not lost counts by the
- * version that it spoke last. */
+/* Tells whether the cluster has a node that is older than this field. A node that is down but not
+ * lost counts with the version that it spoke last. */
 static bool older_node(const struct preparing *p, const char *path)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -126,8 +127,8 @@ static bool older_node(const struct preparing *p, const char *path)
     return false;
 }
 
-/* Tells whether the version of a node is not known: no node is up, or a node that was up before
- * seqd's restart may still come back. */
+/* Tells whether there may be a node whose version is not known. This is so if no node is up, or if
+ * a node that was up before seqd's restart may still come back. */
 static bool unknown_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -136,11 +137,11 @@ static bool unknown_node(const struct preparing *p)
     return !largest_node(p);
 }
 
-/* Keeps "auto" to choices that nodes of an older version can run, while such a node is here: it
- * neither divides the model (pp, tp), nor groups ranks (parallel.ulysses, zero_group), nor answers
- * several prompts at once (infer.batch). A value that the job sets stays. A node of an unknown
- * version keeps "auto" from several prompts alone: a job may need a division to fit, and never
- * needs several prompts. */
+/* Restricts "auto" to choices that nodes of an older version can run, while the cluster has such a
+ * node. In that case "auto" neither divides the model (pp, tp), nor groups ranks
+ * (parallel.ulysses, zero_group), nor answers several prompts at the same time (infer.batch). A
+ * value that the job sets is not changed. If the version of a node is unknown, "auto" only avoids
+ * several prompts, because a job may need a division to fit but never needs several prompts. */
 static void keep_to_nodes(struct preparing *p)
 {
     p->older = false;
@@ -154,7 +155,7 @@ static void keep_to_nodes(struct preparing *p)
         p->spec.infer.batch = p->asked.infer.batch = 1;
 }
 
-/* Replaces every "auto" by the best choice, once and for all. */
+/* Replaces every "auto" by the best choice. The choice is never made again. */
 static int choose(struct preparing *p, struct choice *c, struct err *e)
 {
     const int64_t positions = p->asked.model.shape.max_pos;
@@ -170,8 +171,8 @@ static int choose(struct preparing *p, struct choice *c, struct err *e)
     return family_check(&p->spec, e);
 }
 
-/* Refuses a model that differs from the checkpoint's: the tensors of a checkpoint have the sizes of
- * its model. */
+/* Refuses a model that differs from the model of the checkpoint, because the checkpoint's tensors
+ * have the sizes of its own model. */
 static int check_made(const struct preparing *p, struct err *e)
 {
     char is[32], was[32];
@@ -186,10 +187,10 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
-/* Copies the plan's memory choices, except recompute, to the job. So nodes need not choose again,
- * and nodes of a version that does not know them are left out. Gradients of a training are summed
- * a loss chunk at a time. A fixed chunk keeps their bits the same under a version that would
- * choose another. */
+/* Copies the plan's memory choices, except recompute, to the job. The nodes then need not choose
+ * again, and nodes of a version that does not know these choices are left out. The loss chunk is
+ * copied as well, because the gradients of a training are summed one loss chunk at a time. With a
+ * fixed chunk their bits are the same under a version that would choose another chunk. */
 static void keep_memory(struct preparing *p, const struct plan *plan)
 {
     if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
@@ -213,7 +214,8 @@ static void work(void *arg)
     if (!bad) bad = check_made(p, e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, e);
     if (!bad) keep_memory(p, plan);
-    /* A job that does not fit is shown with its plan. A job that was refused before has none. */
+    /* A job that does not fit is shown with its plan. A job that was refused earlier has no
+     * plan. */
     if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c);
@@ -261,7 +263,7 @@ static void on_sources(void *arg, const struct err *e)
 
 static void find_sources(struct preparing *p)
 {
-    if (p->hardware.given) { /* the data need not be here yet */
+    if (p->hardware.given) { /* the data need not exist here yet */
         make_plan(p);
         return;
     }
@@ -281,8 +283,8 @@ static bool same_grants(const struct names_grants *a, const struct names_grants 
     return same;
 }
 
-/* Returns the node with the model that the job starts from, if another job made that model; "":
- * any node. */
+/* Returns the node that has the model from which the job starts, if another job made that model.
+ * Otherwise returns "", which stands for any node. */
 static const char *holder(const struct preparing *p)
 {
     return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
@@ -358,14 +360,14 @@ static void describe_or_plan(struct preparing *p)
     }
     m.grants = p->grants.list;
     m.n_grants = p->grants.n;
-    /* Ask that node alone: no other has the files that the job left. */
+    /* Ask only that node, because no other node has the files that the job left. */
     control_ask(p->R->control, *node ? node : NULL, &m, on_described, p);
 }
 
 /* ---- the first step -------------------------------------------------------------------------- */
 
-/* Sets the ranks, if they are not given, to the number of devices. Refuses any other number of
- * ranks. */
+/* Sets the number of ranks to the number of devices if it is not given. Refuses any other number
+ * of ranks. */
 static int take_hardware(struct preparing *p, struct err *e)
 {
     int32_t *ranks = &p->spec.resources.ranks;
@@ -378,7 +380,7 @@ static int take_hardware(struct preparing *p, struct err *e)
                      p->hardware.devices, *ranks);
 }
 
-/* Reads the spec and judges it as far as it can be judged without a node. */
+/* Reads the spec and checks it as far as possible without a node. */
 static int read_text(struct preparing *p, const char *text, size_t size, struct err *e)
 {
     const struct names_of names = {p->R->uploads, p->R->state_dir};
@@ -397,8 +399,8 @@ static void check_family(struct preparing *p)
         describe_or_plan(p);
 }
 
-/* Takes the model of the job that made the checkpoint. If this version cannot read that job's
- * spec, the check is left to the node. */
+/* Reads the model from the spec of the job that made the checkpoint. If this version cannot read
+ * that spec, the node compares the models instead. */
 static void on_made(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct preparing *p = arg;

@@ -1,5 +1,5 @@
-/* POST /v1/prune: removes jobs that ended long ago, or only lists them. The same code finds them
- * in both cases, so that exactly the listed jobs go. */
+/* prune.c: POST /v1/prune, which removes jobs that ended long ago, or only lists them. The same
+ * code finds the jobs in both cases, so that exactly the listed jobs are removed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@
 struct prune_job {
     int64_t id, at_ms, rows_size, logs_size;
     int state;
-    int64_t user; /* id of a live job that reads its files; 0: none, so it is removed */
+    /* id of a live job that reads its files; 0 if there is none, so that it is removed */
+    int64_t user;
 };
 
 struct prune_request {
@@ -27,10 +28,10 @@ struct prune_request {
     char who[USER_NAME];
     /* the request */
     int64_t older_ms, limit;
-    uint32_t states; /* a bit for each enum job_state */
+    uint32_t states; /* one bit for each enum job_state */
     int what;
     bool dry_run;
-    /* the jobs that were found */
+    /* The jobs that were found. */
     struct prune_job *job; /* owns n */
     int n, n_measured;
     bool more;
@@ -200,7 +201,7 @@ static void order(struct prune_request *p)
 }
 
 /* Looks for live jobs that read the files. This is the last step before the order, so that no job
- * that begins to read is committed in between. */
+ * that begins to read them can be committed in between. */
 static void find_users(struct prune_request *p)
 {
     struct retain_uses uses;

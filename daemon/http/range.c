@@ -47,8 +47,8 @@ bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t 
     return *from < total;
 }
 
-/* Finds etag in a list of tags, weak or not. The quotes of etag keep it from matching a part of
- * another tag. */
+/* Finds etag in a list of tags, each of which may be weak. Because etag includes its quotes, it
+ * cannot match a part of another tag. */
 bool range_none_match(const char *if_none_match, const char *etag)
 {
     if (!if_none_match || !etag) return false;

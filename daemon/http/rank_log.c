@@ -1,4 +1,4 @@
-/* rank_log.c: GET /v1/jobs/{id}/logs: pieces of a rank's log, or its stream. */
+/* rank_log.c: GET /v1/jobs/{id}/logs, which sends pieces of a rank's log, or streams it. */
 #include <stdio.h>
 #include "daemon/http/follow.h"
 #include "daemon/http/job_reply.h"
@@ -16,7 +16,8 @@ static void send_log(struct view *v)
     if (!buf) abort();
     if (!epoch) epoch = logs_last_epoch(logs, v->id, v->rank);
     int64_t n = logs_read(logs, v->id, epoch, v->rank, v->offset, buf, (size_t)v->limit, &e);
-    /* A live job's first log is on its way: answer with an empty log, not with an error. */
+    /* The first log of a live job has not arrived yet, so answer with an empty log instead of an
+     * error. */
     bool coming = n < 0 && e.code == ERR_NOT_FOUND && j && (!epoch || epoch >= j->epoch);
     if (n < 0 && !coming) {
         reply_fail(v->r, &e);

@@ -1,4 +1,4 @@
-/* refs.c: resolves the job:ID of a spec one by one, by questions to the store. */
+/* refs.c: resolves each job:ID of a spec, one after the other, by queries to the store. */
 #include "daemon/http/refs.h"
 
 #include <stdio.h>
@@ -20,11 +20,11 @@ struct resolving {
     void *arg;
     struct refs_found found;
     struct spec_path path[SPEC_PATHS];
-    int n, at; /* at: index of the path that is being resolved */
+    int n, at; /* at is the index of the path that is being resolved */
     struct job_ref ref;
-    bool plain;       /* the text is a plain path, perhaps the path of ref */
-    size_t plain_len; /* length of the path, up to the step's directory */
-    int64_t after;    /* seq of the last event seen in the search for the newest */
+    bool plain;       /* the text is a plain path, which may be the path of ref */
+    size_t plain_len; /* length of the path up to and including the step's directory */
+    int64_t after;    /* seq of the last event seen while searching for the newest one */
 };
 
 static void next(struct resolving *k);
@@ -51,7 +51,7 @@ static void skip(struct resolving *k)
     next(k);
 }
 
-/* Refuses a job in the same words whether it is another user's or never was. */
+/* Refuses a job in the same words whether it belongs to another user or never existed. */
 static void refuse_job(struct resolving *k)
 {
     struct err e;
@@ -61,7 +61,7 @@ static void refuse_job(struct resolving *k)
     finish(k, &e);
 }
 
-/* Leaves a path that is not a job's for the node to judge, unless it lies in seqd's own
+/* Accepts a path that is not a job's, so that the node checks it, unless it is in seqd's own
  * directory. */
 static void refuse_plain(struct resolving *k)
 {
@@ -92,7 +92,7 @@ static void settle(struct resolving *k)
 {
     char text[64 + JOB_REF_BELOW];
     struct err e;
-    /* The files that are loaded as a model lie in hf/ of a checkpoint. */
+    /* The files that are loaded as a model are in the folder hf/ of a checkpoint. */
     if (!strcmp(field_of(k), "model.path") && !k->ref.artifact && !*k->ref.below)
         snprintf(k->ref.below, sizeof k->ref.below, "hf");
     const int n = job_ref_write(&k->ref, text, sizeof text);
@@ -104,13 +104,13 @@ static void settle(struct resolving *k)
     skip(k);
 }
 
-/* Notes the node of rank 0 of the attempt that left the files. assign: the ASSIGN event of that
+/* Notes the node of rank 0 of the attempt that left the files. assign is the ASSIGN event of that
  * attempt, or NULL. */
 static void note_node(struct resolving *k, const char *assign)
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
-    /* Keep the last one: checkpoint.resume comes after model.path, and decides. */
+    /* Keep the last one, because checkpoint.resume comes after model.path and decides. */
     if (assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node) {
         memcpy(k->found.node, ev->node, sizeof k->found.node);
         k->found.step = k->ref.step ? k->ref.step : 1;
@@ -118,7 +118,8 @@ static void note_node(struct resolving *k, const char *assign)
     free(ev);
 }
 
-/* Tells whether the rank reported path, in the member "path", when the checkpoint was complete. */
+/* Tells whether path is the member "path" of the rank's report that the checkpoint was
+ * complete. */
 static bool is_path_of(const struct event *ev, const char *path, size_t len)
 {
     char said[RANK_PATH_SIZE] = "";
@@ -169,7 +170,8 @@ static void ask_checkpoint(struct resolving *k)
 
 static void ask_newest(struct resolving *k);
 
-/* Takes one page of the checkpoints that are there, in the order in which they were written. */
+/* Handles one page of the list of existing checkpoints, which is in the order in which they were
+ * written. */
 static void on_newest(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;
@@ -240,7 +242,7 @@ static void ask_owner(struct resolving *k)
                on_owner, k);
 }
 
-/* Takes the newest job of that name among the user's own, for an operator as well. */
+/* Uses the newest job of that name among the user's own jobs, even if the user is an operator. */
 static void on_named(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;

@@ -1,5 +1,5 @@
-/* DELETE /v1/jobs/{id} orders the removal of a job; GET /v1/removals lists removals, pending and
- * done. */
+/* removals.c: DELETE /v1/jobs/{id}, which orders the removal of a job, and GET /v1/removals, which
+ * lists pending and finished removals. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "daemon/http/routes.h"
 
 #define PAGE_MAX     1000
-#define REMOVAL_SIZE 1024 /* bytes of the page beside the documents */
+#define REMOVAL_SIZE 1024 /* bytes of the page in addition to the documents */
 
 struct removal_view {
     struct routes *R;
@@ -33,8 +33,8 @@ static bool refuse(struct removal_view *v, const struct err *e)
     return true;
 }
 
-/* Answers 200 if all is removed, and 202 while the job is being removed. No other route shows such
- * a job. */
+/* Answers 200 if everything is removed, and 202 while the job is being removed. No other route
+ * shows such a job. */
 static void on_removal(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct removal_view *v = arg;

@@ -36,7 +36,7 @@ int reply_status(enum err_code code)
     return code >= 0 && code < ERR_N ? problems[code].status : 500;
 }
 
-/* Writes a field as a JSON pointer: "data.train.0" becomes "/data/train/0". */
+/* Writes a field as a JSON pointer, for example "data.train.0" as "/data/train/0". */
 static void pointer_of(const char *field, char *out, size_t size)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* routes.h: the REST surface: one table of routes (checked against api/openapi.yaml by
- * tests/daemon/test_seqd_rest.c) and the handlers that it calls. */
+/* routes.h: the REST surface, which is one table of routes and the handlers that it calls.
+ * tests/daemon/test_seqd_rest.c compares the table with api/openapi.yaml. */
 #ifndef SEQD_DAEMON_HTTP_ROUTES_H
 #define SEQD_DAEMON_HTTP_ROUTES_H
 
@@ -17,7 +17,7 @@ struct uploads;
 
 struct route_match {
     int64_t id;           /* {id} */
-    int64_t n;            /* {n}: a step or an upload */
+    int64_t n;            /* {n}, a step or the id of an upload */
     const char *name;     /* {name}: the rest of the path */
     char node[NODE_NAME]; /* {node} or {token} */
     struct principal who; /* the user of the request */
@@ -28,14 +28,15 @@ typedef void route_call(struct routes *R, struct http_req *r, const struct route
 /* The record that the audit log keeps of a request (admit.h). */
 enum route_deed {
     ROUTE_READS,  /* no record */
-    ROUTE_SHOWS,  /* a record when another user's prompts or results are read */
-    ROUTE_CHANGES /* a record of the request */
+    ROUTE_SHOWS,  /* makes a record only if another user's prompts or results are read */
+    ROUTE_CHANGES /* one record of each request */
 };
 
 struct route {
     const char *method, *path; /* "/v1/jobs/{id}" */
-    const char *params;        /* query parameters, separated by blanks; a*: all that begin so */
-    enum role needs;           /* the least role; ROLE_NONE: anyone */
+    /* query parameters, separated by blanks; "a*" stands for every name that begins with "a" */
+    const char *params;
+    enum role needs; /* the lowest role that may call it; ROLE_NONE allows everyone */
     enum route_deed deed;
     route_call *call;
 };
@@ -45,21 +46,21 @@ struct routes {
     struct auth *auth;
     struct control *control;
     struct follows *follows;
-    struct joins *joins;        /* NULL: nodes need no certificates */
+    struct joins *joins;        /* NULL if nodes need no certificates */
     struct submit_key *keys;    /* key.c: keys of the requests that are under way */
     struct errands *planner;    /* plans all specs */
     struct spec_batch *batches; /* batch.c: the batches that are under way */
-    struct uploads *uploads;    /* NULL: none are taken */
-    const char *state_dir;      /* canonical; NULL: not known, as in tests */
+    struct uploads *uploads;    /* NULL if seqd takes no uploads */
+    const char *state_dir;      /* canonical path, or NULL if it is not known, as in tests */
     struct transfer *transfers; /* transfer.c: the newest first */
     struct trail *trail;
 };
 
-void routes_handle(void *arg, struct http_req *r); /* http_handler; arg is struct routes */
+void routes_handle(void *arg, struct http_req *r); /* the http_handler; arg is a struct routes */
 
 const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 
-/* Answers with a job as it is on disk, or 404; views.c. */
+/* Answers with a job as it is on disk, or with 404 (views.c). */
 void view_job(struct routes *R, struct http_req *r, int64_t id, int status);
 
 /* ---- handlers, by file ----------------------------------------------------------------------- */

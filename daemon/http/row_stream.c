@@ -1,4 +1,4 @@
-/* row_stream.c: lists of streams, their heartbeats, and the end of a read. */
+/* row_stream.c: keeps the lists of streams, sends their heartbeats, and ends their reads. */
 #include "daemon/http/row_stream.h"
 
 #include <stdlib.h>

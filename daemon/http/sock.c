@@ -1,4 +1,4 @@
-/* sock.c: sends and receives over one socket, and keeps bytes that it does not take yet. */
+/* sock.c: sends and receives over one socket, and keeps the bytes that it does not accept yet. */
 #include "daemon/http/sock.h"
 
 #include <errno.h>

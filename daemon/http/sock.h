@@ -1,5 +1,5 @@
-/* sock.h: a connected, non-blocking socket, plain or with TLS, and its bytes that are not sent
- * yet. */
+/* sock.h: a connected, non-blocking socket, plain or with TLS, together with the bytes that are
+ * not sent yet. */
 #ifndef SEQD_DAEMON_HTTP_SOCK_H
 #define SEQD_DAEMON_HTTP_SOCK_H
 
@@ -9,25 +9,26 @@
 #include "daemon/http/tls.h"
 
 struct sock {
-    int fd;               /* -1: closed */
-    struct tls_conn *tls; /* NULL: plain */
-    char *bytes;          /* [from, to) waits to be sent; NULL while nothing does */
+    int fd;               /* -1 if it is closed */
+    struct tls_conn *tls; /* NULL if it is plain */
+    char *bytes;          /* bytes[from, to) waits to be sent; NULL while no bytes wait */
     size_t from, to;
-    bool ending; /* after [from, to) the other end is told that no more comes */
+    bool ending; /* after bytes[from, to) the other end is told that no more bytes follow */
 };
 
-void sock_close(struct sock *s); /* drops unsent bytes, and tls */
-/* Tells whether bytes, or the end after them, wait until the socket takes them: epoll says when,
- * and flush sends them. */
+void sock_close(struct sock *s); /* closes the socket, dropping unsent bytes, and frees tls */
+/* Tells whether bytes, or the notice that no more bytes follow, wait until the socket accepts
+ * them. When epoll reports that the socket does, sock_flush sends them. */
 bool sock_waits(const struct sock *s);
-/* Sends bytes, and keeps those that the socket does not take now. -1: the other end is gone, or
- * there is no memory. */
+/* Sends bytes, and keeps the bytes that the socket does not accept now. Returns -1 if the other
+ * end is gone or there is no memory. */
 int sock_put(struct sock *s, const char *bytes, size_t n);
 int sock_flush(struct sock *s);
-/* Tells the other end, after the bytes that wait, that no more come. */
+/* Tells the other end that no more bytes follow, after the bytes that wait. */
 int sock_end(struct sock *s);
-/* Receives bytes like a recv that does not block. */
+/* Receives bytes, in the way of a recv that does not block. */
 ssize_t sock_recv(struct sock *s, void *bytes, size_t n);
-bool sock_holds(const struct sock *s); /* tells whether decrypted bytes wait, unknown to epoll */
+/* tells whether TLS holds decrypted bytes, which epoll does not report */
+bool sock_holds(const struct sock *s);
 
 #endif

@@ -9,8 +9,8 @@
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Tells whether nodes are asked for the file. Files that another job left need no search: they are
- * on the node of that job. */
+/* Tells whether nodes must be asked for the file. Files that another job left are on the node of
+ * that job, so nodes are not asked for them. */
 static bool is_file(const struct job_spec *spec, const struct spec_path *p)
 {
     return p->source && !job_ref_is(spec_text(spec, *p->ref));
@@ -65,7 +65,7 @@ static const struct node *next_node(const struct sources *s)
     return next;
 }
 
-/* Tells whether the error is about a file that the node was asked for. */
+/* Tells whether the error is about a file for which the node was asked. */
 static bool refuses(const struct sources *s, const struct err *e)
 {
     const size_t n = strlen(e->field);

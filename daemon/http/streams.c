@@ -15,7 +15,7 @@ struct http_out {
     void *arg;
     void **slot; /* address of front_conn's pointer to this stream; or NULL */
     bool suspended, ended, cut, closed, want_posted;
-    size_t from, to, size; /* waiting bytes: buf[from, to), of size; buf NULL: none wait */
+    size_t from, to, size; /* buf[from, to) waits; buf has size bytes, or is NULL */
     char *buf;
 };
 
@@ -60,7 +60,7 @@ struct http_out *streams_open(struct streams *t, struct MHD_Connection *mhd, voi
     return s;
 }
 
-/* ---- front's thread, on which the library reads ------------------------------------------------ */
+/* ---- front's thread, on which the library reads ---------------------------------------------- */
 
 static void say_want(void *arg)
 {
@@ -108,7 +108,7 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
         got = s->cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         s->suspended = true;
-        MHD_suspend_connection(s->mhd); /* else a return of 0 would make the library spin */
+        MHD_suspend_connection(s->mhd); /* otherwise a return of 0 would let the library spin */
     }
     pthread_mutex_unlock(&s->t->mutex);
     if (want) loop_post(s->t->loop, say_want, s);
@@ -142,7 +142,7 @@ void streams_leave(struct streams *t, void **slot)
     pthread_mutex_unlock(&t->mutex);
 }
 
-/* ---- both threads ------------------------------------------------------------------------------ */
+/* ---- both threads ---------------------------------------------------------------------------- */
 
 static void wake(struct http_out *s)
 {
@@ -159,7 +159,8 @@ static void end(struct http_out *s, bool whole)
     wake(s);
 }
 
-/* The library does not notice that a client is gone while it waits for bytes of the stream. */
+/* Cuts the stream here, because the library does not notice that a client has gone while it waits
+ * for bytes of the stream. */
 void streams_cut(struct streams *t, void **slot)
 {
     pthread_mutex_lock(&t->mutex);
@@ -175,7 +176,7 @@ void streams_cut_all(struct streams *t)
     pthread_mutex_unlock(&t->mutex);
 }
 
-/* ---- the loop thread, which writes ------------------------------------------------------------- */
+/* ---- the loop thread, which writes ----------------------------------------------------------- */
 
 size_t http_stream_room(struct http_out *s)
 {
@@ -185,7 +186,8 @@ size_t http_stream_room(struct http_out *s)
     return n;
 }
 
-/* Makes room for size more bytes after those that wait, which move to the front. */
+/* Makes room for size more bytes after the waiting bytes, and moves the waiting bytes to the front
+ * of the buffer. */
 static void make_room(struct http_out *s, size_t size)
 {
     const size_t held = s->to - s->from;

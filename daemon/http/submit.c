@@ -1,4 +1,4 @@
-/* POST /v1/jobs and POST /v1/plan.
+/* submit.c: POST /v1/jobs and POST /v1/plan.
  *
  *   body -> [key known? -> the first answer again] -> prepare
  *        -> plan: reply     dry_run: reply     submit: commit_submit -> 201 */
@@ -12,7 +12,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/spec/json.h"
 
-/* One POST on its way; lives until it is answered. */
+/* A POST that is being worked on. It exists until it is answered. */
 struct posting {
     struct http_req *r;
     int64_t first; /* job of an earlier request with this key */

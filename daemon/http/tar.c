@@ -20,8 +20,9 @@ static int64_t padded(int64_t size)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Returns the position of the last slash at which a name splits into a prefix and a name that both
- * fit. 0: the name fits unsplit, -1: there is no such slash. */
+/* Returns the position of the last slash at which a name can be split so that the part before it
+ * fits into the header's prefix and the part after it into the header's name. Returns 0 if the
+ * name fits without being split, and -1 if there is no such slash. */
 static int cut_of(const char *name)
 {
     const size_t n = strlen(name);
@@ -46,7 +47,7 @@ static void put_header(unsigned char *h, const char *name, int64_t size, char ty
     if (cut > 0) memcpy(h + PREFIX, name, (size_t)cut);
     name += cut > 0 ? cut + 1 : 0;
     memcpy(h + NAME, name,
-           strnlen(name, NAME_SIZE)); /* a name that cannot be cut is in a pax header */
+           strnlen(name, NAME_SIZE)); /* a name that cannot be split is stored in a pax header */
     put_octal(h + MODE, 7, 0644);
     put_octal(h + UID, 7, 0);
     put_octal(h + GID, 7, 0);
@@ -59,7 +60,7 @@ static void put_header(unsigned char *h, const char *name, int64_t size, char ty
     put_octal(h + SUM, 6, sum); /* six digits, NUL, blank */
 }
 
-/* Writes "LENGTH KEY=VALUE\n", whose length counts its own digits. Returns the length. */
+/* Writes "LENGTH KEY=VALUE\n", where LENGTH also counts its own digits. Returns the length. */
 static int put_record(char *out, const char *key, const char *value)
 {
     const int rest = (int)(strlen(key) + strlen(value)) + 3;
@@ -69,7 +70,8 @@ static int put_record(char *out, const char *key, const char *value)
     return sprintf(out, "%d %s=%s\n", n, key, value);
 }
 
-/* Returns the header's size: a multiple of TAR_BLOCK, at most TAR_HEAD_MAX. */
+/* Makes the header of file i. Returns its size, which is a multiple of TAR_BLOCK and at most
+ * TAR_HEAD_MAX. */
 static int make_head(const struct tar *t, int i, unsigned char out[TAR_HEAD_MAX])
 {
     char name[TAR_NAME_SIZE], size[24], *pax = (char *)out + TAR_BLOCK;

@@ -12,7 +12,7 @@ static int hex(char c)
     return -1;
 }
 
-/* Decodes s in place, once. -1 on a bad escape, NUL or control byte. */
+/* Decodes s in place, once. Returns -1 on a bad escape, a NUL or a control byte. */
 static int decode(char *s)
 {
     char *out = s;

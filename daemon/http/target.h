@@ -1,4 +1,4 @@
-/* target.h: a request target taken apart, strictly and once: /path?name=value&... */
+/* target.h: splits the target of a request, /path?name=value&..., strictly and only once. */
 #ifndef SEQD_DAEMON_HTTP_TARGET_H
 #define SEQD_DAEMON_HTTP_TARGET_H
 
@@ -6,13 +6,14 @@
 #define TARGET_PARAMS 16
 
 struct target {
-    char text[TARGET_SIZE]; /* decoded in place: the path, then names and values */
+    char text[TARGET_SIZE]; /* decoded in place; it holds the path, then names and values */
     int n_params;
     const char *name[TARGET_PARAMS], *value[TARGET_PARAMS];
 };
 
-/* Parses raw, the target as it was received, of fewer than TARGET_SIZE bytes. -1: not absolute,
- * bad escape, NUL or control byte, "..", or too many parameters. */
+/* Parses raw, the target as it was received, which has fewer than TARGET_SIZE bytes. Returns -1 if
+ * it is not absolute, has a bad escape, a NUL or control byte or "..", or has too many
+ * parameters. */
 int target_parse(struct target *t, const char *raw);
 const char *target_query(const struct target *t, const char *name); /* or NULL */
 

@@ -1,4 +1,4 @@
-/* tls.c: loads the certificate, shakes hands, sends and receives by GnuTLS. */
+/* tls.c: loads the certificate, does handshakes, and sends and receives with GnuTLS. */
 #include "daemon/http/tls.h"
 
 #include <errno.h>
@@ -13,8 +13,9 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 
-#define FILE_MAX      (1 << 20)
-#define HANDSHAKE_MAX 16384 /* bytes of one message: enough without a client certificate */
+#define FILE_MAX (1 << 20)
+/* bytes of one message, which suffice because there is no client certificate */
+#define HANDSHAKE_MAX 16384
 
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:"
                                  "+ECDHE-RSA:-MAC-ALL:+AEAD:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
@@ -26,7 +27,7 @@ struct tls_cert {
     int n_users;
 };
 
-/* The properties that show whether the file at a path has changed. */
+/* The properties that tell whether the file at a path has changed. */
 struct tls_file {
     char path[PATH_MAX];
     dev_t dev;
@@ -89,7 +90,7 @@ static int use_pem(gnutls_certificate_credentials_t cred, const struct tls_serve
                    s->cert_file.path, s->key_file.path, gnutls_strerror(rc));
 }
 
-/* Logs until when the certificate is valid. */
+/* Logs the time until which the certificate is valid. */
 static void log_cert(const struct tls_server *s, gnutls_certificate_credentials_t cred)
 {
     gnutls_x509_crt_t crt;
@@ -171,7 +172,7 @@ struct tls_server *tls_server_open(const char *cert, const char *key, struct err
     if (set_path(&s->cert_file, "--tls-cert", cert, e) ||
         set_path(&s->key_file, "--tls-key", key, e))
         goto fail;
-    changed(&s->cert_file); /* before the files are read: a later change is noticed */
+    changed(&s->cert_file); /* before the files are read, so that a later change is seen */
     changed(&s->key_file);
     if (!(s->cert = load_cert(s, e))) goto fail;
     int rc = gnutls_priority_init(&s->priority, priorities, &at);
@@ -258,7 +259,7 @@ bool tls_wants_write(const struct tls_conn *t)
     return gnutls_record_get_direction(t->session) == 1;
 }
 
-/* Sets errno for a code of GnuTLS. A warning does not end the session; a client that asks for
+/* Sets errno for a code of GnuTLS. A warning does not end the session, and a client that asks for
  * another handshake gets none. */
 static ssize_t as_errno(ssize_t rc)
 {

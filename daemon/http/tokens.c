@@ -1,5 +1,6 @@
-/* Makes, lists and revokes tokens, and tells a client who it is (/v1/me). A user handles tokens of
- * its own name, with its own role at most. An admin handles everyone's. */
+/* tokens.c: makes, lists and revokes tokens, and tells a client which user it is (/v1/me). A user
+ * manages the tokens of its own name, whose role is at most its own. An admin manages the tokens
+ * of all users. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,12 @@
 #define PAGE_DEFAULT    100
 #define PAGE_MAX        1000
 
-/* A change on its way to the disk. */
+/* A change that is being written to the disk. */
 struct token_change {
     struct http_req *r;
     int status;
     struct auth_token token;
-    char text[AUTH_TOKEN_SIZE]; /* the token's text; "": not shown */
+    char text[AUTH_TOKEN_SIZE]; /* the token's text; "" if it is not shown */
 };
 
 static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
@@ -87,7 +88,7 @@ static void refuse(struct token_change *c, const struct err *e)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Checks whether who may make and revoke tokens of user. */
+/* Checks whether `who` may make and revoke the tokens of user. */
 static int check_user(const struct principal *who, const char *user, const char *what,
                       struct err *e)
 {
@@ -96,9 +97,9 @@ static int check_user(const struct principal *who, const char *user, const char 
                      who->user);
 }
 
-/* Checks that a token ends no later than its maker's token, unless an admin makes it: else a
- * stolen token would live on in the tokens that it made. given: the caller has asked for ttl_s;
- * otherwise *ttl_s is cut to fit. */
+/* Checks that a token expires no later than the token of its maker, unless an admin makes it.
+ * Otherwise a stolen token would remain usable through the tokens that were made with it. given
+ * tells whether the caller has asked for ttl_s; if not, *ttl_s is reduced as needed. */
 static int check_ttl(const struct routes *R, const struct principal *who, bool given,
                      int64_t *ttl_s, struct err *e)
 {

@@ -7,8 +7,8 @@
 #define WAIT_MS   1000
 #define WAITS_MAX 64
 
-/* An answer that the log does not have yet. Its row is found by request and time, because ids of
- * requests begin again when seqd restarts. */
+/* An answer that is not in the log yet. Its row is found by request id and time, because the ids
+ * of requests begin again when seqd restarts. */
 struct answered {
     int64_t at_ms, request;
     int status;
@@ -40,9 +40,9 @@ static void write(struct trail *t, store_done *done, void *arg)
     store_commit(t->store, txn, done, arg);
 }
 
-/* Commits are answered in their order: the answer to this one, even if it is empty, comes after
- * those of all rows and statuses that are on their way to the disk. done and arg are the caller's:
- * no callback refers to the trail. */
+/* Commits a transaction, which may be empty. Commits are answered in the order in which they were
+ * made. The answer to this one therefore comes after all rows and statuses that are on their way
+ * to the disk. done and arg are the caller's, so no callback refers to the trail. */
 void trail_flush(struct trail *t, store_done *done, void *arg)
 {
     if (t->stopped)

@@ -12,13 +12,13 @@ struct transfer {
     struct transfer *next, **link; /* links of the list R->transfers */
     struct routes *R;
     struct http_req *r;      /* used until the stream is open */
-    struct http_out *stream; /* used from then on; NULL again: the client is gone */
+    struct http_out *stream; /* used from then on; NULL again when the client has gone */
     bool asking, waiting, opened;
     struct transfer_source s;
     struct range range;
-    int64_t at, end; /* positions in the body: next byte; end of this reply */
+    int64_t at, end; /* positions in the body: the next byte, and the end of this reply */
     struct transfer_run run;
-    char stamped[RANK_PATH_SIZE]; /* path of the file that stamp and total are of */
+    char stamped[RANK_PATH_SIZE]; /* path of the file to which stamp and total belong */
     int64_t stamp, total;
 };
 
@@ -53,7 +53,7 @@ static bool node_busy(const struct transfer *t)
     return n >= TRANSFER_FETCHES;
 }
 
-/* Wakes the transfer that has waited longest: the list has the newest first. */
+/* Wakes the transfer that has waited longest, which is the last of the list. */
 static void wake_next(struct routes *R, const char *node)
 {
     struct transfer *found = NULL;
@@ -90,7 +90,8 @@ static void outside(struct transfer *t, int64_t total)
     destroy(t);
 }
 
-/* Sets the range, once the body's size is known. -1: the request has been answered. */
+/* Sets the range when the body's size has become known. Returns -1 if the request has been
+ * answered. */
 static int resolve(struct transfer *t)
 {
     int64_t from;
@@ -102,7 +103,7 @@ static int resolve(struct transfer *t)
     return 0;
 }
 
-/* Opens the stream. -1: all streams are taken, and the client was told so. */
+/* Opens the stream. Returns -1 if all streams are in use, which the client has been told. */
 static int open_stream(struct transfer *t)
 {
     static const struct http_stream_calls calls = {on_want, on_closed};
@@ -134,8 +135,8 @@ static bool same_file(struct transfer *t, const struct msg *m)
     return true;
 }
 
-/* Takes the size of a body that is one file from its first chunk. False: the chunk must not be
- * used. It is from the wrong place, or the request has been answered. */
+/* If the body is one file, sets its size from the first chunk. Returns false if the chunk must not
+ * be used, because it is from the wrong place or because the request has been answered. */
 static bool size_known(struct transfer *t, int64_t total)
 {
     const int64_t asked = t->at;
@@ -146,7 +147,7 @@ static bool size_known(struct transfer *t, int64_t total)
     return false;
 }
 
-/* Takes a chunk's bytes. False: the reply is over, or another chunk was asked for. */
+/* Takes a chunk's bytes. Returns false if the reply is over, or if another chunk was asked for. */
 static bool take(struct transfer *t, const struct msg *m)
 {
     if (!same_file(t, m)) {
@@ -162,7 +163,7 @@ static bool take(struct transfer *t, const struct msg *m)
     if ((int64_t)m->size < n) n = (int64_t)m->size;
     if ((!n && t->at < t->end) || m->size > WIRE_CHUNK ||
         (n && http_stream_write(t->stream, m->data, (size_t)n))) {
-        end(t, false); /* the file became shorter, the node misbehaves, or the client left */
+        end(t, false); /* the file became shorter, the node misbehaves, or the client has gone */
         return false;
     }
     t->at += n;
@@ -199,7 +200,7 @@ static void ask(struct transfer *t)
     control_ask(t->R->control, t->s.node, &m, on_chunk, t);
 }
 
-/* Sends until the client is slow, a node is asked, or all is sent. */
+/* Sends until the client reads too slowly, a node has been asked, or all bytes are sent. */
 static void go_on(struct transfer *t)
 {
     while (!t->asking && !t->waiting && !(t->opened && !t->stream)) {

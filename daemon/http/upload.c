@@ -1,7 +1,8 @@
-/* /v1/uploads: inputs that clients bring. POST /v1/uploads gives the list of files, with sizes and
- * digests; PATCH /v1/uploads/{n}?file=K appends a piece of at most 1 MiB to file K at its
- * Upload-Offset; POST /v1/uploads/{n}:commit gives the whole its name. A client that was cut off
- * posts the same list again, and learns how much of each file is here. */
+/* upload.c: /v1/uploads, which receives the inputs that clients upload. POST /v1/uploads gives the
+ * list of files with their sizes and digests. PATCH /v1/uploads/{n}?file=K appends a piece of at
+ * most 1 MiB to file K at its Upload-Offset. POST /v1/uploads/{n}:commit completes the upload
+ * under its name. A client that was cut off posts the same list again, and learns how many bytes
+ * of each file have arrived. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,8 @@ struct upload_request {
     struct http_req *r;
 };
 
-/* Returns the status of an error. A digest that differs is the sender's fault here: bytes were
- * damaged on the way, not on a disk. */
+/* Returns the HTTP status of an error. A digest that differs is the sender's fault here, because
+ * the bytes were damaged on the way and not on a disk. */
 static int status_of(const struct err *e)
 {
     return e->code == ERR_CORRUPT ? 409 : reply_status(e->code);
@@ -101,7 +102,7 @@ void route_upload_commit(struct routes *R, struct http_req *r, const struct rout
 struct upload_use {
     char dir[RANK_PATH_SIZE]; /* directory of the upload */
     const char *files;
-    int64_t job; /* a live job that names it; 0: none does */
+    int64_t job; /* a live job that names it, or 0 */
 };
 
 static void look_at_job(void *arg, struct job *j)
@@ -114,8 +115,8 @@ static void look_at_job(void *arg, struct job *j)
         if (!strcmp(g.list[i], u->dir)) u->job = j->id;
 }
 
-/* Refuses to remove an upload that a live job names. Its name may be given to files of another
- * user, and the job must not find these. */
+/* Refuses to remove an upload that a live job names. The name might later be given to files of
+ * another user, which the job must not read. */
 static int refuse_use(struct routes *R, const struct route_match *a, struct err *e)
 {
     const struct upload_name *name = R->uploads ? uploads_find(R->uploads, a->n) : NULL;

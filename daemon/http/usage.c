@@ -1,4 +1,5 @@
-/* GET /v1/usage: the disk space that jobs take, and each user's. */
+/* usage.c: GET /v1/usage, which shows the disk space that jobs take, and that each user's jobs
+ * take. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 struct usage_view {
     struct routes *R;
     struct http_req *r;
-    bool all; /* for an operator: jobs of all users, and the database */
+    bool all; /* the client is an operator, who sees the jobs of all users, and the database */
     int64_t limit;
     int64_t file_size, free_size; /* bytes of the database */
     int n;
@@ -104,7 +105,7 @@ static void on_database(void *arg, const struct store_rows *rows, const struct e
     v->free_size = rows->row[0].n[1];
 }
 
-/* Shows every job to operators, and to other users their own jobs. */
+/* Shows every job to operators, and to other users only their own jobs. */
 void route_usage(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     int64_t limit, cursor;
@@ -117,7 +118,7 @@ void route_usage(struct routes *R, struct http_req *r, const struct route_match 
     v->r = r;
     v->all = a->who.role >= ROLE_OPERATOR;
     v->limit = limit;
-    /* The reader answers in order, so the first answer is here before the second one. */
+    /* The reader answers in order, so the first answer has come before the second one. */
     store_read(control_store(R->control), ASK_DATABASE, NULL, NULL, on_database, v);
     store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1},
                v->all ? NULL : a->who.user, on_jobs, v);
@@ -129,7 +130,7 @@ void route_usage(struct routes *R, struct http_req *r, const struct route_match 
 #define USERS_MAX    1000
 
 struct users_view {
-    const char *only; /* NULL: all */
+    const char *only; /* NULL for all users */
     int n, room;
     const struct user **user; /* owns */
 };
@@ -177,7 +178,7 @@ void route_usage_users(struct routes *R, struct http_req *r, const struct route_
     char at[32];
     struct jwrite w;
     if (reply_query_int(r, "limit", USERS_NORMAL, 1, USERS_MAX, &limit)) return;
-    if (v.only) users_of(all, v.only); /* a user without jobs is shown with none */
+    if (v.only) users_of(all, v.only); /* a user without jobs is shown with zeros */
     users_each(all, collect, &v);
     if (v.n) qsort(v.user, (size_t)v.n, sizeof *v.user, most_first);
     const int n = v.n < limit ? v.n : (int)limit;

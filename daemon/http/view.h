@@ -1,4 +1,5 @@
-/* view.h: a GET about jobs on its way through the reader thread, for the files that answer it. */
+/* view.h: a GET about jobs while the reader thread works on it; used by the files that answer
+ * it. */
 #ifndef SEQD_DAEMON_HTTP_VIEW_H
 #define SEQD_DAEMON_HTTP_VIEW_H
 
@@ -14,10 +15,10 @@ struct view {
     struct http_req *r;
     int64_t id, limit;
     struct principal who;
-    char owner[USER_NAME]; /* owner of the jobs that are listed; "": anyone */
+    char owner[USER_NAME]; /* owner of the jobs that are listed, or "" for all owners */
     int status;            /* status of the reply that shows a job */
-    char *tags;            /* owns; text of ASK_TAGGED, else NULL */
-    bool counts;           /* the page tells how many jobs of others are live */
+    char *tags;            /* owns; the text of ASK_TAGGED, else NULL */
+    bool counts;           /* the page also tells how many jobs of other users are live */
     int64_t others[JOB_STATE_N];
     bool known; /* the job exists */
     void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);

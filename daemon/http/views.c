@@ -1,4 +1,4 @@
-/* views.c: shows one job, and answers orders about it. */
+/* views.c: shows one job, and answers the orders about it. */
 #include <stdio.h>
 #include "api/core/duration.h"
 #include "api/core/jread.h"
@@ -31,7 +31,7 @@ void view_job(struct routes *R, struct http_req *r, int64_t id, int status)
     ask_job(v, on_job);
 }
 
-/* Reads wait=30s&since_version=7; the version may also be that of If-None-Match. */
+/* Reads wait=30s&since_version=7. The version may also be that of If-None-Match. */
 static int read_wait(struct http_req *r, int64_t *since, int64_t *wait_s)
 {
     const char *wait = http_query(r, "wait"), *tags = http_header(r, "if-none-match");
@@ -65,7 +65,7 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* An error means that the job has ended, or never was. Cancelling a job that has ended is no
+    /* An error means that the job has ended or never existed. To cancel a job that has ended is no
      * error and changes nothing. */
     if (!e) v->status = 202;
     ask_job(v, on_job);
@@ -76,7 +76,7 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_match
     order_cancel(control_commits(R->control), a->id, a->who.user, on_cancelled, view_of(R, r, a));
 }
 
-/* Answers for a job that is not live: whether there was one, and how it ended. */
+/* Answers for a job that is not live whether it existed, and how it ended. */
 static void on_ended(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
@@ -133,7 +133,7 @@ void route_resume(struct routes *R, struct http_req *r, const struct route_match
     order_resume(control_commits(R->control), a->id, a->who.user, on_held, view_of(R, r, a));
 }
 
-/* Answers for a job that is not live: whether there was one. */
+/* Answers for a job that is not live whether it existed. */
 static void on_not_live(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;

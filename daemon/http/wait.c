@@ -1,5 +1,5 @@
-/* wait.c: keeps the requests that wait for a job, and answers each after a commit of its job or
- * when its time is up. */
+/* wait.c: keeps the requests that wait for a job, and answers each of them after a commit of its
+ * job or when its time is over. */
 #include "daemon/http/wait.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct waiter {
     struct routes *R;
     struct http_req *r;
     int64_t job, token, since, until_ms;
-    bool asking, again, late; /* again: a change came during a read; late: time is up */
+    bool asking, again, late; /* again: the job changed during a read; late: the wait is over */
     char user[USER_NAME];
 };
 
@@ -28,7 +28,7 @@ struct waits {
 
 static void ask(struct waiter *v);
 
-/* Sets the timer for the request whose time is up first. */
+/* Sets the timer for the request whose time is over first. */
 static void set_timer(struct waits *all)
 {
     const int64_t now = loop_now_ms(all->loop);
@@ -118,7 +118,7 @@ void waits_changed(struct waits *all, int64_t job)
 {
     for (struct waiter *v = all->first; v; v = v->next) {
         if (v->job != job) continue;
-        /* Steps are committed every second, and leave the version alone. */
+        /* Steps are committed every second, and do not change the version. */
         const struct job *j = control_job(v->R->control, job);
         if (!j || j->version > v->since) ask(v);
     }
@@ -131,7 +131,7 @@ static int of_user(const struct waits *all, const char *user)
     return n;
 }
 
-/* Checks the limits of waiting requests. Returns -1 after having answered. */
+/* Checks the limits on waiting requests. On failure answers and returns -1. */
 static int check_room(const struct waits *all, struct http_req *r, const struct principal *who)
 {
     struct err e;

@@ -1,4 +1,4 @@
-/* acting.h: the state of control, for its two files: control.c and control_link.c. */
+/* acting.h: the state of control, shared by its two files, control.c and control_link.c. */
 #ifndef SEQD_DAEMON_LOOP_ACTING_H
 #define SEQD_DAEMON_LOOP_ACTING_H
 
@@ -20,16 +20,18 @@ struct control {
     struct attempts attempts;
     struct asks *asks;
     struct removals *removals;
-    struct sweep *sweep; /* NULL: no data has a time to live */
+    struct sweep *sweep; /* NULL if no data has a time to live */
     struct disk_tally *tally;
     struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
     bool paused, ticked;
     int64_t n_passes;
     bool pass_wanted;
-    int64_t next_pass_ms;         /* no pass before it: passes take at most a fifth of the time */
-    int64_t tick_due_ms, busy_ms; /* when the next tick is due; loop_busy_ms at the last one */
-    bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
+    /* no pass runs before this time, so that passes take at most a fifth of the time */
+    int64_t next_pass_ms;
+    int64_t tick_due_ms, busy_ms; /* time of the next tick; loop_busy_ms at the last tick */
+    /* bytes of a log were not kept, so their nodes must be asked for them again */
+    bool logs_deferred;
     struct loop_timer *tick, *sched;
 };
 
@@ -43,8 +45,8 @@ static inline void want_pass(void *arg)
     loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
 }
 
-/* Tells whether n is the instance that part p was given to. If a part is stored without an
- * instance, the name alone decides. */
+/* Tells whether n is the instance to which part p was given. If a part is stored without an
+ * instance, only the names are compared. */
 static inline bool is_holder(const struct node *n, const struct attempt_part *p)
 {
     return !strcmp(p->place.node, n->name) &&

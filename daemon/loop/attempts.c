@@ -1,5 +1,5 @@
-/* attempts.c: acts on the attempts of jobs for control: fails and stops them, takes their reports,
- * and says which are away, lost or back with their nodes. */
+/* attempts.c: acts on the attempts of jobs for control. It fails and stops them, takes their
+ * reports, and notes which of them are away, lost or back with their nodes. */
 #include "daemon/loop/attempts.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ void attempts_apply(struct attempts *c, struct job *j, struct event *ev)
 }
 
 /* Fills *at with the step of the failure ev, and with the count of such failures at that step.
- * False: such a failure is not counted. */
+ * Returns false if such failures are not counted. */
 static bool count_failure(const struct job *j, struct event *ev, struct event *at)
 {
     if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
@@ -35,8 +35,8 @@ static bool count_failure(const struct job *j, struct event *ev, struct event *a
     return true;
 }
 
-/* Commits the farthest step and the count after the failure itself. A seqd that is killed between
- * the two has at most forgotten a count. */
+/* Commits the farthest step and the count after the failure itself. If seqd is killed between the
+ * two commits, only a count is lost. */
 static void note_failure(struct attempts *c, struct job *j, struct event *at)
 {
     if (j->farthest.step > j->farthest.stored)
@@ -48,7 +48,7 @@ static void note_failure(struct attempts *c, struct job *j, struct event *at)
     if (at) attempts_apply(c, j, at);
 }
 
-/* Fails the attempt by ev, which happened on ev->node. Later failures of the attempt are not
+/* Fails the attempt by ev, which happened on ev->node. Later failures of this attempt are not
  * counted. */
 static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
 {
@@ -61,7 +61,7 @@ static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
                      ev);
     struct event at;
     const bool counts = count_failure(j, ev, &at);
-    /* A job that was away on the lost node now has a place elsewhere: it does not give up. */
+    /* A job that was away on the lost node is now placed elsewhere, so it must not give up. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
                    job_gives_up(j, c->commits->utc_ms());
@@ -103,10 +103,12 @@ static void take_record(struct attempts *c, struct job *j, struct attempt_part *
     const struct spooled_time t = {loop_now_ms(c->loop), c->commits->utc_ms()};
     const bool final = spooled_is_final(r);
     struct verdict v = {.type = VERDICT_NONE};
-    if (final) logs_sync(c->logs, NULL, NULL, NULL); /* the log is on disk before the end is told */
+    /* the log must be on disk before the end is reported */
+    if (final) logs_sync(c->logs, NULL, NULL, NULL);
     if (spooled_proves_ring(j, r)) {
         const int64_t seq = p->seq;
-        if (r->seq) p->seq = r->seq - 1; /* the commit must not mark this record as taken */
+        /* the commit must not mark this record as taken */
+        if (r->seq) p->seq = r->seq - 1;
         attempt_open_ring(j->attempt, &v.ev);
         attempts_apply(c, j, &v.ev);
         p->seq = seq;
@@ -122,13 +124,14 @@ bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p, 
     struct spooled r;
     if (spooled_parse(m, &r)) return false;
     if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
-        /* A record that comes again, after a new session, has no effect. A record that is ahead of
-         * ours is asked for again by the next EXPECT. */
+        /* A record that the node sends again in a new session has no effect. If records are
+         * missing before this one, the next EXPECT asks for them again. */
         if (m->seq <= p->seq && p->marked)
             session_ack(c->session, p->place.node, j->id, a->epoch, p->marked);
         return true;
     }
-    if (m->seq) p->seq = m->seq; /* even if this record is dropped: the next one is awaited */
+    /* set even if this record is dropped, because the record after it is expected next */
+    if (m->seq) p->seq = m->seq;
     if (mutant_on(MUTANT_MARK_EARLY))
         session_ack(c->session, p->place.node, j->id, a->epoch, m->seq);
     if (!spooled_is_of(p, &r)) return false;
@@ -170,12 +173,12 @@ static bool given_to(const struct losing *l, const struct attempt_part *p)
     const struct node *n = node_find(&l->c->cluster->nodes, l->node);
     const char *to = *p->place.instance ? p->place.instance
                      : n && n->joined   ? n->instance
-                                        : l->keep; /* none stored: take the holder of the name */
+                                        : l->keep; /* not known; the part is kept */
     return l->keep && !strcmp(to, l->keep);
 }
 
-/* Fails the attempt, as the node of p is lost. Its later reports of this epoch do not count, and
- * it stops its ranks when it comes back. */
+/* Fails the attempt, because the node of p is lost. The node's later reports about this epoch are
+ * ignored, and it stops its ranks when it comes back. */
 static void lose_part(struct attempts *c, struct job *j, const struct attempt_part *p,
                       const char *why)
 {
@@ -185,7 +188,7 @@ static void lose_part(struct attempts *c, struct job *j, const struct attempt_pa
     attempts_stop(c, j);
 }
 
-/* Returns the job's part on a node, or NULL if there is none or it has ended. */
+/* Returns the job's part on a node, or NULL if it has none there or the part has ended. */
 static struct attempt_part *part_on(const struct job *j, const char *node)
 {
     struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
@@ -224,8 +227,8 @@ void attempts_fence(struct attempts *c, struct job *j)
     if (j->attempt && j->attempt->assigned) attempts_stop(c, j);
 }
 
-/* Notes that a silent node is away: its ranks may run on there. An attempt that is stopping does
- * not wait, and loses the part. */
+/* Notes that a silent node is away, since its ranks may still run there. An attempt that is
+ * stopping does not wait, and loses the part. */
 static void miss_job(void *arg, struct job *j)
 {
     const struct losing *l = arg;
@@ -236,7 +239,7 @@ static void miss_job(void *arg, struct job *j)
         lose_part(l->c, j, p, l->why);
         return;
     }
-    if (job_away_on(j, l->node)) return; /* noted before a restart of seqd */
+    if (job_away_on(j, l->node)) return; /* already noted before a restart of seqd */
     ev = (struct event){.type = EV_AWAY, .rank = -1};
     memcpy(ev.node, p->place.node, sizeof ev.node);
     err_set(&ev.err, ERR_PEER, "node %s %s", l->node, l->why);
@@ -265,7 +268,7 @@ struct finding {
     const struct msg *hello;
 };
 
-/* Folds BACK into a job that was away on the node: the node has its part still, or begins it
+/* Folds BACK into a job that was away on the node, if the node still has its part or begins it
  * now. */
 static void find_job(void *arg, struct job *j)
 {

@@ -11,7 +11,7 @@
 #include "api/core/mutant.h"
 #include "daemon/state/attempt.h"
 
-/* The actions that are due when a request is on disk. */
+/* The calls that are due when a request is on disk. */
 struct commit {
     struct commits *all;
     int64_t job, epoch;
@@ -21,9 +21,9 @@ struct commit {
     } * marks; /* owns */
     int n_marks;
     enum job_event type;
-    bool has_event, final; /* final: this event ends the job */
+    bool has_event, final; /* final is set if this event ends the job */
     commit_done *done;     /* the caller's, or NULL */
-    struct err *refusal;   /* owns; passed to done; NULL: the request succeeded */
+    struct err *refusal;   /* owns; passed to done; NULL if the request has succeeded */
     void *arg;
 };
 
@@ -99,8 +99,8 @@ static void on_disk(struct commit *k)
     tell_marks(k, j ? j->attempt : NULL);
     if (j && k->has_event) all->calls->event(all->arg, j, k->type, k->epoch);
     if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
-    /* The job's end is on disk: from here on the store answers for it. The fold may know the end
-     * before it is on disk, so that only the commit of the end may remove the job. */
+    /* The end of the job is on disk, so from now on the store answers for it. The fold may know
+     * the end before it is on disk, so only the commit of the end may remove the job. */
     if (j && k->final) {
         jobs_remove(&all->cluster->jobs, j);
         users_leave(&all->cluster->users, j->owner);
@@ -183,7 +183,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     k->done = done;
     k->arg = arg;
     add_steps(t, j);
-    /* No rank begins from here on: the data that was held for the start is not needed. */
+    /* No rank begins from now on, so the data that was held for the start is not needed. */
     if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
@@ -208,7 +208,8 @@ void commit_flush(struct commits *all, struct job *j)
 {
     struct job_attempt *a = j->attempt;
     if (!a || a->ended || !attempt_has_news(a)) return;
-    /* Progress can wait, here and in the spool of its node: the room left is for events. */
+    /* Progress can wait, both here and in the spool of its node, because the space that is left is
+     * for events. */
     if (store_full(all->store) && a->steps_size < STEPS_FLUSH_SIZE) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(all, j);
@@ -239,7 +240,7 @@ void commit_result(struct commits *all, struct job *j, char *json)
 
 struct commit_batch {
     struct new_job {
-        struct job *job; /* owns, until the cluster takes it */
+        struct job *job; /* owned until the cluster takes ownership */
         char *spec;      /* owns: JSON_STORED */
         char owner[USER_NAME], source[NODE_NAME], only[NODE_NAME];
         int64_t source_step;
@@ -296,7 +297,7 @@ static struct new_job *room_for_one(struct commit_batch *b)
     return &b->at[b->n++];
 }
 
-/* Prepares the parts of a job that need no id, before the turn that commits it. */
+/* Prepares the parts of a job that need no id, before the turn that commits the job. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
 {
     struct new_job *k = room_for_one(b);

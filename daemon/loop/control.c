@@ -14,7 +14,7 @@
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
-#define PASS_REST 4 /* rest after a pass, in lengths of that pass */
+#define PASS_REST 4 /* the pause after a pass lasts this many times as long as the pass */
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -106,7 +106,7 @@ void control_ask(struct control *c, const char *node, const struct msg *m, ask_a
     asks_add(c->asks, node, m, answer, arg);
 }
 
-/* ---- what follows from a commit -------------------------------------------------------------- */
+/* ---- the consequences of a commit ------------------------------------------------------------ */
 
 static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq)
 {
@@ -114,7 +114,7 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
-/* Lets go of an attempt whose end is on disk, here and at its nodes. */
+/* Frees an attempt whose end is on disk, here and on its nodes. */
 static void end_attempt(struct control *c, struct job *j)
 {
     struct job_attempt *a = j->attempt;
@@ -138,8 +138,8 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         if (!a || a->epoch != epoch) return;
         a->assigned = true;
         if (c->sweep) sweep_epoch(c->sweep, j);
-        /* Do not begin an attempt that has failed meanwhile, as when a GPU was lost: its nodes are
-         * told to stop. */
+        /* Do not begin an attempt that has failed in the meantime, for example because a GPU was
+         * lost. Its nodes are told to stop instead. */
         if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
     case EV_RANK_EXIT:
@@ -183,15 +183,15 @@ static void assign_jobs(struct control *c)
     if (n) c->n_passes++;
     for (int i = 0; i < n; i++) {
         if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
-        if (j->attempt)
-            attempts_lose_away(&c->attempts, j); /* the job begins elsewhere once it has stopped */
+        if (j->attempt) /* the job begins elsewhere once it has stopped here */
+            attempts_lose_away(&c->attempts, j);
         else
             attempts_apply(&c->attempts, j, &ev);
     }
 }
 
-/* Runs a pass. It takes long with a long queue, and each node that joins asks for one. The next
- * pass therefore waits for PASS_REST times the length of this one. */
+/* Runs a pass. A pass takes long if the queue is long, and each node that joins asks for one. For
+ * that reason the next pass waits PASS_REST times as long as this one took. */
 static void run_pass(void *arg)
 {
     struct control *c = arg;
@@ -260,8 +260,8 @@ static void arm_tick(struct control *c)
     loop_timer_set(c->tick, TICK_MS);
 }
 
-/* Counts the time that a tick is late because the loop was busy: in that time no node could be
- * heard. */
+/* Counts the time by which a tick is late because the loop was busy, since no message of a node
+ * was read in that time. */
 static void count_lag(struct control *c, int64_t now)
 {
     const int64_t late = now - c->tick_due_ms, busy = loop_busy_ms(c->o.loop) - c->busy_ms;
@@ -269,8 +269,8 @@ static void count_lag(struct control *c, int64_t now)
     if (lag > 0) nodes_lag(&c->cluster.nodes, lag, now);
 }
 
-/* Restarts the clock for the start of an attempt that replay found: a long replay does not make it
- * late. */
+/* Restarts the clock for the start of an attempt that a replay found, so that a long replay does
+ * not make the attempt late. */
 static void begin_start(void *arg, struct job *j)
 {
     const struct control *c = arg;

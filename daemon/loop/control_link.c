@@ -1,4 +1,5 @@
-/* control_link.c: acts on nodes that come, go and speak: the functions that link.h calls. */
+/* control_link.c: acts when nodes connect, disconnect and send messages. It has the functions that
+ * link.h calls. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/log.h"
@@ -8,8 +9,8 @@
 
 #define FORGET_MS 1000
 
-/* Forgets a node that is down and holds nothing, when the table of nodes is full. Searches at most
- * once a second for all callers, as it looks at every job. */
+/* Forgets a node that is down and that no job needs, if the table of nodes is full. All callers
+ * together cause at most one search in a second, because a search reads every job. */
 static bool make_room(struct control *c)
 {
     const int64_t now = loop_now_ms(c->o.loop);
@@ -31,14 +32,14 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     struct control *c = arg;
     attempts_replace(&c->attempts, name, hello);
     struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
-    if (!n) return; /* never: on_admit has made room */
+    if (!n) return; /* never happens, because on_admit has made room */
     c->cluster.no_node[0] = 0;
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     session_note_stale(&c->session, n, hello);
     session_note_past(&c->session, n, hello);
     attempts_find(&c->attempts, n, hello);
-    attempts_check_gpus(&c->attempts, n); /* before the node is asked for anything again */
+    attempts_check_gpus(&c->attempts, n); /* done before any question is sent to the node again */
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
@@ -46,20 +47,20 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     want_pass(c);
 }
 
-/* Marks a node as down since it was last heard: its time to come back runs from then. */
+/* Marks a node as down since its last message. Its time to come back counts from then. */
 static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
     node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
     removals_node_down(c->removals, name);
-    if (c->paused) return; /* every client is gone or about to go */
+    if (c->paused) return; /* every client has gone or is about to go */
     asks_node_down(c->asks, name);
     want_pass(c);
 }
 
-/* Counts a message that has no effect and that no healthy node sends. Logs the 1st, 2nd, 4th, 8th
- * and so on, so that no node can fill the log. */
+/* Counts a message that is ignored because a healthy node would not send it. Logs the 1st, 2nd,
+ * 4th, 8th and so on, so that a node cannot fill the log. */
 static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
 {
     struct node *n = node_find(&c->cluster.nodes, node);
@@ -80,8 +81,8 @@ static struct attempt_part *part_of(const struct job *j, int64_t epoch, const ch
     return same && a->assigned ? attempt_part(a, node) : NULL;
 }
 
-/* Tells whether m is late: the node had its attempt, and does not know yet that it is over or given
- * up. */
+/* Tells whether m is late, which means that the node had its attempt and does not know yet that
+ * the attempt is over or given up. */
 static bool is_late(const struct control *c, const struct job *j, const char *node,
                     const struct msg *m)
 {
@@ -93,7 +94,7 @@ static bool is_late(const struct control *c, const struct job *j, const char *no
     return node_past_has(n, m->job, m->epoch);
 }
 
-/* Answers a report of an attempt that is over for us: the node may let go of it. */
+/* Answers a report about an attempt that is over for us, so that the node can remove it. */
 static void stale_report(struct control *c, const char *node, const struct msg *m)
 {
     struct spooled r;
@@ -112,7 +113,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
         if (store_full(c->o.store)) {
-            c->logs_deferred = true; /* the room that is left is for events */
+            c->logs_deferred = true; /* the space that is left is for events */
             return;
         }
         if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) <
@@ -121,7 +122,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
             c->logs_deferred = true;
         }
         if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
-        return; /* the log is acknowledged when it is on disk */
+        return; /* the log is acknowledged only when it is on disk */
     }
     if (p || !is_late(c, j, node, m)) drop(c, node, m, "a log of no rank that runs there");
     session_ack_stale_log(&c->session, node, m);
@@ -139,8 +140,8 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
     }
 }
 
-/* Acts on news of a node's GPUs: fails the attempts that lost one, and asks for a pass for those
- * that can begin. */
+/* Acts on a change of a node's GPUs. Fails the attempts that lost a GPU, and asks for a pass for
+ * the jobs that can begin now. */
 static void on_gpus(struct control *c, const struct node *n)
 {
     attempts_check_gpus(&c->attempts, n);

@@ -1,11 +1,12 @@
-/* hold.c: judges once a second whether an attempt must save and stop. */
+/* hold.c: decides once a second whether an attempt must save and stop. */
 #include "daemon/loop/hold.h"
 
 #include <string.h>
 #include "daemon/state/wall.h"
 
-/* Tells whether a node of the job drains: its ranks then save and stop, and it is queued. The pass
- * that places it again sees whether its checkpoint or its data hold it to a node. */
+/* Tells whether a node of the job is being drained. In that case the job's ranks save and stop,
+ * and it is queued. The pass that places it again finds out whether its checkpoint or its data
+ * hold it to a node. */
 static bool drain_due(const struct cluster *k, const struct job *j, int64_t now_ms,
                       struct event *ev)
 {

@@ -39,8 +39,8 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
     }
 }
 
-/* Decides whether to suspend or resume a job. -1: it cannot be done, *e says why; 0: the job is in
- * that state already; 1: fold *ev. */
+/* Decides whether to suspend or resume a job. Returns 1 if *ev must be folded, 0 if the job is in
+ * that state already, and -1, with the reason in *e, if it cannot be done. */
 static int hold_event(const struct job *j, enum job_event type, struct event *ev, struct err *e)
 {
     const bool stopping = j->state == JOB_STOPPING, suspends = type == EV_SUSPEND;
@@ -101,7 +101,7 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 
-/* Gives up the attempt of a job whose checkpoint lies on a node that is away, and with it the
+/* Gives up the attempt of a job whose checkpoint is on a node that is away, and thereby the
  * checkpoint. */
 static int give_up(struct commits *all, struct job *j, const char *by, commit_done *done, void *arg)
 {
@@ -143,7 +143,7 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
     commit_answer(all, j, &e, done, arg);
 }
 
-/* Applies the change to the job's stored spec, and fills in *spec. fails as order_edit does. */
+/* Applies the change to the job's stored spec, and fills in *spec. Fails as order_edit does. */
 static int edit_spec(struct commits *all, struct job *j, const struct order_edit *o,
                      struct job_spec *spec, struct err *e)
 {
@@ -184,7 +184,8 @@ void order_edit(struct commits *all, struct job *j, const struct order_edit *o, 
     else if (!edit_spec(all, j, o, spec, &e)) {
         strcpy(ev->detail, o->change);
         job_set_spec(j, spec);
-        if (commit_apply(all, j, ev, done, arg)) abort(); /* never: job_step has allowed it */
+        /* never happens, because job_step has allowed it */
+        if (commit_apply(all, j, ev, done, arg)) abort();
     }
     if (e.code) commit_answer(all, j, &e, done, arg);
     free(spec);
@@ -193,7 +194,7 @@ void order_edit(struct commits *all, struct job *j, const struct order_edit *o, 
 
 struct releasing {
     struct commits *all;
-    struct err refusal; /* code ERR_NONE: there is none */
+    struct err refusal; /* refusal.code is ERR_NONE if there is no refusal */
     commit_done *done;
     void *arg;
 };
@@ -207,7 +208,7 @@ static void released(void *arg, const struct err *e)
 }
 
 /* Begins an order about a node, with a refusal if there is no such node. The answer is given after
- * the commit, as it may follow from a change that is not on disk yet. */
+ * the commit, because it may depend on a change that is not on disk yet. */
 static struct releasing *about_node(struct commits *all, const char *node, commit_done *done,
                                     void *arg)
 {
@@ -247,7 +248,8 @@ void order_release(struct commits *all, const char *node, commit_done *done, voi
     if (!r) abort();
     *r = (struct releasing){.all = all, .done = done, .arg = arg};
     struct store_txn *t = store_begin();
-    /* A refusal waits for the commit, too: it may follow from a change that is not on disk yet. */
+    /* A refusal also waits for the commit, because it may depend on a change that is not on disk
+     * yet. */
     if (quarantine_find(all->cluster->quarantine, node))
         quarantine_end(all->cluster->quarantine, t, node, "released by hand");
     else if (node_find(&all->cluster->nodes, node))

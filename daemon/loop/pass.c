@@ -1,4 +1,4 @@
-/* pass.c: describes jobs and nodes to sched_pick, and makes events of its choices. */
+/* pass.c: describes jobs and nodes to sched_pick, and turns its choices into events. */
 #include "daemon/loop/pass.h"
 
 #include <stddef.h>
@@ -47,7 +47,8 @@ static int32_t device_of(const struct job *j)
 static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->gpu_size = j->need.device + GPU_RESERVE;
-    q->gpu_free = j->need.device; /* other programs, such as a display, may use the reserve */
+    /* other programs, such as a display server, may use the reserve */
+    q->gpu_free = j->need.device;
     for (int i = 0; i < k->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &k->nodes.node[i];
         const int gpu = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
@@ -68,8 +69,9 @@ static void leave_out(const struct cluster *k, const struct job *j, struct sched
         }
 }
 
-/* Tells whether a node that is away for a moment, as while its agent or seqd restarts, can still
- * take the job. Until it is back or lost, the job does not go to a node that it leaves out. */
+/* Tells whether a node that can take the job is away only for a moment, for example because its
+ * agent or seqd restarts. Until that node is back or lost, the job is not placed on a node that it
+ * leaves out. */
 static bool is_soon(const struct cluster *k, const struct sched_job *q)
 {
     for (int i = 0; i < k->nodes.n; i++) {
@@ -86,9 +88,10 @@ static int node_index(const struct cluster *k, const char *name)
     return n ? (int)(n - k->nodes.node) : -1;
 }
 
-/* Chooses the only node for rank 0, if there is one. A checkpoint, the job's own or its source,
- * holds the job to a node, and the job waits for that node. Data lies on the node that prepared
- * it. If that node is away or left out, another node prepares the data again. */
+/* Chooses the only node on which rank 0 may be, if there is such a node. A checkpoint of the job,
+ * or of the job from which it begins, holds the job to its node, and the job waits for that node.
+ * Prepared data also chooses the node that prepared it. If that node is away or left out, another
+ * node prepares the data again. */
 static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {
@@ -153,8 +156,8 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
-/* Tells whether a node of the attempt is lost: the job moves, if there is a place for it
- * elsewhere. */
+/* Tells whether a node of the attempt is lost, in which case the job moves if there is a place for
+ * it elsewhere. */
 static bool may_move(const struct cluster *k, const struct job *j)
 {
     const struct job_attempt *a = j->attempt;
@@ -166,8 +169,8 @@ static bool may_move(const struct cluster *k, const struct job *j)
     return false;
 }
 
-/* Describes a job that moves, with the places that it has on nodes now. It seeks a place for a
- * preparation if it is preparing data, else for its ranks. */
+/* Describes a job that moves, with the places that it has on nodes now. If it is preparing data,
+ * it needs a place for a preparation, and otherwise one for its ranks. */
 static void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->moves = true;
@@ -177,7 +180,7 @@ static void describe_move(const struct cluster *k, const struct job *j, struct s
     for (int i = 0, n = 0; i < j->n_places; i++) {
         const struct job_place *p = &j->places[i];
         const int at = node_index(k, p->node);
-        if (at < 0) break; /* never: a node that holds a part is not forgotten */
+        if (at < 0) break; /* never happens, because a node that holds a part is not forgotten */
         q->part[q->n_parts++] = (struct sched_part){(uint8_t)at, (uint8_t)p->n_ranks};
         for (int r = 0; r < p->n_ranks; r++, n++) {
             const struct node *node = &k->nodes.node[at];
@@ -215,8 +218,8 @@ struct pass_list {
     struct sched_node *nodes;
 };
 
-/* Marks the job's GPUs as held, by their UUIDs in the node's present list. A GPU that has gone is
- * skipped. */
+/* Marks the job's GPUs as held, by their UUIDs in the node's present list. Skips a GPU that has
+ * gone. */
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)
 {
@@ -225,8 +228,8 @@ static void hold_gpus(const struct job *j, const struct node *n, const struct jo
             out->gpu[k].state = SCHED_GPU_HELD;
 }
 
-/* Lists the GPUs of the node. Any of them may be in use by attempts that we gave up there, until
- * the node says that these are gone. */
+/* Lists the GPUs of the node. Attempts on it that we gave up may use any of them, until the node
+ * reports that these attempts are gone. */
 static void list_gpus(const struct node *n, struct sched_node *out)
 {
     out->n_gpus = n->n_gpus;

@@ -4,7 +4,8 @@
 #include "api/core/clock.h"
 #include "worker/plan/plan.h"
 
-#define STACK_SIZE (3 * sizeof(struct sections) + ((size_t)2 << 20)) /* plans take two of them */
+/* a plan uses two struct sections */
+#define STACK_SIZE (3 * sizeof(struct sections) + ((size_t)2 << 20))
 
 struct errands *planner_create(struct loop *l)
 {

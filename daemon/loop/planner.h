@@ -1,18 +1,19 @@
-/* planner.h: the thread that plans: to weigh a spec takes up to two seconds.
+/* planner.h: the thread that plans, because weighing a spec takes up to two seconds.
  * tested: tests/daemon/test_seqd_planner.c */
 #ifndef SEQD_DAEMON_LOOP_PLANNER_H
 #define SEQD_DAEMON_LOOP_PLANNER_H
 
 #include "daemon/mailbox/errands.h"
 
-#define PLANNER_WAITING 256 /* specs that wait at once; each has about 0.4 MiB */
+#define PLANNER_WAITING 256 /* specs that may wait at the same time; each takes about 0.4 MiB */
 
-/* Creates the planner. Call errands_end before store_close: answers that store_close gives may ask
- * for plans, which are refused then. A plan under way need not finish: its clock ends it soon. */
+/* Creates the planner. errands_end must be called before store_close, because an answer that
+ * store_close gives may ask for a plan, and the planner must refuse it. errands_end need not
+ * finish a plan that is under way, because the planner's clock soon ends it. */
 struct errands *planner_create(struct loop *l);
 
-/* Any thread: returns milliseconds of a clock that does not go back. It jumps to the end of time
- * when the planner ends, which stops work that is bounded by it. */
+/* Returns milliseconds of a clock that never runs backwards. When the planner ends, the clock
+ * jumps to the end of time, which stops all work that it bounds. May be called on any thread. */
 int64_t planner_clock_ms(void *planner);
 
 #endif

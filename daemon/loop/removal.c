@@ -1,4 +1,4 @@
-/* removal.c: carries removals out, from their row to the last node that confirms. */
+/* removal.c: carries out removals, from their row to the last node's confirmation. */
 #include "daemon/loop/removal.h"
 
 #include <stdio.h>
@@ -10,23 +10,23 @@
 #include "api/core/removal.h"
 #include "daemon/state/retain.h"
 
-#define ROWS        200 /* rows in one commit, which takes the writer some milliseconds */
-#define NODE_WINDOW 64  /* removals that one node is told of at a time */
-#define WAKE_MS     20  /* gathers orders given together into one look */
+#define ROWS        200 /* rows in one commit, for which the writer needs some milliseconds */
+#define NODE_WINDOW 64  /* removals of which one node is told at a time */
+#define WAKE_MS     20  /* time in which orders are collected for one common query */
 
 struct told { /* a node that is up */
     struct told *next;
     struct removals *all;
     char node[NODE_NAME];
-    struct open { /* told, and not answered yet */
+    struct open { /* the node was told, and has not answered yet */
         int64_t job;
         int what;
     } open[NODE_WINDOW];
     int n_open;
-    bool reading; /* a read of the removals to tell it is under way */
-    bool again;   /* there may be more than was read */
-    bool failed;  /* a removal failed on it: the rest waits for the retry */
-    bool gone;    /* the node went down: freed with the last answer */
+    bool reading; /* the removals that it must be told are being read */
+    bool again;   /* there may be more removals than were read */
+    bool failed;  /* a removal failed on it, and its other removals wait for the retry */
+    bool gone;    /* the node went down; it is freed with the last answer */
     uint32_t abi; /* version that it speaks */
 };
 
@@ -39,7 +39,7 @@ struct removals {
     struct told *told;
     bool paused;
     bool files_busy, files_again, rows_busy, rows_again;
-    int64_t files_after; /* seq of the last removal tried; 0: begin with the first */
+    int64_t files_after; /* seq of the last removal that was tried; 0 to begin with the first */
     int64_t rows_begin_ms, n_moved;
 };
 
@@ -74,7 +74,7 @@ static void on_files_rows(void *arg, const struct store_rows *rows, const struct
     struct tree *tree;
     if (e || !rows->n_rows || r->paused) {
         r->files_busy = false;
-        r->files_after = 0; /* the next look tries failed removals again */
+        r->files_after = 0; /* the next timer tries failed removals again */
         if (r->files_again && !e) remove_files(r);
         return;
     }
@@ -100,8 +100,8 @@ static void remove_files(struct removals *r)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Waits four times as long as the commit of rows took, so that others can write: removals take at
- * most a fifth of the time. */
+/* Waits four times as long as the commit of rows took, so that removals take at most a fifth of
+ * the writer's time. */
 static void on_rows_removed(void *arg, const struct err *e)
 {
     struct removals *r = arg;
@@ -143,8 +143,8 @@ static void told_free(struct told *n)
 
 static void tell(struct told *n);
 
-/* Frees a node that has gone, or tells it the next removals, once no removal is under way on
- * it. */
+/* When no removal is under way on a node, tells it the next removals, or frees it if it has
+ * gone. */
 static void told_rest(struct told *n)
 {
     if (n->reading || n->n_open) return;
@@ -161,15 +161,15 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
         const struct msg m = {
             .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
-        /* Count it as open before the send: if the session breaks in the send, all open removals
-         * are closed. */
+        /* Count it as open before it is sent, because all open removals are closed if the session
+         * breaks during the send. */
         n->open[n->n_open++] = (struct open){m.job, m.what};
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
         n->failed = true;
         break;
     }
-    n->reading = false; /* not earlier: a session that breaks above must not free n */
+    n->reading = false; /* done only here, because a session that breaks above must not free n */
     told_rest(n);
 }
 
@@ -237,8 +237,9 @@ static void on_cut(void *arg, const struct tree *tree, int n, const struct err *
     if (e) log_error("removal.epoch", "text=\"%s\"", e->text);
 }
 
-/* Closes the removal that is answered. Returns false if it is not open: a node may answer twice,
- * for the order of an earlier session and for that of this one. */
+/* Closes the removal that is answered. Returns false if the removal is not open. This can happen
+ * because a node may answer twice, for the order of an earlier session and for the order of this
+ * session. */
 static bool was_open(struct told *n, int64_t job, int what)
 {
     for (int i = 0; i < n->n_open; i++) {
@@ -330,7 +331,7 @@ static void on_ordered(void *arg, const struct err *e)
                on_ordered_row, o);
 }
 
-/* Refuses a removal of data that must stay now. */
+/* Refuses a removal of data that must be kept for now. */
 static int refuse(struct removals *r, const struct store_removal *what, struct err *e)
 {
     struct jobs *jobs = &r->commits->cluster->jobs;
@@ -361,7 +362,7 @@ void removals_order(struct removals *r, const struct store_removal *what, commit
 {
     struct err e;
     if (refuse(r, what, &e)) {
-        /* Refuse after the commit of the state that the refusal follows from. */
+        /* Refuse it after the commit of the state on which the refusal is based. */
         const struct job none = {.id = what->job};
         commit_answer(r->commits, &none, &e, done, arg);
         return;
@@ -385,7 +386,7 @@ static void on_wake(void *arg)
     tell_all(r);
 }
 
-/* Tells nodes all removals again, even if the last ones were never answered. */
+/* Tells nodes all removals again, even if they never answered the last ones. */
 static void on_retry(void *arg)
 {
     struct removals *r = arg;

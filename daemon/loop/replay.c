@@ -1,4 +1,4 @@
-/* replay.c: folds the stored events again, and takes up the attempts that may still run. */
+/* replay.c: folds the stored events again, and continues the attempts that may still run. */
 #include "daemon/loop/replay.h"
 
 #include <stdio.h>
@@ -14,10 +14,10 @@
 #include "daemon/state/doc.h"
 #include "worker/plan/check.h"
 
-/* No spool has more records: a larger mark is invalid. */
+/* No spool can have more records, so a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)
 
-/* A job whose rows this seqd cannot read: set aside, so that the others can run. */
+/* A job whose rows this seqd cannot read. It is set aside, so that the other jobs can run. */
 struct unreadable {
     struct unreadable *next;
     int64_t id;
@@ -27,9 +27,9 @@ struct unreadable {
 struct replaying {
     struct commits *all;
     struct cluster *cluster;
-    int64_t now_ms, utc_ms; /* times by the loop's clock and by UTC */
+    int64_t now_ms, utc_ms; /* times by the loop's clock and in UTC */
     struct unreadable *first;
-    bool newer; /* a live job has data that the version before would misread */
+    bool newer; /* a live job has data that the previous version would misread */
 };
 
 static void set_aside(struct replaying *r, int64_t id, const struct err *e)
@@ -46,7 +46,8 @@ static void set_aside(struct replaying *r, int64_t id, const struct err *e)
     job_destroy(j);
 }
 
-/* Copies text; NULL if it is not JSON: no other state depends on it. */
+/* Copies text. Returns NULL if the text is not JSON, which does no harm because no other state
+ * depends on it. */
 static char *copy_json(const char *text)
 {
     if (!text || !doc_is_json(text)) return NULL;
@@ -83,7 +84,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     return 0;
 }
 
-/* Keeps the attempt that the job is in after ev, if any. */
+/* Updates the attempt of the job after ev: makes it, keeps it or drops it. */
 static void follow_attempt(const struct replaying *r, struct job *j, const struct event *ev)
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
@@ -139,7 +140,7 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
     return 0;
 }
 
-/* Takes the job's position from data, "[{..},{..}]": the last object counts. */
+/* Reads the job's position from data, "[{..},{..}]", in which the last object counts. */
 static int load_steps(void *arg, int64_t job, const char *data)
 {
     const struct replaying *r = arg;
@@ -153,7 +154,7 @@ static int load_steps(void *arg, int64_t job, const char *data)
     j->step = strtoll(last + 8, NULL, 10);
     const char *epoch = strstr(last, "\"epoch\":");
     const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
-    /* The time of these steps is not stored: use the latest one possible, now. */
+    /* The time of these steps is not stored, so use the latest possible time, which is now. */
     if (now) j->step_epoch = j->epoch;
     if (now && farthest_step(&j->farthest, j->step)) j->stepped_ms = r->utc_ms;
     return 0;
@@ -185,8 +186,8 @@ static int load_cordon(void *arg, const char *node, int64_t at_ms, bool drains, 
     return 0;
 }
 
-/* Expects quarantined nodes, so that they are listed. Call it last: the nodes that jobs need come
- * first. */
+/* Marks quarantined nodes as expected, so that they are listed. Call it last, so that the nodes
+ * that jobs need are entered into the table first. */
 static void expect_quarantined(const struct replaying *r)
 {
     const struct quarantined *q;
@@ -194,8 +195,8 @@ static void expect_quarantined(const struct replaying *r)
         node_expect(&r->cluster->nodes, q->node, r->now_ms);
 }
 
-/* Restores the backoff of a job, counts the job for its user, and expects the nodes that its
- * attempt may run on. */
+/* Restores the backoff of a job, counts the job for its user, and marks the nodes on which its
+ * attempt may run as expected. */
 static void live_again(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -205,8 +206,8 @@ static void live_again(void *arg, struct job *j)
         node_expect(&r->cluster->nodes, j->attempt->parts[i].place.node, r->now_ms);
 }
 
-/* Expects the nodes that have files of the job. Nodes that run attempts come before them, as the
- * table may not have room for all names. */
+/* Marks the nodes that have files of the job as expected. Nodes that run attempts must have been
+ * entered before, because the table may not have room for all names. */
 static void expect_files(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -215,8 +216,8 @@ static void expect_files(void *arg, struct job *j)
     if (*j->prepared_node) node_expect(&r->cluster->nodes, j->prepared_node, r->now_ms);
 }
 
-/* Sets aside a job that has no events, and writes the row of one whose row is missing or differs
- * from its events. A job that is final leaves the table. */
+/* Sets aside a job that has no events. Writes the row of a job whose row is missing or differs
+ * from its events. Removes a final job from the table. */
 static void look_at_job(void *arg, struct job *j)
 {
     struct replaying *r = arg;
@@ -238,7 +239,7 @@ static void look_at_job(void *arg, struct job *j)
     }
 }
 
-/* Fails a job that was set aside, and says why. Nodes that run it are told to stop. */
+/* Fails a job that was set aside, and tells why. Nodes that run it are told to stop. */
 static void fail_unreadable(struct commits *all, const struct unreadable *u, int64_t utc_ms)
 {
     char error[8192], at[32];

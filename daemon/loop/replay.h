@@ -1,11 +1,12 @@
-/* replay.h: jobs from the store: the fold of their events, with the attempts that may still run. */
+/* replay.h: loads jobs from the store by folding their events, together with the attempts that may
+ * still run. */
 #ifndef SEQD_DAEMON_LOOP_REPLAY_H
 #define SEQD_DAEMON_LOOP_REPLAY_H
 
 #include "daemon/loop/commit.h"
 
-/* Fills the cluster, before anything else happens. fails: as store_load. A job that cannot be read
- * is failed from now on, and its row says why. */
+/* Fills the cluster. It must be called before anything else uses the cluster. Fails as store_load
+ * does. A job that cannot be read counts as failed from now on, and its row says why. */
 int replay(struct commits *all, struct err *e);
 
 #endif

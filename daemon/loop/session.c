@@ -1,4 +1,4 @@
-/* session.c: writes the messages about attempts that a node is to have, to keep or to end. */
+/* session.c: writes the messages about attempts that a node should have, keep or end. */
 #include "daemon/loop/session.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
     a->stop_ms = now_ms > 0 ? now_ms : 1;
 }
 
-/* Tells whether all ranks can save on request. Ranks of an older agent cannot save, and the other
+/* Tells whether all ranks can save on request. The ranks of an older agent cannot, and the other
  * ranks cannot save without them. */
 static bool all_save(const struct session *s, const struct job_attempt *a)
 {
@@ -192,8 +192,9 @@ static void ask_logs(void *arg, struct job *j)
                         logs_size(s->logs, j->id, j->attempt->epoch, r));
 }
 
-/* Acknowledges all logs again: that asks for the bytes that follow (worker/agent/attempt.c). The
- * bytes in the files have been synced: call logs_sync first. */
+/* Acknowledges all logs again, which makes the nodes send the bytes that follow
+ * (worker/agent/attempt.c). logs_sync must have been called, so that the bytes in the files are on
+ * disk. */
 void session_ask_logs(const struct session *s)
 {
     jobs_each(&s->cluster->jobs, ask_logs, (void *)s);
@@ -215,8 +216,8 @@ static void attach(void *arg, struct job *j)
     struct attempt_part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
     if (!p) return;
     if (!session_listed(l->hello, j->id, a->epoch)) {
-        /* The ASSIGN was committed, and the session may have lost it. If it did not, the node
-         * answers that the epoch is known and over. */
+        /* The ASSIGN was committed, but a break of the session may have lost it. If it did not,
+         * the node answers that the epoch is known and over. */
         if (j->state == JOB_STARTING && !a->ended && !p->ended) assign(s, j, p);
         return;
     }
@@ -247,15 +248,16 @@ void session_resume(const struct session *s, const char *node, int64_t now_ms)
     jobs_each(&s->cluster->jobs, resume, &l);
 }
 
-/* Counts the slots of an attempt. An agent of the version before does not say which of its ranks
- * have a GPU: the job does. */
+/* Counts the slots of an attempt. An agent of the previous version does not report which of its
+ * ranks have a GPU, so the job's spec is used as well. */
 static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
 {
     return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;
 }
 
-/* Notes attempts that run on the node although they are over for seqd, as after seqd gave up the
- * node. Each will be stopped. Its slots and GPUs are held until the node says that it is gone. */
+/* Notes attempts that run on the node although they are over for seqd, for example because seqd
+ * gave up the node. They will be stopped. The slots and GPUs of each attempt are held until the
+ * node reports that the attempt is gone. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello)
 {
     node_stale_clear(n);

@@ -1,6 +1,7 @@
-/* session.h: messages to nodes: about attempts that begin and stop, about attempts that nodes
- * should have when they come (back), and about data that seqd has on disk. Every message is
- * idempotent at the node and follows from committed events. Loop thread. */
+/* session.h: sends messages to nodes. They are about attempts that begin and stop, about the
+ * attempts that a node should have when it connects, and about data that seqd has on disk. Every
+ * message is idempotent at the node and is derived from committed events. All functions are called
+ * on the loop thread. */
 #ifndef SEQD_DAEMON_LOOP_SESSION_H
 #define SEQD_DAEMON_LOOP_SESSION_H
 
@@ -12,8 +13,9 @@
 struct session { /* one for all nodes */
     struct cluster *cluster;
     struct logs *logs;
-    const unsigned char *secret; /* SECRET_SIZE bytes: the keys of attempts follow from it */
-    const char *uploads;         /* see struct control_options */
+    /* SECRET_SIZE bytes, from which the keys of attempts are derived */
+    const unsigned char *secret;
+    const char *uploads; /* see struct control_options */
     struct outbox out;
 };
 
@@ -22,28 +24,29 @@ struct session { /* one for all nodes */
 void session_assign(const struct session *s, const struct job *j); /* sends ASSIGN to every part */
 /* Sends STOP to every part that has not ended. */
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
-/* Sends SAVE for a stopping job that is to save, if the agents of its nodes know how; else
- * STOP. */
+/* Sends SAVE for a stopping job that must save, if the agents of its nodes know that message;
+ * otherwise sends STOP. */
 void session_end(const struct session *s, struct job *j, int64_t now_ms);
-/* Sends all blobs to part p, or to every part if p is NULL. Sends only if all blobs are here and
- * the ring is not open yet. */
+/* Sends all blobs to part p, or to every part if p is NULL. Does nothing if a blob has not
+ * arrived, or if the ring is open already. */
 void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
-/* Acknowledges that records up to seq are on disk. */
+/* Acknowledges that the records up to seq are on disk. */
 void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
                  int64_t seq);
-/* Acknowledges log bytes of an attempt that does not run there: they are not wanted. */
+/* Acknowledges log bytes of an attempt that does not run on that node, so that the node stops
+ * sending them. */
 void session_ack_stale_log(const struct session *s, const char *node, const struct msg *m);
-/* Tells the node that it may let go of the attempt's spool. */
+/* Tells the node that it may remove the attempt's spool. */
 void session_forget(const struct session *s, const char *node, int64_t job, int64_t epoch);
 
 /* ---- of all ---------------------------------------------------------------------------------- */
 
 void session_expect(const struct session *s, const char *node); /* sends EXPECT */
 void session_expect_all(const struct session *s);
-/* Calls for a node that comes up: `attach` before its EXPECT, and `resume` after it, tell it the
- * state of its attempts. `note_stale` notes attempts that run there although they are over for
+/* Calls for a node that connects. `attach` before its EXPECT, and `resume` after it, tell the node
+ * the state of its attempts. `note_stale` notes attempts that run there although they are over for
  * seqd. */
-/* Notes the attempts of its HELLO that are over: it was away when they ended, or seqd was. */
+/* Notes the attempts in the node's HELLO that ended while the node was away or seqd was down. */
 void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
 /* Tells whether a HELLO lists that attempt. */
@@ -51,7 +54,7 @@ bool session_listed(const struct msg *hello, int64_t job, int64_t epoch);
 void session_attach(const struct session *s, const char *node, const struct msg *hello);
 void session_resume(const struct session *s, const char *node, int64_t now_ms);
 
-logs_durable session_ack_log;                   /* arg: struct session */
-void session_ask_logs(const struct session *s); /* asks again for bytes that were not kept */
+logs_durable session_ack_log;                   /* arg is a struct session */
+void session_ask_logs(const struct session *s); /* asks again for log bytes that were not kept */
 
 #endif

@@ -1,4 +1,4 @@
-/* spooled.c: reads the records of a spool, and enters them into the attempt. */
+/* spooled.c: reads the records of a spool, and enters their contents into the attempt. */
 #include "daemon/loop/spooled.h"
 
 #include <signal.h>
@@ -10,8 +10,10 @@
 #include "daemon/state/doc.h"
 #include "daemon/state/prepared.h"
 
-#define MOST         ((int64_t)1 << 53) /* largest count of a node: doubles are exact up to it */
-#define EXIT_NOT_RUN 127 /* exit of seqgang's child before exec, and of the dynamic linker */
+/* largest count that a node may report, because doubles are exact up to it */
+#define MOST ((int64_t)1 << 53)
+/* exit status of seqgang's child before exec, and of the dynamic linker */
+#define EXIT_NOT_RUN 127
 
 struct taking {
     struct job *j;
@@ -32,7 +34,7 @@ int spooled_parse(const struct msg *m, struct spooled *r)
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
-/* Tells whether the rank in an exit equals the rank that its head names. */
+/* Tells whether the rank in an exit equals the rank that the record's head names. */
 static bool exit_is_of(const struct attempt_part *p, const struct spooled *r)
 {
     struct rank_exit x;
@@ -69,8 +71,8 @@ static void fail(const struct taking *k, const struct event *ev)
     memcpy(k->v->ev.node, k->p->place.node, sizeof k->v->ev.node);
 }
 
-/* Returns the code of a failure. Ranks of the version before report a full or read-only disk as
- * ERR_IO, with the words of errno. */
+/* Returns the code of a failure. Ranks of the previous version report a full or read-only disk as
+ * ERR_IO, with the text of errno. */
 static enum err_code code_of(const struct rank_fail *f)
 {
     static const char *const full[] = {"No space left", "Read-only file system",
@@ -98,7 +100,7 @@ static void on_fail(const struct taking *k)
         return;
     }
     blame_report(j, &ev);
-    /* Name the node: it says more than the number of the rank. */
+    /* Name the node, because that says more than the number of the rank. */
     if ((code == ERR_IO || code == ERR_NO_SPACE) && ev.cause == CAUSE_INFRASTRUCTURE)
         err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
@@ -115,7 +117,7 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
     struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
     if ((!x->exit_status && !x->signal) || !(attempt_alive(j) || j->saving)) return;
     if (j->saving && x->exit_status == RANK_EXIT_SAVED) return;
-    if (j->attempt->has_suspect && !x->signal) return; /* a failure was reported before it */
+    if (j->attempt->has_suspect && !x->signal) return; /* a failure was reported earlier */
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
     ev.oom = k->r->oom;
@@ -206,15 +208,15 @@ static int64_t sum(int64_t a, int64_t b)
     return a + b < MOST ? a + b : MOST;
 }
 
-/* Checks the range, so that values computed from it are in range, too. */
+/* Checks the ranges, so that values that are computed from the step are in range, too. */
 static bool step_good(const struct rank_step *s)
 {
     return s->step >= 1 && s->step <= MOST && s->tokens >= 0 && s->tokens <= MOST &&
            s->step_us >= 0 && s->step_us <= MOST;
 }
 
-/* Updates the progress of a training by a step. After a start or a rollback the progress counts
- * from this step, as earlier ones do not measure its speed. */
+/* Updates the progress of a training by a step. After a start or a rollback, the progress counts
+ * from this step, because earlier steps do not measure its speed. */
 static void progress_of_step(struct job *j, const struct rank_step *s)
 {
     struct rank_progress *p = &j->progress;
@@ -227,7 +229,7 @@ static void progress_of_step(struct job *j, const struct rank_step *s)
     pace_add(&j->attempt->pace, p);
 }
 
-/* Checks the range, so that values computed from it for users are in range, too. */
+/* Checks the ranges, so that values that are computed from it for users are in range, too. */
 static bool progress_good(const struct rank_progress *p)
 {
     const double most = (double)MOST;
@@ -244,8 +246,8 @@ static bool read_progress(const struct spooled *r, struct rank_progress *p)
     return progress_good(p);
 }
 
-/* Tells whether the effect of a record is committed already: it came again only because of a
- * record before it. */
+/* Tells whether the effect of a record is committed already, in which case it was sent again only
+ * because of a record before it. */
 static bool is_taken(const struct taking *k)
 {
     return k->r->seq && k->r->seq <= k->p->taken;
@@ -286,7 +288,8 @@ static void on_step(const struct taking *k)
     if (j->attempt->steps_size > STEPS_FLUSH_SIZE) k->v->type = VERDICT_FLUSH;
 }
 
-/* Copies a rank's JSON, checked, onto one line. -1: it is no object, or too long. */
+/* Copies a rank's JSON, checked, onto one line. Returns -1 if it is not an object or is too
+ * long. */
 static int take_json(const char *data, size_t size, char *out, size_t room)
 {
     struct jread j;
@@ -298,8 +301,9 @@ static int take_json(const char *data, size_t size, char *out, size_t room)
     return 0;
 }
 
-/* Notes whether a rank prepares its node's data: the rank reports it before and after ("code" of
- * the note). The deadline of the start does not run in between and begins again after that. */
+/* Notes whether a rank is preparing its node's data, which the rank reports before and after
+ * ("code" of the note). While it does, the deadline of the start is suspended, and afterwards it
+ * begins again. */
 static void note_preparing(struct job_attempt *a, int rank, const char *json)
 {
     struct jread j;
@@ -322,7 +326,7 @@ static bool is_product(int type)
            type == EV_EVAL || type == EV_VERIFIED;
 }
 
-/* Reads a product or a note. False: it is neither. */
+/* Reads a product or a note. Returns false if the record is neither. */
 static bool read_event(const struct spooled *r, struct rank_event *re)
 {
     if (r->head.size < sizeof *re || r->head.rank < 0) return false;
@@ -330,8 +334,8 @@ static bool read_event(const struct spooled *r, struct rank_event *re)
     return is_product(re->type) || re->type == EV_NOTE;
 }
 
-/* Blames the node for JSON that does not parse: the node or one of its programs has failed, and not
- * the job. */
+/* Blames the node for JSON that does not parse, because the fault is the node's or one of its
+ * programs', and not the job's. */
 static void on_garbled(const struct taking *k, const char *what)
 {
     struct event ev = {.type = EV_RANK_EXIT,
@@ -362,7 +366,7 @@ static void on_event(const struct taking *k)
     if (!is_taken(k)) k->v->type = VERDICT_EVENT;
 }
 
-/* Returns the JSON object of a result, malloc'd; NULL: it is not an object, or too long. */
+/* Returns the JSON object of a result, malloc'd, or NULL if it is not an object or is too long. */
 static char *read_result(const struct spooled *r)
 {
     char *json = malloc(RANK_RESULT_SIZE + 1);
@@ -424,6 +428,6 @@ void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part 
     case RANK_RESULT: on_result(&k); break;
     case RANK_FAIL: on_fail(&k); break;
     case RANK_EXIT: on_exit_record(&k); break;
-    default: break; /* a type of a newer version: ignored */
+    default: break; /* a type of a newer version, which is ignored */
     }
 }

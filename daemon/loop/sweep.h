@@ -1,25 +1,29 @@
-/* sweep.h: removes data that has outlived its time: once a minute, rule by rule, oldest first, in
- * batches, each batch in one commit. Data that a live job reads stays until the job has ended.
+/* sweep.h: removes data that is older than its time to live. It does so once a minute, rule by
+ * rule, oldest first, in batches that are one commit each. Data that a live job reads is kept
+ * until that job has ended.
  *
- * Ages are of the wall clock, which people set. If it has gained more than an hour on the loop's
- * clock since the last sweep, sweeps remove nothing for an hour, so that a wrong year can be
- * corrected before data is lost. Loop thread. */
+ * Ages are measured by the wall clock, which people can set. If the wall clock has advanced
+ * over an hour more than the loop's clock since the last sweep, sweeps remove nothing for an
+ * hour. In that hour a wrong year can be corrected before data is lost. All functions are
+ * called on the loop thread. */
 #ifndef SEQD_DAEMON_LOOP_SWEEP_H
 #define SEQD_DAEMON_LOOP_SWEEP_H
 
 #include "daemon/loop/removal.h"
 #include "daemon/state/retain.h"
 
-#define SWEEP_MS      60000
-#define SWEEP_JUMP_MS 3600000 /* size of a jump of the wall clock; and the wait after it */
+#define SWEEP_MS 60000
+/* size of a jump of the wall clock, and the wait after such a jump */
+#define SWEEP_JUMP_MS 3600000
 
 struct sweep;
 
-/* Creates a sweep, which borrows all and r, and copies policy. */
+/* Creates a sweep. Borrows all and r, and copies policy. */
 struct sweep *sweep_create(struct commits *all, struct removals *r,
                            const struct retain_policy *policy);
-void sweep_destroy(struct sweep *s); /* after the store; NULL allowed */
-/* Removes, when j gets a new attempt, the logs of the two newest attempts beyond --keep-epochs. */
+void sweep_destroy(struct sweep *s); /* call it after the store is closed; s may be NULL */
+/* Removes old logs when j gets a new attempt. Among the attempts of j that --keep-epochs does not
+ * keep, the two newest lose their logs. */
 void sweep_epoch(struct sweep *s, const struct job *j);
 
 #endif

@@ -1,5 +1,5 @@
-/* tally.c: counts the disk space of users page by page, and warns jobs whose user is over the
- * limit. */
+/* tally.c: counts the disk space of users page by page, and warns the jobs of users who are over
+ * the limit. */
 #include "daemon/loop/tally.h"
 
 #include <stdio.h>
@@ -7,16 +7,17 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 
-#define PACE 4 /* rest after a page, in lengths of that page */
+#define PACE 4 /* the pause after a page lasts this many times as long as the page */
 
 struct disk_tally {
     struct commits *commits;
     struct removals *removals;
     struct loop_timer *timer;
-    int64_t before; /* jobs with smaller ids are next; 0: all */
+    int64_t before; /* jobs with smaller ids are counted next; 0 stands for all jobs */
     int64_t page_begin_ms, at_ms;
     int n;
-    struct user *user[TREES_BATCH]; /* owners of the page's jobs; NULL: without an owner */
+    /* owners of the page's jobs; NULL for a job without an owner */
+    struct user *user[TREES_BATCH];
 };
 
 static struct users *users(const struct disk_tally *t)

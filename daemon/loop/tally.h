@@ -1,25 +1,26 @@
-/* tally.h: the disk space that each user's jobs take, live and ended: counted in the background,
- * page by page of the table of jobs, so that neither the reader nor the thread of the logs is held
- * up. Rows and logs are on seqd's disk. Checkpoints and artifacts are on nodes' disks, and count
- * with the sizes that the ranks that wrote them reported. Uploads are not in it: they have a limit
- * of their own.
+/* tally.h: the disk space that each user's jobs take, both live and ended. It is counted in the
+ * background, page by page of the table of jobs, so that neither the reader nor the thread of the
+ * logs is delayed. Rows and logs are on seqd's disk. Checkpoints and artifacts are on nodes'
+ * disks, and count with the sizes that the ranks reported when they wrote them. Uploads do not
+ * count, because they have a separate limit.
  *
- * A job that runs while its user's jobs take more than the limit gets one note, and another only
- * after they have taken less. Loop thread. */
+ * A job that runs while its user's jobs take more than the limit gets one note, and another one
+ * only after these jobs have taken less in the meantime. All functions are called on the loop
+ * thread. */
 #ifndef SEQD_DAEMON_LOOP_TALLY_H
 #define SEQD_DAEMON_LOOP_TALLY_H
 
 #include "daemon/loop/commit.h"
 #include "daemon/loop/removal.h"
 
-#define TALLY_MS 30000 /* from the end of a tally to the next */
+#define TALLY_MS 30000 /* time from the end of one tally to the beginning of the next */
 
 struct disk_tally;
 
 /* Creates a tally, which borrows both arguments. */
 struct disk_tally *tally_create(struct commits *all, struct removals *r);
-void tally_destroy(struct disk_tally *t); /* after the store; NULL allowed */
-/* Returns the UTC time at which the last whole tally ended; 0: none has. */
+void tally_destroy(struct disk_tally *t); /* call it after the store is closed; NULL is allowed */
+/* Returns the UTC time at which the last whole tally ended, or 0 if none has ended. */
 int64_t tally_at_ms(const struct disk_tally *t);
 
 #endif

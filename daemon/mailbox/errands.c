@@ -1,4 +1,4 @@
-/* errands.c: runs errands on a thread of its own, and calls back on the loop's. */
+/* errands.c: runs errands on a separate thread, and calls back on the loop's thread. */
 #include "daemon/mailbox/errands.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@ struct errands {
     atomic_bool ending;
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
-    struct errand *first, **last; /* errands that wait; the first one may be under way */
+    struct errand *first, **last; /* errands that wait; the first of them may be under way */
     struct errand *done, **done_last;
     int n;
     bool finish, ended;

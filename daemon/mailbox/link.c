@@ -1,4 +1,4 @@
-/* link.c: keeps the sessions with nodes: HELLO, JOIN, heartbeats and messages. */
+/* link.c: keeps the sessions with nodes, which consist of HELLO, JOIN, heartbeats and messages. */
 #include "daemon/mailbox/link.h"
 
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "api/rpc.h"
 
 enum {
-    ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
+    ARENA_SIZE = 16 << 20, /* for an unpacked message of WIRE_MAX_SIZE, and its spec */
     MISSED = 3,            /* missed heartbeats after which a node is down */
-    RETRY_MS = 5000,       /* delay for a node refused for a cause that may pass */
+    RETRY_MS = 5000,       /* delay for a node that is refused for a reason that may pass */
     RETRY_VERSION_MS = 60000,
-    MAX_JOINS = 32,      /* joins at one time, so that strangers take little of seqd */
+    MAX_JOINS = 32,      /* joins at the same time, so that strangers take little of seqd */
     JOIN_SIZE = 16 << 10 /* size of a message of a stranger */
 };
 
@@ -28,7 +28,7 @@ struct link_session {
     uint32_t abi;         /* ABI that the session speaks; valid with node */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
-    bool refused;      /* REFUSED was sent: the node is to close the session */
+    bool refused;      /* REFUSED was sent, so the node should close the session */
     bool joining;      /* a JOIN waits for its answer */
 };
 
@@ -36,14 +36,15 @@ struct links {
     struct rpc_server *server;
     const struct link_calls *calls;
     void *arg;
-    const struct link_gate *gate; /* NULL: sessions are plain */
+    const struct link_gate *gate; /* NULL if sessions are plain */
     void *gate_arg;
     struct link_session *sessions;
     int64_t last_id;
     struct loop *loop;
     struct loop_timer *watch;
-    int64_t heartbeat_ms, watched_ms; /* watched: when the watch last ran */
-    struct arena arena;               /* for the message being handled or packed; reset after */
+    int64_t heartbeat_ms, watched_ms; /* watched_ms is when `watch` last ran */
+    /* for the message that is being handled or packed; reset afterwards */
+    struct arena arena;
 };
 
 static struct link_session *session_find(struct links *k, const char *node)
@@ -55,14 +56,15 @@ static struct link_session *session_find(struct links *k, const char *node)
 
 static int session_send(struct link_session *s, const struct msg *m)
 {
-    struct arena a; /* not the link's: a send is often the answer to the message being handled */
+    /* a separate arena, because a send is often the answer to the message being handled */
+    struct arena a;
     size_t size;
     arena_init(&a, ARENA_SIZE);
     void *data = wire_pack_for(m, s->abi, &a, &size);
     int rc = data ? rpc_send(s->stream, data, size) : -1;
     if (!data) log_error("link.pack", "node=%s type=%d", s->node, (int)m->type);
     arena_fini(&a);
-    /* A peer that does not read is as good as gone: a new session starts from a known state. */
+    /* Treat a peer that does not read as gone, because a new session starts from a known state. */
     if (rc < 0) rpc_stream_close(s->stream);
     return rc;
 }
@@ -76,7 +78,7 @@ static void session_unbind(struct link_session *s, const char *why)
     s->link->calls->down(s->link->arg, node, why, s->silent_ms);
 }
 
-/* Refuses a session whose message makes no sense. */
+/* Refuses a session that has sent an invalid message. */
 static void session_refuse(struct link_session *s, const char *why)
 {
     log_warn("link.refused", "node=%s peer=%s why=\"%s\"", s->node[0] ? s->node : "-",
@@ -84,8 +86,8 @@ static void session_refuse(struct link_session *s, const char *why)
     rpc_stream_close(s->stream);
 }
 
-/* Refuses a node and tells it why. The node is to close the session. If it does not, seqd closes
- * it at the next message, or in the watch when the node stays silent. */
+/* Refuses a node and tells it why. The node should close the session. If it does not, seqd closes
+ * it at the next message, or in `watch` if the node is silent. */
 static void session_turn_away(struct link_session *s, const char *node, const char *why,
                               int64_t retry_ms)
 {
@@ -123,8 +125,8 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
     rpc_stream_close(s->stream);
 }
 
-/* Counts at most one more heartbeat as missed, however late watch runs: messages that came
- * meanwhile are read later. */
+/* Counts at most one more heartbeat as missed, however late `watch` runs. Messages that have come
+ * in the meantime are read only after it. */
 static void watch(void *arg)
 {
     struct links *k = arg;
@@ -144,7 +146,7 @@ void link_set_heartbeat(struct links *k, int64_t ms)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Checks that the name is the certificate's, and that the certificate still counts. */
+/* Checks that the name is the one in the certificate, and that the certificate is still valid. */
 static int session_check_holder(struct link_session *s, const struct msg *m, struct err *e)
 {
     const struct links *k = s->link;
@@ -156,7 +158,7 @@ static int session_check_holder(struct link_session *s, const struct msg *m, str
                    holder ? holder->name : "-", m->node);
 }
 
-/* Returns why the node may not join, perhaps in buf; NULL: it may join. */
+/* Returns why the node may not join, perhaps in buf, or NULL if it may join. */
 static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms,
                                  char *buf, size_t size)
 {
@@ -208,7 +210,7 @@ static void session_hello(struct link_session *s, const struct msg *m)
     if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
-/* Takes one join at a time, and only one in a session of a stranger. */
+/* Handles one join at a time, and only in a session of a stranger. */
 static void session_join(struct link_session *s, const struct msg *m)
 {
     struct links *k = s->link;
@@ -348,8 +350,8 @@ void link_destroy(struct links *k)
 }
 
 /* Tells whether the session's version has the message and, for ASSIGN, each field that the job
- * uses. The job was placed under a session that had them; the node may be back with an older
- * version. */
+ * uses. This must be checked because the node may have come back with an older version since the
+ * job was placed. */
 static bool knows(const struct link_session *s, const struct msg *m)
 {
     return wire_knows(s->abi, m->type) && !(m->type == MSG_ASSIGN && spec_needs(m->spec, s->abi));

@@ -1,12 +1,12 @@
-/* outbox.h: the way to a node. */
+/* outbox.h: the function with which modules send messages to a node. */
 #ifndef SEQD_DAEMON_MAILBOX_OUTBOX_H
 #define SEQD_DAEMON_MAILBOX_OUTBOX_H
 
 #include "api/wire.h"
 
 struct outbox {
-    /* Returns -1 when m is not sent, as without a session. It is link_send in seqd, a recorder in
-     * tests. */
+    /* Returns -1 if m is not sent, for example if the node has no session. It is link_send in
+     * seqd, and a recorder in tests. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *arg;
 };

@@ -1,4 +1,4 @@
-/* children.c: starts programs, waits for them and for signals, and ends them. */
+/* children.c: starts programs, waits for their ends and for signals, and ends the programs. */
 #include "daemon/run/children.h"
 
 #include <dirent.h>
@@ -38,7 +38,7 @@ static void become(char *const argv[], int ends, const struct child_files *f, pi
     sigset_t none;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, ends);
-    if (getppid() != parent) _exit(127); /* the parent died before the prctl */
+    if (getppid() != parent) _exit(127); /* the parent died before the prctl took effect */
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++) {
         const int fd = given[i] < 0 ? null : given[i];
@@ -56,7 +56,7 @@ int children_start(struct children *c, int which, int ends, char *const argv[],
                    const struct child_files *f, struct err *e)
 {
     const pid_t parent = getpid(), pid = fork();
-    c->child[which] = (struct child){.status = -1}; /* drops the status of the child before */
+    c->child[which] = (struct child){.status = -1}; /* forget the status of the previous child */
     if (pid < 0) return err_errno(e, "start %s", argv[0]);
     if (!pid) become(argv, ends, f, parent);
     setpgid(pid, pid);
@@ -107,7 +107,7 @@ void children_stop(struct children *c, int which, int timeout_ms)
     }
 }
 
-/* Kills our children, as /proc lists them. Orphans of programs that have ended are among them. */
+/* Kills our children, as listed in /proc. Orphans of programs that have ended are among them. */
 static void kill_orphans(void)
 {
     char path[64], line[512];
@@ -136,7 +136,8 @@ void children_end(struct children *c, int timeout_ms)
 {
     const int64_t until_ms = clock_ms() + timeout_ms;
     while (!none_left()) {
-        if (clock_ms() >= until_ms) kill_orphans(); /* their children become ours next */
+        /* their children become ours, and the next round kills them */
+        if (clock_ms() >= until_ms) kill_orphans();
         children_wait(c, 100);
     }
 }

@@ -1,4 +1,4 @@
-/* cluster.c: starts the coordinator and the nodes of one run. */
+/* cluster.c: starts the coordinator and the nodes of one `seqd run`. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static bool answers(const struct one_run *r)
     return yes;
 }
 
-/* Chooses a port that is free now. */
+/* Chooses a port that is free at this moment. */
 static int choose_port(struct one_run *r, struct err *e)
 {
     const bool v6 = strchr(r->o.address, ':');
@@ -88,11 +88,11 @@ int run_start_seqd(struct one_run *r, struct err *e)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* srun starts this on each node. The token comes by stdin, where no list of processes and no
- * environment shows it. The end of stdin tells the script to stop: srun's own way is SIGKILL. If
- * all processes get a SIGTERM, seqw alone acts on it, once, and leaves. Without --state the node's
- * directory is temporary, too.
- * $1 seqw, $2 the port, $3 the host or "", $4 the state directory or "", then seqw's options. */
+/* A script that srun starts on each node. It reads the token from stdin, because a list of
+ * processes or an environment would show it. The end of stdin tells the script to stop, because
+ * srun itself would use SIGKILL. If all processes get a SIGTERM, only seqw acts on it, once, and
+ * leaves. Without --state the node's directory is temporary, too. $1 is seqw, $2 the port, $3 the
+ * host or "", $4 the state directory or ""; seqw's options follow. */
 static char agent_script[] =
     "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
     "dir=$(mktemp -d \"${TMPDIR:-/tmp}/seqd-run.XXXXXX\") || exit 1\n"
@@ -109,7 +109,7 @@ static char agent_script[] =
     "while kill -0 $pid 2>/dev/null; do wait $pid; rc=$?; done\n"
     "kill $ear 2>/dev/null; exit $rc\n";
 
-/* Adds the options that agents have everywhere. */
+/* Adds the options that agents have on this machine and under srun. */
 static int agent_words(const struct one_run *r, char **argv, int n)
 {
     static char slots[24];
@@ -134,7 +134,7 @@ static int start_local(struct one_run *r, struct err *e)
     return run_start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
 }
 
-/* Puts the token into a pipe, which holds it until srun reads. */
+/* Writes the token into a pipe, which holds it until srun reads it. */
 static int token_pipe(struct one_run *r, struct err *e)
 {
     char token[512], uses[24];
@@ -163,7 +163,7 @@ static int start_everywhere(struct one_run *r, struct err *e)
     if (in < 0) return -1;
     snprintf(nodes, sizeof nodes, "--nodes=%lld", (long long)r->o.nodes);
     snprintf(tasks, sizeof tasks, "--ntasks=%lld", (long long)r->o.nodes);
-    /* Runs one task on each node, with the job's whole share of that node. */
+    /* Run one task on each node, and give it all of the job's share of that node. */
     char *argv[48 + 2 * OPTION_LIST] = {
         "srun",    nodes,        tasks, "--ntasks-per-node=1", "--overlap", "--cpu-bind=none",
         "--label", "sh",         "-c",  agent_script,          "seqw",      program,
@@ -179,7 +179,8 @@ int run_start_nodes(struct one_run *r, struct err *e)
     return r->o.nodes > 1 ? start_everywhere(r, e) : start_local(r, e);
 }
 
-/* Counts the nodes that are up, each of which is a line of the answer, of any length. */
+/* Counts the nodes that are up. Each of them is a line of the answer, which may have any
+ * length. */
 static int64_t n_up(struct one_run *r)
 {
     char program[FILE_PATH_SIZE], *argv[CTL_WORDS], *line = NULL;

@@ -21,10 +21,11 @@
 #include "api/core/thread.h"
 #include "api/wire.h"
 
-#define AGAIN_MS  1000 /* first wait; doubles after each seqw that ends within STEADY_MS */
+/* the first wait, which doubles after each seqw that ends within STEADY_MS */
+#define AGAIN_MS  1000
 #define MOST_MS   60000
 #define STEADY_MS 60000
-#define QUIT_MS   100 /* between tries to send QUIT, until seqw has a session */
+#define QUIT_MS   100 /* time between tries to send QUIT until seqw has a session */
 #define NAME      "local"
 
 struct dev {
@@ -34,16 +35,17 @@ struct dev {
     char roots[RANK_ROOTS][RANK_PATH_SIZE];
     int n_roots;
     struct option_list writable;
-    int pidfd; /* -1: not running */
+    int pidfd; /* -1 if seqw does not run */
     struct loop_fd *watch;
-    struct loop_timer *timer; /* to start seqw again, or to kill it */
+    struct loop_timer *timer; /* the time at which seqw is started again, or killed */
     uint32_t (*quit)(void *arg, const char *node);
     void (*died)(void *arg, const char *why);
     void *arg;
     char words_path[1024], words_env[1056];
-    int64_t started_ms, again_ms; /* by the loop's clock; again_ms: wait before the next start */
+    /* by the loop's clock; again_ms is the wait before the next start */
+    int64_t started_ms, again_ms;
     bool stopping, told;
-    int64_t kill_ms; /* time of SIGKILL, by the loop's clock */
+    int64_t kill_ms; /* when SIGKILL is due, by the loop's clock */
     loop_call *gone;
     void *gone_arg;
 };
@@ -73,7 +75,7 @@ static void write_pid(const struct dev *d, pid_t pid)
     fclose(f);
 }
 
-/* Tells whether pid is a seqw that serves our node directory, by its arguments. */
+/* Tells, by its arguments, whether pid is a seqw that serves our node directory. */
 static bool is_ours(const struct dev *d, pid_t pid)
 {
     char path[64], args[16384];
@@ -89,7 +91,7 @@ static bool is_ours(const struct dev *d, pid_t pid)
     return false;
 }
 
-/* Takes over a seqw that a killed seqd has left. */
+/* Adopts a seqw that a killed seqd has left. */
 static bool adopt(struct dev *d)
 {
     int pid = 0;
@@ -97,7 +99,8 @@ static bool adopt(struct dev *d)
     bool read = f && fscanf(f, "%d", &pid) == 1 && pid > 1;
     if (f) fclose(f);
     if (!read || watch(d, pid, NULL)) return false;
-    if (is_ours(d, pid)) { /* checked after the pidfd is open: pid can name no other process now */
+    /* checked after the pidfd is open, so that the pid cannot be another process by now */
+    if (is_ours(d, pid)) {
         log_info("dev.adopted", "pid=%d", pid);
         return true;
     }
@@ -108,7 +111,8 @@ static bool adopt(struct dev *d)
     return false;
 }
 
-/* Returns our environment with one more variable: the file in which seqw leaves its last words. */
+/* Returns our environment with one more variable, which names the file to which seqw writes its
+ * last error. */
 static char **environment(struct dev *d)
 {
     size_t n = 0;
@@ -131,7 +135,8 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--address", argv[n++] = "127.0.0.1";
     argv[n++] = "--slots", argv[n++] = d->slots;
     if (d->no_pin) argv[n++] = "--no-pin";
-    argv[n++] = "--orphan-ms", argv[n++] = "60000"; /* outlives a kill -9 of seqd, not for ever */
+    /* it outlives a kill -9 of seqd, but not for ever */
+    argv[n++] = "--orphan-ms", argv[n++] = "60000";
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];
     for (int i = 0; i < d->writable.n; i++)
         argv[n++] = "--writable-root", argv[n++] = d->writable.text[i];
@@ -163,7 +168,7 @@ static int spawn(struct dev *d, struct err *e)
     return watch(d, pid, e);
 }
 
-/* Orders seqw to end. An agent of a version without that message stops everything at SIGTERM. */
+/* Tells seqw to end. An agent of a version without that message stops everything at SIGTERM. */
 static void order_end(struct dev *d)
 {
     const int64_t now_ms = loop_now_ms(d->loop);
@@ -190,7 +195,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* Writes the last words of seqw, else how it ended. */
+/* Writes the last error of seqw or, if it left none, how it ended. */
 static void words_of(const struct dev *d, const siginfo_t *end, char *out, size_t size)
 {
     size_t n;
@@ -221,7 +226,8 @@ static void on_exit_of_seqw(void *arg, uint32_t events)
     struct dev *d = arg;
     loop_fd_remove(d->watch);
     siginfo_t end = {0};
-    waitid(P_PIDFD, (id_t)d->pidfd, &end, WEXITED | WNOHANG); /* fails for an adopted seqw */
+    /* fails for an adopted seqw, which is not our child */
+    waitid(P_PIDFD, (id_t)d->pidfd, &end, WEXITED | WNOHANG);
     close(d->pidfd);
     d->pidfd = -1;
     d->watch = NULL;

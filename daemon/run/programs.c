@@ -1,4 +1,4 @@
-/* programs.c: starts the programs of one run, and asks seqctl. */
+/* programs.c: starts the programs of one `seqd run`, and calls seqctl. */
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* run.c: makes the places of a run, waits for the end of its job, brings the results, and stops all
- * programs. */
+/* run.c: makes the directories of a run, waits for the end of its job, copies the results, and
+ * stops all programs. */
 #include "daemon/run/run.h"
 
 #include <limits.h>
@@ -17,10 +17,11 @@ enum {
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
     SPEC_SIZE = 1 << 20,
-    REASON_LOOKS = 20, /* a verdict that stands for this many looks is final */
+    REASON_LOOKS = 20, /* a verdict is final if this many successive queries give it */
 };
-/* Seconds for saving. SAVE_S is less than the warning that deploy/slurm/oneshot.sbatch asks for.
- * SAVE_TERM_S is less than Slurm's KillWait, 30 s between SIGTERM and SIGKILL. */
+/* Seconds for saving. SAVE_S is less than the time before the end at which
+ * deploy/slurm/oneshot.sbatch asks for a warning. SAVE_TERM_S is less than Slurm's KillWait of 30
+ * s between SIGTERM and SIGKILL. */
 #define SAVE_S      "90"
 #define SAVE_TERM_S "10"
 
@@ -40,8 +41,8 @@ static int find_bin(struct one_run *r, struct err *e)
     return 0;
 }
 
-/* Saves the spec in the state directory, or checks that it equals the one saved there by an earlier
- * run. After "-" (stdin), o.spec is the path of the saved copy. */
+/* Saves the spec in the state directory, or checks that it equals the spec that an earlier run has
+ * saved there. If the spec comes from stdin ("-"), o.spec becomes the path of the saved copy. */
 static int keep_spec(struct one_run *r, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -83,7 +84,8 @@ static int make_places(struct one_run *r, struct err *e)
     const char *tmp = getenv("TMPDIR");
     char path[FILE_PATH_SIZE];
     int mended;
-    if (!tmp || *tmp != '/' || strlen(tmp) > 32) tmp = "/tmp"; /* paths of sockets must be short */
+    /* the paths of sockets must be short */
+    if (!tmp || *tmp != '/' || strlen(tmp) > 32) tmp = "/tmp";
     snprintf(r->dir, sizeof r->dir, "%.32s/seqd-run.XXXXXX", tmp);
     if (!mkdtemp(r->dir)) {
         const int rc = err_errno(e, "%s", r->dir);
@@ -101,13 +103,14 @@ static int make_places(struct one_run *r, struct err *e)
     }
     if (file_join(path, e, "%s/nodes", r->state) || file_make_private_dir(path, &mended, e))
         return -1;
-    /* An empty file hides the configuration of the machine's own service from this one. */
+    /* An empty file prevents this seqd from reading the configuration of the machine's own
+     * service. */
     return file_join(path, e, "%s/none.toml", r->dir) || file_write(path, "", 0, e) ? -1 : 0;
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Finds the one job of this state; "": there is none yet. */
+/* Finds the only job of this state directory; the id is "" if there is none yet. */
 static int find_job(struct one_run *r, struct err *e)
 {
     char text[256];
@@ -144,8 +147,8 @@ static bool is_ended_from_outside(const struct one_run *r)
     return !children_runs(&r->c, WAITING) && (status == 128 + SIGTERM || status == 128 + SIGINT);
 }
 
-/* Starts again the program that waits for the job, unless a signal came here. A signal to all
- * processes of an allocation also ends that program, perhaps before this process gets the
+/* Starts the program that waits for the job again, unless this process has got a signal. A signal
+ * to all processes of an allocation also ends that program, perhaps before this process gets the
  * signal. */
 static int wait_on(struct one_run *r, struct err *e)
 {
@@ -153,7 +156,8 @@ static int wait_on(struct one_run *r, struct err *e)
     return r->c.signal ? 0 : start_waiting(r, e);
 }
 
-/* Tells whether the job is too large for the nodes. It stays so, as all nodes are here. */
+/* Tells whether the job is too large for the nodes. This answer is final, because all nodes have
+ * joined. */
 static bool can_never_start(struct one_run *r)
 {
     struct err e;
@@ -168,8 +172,8 @@ static void say_reason(struct one_run *r)
         fprintf(stderr, "seqd run: job %s can never start here: %s", r->id, text);
 }
 
-/* Tells whether the agents have left after a SIGTERM that only they got, as from Slurm to the steps
- * of a job: the job is saved. */
+/* Tells whether the agents have left after a SIGTERM that only they got, such as Slurm's to the
+ * steps of a job. The job is saved in that case. */
 static bool have_left(const struct one_run *r)
 {
     return *r->o.state && children_runs(&r->c, SEQD) && !children_runs(&r->c, AGENTS) &&
@@ -203,7 +207,7 @@ static int wait_job(struct one_run *r, struct err *e)
                    *gone == 's' ? "coordinator" : "agent of a node");
 }
 
-/* Returns the exit code of a job in this state; -1: the job has not ended. */
+/* Returns the exit code for a job in this state, or -1 if the job has not ended. */
 static int code_of(const char *state)
 {
     static const struct {
@@ -216,8 +220,8 @@ static int code_of(const char *state)
 }
 
 /* Suspends the job, which then saves, if the state directory is kept. A job that cannot save
- * continues later from its last checkpoint. Returns -1: another run continues the job; else the
- * exit code of a job that had ended by itself. */
+ * continues later from its last checkpoint. Returns -1 if another run can continue the job. If the
+ * job had ended by itself, returns its exit code. */
 static int save_job(struct one_run *r)
 {
     char text[1024], state[64];
@@ -245,15 +249,15 @@ static int save_job(struct one_run *r)
 
 /* ---- after the job --------------------------------------------------------------------------- */
 
-/* Tells whether the program that submits or watches the job was started. Before it there is no job
- * with results to lose. */
+/* Tells whether the program that submits or watches the job has been started. Before that there is
+ * no job whose results could be lost. */
 static bool was_submitted(const struct one_run *r)
 {
     return children_runs(&r->c, WAITING) || r->c.child[WAITING].status >= 0;
 }
 
-/* Copies files of the job, if there are any. noun: the verb of seqctl that lists them. option: for
- * seqctl pull, or NULL. Returns 0, or the exit code of a failure. */
+/* Copies files of the job, if it has any. noun is the verb of seqctl that lists them, and option
+ * is for seqctl pull, or NULL. Returns 0, or the exit code of a failure. */
 static int bring_files(struct one_run *r, const char *noun, const char *path, const char *option)
 {
     char text[4096];
@@ -262,7 +266,8 @@ static int bring_files(struct one_run *r, const char *noun, const char *path, co
     return bad || !*text ? bad : run_tell(r, NULL, WORDS("-q", "pull", r->id, path, option));
 }
 
-/* Copies the job's own JSON and files into --output. After a failure they stay in the state. */
+/* Copies the job's own JSON and files into --output. If that fails, they remain in the state
+ * directory. */
 static int bring(struct one_run *r, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -288,7 +293,8 @@ static int bring(struct one_run *r, struct err *e)
     return 0;
 }
 
-/* Stops the agents first: seqd receives the end of their gangs. */
+/* Stops all programs. The agents are stopped first, so that seqd receives the ends of their
+ * gangs. */
 static void stop_all(struct one_run *r)
 {
     struct err e;
@@ -307,8 +313,8 @@ static void stop_all(struct one_run *r)
         fprintf(stderr, "seqd run: %s\n", e.text);
 }
 
-/* Returns the seconds from SIGTERM until Slurm kills the rest of this job and requeues it. 0:
- * Slurm does not requeue it, or did not start it. */
+/* Returns the seconds from SIGTERM until Slurm kills the rest of this job and requeues it. Returns
+ * 0 if Slurm does not requeue it, or did not start it. */
 static int64_t slurm_kill_s(struct one_run *r)
 {
     const char *job = getenv("SLURM_JOB_ID"), *at;
@@ -325,8 +331,8 @@ static int64_t slurm_kill_s(struct one_run *r)
     return s > 0 && s <= 3600 ? s : 0;
 }
 
-/* Waits until Slurm kills this job, which it then requeues. Slurm counts a job that ends by itself
- * before that as failed. */
+/* Waits until Slurm kills this job, which it then requeues. Slurm would count a job that ends by
+ * itself before that as failed. */
 static void wait_for_slurm(struct one_run *r)
 {
     const int64_t s = slurm_kill_s(r), until_ms = clock_ms() + s * 1000;
@@ -336,7 +342,7 @@ static void wait_for_slurm(struct one_run *r)
     while (s && clock_ms() < until_ms) children_wait(&r->c, LOOK_MS);
 }
 
-/* Runs the job. Returns the exit code, -1 when a signal came, or -2 with *e. */
+/* Runs the job. Returns the exit code, -1 if a signal came, or -2 with *e. */
 static int run_job(struct one_run *r, struct err *e)
 {
     if (find_bin(r, e) || make_places(r, e)) return -2;

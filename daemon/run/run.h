@@ -1,14 +1,16 @@
-/* run.h: `seqd run SPEC`: a coordinator and its nodes for one job, in the foreground: on this
- * machine, or on all nodes of an allocation of Slurm. It starts the ordinary programs, ends with
- * the job's exit code and leaves nothing. tested: tests/scripts/run.sh, slurm.sh */
+/* run.h: `seqd run SPEC`, which runs a coordinator and its nodes for one job in the foreground, on
+ * this machine or on all nodes of an allocation of Slurm. It starts the ordinary programs, exits
+ * with the job's exit code and leaves no process or file.
+ * tested: tests/scripts/run.sh, slurm.sh */
 #ifndef SEQD_DAEMON_RUN_RUN_H
 #define SEQD_DAEMON_RUN_RUN_H
 
-/* The exit status after a request to stop, if the state is kept: another run continues the job
- * (EX_TEMPFAIL). */
+/* The exit status (EX_TEMPFAIL) after a request to stop if the state is kept, so that another run
+ * can continue the job. */
 #define RUN_AGAIN 75
-/* The signal that ends the coordinator and the agents of a run. It is not SIGTERM: a batch system
- * sends that to every process of an allocation, and jobs then save first. */
+/* The signal that ends the coordinator and the agents of a run. It is not SIGTERM, because a batch
+ * system sends SIGTERM to every process of an allocation, and jobs should save before their agents
+ * end. */
 #define RUN_END SIGINT
 
 /* Runs `seqd run`; argv[0] is "run". Returns the exit code. */

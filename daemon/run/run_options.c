@@ -1,4 +1,4 @@
-/* run_options.c: reads the options of seqd run, and the nodes of Slurm's allocation. */
+/* run_options.c: reads the options of `seqd run`, and the nodes of Slurm's allocation. */
 #include "daemon/run/run_options.h"
 
 #include <errno.h>

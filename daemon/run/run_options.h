@@ -8,18 +8,19 @@
 
 struct run_options {
     char spec[RANK_PATH_SIZE];
-    char state[RANK_PATH_SIZE];  /* "": temporary */
-    char output[RANK_PATH_SIZE]; /* "": results stay where they are */
-    char address[64];            /* "": the host that srun names to its tasks */
-    int64_t nodes;               /* number of nodes; 1: this machine, without srun */
-    int64_t slots;               /* slots of each node; 0: as `seqw --auto` finds */
+    char state[RANK_PATH_SIZE];  /* "" for a temporary directory */
+    char output[RANK_PATH_SIZE]; /* "" if results should remain in the state directory */
+    char address[64];            /* "" stands for the host that srun names to its tasks */
+    int64_t nodes;               /* number of nodes; 1 stands for this machine, without srun */
+    /* slots of each node; 0 stands for the number that `seqw --auto` finds */
+    int64_t slots;
     int64_t wait_s;
     struct option_list root;
     bool verbose, help;
 };
 
-/* Reads the options; argv[0] is "run". Returns 0: run; 1: --help was answered; -1: *e has the
- * error. */
+/* Reads the options; argv[0] is "run". Returns 0 if the job should run, 1 if --help was answered,
+ * and -1 with the error in *e. */
 int run_options_read(struct run_options *o, int argc, char **argv, struct err *e);
 
 #endif

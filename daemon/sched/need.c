@@ -1,4 +1,4 @@
-/* need.c: reads the memory of ranks from a plan, and adds it up. */
+/* need.c: reads the memory of ranks from a plan, and sums it. */
 #include "daemon/sched/need.h"
 
 #include <string.h>
@@ -37,8 +37,8 @@ static void read_stages(struct jread *r, struct need *n)
     }
 }
 
-/* Adds the rest of a rank's memory to the bytes of each stage, which are its segment alone. The
- * rest is the same for all stages. */
+/* Adds the rest of a rank's memory to the bytes of each stage, which so far count only the stage's
+ * segment. The rest is the same for all stages. */
 static void add_shared(struct need *n)
 {
     int64_t most = 0;

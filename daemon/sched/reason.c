@@ -1,4 +1,5 @@
-/* reason.c: counts nodes, slots and GPUs, and writes from them the reason that a job waits. */
+/* reason.c: counts nodes, slots and GPUs, and writes with these counts the reason for which a job
+ * waits. */
 #include "daemon/sched/reason.h"
 
 #include <stdarg.h>
@@ -44,15 +45,15 @@ static const char *unit(const struct sched_job *j, int n)
     return n == 1 ? "slot" : "slots";
 }
 
-/* Counts the nodes that are left out, by cause, and the room of all others. */
+/* The number of nodes that are left out for each cause, and the room of all other nodes. */
 struct census {
-    int up, down, quarantined, lacks, old; /* up: nodes that the job may use */
+    int up, down, quarantined, lacks, old; /* up counts the nodes that the job may use */
     int cordoned, ending;
     const char *why;             /* reason of the first cordoned node */
-    int32_t width, room;         /* slots or GPUs, as the job takes */
+    int32_t width, room;         /* counts of slots, or of GPUs if the job takes GPUs */
     int unfit, small, busy, all; /* numbers of GPUs */
     int cramped;
-    int apart; /* nodes where an attempt must be alone */
+    int apart; /* nodes on which an attempt must be alone */
 };
 
 static void count_gpus(const struct sched_job *j, const struct sched_node *n, struct census *c)
@@ -96,8 +97,8 @@ static struct census census(const struct sched_job *j, const struct sched_node *
     return c;
 }
 
-/* Writes, after a semicolon, the nodes and GPUs that the counts leave out, as "of 8 GPUs 1 is
- * unfit, 2 have less than 12.5 GiB, 1 is used by others". */
+/* Writes, after a semicolon, the numbers of nodes and GPUs that cannot be used and why, for
+ * example "of 8 GPUs 1 is unfit, 2 have less than 12.5 GiB, 1 is used by others". */
 static struct what left_out(const struct sched_job *j, const struct census *c)
 {
     struct what w = {""};
@@ -126,7 +127,7 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
     return w;
 }
 
-/* Writes the counts of all nodes: "3 nodes up, 1 down, 1 in quarantine". */
+/* Writes the counts of all nodes, for example "3 nodes up, 1 down, 1 in quarantine". */
 static struct what all_nodes(const struct sched_job *j, const struct census *c)
 {
     struct what w;
@@ -165,7 +166,8 @@ static struct size size(int64_t bytes)
     return s;
 }
 
-/* Writes the need of the job's ranks, each counted as the largest: "4 x 242.9 MiB". */
+/* Writes the need of the job's ranks, each counted as the largest one, for example "4 x 242.9
+ * MiB". */
 static struct size needed(const struct sched_job *j)
 {
     const struct size one = size(j->need->rank);
@@ -175,8 +177,8 @@ static struct size needed(const struct sched_job *j)
     return s;
 }
 
-/* Returns the node with the most memory (of_free: free memory) among the *n_usable nodes that the
- * job may use. */
+/* Returns, among the *n_usable nodes that the job may use, the node with the most memory, or with
+ * the most free memory if of_free is set. */
 static const struct sched_node *roomiest(const struct sched_job *j, const struct sched_node *nodes,
                                          int n, bool of_free, int *n_usable)
 {

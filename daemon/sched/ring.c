@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Returns the nearest GPU that is left, the first of equals. -1: none is left. */
+/* Returns the nearest GPU that `left` marks, the first one of several at the same distance, or -1
+ * if none is left. */
 static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int from)
 {
     int best = -1;
@@ -12,7 +13,8 @@ static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int fr
     return best;
 }
 
-/* Walks from `start` over `want` GPUs. Returns the length of the closed walk; -1: too few GPUs. */
+/* Walks from `start` over `want` GPUs. Returns the length of the closed walk, or -1 if there are
+ * too few GPUs. */
 static int walk(const struct sched_gpu *gpus, const bool *may, int n, int start, int want,
                 uint8_t *out)
 {

@@ -1,13 +1,14 @@
-/* ring.h: picks the GPUs of a node that make a ring, and their order: neighbours near each
- * other. */
+/* ring.h: picks the GPUs of a node that form a ring, and orders them so that neighbours are near
+ * each other. */
 #ifndef SEQD_DAEMON_SCHED_RING_H
 #define SEQD_DAEMON_SCHED_RING_H
 
 #include "daemon/sched/sched.h"
 
-/* Picks `want` of the n GPUs, among those that `may` marks, into out, in rank order. A walk begins
- * at each GPU and always continues to the nearest one. The shortest closed walk is taken, the same
- * in every run. Compares at most GPU_MAX^3 distances. Returns false if fewer are marked. */
+/* Picks `want` of the n GPUs, among those that `may` marks, and writes them to out in rank order.
+ * One walk begins at each GPU, and always continues to the nearest GPU that it has not visited.
+ * The shortest closed walk is chosen, which is the same in every run. Compares at most GPU_MAX^3
+ * distances. Returns false if `may` marks fewer than `want`. */
 bool ring_pick(const struct sched_gpu *gpus, const bool *may, int n, int want, uint8_t *out);
 
 #endif

@@ -15,7 +15,8 @@ bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int 
 
 /* ---- the room of a node for a job ------------------------------------------------------------ */
 
-/* Tells whether the GPU suits this job, which changes only when GPUs are mended or added. */
+/* Tells whether the GPU suits this job. The answer changes only when GPUs are repaired or
+ * added. */
 static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
 {
     const struct sched_gpu *g = &nodes[i].gpu[k];
@@ -44,7 +45,7 @@ int64_t room_memory(const struct sched_node *node)
     return node->memory_held < node->memory_size ? node->memory_size - node->memory_held : 0;
 }
 
-/* Returns how many ranks, at most n, fit into size bytes of the node's memory. */
+/* Returns how many ranks, but at most n, fit into size bytes of the node's memory. */
 static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t size,
                       int32_t n)
 {
@@ -72,8 +73,8 @@ int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, in
     return beside(j, at, at->memory_size, all);
 }
 
-/* Tells whether an attempt on the node wants it for itself, or the job does and attempts are
- * there. */
+/* Tells whether the job may not share the node. This is so if an attempt on the node must be alone
+ * there, or if the job must be alone and the node has an attempt. */
 static bool is_apart(const struct sched_job *j, const struct sched_node *node)
 {
     return node->alone || (j->alone && node->n_attempts > 0);
@@ -126,7 +127,7 @@ static struct room_group group_of(const struct sched_job *j, const struct sched_
     return g;
 }
 
-/* Tells whether node i is the first usable one of its net, which stands for the whole net. */
+/* Tells whether node i is the first usable node of its net, which represents the whole net. */
 bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
     const bool usable = room_usable(j, nodes, i);

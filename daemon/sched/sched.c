@@ -1,4 +1,4 @@
-/* sched.c: places jobs in order, each as a whole or not at all. */
+/* sched.c: places jobs in order, each of them as a whole or not at all. */
 #include "daemon/sched/sched.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int by_rank(const void *a, const void *b)
 /* ---- placing --------------------------------------------------------------------------------- */
 
 /* Finds the node that has room for the gang and the fewest free slots, so that nodes with many
- * free slots stay for large gangs. */
+ * free slots are left for large gangs. */
 static int best_fit(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -41,17 +41,17 @@ static bool has_part(const struct sched_job *j, int node)
     return false;
 }
 
-/* Tells whether a node that takes a ranks is better than a node that takes b, with `left` ranks to
- * place. The best is the smallest that takes them all, else the largest, so that the parts are
- * few. */
+/* Tells whether a node that takes `a` ranks is better than a node that takes `b`, with `left`
+ * ranks to place. The best node is the smallest one that takes all of them or, if none does, the
+ * largest one, so that there are few parts. */
 static bool better(int32_t a, int32_t b, int32_t left)
 {
     if (a >= left) return b < left || a < b;
     return b < left && a > b;
 }
 
-/* Spreads the ranks in multiples of `unit` over the group of `leader`. False: the nodes do not
- * suffice. */
+/* Spreads the ranks, in multiples of `unit`, over the group of `leader`. Returns false if the
+ * nodes do not suffice. */
 static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, int leader,
                    int32_t unit)
 {
@@ -78,8 +78,8 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
     return true;
 }
 
-/* Tells whether each part's node has the memory for the ranks that the order of the parts gives
- * it. */
+/* Tells whether each part's node has enough memory for the part's ranks, which follow from the
+ * order of the parts. */
 static bool has_memory(const struct sched_job *j, const struct sched_node *nodes)
 {
     int32_t first = 0;
@@ -92,8 +92,8 @@ static bool has_memory(const struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* Moves parts of whole rings to the front, so that few rings span two nodes; rank 0 stays where it
- * must. */
+/* Moves parts that consist of whole rings to the front, so that few rings span two nodes. The part
+ * of rank 0 is not moved if rank 0 must be on its node. */
 static void whole_rings_first(struct sched_job *j, const struct sched_node *nodes, int32_t ring)
 {
     struct sched_part as_found[JOB_MAX_RANKS];
@@ -108,8 +108,9 @@ static void whole_rings_first(struct sched_job *j, const struct sched_node *node
     if (!has_memory(j, nodes)) memcpy(j->part, as_found, sizeof as_found);
 }
 
-/* Places a gang over several nodes. Rings stay whole if any group can hold them so; else the ranks
- * that share layers stay together. Then the fewest nodes win. */
+/* Places a gang over several nodes. Rings are kept whole if any group of nodes allows it;
+ * otherwise the ranks that share layers are kept together. Among such placements, the one with the
+ * fewest nodes is chosen. */
 static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const int32_t ring = j->ring > 0 ? j->ring : j->n_ranks, share = j->share > 0 ? j->share : 1;
@@ -131,8 +132,8 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* Takes the slots, GPUs and memory that the parts were given: no other job gets them. keep: the job
- * does not start yet. */
+/* Takes the slots, GPUs and memory that the parts were given, so that no other job gets them. keep
+ * means that the job does not start yet. */
 static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
 {
     uint8_t *gpu = j->gpu;
@@ -176,8 +177,9 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
     return true;
 }
 
-/* Finds a node to prepare data on. Rank 0 will run beside the data. So the node is that of the
- * checkpoint that the job begins from; else a node with room for the ranks, if there is one. */
+/* Finds a node to prepare data on. Rank 0 will run beside the data. The node is therefore that of
+ * the checkpoint from which the job begins. If there is no such checkpoint, it is a node with room
+ * for the ranks, if there is one. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -213,7 +215,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
-/* Frees the slots, GPUs and memory of the node, as if every attempt there had ended. */
+/* Frees the slots, GPUs and memory of the node, as if every attempt on it had ended. */
 static void make_idle(struct sched_node *at)
 {
     at->n_reserved = at->n_kept = at->n_attempts = 0;
@@ -225,8 +227,9 @@ static void make_idle(struct sched_node *at)
     }
 }
 
-/* Tells whether a job of several stages would fit on idle nodes. It is placed on copies of them,
- * since the number of ranks that a node holds depends on their stages. */
+/* Tells whether a job of several stages would fit on idle nodes. The job is placed on copies of
+ * the nodes to find out, because the number of ranks that a node can hold depends on their
+ * stages. */
 static bool fits_stages(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     struct sched_node *idle = malloc((size_t)n * sizeof *idle);
@@ -271,8 +274,8 @@ static bool any_usable(const struct sched_job *j, const struct sched_node *nodes
     return false;
 }
 
-/* Lets data be prepared again elsewhere. For a job on GPUs the preparation is a step of its own,
- * without GPUs. */
+/* Allows data to be prepared again elsewhere. For a job on GPUs the preparation is a separate task
+ * that takes no GPU. */
 static void let_data_go(struct sched_job *j)
 {
     j->prepare = j->prepare || j->device == SCHED_GPUS;
@@ -286,22 +289,23 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
-/* Tells whether any node suits the job's next task: the task prepares data, which takes no slots;
- * the ranks need no device; and no checkpoint holds the job to a node. */
+/* Tells whether any node suits the job's next task. This requires that the task prepares data,
+ * which takes no slots, that the ranks need no device, and that no checkpoint holds the job to a
+ * node. */
 static bool is_bare(const struct sched_job *j)
 {
     return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);
 }
 
-/* Drops the wishes of the job one by one, until idle nodes could take it: the wish to be beside
- * its data; to avoid the GPU that failed it; to avoid the nodes that failed it; to avoid the nodes
- * without its files. */
+/* Drops the preferences of the job one by one until idle nodes could take it. The first preference
+ * that is dropped is to be placed beside its data. The next ones are to avoid the GPU that failed
+ * it, the nodes that failed it, and the nodes without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = is_bare(j); /* any node suits the job */
     const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
                        !is_empty(&j->blamed) || !is_empty(&j->lacks);
-    if (!picky) return; /* most jobs return here, without the weighing below */
+    if (!picky) return; /* most jobs return here, before the comparisons below */
     for (int step = 0; step < 4; step++) {
         if (bare ? any_usable(j, nodes, n) : sched_could(j, nodes, n)) return;
         if (j->only >= 0 && !sched_held(j) && could_without(j, nodes, n)) {
@@ -315,8 +319,8 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     if (!sched_held(j)) j->only = -1;
 }
 
-/* Uses the data on a node that the job left out, once give_way has let that node in again. New
- * data would also lie on a node that the job leaves out. */
+/* Uses the data on a node that the job had left out, once give_way allows that node again. New
+ * data would also be made on a node that the job leaves out. */
 static void take_data(struct sched_job *j, const struct sched_node *nodes)
 {
     if (!j->data || !j->prepare || !room_usable(j, nodes, j->data - 1)) return;
@@ -324,15 +328,15 @@ static void take_data(struct sched_job *j, const struct sched_node *nodes)
     j->only = j->data - 1;
 }
 
-/* Keeps room for a job that waits for the node to which it is held: all the room that the job
- * would take if that node were idle. False: the job would not fit then either. A node is kept for
- * the first of the jobs that wait for it. */
+/* Reserves room for a job that waits for the node to which it is held: all the room that the job
+ * would take if that node were idle. Returns false if the job would not fit even then. A node is
+ * reserved only for the first of the jobs that wait for it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
     struct sched_node *at = &nodes[j->only], was = *at;
     int64_t *kept_for = &at->kept_for[j->device == SCHED_GPUS];
-    if (*kept_for) return true; /* the node is kept for an earlier job */
+    if (*kept_for) return true; /* the node is reserved for an earlier job */
     struct sched_job try = *j;
     make_idle(at);
     const bool would = find_place(&try, nodes, n);
@@ -342,7 +346,8 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     return would;
 }
 
-/* Gives the reason: too many ranks for the nodes, or too much memory of each. */
+/* Writes the reason that the job has too many ranks for the nodes, or that each rank takes too
+ * much memory. */
 static void say_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
                           const struct room_group *g)
 {
@@ -354,7 +359,7 @@ static void say_too_large(struct sched_job *j, const struct sched_node *nodes, i
         reason_too_large(j, nodes, n, g);
 }
 
-/* Places one job or says why not. Returns whether the jobs after it must wait. */
+/* Places one job, or writes why it waits. Returns whether the jobs after it must wait. */
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
     give_way(j, nodes, n);
@@ -363,7 +368,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     const bool bare = is_bare(j); /* any node prepares it */
     if (bare) {
         place_prepare(j, nodes, n);
-        return false; /* preparing holds no slots: no later job waits for it */
+        return false; /* a preparation holds no slots, so no later job has to wait for it */
     }
     if (g.leader < 0 || !room_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
         reason_no_node(j, nodes, n);
@@ -377,12 +382,12 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         place_prepare(j, nodes, n);
         return false;
     }
-    if (first && !j->toy) { /* a toy run waits for no other job on its node */
+    if (first && !j->toy) { /* a toy run does not wait for another job on its node */
         reason_behind(j, nodes, n, first);
         return false;
     }
     if (place_gang(j, nodes, n)) return false;
-    if (j->only >= 0 && !sched_held(j)) { /* no room beside its data: try all nodes */
+    if (j->only >= 0 && !sched_held(j)) { /* there is no room beside its data, so try all nodes */
         j->only = -1;
         if (place_gang(j, nodes, n)) return false;
     }
@@ -397,7 +402,7 @@ static int64_t part_memory(const struct sched_job *j, int32_t first, int32_t n)
     return j->need ? need_of(j->need, first, n) : 0;
 }
 
-/* Returns the ranks that the job was given on a node, and their memory. */
+/* Returns the ranks that the job was given on a node. *memory is the memory of these ranks. */
 static int32_t given_on(const struct sched_job *j, int node, int64_t *memory)
 {
     *memory = 0;
@@ -418,8 +423,8 @@ static void set_gpus(struct sched_node *at, const uint8_t *gpu, int32_t n, int f
     }
 }
 
-/* Frees the slots, GPUs and memory of a job that moves while its new place is sought. alone: for
- * each part, whether it must have its node alone. */
+/* Frees the slots, GPUs and memory of a job that moves while its new place is searched for. alone
+ * tells for each part whether it must have its node to itself. */
 static void let_own(const struct sched_job *held, struct sched_node *nodes, bool *alone)
 {
     for (int i = 0, first = 0; i < held->n_parts; first += held->part[i++].n_ranks) {
@@ -438,7 +443,7 @@ static void let_own(const struct sched_job *held, struct sched_node *nodes, bool
     }
 }
 
-/* Takes back the holdings that let_own freed, except for the share that the new place has. */
+/* Takes the resources that let_own freed back again, except for those that the new place uses. */
 static void hold_own(const struct sched_job *held, const struct sched_job *j,
                      struct sched_node *nodes, const bool *alone)
 {
@@ -474,7 +479,7 @@ static bool place_again(struct sched_job *j, struct sched_node *nodes, int n, in
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
                 int64_t now_ms)
 {
-    int64_t first[2] = {0}; /* the job that later jobs wait for: with slots, with GPUs */
+    int64_t first[2] = {0}; /* the job for which later jobs must wait, for slots and for GPUs */
     if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
     for (int i = 0; i < n_jobs; i++) {
         struct sched_job *j = &jobs[i];
@@ -496,8 +501,8 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                                     : place(j, nodes, n_nodes, *in_front);
         if (waits) {
             *in_front = j->id;
-            /* Jobs with slots and jobs with GPUs share memory: this job goes first in both
-             * lines. */
+            /* Jobs with slots and jobs with GPUs share memory, so a job that waits for memory is
+             * first in both lines. */
             int64_t *other = &first[j->device != SCHED_GPUS];
             if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
         }

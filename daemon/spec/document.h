@@ -1,4 +1,5 @@
-/* document.h: JSON text to Jansson's documents, within bounds. Private to this folder. */
+/* document.h: loads JSON text into Jansson's documents, within bounds. Only this folder includes
+ * it. */
 #ifndef SEQD_DAEMON_SPEC_DOCUMENT_H
 #define SEQD_DAEMON_SPEC_DOCUMENT_H
 
@@ -6,9 +7,8 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* Reads a text that is one JSON object, of at most JSON_DEPTH levels and without a key twice. The
- * caller frees the object with json_decref. Returns NULL with *e on failure. fails:
- * ERR_INVALID. */
+/* Reads a text that is one JSON object, of at most JSON_DEPTH levels and without duplicate keys.
+ * The caller frees the object with json_decref. On failure returns NULL with ERR_INVALID in *e. */
 json_t *document_load(const char *text, size_t size, struct err *e);
 
 #endif

@@ -1,9 +1,10 @@
-/* json.h: request bodies and stored specs, from JSON to struct job_spec and back. Only this folder
- * uses Jansson in seqd; all other JSON that seqd writes goes through api/core/jwrite.h.
+/* json.h: converts request bodies and stored specs from JSON to struct job_spec and back. In seqd
+ * only this folder uses Jansson; all other JSON of seqd is written by api/core/jwrite.h.
  *
- * Reading is strict: at most JSON_DEPTH levels, no duplicate keys, no NUL, no unknown field (400
- * with a did-you-mean), every value of its type. A stored spec alone may have unknown fields. Any
- * thread; no state is kept between calls. */
+ * Reading is strict. A text may have at most JSON_DEPTH levels, no duplicate keys and no NUL, and
+ * every value must be of its type. An unknown field is refused by 400 with a did-you-mean; only a
+ * stored spec may have unknown fields. The functions may be called on any thread and keep no state
+ * between calls. */
 #ifndef SEQD_DAEMON_SPEC_JSON_H
 #define SEQD_DAEMON_SPEC_JSON_H
 
@@ -16,46 +17,48 @@
 
 struct job_spec;
 
-#define JSON_DEPTH     32
-#define JSON_SPEC_SIZE (6 * SPEC_TEXT_SIZE + 65536) /* every byte escaped, and the fields */
+#define JSON_DEPTH 32
+/* room for the text with every byte escaped, and for the fields */
+#define JSON_SPEC_SIZE (6 * SPEC_TEXT_SIZE + 65536)
 
 enum json_form {
     JSON_FOR_PEOPLE, /* specs as a person writes them, and as spec_effective shows them */
-    /* Stored specs also have facts that seqd found out: the shape of model.path, derived
-     * train.steps. Another version may have written one: fields that this version does not know are
-     * ignored. */
+    /* Stored specs, which also have facts that seqd has found out: the shape of model.path, and
+     * train.steps if it was derived. Fields that this version does not know are ignored, because
+     * another version may have written the spec. */
     JSON_STORED
 };
 
-/* Seeds the hash tables; from here on out of memory ends the process. Call it before any thread
- * starts. */
+/* Seeds the hash tables, and makes seqd exit if it runs out of memory from now on. Must be called
+ * before any thread starts. */
 void json_init(void);
 
-/* Fills *s with defaults and the values of the text; family_check is the caller's next step.
- * fails: ERR_INVALID with the field, or without one for text that holds no object; ERR_TOO_LARGE
- * with the field when the strings exceed 64 KiB, or a label's value is too long. */
+/* Fills *s with defaults and with the values of the text. The caller must call family_check next.
+ * Fails with ERR_INVALID, or with ERR_TOO_LARGE if the strings exceed 64 KiB or a label's value is
+ * too long. The error names the field, unless the text is not an object. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);
-/* Returns `now` with the fields that only the stored spec `old` has, because this seqd does not
- * know them; malloc'd. NULL: there is no such field, or one of the two is not JSON. */
+/* Returns, malloc'd, `now` with the fields that only the stored spec `old` has because this seqd
+ * does not know them. Returns NULL if there is no such field, or if `old` or `now` is not JSON. */
 char *json_spec_merge(const char *old, const char *now);
-/* Reads the body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
- * fails: also with ERR_INVALID naming a member of hardware. */
+/* Reads the body of a plan, which is a spec as a person writes it and perhaps "hardware", which no
+ * job has. Fails as json_spec_read does, or with ERR_INVALID, which names a member of hardware. */
 int json_plan_read(const char *text, size_t size, struct job_spec *s, struct hardware *h,
                    struct err *e);
-/* Writes the canonical JSON of a checked spec, defaults included, which reads back as the same
- * spec. Returns the length, or -1 when size (JSON_SPEC_SIZE is always enough) is too small. */
+/* Writes the canonical JSON of a checked spec, including defaults, which reads back as the same
+ * spec. Returns the length, or -1 if size is too small; JSON_SPEC_SIZE is always enough. */
 int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out, size_t size);
 
-/* Changes a stored spec by the body of a PATCH: {"priority": 7, "labels": {"team": "x", "old":
- * null}}, where null removes a label and others stay. old: a stored spec. Fills *s, as
- * json_spec_read does; family_check is the caller's next step. Returns the new stored spec,
- * malloc'd, or NULL. fails: as json_spec_read; ERR_INVALID for another member. */
+/* Changes a stored spec, old, by the body of a PATCH such as {"priority": 7, "labels": {"team":
+ * "x", "old": null}}, where null removes a label and labels that are not named are unchanged.
+ * Fills *s as json_spec_read does, and the caller must call family_check next. Returns the new
+ * stored spec, malloc'd, or NULL. Fails as json_spec_read does, or with ERR_INVALID for any other
+ * member. */
 char *json_spec_edit(const char *old, const char *change, size_t size, struct job_spec *s,
                      struct err *e);
 
-/* Returns JSON sorted and compact, for fingerprints of request bodies: malloc'd, or NULL with
- * *e. */
+/* Returns JSON in sorted and compact form, malloc'd, for fingerprints of request bodies; or NULL
+ * with *e. */
 char *json_canonical(const char *text, size_t size, struct err *e);
 
 #endif

@@ -38,7 +38,7 @@ static int guess_format(struct spec_reader *r, const char *prefix, struct spec_s
         file, *suffix ? "the suffix " : "a pattern without a suffix", suffix, prefix);
 }
 
-/* Finds a member of an array's element in the table of its fields. */
+/* Finds a member of an array's element in the table of the element's fields. */
 static const struct field *element_field(const struct field *table, const char *key)
 {
     while (table->path && strcmp(table->path, key)) table++;
@@ -59,7 +59,7 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
         snprintf(path, sizeof path, "%s.%s", prefix, key);
         const struct field *f = element_field(source_fields, key);
         if (!f) {
-            /* input.prompt stands beside the source but is a field of its own */
+            /* input.prompt is written beside the source, but is a separate field. */
             if (!strcmp(path, "input.prompt")) continue;
             if (scalar_unknown(r, path)) return -1;
             continue;
@@ -132,7 +132,7 @@ static int read_stages(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Reads one string, or an array of at most SPEC_STOPS strings. */
+/* Reads a string, or an array of at most SPEC_STOPS strings. */
 static int read_stop(struct spec_reader *r, const json_t *v)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -167,8 +167,8 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Keeps model.config until the whole spec is read: the meaning of its keys depends on
- * model.path. */
+/* Keeps model.config until the whole spec has been read, because the meaning of its keys depends
+ * on model.path. */
 static int read_config(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return scalar_wrong_type(r, "model.config", "an object", v);
@@ -256,7 +256,8 @@ static int read_input(struct spec_reader *r, const json_t *v)
     return scalar_set(r, f, r->s, f->path, prompt);
 }
 
-/* Reads "hardware": machines to plan for, which need not be here. A job has none. */
+/* Reads "hardware", the machines to plan for, which the cluster need not have. A job has no such
+ * member. */
 static int read_hardware(struct spec_reader *r, const json_t *v)
 {
     const char *key;
@@ -283,7 +284,7 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
 #define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
 #define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE | 1u << JOB_EMBED)
 
-/* Fields that are not one scalar in one place have a function each. */
+/* Each field that is not a single scalar has its own function. */
 static const struct special {
     const char *path;
     int (*read)(struct spec_reader *, const json_t *);
@@ -321,8 +322,8 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
                      spec_kind_name(r->s->kind));
 }
 
-/* Tells whether a field for these kinds of job is in a stored spec of another kind. Another
- * version wrote it then. */
+/* Tells whether a field for these kinds of job occurs in a stored spec of another kind, in which
+ * case another version wrote the spec. */
 static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
@@ -365,7 +366,7 @@ static int read_object(struct spec_reader *r, const char *prefix, const json_t *
     {
         char path[PATH_SIZE];
         int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
-        /* A dot in a key would make a second spelling of a nested field. */
+        /* A dot in a key would be a second spelling of a nested field. */
         if (n >= (int)sizeof path || strchr(key, '.')) {
             if (scalar_unknown(r, path)) return -1;
             continue;
@@ -385,8 +386,8 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     return scalar_word(r, "kind", f->words, kind, &r->s->kind);
 }
 
-/* Refuses a name of digits alone: in the place of a name, digits are an id. Stored names are not
- * checked again. */
+/* Refuses a name that consists of digits, because digits in the place of a name are an id. The
+ * names of stored jobs are not checked again. */
 static int check_name(const struct spec_reader *r)
 {
     const char *name = spec_text(r->s, r->s->name);
@@ -397,7 +398,7 @@ static int check_name(const struct spec_reader *r)
                      name, name);
 }
 
-/* Refuses paths that are addresses. */
+/* Refuses paths that are addresses of the network. */
 static int check_paths(struct spec_reader *r)
 {
     struct spec_path path[SPEC_PATHS];
@@ -409,8 +410,9 @@ static int check_paths(struct spec_reader *r)
     return 0;
 }
 
-/* Leaves room for a prompt where the job does not say how many tokens a request of a batch may ask
- * for: its lines say their own numbers, and the sequence may be shorter than the default. */
+/* Leaves room for a prompt if the job does not say how many tokens a request of a batch may ask
+ * for. Each line of the batch states how many tokens it asks for, and the sequence may be shorter
+ * than the default. */
 static void bound_tokens(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
@@ -422,7 +424,7 @@ static void bound_tokens(struct spec_reader *r)
 }
 
 /* Applies the rules that depend on which members were given, and in which of several spellings.
- * Only the reader knows that. */
+ * Only the reader knows this. */
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
@@ -449,8 +451,8 @@ static int settle(struct spec_reader *r)
     return 0;
 }
 
-/* Sets the values of fields that a person leaves out, where those are not the defaults of a stored
- * spec. */
+/* Sets the fields that a person has left out, if their values then differ from the defaults of a
+ * stored spec. */
 static int leave_unsaid(struct spec_reader *r)
 {
     int rc = 0;

@@ -1,4 +1,4 @@
-/* rule.c: has the fields that may be "auto", and the rules of labels. */
+/* rule.c: lists the fields that may be "auto", and checks labels. */
 #include "daemon/spec/rule.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* rule.h: rules of a job's JSON that reading shares with writing and changing. */
+/* rule.h: rules of a job's JSON that are shared by reading, writing and changing a spec. */
 #ifndef SEQD_DAEMON_SPEC_RULE_H
 #define SEQD_DAEMON_SPEC_RULE_H
 
@@ -13,11 +13,12 @@ struct auto_field {
     int value;
 };
 
-/* Returns the field's row, which is static; NULL: the field takes numbers alone. */
+/* Returns the field's row, which is static, or NULL if the field accepts only numbers. */
 const struct auto_field *rule_auto_field(const char *path);
 
-/* Checks a label that a person sets: labels select jobs and do not hold data. The caller refuses a
- * value that is no string. fails: ERR_INVALID, ERR_TOO_LARGE. */
+/* Checks a label that a person sets. Labels are for selecting jobs and not for storing data. The
+ * caller must have refused a value that is not a string. Fails with ERR_INVALID or
+ * ERR_TOO_LARGE. */
 int rule_label_check(const char *key, const json_t *value, struct err *e);
 
 #endif

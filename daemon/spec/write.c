@@ -1,4 +1,4 @@
-/* write.c: writes a job's spec as JSON, field by field of the table. */
+/* write.c: writes a job's spec as JSON, field by field of the table of fields. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "daemon/spec/json.h"
 #include "daemon/spec/rule.h"
 
-/* Sets a.b.c, making the objects (or, before a digit, the arrays) on the way. Takes v. */
+/* Sets a.b.c, and makes the missing objects (or, before a digit, arrays) of the path. Takes v. */
 static void put(json_t *root, const char *path, json_t *v)
 {
     char part[PATH_SIZE];
@@ -78,8 +78,8 @@ static json_t *stages_value(const struct job_spec *s)
     return list;
 }
 
-/* Tells whether the field has its default, and that default is outside of the field's range. Such
- * a default stands for "not given", and is never written down. */
+/* Tells whether the field has its default and that default is outside of the field's range. Such a
+ * default means "not given", and is never written. */
 static bool unsaid(const struct job_spec *s, const struct field *f)
 {
     const char *at = (const char *)s + f->offset;
@@ -96,7 +96,7 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
 }
 
 /* Tells whether the field is a parameter of model.rope that the job leaves to the model, as most
- * do. */
+ * jobs do. */
 static bool models_rope(const struct job_spec *s, const struct field *f)
 {
     static const char prefix[] = "model.rope.";
@@ -105,8 +105,8 @@ static bool models_rope(const struct job_spec *s, const struct field *f)
            spec_is_default(s, f, (const char *)s + f->offset);
 }
 
-/* Tells whether the field is left out: it would not read back, or another field already says the
- * same. */
+/* Tells whether the field is left out, because it would not read back or because another field
+ * already says the same. */
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
     if (!(f->kinds & 1u << s->kind) || unsaid(s, f) || models_rope(s, f)) return true;
@@ -124,7 +124,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     json_t *root = json_object();
     for (const struct field *f = spec_fields; f->path; f++)
         if (!hidden(s, f, form)) put(root, f->path, value_of(s, f, s));
-    /* The config of a directory is a fact that seqd found out. */
+    /* The config of a model directory is a fact that seqd has found out. */
     if (*s->model.config && (form == JSON_STORED || spec_new_model(s)))
         put(root, "model.config", json_loads(s->model.config, 0, NULL));
     if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))
@@ -149,7 +149,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     return root;
 }
 
-/* Prints a value, because Jansson prints 0.1 as 0.10000000000000001. */
+/* Prints a value. Jansson is not used for this, because it prints 0.1 as 0.10000000000000001. */
 static void print(struct jwrite *w, const char *key, const json_t *v)
 {
     const char *k;

@@ -18,8 +18,8 @@ static void set(struct event *ev, enum cause cause, enum blame blame)
 }
 
 /* Blames the node for a failure before the first step of the attempt. Either the node cannot start
- * ranks or the job crashes, and the next node tells them apart. After a step the failure is the
- * job's. */
+ * ranks or the job crashes, and the next node shows which of the two it is. After a step the
+ * failure is the job's. */
 static void unexplained(const struct job *j, struct event *ev)
 {
     if (has_stepped(j))
@@ -28,15 +28,15 @@ static void unexplained(const struct job *j, struct event *ev)
         set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
 }
 
-/* Returns the class of a device's failure: a device that fails once is to blame; if the next one
- * fails as well, the job is. */
+/* Returns the class of a device's failure. If a device fails once, the device is to blame. If the
+ * next device fails as well, the job is. */
 static enum cause cause_of_device(const struct job *j)
 {
     const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
     return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
 }
 
-/* Tells whether the data have another digest than those that the job was prepared from
+/* Tells whether the data have another digest than the data from which the job was prepared
  * (worker/rank/prepared.c). */
 static bool other_files(const struct err *e)
 {
@@ -59,7 +59,7 @@ void blame_report(const struct job *j, struct event *ev)
         return;
     }
     switch (e->code) {
-    /* These failures would come again: another try only wastes time. */
+    /* These failures would happen again, so another try would only waste time. */
     case ERR_INVALID:
     case ERR_DOES_NOT_FIT:
     case ERR_TOO_LARGE:
@@ -93,12 +93,14 @@ void blame_gang_end(const struct job *j, int end, struct event *ev)
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
 {
     if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
-    /* The same failure came before: on another node, or on this one, which the job left out and
-     * came back to because no other could take it. Now the job is to blame. */
+    /* The same failure happened before on another node; or it happened on this node, which the job
+     * had left out and came back to because no other node could take it. In both cases the job is
+     * to blame now. */
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* the job is blamed already */
         set(ev, CAUSE_USER, BLAME_NONE);
-    if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE); /* a toy run has its answer */
+    /* a toy run has found its answer */
+    if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE);
 }
 
 bool blame_counts(const struct job *j, const struct event *ev)

@@ -1,4 +1,4 @@
-/* cluster.c: answers questions about jobs and nodes together. */
+/* cluster.c: answers queries that concern both jobs and nodes. */
 #include "daemon/state/cluster.h"
 
 #include <stdlib.h>
@@ -95,8 +95,8 @@ static void hold(struct cluster *k, const char *name)
     if (n) n->held = true;
 }
 
-/* Marks the nodes that the job needs: they have its newest checkpoint, the files that it begins
- * from, its data or its toy run, or run parts of it whose ends are not known. */
+/* Marks the nodes that the job needs. They have its newest checkpoint, the files from which it
+ * begins, its data or its toy run, or they run parts of it whose ends are not known. */
 static void hold_nodes(void *arg, struct job *j)
 {
     struct cluster *k = arg;

@@ -1,4 +1,4 @@
-/* cordon.c: keeps the cordons of nodes, and tells which node takes no work, and why. */
+/* cordon.c: keeps the cordons of nodes, and tells which nodes accept no work, and why. */
 #include "daemon/state/cordon.h"
 
 #include <stdio.h>

@@ -29,7 +29,8 @@ static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
         jwrite_null(w, key);
 }
 
-/* Tells whether the job waits: for its start, for room to save in, or for a node that is away. */
+/* Tells whether the job waits for its start, for disk space to save in, or for a node that is
+ * away. */
 static bool waits(const struct job *j)
 {
     return j->state == JOB_QUEUED || job_unsaved(j) || (attempt_alive(j) && job_away(j) >= 0);
@@ -66,7 +67,8 @@ static void put_error(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-/* Writes since when a node of the job is away. The member is left out if every node is here. */
+/* Writes the time since when a node of the job is away. The member is left out if no node is
+ * away. */
 static void put_away(struct jwrite *w, const struct job *j)
 {
     const int i = attempt_alive(j) ? job_away(j) : -1;
@@ -85,7 +87,7 @@ static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
         jwrite_null(w, key);
 }
 
-/* Writes the speed, and the time left at that speed, of an attempt that runs. */
+/* Writes the speed of an attempt that runs, and the time that is left at that speed. */
 static void put_speed(struct jwrite *w, const struct job *j, const struct rank_progress *p)
 {
     const bool goes_on = attempt_alive(j) && j->attempt;
@@ -97,8 +99,8 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
-/* Writes the progress. A job that waits, or that ended while its data was prepared, shows the
- * steps that it has reached. */
+/* Writes the progress. A job that waits, or that ended while its data was being prepared, shows
+ * the steps that it has reached. */
 static void put_progress(struct jwrite *w, const struct job *j)
 {
     struct rank_progress p = j->progress;
@@ -155,7 +157,7 @@ static void put_places(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-/* Drops the braces of a finished object, so that it can be part of a larger one. */
+/* Drops the braces of a finished object, so that its members can be part of a larger one. */
 static int64_t bare(struct jwrite *w, char *out)
 {
     int64_t n = jwrite_finish(w);
@@ -202,7 +204,8 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     else
         jwrite_null(&w, "last_metrics");
     put_error(&w, j);
-    put_labels(&w, j->spec); /* labels last: people chose their keys; readers look for ours */
+    /* labels come last, because people choose their keys and readers search for ours */
+    put_labels(&w, j->spec);
     jwrite_end(&w);
     return bare(&w, out);
 }
@@ -260,7 +263,7 @@ static char *shown_unreadable(int64_t id)
     return out;
 }
 
-/* Finds the value of a member in an object. false: there is no such member. */
+/* Finds the value of a member in an object. Returns false if there is no such member. */
 static bool find_member(const char *object, const char *key, const char **from, size_t *size)
 {
     struct jread r;
@@ -313,7 +316,7 @@ char *doc_shown(int64_t id, const char *doc, const struct job *live)
         (strncmp(state, "\"queued\"", 8) && !find_member(out, "away", &away, &away_size)) ||
         !find_member(out, "reason", &old, &old_size) || strlen(why) <= 2)
         return out;
-    /* {"reason":...}: its value takes the place of the stored one. */
+    /* In {"reason":...}, the value replaces the stored one. */
     const size_t at = (size_t)(old - out);
     why[strlen(why) - 1] = 0;
     snprintf(out + at, strlen(doc) + sizeof why + 3 - at, "%s%s}", why + strlen("{\"reason\":"),
@@ -373,7 +376,7 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     return jwrite_finish(&w);
 }
 
-/* Writes the measurements of the node about itself. */
+/* Writes the measurements that the node has made of itself. */
 static void put_profile(struct jwrite *w, const struct profile *p)
 {
     char text[DOC_PROFILE_SIZE];

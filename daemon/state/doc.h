@@ -1,5 +1,5 @@
-/* doc.h: the JSON form of jobs, nodes and steps. Pure: struct in, text out. A writer that takes
- * size returns the length, or -1 when size is too small. */
+/* doc.h: the JSON form of jobs, nodes and steps. The functions are pure and turn a struct into
+ * text. A writer that has the argument size returns the length, or -1 if size is too small. */
 #ifndef SEQD_DAEMON_STATE_DOC_H
 #define SEQD_DAEMON_STATE_DOC_H
 
@@ -10,9 +10,10 @@
 #include "daemon/state/node.h"
 #include "daemon/state/quarantine.h"
 
-#define DOC_JOB_SIZE  (6 * SPEC_TEXT_SIZE + 40960) /* 64 KiB of labels, every byte escaped */
+/* room for 64 KiB of labels with every byte escaped */
+#define DOC_JOB_SIZE  (6 * SPEC_TEXT_SIZE + 40960)
 #define DOC_STEP_SIZE 8192
-/* Sizes for a node, with every byte of its texts escaped, and for each of its GPUs. */
+/* Sizes for a node and for each of its GPUs, with every byte of their texts escaped. */
 #define DOC_PROFILE_SIZE 2048
 #define DOC_NODE_SIZE    (1024 + DOC_PROFILE_SIZE + 6 * QUARANTINE_REASON + 6 * CORDON_REASON)
 #define DOC_GPU_SIZE     2048
@@ -20,21 +21,22 @@
 /* Writes a time such as "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
 char *doc_time(int64_t at_ms, char *out);
 
-/* Writes the members of a job's JSON without braces: all but result, plan and spec_effective. */
+/* Writes the members of a job's JSON without braces, except for result, plan and
+ * spec_effective. */
 int64_t doc_job(const struct job *j, char *out, size_t size);
-/* Tells whether text is one JSON object or array, as is every document, plan, result and event
- * that seqd stored. */
+/* Tells whether text is one JSON object or array. Every document, plan, result and event that seqd
+ * has stored is one. */
 bool doc_is_json(const char *text);
-/* Writes an error as a job's JSON has it: an object. */
+/* Writes an error as the object that a job's JSON contains. */
 int64_t doc_error(const struct err *e, char *out, size_t size);
-/* Writes a job whose row cannot be read, as doc_job does. at_ms: since when that is known, or
- * 0. */
+/* Writes a job whose row cannot be read, in the form of doc_job. at_ms is the time since when this
+ * is known, or 0. */
 int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size);
-/* Returns the committed members of doc_job, in braces and malloc'd. The reason that the job waits
- * is taken from live: it is an observation of the last scheduling pass, kept in memory alone.
- * live: NULL when the job has ended. */
+/* Returns the committed members of doc_job, in braces and malloc'd. The reason for which the job
+ * waits is taken from live instead, because it is an observation of the last scheduling pass and
+ * kept only in memory. live is NULL if the job has ended. */
 char *doc_shown(int64_t id, const char *doc, const struct job *live);
-/* Takes the node of rank 0 from doc, the committed members of doc_job. Returns false if the job has
+/* Finds the node of rank 0 in doc, the committed members of doc_job. Returns false if the job has
  * none. */
 bool doc_job_node(const char *doc, char out[NODE_NAME]);
 /* Writes one optimizer step. */
@@ -43,12 +45,12 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
 struct doc_node {
     int32_t n_reserved;
     int64_t memory_held;      /* bytes */
-    int64_t holders[GPU_MAX]; /* the job that holds each of its GPUs; 0: none does */
+    int64_t holders[GPU_MAX]; /* the job that holds each of its GPUs, or 0 */
     int64_t now_ms;
-    const struct quarantined *quarantined; /* NULL: it is in no quarantine */
-    const struct cordon *cordon;           /* NULL: it takes work */
-    bool is_empty;                         /* no live or stale attempt is there */
-    int64_t revoked_ms; /* when its last certificate was revoked; 0: it has one, or needs none */
+    const struct quarantined *quarantined; /* NULL if it is not in quarantine */
+    const struct cordon *cordon;           /* NULL if it accepts work */
+    bool is_empty;                         /* no live or stale attempt is on it */
+    int64_t revoked_ms; /* when its last certificate was revoked; 0 if it has one, or needs none */
 };
 void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d);
 /* Writes one event row: {"seq","job","epoch","at","type","data"}. */

@@ -1,4 +1,5 @@
-/* event.c: the members of an event as a table, by which it is written as JSON and read back. */
+/* event.c: the members of an event as a table, which is used to write an event as JSON and to read
+ * it back. */
 #include "daemon/state/event.h"
 
 #include <string.h>
@@ -81,7 +82,8 @@ static bool has_text(const void *record)
 #define FLAG(path, m, h)       {path, FIELD_FLAG, AT(m), .help = h}
 #define TEXT(path, m, h, ...)  {path, FIELD_TEXT, AT(m), .size = sizeof OF(m), .help = h, __VA_ARGS__}
 #define LIST(path, l, h, ...)  {path, FIELD_LIST, .list = &l, .help = h, __VA_ARGS__}
-/* WORD: first is the value of words[0]; unknown stands for a word that only a newer seqd knows. */
+/* Describes a member that is a WORD. `first` is the value of words[0], and `unknown` stands for a
+ * word that only a newer seqd knows. */
 #define WORD(path, m, list, first, unknown, h, ...) {path, FIELD_WORD, AT(m), .min = first, .words = list, .fallback = unknown, .help = h, __VA_ARGS__}
 
 #define OF(member) ((struct job_place *)0)->member
@@ -114,7 +116,7 @@ static void *place_add(void *record, int i)
     return &ev->places[i];
 }
 
-/* Checks that ranges are contiguous and begin at rank 0. */
+/* Checks that the ranges of the places are contiguous and begin at rank 0. */
 static bool place_holds(const void *record, int i)
 {
     const struct job_place *p = ((const struct event *)record)->places;
@@ -123,7 +125,7 @@ static bool place_holds(const void *record, int i)
            p[i].n_ranks <= JOB_MAX_RANKS - next;
 }
 
-/* Returns the instance of place i. An event of one node has no list of places, but it has the
+/* Returns the instance of place i. An event of one node has no list of places, but has the
  * instance of place 0. */
 static const void *instance_get(const void *record, int i)
 {

@@ -1,4 +1,5 @@
-/* gpus.c: finds the holder of a GPU, GPUs that fail, and the GPUs that a job could have. */
+/* gpus.c: finds the holder of a GPU, the GPUs that have failed, and the GPUs that a job could
+ * get. */
 #include "daemon/state/gpus.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include "api/core/job_state.h"
 #include "daemon/state/attempt.h"
 
-/* Tells whether a rank can no longer use that GPU, and why. */
+/* Tells whether a rank can no longer use that GPU, and writes why. */
 static bool is_lost(const struct node *n, const char *uuid, char *why, int size)
 {
     const int k = gpu_find(n->gpu, n->n_gpus, uuid);
@@ -55,7 +56,7 @@ const struct job *gpus_holder(const struct jobs *t, const char *node, const char
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* Inserts GPU g of `node` into the list of the n largest, the smallest of them last. */
+/* Inserts GPU g of `node` into the list of the n largest GPUs, whose last one is the smallest. */
 static void keep_largest(int64_t *size, const struct gpu **gpu, const struct node **of, int n,
                          const struct gpu *g, const struct node *node)
 {
@@ -92,10 +93,11 @@ void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out)
 int64_t gpus_limit(const struct gpus_offer *o)
 {
     if (!o->memory_size) return 0;
-    return o->memory_size > GPU_RESERVE ? o->memory_size - GPU_RESERVE : 1 << 20; /* 0: no limit */
+    /* 0 would mean no limit */
+    return o->memory_size > GPU_RESERVE ? o->memory_size - GPU_RESERVE : 1 << 20;
 }
 
-/* Lists the nodes that have some GPUs, or all nodes: "n1: 2, n2: 1". */
+/* Lists the nodes that have GPUs, or all nodes, for example as "n1: 2, n2: 1". */
 static void name_nodes(const struct nodes *t, bool with_gpus, char *out, size_t size)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* job_fold.c: changes a job by its events, one kind after the other. */
+/* job_fold.c: changes a job by its events, with one function for each kind of event. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,9 @@
 #include "daemon/state/jobs.h"
 #include "worker/plan/stage.h"
 
-/* Tells whether a running attempt can stop with something saved that the next one begins from.
- * Generation has a journal only for a batch; its work on other prompts is done again. */
+/* Tells whether a running attempt can save something, when it stops, from which the next attempt
+ * can begin. A generation has a journal only for a batch; its work on other prompts is done
+ * again. */
 static bool saves(const struct job *j)
 {
     const int kind = j->spec->kind;
@@ -27,7 +28,8 @@ int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 {
     if (s->kind != JOB_TRAIN) return 0;
     if (s->train.steps) return s->train.steps;
-    /* A pass is ceil(n_tokens / S) windows; the run's last step may reach into another pass. */
+    /* A pass has ceil(n_tokens / S) windows. The last step of the run may extend into another
+     * pass. */
     if (s->train.tokens) return stage_steps_of_tokens(s, s->train.tokens);
     int64_t samples[SPEC_STAGES + 1];
     for (int i = -1; i < s->n_stages; i++)
@@ -37,7 +39,7 @@ int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 
 static int64_t backoff_ms(int32_t n_failures)
 {
-    if (n_failures <= 1) return 0; /* the first retry is at once */
+    if (n_failures <= 1) return 0; /* the first retry comes at once */
     int64_t ms = (int64_t)1000 << (n_failures - 2 > 6 ? 6 : n_failures - 2);
     return ms > JOB_BACKOFF_MAX_MS ? JOB_BACKOFF_MAX_MS : ms;
 }
@@ -60,8 +62,8 @@ static void fold_places(struct job *j, const struct event *ev)
     memcpy(p->instance, ev->places[0].instance, sizeof p->instance);
 }
 
-/* Sets the ranks' GPUs, which are the job's until every node has confirmed that the attempt is over
- * there. */
+/* Sets the ranks' GPUs. They belong to the job until every node has confirmed that the attempt on
+ * it is over. */
 static void fold_gpus(struct job *j, const struct event *ev)
 {
     const int n = j->places[j->n_places - 1].first_rank + j->places[j->n_places - 1].n_ranks;
@@ -86,7 +88,8 @@ static void fold_assign(struct job *j, const struct event *ev)
     if (!j->tried_ms) j->tried_ms = ev->at_ms;
 }
 
-/* Notes the GPU of a rank whose device failed: the next attempt avoids it, if it can. */
+/* Notes the GPU of a rank whose device has failed, so that the next attempt avoids it if it
+ * can. */
 static void fold_avoid(struct job *j, const struct event *ev)
 {
     if (ev->err.code != ERR_DEVICE || ev->rank < 0 || !j->gpus) return;
@@ -98,19 +101,19 @@ static void fold_avoid(struct job *j, const struct event *ev)
     }
 }
 
-/* Notes that the node is away since since_ms; 0: it is here. */
+/* Notes that the node has been away since since_ms, or that it is back if since_ms is 0. */
 static void fold_away(struct job *j, const char *node, int64_t since_ms)
 {
     for (int i = 0; i < j->n_places; i++)
         if (!strcmp(j->places[i].node, node)) j->away_ms[i] = since_ms;
 }
 
-/* Fixes the target of a stopping job. A cancel outranks every other target; the first failure
- * outranks those that follow from it. */
+/* Sets the state that a stopping job will get. A cancel takes precedence over every other target,
+ * and the first failure takes precedence over later ones, which follow from it. */
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
 {
     j->crowded = j->crowded || ev->oom;
-    /* The job moves: another node has a place for it, and it has waited for long enough. */
+    /* The job moves, because another node has a place for it and it has waited for long enough. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     if (ev->type == EV_NODE_LOST) fold_away(j, ev->node, 0);
     if (before == JOB_STOPPING) return;
@@ -121,7 +124,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     fold_avoid(j, ev);
     fold_blame(j, ev, before);
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
-    /* If a node lacks files, the next one is tried at once. */
+    /* If the node lacks files, the next node is tried at once. */
     const bool at_once = moves || ev->blame == BLAME_FILES;
     if (!at_once) j->n_failures++;
     j->backoff_ms = at_once ? 0 : backoff_ms(j->n_failures);
@@ -140,7 +143,7 @@ static void fold_prepared(struct job *j, const struct event *ev)
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
-    /* The form is decided once: data that another node prepares again do not change it. */
+    /* The form is chosen only once. Data that another node prepares again do not change it. */
     if (ev->form && j->spec->parallel.form == FORM_AUTO) j->spec->parallel.form = ev->form - 1;
     if (!ev->steps) return;
     j->steps = ev->steps;
@@ -161,8 +164,8 @@ static void fold_restart(struct job *j)
     farthest_clear(&j->farthest);
 }
 
-/* Sets the state that follows when an attempt is asked to save and stop. A job that stops already
- * keeps its target, except that a suspended job is not queued. */
+/* Sets the state that follows when an attempt is asked to save and stop. A job that is already
+ * stopping keeps its target, except that a job that is to be suspended is not queued. */
 static void fold_ask(struct job *j, const struct event *ev, enum job_state before)
 {
     static const enum job_state targets[JOB_EVENT_N] = {
@@ -179,8 +182,8 @@ static void fold_ask(struct job *j, const struct event *ev, enum job_state befor
     memcpy(j->err_node, j->node, sizeof j->err_node);
 }
 
-/* Clears times and backoff of retries, which do not run while a job is held. A job that is still
- * stopping to be suspended is queued once it has stopped. */
+/* Clears the times and the backoff of retries, because they do not run while a job is held. A job
+ * that is still stopping in order to be suspended is queued once it has stopped. */
 static void fold_resume(struct job *j, enum job_state before)
 {
     if (before == JOB_STOPPING) {
@@ -192,8 +195,8 @@ static void fold_resume(struct job *j, enum job_state before)
     j->not_before_ms = j->backoff_ms = 0;
 }
 
-/* Adds advice on how to continue to the error of a job that reached its time limit. The state that
- * the job left is known only now. */
+/* Adds advice on how to continue to the error of a job that has reached its time limit. The advice
+ * cannot be written earlier, because it depends on the step that the job has saved by its end. */
 static void end_by_wall(struct job *j)
 {
     const size_t n = strlen(j->err.text);
@@ -226,7 +229,7 @@ static void fold_end(struct job *j, const struct event *ev, enum job_state befor
     j->err_rank = -1;
 }
 
-/* Returns a number in a rank's report of its product; 0: it is not there. */
+/* Returns a number in a rank's report of its product, or 0 if it is missing. */
 static int64_t number_in(const char *json, const char *key)
 {
     struct jread r;
@@ -251,8 +254,9 @@ bool job_unsaved(const struct job *j)
     return job_placed(j) && is_unsaved(j);
 }
 
-/* Keeps the note of a checkpoint that failed as the job's reason, until the next checkpoint or the
- * attempt's end: the job has saved less than it seems, or waits for room. */
+/* Shows the note about a checkpoint that failed as the job's reason, until the next checkpoint or
+ * the attempt's end. The user learns from it that the job has saved less than it seems, or waits
+ * for disk space. */
 static void fold_note(struct job *j, const struct event *ev)
 {
     char code[sizeof j->reason_code] = "", text[1024] = "";
@@ -276,7 +280,7 @@ static void fold_note(struct job *j, const struct event *ev)
     }
 }
 
-/* Reads the name that a rank gave its product; NULL: it has none. */
+/* Reads the name that a rank gave its product. Returns NULL if it has none. */
 static const char *name_in(const char *json, char *out, size_t size)
 {
     struct jread r;
@@ -290,7 +294,7 @@ static const char *name_in(const char *json, char *out, size_t size)
     return NULL;
 }
 
-/* Tells whether ev is further than any attempt has come. */
+/* Tells whether ev is further than any attempt has come before. */
 static bool is_further(struct job *j, const struct event *ev)
 {
     char name[256];
@@ -303,8 +307,9 @@ static bool is_further(struct job *j, const struct event *ev)
     return ev->step > j->checkpoint_step;
 }
 
-/* Notes that this attempt made progress: a later failure does not mean that its node cannot start
- * ranks. Progress that an earlier attempt had made does not count for the job. */
+/* Notes that this attempt made progress, so that a later failure does not mean that its node
+ * cannot start ranks. Progress that an earlier attempt had already made does not count for the
+ * job. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
     j->step_epoch = j->epoch;
@@ -354,7 +359,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         j->save_ms = number_in(ev->detail, "save_ms");
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;
-        break; /* a GPU that failed stays avoided: a checkpoint does not mend it */
+        break; /* a GPU that failed is still avoided, because a checkpoint does not repair it */
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
     case EV_START_TIMEOUT:
@@ -378,7 +383,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_DONE: fold_end(j, ev, before); break;
     default: break;
     }
-    /* Steps come once a second and are no rows of the log: they leave the version alone. */
+    /* Steps come once a second and are not rows of the log, so they do not change the version. */
     if (ev->type != EV_STEP) j->version++;
     if (job_final(j->state)) j->finished_ms = ev->at_ms;
     return 0;

@@ -1,4 +1,4 @@
-/* jobs.c: makes jobs, answers questions about one, and keeps the table of jobs. */
+/* jobs.c: makes jobs, answers queries about a job, and keeps the table of jobs. */
 #include "daemon/state/jobs.h"
 
 #include <stddef.h>
@@ -201,7 +201,8 @@ struct job *jobs_find(const struct jobs *t, int64_t id)
     return j;
 }
 
-/* Grows the table, to keep chains short; when memory is out they just get longer. */
+/* Grows the table to keep the chains short. If there is no memory, the chains just become
+ * longer. */
 static void grow(struct jobs *t)
 {
     struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n};

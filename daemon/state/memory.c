@@ -1,4 +1,5 @@
-/* memory.c: adds up the memory that nodes hold, and refuses a plan that finds too little. */
+/* memory.c: sums the memory that is held on nodes, and refuses a plan for which there is too
+ * little. */
 #include "daemon/state/memory.h"
 
 #include <stdio.h>
@@ -12,7 +13,8 @@ int64_t memory_beside(const struct cluster *k, const struct node *n)
     int64_t sum = n->n_described * NEED_ERRAND;
     for (int i = 0; i < n->n_stale; i++) {
         const struct job *j = jobs_find(&k->jobs, n->stale[i].job);
-        /* Ranks left of a job that has ended may take any amount, but are gone in a moment. */
+        /* The ranks that a job which has ended has left may take any amount, but will be gone in a
+         * moment. */
         sum += j ? need_of(&j->need, 0, n->stale[i].ranks) : n->memory_size;
     }
     return sum;
@@ -38,8 +40,8 @@ int64_t memory_held(const struct cluster *k, const struct node *n)
     return s.bytes;
 }
 
-/* Counts the ranks that the nodes could hold, one node after the other; *largest: the node with the
- * most memory. */
+/* Counts the ranks that the nodes could hold, node by node. *largest is the node with the most
+ * memory. */
 static int32_t could_hold(const struct nodes *t, const struct job_spec *s, const struct need *need,
                           const struct node **largest)
 {

@@ -1,4 +1,5 @@
-/* node.c: keeps the table of nodes: who is up and since when, its GPUs, its stale attempts. */
+/* node.c: keeps the table of nodes, with which nodes are up and since when, their GPUs and their
+ * stale attempts. */
 #include "daemon/state/node.h"
 
 #include <arpa/inet.h>
@@ -50,7 +51,7 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     n->up = n->joined = true;
     n->lost = false;
     node_instance_id(hello, is);
-    if (strcmp(is, n->instance)) past_clear(n); /* another machine of that name */
+    if (strcmp(is, n->instance)) past_clear(n); /* another machine has that name now */
     memcpy(n->instance, is, sizeof n->instance);
     n->since_ms = n->seen_ms = now_ms;
     n->abi = hello->abi;

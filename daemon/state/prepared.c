@@ -1,4 +1,5 @@
-/* prepared.c: reads the report of a preparation, counts steps by it, and chooses the form. */
+/* prepared.c: reads the report of a preparation, computes the number of steps from it, and chooses
+ * the form. */
 #include "daemon/state/prepared.h"
 
 #include <stdio.h>
@@ -76,8 +77,8 @@ static int read_result(const char *json, struct result *r)
     return *ev->prepared_id && ev->n_tokens > 0 ? 0 : -1;
 }
 
-/* Tells whether a node's result can be right: the id becomes the name of a directory, and the sizes
- * are multiplied. */
+/* Tells whether the values in a node's result are possible. They must be checked because the id
+ * becomes the name of a directory, and because the sizes are multiplied later. */
 static bool can_be(const struct job *j, const struct result *r)
 {
     const int64_t seq_len = j->spec->data.seq_len > 0 ? j->spec->data.seq_len : 1;
@@ -87,7 +88,7 @@ static bool can_be(const struct job *j, const struct result *r)
 
 /* ---- the form of ring attention -------------------------------------------------------------- */
 
-/* Makes the plan again: the plan made at submit was for another form. */
+/* Makes the plan again, because the plan that was made at submit was for another form. */
 static void plan_again(struct job *j, const struct job_spec *spec)
 {
     struct plan *plan = calloc(1, sizeof *plan);
@@ -103,7 +104,7 @@ static void plan_again(struct job *j, const struct job_spec *spec)
     free(plan);
 }
 
-/* Puts the reason in front of the rank's report. */
+/* Puts the reason before the rank's report. */
 static void add_reason(struct event *ev, const char *reason)
 {
     char text[512], joined[EVENT_DETAIL_SIZE];
@@ -143,7 +144,7 @@ void prepared_take(struct job *j, const struct node *node, const struct attempt_
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
     const bool read = !read_result(json, &r);
     if (read && can_be(j, &r)) {
-        /* A packed pass has per_pass sequences, and each counts at its full length. */
+        /* A packed pass has per_pass sequences, each of which counts with its full length. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
         if (form_waits(j->spec)) choose_form(j, node, &r);

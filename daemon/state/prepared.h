@@ -1,13 +1,15 @@
-/* prepared.h: the report of the rank that prepared a job's data, and its consequences. */
+/* prepared.h: reads the report of the rank that prepared a job's data, and derives its
+ * consequences. */
 #ifndef SEQD_DAEMON_STATE_PREPARED_H
 #define SEQD_DAEMON_STATE_PREPARED_H
 
 #include "daemon/state/attempt.h"
 
-/* Takes the RESULT of a preparation: {"prepared_id": "...", "n_tokens": N, ...}. *v is PREPARED,
- * with the steps of the run and the form that "auto" becomes, or a failure of part p. A bad result
- * of an attempt that stops already leaves *v as it is. The plan of j is made again if "auto"
- * becomes another form than blockwise. node: the node of rank 0; NULL: it is not known. */
+/* Takes the RESULT of a preparation: {"prepared_id": "...", "n_tokens": N, ...}. *v becomes
+ * PREPARED, with the steps of the run and the form that replaces "auto", or a failure of part p. A
+ * bad result of an attempt that is already stopping leaves *v unchanged. If a form other than
+ * blockwise replaces "auto", the plan of j is made again. node is the node of rank 0, or NULL if
+ * it is not known. */
 void prepared_take(struct job *j, const struct node *node, const struct attempt_part *p,
                    const char *json, struct verdict *v);
 

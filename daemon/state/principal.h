@@ -1,4 +1,4 @@
-/* principal.h: the sender of a request, and the rights it has. */
+/* principal.h: the sender of a request, and the sender's rights. */
 #ifndef SEQD_DAEMON_STATE_PRINCIPAL_H
 #define SEQD_DAEMON_STATE_PRINCIPAL_H
 
@@ -8,23 +8,23 @@
 
 #define USER_NAME 65 /* bytes of a user's name, with its NUL */
 
-/* Each role may do all that the roles before it may. Numbers are stored. */
+/* Each role may do everything that the roles before it may do. The numbers are stored. */
 enum role {
-    ROLE_NONE,     /* not known: may read health, version and documents */
+    ROLE_NONE,     /* an unknown sender, who may read health, version and documents */
     ROLE_USER,     /* jobs of its own */
     ROLE_OPERATOR, /* all jobs, nodes */
-    ROLE_ADMIN,    /* tokens of others, the audit log */
+    ROLE_ADMIN,    /* may manage tokens of others and read the audit log */
     ROLE_N
 };
 
 struct principal {
     enum role role;
-    int64_t token; /* id of the token that was sent; 0: none, the socket tells the user */
+    int64_t token; /* id of the token that was sent; 0 if none was and the socket told the user */
     char user[USER_NAME];
 };
 
-/* Tells whether p may see and change a job of owner. owner "": a version without owners stored it,
- * and it is for operators only. */
+/* Tells whether p may see and change a job of owner. An owner of "" means that a version without
+ * owners stored the job, and only operators may see it then. */
 static inline bool principal_owns(const struct principal *p, const char *owner)
 {
     return p->role >= ROLE_OPERATOR || (*owner && !strcmp(p->user, owner));

@@ -1,4 +1,5 @@
-/* quarantine.c: counts the blames of nodes, begins and ends quarantines, and makes toy runs. */
+/* quarantine.c: counts the blames of nodes, begins and ends quarantines, and makes the specs of
+ * toy runs. */
 #include "daemon/state/quarantine.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
-#define MAX_BLAMES 2048 /* blames of the last hour; the oldest is forgotten */
+#define MAX_BLAMES 2048 /* blames of the last hour; a further one replaces the oldest */
 
 struct blamed {
     char node[NODE_NAME];
@@ -78,8 +79,8 @@ static int count_blames(const struct quarantine *q, const char *node)
     return n;
 }
 
-/* Removes blames after QUARANTINE_MS, but keeps those that made a quarantine as long as it
- * lasts. */
+/* Removes blames that are older than QUARANTINE_MS, except that the blames that caused a
+ * quarantine are kept until it ends. */
 static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms)
 {
     for (int i = q->n_blames - 1; i >= 0; i--)
@@ -90,7 +91,7 @@ static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms
 static void add_blame(struct quarantine *q, struct store_txn *t, const char *node, int64_t job,
                       int64_t now_ms)
 {
-    for (int i = q->n_blames - 1; i >= 0; i--) /* keep one blame for each job: the last */
+    for (int i = q->n_blames - 1; i >= 0; i--) /* keep only the last blame of each job */
         if (q->blame[i].job == job && !strcmp(q->blame[i].node, node)) remove_blame(q, t, i);
     if (q->n_blames == MAX_BLAMES) remove_blame(q, t, 0);
     quarantine_load_blame(q, node, job, now_ms);
@@ -111,7 +112,8 @@ bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node,
     return true;
 }
 
-/* Tells whether no other node with slots or GPUs is up and in no quarantine. */
+/* Tells whether `node` is the last that could take jobs, because every other node is down, is in
+ * quarantine, or has neither slots nor GPUs. */
 static bool is_last(const struct quarantine *q, const struct nodes *t, const char *node)
 {
     for (int i = 0; i < t->n; i++) {
@@ -123,8 +125,9 @@ static bool is_last(const struct quarantine *q, const struct nodes *t, const cha
     return true;
 }
 
-/* Ends the oldest quarantine of a node that is not up. At least one of NODE_MAX rows is of such a
- * node, as ev's node and the last node left to take jobs (is_last) are up and have no row. */
+/* Ends the oldest quarantine of a node that is not up. There is such a row if the table has
+ * NODE_MAX rows, because two nodes are up and have no row: the node of ev, and the last node that
+ * could take jobs (is_last). */
 static void make_room(struct quarantine *q, const struct nodes *nodes, struct store_txn *t)
 {
     const struct quarantined *oldest = NULL;
@@ -161,7 +164,8 @@ static void withdraw(struct quarantine *q, struct store_txn *t, const struct job
         remove_blame(q, t, i);
         if (count_blames(q, node) < QUARANTINE_JOBS)
             quarantine_end(q, t, node, "a job that blamed it failed the same way elsewhere");
-        if (i > q->n_blames) i = q->n_blames; /* the end of a quarantine removes other blames */
+        /* the end of a quarantine may have removed other blames */
+        if (i > q->n_blames) i = q->n_blames;
     }
 }
 

@@ -1,5 +1,5 @@
-/* retain.c: has the rules of --keep-*, reads them, and lists each job with data that a live job
- * reads. */
+/* retain.c: defines the rules of --keep-*, reads their values, and lists the jobs whose data a
+ * live job reads. */
 #include "daemon/state/retain.h"
 
 #include <stdio.h>
@@ -79,14 +79,14 @@ static void add(struct collecting *c, int64_t id, const char *field)
     u->use[u->n++] = (struct retain_use){id, c->user->id, field};
 }
 
-/* Adds the jobs that a path names: "job:7/step-20", and every ".../jobs/7", where the number is a
- * whole name. */
+/* Adds the jobs that a path names by "job:7/step-20" or by any ".../jobs/7", where the number must
+ * be a whole name. */
 static void add_path(struct collecting *c, const struct spec_path *path)
 {
     static const char *const dirs[] = {"data.train", "eval.data", "input", NULL};
     const char *text = spec_text(c->user->spec, *path->ref), *field = path->field;
     struct job_ref ref;
-    /* Use a name of the field that lives as long as the program. */
+    /* Use a name of the field that exists as long as the program. */
     for (int i = 0; dirs[i]; i++)
         if (!strncmp(field, dirs[i], strlen(dirs[i]))) field = dirs[i];
     if (field == path->field) field = spec_field(field) ? spec_field(field)->path : "context.load";

@@ -1,4 +1,4 @@
-/* wall.c: computes the time that a job has left, its warning and its end. */
+/* wall.c: computes the time that a job has left, and when its warning and its end are due. */
 #include "daemon/state/wall.h"
 
 #include <stdio.h>

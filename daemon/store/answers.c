@@ -1,5 +1,5 @@
-/* A queue from the store's threads to the loop thread. The loop is told only when the queue was
- * empty, and then takes all of it: a group of 256 commits is one message. */
+/* answers.c: a queue from the store's threads to the loop thread. The loop is notified only if the
+ * queue was empty, and then takes the whole queue, so a group of 256 commits costs one message. */
 #include "daemon/store/answers.h"
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ void answers_fini(struct answers *q)
     pthread_mutex_destroy(&q->mutex);
 }
 
-/* Gives all answers that were sent, on the loop thread. */
+/* Gives all answers that have been sent, on the loop thread. */
 static void give_all(void *arg)
 {
     struct answers *q = arg;

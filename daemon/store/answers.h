@@ -1,12 +1,12 @@
-/* answers.h: answers of the writer and the reader on their way to the loop thread, which gives them
- * in the order in which they were sent. For the files of the store. */
+/* answers.h: answers of the writer and the reader on their way to the loop thread, which gives
+ * them in the order in which they were sent. Only the files of the store use it. */
 #ifndef SEQD_DAEMON_STORE_ANSWERS_H
 #define SEQD_DAEMON_STORE_ANSWERS_H
 
 #include <pthread.h>
 #include "api/core/loop.h"
 
-/* An answer is the first member of requests (txn.h) and queries (query.h). */
+/* The first member of requests (txn.h) and of queries (query.h). */
 struct answer {
     struct answer *next;
     void (*give)(struct answer *a); /* calls back and frees a */
@@ -20,10 +20,10 @@ struct answers {
 
 void answers_init(struct answers *q, struct loop *l);
 void answers_fini(struct answers *q); /* call it after answers_give */
-/* Takes a: give is called with it on the loop thread. Called from any thread. */
+/* Takes a, for which give is called on the loop thread. May be called from any thread. */
 void answers_send(struct answers *q, struct answer *a, void (*give)(struct answer *a));
-/* Gives at once all answers that were sent. Call it on the loop thread, once no other thread
- * sends. */
+/* Gives all answers that have been sent before it returns. Must be called on the loop thread, when
+ * no other thread sends answers any more. */
 void answers_give(struct answers *q);
 
 #endif

@@ -1,4 +1,4 @@
-/* backup.c: copies the database on a thread of its own, checks the copy, and gives its bytes. */
+/* backup.c: copies the database on a separate thread, checks the copy, and reads its bytes. */
 #include "daemon/store/backup.h"
 
 #include <dirent.h>
@@ -25,13 +25,13 @@
 #define PREFIX "seqd-"
 #define SUFFIX ".db"
 
-/* A question to the thread, and its answer. */
+/* A question to the thread, together with its answer. */
 struct backup_ask {
     struct backup_ask *next;
-    backup_done *done; /* NULL: the question is a read */
+    backup_done *done; /* NULL if the question is a read */
     backup_bytes *bytes;
     void *arg;
-    struct backup_made made; /* a read sets only its name */
+    struct backup_made made; /* a read sets only the name in it */
     int64_t offset, total;
     size_t n;
     struct err err;
@@ -45,7 +45,7 @@ struct backups {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool started, stop;
-    bool making; /* a backup is being made; used by the loop thread */
+    bool making; /* a backup is being made; used only by the loop thread */
     sqlite3 *db; /* connection to interrupt */
     struct backup_ask *in_first, **in_last, *out_first, **out_last;
 };
@@ -70,7 +70,7 @@ static int sql_failed(sqlite3 *db, const char *what, struct err *e)
                    "%s: %s", what, sqlite3_errmsg(db));
 }
 
-/* Refuses a backup whose file would take the disk space that cancels need. */
+/* Refuses a backup whose file would take disk space that cancels need. */
 static int check_room(const struct backups *b, struct err *e)
 {
     struct stat st;
@@ -111,7 +111,7 @@ static int copy(struct backups *b, const char *to, struct err *e)
     return rc;
 }
 
-/* Adds the carried files to the copy. The copy needs no journal, since a copy that fails is
+/* Adds the carried files to the copy. The copy needs no journal, because a copy that fails is
  * removed. It is synced after this. */
 static int add_files(struct backups *b, const char *path, struct err *e)
 {
@@ -169,7 +169,7 @@ static int is_entry(const struct dirent *d)
     return is_backup(d->d_name);
 }
 
-/* Removes all but the newest backups. Names are in the order of time. */
+/* Removes all backups but the newest. Their names sort in the order of time. */
 static void remove_old(const struct backups *b)
 {
     struct dirent **all;
@@ -209,7 +209,7 @@ static int make(struct backups *b, struct backup_made *m, struct err *e)
     if (file_make_dir(b->dir, e) || file_join(part, e, "%s/part", b->dir) < 0 ||
         file_join(path, e, "%s/%s", b->dir, m->name) < 0)
         return -1;
-    unlink(part); /* left by a seqd that was killed */
+    unlink(part); /* a seqd that was killed may have left it */
     int rc = check_room(b, e) || copy(b, part, e) || add_files(b, part, e) ||
              sync_file(part, &m->size, e) || check_copy(b, part, e) ||
              sha256_file(part, m->sha256, NULL, e);
@@ -274,7 +274,7 @@ static void give_all(void *arg)
     }
 }
 
-/* Answers a question. Called on any thread, with the mutex held. */
+/* Answers a question. May be called on any thread, with the mutex held. */
 static void answer_locked(struct backups *b, struct backup_ask *a)
 {
     const bool first = !b->out_first;
@@ -311,7 +311,7 @@ static void *backup_main(void *arg)
     return NULL;
 }
 
-/* Hands a question to the thread, which the first question starts. */
+/* Hands a question to the thread, which is started by the first question. */
 static int ask(struct backups *b, struct backup_ask *a, struct err *e)
 {
     if (!b->started && thread_start(&b->thread, NULL, backup_main, b, e)) return -1;

@@ -1,4 +1,5 @@
-/* carried.c: puts the small files of a state directory into a copy, and takes them out again. */
+/* carried.c: copies the small files of a state directory into a copy of the database, and writes
+ * them out of it again. */
 #include "daemon/store/carried.h"
 
 #include <sqlite3.h>
@@ -14,7 +15,7 @@
 #define MAX_SIZE 65536
 
 static const struct carried_file {
-    const char *name, *folder; /* folder: "" is the state directory itself */
+    const char *name, *folder; /* a folder of "" stands for the state directory itself */
 } files[] = {{"secret", ""}, {"pki/ca.pem", "pki"}, {"token", ""}};
 #define N_FILES (sizeof files / sizeof *files)
 
@@ -66,8 +67,8 @@ static const struct carried_file *find(const char *name)
     return NULL;
 }
 
-/* Compares a carried file with the file at path. 1: the file is there, with the same bytes; 0: it
- * is not there. */
+/* Compares a carried file with the file at path. Returns 1 if that file exists and has the same
+ * bytes, and 0 if it does not exist. */
 static int compare(const char *path, const void *data, size_t size, struct err *e)
 {
     size_t have;
@@ -116,7 +117,7 @@ static int take_all(sqlite3 *db, const char *dir, struct err *e)
 }
 
 /* Drops the carried files. The same commit raises the last ids to a multiple of CARRIED_ID_STEP,
- * since a node or a client may know later ids than the backup. */
+ * because a node or a client may know later ids than the backup has. */
 static int forget(sqlite3 *db, struct err *e)
 {
     char sql[1024];

@@ -1,11 +1,12 @@
 /* carried.h: the small files of a state directory that a backup carries in its database, so that
- * one file is a whole seqd: for backup.c and store.c.
+ * one file is all that is needed to restore a seqd. Used by backup.c and store.c.
  *
  *   secret      keys of running attempts
  *   pki/ca.pem  the authority of the nodes' certificates, with its key
- *   token       of seqd --dev
+ *   token       the token that seqd --dev made
  *
- * A seqd that starts on such a copy writes them beside it and takes them out of the database. */
+ * A seqd that starts on such a copy writes these files beside it and removes them from the
+ * database. */
 #ifndef SEQD_DAEMON_STORE_CARRIED_H
 #define SEQD_DAEMON_STORE_CARRIED_H
 
@@ -13,16 +14,17 @@
 
 struct sqlite3;
 
-/* Ids of jobs and events continue at the next multiple of this: nodes and clients may know later
- * ids than the backup does. */
+/* Ids of jobs and events continue at the next multiple of this number, because nodes and clients
+ * may know later ids than the backup has. */
 #define CARRIED_ID_STEP 1000000
 
-/* Puts the files of state directory dir that exist into db, the copy. fails: as file_read, naming
- * the file; as schema_damaged. */
+/* Copies those files of the state directory dir that exist into db, which is a copy of the
+ * database. Fails as file_read does, naming the file, or as schema_damaged does. */
 int carried_put(struct sqlite3 *db, const char *dir, struct err *e);
-/* Takes the files out of the writer's db, before any code reads them. Does nothing where none are
- * carried; work that a kill cut short is done again. fails: ERR_CONFLICT naming a file that is
- * there and differs; as file_write_private; as schema_damaged. */
+/* Writes the files that the writer's db carries into the state directory, and removes them from
+ * db, before any other code reads them. Does nothing if db carries none. If a kill interrupted it,
+ * it does its work again. Fails with ERR_CONFLICT, which names a file that exists and differs, or
+ * as file_write_private or schema_damaged does. */
 int carried_take(struct sqlite3 *db, const char *dir, struct err *e);
 
 #endif

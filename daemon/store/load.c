@@ -15,7 +15,7 @@ static const char *column(sqlite3_stmt *st, int i)
     return (const char *)sqlite3_column_text(st, i);
 }
 
-/* Reads a column that cannot be NULL, unless the file was tampered with. */
+/* Reads a column that cannot be NULL unless the file has been tampered with. */
 static const char *sure_column(sqlite3_stmt *st, int i)
 {
     const char *text = column(st, i);

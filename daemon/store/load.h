@@ -1,4 +1,4 @@
-/* load.h: reads the live rows of the store, one by one: for store.c. */
+/* load.h: reads the live rows of the store, one by one. Used by store.c. */
 #ifndef SEQD_DAEMON_STORE_LOAD_H
 #define SEQD_DAEMON_STORE_LOAD_H
 
@@ -6,7 +6,7 @@
 
 struct sqlite3;
 
-/* Loads as store_load_tokens. path: for error texts. */
+/* Loads as store_load_tokens does. path is for error texts. */
 int load_tokens(struct sqlite3 *db, const char *path, void *arg,
                 int (*token)(void *, const struct store_token *), struct err *e);
 /* Loads as store_load. */

@@ -12,13 +12,13 @@
 #include <unistd.h>
 #include "api/core/log.h"
 
-/* Files kept open for appending: mostly logs of the attempts that run now. */
+/* Number of files kept open for appending, which are mostly logs of the attempts that run now. */
 #define OPEN_FILES 64
 
 struct file {
-    int64_t job, epoch, size, used; /* used: turn of the last use, for eviction */
-    int64_t synced;                 /* bytes that are on disk for sure */
-    int64_t over;                   /* bytes after size that the limit on files cut off */
+    int64_t job, epoch, size, used; /* used is the turn of the last use, for eviction */
+    int64_t synced;                 /* bytes that are certainly on disk */
+    int64_t over;                   /* bytes after size that a limit on file sizes has cut off */
     int rank, fd;
     bool dirty;
 };
@@ -50,9 +50,9 @@ static int sync_file(struct file *f, struct err *e)
         f->synced = f->size;
         return 0;
     }
-    /* Cut the file to the synced bytes. Bytes that the kernel has dropped may read as if they were
-     * there, and another sync would succeed (fsyncgate). The node has them until they are
-     * acknowledged, and sends them again. */
+    /* Cut the file to the bytes that were synced. Otherwise bytes that the kernel has dropped
+     * could still be read as if they were on disk, and another sync would succeed (fsyncgate). The
+     * node keeps its bytes until they are acknowledged, and sends them again. */
     err_errno(e, "sync the log of job %lld rank %d", (long long)f->job, f->rank);
     if (!ftruncate(f->fd, f->synced)) f->size = f->synced;
     return -1;
@@ -85,7 +85,7 @@ static int make_dirs(const struct logs *l, int64_t job, struct err *e)
     return 0;
 }
 
-/* Returns a free entry, or the least recently used one, synced and closed. */
+/* Returns a free entry, or the least recently used one after syncing and closing it. */
 static struct file *evict(struct logs *l, struct err *e)
 {
     struct file *old = &l->file[0];
@@ -147,7 +147,8 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
     for (size_t left = size - (size_t)known; left;) {
         ssize_t n = write(f->fd, p, left);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EFBIG) { /* a limit on files: the log ends here, the job runs on */
+        /* a limit on file sizes: the log ends here, but the job continues */
+        if (n < 0 && errno == EFBIG) {
             if (!f->over) say_cut(f);
             f->over += (int64_t)left;
             f->dirty = true;
@@ -191,7 +192,7 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
     return n;
 }
 
-/* Calls back for each log of the job: epoch and rank from the file's name. */
+/* Calls back for each log of the job, with the epoch and rank of the file's name. */
 static void scan(struct logs *l, int64_t job, logs_durable *call, void *arg)
 {
     char path[1152];

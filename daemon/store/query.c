@@ -1,4 +1,4 @@
-/* query.c: has the statements of all questions, and runs one of them. */
+/* query.c: has the statements of all queries, and runs a query. */
 #include "daemon/store/query.h"
 
 #include <sqlite3.h>
@@ -12,8 +12,8 @@
 
 #define SHOWN "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND state < 100)"
 _Static_assert(STORE_GONE == 100, "SHOWN names it");
-/* Selects, in SQL, that the checkpoints of job ?1 stay: from the order of their removal on they
- * are hidden. */
+/* Selects, in SQL, that the checkpoints of job ?1 are shown. They are hidden from the moment at
+ * which their removal is ordered. */
 #define KEPT "NOT EXISTS (SELECT 1 FROM removals WHERE job = ?1 AND what = 4)"
 _Static_assert(REMOVAL_CHECKPOINTS == 4, "KEPT names it");
 
@@ -35,7 +35,7 @@ static void query_failed(sqlite3 *db, int rc, struct err *e)
     err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(db));
 }
 
-/* Adds the rows of a statement to those of a, unless an earlier statement failed. */
+/* Adds the rows of a statement to the rows of a, unless an earlier statement has failed. */
 static void select_rows(sqlite3 *db, const char *sql, const int64_t *n, int n_bound,
                         const char *text, int n_ints, int n_texts, struct query *a)
 {
@@ -63,16 +63,16 @@ static void sort_jobs(struct query *a)
         qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
 }
 
-/* A result as lists have it: the beginning of its texts, its numbers, and the loss of an
- * evaluation; NULL: there is none. */
+/* A result in the form that lists show: the beginning of its texts, its numbers, and the loss of
+ * an evaluation. NULL if there is no result. */
 #define LISTED                                                                                     \
     "CASE WHEN json_valid(result) THEN (SELECT json_group_object(key, CASE type "                  \
     "WHEN 'text' THEN substr(value, 1, 256) WHEN 'true' THEN json('true') "                        \
     "WHEN 'false' THEN json('false') WHEN 'object' THEN json(value) ELSE value END) "              \
     "FROM json_each(result) WHERE key = 'eval' OR type NOT IN ('object', 'array')) END"
 
-/* Selects the jobs of several states by one indexed scan per state, merged: never by a scan of all
- * jobs. */
+/* Selects the jobs of several states by merging one indexed scan for each state. It never scans
+ * all jobs. */
 static void select_jobs_of(sqlite3 *db, struct query *a)
 {
     const int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX;
@@ -88,8 +88,8 @@ static void select_jobs_of(sqlite3 *db, struct query *a)
     sort_jobs(a);
 }
 
-/* Counts the live jobs of other users in each state: all users' jobs less the user's own, each
- * counted by an index alone. */
+/* Counts the live jobs of other users in each state. The count is that of all users' jobs less
+ * that of the user's own jobs, and both are made with an index only. */
 static void select_others(sqlite3 *db, struct query *a)
 {
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -112,8 +112,8 @@ static void select_audit(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 4, a);
 }
 
-/* Selects the jobs that have all the tags, by the index of the first tag, of one owner or of
- * anyone. */
+/* Selects the jobs, of one owner or of all owners, that have all the tags, using the index for the
+ * first tag. */
 static void select_tagged(sqlite3 *db, struct query *a)
 {
     const int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX;
@@ -165,7 +165,7 @@ static void select_jobs(sqlite3 *db, struct query *a)
         select_all_jobs(db, a);
 }
 
-/* Selects the last event on each step, if it says that the checkpoint was written. */
+/* Selects the last event about each step, if that event says that the checkpoint was written. */
 static void select_checkpoints(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
@@ -177,7 +177,7 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 1, a);
 }
 
-/* Selects the last event on each name. */
+/* Selects the last event about each name. */
 static void select_artifacts(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_ARTIFACT};
@@ -221,7 +221,7 @@ static void select_feed(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 1, a);
 }
 
-/* Selects removals r, as clients see them. */
+/* Selects removals r in the form in which clients see them. */
 #define REMOVAL                                                                                    \
     "SELECT r.seq, r.job, r.what, r.state, json_object('id', r.seq, 'job', r.job, 'what', "        \
     "CASE r.what " WHATS " END, 'why', r.why, 'who', r.who, 'state', "                             \
@@ -238,7 +238,7 @@ static void select_feed(sqlite3 *db, struct query *a)
 #define TIME(at) "strftime('%Y-%m-%dT%H:%M:%fZ', " at " / 1000.0, 'unixepoch')"
 _Static_assert(REMOVAL_CHECKPOINTS == 4 && REMOVAL_N == 5, "WHATS has them all");
 
-/* Selects the jobs that are due, by one partial index for each part. */
+/* Selects the jobs that are due, using one partial index for each part. */
 static void select_due(sqlite3 *db, struct query *a)
 {
 #define DUE(bit)                                                                                   \
@@ -253,7 +253,7 @@ static void select_due(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 2, 0, a);
 }
 
-/* Selects jobs to prune, with the bytes of their rows, as remove.c counts them. */
+/* Selects jobs to prune, with the bytes of their rows as remove.c counts them. */
 static void select_prune(sqlite3 *db, struct query *a)
 {
 #define METRICS_SIZE "(SELECT coalesce(sum(length(data) + 48), 0) FROM metrics WHERE job = e.job)"
@@ -275,8 +275,8 @@ static void select_prune(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 4, 0, a);
 }
 
-/* Selects the bytes of jobs. Files count as the ranks that wrote them reported: by the last event
- * on each name or step. */
+/* Selects the bytes of jobs. A file counts with the size that the rank that wrote it reported, in
+ * the last event about each name or step. */
 static void select_usage(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {0, a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1], a->text == NULL};
@@ -304,14 +304,14 @@ static void select_removals(sqlite3 *db, struct query *a)
 {
     const bool pending = a->n[2] == 1;
     const int64_t bound[] = {a->n[0] > 0 || pending ? a->n[0] : INT64_MAX, a->n[1]};
-    /* Select pending ones by state, as the index has them. */
+    /* Select pending ones by state, because the index covers that. */
     select_rows(db,
                 pending ? REMOVAL "WHERE r.state < 3 AND r.seq > ?1 ORDER BY r.seq LIMIT ?2"
                         : REMOVAL "WHERE r.seq < ?1 ORDER BY r.seq DESC LIMIT ?2",
                 bound, 2, NULL, 4, 1, a);
 }
 
-/* Selects the newest rows, until they have n[3] steps. */
+/* Selects the newest rows until they have n[3] steps. */
 static void select_last_steps(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[3]};
@@ -347,12 +347,14 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 2, a);
 }
 
-/* Answers each question by one statement, or by a function. */
+/* Answers each query by one statement or by a function. */
 static const struct question {
     void (*select)(sqlite3 *db, struct query *a);
     const char *sql;
-    int n_bound, n_ints, n_texts; /* n_bound: numbers of a->n, from ?1 on; the others: columns */
-    bool by_text;                 /* ?1 is a->text */
+    /* n_bound is the number of values of a->n that are bound, from ?1 on; the other members count
+     * columns */
+    int n_bound, n_ints, n_texts;
+    bool by_text; /* ?1 is a->text */
 } questions[] = {
     [ASK_JOB] = {NULL,
                  "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
@@ -401,15 +403,15 @@ static const struct question {
                            "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
                            "ORDER BY seq LIMIT ?2",
                            2, 3, 0},
-    /* removals that failed come last, so that they delay no other */
+    /* removals that failed come last, so that they delay no other removal */
     [ASK_REMOVAL_NODE] = {NULL,
                           "SELECT job, what FROM removal_nodes WHERE node = ?1 "
                           "ORDER BY error IS NOT NULL, job LIMIT ?2",
                           2, 2, 0, true},
 };
 
-/* Runs several statements on one state of the store: a job that changes its state between them is
- * neither listed twice nor left out. */
+/* Runs several statements on the same state of the store, so that a job whose state changes
+ * between them is neither listed twice nor left out. */
 static void select_in_one_read(sqlite3 *db, const struct question *row, struct query *a)
 {
     int rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);

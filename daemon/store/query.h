@@ -1,4 +1,4 @@
-/* query.h: a question to the store, and how it is answered: for reader.c. */
+/* query.h: a query to the store, and how it is answered. Used by reader.c. */
 #ifndef SEQD_DAEMON_STORE_QUERY_H
 #define SEQD_DAEMON_STORE_QUERY_H
 

@@ -1,5 +1,5 @@
-/* Runs one query at a time, in the order of asking. The mutex guards the queue and the gate; the
- * connection is the thread's alone once the thread runs. */
+/* reader.c: runs one query at a time, in the order in which they were asked. The mutex guards the
+ * queue and the gate. Once the thread runs, only the thread uses the connection. */
 #include "daemon/store/reader.h"
 
 #include <pthread.h>
@@ -19,11 +19,11 @@ struct store_reader {
     struct answers *out;
     sqlite3 *db;
     pthread_t thread;
-    int64_t query_end_ms; /* used by the thread alone */
+    int64_t query_end_ms; /* used only by the thread */
     pthread_mutex_t mutex;
     pthread_cond_t wake, gate_wake;
     bool stop;
-    bool reading, gate; /* reading: a query runs; gate: none may begin */
+    bool reading, gate; /* reading: a query is running; gate: no query may begin */
     struct query *first, **last;
 };
 

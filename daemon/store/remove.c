@@ -1,5 +1,5 @@
 /* remove.c: deletes the rows of removals, oldest first, lists jobs that have ended, and gives free
- * pages back. */
+ * pages back to the disk. */
 #include "daemon/store/remove.h"
 
 #include <sqlite3.h>
@@ -8,10 +8,11 @@
 #include "api/core/job_state.h"
 #include "api/core/removal.h"
 
-#define ROW_SIZE 48 /* bytes of a row beside its text: head, keys, its places in the indices */
-/* Free pages beyond a tenth of the file are given back: a file in use should not shrink and grow
- * all the time. SPARE_PAGES (4 MiB) stay in any case; at most VACUUM_PAGES (256 KiB) go at
- * once. */
+/* bytes of a row in addition to its text: the head, the keys, and the entries in the indices */
+#define ROW_SIZE 48
+/* Free pages beyond a tenth of the file are given back. Fewer are kept, because a file in use
+ * should not shrink and grow all the time. SPARE_PAGES (4 MiB) are kept in any case, and at most
+ * VACUUM_PAGES (256 KiB) are given back at a time. */
 #define SPARE_PAGES  1024
 #define VACUUM_PAGES 64
 
@@ -23,10 +24,10 @@ _Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &
                    REMOVAL_CHECKPOINTS == 4,
                "and those");
 
-/* Statements that run in this order. ?1 the job, ?2 how many at most; each row deleted returns the
- * bytes of its text. */
+/* Statements that run in this order. ?1 is the job, and ?2 the largest number of rows. Each row
+ * that is deleted returns the bytes of its text. */
 static const struct removal_part {
-    unsigned whats; /* bit of each enum removal_what whose rows it deletes */
+    unsigned whats; /* one bit for each enum removal_what whose rows it deletes */
     const char *sql;
 } parts[] = {
     {1u << REMOVAL_JOB | 1u << REMOVAL_METRICS,
@@ -61,7 +62,7 @@ struct removing {
     int64_t size; /* bytes of the deleted rows of this removal */
 };
 
-/* Reads the number that sql selects; 0: it selects no row. */
+/* Reads the number that sql selects, which is 0 if sql selects no row. */
 static int number(sqlite3 *db, const char *sql, int64_t *out)
 {
     sqlite3_stmt *st = NULL;
@@ -87,7 +88,7 @@ static int delete_part(struct removing *r, int i, int64_t job)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Deletes the rows of a removal, part by part, until r->n is used up. */
+/* Deletes the rows of a removal, part by part, until r->n rows have been deleted. */
 static int delete_rows(struct removing *r, int64_t job, int what)
 {
     int rc = SQLITE_OK;
@@ -96,8 +97,8 @@ static int delete_rows(struct removing *r, int64_t job, int what)
     return rc;
 }
 
-/* Updates a removal after rows were deleted: adds their bytes and, when all are gone, moves it on
- * to the nodes or ends it. */
+/* Updates a removal after rows were deleted. Adds the bytes of these rows and, if no rows are
+ * left, advances the removal to the nodes or ends it. */
 static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
 {
     static const char sql[] =
@@ -118,7 +119,7 @@ static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Deletes rows of the oldest removal whose rows are next. *n_moved: 0 when there is none. */
+/* Deletes rows of the oldest removal whose rows are due. *n_moved becomes 0 if there is none. */
 static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
 {
     static const char sql[] = "SELECT seq, job, what FROM removals WHERE state = 1 "
@@ -139,7 +140,7 @@ static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
     return move_on(r, seq, r->n > 0, at_ms);
 }
 
-/* Gives free pages at the end of the file back to the disk, moving them there first. */
+/* Gives free pages back to the disk, after moving them to the end of the file. */
 static int give_back(sqlite3 *db, int64_t *n_moved)
 {
     int64_t n_free, n_pages, mode, left;

@@ -1,4 +1,4 @@
-/* remove.h: removes rows, some hundred in a transaction. For writer.c and store.c. */
+/* remove.h: removes rows, some hundred in a transaction. Used by writer.c and store.c. */
 #ifndef SEQD_DAEMON_STORE_REMOVE_H
 #define SEQD_DAEMON_STORE_REMOVE_H
 
@@ -6,7 +6,8 @@
 
 struct sqlite3;
 
-/* Selects the largest `column` that `table` has or had: ids of removed rows are not given again. */
+/* Selects the largest `column` that `table` has or ever had, because ids of removed rows must not
+ * be given again. */
 #define REMOVE_LAST(column, table)                                                                 \
     "SELECT max(coalesce((SELECT max(" column ") FROM " table "), 0), coalesce((SELECT "           \
     "CAST(value AS INTEGER) FROM meta WHERE key = 'last." table "'), 0))"
@@ -17,14 +18,15 @@ struct sqlite3;
     "ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), "                         \
     "CAST(excluded.value AS INTEGER))"
 
-/* Runs on the writer's thread, within its transaction. Deletes n rows, or a few more, of the
- * oldest removals whose rows are next, moves on removals that have no rows left, and gives free
- * pages back. *n_moved: how much it did; 0: there is nothing left to do. Returns SQLITE_OK or the
- * code of the failure. */
+/* Deletes n rows, or a few more, of the oldest removals whose rows are due, advances removals that
+ * have no rows left, and gives free pages back. *n_moved is the amount of work that it did; 0
+ * means that no work is left. Runs on the writer's thread, within its transaction. Returns
+ * SQLITE_OK or the code of the failure. */
 int remove_rows(struct sqlite3 *db, int n, int64_t at_ms, int64_t *n_moved);
 
-/* Enters the next n jobs of a database that was made without the table `ended` into that table, if
- * they have ended. *n_moved: 1; 0: no job was left. Returns as remove_rows. */
+/* Enters the next n jobs into the table `ended`, if they have ended. It is for a database that was
+ * made without that table. *n_moved becomes 1, or 0 if no job was left. Returns as remove_rows
+ * does. */
 int remove_fill(struct sqlite3 *db, int n, int64_t *n_moved);
 
 #endif

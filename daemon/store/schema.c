@@ -1,5 +1,5 @@
-/* schema.c: makes the tables, adds columns that an older file lacks, and sets how SQLite keeps
- * them. */
+/* schema.c: makes the tables, adds columns that an older file lacks, and configures how SQLite
+ * stores them. */
 #include "daemon/store/schema.h"
 
 #include <sqlite3.h>
@@ -12,9 +12,9 @@ static const char setup_sql[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA "
     "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
-    "PRAGMA temp_store=MEMORY;" /* savepoints then need no room on a disk */
+    "PRAGMA temp_store=MEMORY;" /* savepoints then need no space on a disk */
     /* Removed data is overwritten only in pages that are written anyway. Freed pages are given
-     * back; Debian's default would write each of them once more. */
+     * back to the disk. Debian's default would write each of them once more. */
     "PRAGMA secure_delete=FAST;";
 
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
@@ -36,8 +36,8 @@ int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, 
     return bad ? -1 : 0;
 }
 
-/* These columns were added to tables of version 1. An earlier seqd reads and writes such tables as
- * its own: user_version stays, and its rows get the columns' defaults. */
+/* These columns have been added to tables of version 1. An earlier seqd can still read and write
+ * such tables, so user_version is unchanged. The rows that it writes get the columns' defaults. */
 static const struct {
     const char *has, *add;
 } columns[] = {
@@ -70,7 +70,7 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
                        "seqd wrote it",
                        path, (long long)version, SCHEMA_NEWER);
     if (version && add_columns(db, path, e)) return -1;
-    /* If all is there, no page is written: the disk may be full. */
+    /* If all tables and columns exist, no page is written, because the disk may be full. */
     if (sqlite3_exec(db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
         (version < SCHEMA_VERSION &&
          sqlite3_exec(db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK))
@@ -81,8 +81,9 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 int schema_setup(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t n_pages;
-    /* auto_vacuum is set before the first write of a new file: pages that removals free are given
-     * back (remove.c). An older file keeps its size and uses such pages again. */
+    /* auto_vacuum must be set before the first write of a new file. With it, pages that removals
+     * free are given back to the disk (remove.c). An older file keeps its size and uses such pages
+     * again. */
     if (schema_number(db, path, "PRAGMA page_count", &n_pages, e)) return -1;
     if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);
     if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)

@@ -1,5 +1,6 @@
-/* The reserve is made and released by one thread at a time: the thread of store_open, then the
- * writer. Other threads read `full`, which follows it, under the mutex. */
+/* space.c: makes and releases the reserve. One thread does this at a time, first the thread of
+ * store_open and then the writer. Other threads read `full`, which is set accordingly, under the
+ * mutex. */
 #include "daemon/store/space.h"
 
 #include <errno.h>
@@ -7,7 +8,7 @@
 #include "api/core/clock.h"
 #include "api/core/log.h"
 
-#define START_ROOM (1 << 20) /* bytes that seqd writes besides the database when it starts */
+#define START_ROOM (1 << 20) /* bytes other than the database that seqd writes when it starts */
 
 void space_init(struct disk_space *s, const char *dir)
 {
@@ -64,7 +65,7 @@ void space_release(struct disk_space *s)
 
 void space_start(struct disk_space *s)
 {
-    /* Other files that are written at a start must find room. */
+    /* The other files that are written at a start must find space. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) space_release(s);
     if (!reserve_make(&s->reserve) && !s->full) space_release(s); /* logged once */
 }

@@ -1,7 +1,7 @@
-/* The store as a whole. store_open locks the state directory, opens and checks the database, and
- * starts the writer and the reader; from then on their calls are passed on. Loop thread, except
- * where store.h says otherwise. The connection that writes is used here only before the first
- * commit: to open, and to load. */
+/* store.c: the store as a whole. store_open locks the state directory, opens and checks the
+ * database, and starts the writer and the reader. From then on calls are passed on to these two.
+ * Functions are called on the loop thread unless store.h says otherwise. This file uses the
+ * connection that writes only before the first commit, to open the database and to load it. */
 #include "daemon/store/store.h"
 
 #include <errno.h>
@@ -157,9 +157,10 @@ static int open_database(struct store *s, struct err *e)
     return 0;
 }
 
-/* Makes the commits in the log durable. After a failed sync, at which seqd ended, they can be read
- * and may not be on disk. A checkpoint copies them into the database, which is synced. If a full
- * disk or a reader outside seqd keeps some in the log, the log itself is made durable. */
+/* Makes the commits in the log durable. After a failed sync, which makes seqd exit, commits can be
+ * read although they may not be on disk. A checkpoint copies them into the database, which is then
+ * synced. If a full disk, or a reader outside of seqd, keeps some of them in the log, the log
+ * itself is made durable. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
     int rc = wal_empty(&s->wal);
@@ -170,7 +171,7 @@ static int first_checkpoint(struct store *s, struct err *e)
 static int open_writer(struct store *s, const char *dir, struct err *e)
 {
     int bad = open_database(s, e);
-    /* The database needs room for the index of its log, even to be read. */
+    /* The database needs space for the index of its log even to be read. */
     if (bad && space_ran_out(s->write_db, sqlite3_extended_errcode(s->write_db)) &&
         space_held(&s->space)) {
         sqlite3_close(s->write_db);
@@ -197,7 +198,8 @@ static int open_writer(struct store *s, const char *dir, struct err *e)
 
 static void warn_version(void)
 {
-    static const int fixed = 3051003; /* first without the WAL reset bug of two connections */
+    /* the first version without the WAL reset bug, which needs two connections */
+    static const int fixed = 3051003;
     if (sqlite3_libversion_number() < fixed)
         log_info("store.version",
                  "sqlite=%s text=\"never open seqd.db with another program while seqd runs: before "
@@ -241,7 +243,7 @@ void store_close(struct store *s)
     }
     writer_destroy(s->writer);
     reader_destroy(s->reader);
-    sqlite3_close(s->write_db); /* closed last: this connection alone may checkpoint */
+    sqlite3_close(s->write_db); /* closed last, because only this connection may checkpoint */
     if (s->lock_fd >= 0) close(s->lock_fd);
     space_fini(&s->space);
     answers_fini(&s->answers);

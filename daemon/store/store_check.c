@@ -1,5 +1,5 @@
-/* store_check.c: looks for damage in the database file until its time is over, and writes its
- * log again. */
+/* store_check.c: searches the database file for damage until its time is over, and rewrites its
+ * log. */
 #include "daemon/store/store_check.h"
 
 #include <sqlite3.h>
@@ -11,12 +11,13 @@
 #include "api/core/log.h"
 #include "daemon/store/schema.h"
 
-#define INTERRUPTIBLE 3043000     /* first version of SQLite that can interrupt quick_check */
-#define MAX_SIZE      (128 << 20) /* an older SQLite checks no larger file: under a second */
-#define PART          16384
-#define SAID          201   /* bytes of a message of SQLite */
-#define OPS           1000  /* steps of SQLite between two looks at the clock */
-#define AGAIN_MS      60000 /* time to read a file again in which damage was found */
+#define INTERRUPTIBLE 3043000 /* first version of SQLite that can interrupt quick_check */
+/* an older SQLite does not check a larger file; this size takes less than a second */
+#define MAX_SIZE (128 << 20)
+#define PART     16384
+#define SAID     201   /* bytes of a message of SQLite */
+#define OPS      1000  /* virtual instructions of SQLite between two reads of the clock */
+#define AGAIN_MS 60000 /* time for reading a file again in which damage was found */
 
 struct box {
     int64_t end_ms;
@@ -30,8 +31,8 @@ static int on_progress(void *arg)
     return b->over;
 }
 
-/* Tells whether a row is at fault and not the file: "NULL value in jobs.doc", "non-INTEGER value in
- * jobs.state". */
+/* Tells whether the text is about a fault of a row and not of the file, such as "NULL value in
+ * jobs.doc" or "non-INTEGER value in jobs.state". */
 static bool of_a_row(const char *text)
 {
     return (!strncmp(text, "NULL value in ", 14) || !strncmp(text, "non-", 4) ||
@@ -39,8 +40,9 @@ static bool of_a_row(const char *text)
             !strncmp(text, "NUMERIC value in", 16));
 }
 
-/* Runs quick_check. 1: text receives the first damage; 0: none was found, or the time was over; -1:
- * the statement failed, with *e. quiet: values of another type are not logged. */
+/* Runs quick_check. Returns 1 if it found damage, the first of which is in text; 0 if it found
+ * none or the time was over; and -1 with *e if the statement failed. If quiet is set, values of
+ * another type are not logged. */
 static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, char text[SAID],
                 struct err *e)
 {
@@ -61,9 +63,9 @@ static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, 
     return damaged;
 }
 
-/* Reads the database file or its log, whichever `which` names, and writes and syncs the same bytes
- * if `again`. Returns SQLite's code; SQLITE_OK if there is no such file, SQLITE_INTERRUPT when
- * end_ms is over. */
+/* Reads the database file or its log, whichever `which` names. If `again` is set, also writes the
+ * same bytes again and syncs them. Returns SQLite's code, which is SQLITE_OK if there is no such
+ * file and SQLITE_INTERRUPT if end_ms has passed. */
 static int pass_over(sqlite3 *db, int which, bool again, int64_t end_ms)
 {
     sqlite3_file *f = NULL;
@@ -81,8 +83,9 @@ static int pass_over(sqlite3 *db, int which, bool again, int64_t end_ms)
     return rc == SQLITE_OK && again ? f->pMethods->xSync(f, SQLITE_SYNC_FULL) : rc;
 }
 
-/* Tells whether the damage that was found lies in the file: every byte can be read, and it is found
- * again. Else the disk failed to read a page. A file that cannot be read in time is damaged. */
+/* Tells whether the damage that was found is in the file, which means that every byte can be read
+ * and the damage is found again. Otherwise the disk failed to read a page. A file that cannot be
+ * read in time counts as damaged. */
 static bool is_in_file(sqlite3 *db, const char *path, struct box *b)
 {
     char text[SAID];

@@ -1,4 +1,4 @@
-/* txn.c: has the statement of every operation, and appends operations to a request. */
+/* txn.c: defines the statement of every operation, and appends operations to a request. */
 #include "daemon/store/txn.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-/* Enters the time at which a job ended: that of its last event. */
+/* Enters the time at which a job ended, which is that of its last event. */
 #define ENDED                                                                                      \
     "INSERT OR IGNORE INTO ended (job, at) SELECT id, "                                            \
     "coalesce((SELECT max(at) FROM events WHERE job = id), created_at) FROM jobs"
@@ -58,7 +58,7 @@ const char *const txn_sql[OP_N] = {
                          "(revoked_at > 0 OR (expires_at > 0 AND expires_at <= ?1))",
     [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
                  "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
-    /* Searches the newest rows alone: a request without a row there has none at all. */
+    /* Searches only the newest rows. A request that has no row among them has no row at all. */
     [OP_AUDIT_ANSWER] = "UPDATE audit SET status = ?3, made = ?5 WHERE seq = (SELECT seq FROM "
                         "audit WHERE request = ?2 AND at = ?1 AND status = 0 AND "
                         "seq > (SELECT max(seq) FROM audit) - 10000 ORDER BY seq DESC LIMIT 1)",
@@ -76,7 +76,7 @@ const char *const txn_sql[OP_N] = {
     [OP_REVOCATION_END] = "DELETE FROM revocations WHERE node = ?5",
     [OP_REMOVAL] = "INSERT OR IGNORE INTO removals (job, what, state, at, why, who) "
                    "SELECT ?1, ?2, ?3, ?4, ?5, ?6 FROM jobs WHERE id = ?1 AND " FINAL,
-    /* Enter every node that an attempt of the job was ever given to. */
+    /* Enter every node to which an attempt of the job was ever given. */
     [OP_REMOVAL_NODES] =
         "INSERT OR IGNORE INTO removal_nodes (job, what, node) SELECT ?1, ?2, node FROM ("
         "SELECT json_extract(data, '$.node') AS node FROM events "
@@ -90,7 +90,7 @@ const char *const txn_sql[OP_N] = {
     [OP_REMOVALS_FORGET] = "DELETE FROM removals WHERE seq IN (SELECT seq FROM (SELECT seq, "
                            "done_at FROM removals WHERE state = 3 ORDER BY seq LIMIT ?2) "
                            "WHERE done_at < ?1)",
-    /* Keep the newest row: no seq is given twice. */
+    /* Keep the newest row, so that no seq is given twice. */
     [OP_AUDIT_FORGET] = "DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at "
                         "FROM audit ORDER BY seq LIMIT ?2) WHERE at < ?1) "
                         "AND seq < (SELECT max(seq) FROM audit)",
@@ -379,7 +379,7 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
     set_tag_state(t, id, JOB_FAILED);
 }
 
-/* Returns the first state of a removal that has work to do. */
+/* Returns the first state of a removal in which there is work to do. */
 static enum removal_state first_state(const struct removal_row *w)
 {
     return w->files ? REMOVAL_FILES : w->rows ? REMOVAL_ROWS : REMOVAL_NODES;

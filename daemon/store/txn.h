@@ -1,4 +1,5 @@
-/* txn.h: a request to the store as a list of operations: for the files of the store. */
+/* txn.h: a request to the store, which is a list of operations. Only the files of the store use
+ * it. */
 #ifndef SEQD_DAEMON_STORE_TXN_H
 #define SEQD_DAEMON_STORE_TXN_H
 
@@ -57,19 +58,20 @@ enum txn_op_type {
     OP_REMOVALS_FORGET,
     OP_AUDIT_FORGET,
     OP_ENDED,
-    OP_ENDED_FILL,   /* no statement: remove.c */
-    OP_REMOVAL_ROWS, /* no statement: remove.c */
+    OP_ENDED_FILL,   /* carried out by remove.c, without a statement */
+    OP_REMOVAL_ROWS, /* carried out by remove.c, without a statement */
     OP_N
 };
 
-/* In each statement ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4], ?9 text[3]. */
+/* In each statement ?1..?4 stand for n[0..3], ?5..?7 for text[0..2], ?8 for n[4] and ?9 for
+ * text[3]. */
 extern const char *const txn_sql[OP_N];
 struct txn_op {
     struct txn_op *next;
     enum txn_op_type type;
     int64_t n[5];
     char *text[4];
-    int64_t *out; /* result of the operations of remove.c: borrowed until the answer */
+    int64_t *out; /* result of the operations of remove.c, borrowed until the answer is given */
 };
 
 struct store_txn {
@@ -79,12 +81,13 @@ struct store_txn {
     store_done *done;
     void *arg;
     struct store_writer *writer; /* set when the transaction is queued */
-    bool is_new;                 /* adds a job: refused while the disk is full */
+    bool is_new;                 /* it adds a job, so it is refused while the disk is full */
     struct err err;
 };
 
 void txn_free(struct store_txn *t);
-void *txn_must(void *p);          /* returns p; ends the process if p is NULL: out of memory */
-char *txn_copy(const char *text); /* strdup; NULL for NULL */
+/* returns p; ends the process if p is NULL, which means out of memory */
+void *txn_must(void *p);
+char *txn_copy(const char *text); /* strdup, except that it returns NULL for NULL */
 
 #endif

@@ -1,10 +1,10 @@
-/* The loop thread queues requests. The writer takes up to STORE_GROUP of them, commits them as one
- * transaction, and answers each after its COMMIT, in the order of the queue. The mutex guards the
- * queue and the figures of store_health.
+/* writer.c: commits requests in groups. The loop thread queues the requests. The writer takes up
+ * to STORE_GROUP of them, commits them as one transaction, and answers each after its COMMIT, in
+ * the order of the queue. The mutex guards the queue and the figures of store_health.
  *
- * A group that finds no space is undone. The reserve is released, the new jobs of the group are
- * refused, and the rest of it is run again until it is committed, or seqd stops. No request is
- * committed before an earlier one. */
+ * If the disk has no space for a group, the group is undone. The reserve is released, the new jobs
+ * of the group are refused, and its other requests are run again until they are committed or seqd
+ * stops. No request is committed before an earlier one. */
 #include "daemon/store/writer.h"
 
 #include <pthread.h>
@@ -32,14 +32,16 @@ struct store_writer {
     bool stop;
     int n_queued;
     int64_t commit_ms, wal_size; /* as in struct store_health */
-    bool look, looked;           /* a look at the queue was asked for; the writer has looked */
+    /* look: writer_moved has asked the writer to check its queue; looked: the writer has done
+     * so */
+    bool look, looked;
     struct store_txn *first, **last;
-    /* used by the loop thread */
+    /* Used only by the loop thread. */
     int n_waiting;
     int64_t answered_ms;
     /* used by the writer */
-    bool gave_up;      /* seqd stops and a group was dropped: later groups are dropped, too */
-    const char *doing; /* the step that runs, for the error text */
+    bool gave_up;      /* seqd stops and a group was dropped, so later groups are dropped, too */
+    const char *doing; /* the step that is running, for the text of errors */
 };
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -53,7 +55,7 @@ static void give_txn(struct answer *a)
     txn_free(t);
 }
 
-/* Answers that a request is not stored, since seqd stops. */
+/* Answers that a request is not stored because seqd stops. */
 static void drop(struct store_writer *w, struct store_txn *t)
 {
     err_set(&t->err, ERR_PEER,
@@ -102,8 +104,8 @@ bool writer_moved(struct store_writer *w)
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* Ends the process: a write that failed once may seem to succeed the next time (fsyncgate), so it
- * is not tried again. */
+/* Ends the process. The write is not tried again, because a write that failed once may seem to
+ * succeed the next time (fsyncgate). */
 static void __attribute__((noreturn)) writer_dies(struct store_writer *w)
 {
     int no = sqlite3_system_errno(w->o.db);
@@ -120,8 +122,8 @@ static int exec(struct store_writer *w, const char *sql)
     return sqlite3_exec(w->o.db, sql, NULL, NULL, NULL);
 }
 
-/* Returns SQLITE_OK, SQLITE_CONSTRAINT when the request contradicts a stored row, or another code
- * when the whole group has failed. */
+/* Returns SQLITE_OK, SQLITE_CONSTRAINT if the request contradicts a stored row, or another code if
+ * the whole group has failed. */
 static int run_op(struct store_writer *w, const struct txn_op *o)
 {
     sqlite3_stmt *st = w->op[o->type];
@@ -165,7 +167,7 @@ static int run_group(struct store_writer *w, struct store_txn *group)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Waits at most SPACE_LOOK_MS, or until more requests come or seqd stops. The caller holds the
+/* Waits at most SPACE_LOOK_MS, or until more requests come or seqd stops. The caller must hold the
  * mutex. */
 static void wait_a_while(struct store_writer *w)
 {
@@ -176,8 +178,8 @@ static void wait_a_while(struct store_writer *w)
     pthread_cond_timedwait(&w->wake, &w->mutex, &until);
 }
 
-/* Makes room after a group that found no space: releases the reserve, or else waits a while.
- * Returns false if seqd stops. */
+/* Makes space after a group for which there was no space. It releases the reserve or, if the
+ * reserve is released already, waits a while. Returns false if seqd stops. */
 static bool wait_for_space(struct store_writer *w)
 {
     if (space_held(w->o.space)) {
@@ -192,8 +194,8 @@ static bool wait_for_space(struct store_writer *w)
     return !stop;
 }
 
-/* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when seqd stops and no
- * request waits. */
+/* Takes up to STORE_GROUP requests, after waiting for the first one. Returns NULL if seqd stops
+ * and no request waits. */
 static struct store_txn *take_group(struct store_writer *w)
 {
     pthread_mutex_lock(&w->mutex);
@@ -217,7 +219,7 @@ static struct store_txn *take_group(struct store_writer *w)
     return group;
 }
 
-/* Answers the new jobs of a group with a refusal; returns the others. */
+/* Answers the new jobs of a group with a refusal. Returns the other requests of the group. */
 static struct store_txn *refuse_new(struct store_writer *w, struct store_txn *group)
 {
     struct store_txn *rest = NULL, **last = &rest;
@@ -243,8 +245,8 @@ static void drop_group(struct store_writer *w, struct store_txn *group)
     }
 }
 
-/* Returns the requests that are on disk now; NULL when all was refused, or seqd stops on a full
- * disk. */
+/* Returns the requests that are on disk now. Returns NULL if all of them were refused, or if seqd
+ * stops on a full disk. */
 static struct store_txn *commit_group(struct store_writer *w, struct store_txn *group)
 {
     int64_t begin_ms = clock_ms();
@@ -289,7 +291,7 @@ static void *writer_main(void *arg)
     struct store_writer *w = arg;
     struct store_txn *group;
     while ((group = take_group(w))) {
-        if (w->gave_up) { /* also when there is space again: commits have no gap */
+        if (w->gave_up) { /* done even if there is space again, because commits must have no gap */
             drop_group(w, group);
             continue;
         }

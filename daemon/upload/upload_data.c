@@ -1,4 +1,4 @@
-/* upload_data.c: takes the bytes of uploads, verifies them, and publishes whole uploads. */
+/* upload_data.c: writes the bytes of uploads, verifies them, and publishes complete uploads. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Compares the digest of a whole file, sha, with its list. A file that differs becomes empty. */
+/* Compares sha, the digest of a whole file, with the digest in the list. A file that differs is
+ * emptied. */
 static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, struct err *e)
 {
     char hex[SHA256_HEX];
@@ -25,7 +26,7 @@ static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, stru
                      u->l->file[i].path);
 }
 
-/* Writes all bytes or none: a full disk leaves the file as it was. */
+/* Writes all bytes or none. A full disk leaves the file unchanged. */
 static int append(int fd, const char *path, int64_t offset, const char *bytes, size_t n,
                   struct err *e)
 {
@@ -42,7 +43,8 @@ static int append(int fd, const char *path, int64_t offset, const char *bytes, s
     return 0;
 }
 
-/* Adds the fix to the error of a disk that has no room. at: the bytes that the file has. */
+/* Adds the fix to the error of a disk that has no space. `at` is the number of bytes that the file
+ * has. */
 static int say_fix(const struct upload_dir *d, int64_t at, struct err *e)
 {
     char why[sizeof e->text];
@@ -72,8 +74,8 @@ static int check_write(const struct upload *u, int file, int64_t offset, size_t 
     return 0;
 }
 
-/* Computes the digest as bytes come, while they come in order. After a restart it is computed at
- * the end. */
+/* Computes the digest while bytes arrive, as long as they arrive in order. After a restart it is
+ * computed at the end instead. */
 static void hash_along(struct upload *u, int i, int64_t offset, const void *bytes, size_t n)
 {
     if (!offset) {
@@ -122,7 +124,8 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
         return err_field(e, ERR_CONFLICT, "files", "%s has %lld of %lld bytes: send the rest first",
                          f->path, (long long)f->received, (long long)f->size);
     if (u->verified[i]) return 0;
-    const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e); /* an empty file is made here */
+    /* an empty file is made here, because no bytes come for it */
+    const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e);
     char *piece = malloc(PIECE);
     if (!piece) abort();
     sha256_init(&sha);

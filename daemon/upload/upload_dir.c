@@ -1,4 +1,4 @@
-/* upload_dir.c: finds uploads on disk at the start, makes and removes them, and shows them. */
+/* upload_dir.c: finds uploads on disk when seqd starts, makes and removes them, and shows them. */
 #include "daemon/upload/upload_dir.h"
 
 #include <dirent.h>
@@ -13,11 +13,11 @@
 #include "daemon/upload/upload_own.h"
 
 #define LIST_SIZE ((int64_t)4 << 20)  /* largest list.json */
-#define SPARE     ((int64_t)64 << 20) /* bytes of the disk that stay free */
+#define SPARE     ((int64_t)64 << 20) /* bytes of the disk that must remain free */
 
 /* ---- in memory ------------------------------------------------------------------------------- */
 
-/* Adds an upload to the list in memory. Takes l. */
+/* Adds an upload to the list in memory, and takes ownership of l. */
 static struct upload *add(struct upload_dir *d, struct upload_list *l, bool done, int64_t now_ms)
 {
     struct upload *u = calloc(1, sizeof *u);
@@ -85,12 +85,12 @@ static void scan_lists(struct upload_dir *d, int64_t now_ms)
         if (l)
             add(d, l, true, now_ms);
         else
-            file_remove(path, NULL); /* a commit or a removal was cut short */
+            file_remove(path, NULL); /* a commit or a removal was interrupted */
     }
     if (dir) closedir(dir);
 }
 
-/* Measures the bytes that each file has. A file with too many is emptied. */
+/* Measures how many bytes each file has. A file that has too many is emptied. */
 static void measure(struct upload_dir *d, struct upload *u)
 {
     struct stat st;
@@ -119,7 +119,7 @@ static void scan_parts(struct upload_dir *d, int64_t now_ms)
             measure(d, add(d, l, false, now_ms));
             continue;
         }
-        free(l); /* never begun, complete, or removed: left by a kill */
+        free(l); /* a kill left it: the upload had not begun, or was complete or removed */
         if (!file_join(path, NULL, "%s/parts/%s", d->dir, ent->d_name)) file_remove(path, NULL);
         if (id > d->last_id) d->last_id = id;
     }
@@ -149,7 +149,8 @@ static int make_dirs(struct upload_dir *d, struct err *e)
     snprintf(d->files, sizeof d->files, "%s/files", d->dir);
     for (int i = 0; i < 3; i++)
         if (file_join(path, e, "%s/%s", d->dir, parts[i]) || file_make_dir(path, e)) return -1;
-    /* Mark both: nodes may have either as a root, or a directory above them. */
+    /* Mark both directories, because nodes may have either of them, or a directory above them, as
+     * a root. */
     if (beneath_mark(d->dir, e) || beneath_mark(d->files, e)) return -1;
     return chmod(path, 0755) ? err_errno(e, "chmod %s", path) : take_lock(d, e);
 }
@@ -217,8 +218,8 @@ static int check_quota(struct upload_dir *d, const struct upload_list *l, struct
     return 0;
 }
 
-/* Looks for an upload of the same name. 1: it has the same owner and files, -1: it differs, 0:
- * there is none. */
+/* Looks for an upload of the same name. Returns 1 if it has the same owner and files, -1 if it
+ * differs, and 0 if there is none. */
 static int find_name(struct upload_dir *d, const struct upload_list *l, int64_t *id, struct err *e)
 {
     for (const struct upload *u = d->first; u; u = u->next) {
@@ -282,7 +283,8 @@ int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e)
         file_remove(path, NULL);
     log_info("upload.remove", "id=%lld name=%s", (long long)id, u->l->name);
     drop(d, u);
-    /* The upload is gone whatever becomes of its files: the next start removes those that stay. */
+    /* The upload is gone whether or not its files can be removed. The next start removes those
+     * that remain. */
     struct err stays = {0};
     if (file_remove(gone, &stays))
         log_error("upload.stays", "id=%lld why=\"%s\"", (long long)id, stays.text);

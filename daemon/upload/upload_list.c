@@ -34,7 +34,8 @@ static const void *file_get(const void *record, int i)
 static void *file_add(void *record, int i)
 {
     struct upload_list *l = record;
-    if (i != l->n || i == UPLOAD_FILES) return NULL; /* a second list, or too many */
+    /* it is a second list, or has too many files */
+    if (i != l->n || i == UPLOAD_FILES) return NULL;
     struct upload_file *f = &l->file[l->n++];
     *f = (struct upload_file){.size = -1};
     return f;
@@ -90,7 +91,7 @@ static const struct field shown_rows[] = {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Words a fault of the text, which the tables found. */
+/* Writes the error text for a fault of the JSON text that the tables have found. */
 static int refuse_text(const struct upload_list *l, const struct err *why, struct err *e)
 {
     if (!*why->field)
@@ -122,7 +123,7 @@ static int wrong(int file, const char *field, const char *want, struct err *e)
     return err_field(e, ERR_INVALID, path, "%s: want %s", path, want);
 }
 
-/* Checks file k, after those before it. */
+/* Checks file k, after the files before it have been checked. */
 static int check_file(const struct upload_list *l, int k, struct err *e)
 {
     const struct upload_file *f = &l->file[k];
@@ -137,7 +138,7 @@ static int check_file(const struct upload_list *l, int k, struct err *e)
     return 0;
 }
 
-/* Checks all files, and adds up their sizes. */
+/* Checks all files, and sums their sizes. */
 static int check_files(struct upload_list *l, struct err *e)
 {
     if (!l->n) return err_field(e, ERR_INVALID, "files", "files: want at least one");

@@ -1,4 +1,5 @@
-/* upload_own.h: the uploads in memory and their paths, for the files of struct upload_dir. */
+/* upload_own.h: the uploads in memory and their paths, for the files that implement struct
+ * upload_dir. */
 #ifndef SEQD_DAEMON_UPLOAD_UPLOAD_OWN_H
 #define SEQD_DAEMON_UPLOAD_UPLOAD_OWN_H
 
@@ -15,8 +16,8 @@ struct upload {
     struct upload_list *l; /* owned */
     bool done;
     int64_t touched_ms;
-    bool *verified; /* per file: its bytes have the listed digest */
-    int hashed;     /* index of the file whose first hashed_at bytes are in sha; -1: none */
+    bool *verified; /* for each file, whether its bytes have the listed digest */
+    int hashed;     /* index of the file whose first hashed_at bytes are in sha, or -1 */
     int64_t hashed_at;
     struct sha256 sha;
 };
@@ -30,7 +31,7 @@ struct upload_dir {
     struct upload *first;
 };
 
-/* Returns the upload of that id; NULL: there is none. */
+/* Returns the upload of that id, or NULL if there is none. */
 static inline struct upload *find(const struct upload_dir *d, int64_t id)
 {
     for (struct upload *u = d->first; u; u = u->next)

@@ -7,7 +7,7 @@
 
 struct uploads {
     struct errands *thread;
-    struct upload_dir *dir; /* the thread's, once it runs */
+    struct upload_dir *dir; /* used only by the thread once that runs */
     struct loop_timer *timer;
     struct upload_op sweep;
     struct upload_name complete[UPLOADS_COUNT]; /* the loop's own list */
@@ -46,7 +46,8 @@ const char *uploads_owner(const struct uploads *u, const char *name)
     return i < 0 ? NULL : u->complete[i].owner;
 }
 
-/* Keeps the list of uploads that jobs may name: adds a completed upload, drops a removed one. */
+/* Keeps the list of uploads that jobs may name, by adding a completed upload and dropping a
+ * removed one. */
 static void note(struct uploads *u, const struct upload_op *op)
 {
     if (op->err.code || (op->what != UPLOAD_COMMIT && op->what != UPLOAD_REMOVE)) return;
@@ -56,8 +57,8 @@ static void note(struct uploads *u, const struct upload_op *op)
     if (op->what == UPLOAD_REMOVE && i >= 0) u->complete[i] = u->complete[--u->n_complete];
 }
 
-/* Tells whether the user may use the upload, and keeps its name in op. A missing upload passes:
- * upload_dir refuses it. */
+/* Tells whether the user may use the upload, and keeps its name in op. A missing upload passes,
+ * because upload_dir refuses it. */
 static bool is_its(const struct upload_dir *d, struct upload_op *op)
 {
     const bool names_one = op->what == UPLOAD_WRITE || op->what == UPLOAD_COMMIT ||
@@ -101,7 +102,7 @@ static void work(void *arg)
 static void on_done(void *arg, bool dropped)
 {
     struct upload_op *op = arg;
-    (void)dropped; /* never true: uploads_close finishes all */
+    (void)dropped; /* never true, because uploads_close finishes all requests */
     note(op->of, op);
     op->call(op->arg, op);
 }

@@ -1,5 +1,5 @@
-/* uploads.h: uploads for the loop thread: one thread does the file work of upload_dir.h, in order,
- * and answers by the loop's mailbox. */
+/* uploads.h: uploads for the loop thread. One thread does the file work of upload_dir.h in the
+ * order of the requests, and answers through the loop's mailbox. */
 #ifndef SEQD_DAEMON_UPLOAD_UPLOADS_H
 #define SEQD_DAEMON_UPLOAD_UPLOADS_H
 
@@ -7,11 +7,14 @@
 #include "daemon/mailbox/errands.h"
 #include "daemon/upload/upload_dir.h"
 
-#define UPLOADS_WAITING   64 /* requests at once; each may hold a body of 1 MiB */
-#define UPLOADS_SWEEP_MS  60000
-#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* an incomplete upload idle for this long goes */
+/* requests that may wait at the same time, each with a body of up to 1 MiB */
+#define UPLOADS_WAITING  64
+#define UPLOADS_SWEEP_MS 60000
+/* an incomplete upload that receives no byte for this long is removed */
+#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll)
 
-/* An upload of another user counts as missing, unless `who` may see all (principal_owns). */
+/* An upload of another user counts as missing, unless `who` may see all uploads
+ * (principal_owns). */
 enum upload_what {
     UPLOAD_CREATE, /* who, body, size -> id, made, json */
     UPLOAD_WRITE,  /* id, file, offset, body, size -> at */
@@ -22,41 +25,44 @@ enum upload_what {
     UPLOAD_SWEEP
 };
 
-struct upload_op { /* kept by the caller until call is called */
+struct upload_op { /* the caller keeps it until `call` is called */
     struct errand errand;
     struct uploads *of; /* uploads_do sets both */
     enum upload_what what;
     struct principal who; /* the user of the request */
     int64_t id, offset;
     int file;
-    const char *body; /* borrowed until call is called */
+    const char *body; /* borrowed until `call` is called */
     size_t size;
     /* the answer */
-    struct err err; /* code 0: done */
+    struct err err; /* its code is 0 if all is done */
     bool made;
-    int64_t at;              /* WRITE: bytes of the file, also after a conflict; -1: not known */
-    struct upload_name name; /* WRITE, COMMIT, REMOVE, SHOW: the upload's */
-    char *json;              /* owned by the op's owner; NULL: none */
+    /* for WRITE, bytes of the file, also after a conflict; -1 if not known */
+    int64_t at;
+    struct upload_name name; /* the upload's name, for WRITE, COMMIT, REMOVE and SHOW */
+    char *json;              /* owned by the op's owner, or NULL */
     void (*call)(void *arg, struct upload_op *op);
     void *arg;
 };
 
 struct uploads;
-/* Opens the uploads. fails: ERR_CONFLICT when another seqd has the directory; ERR_TOO_LARGE for a
- * path that is too long; as err_errno and beneath_mark. */
+/* Opens the uploads. Fails with ERR_CONFLICT if another seqd has the directory, with ERR_TOO_LARGE
+ * for a path that is too long, or as err_errno or beneath_mark does. */
 struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
-/* Returns the absolute directory of complete uploads, which nodes have as a root. */
+/* Returns the absolute path of the directory of complete uploads, which nodes have as a root. */
 const char *uploads_files(const struct uploads *u);
-/* Returns the owner of the complete upload of that name ("": none); NULL: there is no such
- * upload. */
+/* Returns the owner of the complete upload of that name, or "" if it has no owner. Returns NULL if
+ * there is no such upload. */
 const char *uploads_owner(const struct uploads *u, const char *name);
-/* Returns the complete upload of that id, valid until the loop turns; NULL: there is none. */
+/* Returns the complete upload of that id, or NULL if there is none. It is valid until the loop
+ * turns. */
 const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
-const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
+/* counted from 0; returns NULL if there are no more */
+const struct upload_name *uploads_at(const struct uploads *u, int i);
 /* Finishes the requests that wait, and calls their `call`. The loop must not turn again. */
 void uploads_close(struct uploads *u);
-/* Hands a request to the thread. fails: ERR_PEER when too many wait or seqd is stopping; op->call
- * is not called then. */
+/* Hands a request to the thread. Fails with ERR_PEER if too many wait or seqd is stopping;
+ * op->call is not called then. */
 int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
 
 #endif
