@@ -1,5 +1,5 @@
-/* api.h: requests whose answers are JSON, and the meaning of refusals: problem+json is printed for
- * a person, with the field and the fix, and becomes an exit code. */
+/* api.h: sends requests whose answers are JSON, and handles refusals. A problem+json is printed
+ * for a person, with the field and the fix, and becomes an exit code. */
 #ifndef SEQD_CLIENT_API_H
 #define SEQD_CLIENT_API_H
 
@@ -7,50 +7,52 @@
 #include "client/http.h"
 #include "client/json.h"
 
-/* Tells whether the server, or a proxy before it, is busy or away for a moment: 429, 502, 503,
- * 504. The same request may succeed later. */
+/* Tells whether the server, or a proxy in front of it, is busy or away for a moment, which the
+ * statuses 429, 502, 503 and 504 mean. The same request may succeed later. */
 bool api_busy(int status);
-/* Returns the time to wait before the next try: Retry-After of the reply, else wait_ms; at most
- * API_WAIT_MS. */
+/* Returns the time to wait before the next try. It is the reply's Retry-After, or wait_ms if the
+ * reply has none, and at most API_WAIT_MS. */
 #define API_WAIT_MS 5000
 int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms);
-/* Requests q, API_TRIES times in all while the answer is retryable: 429, 503, 409 with Retry-After,
- * no answer to a request that is no GET, and 502 or 504 to a GET, a DELETE or a request with an
- * idempotency key. Returns CLI_OK with the last answer, of any status, which the caller frees with
- * http_reply_fini, or CLI_ERROR with the message printed. */
+/* Sends q, and sends it again, up to API_TRIES times in all, in these cases: the status is 429 or
+ * 503, or 409 with Retry-After; the status is 502 or 504 and q is a GET, a DELETE or has an
+ * idempotency key; there was no answer and q is not a GET. Returns CLI_OK with the last answer,
+ * whatever its status. The caller frees the answer with http_reply_fini. If there was no answer,
+ * prints the message and returns CLI_ERROR. */
 #define API_TRIES 5
 int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r);
 
-/* api_get, api_list, api_post, api_delete, api_patch and api_job return an enum cli_exit, with the
- * message printed unless it is CLI_OK. The caller frees *out with jv_free. All ask as api_ask. */
+/* api_get, api_list, api_post, api_delete, api_patch and api_job return an enum cli_exit, and
+ * print the message unless it is CLI_OK. The caller frees *out with jv_free. All of them send
+ * requests as api_ask does. */
 int api_get(struct cli *c, const char *path, struct jv **out);
-/* Gets all pages of a list, oldest first, as one page: *out is {data, next_cursor, has_more}. path
- * has no query. */
+/* Gets all pages of a list, oldest first, as if they were one page, so that *out is {data,
+ * next_cursor, has_more}. path has no query. */
 int api_list(struct cli *c, const char *path, struct jv **out);
-/* Posts body; NULL: an empty one. Each try of api_ask has the same idempotency key; key NULL: none
- * is sent. */
+/* Posts body, which is empty if it is NULL. All tries of api_ask send the same idempotency key, or
+ * none if key is NULL. */
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
-/* Deletes. Tried again as by api_ask: a second deletion does no harm. */
+/* Deletes a resource. It is tried again as by api_ask, because a second deletion does no harm. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
-/* Changes a resource if its version is if_match ("7", in quotes). CLI_OK with *out NULL: it has
- * another version, and nothing was changed. */
+/* Changes a resource if its version is if_match ("7", in quotes). If it has another version,
+ * nothing is changed, and the result is CLI_OK with *out NULL. */
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
               struct jv **out);
 /* Gets one job. */
 int api_job(struct cli *c, int64_t id, struct jv **out);
 
-/* Makes 128 random bits as a quoted RFC 8941 string: "\"3f...\"". */
+/* Makes 128 random bits and writes them as a quoted RFC 8941 string, such as "\"3f...\"". */
 #define API_KEY 40
 void api_key(char out[API_KEY]);
 
-/* Prints the problem in a reply and returns its exit code. */
+/* Prints the problem in a reply, and returns the exit code that belongs to it. */
 int api_refused(const struct http_reply *r, const char *path);
-/* Prints v as the -o format asks: json prints all of it; jsonl, yaml and csv print only the items
- * of the array under "data", if v has one. Returns true when it did, false for the formats that a
- * verb prints itself. */
+/* Prints v in the format of -o. json prints all of v. jsonl, yaml and csv print only the items of
+ * the array under "data", if v has one. Returns true if it has printed v, and false for the
+ * formats that a verb prints itself. */
 bool api_print(const struct cli *c, const struct jv *v);
-/* Prints one member of v, for --field PATH. Returns CLI_NOT_FOUND, its message printed, if there
- * is none or it is null. */
+/* Prints one member of v, for --field PATH. If v has no such member or it is null, prints a
+ * message and returns CLI_NOT_FOUND. */
 int api_print_field(const struct cli *c, const struct jv *v);
 
 #endif

@@ -1,4 +1,4 @@
-/* artifact.c: artifacts and checkpoints of a job. */
+/* artifact.c: lists and downloads the artifacts of a job, and lists its checkpoints. */
 #include "client/artifact.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ struct sink {
 static void on_bytes(void *arg, const char *p, size_t n)
 {
     struct sink *s = arg;
-    /* The server sends the whole file although a part was asked for: begin again. */
+    /* The server sends the whole file although only a part was asked for, so begin the file
+     * again. */
     if (s->begun && http_answer(s->stream)->status == 200) {
         if (ftruncate(s->fd, 0) || lseek(s->fd, 0, SEEK_SET)) s->error = errno;
         s->begun = s->size = 0;
@@ -51,7 +52,8 @@ static void on_bytes(void *arg, const char *p, size_t n)
     s->size += (int64_t)n;
 }
 
-/* Downloads the bytes that s lacks. Returns an enum cli_exit with the message printed. */
+/* Downloads the bytes that s lacks. Returns an enum cli_exit, and prints the message of an
+ * error. */
 static int download(struct cli *c, const char *path, struct sink *s)
 {
     struct err e = {0};
@@ -68,13 +70,14 @@ static int download(struct cli *c, const char *path, struct sink *s)
     else if (e.code != ERR_NONE)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (status != 200 && status != 206 &&
-             !(status == 416 && s->begun)) /* 416: nothing is left */
+             !(status == 416 && s->begun)) /* the answer is 416, because no bytes are left */
         rc = api_refused(http_answer(h), path);
     http_close(h);
     return rc;
 }
 
-/* Finds the digest of name in the job's list of artifacts. out "": the list gives none. */
+/* Finds the digest of name in the job's list of artifacts. out is "" if the list has no digest for
+ * it. */
 static int listed_digest(struct cli *c, int64_t id, const char *name, char out[SHA256_HEX])
 {
     char path[64];
@@ -84,7 +87,7 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     int rc = api_list(c, path, &v);
     const struct jv *data = jv_get(v, "data");
     for (size_t i = 0; i < jv_len(data);
-         i++) { /* keeps the last match: an attempt may write the artifact again */
+         i++) { /* keeps the last match, because an attempt may write the artifact again */
         const struct jv *a = jv_at(data, i, NULL);
         if (!strcmp(jv_str(a, "name", ""), name))
             snprintf(out, SHA256_HEX, "%s", jv_str(a, "sha256", ""));
@@ -93,9 +96,9 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     return rc;
 }
 
-/* Begins FILE.part again unless the artifact has a digest. A digest proves in the end that the
- * bytes in FILE.part are the artifact's. Without one they may be of another job, or of an earlier
- * attempt. */
+/* Begins FILE.part again unless the artifact has a digest. At the end of the download, a digest
+ * proves that the bytes in FILE.part are the artifact's. Without a digest they may be of another
+ * job or of an earlier attempt. */
 static int keep_proved(struct cli *c, int64_t id, const char *name, const char *part,
                        struct sink *s)
 {
@@ -112,8 +115,8 @@ static int keep_proved(struct cli *c, int64_t id, const char *name, const char *
     return cli_fail(CLI_ERROR, "%s cannot be emptied: %s", part, strerror(errno));
 }
 
-/* Compares FILE.part with the listed digest. continued: its first bytes are of an earlier
- * download, which a digest must prove. */
+/* Compares the digest of FILE.part with the listed digest. continued means that its first bytes
+ * are of an earlier download, so only a digest can prove them. */
 static int check_digest(struct cli *c, int64_t id, const char *name, const char *part,
                         bool continued)
 {
@@ -130,8 +133,8 @@ static int check_digest(struct cli *c, int64_t id, const char *name, const char 
                     name, (long long)id);
 }
 
-/* Writes FILE by way of FILE.part: a broken download never looks complete, and the next one
- * continues it, if the artifact has a digest. */
+/* Downloads to FILE.part and renames it to FILE, so that a broken download never looks complete.
+ * If the artifact has a digest, the next download continues the part. */
 static int fetch(struct cli *c, int64_t id, const char *name)
 {
     char path[1200], part[1024], size[TEXT_SHORT];

@@ -1,4 +1,4 @@
-/* backup.c: a copy of seqd's database and secrets, made while it runs. */
+/* backup.c: makes a copy of seqd's database and secrets while seqd runs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,8 +45,9 @@ static int download(struct cli *c, const char *name, int fd)
     return rc;
 }
 
-/* Writes FILE by way of FILE.part: a broken backup never looks like one. A backup has every job of
- * every user and the secrets of seqd, so only its owner may read it. */
+/* Downloads to FILE.part and renames it to FILE, so that a broken download never looks like a
+ * backup. Only its owner may read FILE, because a backup has every job of every user and the
+ * secrets of seqd. */
 static int fetch(struct cli *c, const struct jv *made, const char *file)
 {
     char part[1024], have[SHA256_HEX], size[TEXT_SHORT];

@@ -1,5 +1,5 @@
-/* cancel.c: cancels, suspends and resumes jobs: the named jobs, or all live ones that a filter
- * takes. */
+/* cancel.c: cancels, suspends and resumes jobs, either the named ones or all live jobs that a
+ * filter selects. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 #define POLL_MS 200
 
-/* An action, and the word for its success. */
+/* An action, and the word that reports its success. */
 struct mass_act {
     const char *action, *done; /* "cancel", "cancelled" */
     int (*wait)(struct cli *c, int64_t id, struct jv **job);
@@ -24,8 +24,9 @@ struct mass_act {
 
 /* ---- by id or name --------------------------------------------------------------------------- */
 
-/* Returns the exit code for a job to which the action was refused. If that is because the job has
- * ended, its verdict counts under --wait, as if it had ended a moment later. */
+/* Returns the exit code for a job to which the action was refused. If it was refused because the
+ * job has ended, then under --wait the job's verdict is the exit code, as if the job had ended a
+ * moment later. */
 static int refused(struct cli *c, int64_t id, int rc)
 {
     struct jv *job = NULL;
@@ -38,8 +39,8 @@ static int refused(struct cli *c, int64_t id, int rc)
     return rc;
 }
 
-/* Requests the action for every job, before the first wait. Returns the first exit code that is
- * not 0. Sets id[i] to 0 for a job whose request failed. */
+/* Requests the action for every job before waiting for any of them. Returns the first exit code
+ * that is not 0. Sets id[i] to 0 for a job whose request failed. */
 static int ask_all(struct cli *c, const struct mass_act *act, int64_t *id)
 {
     int rc = CLI_OK;
@@ -138,15 +139,15 @@ static int act_run(struct cli *c, const struct mass_act *act)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-/* Returns the exit code for a job that has ended without the action. A job that succeeded is no
- * success of the action: it ended first. */
+/* Returns the exit code for a job that has ended without the action. Even if the job succeeded,
+ * the action did not, because the job ended first. */
 static int ended_first(int64_t id, int verdict, const char *done)
 {
     if (verdict != CLI_OK) return verdict;
     return cli_fail(CLI_CONFLICT, "job %lld succeeded before it was %s", (long long)id, done);
 }
 
-/* Waits for the end. A cancelled job is a success here. */
+/* Waits for the end. A cancelled job counts as a success here. */
 static int wait_end(struct cli *c, int64_t id, struct jv **job)
 {
     const int rc = job_wait(c, id, job);
@@ -158,7 +159,7 @@ static bool is_held(const struct jv *job)
     return !strcmp(jv_str(job, "state", ""), "suspended");
 }
 
-/* Polls the job until it is suspended: no event stream ends with a suspended job. */
+/* Polls the job until it is suspended, because no event stream ends when a job is suspended. */
 static int wait_held(struct cli *c, int64_t id, struct jv **job)
 {
     const struct timespec rest = {0, POLL_MS * 1000000};

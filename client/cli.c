@@ -27,7 +27,7 @@ const char *cli_system_socket = "/run/seqd/seqd.sock";
 
 enum kind { FLAG, WORD, NUMBER, SECONDS, LIST };
 
-/* All options. need 0: every verb takes it. */
+/* All options. If need is 0, every verb accepts the option. */
 static const struct option_row {
     const char *name;
     char letter;
@@ -133,7 +133,7 @@ static int set_option(struct cli *c, const struct option_row *r, const char *val
     return 0;
 }
 
-/* Takes one argument that begins with '-'. Returns how many arguments it used, or -1. */
+/* Parses one option, which begins with '-'. Returns how many arguments it used, or -1. */
 static int take_option(struct cli *c, char **argv, bool seen[N_ROWS], struct err *e)
 {
     const char *a = argv[0], *value = NULL, *eq = NULL;
@@ -186,7 +186,7 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
 const char *const cli_outputs[OUT_N + 1] = {"table", "wide", "json", "jsonl",
                                             "name",  "yaml", "csv",  NULL};
 
-/* Refuses a missing operand, by its name in the usage line, and one operand too many. */
+/* Refuses a missing operand, which it names as the usage line does, and an operand too many. */
 static int check_operands(const struct cli *c, struct err *e)
 {
     const struct verb *v = c->verb;
@@ -243,14 +243,15 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
     return check_usage(c, seen, e);
 }
 
-/* Returns the scheme to put before a URL that has none. */
+/* Returns the scheme that must be put before a URL that has none. */
 static const char *scheme_of(const char *url)
 {
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
-/* Tells whether to take the Unix socket, which must exist. It is taken if seqd speaks TLS, because
- * it needs no certificate, or if there is no token file, which only seqd --dev writes. */
+/* Tells whether to use the Unix socket, which must exist. It is used if seqd speaks TLS, because
+ * the socket needs no certificate, or if there is no token file, because only seqd --dev writes
+ * one. */
 static bool takes_socket(const char *dir, const char *address, const char *socket)
 {
     char token[1024];
@@ -276,7 +277,7 @@ static int read_address(const char *dir, char *out, size_t size, struct err *e)
     return 0;
 }
 
-/* Returns --url or SEQD_URL; NULL: neither is given. */
+/* Returns --url or SEQD_URL, or NULL if neither is given. */
 static const char *given_url(const struct cli *c)
 {
     const char *url = c->opt.url ? c->opt.url : getenv("SEQD_URL");
@@ -317,8 +318,8 @@ bool cli_url_moves(const struct cli *c)
     return url && (*url == '/' || *url == '.');
 }
 
-/* Reads a token; path "-": from stdin. A token goes into a header: it is one line without
- * blanks. */
+/* Reads a token from the file path, or from stdin if path is "-". A token is put into a header, so
+ * it must be one line without blanks. */
 static int read_token(const char *path, char *out, size_t size, struct err *e)
 {
     const bool is_stdin = !strcmp(path, "-");
@@ -421,14 +422,14 @@ int64_t cli_job_id(struct cli *c, int i)
 static void look_at_terminal(struct cli *c)
 {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    setlocale(LC_CTYPE, ""); /* LC_CTYPE alone: numbers keep their decimal point */
+    setlocale(LC_CTYPE, ""); /* set only LC_CTYPE, so that numbers keep their decimal point */
     c->tty = isatty(STDOUT_FILENO);
     c->utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
     c->color = c->tty && !c->opt.no_color && !(no_color && *no_color) &&
                !(term && !strcmp(term, "dumb"));
 }
 
-/* Sets the authority that is trusted, from --ca or SEQD_CA, else from the login. */
+/* Sets the authority that is trusted: that of --ca or SEQD_CA, otherwise that of the login. */
 static void set_trust(const struct cli *c, const char *url)
 {
     struct server_context known = {0};

@@ -1,5 +1,5 @@
-/* cli.h: one invocation of seqctl: its verb, options and operands, and where output goes.
- * stdout is data, stderr is messages. */
+/* cli.h: one invocation of seqctl, with its verb, options and operands. Data is written to stdout,
+ * and messages to stderr. */
 #ifndef SEQD_CLIENT_CLI_H
 #define SEQD_CLIENT_CLI_H
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-/* Exit codes: part of the interface, documented in `seqctl help`. */
+/* Exit codes. They are part of the interface and are documented in `seqctl help`. */
 enum cli_exit {
     CLI_OK = 0,
     CLI_ERROR = 1,
@@ -21,11 +21,11 @@ enum cli_exit {
     CLI_DETACHED = 130
 };
 
-#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest time: int64_t holds it in us */
+#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest time that int64_t can hold in us */
 
 enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_YAML, OUT_CSV, OUT_N };
 
-/* The options that verbs take. The global ones are not listed. */
+/* The options of individual verbs. The global options are not listed. */
 enum cli_option {
     OPT_WAIT = 1 << 0,
     OPT_DRY_RUN = 1 << 1,
@@ -55,7 +55,7 @@ enum cli_option {
     OPT_REASON = 1 << 25
 };
 
-/* Values of an option that may be repeated, in their order. */
+/* The values of an option that may be repeated, in the order in which they were given. */
 #define CLI_LIST 32
 struct cli_list {
     int n;
@@ -69,73 +69,80 @@ struct cli_options {
     const char *user, *role, *ttl, *owner, *names, *reason;
     const char *output; /* the word after -o */
     struct cli_list set, unset, label;
-    int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1: not given */
+    int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1 if it is not given */
 };
 
 struct http;
 struct cli {
-    const struct verb *verb, *const *verbs; /* the verb that runs; all verbs, NULL-terminated */
+    /* the verb that runs, and all verbs, the last of which is NULL */
+    const struct verb *verb, *const *verbs;
     struct cli_options opt;
     int n_args;
     const char **arg; /* operands */
     enum cli_output output;
-    bool color, utf8, tty; /* properties of stdout; stderr is asked for its tty when needed */
+    /* properties of stdout; whether stderr is a terminal is checked when needed */
+    bool color, utf8, tty;
     struct http *http;
 };
 
 struct verb {
     const char *name, *operands; /* "submit", "FILE|-" */
-    const char *summary;         /* one line of the list of verbs */
-    const char *help;            /* text of `seqctl help VERB` beneath the usage line */
+    const char *summary;         /* its line in the list of verbs */
+    const char *help;            /* text of `seqctl help VERB` below the usage line */
     uint32_t options;            /* bits of enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
-    /* Tells whether the verb does without seqd for these operands; http is NULL then. alone NULL:
-     * the verb always needs seqd. */
+    /* Tells whether the verb needs no seqd for these operands; in that case http is NULL. If alone
+     * is NULL, the verb always needs seqd. */
     bool (*alone)(const struct cli *c);
 };
 
-/* Parses argv and runs the verb. verbs: NULL-terminated, listed by help in this order. */
+/* Parses argv and runs the verb. verbs ends with NULL, and help lists them in this order. */
 int cli_run(int argc, char **argv, const struct verb *const *verbs);
 /* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a
- * usage error. c->verb NULL: argv names no verb (it asks for help or the version, or is empty). */
+ * usage error. c->verb is NULL if argv names no verb, because it asks for help or the version, or
+ * is empty. */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
-/* A row of the table of options, for completion. cli_option_at returns false if there is no i-th
- * row. */
+/* A row of the table of options, for completion. cli_option_at returns false if there is no row
+ * i. */
 struct cli_option_info {
     const char *name; /* "wait" */
-    char letter;      /* 0: none */
+    char letter;      /* 0 if it has none */
     bool takes_value;
-    uint32_t need; /* bits of enum cli_option; 0: every verb takes it */
+    uint32_t need; /* bits of enum cli_option; 0 means that every verb accepts it */
 };
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words for -o, then NULL */
-extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tests set their own */
-/* Finds the address of seqd: --url, else SEQD_URL, else the server that seqctl login or contexts
- * chose last, else cli_system_socket if it exists, else the default. A text that begins with '/'
- * or '.' is a state directory, whose file `address` is read; if that says https or no token lies
- * beside it, its Unix socket is taken, if it exists. The result never ends with '/'. */
+/* socket of a seqd that systemd runs; tests set another one */
+extern const char *cli_system_socket;
+/* Finds the address of seqd. It is the first of these that is given: --url, SEQD_URL, the server
+ * that seqctl login or contexts chose last, cli_system_socket if it exists, and the default. A
+ * text that begins with '/' or '.' is a state directory, whose file `address` is read. If that
+ * address is https, or if the directory has no token, its Unix socket is used if it exists. The
+ * result never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
-/* Tells whether the address may change while a verb runs: it comes from a state directory, in
- * which a restarted seqd may write another one. Every other address stays for the whole verb, even
- * if seqctl login or contexts choose another server meanwhile: that server has other jobs, and
- * must not get the token of this one. */
+/* Tells whether the address may change while a verb runs. It may if it comes from a state
+ * directory, because a restarted seqd may write another address there. Every other address is kept
+ * for the whole verb, even if seqctl login or contexts choose another server in the meantime,
+ * because that server has other jobs and must not get the token of this one. */
 bool cli_url_moves(const struct cli *c);
-/* Finds the token for url, an address from cli_url: from --token-file, else SEQD_TOKEN_FILE, else
- * from the state directory, else from seqctl login (api/core/context.h); "" if there is none. */
+/* Finds the token for url, an address from cli_url. It comes from the first of these that has one:
+ * --token-file, SEQD_TOKEN_FILE, the state directory, and seqctl login (api/core/context.h). It is
+ * "" if none has one. */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
-/* Returns the file of --ca, else SEQD_CA; NULL: neither is given. */
+/* Returns the file of --ca, otherwise SEQD_CA, or NULL if neither is given. */
 const char *cli_ca(const struct cli *c);
 
-/* Prints a message to a person on stderr, unless -q silences it. Control characters but line
+/* Prints a message for a person on stderr, unless -q is given. Control characters other than line
  * breaks and tabs become '?'. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Draws a progress line on the terminal of stderr: the next one or a message replaces it, ""
- * removes it. The caller has removed control characters. */
+/* Draws a progress line on the terminal of stderr. The next such line or a message replaces it,
+ * and "" removes it. The caller must have removed control characters. */
 void cli_draw(const char *line);
 /* Prints "seqctl: ..." on stderr, even with -q. Returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Reads operand i as a job, its id or its name (name.h). Returns -(exit code) after a message. */
+/* Reads operand i as a job, which is given by its id or its name (name.h). On failure prints a
+ * message and returns -(exit code). */
 int64_t cli_job_id(struct cli *c, int i);
 
 #endif

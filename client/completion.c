@@ -1,5 +1,6 @@
-/* completion.c: completion for shells. Their scripts hand the words of the command line to
- * `seqctl completion words`, which knows verbs and options by the tables that parse them. */
+/* completion.c: completion for shells. The scripts of the shells pass the words of the command
+ * line to `seqctl completion words`, which finds verbs and options in the same tables as the
+ * parser. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define JOBS "100" /* newest jobs, whose ids are offered */
+#define JOBS "100" /* number of the newest jobs whose ids are offered */
 
 static const char bash_text[] =
     "# Completion of seqctl for bash: source <(seqctl completion bash)\n"
@@ -90,7 +91,7 @@ static void offer_options(const struct verb *v, const char *prefix)
     }
 }
 
-/* Offers ids and names of jobs; without a server there are none. */
+/* Offers ids and names of jobs, or nothing if there is no server. */
 static void offer_jobs(struct cli *c, const char *prefix)
 {
     struct http_reply r;
@@ -104,7 +105,7 @@ static void offer_jobs(struct cli *c, const char *prefix)
         const char *name = jv_str(jv_at(data, i, NULL), "name", "");
         snprintf(id, sizeof id, "%lld", (long long)jv_int(jv_at(data, i, NULL), "id", 0));
         offer(id, prefix);
-        /* Offers only a name that a shell takes as one word. */
+        /* Offers only a name that a shell reads as one word. */
         if (*name && !strpbrk(name, " \t\n\"'\\$`*?[]{}()<>|&;#~!") &&
             !strcmp(text_safe(clean, sizeof clean, name), name))
             offer(name, prefix);
@@ -113,7 +114,7 @@ static void offer_jobs(struct cli *c, const char *prefix)
     http_reply_fini(&r);
 }
 
-/* The words that verbs take as their first operand. */
+/* The words that verbs accept as their first operand. */
 static const struct {
     const struct verb *verb;
     const char *word[9];
@@ -127,7 +128,7 @@ static const struct {
     {&verb_model, {"ls", "check"}},
 };
 
-/* Offers words for an operand of v. n: operands before it. */
+/* Offers words for an operand of v that follows n operands. */
 static void offer_operand(struct cli *c, const struct verb *v, int n, const char *prefix)
 {
     for (size_t i = 0; i < sizeof first_words / sizeof *first_words; i++)
@@ -145,7 +146,7 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }
 
-/* Returns the name of the option in word if the next word is its value; else NULL. */
+/* Returns the name of the option in word if the next word is its value, otherwise NULL. */
 static const char *waiting(const char *word)
 {
     static struct cli_option_info o;
@@ -157,7 +158,8 @@ static const char *waiting(const char *word)
     return NULL;
 }
 
-/* Offers words. arg[1] and on are the words so far; the last one is being typed. */
+/* Offers words. arg[1] and the following ones are the words of the command line, the last of which
+ * is being typed. */
 static int offer_words(struct cli *c)
 {
     const struct verb *v = NULL;

@@ -1,6 +1,6 @@
-/* continue.c: makes a new job from an old one. The verb continue begins at the newest
- * checkpoint, with changes. The verb retry repeats the spec, from the last checkpoint if there is
- * one. */
+/* continue.c: makes a new job from an old one. The verb `continue` begins at the newest
+ * checkpoint, with changes to the spec. The verb `retry` repeats the spec, from the last
+ * checkpoint if there is one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 /* ---- the old job ----------------------------------------------------------------------------- */
 
 struct old {
-    int64_t id, step; /* step: the job's newest checkpoint, 0 without any */
+    int64_t id, step; /* step is that of the job's newest checkpoint, or 0 if it has none */
     struct jv *job;   /* owns */
 };
 
@@ -49,8 +49,8 @@ static int old_read(struct cli *c, struct old *o)
     return read_checkpoints(c, o);
 }
 
-/* Copies the old job's spec as JSON, from which the new spec is made. Returns NULL after a
- * message. */
+/* Copies the old job's spec as JSON, from which the new spec is made. On failure prints a message
+ * and returns NULL. */
 static struct jv *copy_spec(const struct old *o)
 {
     const struct jv *spec = jv_get(o->job, "spec_effective");
@@ -95,7 +95,7 @@ static bool same(const struct jv *a, const struct jv *b)
     return equal;
 }
 
-/* Finds a member by its key, not by a path: keys of labels may have dots. */
+/* Finds a member by its key and not by a path, because keys of labels may contain dots. */
 static const struct jv *member(const struct jv *object, const char *key)
 {
     for (size_t i = 0; i < jv_len(object); i++) {
@@ -106,8 +106,9 @@ static const struct jv *member(const struct jv *object, const char *key)
     return NULL;
 }
 
-/* Prints each member that differs or that only one of a and b has, level by level. Leaves out
- * checkpoint.resume and checkpoint.changes. Returns how many it printed. */
+/* Prints each member that differs between a and b or that only one of them has, level by level.
+ * Leaves out checkpoint.resume and checkpoint.changes. Returns the number of members that it
+ * printed. */
 static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
                        const struct jv *b)
 {
@@ -148,8 +149,8 @@ static int check_continue(const struct old *o)
     return CLI_OK;
 }
 
-/* Checks that train.steps goes beyond the checkpoint. A spec without train.steps passes: seqd
- * counts its steps from train.tokens or train.passes. */
+/* Checks that train.steps is larger than the checkpoint's step. A spec without train.steps passes,
+ * because seqd computes its steps from train.tokens or train.passes. */
 static int check_steps(const struct old *o, const struct jv *spec)
 {
     const int64_t steps = jv_int(spec, "train.steps", 0);

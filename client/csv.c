@@ -1,5 +1,5 @@
-/* csv.c: collects the columns of all rows first, in the order in which they appear, then prints a
- * header and the rows. */
+/* csv.c: prints rows as CSV. It first collects the columns of all rows, in the order in which they
+ * appear, and then prints a header and the rows. */
 #include "client/csv.h"
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@ static void add_column(struct columns *c, const char *path)
     if (c->n < MOST_COLUMNS) snprintf(c->path[c->n++], PATH, "%s", path);
 }
 
-/* Tells whether an object has a key that is empty or has a dot. Such a key cannot be part of a
- * path: its object is one cell. */
+/* Tells whether an object has a key that is empty or contains a dot. Such a key cannot be part of
+ * a path, so its object is printed as one cell. */
 static bool has_dotted_key(const struct jv *object)
 {
     for (size_t i = 0; i < jv_len(object); i++) {
@@ -66,7 +66,7 @@ static void print_cell(FILE *out, const char *text, bool clean)
     free(s);
 }
 
-/* Prints the cell of a path. The cell is empty if the row has no value there, or null. */
+/* Prints the cell of a path. The cell is empty if the row has no value there, or has null. */
 static void print_value(FILE *out, const struct jv *row, const char *path, bool clean)
 {
     const struct jv *v = jv_get(row, path);
@@ -85,7 +85,7 @@ static void print_row(FILE *out, const struct columns *c, const struct jv *row, 
 }
 
 /* Drops a column such as "progress" if other rows have "progress.done". Such a column comes from a
- * row in which progress is null. */
+ * row whose progress is null. */
 static void drop_parents(struct columns *c)
 {
     int n = 0;

@@ -1,13 +1,14 @@
-/* csv.h: rows of JSON objects as RFC 4180. A nested member is a column named by its path
- * ("last_metrics.loss"); a list is one cell of JSON. */
+/* csv.h: prints rows of JSON objects as CSV (RFC 4180). A nested member becomes a column that is
+ * named by its path ("last_metrics.loss"). A list is one cell of JSON. */
 #ifndef SEQD_CLIENT_CSV_H
 #define SEQD_CLIENT_CSV_H
 
 #include <stdio.h>
 #include "client/json.h"
 
-/* Prints rows: a list of objects, or one object. The columns are those of all rows, in the order
- * in which they occur. clean: control characters but LF and tab become '?', for a terminal. */
+/* Prints rows, which is a list of objects, or one object. The columns are those of all rows, in
+ * the order in which they first occur. If clean is set, control characters other than LF and tab
+ * become '?', because the output is a terminal. */
 void csv_print(FILE *out, const struct jv *rows, bool clean);
 
 #endif

@@ -1,5 +1,5 @@
-/* curve.c: averages pairs of points when the curve is full, and draws lines between points on a
- * canvas of dots. */
+/* curve.c: stores the points of a curve, averaging pairs of them when it is full, and draws lines
+ * between the points on a canvas of dots. */
 #include "client/curve.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* curve.h: a curve drawn with braille dots (2 x 4 to a character), or with '*' where the terminal
- * speaks no UTF-8. Points come in any number; beyond CURVE_POINTS neighbours are averaged. */
+/* curve.h: a curve that is drawn with braille dots (2 x 4 to a character), or with '*' if the
+ * terminal does not use UTF-8. It accepts any number of points; if there are more than
+ * CURVE_POINTS, neighbours are averaged. */
 #ifndef SEQD_CLIENT_CURVE_H
 #define SEQD_CLIENT_CURVE_H
 
@@ -13,17 +14,18 @@
 
 struct curve {
     int n;
-    int64_t per_point; /* samples averaged into each point: 1, 2, 4 ... */
-    int64_t in_last;   /* samples averaged into the last point so far */
+    int64_t per_point; /* number of samples that each point averages: 1, 2, 4 ... */
+    int64_t in_last;   /* number of samples that the last point averages so far */
     double x[CURVE_POINTS], y[CURVE_POINTS];
 };
 
 void curve_init(struct curve *c);
-/* Adds a point. A point that is not finite is left out. When x falls back (a job resumed from a
- * checkpoint), the points at and beyond x are forgotten first. */
+/* Adds a point. A point that is not finite is left out. If x is smaller than before, because a job
+ * was resumed from a checkpoint, the points at and beyond x are forgotten first. */
 void curve_add(struct curve *c, double x, double y);
-/* Draws into lines[0 .. rows-1], each a NUL-terminated string of `columns` characters. The x axis
- * spans 0..x_max (or the last point), the y axis the range that is returned in y_low and y_high. */
+/* Draws into lines[0 .. rows-1], each of which becomes a NUL-terminated string of `columns`
+ * characters. The x axis goes from 0 to x_max, or to the last point. The y axis covers the range
+ * that is returned in y_low and y_high. */
 #define CURVE_LINE (CURVE_COLUMNS * 3 + 1)
 void curve_draw(const struct curve *c, int columns, int rows, double x_max, bool utf8,
                 char lines[][CURVE_LINE], double *y_low, double *y_high);

@@ -1,4 +1,4 @@
-/* data.c: the samples that an optimizer step learnt from. */
+/* data.c: shows the samples from which an optimizer step learnt. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Cuts a file's name at its beginning to fit the line. */
+/* Shortens a file's name at its beginning so that it fits into the line. */
 static const char *tail_of(const char *path, char *out, size_t size)
 {
     size_t n = strlen(path);

@@ -1,4 +1,4 @@
-/* event.c: events and metrics of a job, listed or followed. */
+/* event.c: lists or follows the events and metrics of a job. */
 #include "client/event.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 #include "client/verbs.h"
 #include "client/yaml.h"
 
-/* Appends the members of an event's data. Members of a nested object (`detail`, the report of a
- * rank) follow, unless `said` has them. */
+/* Appends the members of an event's data, and then the members of a nested object (`detail`, the
+ * report of a rank) that `said` does not have. */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
@@ -26,7 +26,7 @@ static void append_members(const struct jv *v, const struct jv *said, char *out,
             continue;
         }
         if (strstr(key, "sha256") || !strcmp(key, "instances"))
-            continue; /* too long for a line; -o json has them */
+            continue; /* the text is too long for a line; -o json prints it */
         char *text = jv_text(m);
         bool sentence = !strcmp(key, "text");
         snprintf(out + n, size - n, sentence ? "  %s%s" : "  %s=%s", sentence ? "" : key, text);
@@ -45,7 +45,7 @@ char *event_line(const struct jv *ev, char *out, size_t size)
     return text_safe(out, size, line);
 }
 
-/* Makes the line of an event for a list of the events of all jobs: it names the job. */
+/* Makes the line of an event for a list of the events of all jobs, with the job's id. */
 static char *all_line(const struct jv *ev, char *out, size_t size)
 {
     char line[1024];
@@ -102,8 +102,8 @@ static void on_event(void *arg, const char *name, const struct jv *v)
     fflush(stdout);
 }
 
-/* Adds one page of a list, oldest first, to rows. cursor: "" for the first page; set to the next
- * page's cursor, or to "" at the end. */
+/* Adds one page of a list, oldest first, to rows. cursor is "" for the first page, and becomes the
+ * cursor of the next page, or "" at the end. */
 static int read_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
 {
     char page[512];
@@ -123,7 +123,8 @@ static int read_page(struct cli *c, const char *path, char cursor[256], struct j
     return rc;
 }
 
-/* Prints rows together: a table of CSV has one head, a page of JSON is one document. */
+/* Prints rows together, because a table of CSV has only one head, and a page of JSON is one
+ * document. */
 static void print_together(struct cli *c, struct jv *rows)
 {
     struct jv *list = jv_object();
@@ -132,7 +133,7 @@ static void print_together(struct cli *c, struct jv *rows)
     jv_free(list);
 }
 
-/* Prints all pages of a list. Lines are printed page by page. */
+/* Prints all pages of a list. Formats that consist of lines are printed page by page. */
 static int print_list(struct cli *c, const char *path, const struct printer *p)
 {
     char cursor[256] = "";
@@ -155,7 +156,7 @@ static int print_list(struct cli *c, const char *path, const struct printer *p)
     return rc;
 }
 
-/* Follows the events of all jobs. follow.c prints "gap" events itself. */
+/* Follows the events of all jobs. "gap" events are printed by follow.c itself. */
 static int follow_all(struct cli *c, const struct printer *p)
 {
     char *filter = filter_query(c), *path = NULL;
@@ -171,8 +172,8 @@ static int follow_all(struct cli *c, const struct printer *p)
     return rc;
 }
 
-/* Lists the events of all jobs, page by page. CSV and JSON are printed after the last page, other
- * formats after each. */
+/* Lists the events of all jobs, page by page. CSV and JSON are printed after the last page, and
+ * other formats after each page. */
 static int list_all(struct cli *c, const struct printer *p)
 {
     char cursor[256] = "";

@@ -1,4 +1,4 @@
-/* filter.c: makes the options of a filter into a query string or a body of JSON. */
+/* filter.c: turns the options of a filter into a query string or into a body of JSON. */
 #include "client/filter.h"
 
 #include <stdio.h>
@@ -6,14 +6,15 @@
 #include <string.h>
 #include "client/http.h"
 
-#define PART 1024 /* a key or value, every byte escaped */
+#define PART 1024 /* room for a key or value with every byte escaped */
 
 bool filter_given(const struct cli *c)
 {
     return c->opt.state || c->opt.name || c->opt.label.n;
 }
 
-/* Splits "key=value"; key has PART bytes. Returns the value; NULL after a message. */
+/* Splits "key=value". key must have PART bytes. Returns the value; on failure prints a message and
+ * returns NULL. */
 static const char *split(const char *label, char *key)
 {
     const char *eq = strchr(label, '=');

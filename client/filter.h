@@ -1,4 +1,5 @@
-/* filter.h: --state, --name and --label select jobs, and in a query --owner, too. */
+/* filter.h: the options --state, --name and --label, which select jobs, and in a query also
+ * --owner. */
 #ifndef SEQD_CLIENT_FILTER_H
 #define SEQD_CLIENT_FILTER_H
 
@@ -6,9 +7,10 @@
 #include "client/json.h"
 
 bool filter_given(const struct cli *c);
-/* Makes "&state=queued&name=n&owner=u&label.team=x", malloc'd. NULL after a message. */
+/* Makes "&state=queued&name=n&owner=u&label.team=x", malloc'd. On failure prints a message and
+ * returns NULL. */
 char *filter_query(const struct cli *c);
-/* Makes {"team": "x"} from --label. NULL after a message. */
+/* Makes {"team": "x"} from --label. On failure prints a message and returns NULL. */
 struct jv *filter_labels(const struct cli *c);
 /* Makes {"state": ["queued"], "name": "n", "labels": {"team": "x"}}. Returns an enum cli_exit. */
 int filter_body(const struct cli *c, struct jv **out);

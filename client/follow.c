@@ -1,4 +1,4 @@
-/* follow.c: polls the streams and the signals together, and reopens a lost stream after 0.1 to
+/* follow.c: waits for the streams and the signals together, and reopens a lost stream after 0.1 to
  * 2 s. */
 #include "client/follow.h"
 
@@ -22,7 +22,7 @@ struct follow_line {
     struct http_stream *stream;
     bool ended;          /* `event: end` was received */
     int64_t retry_at_ms; /* time of the next try, when stream is NULL */
-    int64_t lost_at_ms;  /* time since which no stream is open, or -1 */
+    int64_t lost_at_ms;  /* time since which no stream has been open, or -1 */
     int retry_ms;
 };
 
@@ -33,7 +33,7 @@ struct follow_run {
     bool said_lost;
 };
 
-/* Returns an fd of the signals, which stay blocked. */
+/* Returns an fd from which the signals are read. The signals remain blocked. */
 static int signals(void)
 {
     sigset_t set;
@@ -47,7 +47,8 @@ static int signals(void)
     return fd;
 }
 
-/* Returns true when one of the pending signals asks to leave; a resized window does not. */
+/* Returns true if one of the pending signals asks seqctl to leave, which the signal of a resized
+ * window does not. */
 static bool asked_to_leave(int fd)
 {
     struct signalfd_siginfo s;
@@ -93,7 +94,7 @@ static int open_line(struct follow_line *l)
     struct cli *c = l->run->c;
     char url[512];
     if (cli_url_moves(c) && !cli_url(c, url, sizeof url, &e))
-        http_set_url(c->http, url); /* a restart may move the port */
+        http_set_url(c->http, url); /* a restarted seqd may have another port */
     sse_restart(&l->sse);
     l->stream = http_open(
         c->http,
@@ -105,7 +106,8 @@ static int open_line(struct follow_line *l)
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* Says once why no stream is open. status: the answer of a busy server; 0: there was none. */
+/* Says, once, why no stream is open. status is the answer of a busy server, or 0 if there was no
+ * answer. */
 static void say_lost(struct follow_line *l, int status, const struct err *e)
 {
     if (l->run->said_lost || (!status && e->code == ERR_NONE)) return;
@@ -116,8 +118,8 @@ static void say_lost(struct follow_line *l, int status, const struct err *e)
     l->run->said_lost = true;
 }
 
-/* Handles the end of l's stream: an expected end, a refusal, or a break or a busy server, after
- * which the stream is requested again. */
+/* Handles the end of l's stream. It may be the expected end or a refusal. If the connection broke
+ * or the server is busy, the stream is requested again. */
 static int closed_line(struct follow_line *l, bool first)
 {
     struct err e = {0};
@@ -144,8 +146,8 @@ static int closed_line(struct follow_line *l, bool first)
     return CLI_OK;
 }
 
-/* Opens the streams that are due, and closes finished ones. *live: how many lines have not
- * ended. */
+/* Opens the streams that are due, and closes finished ones. *live becomes the number of lines that
+ * have not ended. */
 static int tend(struct follow_run *r, int *live)
 {
     *live = 0;

@@ -1,4 +1,4 @@
-/* follow.h: follows event streams of a job and reconnects with Last-Event-ID, until the server
+/* follow.h: follows event streams of a job. It reconnects with Last-Event-ID until the server
  * sends `event: end`, the user presses Ctrl-C, or the deadline passes. */
 #ifndef SEQD_CLIENT_FOLLOW_H
 #define SEQD_CLIENT_FOLLOW_H
@@ -6,29 +6,32 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* Time that seqd may be away or busy (api_busy) before a stream gives up. */
+/* Time for which seqd may be away or busy (api_busy) before a stream gives up. */
 #define FOLLOW_LOST_MS 60000
 
 struct follow_item {
     const char *path; /* "/v1/jobs/12/events"; borrowed */
-    /* Takes an event. name: "message" or the event's name; v: its data, borrowed for the call. */
+    /* Takes an event. name is "message" or the event's name, and v is its data, which is borrowed
+     * for the call. */
     void (*call)(void *arg, const char *name, const struct jv *v);
 };
 
 struct follow_job {
-    int64_t id; /* 0: all jobs */
+    int64_t id; /* 0 for all jobs */
     const struct follow_item *item;
-    int n_items;             /* at most 2 */
-    void (*tick)(void *arg); /* called after each burst of bytes, at least each second; or NULL */
+    int n_items; /* at most 2 */
+    /* called after each burst of bytes and at least once a second; may be NULL */
+    void (*tick)(void *arg);
     void *arg;
-    int64_t timeout_s; /* -1: none */
+    int64_t timeout_s; /* -1 for no limit */
 };
 
-/* Returns CLI_OK when all streams ended; otherwise CLI_DETACHED or CLI_TIMEOUT, with a message on
- * stderr unless -q is given, or an error with its message. Blocks SIGINT, SIGTERM and SIGWINCH,
- * which stay blocked. */
+/* Returns CLI_OK if all streams have ended. Otherwise returns CLI_DETACHED or CLI_TIMEOUT, with a
+ * message on stderr unless -q is given, or another error after printing its message. Blocks
+ * SIGINT, SIGTERM and SIGWINCH, and leaves them blocked. */
 int follow_run(struct cli *c, const struct follow_job *f);
-/* Returns the job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
+/* Returns the exit code for the job's final state, which is 0, 10 or 11; or 1 if the state is not
+ * final. */
 int follow_verdict(const struct jv *job);
 
 #endif

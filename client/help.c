@@ -1,5 +1,5 @@
-/* help.c: prints the help of seqctl and of one verb, and finds the verb or option nearest to a
- * misspelt word. */
+/* help.c: prints the help of seqctl and of each verb, and finds the verb or option that is nearest
+ * to a misspelt word. */
 #include "client/help.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ const char *help_nearest(const char *word, const char *const *words, int n)
         int d = nearest_distance(word, words[i]);
         size_t len = strlen(word);
         if (len >= 2 && !strncmp(word, words[i], len))
-            d = 0; /* the beginning of a word matches it */
+            d = 0; /* the word is the beginning of words[i], so it matches */
         if (d < best_distance) best_distance = d, best = words[i];
     }
     return best;

@@ -1,5 +1,5 @@
-/* http.c: drives libcurl's multi handle: options of a request, headers and bytes of its answer, and
- * errors in words. */
+/* http.c: uses libcurl's multi handle for requests. It sets the options of a request, collects the
+ * headers and bytes of the answer, and puts errors into words. */
 #include "client/http.h"
 
 #include <curl/curl.h>
@@ -25,7 +25,8 @@ struct http_stream {
     CURL *easy;
     struct curl_slist *headers;
     struct http_reply reply;
-    http_bytes *call; /* takes bodies of status 200 and 206; NULL: all are collected */
+    /* gets the bodies of status 200 and 206; if it is NULL, all bodies are collected */
+    http_bytes *call;
     void *arg;
     bool done, too_large;
     CURLcode result;
@@ -88,8 +89,8 @@ static size_t collect(struct http_stream *s, const char *p, size_t n)
         s->too_large = true;
         return 0;
     }
-    /* The room is the power of two at or above size + 1, at least 4096. It is computed, not
-     * stored. */
+    /* The room is the smallest power of two that is at least size + 1 and at least 4096. It is
+     * computed each time and not stored. */
     size_t room = 4096, need = r->size + n + 1;
     while (room < r->size + 1) room *= 2;
     if (!r->body || need > room) {
@@ -115,7 +116,8 @@ static size_t on_bytes(char *p, size_t size, size_t n, void *arg)
     return n;
 }
 
-/* Returns the value of header `name` in one line, or NULL. The line is not NUL-terminated. */
+/* Returns the value of header `name` if that line has it, otherwise NULL. The line is not
+ * NUL-terminated. */
 static const char *header_value(const char *line, size_t n, const char *name)
 {
     size_t k = strlen(name);
@@ -171,7 +173,7 @@ bool http_is_local(const char *url)
     return k && (k == n || host[k] == ':');
 }
 
-/* Refuses to send a token in the clear: others could read it on the way. */
+/* Refuses to send a token without encryption, because others could read it on the way. */
 static int check_token(const struct http *h, struct err *e)
 {
     if (!*h->token || !strncasecmp(h->url, "https://", 8) || http_is_local(h->url)) return 0;
@@ -195,7 +197,7 @@ static void set_server(struct http_stream *s, const char *path)
     if (http_is_local(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
     if (!*h->ca) return;
     curl_easy_setopt(s->easy, CURLOPT_CAINFO, h->ca);
-    curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's are not trusted */
+    curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's authorities are not trusted */
 }
 
 static void set_options(struct http_stream *s, const struct http_request *q)
@@ -219,7 +221,8 @@ static void set_options(struct http_stream *s, const struct http_request *q)
         curl_easy_setopt(c, CURLOPT_COPYPOSTFIELDS, q->body ? q->body : "");
         add_header(s, "Content-Type", q->type ? q->type : "application/json");
         add_header(s, "Upload-Offset", q->upload_offset);
-        add_header(s, "Expect", ""); /* no 100-continue: one round trip less */
+        /* libcurl must not wait for a 100-continue, which saves a round trip */
+        add_header(s, "Expect", "");
     }
     if (*s->http->token) {
         char bearer[sizeof s->http->token + 8];
@@ -296,7 +299,7 @@ bool http_turn(struct http *h, int timeout_ms, int fd)
     curl_multi_perform(h->multi, &running);
     for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &left));)
         if (m->msg == CURLMSG_DONE) finish(h, m->easy_handle, m->data.result);
-    /* Report a finished stream without a wait. */
+    /* Do not wait if a stream has finished, so that this is reported at once. */
     for (struct http_stream *s = h->open; s; s = s->next)
         if (s->done) timeout_ms = 0;
     curl_multi_poll(h->multi, &extra, fd >= 0 ? 1 : 0, timeout_ms, NULL);
@@ -352,7 +355,7 @@ int http_do(struct http *h, const struct http_request *q, struct http_reply *r, 
     struct http_stream *s = http_open(h, q, NULL, NULL, e);
     if (!s) return -1;
     while (!http_done(s, &why)) http_turn(h, 1000, -1);
-    *r = s->reply; /* passes the body on to the caller */
+    *r = s->reply; /* passes the body to the caller, who owns it now */
     memset(&s->reply, 0, sizeof s->reply);
     http_close(s);
     if (why.code != ERR_NONE) {

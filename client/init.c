@@ -1,4 +1,4 @@
-/* init.c: a commented spec to begin with. */
+/* init.c: writes a commented spec, from which a user can begin. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "client/verbs.h"
 #include "templates.h"
 
-/* templates.h is generated from client/templates, and has a template_KIND for each. */
+/* templates.h is generated from client/templates, and has a template_KIND for each of them. */
 static const struct template_row {
     const char *kind, *text;
 } rows[] = {
@@ -26,7 +26,7 @@ static int no_such_kind(const char *kind)
                     near ? near : "");
 }
 
-/* Writes a file, but never over one that exists. */
+/* Writes a file, but never overwrites one that exists. */
 static int write_file(const struct cli *c, const char *path, const char *text)
 {
     FILE *f = fopen(path, "wxe");

@@ -1,4 +1,4 @@
-/* job.c: ls, show, restart, explain. */
+/* job.c: the verbs ls, show, restart and explain. */
 #include "client/job.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static const char *state_color(const char *state)
     return "\033[33m";
 }
 
-/* Returns the colour of a state. The head of the column has none. */
+/* Returns the colour of a state. The head of the column has no colour. */
 static const char *cell_color(const char *cell)
 {
     return *cell >= 'a' && *cell <= 'z' ? state_color(cell) : NULL;
@@ -43,8 +43,8 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
     return out;
 }
 
-/* Returns the seconds from one time of the job to another, or to now if the job has no such time;
- * -1: the first time is not known. */
+/* Returns the seconds from one time of the job to another, or to now if the job has no such second
+ * time. Returns -1 if the first time is not known. */
 static double seconds_between(const struct jv *job, const char *from, const char *to)
 {
     const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
@@ -59,7 +59,8 @@ static double seconds_between(const struct jv *job, const char *from, const char
     return at[0] < 0 || at[1] < at[0] ? -1 : at[1] - at[0];
 }
 
-/* Prints why the job failed; -q silences messages and no error, which then names the job. */
+/* Prints why the job failed. With -q, which silences messages but not errors, the error names the
+ * job. */
 static void say_error(const struct cli *c, const struct jv *job)
 {
     const char *field = jv_str(job, "error.field", ""), *colon = *field ? ": " : "";
@@ -82,7 +83,8 @@ void job_say_end(const struct cli *c, const struct jv *job)
     char took[TEXT_SHORT], result[256];
     long long id = jv_int(job, "id", 0);
     const char *state = jv_str(job, "state", "?"), *kind = jv_str(job, "kind", "");
-    const bool last = getenv("SEQD_RUN"); /* true under `seqd run`: no seqd answers afterwards */
+    /* true under `seqd run`, where no seqd answers afterwards */
+    const bool last = getenv("SEQD_RUN");
     cli_say(c, "job %lld %s after %s", id, state,
             text_duration(took, seconds_between(job, "created_at", "finished_at")));
     if (*result_line(job, result, sizeof result)) cli_say(c, "  %s", result);
@@ -114,7 +116,7 @@ struct jv *job_peek(struct cli *c, int64_t id)
 struct wait {
     struct cli *c;
     int64_t id, looked_ms;
-    bool in_place; /* progress is one line of a terminal, drawn again in place */
+    bool in_place; /* progress is one line of a terminal, which is redrawn in place */
     struct progress_said said;
 };
 
@@ -123,7 +125,7 @@ static void ignore(void *arg, const char *name, const struct jv *v)
     (void)arg, (void)name, (void)v;
 }
 
-/* Redraws the line in place at every change, else prints lines. */
+/* Redraws the line in place at every change, or prints new lines if it cannot. */
 static void wait_say(struct wait *w, const struct jv *job, int64_t now)
 {
     char phase[32], line[256], all[320];
@@ -169,8 +171,9 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
 }
 
 #define NAME_COLUMNS 24  /* width of a name on a terminal */
-#define SLIM_COLUMNS 110 /* a narrower terminal has no room for rate, time left, loss and WHY */
-#define WHY_COLUMNS  60  /* width of a reason in the narrow list; explain and -o wide show all */
+#define SLIM_COLUMNS 110 /* columns below which rate, time left, loss and WHY are left out */
+/* width of a reason in the narrow list; explain and -o wide show all of it */
+#define WHY_COLUMNS 60
 
 /* ---- ls -------------------------------------------------------------------------------------- */
 
@@ -189,7 +192,7 @@ static const char *away(const struct jv *job, char *out, size_t size)
     return node ? out : NULL;
 }
 
-/* Adds a name, cut if it is long, so that there is room for the state. */
+/* Adds a name, which is cut if it is long, so that there is room for the state. */
 static void add_name(struct table *t, const char *name)
 {
     char cut[512];
@@ -213,7 +216,7 @@ static void add_why(struct table *t, const struct jv *job, bool wide)
     text_table_add(t, wide ? why : cut);
 }
 
-/* Adds a row. slim: without rate, time left and loss. */
+/* Adds a row. If slim is set, it has no rate, time left and loss. */
 static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
 {
     char text[TEXT_SHORT];
@@ -240,7 +243,8 @@ static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
     add_why(t, job, wide);
 }
 
-/* Prints the numbers of jobs of other users, the only facts about them that a user sees. */
+/* Prints the numbers of jobs of other users, which are the only facts about these jobs that a user
+ * may see. */
 static void say_others(const struct cli *c, const struct jv *others)
 {
     const int64_t queued = jv_int(others, "queued", 0);

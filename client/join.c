@@ -1,5 +1,5 @@
-/* join.c: makes, lists and revokes join tokens through seqd's REST routes; client/node.c and
- * client/token.c have the verbs. */
+/* join.c: makes, lists and revokes join tokens through seqd's REST routes. The verbs that call it
+ * are in client/node.c and client/token.c. */
 #include "client/join.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "client/http.h"
 #include "client/text.h"
 
-#define TTL_MAX_S ((int64_t)366 * 86400) /* seqd sets the real limit */
+#define TTL_MAX_S ((int64_t)366 * 86400) /* the real limit is set by seqd */
 
 static int token_body(const struct cli *c, char *out, size_t size)
 {

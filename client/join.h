@@ -4,10 +4,12 @@
 
 #include "client/cli.h"
 
-/* join_token, join_tokens and join_token_revoke return an enum cli_exit, with the message
- * printed. */
-int join_token(struct cli *c);                        /* makes one with --names, --uses, --ttl */
-int join_tokens(struct cli *c);                       /* lists the tokens */
-int join_token_revoke(struct cli *c, const char *id); /* revokes a token and lists the others */
+/* join_token, join_tokens and join_token_revoke return an enum cli_exit, and print the message of
+ * an error. */
+/* makes a token with --names, --uses and --ttl */
+int join_token(struct cli *c);
+int join_tokens(struct cli *c); /* lists the tokens */
+/* revokes a token and lists the remaining ones */
+int join_token_revoke(struct cli *c, const char *id);
 
 #endif

@@ -1,5 +1,5 @@
-/* json.c: wraps Jansson: reading by dotted paths, building values, setting members by path, and
- * printing. */
+/* json.c: wraps Jansson, for reading values by dotted paths, building values, setting members by
+ * path, and printing. */
 #include "client/json.h"
 
 #include <jansson.h>
@@ -16,8 +16,8 @@ static json_t *in(const struct jv *v)
     return (json_t *)v;
 }
 
-/* Tells whether v is too deep. Jansson parses to a depth of 2048: this limit keeps the recursion
- * of printers small. */
+/* Tells whether v is nested too deeply. Jansson itself parses to a depth of 2048, and this limit
+ * keeps the recursion of the printers small. */
 static bool too_deep(const json_t *v, int depth)
 {
     if (depth > JV_DEPTH) return true;
@@ -59,7 +59,8 @@ void jv_free(struct jv *v)
     json_decref(in(v));
 }
 
-/* Cuts the next part off a dotted path. Returns false at its end or on a part too long to exist. */
+/* Cuts the next part off a dotted path. Returns false at the end of the path, or if the part is
+ * too long for any member. */
 static bool next_part(const char **path, char *part, size_t size)
 {
     size_t n = strcspn(*path, ".");
@@ -70,8 +71,8 @@ static bool next_part(const char **path, char *part, size_t size)
     return true;
 }
 
-/* Reads a part of a path as the index of an element. SIZE_MAX, which no array has: the part is no
- * number. */
+/* Reads a part of a path as the index of an element. Returns SIZE_MAX, which no array has as an
+ * index, if the part is not a number. */
 static size_t index_of(const char *part)
 {
     const bool is_number = *part && !part[strspn(part, "0123456789")];
@@ -143,13 +144,13 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key)
     return it ? (const struct jv *)json_object_iter_value(it) : NULL;
 }
 
-/* Finds the object that is to hold the last part of path, and makes missing objects on the way.
- * part receives the last part. */
+/* Finds the object that must hold the last part of path, and makes the missing objects of the
+ * path. part receives the last part. */
 static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, struct err *e)
 {
     const char *whole = path;
     while (next_part(&path, part, size)) {
-        json_t *element = json_array_get(at, index_of(part)); /* NULL where at is no array */
+        json_t *element = json_array_get(at, index_of(part)); /* NULL if `at` is not an array */
         if (element && *path) {
             at = element;
             continue;
@@ -266,7 +267,7 @@ char *jv_dump(const struct jv *v, int style)
     flags |= style & JV_INDENT ? JSON_INDENT(2) : 0;
     flags |= style & JV_ASCII ? JSON_ENSURE_ASCII : 0;
     char *s = v ? json_dumps(in(v), flags) : strdup("null");
-    assert(s); /* a parsed value can be written, unless memory is out */
+    assert(s); /* a parsed value can always be written, unless there is no memory */
     return s;
 }
 

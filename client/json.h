@@ -1,6 +1,7 @@
-/* json.h: JSON values for the client. The only user of Jansson is json.c; the prefix is jv because
- * Jansson itself owns json_. Paths are dotted ("last_metrics.loss"); a path NULL or "" is the value
- * itself, and a number in a path indexes an array. Readers never fail: they return the fallback. */
+/* json.h: JSON values for the client. Only json.c uses Jansson. The prefix is jv because Jansson
+ * itself uses json_. Paths are dotted ("last_metrics.loss"). A path that is NULL or "" stands for
+ * the value itself, and a number in a path indexes an array. Readers never fail, because they
+ * return the fallback instead. */
 #ifndef SEQD_CLIENT_JSON_H
 #define SEQD_CLIENT_JSON_H
 
@@ -11,15 +12,17 @@
 
 struct jv;
 
-/* Parses strictly: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns
- * the value. Returns NULL with e: ERR_TOO_LARGE for the depth, else ERR_INVALID. */
+/* Parses strictly: duplicate keys, trailing bytes and a depth beyond 64 are refused. The caller
+ * owns the value. On failure returns NULL with ERR_TOO_LARGE in e for the depth, and with
+ * ERR_INVALID for any other fault. */
 struct jv *jv_parse(const char *text, size_t size, struct err *e);
-/* Parses as jv_parse does a text that begins at `line` of its file, counted from 1: errors name
- * lines of the file. */
+/* Parses as jv_parse does a text that begins at `line` of its file, counted from 1, so that errors
+ * name lines of the file. */
 struct jv *jv_parse_at(const char *text, size_t size, int line, struct err *e);
-void jv_free(struct jv *v); /* NULL allowed */
+void jv_free(struct jv *v); /* v may be NULL */
 
-/* Finds a value, borrowed from v. NULL: there is no such path, or it is JSON null. */
+/* Finds a value, which is borrowed from v. Returns NULL if there is no such path, or if the value
+ * is JSON null. */
 const struct jv *jv_get(const struct jv *v, const char *path);
 const char *jv_str(const struct jv *v, const char *path, const char *fallback);
 int64_t jv_int(const struct jv *v, const char *path, int64_t fallback); /* truncates reals */
@@ -28,43 +31,45 @@ bool jv_bool(const struct jv *v, const char *path, bool fallback);
 bool jv_is_object(const struct jv *v);
 bool jv_is_array(const struct jv *v);
 
-/* Counts the members of an object, which stay in the order written, or the elements of an array;
- * any other value has none. */
+/* Counts the members of an object, which are in the order in which they were written, or the
+ * elements of an array. Any other value has a length of 0. */
 size_t jv_len(const struct jv *v);
-const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key NULL allowed */
+const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key may be NULL */
 
-/* Sets path to a value given as text: JSON if it parses as JSON, else a string. Missing objects on
- * the way are made; a number on the way indexes an array. fails: ERR_INVALID when something on the
- * way is not an object, for a path that is empty or has a part of 128 bytes or more, and for text
- * that is not UTF-8. */
+/* Sets path to a value that is given as text. The text is JSON if it parses as JSON, and otherwise
+ * a string. The missing objects of the path are made, and a number in the path indexes an array.
+ * Fails with ERR_INVALID if an inner part of the path is not an object, if the path is empty or
+ * has a part of 128 bytes or more, or if the text is not UTF-8. */
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
 
-/* Removes the value at path. fails: ERR_NOT_FOUND when there is none. */
+/* Removes the value at path. Fails with ERR_NOT_FOUND if there is none. */
 int jv_unset(struct jv *v, const char *path, struct err *e);
 
 /* ---- values that are built: the caller owns them until they are put somewhere ---------------- */
 
 struct jv *jv_object(void);
 struct jv *jv_array(void);
-struct jv *jv_string(const char *text, size_t size); /* NULL: not UTF-8, or with a NUL */
+/* NULL if the text is not UTF-8 or contains a NUL */
+struct jv *jv_string(const char *text, size_t size);
 struct jv *jv_integer(int64_t n);
 struct jv *jv_boolean(bool on);
 struct jv *jv_null(void);
-struct jv *jv_share(const struct jv *v); /* returns another reference to v: change neither */
-/* jv_put and jv_add take value, even when they fail: -1 when value is NULL, or the key is there
- * already or is not UTF-8. */
+/* returns another reference to v, so neither may be changed */
+struct jv *jv_share(const struct jv *v);
+/* jv_put and jv_add take value even if they fail. They return -1 if value is NULL, or if the key
+ * exists already or is not UTF-8. */
 int jv_put(struct jv *object, const char *key, struct jv *value);
 int jv_add(struct jv *array, struct jv *value);
 
 enum jv_style {
     JV_COMPACT = 0, /* one line */
     JV_INDENT = 1,
-    JV_ASCII = 2 /* everything beyond ASCII escaped: safe for a terminal */
+    JV_ASCII = 2 /* escapes everything beyond ASCII, which is safe for a terminal */
 };
-char *jv_dump(const struct jv *v, int style); /* the caller frees; never NULL */
-/* Writes a scalar as plain text without quotes, any other value as compact JSON. The caller frees
- * it. */
+char *jv_dump(const struct jv *v, int style); /* the caller frees it; it is never NULL */
+/* Writes a scalar as plain text without quotes, and any other value as compact JSON. The caller
+ * frees it. */
 char *jv_text(const struct jv *v);
 
 #endif

@@ -1,4 +1,4 @@
-/* local.c: opens names beneath a directory descriptor, hashes the bytes that are already there,
+/* local.c: opens files beneath a directory descriptor, hashes the bytes that a part already has,
  * and renames a complete file. */
 #include "client/local.h"
 
@@ -21,7 +21,7 @@ int local_open_root(const char *dir, struct err *e)
     return fd < 0 ? err_errno(e, "%s", dir) : fd;
 }
 
-/* Hashes the bytes of fd, from its beginning, into f->sha and counts them in f->size. */
+/* Hashes the bytes of fd, from the beginning, into f->sha, and counts them in f->size. */
 static int add_bytes(struct local_file *f, int fd, struct err *e)
 {
     char *piece = malloc(PIECE);

@@ -1,5 +1,5 @@
-/* log.c: the logs of ranks: read by offset, or followed as a stream of whole lines. A line is never
- * lost or seen twice, whatever happens to the connection. */
+/* log.c: shows the logs of ranks, which it reads by offset or follows as a stream of whole lines.
+ * No line is lost or printed twice, whatever happens to the connection. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 #define LOG_CHUNK 65536
 
-/* Writes the bytes unchanged to a pipe or file. A terminal gets no control characters except
- * newlines and tabs. */
+/* Writes the bytes unchanged to a pipe or file. On a terminal it writes no control characters
+ * except newlines and tabs. */
 static void print_log(const struct cli *c, const char *p, size_t n)
 {
     if (!c->tty) {
@@ -25,7 +25,8 @@ static void print_log(const struct cli *c, const char *p, size_t n)
     fflush(stdout);
 }
 
-/* Reads once from *offset on. *end: the log is complete and all of it was read. */
+/* Reads once, beginning at *offset. *end becomes true if the log is complete and all of it has
+ * been read. */
 static int read_once(struct cli *c, int64_t id, int64_t *offset, bool *end, size_t *n)
 {
     char path[192];

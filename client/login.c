@@ -1,4 +1,4 @@
-/* login.c: servers that seqctl has a token for. */
+/* login.c: manages the servers for which seqctl has a token. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Prints the user of the token. Returns CLI_OK when the server knows the token. */
+/* Prints the user of the token. Returns CLI_OK if the server knows the token. */
 static int say_who(struct cli *c)
 {
     char user[128], role[64];
@@ -26,7 +26,7 @@ static int say_who(struct cli *c)
     return rc;
 }
 
-/* Reads one line of stdin; a terminal does not show it. */
+/* Reads one line of stdin, without showing it if stdin is a terminal. */
 static int ask_token(char *out, size_t size)
 {
     struct termios old, quiet;
@@ -55,7 +55,8 @@ static int read_new_token(struct cli *c, const char *url, char *out, size_t size
     return cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* Keeps the absolute path of the file of authorities: seqctl may run in any directory later. */
+/* Stores the absolute path of the file of authorities, because seqctl may later run in another
+ * directory. */
 static int keep_ca(const struct cli *c, struct server_context *known)
 {
     char real[PATH_MAX];

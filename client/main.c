@@ -1,4 +1,4 @@
-/* seqctl: the client of seqd, for people and scripts. */
+/* main.c: seqctl, the client of seqd, for people and scripts. */
 #include "api/core/process.h"
 #include "client/cli.h"
 #include "client/verbs.h"

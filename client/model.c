@@ -1,4 +1,4 @@
-/* model.c: model directories of the nodes, and one of this machine. */
+/* model.c: lists the model directories of the nodes, and checks one directory of this machine. */
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -16,7 +16,7 @@
 
 enum { REPORT_MAX = 1 << 20 }; /* bytes that seqrank may print */
 
-/* Finds seqrank: in the folder that seqctl is in, else by PATH. */
+/* Finds seqrank in the folder of seqctl, or else by PATH. */
 static const char *program(char out[4096])
 {
     const ssize_t n = readlink("/proc/self/exe", out, 4096 - 16);
@@ -25,8 +25,8 @@ static const char *program(char out[4096])
     return slash && !access(out, X_OK) ? out : "seqrank";
 }
 
-/* Reads all bytes of fd, NUL-terminated; the caller frees them. NULL: there are more than
- * REPORT_MAX. */
+/* Reads all bytes of fd, NUL-terminated, which the caller frees. Returns NULL if there are more
+ * than REPORT_MAX. */
 static char *read_all(int fd)
 {
     char *text = malloc(REPORT_MAX + 1);
@@ -40,7 +40,8 @@ static char *read_all(int fd)
     return NULL;
 }
 
-/* Returns the output of `seqrank --check DIR`; the caller frees. NULL after a message. */
+/* Returns the output of `seqrank --check DIR`, which the caller frees. On failure prints a message
+ * and returns NULL. */
 static char *run_check(const char *dir)
 {
     extern char **environ;
@@ -75,7 +76,8 @@ static char *run_check(const char *dir)
     return NULL;
 }
 
-/* Returns the fault for which not even the kind of tokenizer is known; NULL: it is known. */
+/* Returns the fault that hides even the kind of the tokenizer. Returns NULL if there is no such
+ * fault. */
 static const char *none_read(const struct jv *m)
 {
     const bool none = !strcmp(jv_str(m, "tokenizer.kind", "?"), "none");
@@ -117,7 +119,7 @@ static void line(const char *name, const char *text)
     printf("%-16s %s\n", name, text_safe(clean, sizeof clean, text));
 }
 
-/* Prints a line, and the fault for which it does not say all; NULL: it does. */
+/* Prints a line and, unless fault is NULL, the fault because of which the line is incomplete. */
 static void line_or_fault(const char *name, const char *text, const char *fault)
 {
     char clean[1024];
@@ -150,7 +152,8 @@ static void print_faults(const struct jv *m)
     if (more > 0) printf("  and %lld more\n", (long long)more);
 }
 
-/* Writes the sizes under model.weights: "int8 142 MB, int4 95 MB", or why none is possible. */
+/* Writes the sizes under model.weights, such as "int8 142 MB, int4 95 MB", or why none of them is
+ * possible. */
 static const char *blocks_text(const struct jv *m, char text[TEXT_SHORT])
 {
     size_t at = 0;
@@ -217,14 +220,14 @@ static void add_model(struct table *t, const char *node, const struct jv *m)
     text_table_add(t, jv_str(m, "faults.0", ""));
 }
 
-/* Tells whether a node has no roots, and so no model to list. */
+/* Tells whether a node has no roots, and therefore no model to list. */
 static bool no_roots(const struct jv *node)
 {
     return jv_bool(node, "no_roots", false);
 }
 
-/* Tells whether a row is an error after which its node has no more rows: the node's list was not
- * read to the end. The error of a node without roots does not count. */
+/* Tells whether a row is an error after which its node has no more rows, because the node's list
+ * could not be read to the end. The error of a node without roots does not count. */
 static bool unread(const struct jv *data, size_t row)
 {
     const struct jv *one = jv_at(data, row, NULL);
@@ -235,7 +238,8 @@ static bool unread(const struct jv *data, size_t row)
     return true;
 }
 
-/* Returns the exit code: a message names the nodes whose lists were not read to the end. */
+/* Returns the exit code, and prints a message that names the nodes whose lists could not be read
+ * to the end. */
 static int fail_unread(const struct jv *data)
 {
     char names[1024], clean[1024];
@@ -279,8 +283,8 @@ static void print_models(const struct cli *c, const struct jv *list)
 
 enum { CURSOR_SIZE = 4096 };
 
-/* Adds one page to rows. cursor: "" for the first page; set to the next page's, or to "". A page
- * that names itself as the next one had no list: its nodes were busy twice. */
+/* Adds one page to rows. cursor is "" for the first page, and becomes that of the next page, or
+ * "". A page that names itself as the next page has no list, because its nodes were busy twice. */
 static int add_page(struct cli *c, char cursor[CURSOR_SIZE], struct jv *rows)
 {
     char name[256] = "", path[CURSOR_SIZE + 512];
@@ -303,7 +307,7 @@ static int add_page(struct cli *c, char cursor[CURSOR_SIZE], struct jv *rows)
     return rc;
 }
 
-/* Lists all pages: a node has an entry of each page that it is on. */
+/* Lists all pages. A node has an entry on each page on which it has models. */
 static int ls_run(struct cli *c)
 {
     char cursor[CURSOR_SIZE] = "";

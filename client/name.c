@@ -1,5 +1,5 @@
-/* name.c: asks seqd for the live jobs of a name, then for the newest one; several live jobs are an
- * error. */
+/* name.c: asks seqd for the live jobs that have a name, and then for the newest job with it.
+ * Several live jobs are an error. */
 #include "client/name.h"
 
 #include <stdio.h>
@@ -7,10 +7,11 @@
 #include "client/api.h"
 #include "client/text.h"
 
-#define LISTED 10 /* live jobs of one name that a refusal lists */
+#define LISTED 10 /* number of live jobs of one name that a refusal lists */
 #define LIVE   "&state=queued,starting,running,stopping,suspended"
 
-/* Lists the newest jobs with this name, at most LISTED. more: further parameters of the query. */
+/* Lists the newest jobs with this name, at most LISTED. more is further parameters of the
+ * query. */
 static int find(struct cli *c, const char *name, const char *more, struct jv **list)
 {
     char escaped[1024], path[1200];

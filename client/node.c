@@ -1,4 +1,4 @@
-/* node.c: the machines, and the daemon itself. */
+/* node.c: shows and manages the nodes, and shows the daemon itself. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define MOST_NODES 257 /* operands of one command: its word and 256 nodes */
+#define MOST_NODES 257 /* operands of one command: the action and up to 256 nodes */
 
-/* Prints a row for each GPU, and no table if no node has one. */
+/* Prints a row for each GPU. Prints no table if no node has a GPU. */
 static void print_gpus(const struct jv *list)
 {
     static const char *const head[] = {"NODE", "GPU",    "NAME", "CC", "MEMORY",
@@ -43,7 +43,8 @@ static void print_gpus(const struct jv *list)
     text_table_print(&t, stdout);
 }
 
-/* Adds the free memory and the whole: "157.1 MiB of 400.0 MiB"; "-": the node has not said. */
+/* Adds the free memory and the whole memory, such as "157.1 MiB of 400.0 MiB", or "-" if the node
+ * has not reported it. */
 static void add_memory(struct table *t, const struct jv *node)
 {
     char all[TEXT_SHORT], free[TEXT_SHORT], text[2 * TEXT_SHORT + 8];
@@ -54,8 +55,8 @@ static void add_memory(struct table *t, const struct jv *node)
     text_table_add(t, size ? text : "-");
 }
 
-/* Adds the free space of the disk, and the space that jobs and prepared data take; "-": the node
- * has not said. */
+/* Adds the free space of the disk, and the space that jobs and prepared data take, or "-" if the
+ * node has not reported it. */
 static void add_disk(struct table *t, const struct jv *node)
 {
     char text[TEXT_SHORT];
@@ -66,8 +67,8 @@ static void add_disk(struct table *t, const struct jv *node)
                             : "-");
 }
 
-/* Adds the state of a node: "up" only if it takes work; else revoked, cordoned, draining,
- * quarantined or its other state. */
+/* Adds the state of a node, which is "up" only if the node accepts work; otherwise it is revoked,
+ * cordoned, draining, quarantined or its other state. */
 static void add_state(struct table *t, const struct jv *n)
 {
     const char *state = jv_str(n, "state", "?"), *cordon = jv_str(n, "cordon.state", NULL);
@@ -119,7 +120,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
-/* Makes {"reason": R} of a reason in UTF-8, malloc'd; NULL: no reason was given. */
+/* Makes {"reason": R} from a reason in UTF-8, malloc'd. Returns NULL if no reason was given. */
 static char *reason_body(const struct cli *c)
 {
     if (!c->opt.reason) return NULL;
@@ -130,7 +131,7 @@ static char *reason_body(const struct cli *c)
     return body;
 }
 
-/* Applies action, unless it is NULL, to the named nodes, then prints the list of nodes. */
+/* Applies action, unless it is NULL, to the named nodes, and then prints the list of nodes. */
 static int list_after(struct cli *c, const char *action)
 {
     struct jv *list = NULL;
@@ -156,7 +157,7 @@ static bool is(const struct cli *c, const char *word, int n_args)
     return c->n_args == n_args && !strcmp(c->arg[0], word);
 }
 
-/* Returns the route of an action on several nodes; NULL: word is not such an action. */
+/* Returns the route of an action on several nodes, or NULL if word is not such an action. */
 static const char *order_of(const char *word)
 {
     static const char *const orders[][2] = {{"cordon", "cordon"},

@@ -1,4 +1,4 @@
-/* page.c: the address of the page that seqd serves, for a browser. */
+/* page.c: prints the address of the page that seqd serves for a browser. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Prints the address with the token in its fragment. No browser sends the fragment to a server, so
- * no log gets the token. */
+/* Prints the address with the token in its fragment. A browser does not send the fragment to a
+ * server, so no log gets the token. */
 static int print_address(struct cli *c, int64_t job)
 {
     char url[CONTEXT_URL], token[CONTEXT_TOKEN], clean[CONTEXT_URL], to[64] = "";

@@ -1,5 +1,5 @@
-/* plan.c: prints the answer of POST /v1/plan: memory, communication, the options that were weighed;
- * the verb plan. */
+/* plan.c: prints the answer of POST /v1/plan, which has the memory, the communication and the
+ * options that were compared; and the verb plan. */
 #include "client/plan.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void print_comm(const struct jv *p)
 
 enum { ROWS_SHOWN = 8 };
 
-/* Adds one of the options that were weighed. */
+/* Adds one of the options that were compared. */
 static void add_option(struct table *t, const struct jv *o)
 {
     char text[TEXT_SHORT];
@@ -87,7 +87,8 @@ static void add_option(struct table *t, const struct jv *o)
                                                   : "");
 }
 
-/* Tells whether a goes before b: the chosen option is first, then the time of a step decides. */
+/* Tells whether a comes before b. The chosen option is first, and the others are ordered by the
+ * time of a step. */
 static bool sooner(const struct jv *a, const struct jv *b)
 {
     const bool chosen = jv_bool(a, "chosen", false);
@@ -96,7 +97,7 @@ static bool sooner(const struct jv *a, const struct jv *b)
     return x < y;
 }
 
-/* Puts the first n options, in the order of sooner, into out. Returns how many there are. */
+/* Writes the first n options, in the order of `sooner`, to out. Returns their number. */
 static int soonest(const struct jv *list, const struct jv **out, int n)
 {
     int k = 0;
@@ -110,7 +111,7 @@ static int soonest(const struct jv *list, const struct jv **out, int n)
     return k;
 }
 
-/* Prints the options that were weighed: the best ROWS_SHOWN, or all with -o wide. */
+/* Prints the best ROWS_SHOWN of the options that were compared, or all of them with -o wide. */
 static void print_weighed(const struct cli *c, const struct jv *p)
 {
     static const char *const head[] = {"STRATEGY",  "SP",        "DP",   "PP",       "TP",

@@ -1,5 +1,5 @@
 /* progress.c: formats progress, rate and time left from a job's JSON, and decides when a new line
- * is due. */
+ * must be printed. */
 #include "client/progress.h"
 
 #include <math.h>
@@ -10,15 +10,17 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
 {
     const double fraction = jv_num(job, "progress.fraction", -1);
     snprintf(out, TEXT_SHORT, "-");
-    /* Round down: 100% means done. */
+    /* Round down, because 100% means done. */
     if (fraction >= 0 && fraction <= 1) snprintf(out, TEXT_SHORT, "%d%%", (int)(fraction * 100));
     return out;
 }
 
-/* Writes a slow rate as the time of a unit: "12.5 s/request" says more than "0.08 requests/s". */
+/* Writes a slow rate as the time of a unit, because "12.5 s/request" says more than "0.08
+ * requests/s". */
 static void slow_rate(char out[TEXT_SHORT], const char *unit, double rate)
 {
-    const int n = (int)strlen(unit); /* printed without its last letter, the plural's s */
+    /* printed without its last letter, which is the s of the plural */
+    const int n = (int)strlen(unit);
     snprintf(out, TEXT_SHORT, "%.1f s/%.*s", 1 / rate, n > 0 ? n - 1 : 0, unit);
 }
 
@@ -56,8 +58,8 @@ static void amount(char *out, size_t size, const char *unit, double n)
     snprintf(out, size, "%s", bytes ? text_bytes(text, (int64_t)n) : text_count(text, n));
 }
 
-/* Names the work that a running job does before its first unit and after its last. Returns NULL
- * while units are counted or the job does not run. */
+/* Names the work that a running job does before its first unit and after its last one. Returns
+ * NULL while units are being counted, or if the job does not run. */
 static const char *silent(const struct jv *job)
 {
     const bool runs = !strcmp(jv_str(job, "phase", ""), "running");

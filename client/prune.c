@@ -1,4 +1,4 @@
-/* prune.c: removes jobs that ended long ago, or parts of them. */
+/* prune.c: removes jobs that ended long ago, or parts of their data. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static int ask_seqd(struct cli *c, bool dry_run, struct jv **out)
     return rc ? rc : api_post(c, "/v1/prune", body, NULL, out);
 }
 
-/* Shows a person at a terminal the jobs to be removed, and asks. */
+/* Shows a person at a terminal the jobs that would be removed, and asks for consent. */
 static int agreed(struct cli *c)
 {
     struct jv *v = NULL;

@@ -1,8 +1,8 @@
 /* pull.c: downloads a job's checkpoint, or its artifacts, into a directory. The server's list has
- * the digest of each file. A file that is already here with its digest is not fetched, and a
- * broken download continues. A file without a digest still grows: it is fetched as far as it is
- * written. The MANIFEST.json of another checkpoint is removed first, and the new one comes last: a
- * directory half pulled is no checkpoint. */
+ * the digest of each file. A file that the directory already has with that digest is not fetched,
+ * and a broken download is continued. A file without a digest is still growing, and is fetched as
+ * far as it has been written. The MANIFEST.json of another checkpoint is removed first, and the
+ * new one is fetched last, so that an incomplete directory does not count as a checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,34 +13,34 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define FILES_MAX  4096        /* superseded reads pairs of them: 8 million */
-#define GROWN_MAX  (1LL << 30) /* bytes of a file that grows: curves have some dozen MB */
-#define PULL_TRIES 5           /* tries in a row that bring no byte */
+#define FILES_MAX  4096        /* superseded() compares pairs of them, which are 8 million */
+#define GROWN_MAX  (1LL << 30) /* largest size of a file that grows; curves have some dozen MB */
+#define PULL_TRIES 5           /* tries in succession that bring no byte */
 #define MANIFEST   "MANIFEST.json"
 #define DRAW_MS    200
 
 struct pull {
     struct cli *c;
     int64_t id, step;
-    const char *part; /* part of the checkpoint to fetch; NULL: all */
+    const char *part; /* part of the checkpoint to fetch, or NULL for all of it */
     bool artifacts;
     int root;
     struct jv *list;
     const struct jv *files;
-    int64_t total, had, got; /* bytes of all files, bytes found here, bytes received */
+    int64_t total, had, got; /* bytes of all files, bytes found in the directory, bytes received */
     int n_got;
     int64_t began_ms, drawn_ms;
-    const char *fate[FILES_MAX]; /* word that the summary prints for each listed file */
+    const char *fate[FILES_MAX]; /* the word that the summary prints for each listed file */
 };
 
-/* One file on its way. */
+/* A file that is being fetched. */
 struct pull_flow {
     struct pull *p;
     struct local_file *f;
     const struct http_stream *stream;
     int64_t begun; /* bytes of the file before this request */
-    int64_t size;  /* size of the file, as listed; GROWN_MAX: the file grows */
-    bool whole;    /* the server sends the file from its beginning */
+    int64_t size;  /* size of the file in the list, or GROWN_MAX if the file grows */
+    bool whole;    /* the server is sending the file from its beginning */
     struct err err;
 };
 
@@ -53,7 +53,7 @@ static int64_t now_ms(void)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* Reads the operand: "12", "12/step-500" or "night run/step-500". */
+/* Reads the operand, such as "12", "12/step-500" or "night run/step-500". */
 static int parse_operand(struct pull *p, struct cli *c)
 {
     static const char mark[] = "/step-";
@@ -119,8 +119,8 @@ static int get_list(struct pull *p)
     return rc;
 }
 
-/* Tells whether a later entry of the list has the name: an artifact that another attempt wrote
- * again is listed again, and the last one counts. */
+/* Tells whether the list has a later entry with the same name. An artifact that another attempt
+ * has written again is listed again, and the last entry counts. */
 static bool superseded(const struct pull *p, size_t i)
 {
     const char *name = jv_str(jv_at(p->files, i, NULL), "name", "");
@@ -134,8 +134,8 @@ static bool grows(const struct pull *p, const struct jv *file)
     return p->artifacts && !*jv_str(file, "sha256", "");
 }
 
-/* Returns the file's name in the directory here: the files of a part lie in the directory
- * itself. */
+/* Returns the file's name in our directory. The files of a part are put directly into the
+ * directory. */
 static const char *name_here(const struct pull *p, const struct jv *file)
 {
     const char *name = jv_str(file, "name", "");
@@ -164,7 +164,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     struct pull_flow *w = arg;
     if (w->err.code) return;
     if (w->begun && !w->whole && http_answer(w->stream)->status == 200) {
-        w->whole = true; /* the file was replaced: begin again */
+        w->whole = true; /* the file was replaced, so begin it again */
         w->p->got -= w->f->size - w->begun;
         w->p->had -= w->begun;
         if (local_begin_again(w->f, &w->err)) return;
@@ -191,8 +191,8 @@ static void path_of(const struct pull *p, const char *name, char *out, size_t si
                  (long long)p->step, escaped);
 }
 
-/* Makes one request for the bytes that f lacks. Returns an enum cli_exit; *again: another request
- * may succeed. */
+/* Makes one request for the bytes that f lacks. Returns an enum cli_exit. *again is set if another
+ * request may succeed. */
 static int ask_bytes(struct pull *p, struct local_file *f, const struct jv *file, bool *again)
 {
     char path[1024], etag[80];
@@ -232,8 +232,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* Fetches a file. Asks again after a restart of the server or the node, until PULL_TRIES tries in
- * a row have brought no byte. */
+/* Fetches a file. Asks again after a restart of the server or the node, until PULL_TRIES
+ * successive tries have brought no byte. */
 static int fetch(struct pull *p, struct local_file *f, const struct jv *file)
 {
     const int64_t size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0);
@@ -282,8 +282,8 @@ static int pull_file(struct pull *p, size_t i)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Removes the manifest of another checkpoint, which would not hold for files that are replaced
- * now. */
+/* Removes the manifest of another checkpoint, because it would be wrong for the files that are
+ * replaced now. */
 static int drop_manifest(struct pull *p, const struct jv *file)
 {
     enum local_state state;
@@ -321,7 +321,7 @@ static int pull_all(struct pull *p)
     return rc;
 }
 
-/* Prints the list, with the fate of each file. */
+/* Prints the list, with the result for each file. */
 static void print_summary(struct pull *p, const char *dir)
 {
     struct err e;

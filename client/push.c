@@ -1,7 +1,7 @@
-/* push.c: sends a file or a directory as an upload, which jobs read as upload:NAME. The list with
- * all digests goes first. The answer says how much of each file the server has, so that the same
- * command continues after any break. Files go in pieces of 1 MiB, each from the offset that the
- * server has. */
+/* push.c: sends a file or a directory as an upload, which jobs read as upload:NAME. First it sends
+ * the list with all digests. The answer tells how many bytes of each file the server has, so the
+ * same command continues after any break. The files are sent in pieces of 1 MiB, each from the
+ * offset that the server has. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +18,10 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define PIECE      (1 << 20) /* bytes of one body, the most that seqd takes */
+#define PIECE      (1 << 20) /* bytes of one body, the largest that seqd accepts */
 #define FILES_MAX  1000
 #define DEPTH_MAX  16
-#define PUSH_TRIES 6 /* tries in a row that bring no byte */
+#define PUSH_TRIES 6 /* tries in succession that bring no byte */
 #define ENTRY_SIZE 2048
 #define DRAW_MS    200
 
@@ -33,7 +33,7 @@ struct push_file {
 
 struct push {
     struct cli *c;
-    const char *source; /* a directory, or a file */
+    const char *source; /* path of a directory or of a file */
     bool is_dir;
     char name[128];
     int n;
@@ -79,8 +79,8 @@ static int add_file(struct push *p, const char *path, int64_t size)
 
 static int walk(struct push *p, const char *rest, int depth);
 
-/* Adds one entry of the source. Links to files are read, as caches of models are full of them.
- * Links to directories are refused: they could lead in circles. */
+/* Adds one entry of the source. Links to files are followed, because caches of models have many of
+ * them. Links to directories are refused, because they could form a circle. */
 static int see(struct push *p, const char *rest, int depth)
 {
     char full[FILE_PATH_SIZE];
@@ -132,7 +132,7 @@ static const char *full_path(const struct push *p, const struct push_file *f,
     return out;
 }
 
-/* Reads names, sizes and digests of all files, in the order of names. */
+/* Reads the names, sizes and digests of all files, in the order of their names. */
 static int read_source(struct push *p)
 {
     char path[FILE_PATH_SIZE];
@@ -160,8 +160,8 @@ static int read_source(struct push *p)
     return CLI_OK;
 }
 
-/* Sets the upload's name: the given one, else the last part of the source's path, with '-' for
- * each character that a name may not have. */
+/* Sets the upload's name, which is the given one or the last part of the source's path, where '-'
+ * replaces each character that a name may not have. */
 static void default_name(struct push *p, const char *given)
 {
     char real[FILE_PATH_SIZE];
@@ -208,7 +208,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* Sends one piece. *at: the end of the file at the server now; -1: it did not answer, ask again. */
+/* Sends one piece. *at becomes the end of the file at the server, or -1 if the server did not
+ * answer and must be asked again. */
 static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_t *at)
 {
     char path[96], offset[32];
@@ -231,14 +232,15 @@ static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_
     else if (failed)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (r.status == 200 || (r.status == 409 && now >= 0 && now != *at && now > 0))
-        *at = now; /* 409: an earlier request, whose answer was lost, brought these bytes */
+        /* a 409, because an earlier request whose answer was lost brought these bytes */
+        *at = now;
     else
         rc = api_refused(&r, path);
     if (!failed) http_reply_fini(&r);
     return rc;
 }
 
-/* Asks, after a break, for the end of the file at the server. */
+/* Asks, after a break, where the file ends at the server. */
 static int ask_offset(struct push *p, int i, int64_t *at)
 {
     char path[64], field[64];

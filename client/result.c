@@ -1,4 +1,4 @@
-/* result.c: one function for each kind of job, which writes its result in a line. */
+/* result.c: writes the result of a job in a line, with one function for each kind of job. */
 #include "client/result.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static void of_score(const struct jv *job, char *out, size_t size)
     if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
 }
 
-/* Shows a single answer on one line, and several answers or samples by their number alone, with
+/* Shows a single answer on one line. For several answers or samples it shows only the number, with
  * the number of refused requests. */
 static void of_generate(const struct jv *job, char *out, size_t size)
 {

@@ -1,4 +1,4 @@
-/* rm.c: removal of jobs that have ended, with their files; and the list of removals. */
+/* rm.c: removes jobs that have ended, with their files, and lists removals. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,7 +41,8 @@ static void add_row(struct table *t, const struct jv *v)
     text_table_add(t, more);
 }
 
-/* Asks the user at a terminal, unless --yes is given. Returns CLI_OK or the exit code. */
+/* Asks the user at a terminal for consent, unless --yes is given. Returns CLI_OK or the exit
+ * code. */
 static int agreed(const struct cli *c)
 {
     char line[16];
@@ -68,7 +69,7 @@ static int remove_one(struct cli *c, int64_t id, struct table *t)
     return rc;
 }
 
-/* Removes each job. A job that cannot be removed does not stop the others. */
+/* Removes each job, even if an earlier one cannot be removed. */
 static int rm_run(struct cli *c)
 {
     struct table t;

@@ -1,4 +1,4 @@
-/* screen.c: moves the cursor up over the last frame and writes the next one with a single
+/* screen.c: moves the cursor up over the last frame, and writes the next frame with a single
  * buffer. */
 #include "client/screen.h"
 
@@ -52,7 +52,7 @@ void screen_draw(struct screen *s)
         o += (size_t)snprintf(frame + o, sizeof frame - o, "%.*s\033[K\n", (int)n, s->line[i]);
     }
     o += (size_t)snprintf(frame + o, sizeof frame - o,
-                          "\033[J"); /* erases lines of an older frame below */
+                          "\033[J"); /* erases the lines of an older frame below */
     fflush(stdout);
     for (size_t done = 0; done < o;) {
         ssize_t k = write(STDOUT_FILENO, frame + done, o - done);

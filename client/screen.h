@@ -1,4 +1,4 @@
-/* screen.h: a block of lines that is drawn again in place on a terminal. */
+/* screen.h: a block of lines that is redrawn in place on a terminal. */
 #ifndef SEQD_CLIENT_SCREEN_H
 #define SEQD_CLIENT_SCREEN_H
 
@@ -8,21 +8,22 @@
 #define SCREEN_BYTES 1024
 
 struct screen {
-    int n_drawn; /* lines on the terminal now */
-    int n;       /* lines of the next frame */
+    int n_drawn; /* number of lines that are on the terminal now */
+    int n;       /* number of lines of the next frame */
     int columns; /* columns of the terminal, at most 200 */
     int rows;    /* rows of the terminal */
     char line[SCREEN_LINES][SCREEN_BYTES];
 };
 
-/* Tells whether fd is a terminal that obeys cursor movements. */
+/* Tells whether fd is a terminal that supports cursor movements. */
 bool screen_draws(int fd);
-/* Returns the width of the terminal; 80 if it is not known, or less than 20. */
+/* Returns the width of the terminal, or 80 if it is not known or is less than 20. */
 int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Replaces the last frame by this one in a single write. Lines are cut one column short of the
- * width. A line with colour escapes is not cut: it must be shorter than the terminal is wide. */
+ * width. A line with colour escapes is not cut, so it must be shorter than the terminal is
+ * wide. */
 void screen_draw(struct screen *s);
 
 #endif

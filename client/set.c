@@ -7,7 +7,8 @@
 #include "client/job.h"
 #include "client/verbs.h"
 
-/* Makes {"priority": 7, "labels": {"team": "x", "old": null}}; NULL after a message. */
+/* Makes {"priority": 7, "labels": {"team": "x", "old": null}}. On failure prints a message and
+ * returns NULL. */
 static struct jv *change_of(const struct cli *c)
 {
     static const char prefix[] = "labels.";
@@ -34,8 +35,8 @@ static struct jv *change_of(const struct cli *c)
     return NULL;
 }
 
-/* Tries once to change the job, in the version just read. *job NULL with CLI_OK: the job had
- * another version by then. */
+/* Tries once to change the job in the version that it reads first. If the job has another version
+ * by the time of the change, the result is CLI_OK with *job NULL. */
 static int try_once(struct cli *c, int64_t id, const char *body, struct jv **job)
 {
     char path[64], tag[32];
@@ -58,8 +59,8 @@ static int set_run(struct cli *c)
     if (!change) return CLI_USAGE;
     char *body = jv_dump(change, JV_COMPACT);
     int rc = CLI_OK;
-    /* Try again: events of the job may change its version in between. The new values do not depend
-     * on the old ones. */
+    /* Try again, because an event of the job may have changed its version in between. The new
+     * values do not depend on the old ones. */
     for (int i = 0; !rc && !job && i < API_TRIES; i++) rc = try_once(c, id, body, &job);
     if (!rc && !job)
         rc = cli_fail(CLI_CONFLICT,

@@ -64,8 +64,8 @@ static bool is_called_yaml(const char *path)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* Parses JSON if the text is blank or begins with a brace or bracket, else YAML. A file named .yaml
- * or .yml is always YAML. */
+/* Parses the text as JSON if it is blank or begins with a brace or bracket, and otherwise as YAML.
+ * A file named .yaml or .yml is always parsed as YAML. */
 static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
 {
     const bool called = is_called_yaml(path);
@@ -113,8 +113,8 @@ int spec_make_absolute(struct jv *spec, const struct jv *stored, const char *cwd
     return 0;
 }
 
-/* Makes relative paths absolute, from the caller's directory, if seqd is on this machine and reads
- * the same files. */
+/* Makes relative paths absolute, from the caller's directory, if seqd is on this machine and
+ * therefore reads the same files. */
 static int settle_paths(struct cli *c, struct jv *spec, const struct jv *stored, struct err *e)
 {
     char cwd[4096];
@@ -136,7 +136,7 @@ static int not_a_spec(const char *path)
     return cli_fail(CLI_ERROR, "%s: a job spec is an object, {\"kind\": ...}", path);
 }
 
-/* Reads a file. NULL after a message. */
+/* Reads a file. On failure prints a message and returns NULL. */
 static char *read_text(const char *path, size_t *size)
 {
     struct err e = {0};
@@ -150,7 +150,7 @@ static char *read_text(const char *path, size_t *size)
 
 /* ---- several --------------------------------------------------------------------------------- */
 
-/* Tells whether the first line is a whole object, and more text follows. */
+/* Tells whether the first line is a whole object and more text follows. */
 static bool is_lines(const char *path, const char *text)
 {
     const char *at = text + strspn(text, " \t\r\n"), *end = strchr(at, '\n');
@@ -162,7 +162,7 @@ static bool is_lines(const char *path, const char *text)
     return first != NULL;
 }
 
-/* Makes an array of the values on each line. NULL with *e. */
+/* Makes an array of the values on each line. Returns NULL with *e on failure. */
 static struct jv *parse_lines(const char *text, struct err *e)
 {
     struct jv *all = jv_array();
@@ -180,7 +180,7 @@ static struct jv *parse_lines(const char *text, struct err *e)
     return all;
 }
 
-/* Adds the specs of v, a spec or an array of specs, to all. */
+/* Adds the specs of v, which is a spec or an array of specs, to all. */
 static int add_specs(struct cli *c, const char *path, const struct jv *v, struct jv *all)
 {
     const size_t n = jv_is_array(v) ? jv_len(v) : 1;

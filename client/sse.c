@@ -1,4 +1,5 @@
-/* sse.c: collects a line, then the fields of an event, and calls back at its blank line. */
+/* sse.c: collects a line, then the fields of an event, and calls back at the blank line that ends
+ * the event. */
 #include "client/sse.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ void sse_restart(struct sse *s)
     s->after_cr = s->has_data = s->too_long = s->started = false;
 }
 
-/* Appends n bytes and keeps a NUL after them. Past the limit the event is marked too long. */
+/* Appends n bytes, and keeps a NUL after them. Beyond the limit it marks the event as too long. */
 static void append(struct sse *s, char **buf, size_t *len, size_t *room, const char *p, size_t n)
 {
     if (*len + n + 1 > SSE_DATA_SIZE) {
@@ -97,7 +98,7 @@ static void line(struct sse *s)
         return;
     }
     const char *colon = memchr(p, ':', n);
-    if (colon == p) return; /* a comment: the heartbeat */
+    if (colon == p) return; /* a comment, which the heartbeat is */
     size_t nk = colon ? (size_t)(colon - p) : n;
     const char *value = colon ? colon + 1 : p + n;
     if (colon && value < p + n && *value == ' ') value++;

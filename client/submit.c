@@ -1,5 +1,5 @@
-/* submit.c: submits one spec as a job, or several specs in one request that makes all of the jobs
- * or no job. */
+/* submit.c: submits one spec as a job, or several specs in one request that makes either all of
+ * the jobs or none. */
 #include "client/submit.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ int submit_spec(struct cli *c, const struct jv *spec, struct jv **job)
     return rc;
 }
 
-/* Prints one line about a submitted job, or its id alone. */
+/* Prints one line about a submitted job, or only its id. */
 static void print_line(const struct cli *c, const struct jv *job)
 {
     char state[128], clean[512];
@@ -46,7 +46,8 @@ static void print_submitted(const struct cli *c, const struct jv *job)
         cli_say(c, "next: seqctl watch %lld", (long long)jv_int(job, "id", 0));
 }
 
-/* Tells whether the job is printed only at its end: if seqctl waits, and prints data. */
+/* Tells whether the job is printed only at its end, which is so if seqctl waits and prints
+ * data. */
 static bool is_quiet(const struct cli *c)
 {
     return c->opt.wait && c->output != OUT_TABLE && c->output != OUT_WIDE && c->output != OUT_NAME;
@@ -98,14 +99,14 @@ static void print_list(const struct cli *c, const struct jv *list)
     fflush(stdout);
 }
 
-/* Returns the worse exit code: failed is worse than cancelled. */
+/* Returns the worse of two exit codes, where failed is worse than cancelled. */
 static int worse(int a, int b)
 {
     return a == CLI_OK || b == CLI_JOB_FAILED ? b : a;
 }
 
-/* Waits until all have ended, within --timeout for all of them together. *ended: {"data": [...]}.
- * Returns the worst exit code of the jobs, or that of a failure to wait. */
+/* Waits until all jobs have ended, with one --timeout for all of them together. *ended becomes
+ * {"data": [...]}. Returns the worst exit code of the jobs, or that of a failure to wait. */
 static int wait_for_all(struct cli *c, const struct jv *list, struct jv **ended)
 {
     const int64_t timeout_s = c->opt.timeout_s, end_us = clock_us() + timeout_s * 1000000;

@@ -1,6 +1,6 @@
-/* text.h: strings for people: without control characters; sizes, durations, tables.
- * A function that returns char * writes into the caller's buffer and returns it, so that it nests
- * in printf. */
+/* text.h: makes strings for people. It removes control characters, and writes sizes, durations and
+ * tables. A function that returns char * writes into the caller's buffer and returns it, so that
+ * it can be used as an argument of printf. */
 #ifndef SEQD_CLIENT_TEXT_H
 #define SEQD_CLIENT_TEXT_H
 
@@ -11,14 +11,15 @@
 
 #define TEXT_SHORT 48
 
-/* Copies s without control characters (C0, DEL, C1), bidirectional overrides, U+2028, U+2029,
- * U+FEFF and bytes that are not UTF-8; each becomes '?'. keep: characters of C0 to leave alone
- * ("\n\t"). Always terminated. */
+/* Copies s, and replaces control characters (C0, DEL, C1), bidirectional overrides, U+2028,
+ * U+2029, U+FEFF and bytes that are not UTF-8 by '?'. keep lists the characters of C0 that are not
+ * replaced ("\n\t"). The result always ends with NUL. */
 char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
-/* Cleans a whole NUL-terminated string as text_clean does, and keeps no character of C0. */
+/* Cleans a whole NUL-terminated string as text_clean does, keeping no character of C0. */
 char *text_safe(char *out, size_t size, const char *s);
-int text_width(const char *s); /* columns of a terminal: wide letters have two, marks none */
-/* Returns the bytes of s that fill at most `columns`. Never cuts a code point. */
+/* columns of a terminal, where wide letters take two and marks none */
+int text_width(const char *s);
+/* Returns how many bytes of s fit into `columns`. Never cuts a code point. */
 size_t text_cut(const char *s, int columns);
 
 char *text_bytes(char out[TEXT_SHORT], int64_t n);   /* "213.4 MiB" */
@@ -32,13 +33,15 @@ struct table {
     const char *head[TABLE_COLUMNS];
     char **cell;
     size_t n_cells, room;
-    /* columns, color_column and color serve a terminal: set them after text_table_init. */
-    int columns; /* width at which lines are cut; 0: never */
+    /* columns, color_column and color are for a terminal, and are set after text_table_init. */
+    int columns; /* width at which lines are cut; 0 means that they are not cut */
     int color_column;
-    const char *(*color)(const char *cell); /* returns an escape or NULL; color NULL: no colours */
+    /* returns an escape or NULL; if color is NULL there are no colours */
+    const char *(*color)(const char *cell);
 };
 void text_table_init(struct table *t, const char *const *head); /* NULL-terminated */
-void text_table_add(struct table *t, const char *s); /* adds the next cell, copied and cleaned */
-void text_table_print(struct table *t, FILE *out);   /* prints and frees */
+/* adds the next cell, which is copied and cleaned */
+void text_table_add(struct table *t, const char *s);
+void text_table_print(struct table *t, FILE *out); /* prints and frees */
 
 #endif

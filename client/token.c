@@ -1,4 +1,4 @@
-/* token.c: tokens of the server, and its audit log. */
+/* token.c: manages the tokens of the server, and shows its audit log. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* upload.c: uploads that were pushed: the list, and removal by name. */
+/* upload.c: lists the uploads on the server, and removes one by its name. */
 #include <stdio.h>
 #include <string.h>
 #include "client/api.h"

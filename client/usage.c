@@ -1,4 +1,4 @@
-/* usage.c: the disk space that jobs take. */
+/* usage.c: shows the disk space that jobs take. */
 #include <stdio.h>
 #include <string.h>
 #include "client/api.h"

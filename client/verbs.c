@@ -1,4 +1,4 @@
-/* verbs.c: makes the table of verbs from their list, and has the row of help. */
+/* verbs.c: makes the table of verbs from their list, and defines the row of help. */
 #include "client/verbs.h"
 
 #include <stddef.h>
@@ -6,7 +6,8 @@
 static int never(struct cli *c)
 {
     (void)c;
-    return CLI_USAGE; /* never called: cli_run has the list of verbs and answers help */
+    /* never called, because cli_run has the list of verbs and answers help itself */
+    return CLI_USAGE;
 }
 
 const struct verb verb_help = {

@@ -1,5 +1,5 @@
-/* verbs.h: every verb of seqctl. A verb has a line in VERBS, and a row verb_NAME, with its help
- * and its code, in the file of its noun. */
+/* verbs.h: every verb of seqctl. A verb has a line in VERBS and a row verb_NAME. The row, its help
+ * and its code are in the file of the verb's noun. */
 #ifndef SEQD_CLIENT_VERBS_H
 #define SEQD_CLIENT_VERBS_H
 

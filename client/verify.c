@@ -1,4 +1,4 @@
-/* verify.c: compares P ranks with one. */
+/* verify.c: compares a job on P ranks with the same job on one rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +59,8 @@ static void print_verdict(const struct jv *doc)
     print_tensors(doc);
 }
 
-/* Tells whether the job has the table of a comparison, even a failed one. A job that failed before
- * the comparison has none. */
+/* Tells whether the job has the table of a comparison, which even a failed comparison has. A job
+ * that failed before the comparison has none. */
 static bool has_table(struct cli *c, int64_t id)
 {
     char path[96];

@@ -1,5 +1,5 @@
-/* watch.c: a job as it runs: two streams (events, metrics) folded into one picture, drawn in place
- * on a terminal and as plain lines everywhere else. */
+/* watch.c: shows a job while it runs. It combines two streams (events, metrics) into one picture,
+ * which is redrawn in place on a terminal and printed as plain lines everywhere else. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 enum {
     EVENTS_SHOWN = 4,
     EVENT_LINE = 200,
-    CURVE_MOST = 10,  /* rows of the curve at most */
-    OTHER_LINES = 14, /* lines other than the curve's, the prompt's included */
+    CURVE_MOST = 10,  /* largest number of rows of the curve */
+    OTHER_LINES = 14, /* number of lines other than the curve's, including the prompt's */
     DRAW_EVERY_MS = 100
 };
 
@@ -28,7 +28,7 @@ struct job_watch {
     struct cli *c;
     struct jv *job;  /* the job as last fetched */
     struct jv *last; /* the newest step */
-    bool job_stale;  /* an event was received: fetch the job again */
+    bool job_stale;  /* an event was received, so the job must be fetched again */
     int64_t looked_at_ms;
     struct progress_said said;
     bool fresh; /* data were received since the last frame */
@@ -148,8 +148,9 @@ static void add_curve(struct job_watch *w, double steps)
     screen_add(&w->screen, "%9s 0%*.0f", "step", columns - 1, steps);
 }
 
-/* Adds "ring_kv 512.0 KiB, ..." of rank 0, with != at each purpose that is not as planned. Purposes
- * of a few bytes are left out if they are as planned: the verdict in front covers them. */
+/* Adds "ring_kv 512.0 KiB, ..." of rank 0, with != at each purpose whose bytes differ from the
+ * plan. Purposes of a few bytes are left out if they match the plan, because the verdict before
+ * them covers them. */
 static void add_bytes(struct job_watch *w)
 {
     const struct jv *comm = jv_get(w->last, "comm");
@@ -207,8 +208,8 @@ static void draw(struct job_watch *w)
     w->fresh = false;
 }
 
-/* Looks at the job again. seqd may be away for a moment: the streams report it, and the picture
- * keeps its last state. */
+/* Fetches the job again. If seqd is away for a moment, the streams report that, and the picture
+ * shows the last known state. */
 static void look(struct job_watch *w)
 {
     struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));
@@ -220,7 +221,7 @@ static void look(struct job_watch *w)
     w->fresh = true;
 }
 
-/* Prints lines about a job that reports no steps. */
+/* Prints lines about a job that does not report steps. */
 static void print_progress(struct job_watch *w)
 {
     char line[256];

@@ -1,4 +1,4 @@
-/* yaml.c: reads the subset from libyaml's events into JSON values, and prints JSON values as
+/* yaml.c: reads a subset of YAML from libyaml's events into JSON values, and prints JSON values as
  * YAML. */
 #include "client/yaml.h"
 
@@ -24,7 +24,7 @@ static struct jv *refuse(struct yaml_reader *r, const yaml_event_t *ev, const ch
     return NULL;
 }
 
-/* Reads the next event, which the caller deletes. -1: the text is not YAML. */
+/* Reads the next event, which the caller deletes. Returns -1 if the text is not YAML. */
 static int next(struct yaml_reader *r, yaml_event_t *ev)
 {
     if (yaml_parser_parse(&r->parser, ev)) return 0;
@@ -38,7 +38,7 @@ static int next(struct yaml_reader *r, yaml_event_t *ev)
     return -1;
 }
 
-/* Reads a plain scalar. Numbers have the form of JSON, and no other. */
+/* Reads a plain scalar. Numbers are recognised only in the form of JSON. */
 static struct jv *plain(const char *text, size_t n)
 {
     if (n == 4 && !memcmp(text, "null", 4)) return jv_null();
@@ -196,7 +196,8 @@ struct jv *yaml_parse(const char *text, size_t size, struct err *e)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Tells whether s needs no quotes: every reader, also of YAML 1.1, takes it for a string. */
+/* Tells whether s needs no quotes, because every reader, including those of YAML 1.1, takes it for
+ * a string. */
 static bool is_bare(const char *s)
 {
     static const char *const taken[] = {"null", "true", "false", "yes", "no",  "on",
@@ -230,8 +231,8 @@ static bool is_block(const struct jv *v)
     return (jv_is_object(v) || jv_is_array(v)) && jv_len(v);
 }
 
-/* Prints an object or array in block style. inline_first: the line has an indent and "- "
- * already. */
+/* Prints an object or array in block style. inline_first means that the line already has its
+ * indent and "- ". */
 static void print_block(FILE *out, const struct jv *v, int indent, bool inline_first, bool ascii)
 {
     const bool list = jv_is_array(v);
