@@ -1,6 +1,7 @@
-/* test_device_dit.c: diffusion transformers on a device with memory of its own, against the goldens
- * that the CPU is held to (tests/lib/dit_golden.h): "emulated", where the host cannot reach that
- * memory, unless SEQD_TEST_DEVICE names another.
+/* test_device_dit.c: runs diffusion transformers on a device with memory of its own, and compares
+ * them with golden results (tests/lib/dit_golden.h). The CPU is compared with the same golden
+ * results. SEQD_TEST_DEVICE names the device. If it is not set, the device is "emulated", whose
+ * memory the host cannot reach.
  * tests: needs golden libkernels_emulated.so */
 #include "tests/lib/dit_golden.h"
 

@@ -1,6 +1,8 @@
-/* Operations that come again go by graphs (kernels/cuda/graph.h): the same bits as one by one, and
- * most of them do: lists made to differ in one thing each; trainings, on two ranks and under
- * dropout; decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does.
+/* Checks that operations which the device runs repeatedly are launched as CUDA graphs
+ * (kernels/cuda/graph.h). Most operations must be launched in this way, and the results must have
+ * the same bits as when operations run one by one. The first tests use short lists of operations,
+ * each with one special property. Then there are trainings (also on two ranks and with dropout),
+ * and decoding. SEQD_TEST_DEVICE names the device; if it is not set, the device is "emulated".
  * tests: needs golden/mistral golden/tnl libkernels_emulated.so */
 #include <dlfcn.h>
 #include "api/core/job.h"
@@ -10,12 +12,14 @@
 
 enum { N = 400 };
 
-/* Two devices, one with graphs; the same calls to both must give the same results. */
+/* Two devices. Only the first one uses graphs. Every call is made to both devices, and the results
+ * must be the same. */
 static struct {
     struct be *be[2];
     float *x[2]; /* N floats each */
     char *scratch[2];
-    int64_t n_by_graph; /* when it was asked last */
+    /* the number of operations that had run by graph when by_graph() was called last */
+    int64_t n_by_graph;
 } pair;
 
 static void pair_open(void)
@@ -46,7 +50,8 @@ static void pair_close(void)
     }
 }
 
-/* Compares the numbers of the two; this also ends a list. */
+/* Checks that both devices hold the same numbers. To compare them, the numbers are read from the
+ * devices, which also ends a list of operations. */
 static void pair_check(const char *what)
 {
     float got[2][N];
@@ -58,7 +63,8 @@ static void pair_check(const char *what)
     CHECK_MSG(!memcmp(got[0], got[1], sizeof got[0]), "%s", what);
 }
 
-/* Operations that went by graphs since it was asked last, and graphs that are there. */
+/* by_graph returns the number of operations that have run by graph since it was called last.
+ * n_graphs returns the number of graphs that exist. */
 static int64_t by_graph(void)
 {
     const int64_t before = pair.n_by_graph;
@@ -70,7 +76,7 @@ static int64_t n_graphs(void)
     return pair.be[0]->graphs->n_graphs;
 }
 
-/* x[at] = value; x[at] += x[from]. */
+/* fill computes x[at] = value, and add computes x[at] += x[from]. Both run on both devices. */
 static void fill(int at, float value)
 {
     for (int i = 0; i < 2; i++) pair.be[i]->ops->fill(pair.be[i], pair.x[i] + at, 1, value);
@@ -80,7 +86,8 @@ static void add(int at, int from)
     for (int i = 0; i < 2; i++) {
         struct add_args a = {.y = pair.x[i] + at, .x = pair.x[i] + from, .n = 1};
         pair.be[i]->ops->add(pair.be[i], &a);
-        memset(&a, 0xff, sizeof a); /* not read after the call */
+        /* overwrites the arguments, because a graph must not read them after the call */
+        memset(&a, 0xff, sizeof a);
     }
 }
 static void upload(int at, float value)
@@ -89,7 +96,9 @@ static void upload(int at, float value)
         pair.be[i]->ops->upload(pair.be[i], pair.x[i] + at, &value, sizeof value);
 }
 
-/* Runs n operations, each on the result of the one before; operation `odd` differs every time. */
+/* Runs n operations, each of which reads the result of the previous operation. Operation number
+ * `odd` has another argument in every call, so that it is never the same as before. If odd is -1,
+ * there is no such operation. */
 static void steady(int n, int odd)
 {
     static float number = 1;
@@ -109,7 +118,8 @@ static void test_third_time(void)
         pair_check("a list again");
         CHECK(by_graph() == (k < 2 ? 0 : 9) && n_graphs() == (k >= 2));
     }
-    for (int k = 0; k < 5; k++) { /* too short for a graph to be worth it */
+    /* a list of 3 operations is so short that no graph is made for it */
+    for (int k = 0; k < 5; k++) {
         steady(3, -1);
         pair_check("a short one");
         CHECK(by_graph() == 0 && n_graphs() == 1);
@@ -117,7 +127,7 @@ static void test_third_time(void)
     pair_close();
 }
 
-/* More than a list has room for: several. */
+/* Checks that several graphs are used if there are more operations than a list has room for. */
 static void test_full_list(void)
 {
     pair_open();
@@ -139,19 +149,23 @@ static void test_gaps(void)
         pair_check("one that is never the same");
         CHECK(by_graph() == (k < 2 ? 0 : 11) && n_graphs() == (k < 2 ? 0 : 2));
     }
-    for (int k = 0; k < 3; k++) { /* steady operations now differ */
+    /* from now on, the operation with i = 9 also has another argument in each round */
+    for (int k = 0; k < 3; k++) {
         for (int i = 1; i <= 12; i++)
             i == 6 ? fill(6, (float)(9 + k)) : add(i, i == 9 ? 40 + k : i - 1);
         upload(40 + k, 3);
         pair_check("another that differs");
-        CHECK(by_graph() == 5); /* the 6 after the gap are 2, 1 and 3 now */
+        /* Only the first list, of 5 operations, still runs by graph. The second list had 6. One of
+         * them now changes in each round, which leaves lists of 2 and of 3. Both are too short for
+         * a graph. */
+        CHECK(by_graph() == 5);
     }
     CHECK(n_graphs() == 1);
     pair_close();
 }
 
-/* Layers: lists of the same operations, some of which are the very same in all of them, and one of
- * which is never the same. */
+/* Checks lists as the layers of a model make them. Each layer has the same operations. Some of
+ * them have the same arguments in all layers, and one of them has other arguments each time. */
 static void test_alike(void)
 {
     pair_open();
@@ -168,14 +182,15 @@ static void test_alike(void)
     pair_close();
 }
 
-/* Uploads and transfers stand between lists. */
+/* Checks that uploads and transfers between lists run in the right order. */
 static void test_order(void)
 {
     pair_open();
     for (int k = 0; k < 5; k++) {
         upload(0, (float)k);
         steady(6, -1);
-        upload(0, -1); /* they have read it */
+        /* the operations of the previous list must have read x[0] before it is overwritten */
+        upload(0, -1);
         steady(5, -1);
         for (int i = 0; i < 2; i++) pair.be[i]->ops->transfer_begin(pair.be[i]);
         steady(4, -1);
@@ -202,7 +217,7 @@ static void drop(uint32_t step, double rate)
     }
 }
 
-/* Its key is the step's, and is passed by pointer. */
+/* Checks dropout, whose key changes in every step. The key is passed by pointer. */
 static void test_dropout_key(void)
 {
     pair_open();
@@ -223,12 +238,12 @@ static void test_dropout_key(void)
     pair_close();
 }
 
-/* A sum over rows goes through the scratch. */
+/* Sums the rows of a matrix. This operation uses the device's scratch memory. */
 static void sum_rows(void)
 {
     for (int i = 0; i < 2; i++) {
         struct bias_bwd_args a;
-        memset(&a, rand(), sizeof a); /* between the fields, too */
+        memset(&a, rand(), sizeof a); /* also fills the padding between the members of a */
         a.dy.data = pair.x[i];
         a.dy.rows = 40;
         a.dy.cols = a.dy.ld = 2;
@@ -238,7 +253,8 @@ static void sum_rows(void)
     }
 }
 
-/* Graphs name memory: with it, they go. */
+/* Checks that a graph is discarded if its operations use memory that is freed, or a scratch that
+ * is replaced. The graph holds the addresses of that memory, and must not run any more. */
 static void test_memory_that_goes(void)
 {
     struct err e = {0};
@@ -267,13 +283,17 @@ static void test_memory_that_goes(void)
     pair_close();
 }
 
-/* More lists than are known at a time, then others: the first make room, some time. */
+/* Checks that new lists get graphs even if the device has already seen more lists than it can
+ * record at the same time. Lists that were not used for a long time are removed to make room for
+ * them. */
 static void test_room(void)
 {
     enum { MANY = 300, LATER = (1 << 14) + 10 };
     pair_open();
     struct be *one = pair.be[1];
-    pair.be[1] = pair.be[0]; /* twice the operations, and nothing to compare: it is long */
+    /* Uses the same device twice, so that each operation runs twice on it. Numbers are not
+     * compared, because the loop is long. */
+    pair.be[1] = pair.be[0];
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < MANY; i++) {
             for (int n = 0; n < 4; n++) add(i + n, n);
@@ -281,7 +301,9 @@ static void test_room(void)
         }
     const int64_t known = n_graphs();
     CHECK(known > 100 && known < MANY && by_graph() == 2 * 8 * known);
-    for (int k = 0; k < LATER; k++) { /* too short to be known; no graph is launched */
+    /* A list of one operation is not recorded, so that no graph is launched for it. The lists that
+     * are recorded become old in this loop. */
+    for (int k = 0; k < LATER; k++) {
         pair.be[0]->ops->fill(pair.be[0], pair.x[0], 0, 0);
         CHECK(!pair.be[0]->ops->sync(pair.be[0], NULL));
     }
@@ -294,13 +316,13 @@ static void test_room(void)
     pair_close();
 }
 
-/* Without a graph that can be made or launched, operations run one by one, and the reason is
- * told. */
+/* Checks that operations run one by one if a graph cannot be made or launched. The device then has
+ * to report the reason. */
 static void test_failures(void)
 {
     void *dl = dlopen("libkernels_emulated.so", RTLD_NOW | RTLD_NOLOAD);
     void (*fail)(int) = dl ? (void (*)(int))dlsym(dl, "emu_graphs_fail") : NULL;
-    if (!fail) return; /* a device that does not fail when it is told to */
+    if (!fail) return; /* left out, because only the emulated device can be made to fail */
     for (int where = 1; where <= 4; where++) {
         pair_open();
         for (int k = 0; k < 5; k++) {
@@ -319,7 +341,7 @@ static void test_failures(void)
 
 /* ---- trainings ------------------------------------------------------------------------------- */
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { STEPS = 4 };
 
@@ -359,7 +381,8 @@ static struct seen train(struct engine_run *r, int P, bool graphs)
     return s;
 }
 
-/* least: the share of the last step's operations that must go by graphs. */
+/* Trains once with graphs and once without, and checks that the results are the same. `least` is
+ * the smallest allowed share of operations that run by graph in the last step. */
 static void both_ways(int P, double least)
 {
     struct engine_run with, without;
@@ -381,7 +404,8 @@ static void both_ways(int P, double least)
     engine_free(&without);
 }
 
-/* The learning rate is another in each step. */
+/* Checks that a training whose learning rate changes in every step has the same results with
+ * graphs. */
 static void test_training(void)
 {
     engine_spec(&spec, 37);
@@ -423,7 +447,8 @@ static void decoded(const char *name, int P, double least)
     CHECK(!all.why_off[0] && share(&none, &all) >= least);
 }
 
-/* Prompts and first tokens among them, which have not been seen before. */
+/* Checks decoding. The required share of operations is small, because the share includes the
+ * prompts and the first tokens, whose operations the device has not seen before. */
 static void test_decode(void)
 {
     decoded("mistral", 1, 0.1);

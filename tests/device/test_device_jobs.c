@@ -1,9 +1,13 @@
-/* Jobs of every kind by real seqrank processes on a device with memory of its own, beside the same
- * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights,
- * scores, texts and samples are those of the CPU to rounding; the memory that is placed on the
- * device and on the host is as planned; a model in blocks answers and is proved; a killed training
- * ends with the bits of an undisturbed one. Small: fewer stages of ZeRO and proofs, and two ranks
- * alone are asked.
+/* Runs jobs of every kind by real seqrank processes on a device with memory of its own, and
+ * compares them with the same jobs on the CPU. SEQD_TEST_DEVICE names the device; if it is not
+ * set, the device is "emulated".
+ *
+ * Losses, weights, scores, texts and samples must equal those of the CPU up to rounding. The
+ * amounts of memory that are allocated on the device and on the host must be as planned. A model
+ * whose weights are in blocks must generate and pass verification. A training that is killed and
+ * resumed must end with the bits of a training that was not killed. The short form
+ * (SEQD_TEST_SMALL) leaves out some stages of ZeRO and some verify jobs, and runs jobs with
+ * trained models on two ranks only.
  * tests: needs libkernels_emulated.so seqrank */
 #include <math.h>
 #include <sys/stat.h>
@@ -21,15 +25,18 @@
 #include "worker/hf/safetensors.h"
 
 #define STEPS 3
-#define TOL   3e-5 /* of losses: a few steps of Adam amplify a rounding of 1e-7 */
+/* the tolerance of losses; a few steps of Adam amplify a rounding error of 1e-7 to about this
+ * size */
+#define TOL 3e-5
 
 static char scratch[64];
 static const char *device;
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static char text_id[80], latents_id[80]; /* ids of prepared data */
+/* the ids of the prepared texts and of the prepared latents */
+static char text_id[80], latents_id[80];
 
 static const struct model_shape llama = {.n_layers = 2,
                                          .width = 32,
@@ -41,7 +48,7 @@ static const struct model_shape llama = {.n_layers = 2,
                                          .max_pos = 4096,
                                          .norm_eps = 1e-5,
                                          .rope_theta = 10000};
-/* Rows choose 2 of 6 experts. */
+/* A Mixtral with 6 experts, of which each row chooses 2. */
 static const struct model_shape mixtral = {.family = FAMILY_MIXTRAL,
                                            .n_layers = 2,
                                            .width = 32,
@@ -86,7 +93,8 @@ static const struct model_shape stdit3 = {.family = FAMILY_STDIT3,
                                           .text_len = 3,
                                           .qk_norm = 1};
 
-/* On device `where`, of `sp` ranks; its directory: scratch/name-there or -cpu. */
+/* Makes a job with `sp` ranks on the device `where`. Its directory is scratch/NAME-cpu if the
+ * device is the CPU, and scratch/NAME-there otherwise. */
 static struct order *make_order(enum job_kind kind, const struct model_shape *m, int sp,
                                 const char *name, const char *where)
 {
@@ -144,9 +152,9 @@ static void set_model(struct order *o, const char *dir)
     CHECK_MSG(!config_read_dir(dir, &o->spec.model.shape, &e), "%s", e.text);
 }
 
-/* ---- what every job must say ----------------------------------------------------------------- */
+/* ---- results that every job must report ------------------------------------------------------ */
 
-/* Member `key` of the result's "memory"; -1: it has none. */
+/* Returns member `key` of the result's "memory", or -1 if "memory" has no such member. */
 static double memory(const char *key)
 {
     struct jread j;
@@ -188,9 +196,11 @@ static void near(const char *what, double got, double want, double tol)
               got, device, want);
 }
 
-/* All tensors of one file, in the other: a tensor that was left out shows, a tensor of mere
- * roundings (a bias that begins as 0) does not. apart2: the mean square of an element's error that
- * has nothing to do with tol. */
+/* Compares all tensors of one file with those of another. The norm of the difference over all
+ * tensors together may be at most tol times the norm of the tensors of `want`. With this bound, a
+ * tensor that was left out is found, and a tensor that consists only of rounding errors (such as a
+ * bias that begins as 0) is not reported. apart2 is added to the allowed mean square error of an
+ * element; it does not depend on tol. */
 static void near_files(const char *what, const char *got, const char *want, double tol,
                        double apart2)
 {
@@ -231,7 +241,7 @@ static void write_docs(const char *name, int n)
     CHECK(f && !fclose(f));
 }
 
-static char bad_dir[128]; /* llama; the embedding of 'Z' is NaN */
+static char bad_dir[128]; /* a llama whose embedding of the letter 'Z' is NaN */
 
 static void write_bad_model(void)
 {
@@ -262,7 +272,7 @@ static void test_prepare(void)
     }
 }
 
-/* The options of a training beside its model and ranks. */
+/* The options of a training, in addition to its model and its numbers of ranks. */
 struct way {
     const char *name;
     const struct model_shape *shape;
@@ -270,8 +280,8 @@ struct way {
     enum precision_id precision;
     bool fused, ema, first_step, bits, nccl, evals;
     int64_t time_chunk;
-    int group;    /* parallel.zero_group; 0: all */
-    bool offload; /* offloads activations, on the device */
+    int group;    /* parallel.zero_group; 0 means that a group consists of all ranks */
+    bool offload; /* activations are offloaded, but only in the run on the device */
 };
 
 static struct order *way_order(const struct way *w, const char *where)
@@ -294,18 +304,22 @@ static struct order *way_order(const struct way *w, const char *where)
     return o;
 }
 
-/* AdamW's first step of a weight is lr with the sign of its gradient, however small that is; later
- * ones are over a second moment that remembers the first gradient, and move with a gradient's
- * relative error alone. If two gradients are normal and differ by e of their size, a part e / pi
- * has other signs, and these weights are 2 lr apart. Gradients of two devices differ by half a
- * rounding u (0.46 u in test_verify); e here: 2 u, since it is a matter of few weights, 3 of
- * 34,000. The mean square: */
+/* Returns the mean square of the difference between the weights of two trainings on two devices.
+ * The relative difference of the two devices' gradients is about u.
+ *
+ * The first step of AdamW changes a weight by lr in the direction of its gradient's sign, however
+ * small the gradient is. Later steps divide by a second moment that includes the first gradient.
+ * They only have the relative error of the gradient. If two gradients have a normal distribution
+ * and differ by e times their size, a share e / pi of them has opposite signs. The weights of this
+ * share differ by 2 lr. In test_verify, the gradients of two devices differ by 0.46 u. Here, e is
+ * 2 u, because the share consists of only a few weights (3 of 34,000), so that it varies much. */
 static double moved_apart(double u, double lr)
 {
     return 2 * u / M_PI * 4 * lr * lr;
 }
 
-/* Both devices; the bits of the device's weights to sha. */
+/* Runs the training w on the CPU and on the device, and compares the results. sha becomes the
+ * digest of the weights that the device has trained. */
 static void train(const struct way *w, char sha[80], char hf[1300])
 {
     double loss[STEPS] = {0}, norm[STEPS] = {0}, held = 0, lr = 0;
@@ -338,12 +352,14 @@ static void train(const struct way *w, char sha[80], char hf[1300])
         free(o);
     }
     if (hf) memcpy(hf, dir[0], sizeof dir[0]);
-    /* in bf16 one rounding of the weights is more than that, in fp32 both are nothing */
+    /* in bf16 the rounding of a weight is larger than the tolerance of losses, and in fp32 it is
+     * negligible */
     near_files(w->name, path[1], path[0], w->precision ? half : 1e-4,
                w->precision == PRECISION_FP16 ? moved_apart(half, lr) : 0);
 }
 
-static char llama_dir[1300], linear_dir[1300], stdit3_dir[1300]; /* trained on the CPU */
+/* directories of models that were trained on the CPU */
+static char llama_dir[1300], linear_dir[1300], stdit3_dir[1300];
 
 static void test_train(void)
 {
@@ -399,7 +415,8 @@ static void test_ranks(void)
     train(&stages, sha, NULL);
 }
 
-/* The first weights have an embedding that is NaN: the step that reads it is rolled back. */
+/* Checks a training that starts with a NaN in the embedding of one letter. The step that reads
+ * this embedding must be rolled back. */
 static void test_rollback(void)
 {
     double bad_step = 0, last = 0;
@@ -421,7 +438,8 @@ static void test_rollback(void)
     }
 }
 
-/* A kernel of rank 1 faults in the middle of a step: rank 1 reports it, the other rank leaves. */
+/* Makes a kernel of the last rank fail in the middle of a step. The test checks that this rank
+ * reports the failure, and that the other rank exits. */
 static void fault_env(int rank, int n)
 {
     if (rank == n - 1) setenv("EMU_FAULT_AT", "300", 1);
@@ -450,8 +468,8 @@ static void test_a_kernel_faults(void)
     free(o);
 }
 
-/* NCCL itself, where there is one and a GPU: its collectives, of whole tensors and of views,
- * and messages alone. */
+/* Trains with NCCL itself, if it is installed and there is a GPU. The trainings use NCCL's
+ * collectives on all ranks and on views. The last training uses only messages. */
 static void test_nccl(void)
 {
     char sha[80];
@@ -480,8 +498,9 @@ static void test_nccl(void)
     gang_env = NULL;
 }
 
-/* Under determinism "ranks" the stages of ZeRO, and its groups, have the same bits on the device,
- * too; the first is compared with the CPU's. */
+/* Checks determinism "ranks" on the device: all stages of ZeRO must give the same bits, both with
+ * all ranks in one group and with groups of one rank. The first training is compared with the CPU,
+ * too. */
 static void test_zero(void)
 {
     char first[80] = "", sha[80];
@@ -502,7 +521,8 @@ static void test_zero(void)
     }
 }
 
-/* Killed at its first checkpoint, and started again. */
+/* Checks a training that is killed at its first checkpoint and then started again. It must end
+ * with the bits of a training that was not killed. */
 static void test_resume(void)
 {
     char want[80], sha[80];
@@ -527,7 +547,7 @@ static void test_resume(void)
     free(o);
 }
 
-/* ---- what trained models are asked ----------------------------------------------------------- */
+/* ---- jobs that use trained models ------------------------------------------------------------ */
 
 static void test_score(void)
 {
@@ -564,7 +584,8 @@ static void test_embed(void)
         snprintf(path, sizeof path, "%s/artifacts/embeddings.npy", o->args.job_dir);
         char *file = ok ? file_read(path, 1 << 20, &size, &e) : NULL;
         CHECK_MSG(file, "%s", e.text);
-        const float *row = file ? (const float *)(file + size) - C : NULL; /* the last document */
+        /* the embedding of the last document */
+        const float *row = file ? (const float *)(file + size) - C : NULL;
         sum = 0;
         for (int c = 0; file && c < C; c++) {
             if (i) sum += (row[c] - want[c]) * (row[c] - want[c]);
@@ -612,7 +633,8 @@ static void load_context(struct job_spec *s, const char *where)
     s->context.load = tiny_text(s, path);
 }
 
-/* The second begins again where the prompt ended. */
+/* Requests two continuations of a prompt. To make the second one, the job goes back to the end of
+ * the prompt. */
 static void two_continuations(struct job_spec *s, const char *where)
 {
     (void)where;
@@ -633,7 +655,8 @@ static void test_generate(void)
 
 /* ---- weights in blocks ----------------------------------------------------------------------- */
 
-static char blocks_dir[128]; /* a Mixtral whose matrices are whole panels of whole blocks */
+/* a Mixtral whose matrices consist of whole panels, and whose panels consist of whole blocks */
+static char blocks_dir[128];
 static enum weights_id blocks_in;
 
 static const struct model_shape panels = {.family = FAMILY_MIXTRAL,
@@ -710,7 +733,8 @@ static void test_blocks(void)
 
 static void test_verify(void)
 {
-    for (int way = small_tests() ? 2 : 0; way < 4; way++) { /* the last: of two stages */
+    /* the last way has two pipeline stages */
+    for (int way = small_tests() ? 2 : 0; way < 4; way++) {
         const int sp = way == 1 || way == 2 ? 2 : 1;
         const bool bf16 = way == 2;
         struct order *o = with_data(make_order(JOB_VERIFY, &llama, sp, "verify", device));
@@ -731,7 +755,8 @@ static void test_verify(void)
     }
 }
 
-/* The experts of rows are kept and followed in the host's memory. */
+/* Checks a verify job of a model with experts. The choices of experts are kept in the host's
+ * memory, and the job reads them again from there. */
 static void test_verify_experts(void)
 {
     for (int stages = small_tests() ? 2 : 1; stages <= 2; stages++) {
@@ -744,8 +769,9 @@ static void test_verify_experts(void)
     }
 }
 
-/* A bound of zero widens nothing; roundings are beyond it, and the first weights' bits are flipped
- * and flipped back on the device. */
+/* Checks that verification fails if the bound for the gradient's error is zero, because the
+ * rounding errors are larger. Before it fails, the job has to flip a bit of the first weights on
+ * the device, and to flip it back. */
 static void test_verify_refuses(void)
 {
     struct order *o = with_data(make_order(JOB_VERIFY, &llama, 2, "refuses", device));
@@ -774,7 +800,8 @@ static void test_flow_train(void)
     }
 }
 
-/* eta 1: a new model that predicts noise, whose steps draw. */
+/* Checks samples. If eta is 1, the model is a new model that predicts noise, and the steps of
+ * sampling draw random numbers. */
 static void check_sample(int eta)
 {
     char path[2][RANK_PATH_SIZE + 64];

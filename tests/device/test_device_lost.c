@@ -1,8 +1,9 @@
-/* A rank that is killed, or stands still, in the middle of a step of a training on a device with
- * memory of its own (SEQD_TEST_DEVICE, "emulated" where nothing names it; on GPUs over NCCL, where
- * it is): the others leave by themselves within twice the hop timeout, with the place in a
- * sentence; no process is left, and no GPU memory stays in use. Other programs' memory is counted,
- * too, so run this alone.
+/* Checks a training on a device with memory of its own, one of whose ranks is killed or stopped in
+ * the middle of a step. The other ranks must exit by themselves within twice the hop timeout. Each
+ * of them must report an error that names its place, which is the step and the rank. No process
+ * may remain, and no GPU memory may remain allocated. SEQD_TEST_DEVICE names the device; if it is
+ * not set, the device is "emulated". On GPUs the ranks use NCCL if it is installed. Run this test
+ * alone, because it counts the memory of other programs, too.
  * tests: needs libkernels_emulated.so seqrank */
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
@@ -13,8 +14,8 @@ enum { HOP_TIMEOUT_S = 15, RANKS = 3, LOST = 1, AT_STEP = 3, SLACK_MIB = 64 };
 
 static char scratch[64], prepared_id[80];
 static const char *device;
-static struct gang g; /* 100 KiB: not on the stack */
-static int how;       /* SIGKILL or SIGSTOP */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
+static int how;       /* the signal: SIGKILL or SIGSTOP */
 static int64_t lost_ms;
 
 static struct order *order(const char *name, int sp)
@@ -29,7 +30,8 @@ static struct order *order(const char *name, int sp)
     s->train.steps = 1000000;
     s->train.global_batch = 1;
     s->checkpoint.every_steps = 1000000;
-    s->limits.step_timeout_s = s->limits.hop_timeout_s = HOP_TIMEOUT_S; /* shm's, NCCL's */
+    /* shm obeys the first limit, and NCCL the second */
+    s->limits.step_timeout_s = s->limits.hop_timeout_s = HOP_TIMEOUT_S;
     s->data.seq_len = 24;
     s->data.n_train = 1;
     s->data.train[0] = (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0,
@@ -59,7 +61,7 @@ static void lose(struct gang *gang, const struct rank_step *s)
     if (how == SIGSTOP) gang->stopped = LOST;
 }
 
-/* MiB in use on all GPUs; -1: unknown. */
+/* Returns how many MiB are allocated on all GPUs together, or -1 if that is not known. */
 static long memory_used(void)
 {
     long sum = -1, n;
@@ -79,8 +81,9 @@ static void memory_is_back(long before)
     if (before < 0) printf("  not held: nvidia-smi says nothing of \"%s\"\n", device);
 }
 
-/* The rank that left first names its place and the rank it missed; every rank's sentence has the
- * place. */
+/* Checks the sentence of each rank that was not lost. The sentence must name the rank's own place.
+ * The first sentence must also tell that a rank is gone, or how long its rank waited for another
+ * rank. */
 static void says_where(void)
 {
     char at[32], waited[64];

@@ -1,6 +1,7 @@
-/* test_device_model.c: language models of every family on a device with memory of its own, against
- * the goldens that the CPU is held to (tests/lib/lm.h): "emulated", where the host cannot reach
- * that memory, unless SEQD_TEST_DEVICE names another.
+/* test_device_model.c: runs language models of every family on a device with memory of its own,
+ * and compares them with golden results (tests/lib/lm.h). The CPU is compared with the same golden
+ * results. SEQD_TEST_DEVICE names the device. If it is not set, the device is "emulated", whose
+ * memory the host cannot reach.
  * tests: needs golden libkernels_emulated.so */
 #include "tests/lib/lm.h"
 
@@ -35,8 +36,8 @@ static void test_families(void)
     for (size_t i = 0; i < LM_NAMES; i++) ring_of(lm_names[i], 1, STRATEGY_AUTO);
 }
 
-/* A ring of softmax attention and one of states, and heads that change places under a window, which
- * the host must know of all ranks' rows. */
+/* Checks a ring of softmax attention, a ring of states, and USP. In USP, ranks exchange heads, and
+ * the model has a sliding window. The host must then know the rows of all ranks. */
 static void test_rings(void)
 {
     ring_of("bert", 2, STRATEGY_RSA);
@@ -47,15 +48,17 @@ static void test_rings(void)
     ring_of("mistral", 2, STRATEGY_ULYSSES);
 }
 
-/* The delta rule's maps; one passes through the second of three ranks. */
+/* Checks the maps that ranks exchange for the delta rule. In one of the cases, the second of three
+ * ranks passes a map on to the third. */
 static void test_maps(void)
 {
     if (!small_tests()) states_of("qwen3_5", 3, STRATEGY_LASP, EXCHANGE_ALL_GATHER);
     states_of("qwen3_5", 3, STRATEGY_LASP, EXCHANGE_SCAN);
 }
 
-/* Dense MLPs on pieces of rows: gated and not, with biases, beside experts. Small: two of them, on
- * one rank or on two. */
+/* Checks dense MLPs that are computed in pieces of rows. There are MLPs with and without a gate,
+ * with biases, and beside experts. The short form checks two of the models, one of them on one
+ * rank and the other on two. */
 static void test_pieces(void)
 {
     static const char *const names[] = {"mistral", "bert",    "gemma3",
@@ -78,8 +81,9 @@ static void decoded(const char *name, int P)
     lm_close(&g);
 }
 
-/* Keys and values, under a window; states; both, and experts; states of two ranks,
- * which the last one hands round. */
+/* Checks decoding with keys and values (in one model with a window), with states, and with keys,
+ * values, states and experts together. On two ranks, it also checks that the last rank passes the
+ * states to the other rank. */
 static void test_decode(void)
 {
     decoded("minimax", 1);
@@ -92,7 +96,8 @@ static void test_decode(void)
 
 /* ---- random weights -------------------------------------------------------------------------- */
 
-/* Elements from `from` on, as the host reads them. */
+/* Returns the weights that the device has drawn, copied to the host. The first one is element
+ * `from` of the model. */
 static void *drawn(const char *device, const struct model_shape *m, int64_t from, enum dtype type)
 {
     struct err e = {0};
@@ -108,7 +113,8 @@ static void *drawn(const char *device, const struct model_shape *m, int64_t from
     return here;
 }
 
-/* The host's threads draw them and they go up in pieces, of which the embedding is several. */
+/* Checks that random weights on a device equal those on the CPU. The threads of the host draw them
+ * and upload them in pieces, and the embedding is so large that it consists of several pieces. */
 static void test_random(void)
 {
     static struct job_spec s;

@@ -1,6 +1,6 @@
-/* NCCL's transport on a library of its name (tests/nccl/fake.c), in which an order that would stand
- * still in a stream stands still: every strategy, every way out of a wait, and the error where NCCL
- * is not available.
+/* Checks the transport over NCCL with a library of the same name (tests/nccl/fake.c). In that
+ * library, an order of operations that would block a CUDA stream blocks, too. The tests cover
+ * every strategy, every way in which a wait can end, and the error if NCCL is not available.
  * tests: needs libkernels_emulated.so libnccl_fake.so */
 #include <dlfcn.h>
 #include "api/core/job.h"
@@ -13,12 +13,14 @@ enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS
 static struct fake {
     void (**copy)(void *, const void *, size_t);
     void (**add)(float *, const float *, size_t);
-    int *version, *failing, *live, *done; /* done: calls of each kind, by every rank */
+    /* done is the number of calls of each kind, by all ranks together */
+    int *version, *failing, *live, *done;
 } fake;
 
 /* ---- without the library --------------------------------------------------------------------- */
 
-/* Opens an endpoint of rank 0 of two. NULL: it failed, e says why. */
+/* Opens an endpoint for rank 0 of two ranks. If that fails, the result is NULL, and e has the
+ * reason. */
 static struct comm *listen_one(struct ranks *g, struct be *be, void *segment, struct err *e)
 {
     char blob[BLOB_SIZE];
@@ -48,7 +50,7 @@ static void refuses(const char *why)
 
 static void test_without_the_library(void)
 {
-    struct library there = {0}; /* this machine's */
+    struct library there = {0}; /* NCCL of this machine */
     if (library_open(&there, LIBRARY_NCCL, NULL)) refuses("install NCCL, or use \"shm\"");
     if (there.handle) dlclose(there.handle);
 }
@@ -73,7 +75,8 @@ static void test_the_host_has_no_nccl(void)
 
 static void open_fake(void)
 {
-    void *library = dlopen("libnccl_fake.so", RTLD_NOW); /* later: "libnccl.so.2", its soname */
+    /* from now on, the transport finds this library by its soname "libnccl.so.2" */
+    void *library = dlopen("libnccl_fake.so", RTLD_NOW);
     CHECK_MSG(library, "%s", dlerror());
     if (!library) abort();
     fake.copy = dlsym(library, "fake_nccl_copy");
@@ -84,8 +87,8 @@ static void open_fake(void)
     fake.live = dlsym(library, "fake_nccl_live");
 }
 
-/* The device that moves messages: ranks' threads use it at once, so that no operation may be listed
- * for later. */
+/* The device that copies messages. Threads of several ranks use it at the same time, so it must
+ * run each operation immediately instead of adding it to a list. */
 static struct be *mover;
 
 static void mover_open(void)
@@ -121,7 +124,8 @@ struct pair {
     struct err said[2];
 };
 
-/* The host's transports would wait 40 times as long. */
+/* Opens two ranks. silence_ms is the longest time that NCCL may wait. The hop timeout, for which
+ * the transports of the host would wait, is 40 times as long. */
 static void pair_open(struct pair *p, int64_t silence_ms)
 {
     *p = (struct pair){.ops = *device(0, 1)->ops};
@@ -163,7 +167,8 @@ static void place(struct comm *c)
     *comm_where(c) = (struct comm_where){.step = 12, .layer = 3, .hop = 1};
 }
 
-/* Both send before they receive, as tickets of their own: no stream gets over that. */
+/* On both ranks, sends a message and then receives one, as two separate operations. Neither rank
+ * can complete this on a stream, because both sends wait for a receive. */
 static void crossed_body(struct ranks *g, int rank, void *arg)
 {
     struct pair *p = arg;
@@ -191,7 +196,7 @@ static void test_an_order_that_stands_still_is_found(void)
     pair_close(&p);
 }
 
-/* Connecting, with a rank that never comes. */
+/* Checks that connecting fails with a timeout if the other rank never connects. */
 static void test_a_rank_that_does_not_connect(void)
 {
     struct ranks g;
@@ -239,7 +244,8 @@ static void test_a_batch_is_one_exchange(void)
     pair_close(&p);
 }
 
-/* Rank 0 never posts; the abort flag ends rank 1's wait. */
+/* Rank 1 waits for rank 0, which never sends or receives. The test checks that the abort flag ends
+ * this wait. */
 static void abort_body(struct ranks *g, int rank, void *arg)
 {
     struct pair *p = arg;
@@ -264,7 +270,7 @@ static void test_abort(void)
     pair_close(&p);
 }
 
-/* ---- transfers that the device has been given, and does not end ------------------------------ */
+/* ---- transfers that the device never completes ----------------------------------------------- */
 
 static bool begun_alone(struct be *be, int mark)
 {
@@ -290,7 +296,7 @@ static void test_a_transfer_that_does_not_end(void)
     const struct be_ops *was = device(1, 1)->ops;
     p.ops.transfer_passed = begun_alone;
     device(1, 1)->ops = &p.ops;
-    ranks_run(&p.g, ring_body, &p); /* the host runs on */
+    ranks_run(&p.g, ring_body, &p); /* returns, because the host is not blocked */
     ranks_check(&p.g);
     CHECK(!comm_watch(p.g.comm[0], &e));
     while (!comm_watch(p.g.comm[1], &e)) sched_yield();
@@ -314,7 +320,7 @@ static void test_an_asynchronous_error(void)
               e.text);
     *fake.failing = -1;
     struct comm_ticket t = {0};
-    struct err again = {0}; /* the first failure is the last */
+    struct err again = {0}; /* a later call must report the first failure, too */
     const struct comm_xfer x = hop(&p, 1, true, true);
     CHECK(comm_sendrecv(p.g.comm[1], &x, &t, &again) && !strcmp(e.text, again.text));
     pair_close(&p);
@@ -322,7 +328,8 @@ static void test_an_asynchronous_error(void)
 
 /* ---- collectives of NCCL's own --------------------------------------------------------------- */
 
-/* The ranks' collectives, and how many of each kind NCCL was asked for, by every one of them. */
+/* Runs the collectives of the ranks, and checks the number of calls to NCCL of each kind. `want`
+ * has the number of calls by one rank. */
 static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1])
 {
     memset(fake.done, 0, (ALL_TO_ALLS + 1) * sizeof *fake.done);
@@ -332,8 +339,9 @@ static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1]
                   fake.done[k], want[k]);
 }
 
-/* Parts of one size are one collective, others one for each rank that has some. Sums are NCCL's
- * where the order is free on all ranks. */
+/* Checks which calls of NCCL a collective uses. If all its parts have the same size, it is one
+ * collective of NCCL. If they have several sizes, it is one call for each rank that has a part.
+ * NCCL may compute sums only if all ranks allow any order of additions. */
 static void test_collectives_of_its_own(void)
 {
     for (int P = 2; P <= 4; P++) {
@@ -348,8 +356,9 @@ static void test_collectives_of_its_own(void)
     unsetenv("SEQD_COLLECTIVES");
 }
 
-/* Two views of two ranks, their collectives beside those of all and a ring of all; and two across
- * them. */
+/* The state of a test with views. Two views of two ranks each run collectives. At the same time,
+ * there are collectives of all ranks, and messages in a ring of all ranks. Two further views
+ * consist of one rank of each of the first two views. */
 struct views {
     int64_t bounce;
     struct ranks_device on[4];
@@ -363,7 +372,8 @@ static int view_round(struct views *w, struct comm *all, struct comm *v, int ran
     const int64_t half = N_VIEW / 2, cut[] = {0, half, N_VIEW};
     void *bounce = w->on[rank].segment;
     float *x = w->x[rank];
-    struct comm *across = comm_group(all, axes_rank_across(rank, 2, 4)); /* messages: no block */
+    /* this view is not a block of view_size ranks, so its collectives are made of messages */
+    struct comm *across = comm_group(all, axes_rank_across(rank, 2, 4));
     struct comm_ticket t;
     const struct comm_xfer ring = {.purpose = PURPOSE_RING_KV,
                                    .channel = CHANNEL_KV,
@@ -399,7 +409,10 @@ static void views_body(struct ranks *g, int rank, void *arg)
     }
     be->ops->download(be, x, w->x[rank], sizeof x);
     be->ops->download(be, in, w->in[rank], 64);
-    for (int i = 0; i < N_VIEW; i++) /* sums of a view's two, twice; then of four; then doubled */
+    /* Rank r starts with i + 4^r. After the first sum, both ranks of a view have the same numbers,
+     * so the second sum doubles them. The sum over all four ranks contains each view twice. The
+     * sum over a crossing view doubles the result again. */
+    for (int i = 0; i < N_VIEW; i++)
         CHECK_MSG(x[i] == (float)(2 * 2 * 2 * (4 * i + 1 + 4 + 16 + 64)), "rank %d: x[%d] = %g",
                   rank, i, x[i]);
     CHECK(in[0] == (float)(1 << 2 * ((rank + 3) % 4)));
@@ -435,7 +448,7 @@ static void test_views(void)
     }
 }
 
-/* Rank 0 does not come to it. */
+/* Rank 1 calls a collective, and rank 0 does not. The test checks that rank 1's wait ends. */
 static void alone_body(struct ranks *g, int rank, void *arg)
 {
     struct pair *p = arg;
@@ -458,7 +471,8 @@ static void test_a_collective_that_somebody_misses(void)
 
 /* ---- which transport ------------------------------------------------------------------------- */
 
-/* Blobs of two ranks on GPUs `a` and `b`, connected; rank 0's error. */
+/* Connects two ranks, of which rank 0 is on GPU `a` and rank 1 on GPU `b`. Returns the error of
+ * rank 0. */
 static struct err meet(enum transport_id asked, int a, int b, bool *by_nccl)
 {
     struct ranks g;
@@ -526,8 +540,9 @@ static struct engine_run train_stages(int pp, int sp)
     return r;
 }
 
-/* Messages of both ways between two stages are in NCCL's one order: as 1F1B has them none waits for
- * one that comes after it. */
+/* Checks that two stages can exchange messages in both directions, although NCCL runs the messages
+ * of both directions in a single order. This works because, in the order of 1F1B, no message waits
+ * for a message that comes after it. */
 static void test_pipeline(void)
 {
     static const int ways[][2] = {{2, 1}, {3, 1}, {2, 2}};

@@ -1,10 +1,13 @@
-/* test_device_quant: weights in blocks (model.weights) on a device with memory of its own:
- * "emulated" unless SEQD_TEST_DEVICE names another. The models have every kind of product. Prefill
- * and decode compute the logits of the same model in plain numbers: the same bits if the device
- * adds in one order, else nearly the same values. The host writes blocks of a weight on the device
- * in pieces, reads any range of its values, and finds NaN. A model has the same bytes when it is
- * loaded there as when it is loaded on the CPU. Small: every third model computes, in a third of
- * the settings, and every fourth is loaded.
+/* test_device_quant: checks weights in blocks (model.weights) on a device with memory of its own.
+ * The device is "emulated" unless SEQD_TEST_DEVICE names another one. The models together have
+ * every kind of product. Prefill and decode must compute the same logits as the same model in
+ * plain numbers. If the device always adds in the same order, the logits must have the same bits;
+ * if not, they must be nearly the same.
+ *
+ * The host must be able to write blocks of a weight on the device in pieces, to read any range of
+ * its values, and to find a NaN in it. If a model is loaded to the device, it must have the same
+ * bytes as when it is loaded to the CPU. The short form runs every third model, in a third of the
+ * settings, and loads every fourth model.
  * tests: needs libkernels_emulated.so */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/quant_model.h"
@@ -34,8 +37,9 @@ static void test_values(void)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Writes pieces of a weight, in blocks that part rows and panels; its bytes are those of one write
- * on the host. */
+/* Writes a weight to the device in pieces, and the same weight on the host in a single call.
+ * Checks that the bytes are the same. Most of the pieces begin and end in the middle of a row and
+ * of a panel. */
 static void check_blocks(struct be *be, enum dtype t, int64_t rows, int64_t cols)
 {
     const enum weights_id f = dtype_format(t);
@@ -86,14 +90,16 @@ static void test_blocks(void)
         check_blocks(be, (enum dtype)t, 1, 32);
         check_blocks(be, (enum dtype)t, 37, 96);
         check_blocks(be, (enum dtype)t, 64, 416);
-        check_blocks(be, (enum dtype)t, 19, 32 * 1027); /* panels of several parts */
+        /* each panel of this weight consists of several parts */
+        check_blocks(be, (enum dtype)t, 19, 32 * 1027);
     }
     be_close(be);
 }
 
 /* ---- a directory ----------------------------------------------------------------------------- */
 
-/* Loads a directory into a model of the device `where`. Returns its bytes; the caller frees. */
+/* Loads a directory into a model on the device `where`. Returns the bytes of the model's weights,
+ * which the caller frees. */
 static char *loaded(const char *dir, const char *where, size_t model, enum weights_id weights,
                     int64_t *size)
 {

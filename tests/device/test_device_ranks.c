@@ -1,4 +1,5 @@
-/* Ranks' tensors in memory of their devices, sent by shared memory: several ranks on one device.
+/* Checks ranks that send tensors by shared memory and store them in the memory of their devices.
+ * Several ranks use the same device.
  * tests: needs libkernels_emulated.so */
 #include "tests/lib/device_ranks.h"
 

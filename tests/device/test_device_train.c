@@ -1,16 +1,18 @@
-/* A training's parts on a device with memory of its own, in one process: how often the host waits
- * for it in a step, the norm of units of all sizes, the same bits on any number of ranks.
- * SEQD_TEST_DEVICE names the device, "emulated" where nothing does.
+/* Checks parts of a training on a device with memory of its own, in one process. The tests check
+ * how often the host waits for the device in a step, the gradient's norm for units of all sizes,
+ * and that the bits are the same on any number of ranks. SEQD_TEST_DEVICE names the device; if it
+ * is not set, the device is "emulated".
  * tests: needs golden libkernels_emulated.so */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/hf/hf.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-static struct be_ops counted; /* the device's table, but for: */
+/* the operations of the device, except for the one below, which counts */
+static struct be_ops counted;
 static const struct be_ops *own;
 static int64_t n_downloads;
 
@@ -38,7 +40,8 @@ static void before(struct train *t, int rank, void *arg)
     n_downloads = 0;
 }
 
-/* One for each sample's loss, one for the norm. */
+/* Checks that in this step the host waited once for the loss of each sample, and once for the
+ * norm. */
 static void after(struct train *t, int rank, void *arg)
 {
     struct waits *w = arg;
@@ -75,9 +78,11 @@ static void test_waits(void)
 
 /* ---- the norm -------------------------------------------------------------------------------- */
 
-#define WIDE 65700 /* columns of down_proj: a row is a unit, larger than usual ones */
+/* the number of columns of down_proj. Each of its rows is a unit, which is larger than units
+ * usually are. */
+#define WIDE 65700
 
-/* Returns the norm of the first layer's gradient alone; the others' sums are 0. */
+/* Returns the norm of the first layer's gradient. The sums of all other layers are 0. */
 static double norm_of(const struct plan *p, const struct engine_memory *m, const float *g)
 {
     struct err e = {0};
@@ -118,7 +123,7 @@ static void test_large_units(void)
     if (!g) abort();
     double sum = 0;
     struct param t;
-    memset(g, 0, (size_t)n * 4); /* gaps between tensors are in no unit */
+    memset(g, 0, (size_t)n * 4); /* clears the gaps between tensors, which belong to no unit */
     for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
         param_get(&spec.model.shape, i, &t);
         const int64_t at = t.offset - zero_begin(&p->shards, 1);
@@ -136,7 +141,8 @@ static void test_large_units(void)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* A GPU that is not of 9.0 has no "sm90". */
+/* Tells whether the device has this instruction set. A GPU has "sm90" only if its compute
+ * capability is 9.0. */
 static bool runs(const char *isa)
 {
     struct err e;
@@ -150,8 +156,9 @@ static bool runs(const char *isa)
     return be != NULL;
 }
 
-/* Linear attention in bf16, heads of 64: the bits of one rank, by each of the device's ways. Small:
- * by a GPU before Hopper's, on one rank and on eight. */
+/* Checks that linear attention in bf16, with heads of 64 columns, has the same bits on any number
+ * of ranks as on one rank. This is tested in each of the ways in which the device can compute it.
+ * The short form tests only the way of GPUs before Hopper, on one rank and on eight. */
 static void test_rank_bits(void)
 {
     static const char *const isa[] = {"sm80", "sm90"};
@@ -183,7 +190,8 @@ static void test_rank_bits(void)
 
 /* ---- offload --------------------------------------------------------------------------------- */
 
-/* The latest that a device may copy: when operations must wait for it. */
+/* A device that makes each copy as late as it may, which is when an operation waits for the
+ * copy. */
 struct late {
     struct be *be;
     const struct be_ops *own;
@@ -265,8 +273,9 @@ static bool same(const struct engine_run *a, const struct engine_run *b)
            !memcmp(a->weights, b->weights, size) && !memcmp(a->grad, b->grad, size);
 }
 
-/* The bits of a training that keeps its activations, however late copies are made, on one stage and
- * two. The host waits as often as without. */
+/* Checks that offloading activations does not change the bits of a training. This must hold
+ * however late the copies are made, on one stage and on two. The host must wait for the device as
+ * often as without offloading. */
 static void test_offload(void)
 {
     static const char *const names[] = {"mistral", "bert", "tnl"};

@@ -1,13 +1,13 @@
-/* check_kernels: every slot of struct be_ops, on every instruction set of this machine, with 1 and
- * 2 threads, with tensors of fp32, bf16 and fp16, against tests/lib/ref.h. Outputs lie between
- * sentinels, scratch is NaN before every call, and bits must not depend on threads or on which
- * other rows are in the call.
+/* check_kernels: compares every operation of struct be_ops with tests/lib/ref.h, on every
+ * instruction set of this machine, with 1 and 2 threads, and with tensors of fp32, bf16 and fp16.
+ * Outputs have sentinels around them, scratch is filled with NaN before every call, and the bits
+ * of a row must depend neither on the number of threads nor on which other rows are in the call.
  *
- * Tolerances: products and attention as said at their checks; operations on rows are chains of a
- * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With 16
- * bits the reference takes the same inputs, and the same bounds hold for the fp32 value that such
- * an output was rounded from: one rounding is taken off each element before the error is
- * measured. */
+ * The tolerances of products and attention are explained at their checks. Operations on rows are
+ * chains of a few roundings (each at most 2^-24 relative), whose number is written beside each
+ * bound. In 16-bit types the reference takes the same inputs, and the same bounds hold for the
+ * fp32 value from which such an output was rounded: one rounding is subtracted from each element's
+ * error before the error is measured. */
 #include "tests/lib/kern.h"
 #include "tests/lib/kern_angle.h"
 #include "tests/lib/kern_attn.h"
@@ -25,7 +25,7 @@
 #include "tests/lib/kern_sink.h"
 #include "tests/lib/kern_transfer.h"
 
-static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
+static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE names another device */
 #ifndef CHECK_NAME                      /* check_tiles.c has others */
 #define CHECK_NAME "check_kernels"
 #define CHECK_ISAS be_isas()
@@ -33,8 +33,9 @@ static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* The error of a plain loop in float for c = op(a) op(b), the yardstick for the kernel's error, and
- * the loss that tensor cores cut off beside it (kern.h). Both are |error| / |want|. */
+/* Errors of c = op(a) op(b) with which the kernel's error is compared: `rounded` is the error of a
+ * plain loop in float, and `cut` is the further error because tensor cores cut off (kern.h). Both
+ * are |error| / |want|. */
 struct naive_gemm {
     double rounded, cut;
 };
@@ -46,7 +47,7 @@ static struct naive_gemm naive_gemm(struct mat a, bool ta, struct mat b, bool tb
     int64_t K = ta ? a.rows : a.cols;
     for (int64_t i = 0; i < c0.rows; i++)
         for (int64_t j = 0; j < c0.cols; j++) {
-            const double c = acc ? MAT(c0, i, j) : 0; /* is added to the whole sum */
+            const double c = acc ? MAT(c0, i, j) : 0; /* c is added to the complete sum */
             double cut = 0;
             float s = (float)c;
             for (int64_t k = 0; k < K; k++) {
@@ -66,12 +67,15 @@ struct gemm_case {
     int64_t M, N, K;
     bool ta, tb, acc;
     enum dtype in, out;
-    bool wide;         /* rows begin where 16 bytes do */
-    bool bias;         /* in any order */
-    enum dtype blocks; /* in any order: format of b, which has trans_b; DT_F32: numbers */
+    bool wide; /* rows begin at multiples of 16 bytes */
+    bool bias; /* in any order */
+    /* used in any order only: the block format of b, which then has trans_b; DT_F32 means plain
+     * numbers */
+    enum dtype blocks;
 };
 
-/* The same product by other threads, and some of its rows alone: the same bits. */
+/* Checks that the product has the same bits with another number of threads, and that some of its
+ * rows, computed without the others, have the same bits. */
 static void check_gemm_bits(const struct gemm_case *p, struct gemm_args args, struct box c0,
                             struct box c)
 {
@@ -110,7 +114,8 @@ static void check_gemm(const struct gemm_case *p)
     if (!p->acc) box_fill(c, NAN);
     CALL(be, gemm, &args);
     double err = ref_rel_l2(c.t, want);
-    /* a plain loop's error, and one rounding where that is exact by luck */
+    /* the bound is a plain loop's error, plus one rounding for cases in which a plain loop is
+     * exact by luck */
     CHECK_MSG(err <= NAIVE_MORE * naive.rounded + ULP + cut, "%g, naive %g, cut off %g", err,
               naive.rounded, cut);
     CHECK(box_intact(c));
@@ -124,8 +129,8 @@ static void check_gemm(const struct gemm_case *p)
 
 static void check_gemm_all(void)
 {
-    /* shapes from 3 x 1100 on cross the blocks of K, of rows and of columns, one of each at least;
-     * the last three cross those of tiles, with two threads */
+    /* Shapes from 3 x 1100 on cross the borders of the blocks of K, of rows and of columns, at
+     * least one of each. The last three shapes cross the borders of tiles, with two threads. */
     static const int64_t shapes[][3] = {
         {1, 1, 1},      {1, 7, 300},     {2, 33, 5},     {5, 64, 16},   {13, 31, 257},
         {14, 32, 256},  {29, 65, 100},   {128, 1, 64},   {64, 128, 1},  {100, 96, 768},
@@ -142,14 +147,14 @@ static void check_gemm_all(void)
             p.wide = (s + (size_t)f / 4) % 2 == 0;
             check_gemm(&p);
             if (act == DT_F32) continue;
-            p.out = DT_F32; /* a weight gradient, logits */
+            p.out = DT_F32; /* as for a weight's gradient, or for logits */
             if ((s + (size_t)f) % 2) check_gemm(&p);
             p.in = DT_F32, p.out = act;
             if (s % 4 == 1) check_gemm(&p);
         }
 }
 
-/* A sum of no terms is 0, and adds nothing. */
+/* Checks products with K = 0: a sum without terms is 0, so it adds nothing. */
 static void check_gemm_empty(void)
 {
     for (int f = 0; f < 4; f++) {
@@ -166,10 +171,11 @@ static void check_gemm_empty(void)
     }
 }
 
-/* Checks that tensor cores cut off: seven products of 2^-26 are 0.875 places of fp32 at 1, which
- * are lost beside it. 8.0 and 9.0 lose each of them (kernels/cuda/emu.h), a device that kept all
- * would lose them of the total. Bounds reckon with it (kern.h), and a device that rounds to nearest
- * where we think it cuts off is one that we know too little of. */
+/* Checks that tensor cores cut off. Seven products of 2^-26 are together 0.875 units of fp32's
+ * last place at 1, and are lost when they are added to 1. Tensor cores of 8.0 and 9.0 lose each
+ * product (kernels/cuda/emu.h); a device that kept all products would lose them from the total.
+ * Our bounds include this loss (kern.h). If a device rounds to nearest where we expect it to cut
+ * off, we know too little about that device. */
 static void check_gemm_cut(void)
 {
     if (!cuts(act)) return;
@@ -184,7 +190,7 @@ static void check_gemm_cut(void)
     box_free(&a), box_free(&b), box_free(&c);
 }
 
-/* A bias is added as bias_fwd does it. */
+/* Checks that a product adds a bias in the same way as bias_fwd. */
 static void check_gemm_bias(void)
 {
     static const int64_t shapes[][3] = {{1, 7, 30}, {29, 65, 100}, {9, 40, 1603}};
@@ -206,7 +212,7 @@ static void check_gemm_bias(void)
         }
 }
 
-/* A box in the device's own memory, and back. */
+/* Copies a box to the memory `to` of the device. Returns its tensor there. */
 static struct tensor box_upload(struct be *b, struct box x, char *to)
 {
     struct tensor t = x.t;
@@ -215,7 +221,7 @@ static struct tensor box_upload(struct be *b, struct box x, char *to)
     return t;
 }
 
-/* Quantises b. Its window then has the values that products of few rows take: fp32. */
+/* Quantises b. Afterwards b contains, in fp32, the values that products of few rows use. */
 static struct quant_pair box_quantised(struct box *b, enum dtype format)
 {
     struct quant_pair q = quant_pair_new(format, DT_F32, b->t.rows, b->t.cols, 11);
@@ -226,8 +232,8 @@ static struct quant_pair box_quantised(struct box *b, enum dtype format)
     return q;
 }
 
-/* Products of a device that may add in any order: bits of a row may depend on others, but not on
- * when it runs, and the error is held to the same bound. */
+/* Checks products of a device that may add in any order. The bits of a row may depend on other
+ * rows, but not on when the product runs, and the bound of the error is the same. */
 static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_case *p)
 {
     const int64_t third = 1 << 20;
@@ -265,7 +271,7 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
         b->ops->download(b, runs[i]->mem, room + 2 * third, size);
     }
     const double err = ref_rel_l2(c.t, want);
-    /* if the bias cannot be added before the sum is rounded, the sum is rounded twice */
+    /* if the bias can only be added after the sum is rounded, the result is rounded twice */
     const double once = p->out == DT_BF16 ? 0x1p-9 : p->out == DT_F16 ? 0x1p-12 : 0;
     const double twice = p->bias ? once : 0;
     CHECK_MSG(err <= 2 * naive.rounded + ULP + cut + twice,
@@ -282,7 +288,7 @@ static void check_gemm_any_order(void)
     static const int64_t shapes[][3] = {
         {1, 7, 300}, {29, 65, 100}, {64, 128, 8}, {530, 70, 32}, {8, 520, 400}};
     struct err e;
-    if (!be->own_memory) return; /* the CPU's bits are the same in any case */
+    if (!be->own_memory) return; /* the CPU's bits do not depend on it */
     const struct be_options o = {.device = be->ops->name, .n_threads = 1, .any_order = true};
     struct be *b = be_open(&o, &e);
     CHECK_MSG(b, "%s", e.text);
@@ -297,9 +303,11 @@ static void check_gemm_any_order(void)
             p.bias = true;
             if ((s + (size_t)f) % 3 == 0) check_gemm_in_any_order(b, room, &p);
         }
-    for (int64_t M = 1; M <= 2; M++) /* rows that blocks are widened for in registers */
+    /* numbers of rows for which blocks are widened in registers */
+    for (int64_t M = 1; M <= 2; M++)
         for (int f = 0; f < 16; f++) {
-            /* parts of a panel; fewer blocks of K than take turns, and more */
+            /* shapes with parts of a panel, with fewer blocks of K than take turns, and with
+             * more */
             struct gemm_case p = {M,   f & 1 ? 37 : 128,     f & 2 ? 96 : 1056, false, true, f & 4,
                                   act, f & 8 ? DT_F32 : act, .bias = f & 1};
             for (p.blocks = DT_INT8; p.blocks <= DT_INT4; p.blocks++)
@@ -330,7 +338,8 @@ static void check_rmsnorm(void)
         ref_rmsnorm_fwd(mx, mg, 1e-5, my, mr);
         ref_rmsnorm_bwd(mx, mg, mr, mdy, mdx, mdg);
         CALL(be, rmsnorm_fwd, &(struct rmsnorm_fwd_args){x.t, y.t, g.t, r.t.data, 1e-5f});
-        /* x r g: r is made of the sum of C squares, whose error grows slower than sqrt(C) */
+        /* the result is x r g, where r comes from the sum of C squares, whose error grows more
+         * slowly than sqrt(C) */
         double sum = ULP * sqrt((double)C);
         CHECK(ref_rel_l2(y.t, my) <= 4 * ULP + sum);
         CHECK(box_intact(y) && box_intact(r));
@@ -338,7 +347,7 @@ static void check_rmsnorm(void)
         struct rmsnorm_bwd_args bwd = {x.t, dy.t, dx.t, g.t, r.t.data, dg.t.data, true};
         CALL(be, rmsnorm_bwd, &bwd);
         CHECK(ref_rel_l2(dx.t, mdx) <= 8 * ULP + 4 * sum);
-        /* each addend of dg carries r's error and two roundings; the sum itself is in double */
+        /* each term of dg has r's error and two roundings; the sum itself is in double */
         CHECK(ref_rel_l2(dg.t, mdg) <= 8 * ULP + sum);
         CHECK(box_intact(dx) && box_intact(dg));
         bwd.dx = dx2.t, bwd.dg = dg2.t.data;
@@ -350,7 +359,7 @@ static void check_rmsnorm(void)
         CALL(be, rmsnorm_bwd, &bwd);
         struct mat plain = mat_new(T, C), unused = mat_new(1, C);
         ref_rmsnorm_bwd(mx, mg, mr, mdy, plain, unused);
-        /* C = 1 leaves nothing but cancellation */
+        /* if C is 1, only the rounding of cancelled terms is left */
         CHECK(C == 1 || ref_rel_l2(dx2.t, plain) <= 8 * ULP + 4 * sum);
         mat_free(&mx), mat_free(&mg), mat_free(&mdy), mat_free(&my), mat_free(&mr);
         mat_free(&mdx), mat_free(&mdg), mat_free(&plain), mat_free(&unused);
@@ -367,14 +376,14 @@ static void check_rope(void)
         double *freq = ARRAY(double, D / 2);
         for (int64_t j = 0; j < D / 2; j++) freq[j] = pow(10000, -2.0 * (double)j / (double)D);
         for (int64_t t = 0; t < T; t++) pos[t] = t < 20 ? t : (int64_t)1 << (t - 15); /* to 2^25 */
-        /* two more heads that must stay as they are */
+        /* has two more heads, which must not change */
         struct box x = box_act(T, (H + 2) * D, 1);
         box_random(x, 9, 1);
         struct mat want = mat_of(x.t), first = mat_of(x.t);
         ref_rope(want, pos, freq, H, D, false);
         struct rope_args a = {x.t, pos, freq, H, D, false, .scale = 1};
         CALL(be, rope, &a);
-        CHECK(ref_rel_l2(x.t, want) <= 3 * ULP); /* two products and a sum of rounded sines */
+        CHECK(ref_rel_l2(x.t, want) <= 3 * ULP); /* two products, and a sum of rounded sines */
         CHECK(box_intact(x));
         mat_free(&want);
         want = mat_of(x.t);
@@ -382,7 +391,7 @@ static void check_rope(void)
         a.inverse = true;
         CALL(be_other, rope, &a);
         CHECK(ref_rel_l2(x.t, want) <= 3 * ULP);
-        /* there and back: in 16 bits the way there was rounded too */
+        /* rotated and rotated back; in 16 bits the first result was rounded, too */
         CHECK(act != DT_F32 || ref_rel_l2(x.t, first) <= 6 * ULP);
         mat_free(&want), mat_free(&first), box_free(&x);
     }
@@ -402,7 +411,7 @@ static void check_swiglu(void)
         ref_swiglu_fwd(mgu, ma);
         ref_swiglu_bwd(mgu, mda, mdgu);
         CALL(be, swiglu_fwd, &(struct swiglu_fwd_args){gu.t, a.t});
-        /* exp (3 roundings), 1 + e, a quotient, two products */
+        /* the roundings are those of exp (3), of 1 + e, of a quotient and of two products */
         CHECK(ref_rel_l2(a.t, ma) <= 8 * ULP);
         CALL(be, swiglu_bwd, &(struct swiglu_bwd_args){gu.t, da.t, dgu.t});
         CHECK(ref_rel_l2(dgu.t, mdgu) <= 12 * ULP);
@@ -414,8 +423,8 @@ static void check_swiglu(void)
     }
 }
 
-/* Rows of many pieces, some ids of thousands of rows: each sum is the chain over ascending rows, in
- * fp32, with little scratch too. */
+/* Checks gradients of rows of many pieces, where some ids have thousands of rows. Each sum must be
+ * the chain over ascending rows in fp32, with little scratch, too. */
 static void check_embed_chains(void)
 {
     enum { T = 9000, C = 3, V = 1000 };
@@ -438,7 +447,8 @@ static void check_embed_chains(void)
     box_free(&dx), box_free(&dt), box_free(&want), box_free(&again);
 }
 
-/* A part of a table: rows of ids before and after it are 0, and no gradient is theirs. */
+/* Checks a part of a table: rows of ids before and after the part must be 0 and must get no
+ * gradient. */
 static void check_embed_part(void)
 {
     enum { T = 300, C = 7, V = 600, N = 270 };
@@ -485,7 +495,7 @@ static void check_embed(void)
         CHECK(ref_rel_l2(x.t, mx) == 0 && box_intact(x));
         ref_embed_bwd(mdt, ids, mx);
         CALL(be, embed_bwd, &(struct embed_bwd_args){dt.t, x.t, ids});
-        /* up to T additions of similar size */
+        /* the error of up to T additions of similar size */
         CHECK(ref_rel_l2(dt.t, mdt) <= ULP * (1 + (double)T) && box_intact(dt));
         CALL(be_other, embed_bwd, &(struct embed_bwd_args){dt2.t, x.t, ids});
         CHECK(box_same_bits(dt2, dt, 0));
@@ -494,7 +504,8 @@ static void check_embed(void)
     }
 }
 
-/* The gradient in the logits' own memory: a row of 16 bits at the start of its fp32 row. */
+/* Returns a tensor for the gradient in the logits' own memory. In 16 bits each row is at the start
+ * of the fp32 row of the same logits. */
 static struct tensor in_place(struct box logits)
 {
     struct tensor d = logits.t;
@@ -522,7 +533,8 @@ static void check_xent_random(float cap)
             CHECK(target[t] >= 0 || nll[t] == 0);
             sum += nll[t], want_sum += want_nll[t];
         }
-        /* an exponential's argument reaches 40: its rounding, 20 ulp, is the largest part */
+        /* the argument of an exponential reaches 40, and its rounding of 20 ulp is the largest
+         * part of the error */
         CHECK_MSG(fabs(sum - want_sum) <= 4 * ULP * (double)T + 20 * ULP * fabs(want_sum), "%g %g",
                   sum, want_sum);
         CHECK_MSG(ref_rel_l2(dx, want) <= 24 * ULP, "%g", ref_rel_l2(dx, want));
@@ -535,8 +547,9 @@ static void check_xent_random(float cap)
     }
 }
 
-/* Far from zero a loss must not lose its digits, and a wide gap must neither overflow nor vanish.
- * The differences are whole numbers, so exponentials and their sum are all that is rounded. */
+/* Checks that the loss of logits far from zero keeps its digits, and that a wide gap between
+ * logits neither overflows nor is lost. All differences are whole numbers, so only the
+ * exponentials and their sum are rounded. */
 static void check_xent_far(void)
 {
     enum { V = 1000 };
@@ -561,8 +574,8 @@ static void check_xent_far(void)
     }
 }
 
-/* A logit that is NaN must show in the loss, at every position: otherwise the training would run on
- * and hide it. */
+/* Checks that a logit that is NaN makes the loss NaN, at every position. Otherwise a training
+ * would continue and hide it. */
 static void check_xent_nan(void)
 {
     enum { V = 37 };
@@ -579,7 +592,8 @@ static void check_xent_nan(void)
     }
 }
 
-/* Columns in parts, each by itself, the last ones short or empty. */
+/* Logits whose columns are in parts, each of which is computed by itself. The last parts are short
+ * or empty. */
 struct xent_parts {
     int64_t T, V, part;
     int n;
@@ -619,13 +633,13 @@ static void check_xent_parts(float cap)
         box_random(p.x, 44, 4);
         for (int64_t t = 0; t < p.T; t++) {
             p.target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % p.V);
-            /* far apart: one part alone has the terms that count */
+            /* the logits are far apart, so only one part has terms that count */
             if (t % 4 == 3) *box_at(p.x, t, (t * 31) % p.V) = 3000;
-            /* no column of the first part */
+            /* the first part has only logits of -inf */
             for (int64_t c = 0; t % 4 == 1 && c < p.part; c++) *box_at(p.x, t, c) = -INFINITY;
             if (t % 4 == 1) p.target[t] = (int32_t)(p.V - 1);
         }
-        for (int64_t t = 0; cap > 0 && t < p.T; t++) /* no logit beyond its cap */
+        for (int64_t t = 0; cap > 0 && t < p.T; t++) /* no logit is beyond its cap */
             for (int64_t c = 0; c < p.V; c++)
                 if (!isfinite(ref_at(p.x.t, t, c)) || ref_at(p.x.t, t, c) > cap)
                     *box_at(p.x, t, c) = -cap / 2;
@@ -644,7 +658,7 @@ static void check_xent_parts(float cap)
     }
 }
 
-/* A NaN in one part is in the loss and the gradient of all. */
+/* Checks that a NaN in one part makes the loss and the gradients of all parts NaN. */
 static void check_xent_parts_nan(void)
 {
     for (int64_t at = 0; at < 7; at++) {
@@ -713,7 +727,7 @@ static void check_adamw(void)
                                       1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, t});
             mat_free(&mg);
         }
-        /* three steps of under four roundings each, on top of rounded coefficients */
+        /* three steps of fewer than four roundings each, in addition to rounded coefficients */
         CHECK_MSG(ref_rel_l2(p.t, mp) <= 12 * ULP, "p %g", ref_rel_l2(p.t, mp));
         CHECK_MSG(ref_rel_l2(m.t, mm) <= 16 * ULP, "m %g", ref_rel_l2(m.t, mm));
         CHECK_MSG(ref_rel_l2(v.t, mv) <= 20 * ULP, "v %g", ref_rel_l2(v.t, mv));
@@ -729,7 +743,8 @@ static void check_adamw(void)
     }
 }
 
-/* Checks units of `unit` elements each: several units have the bits of each alone. */
+/* Checks units of `unit` elements each: a call with several units must give each unit the bits
+ * that a call with only that unit gives. */
 static void check_units(const float *g, const double *want, int64_t n, int64_t unit)
 {
     const int64_t n_units = (n + unit - 1) / unit;
@@ -740,7 +755,8 @@ static void check_units(const float *g, const double *want, int64_t n, int64_t u
     for (int64_t u = 0; u < n_units; u++) {
         const int64_t len = n - u * unit < unit ? n - u * unit : unit;
         const double sum = ref_sumsq(want + u * unit, len);
-        /* squares of floats are exact in double; at most n additions each way */
+        /* squares of floats are exact in double, and each of the two sums has at most n
+         * additions */
         CHECK(fabs(out[u] - sum) <= DBL_EPSILON * (double)len * sum);
         if (u % 100) continue;
         CALL(be, sumsq, &(struct sumsq_args){g + u * unit, len, unit, alone});
@@ -765,8 +781,8 @@ static void check_sumsq(void)
 
 /* ---- conversion ------------------------------------------------------------------------------ */
 
-/* All of 16 bits to fp32 exactly and back, subnormals too; a NaN comes back as a NaN. And to the
- * other type of 16 bits. */
+/* Casts all 16-bit numbers of a type to fp32, which must be exact, and back, including subnormals.
+ * A NaN must become a NaN again. Also casts them to the other 16-bit type. */
 static void check_cast_all(enum dtype type, enum dtype to)
 {
     struct box h = box_new_as(type, 256, 256, 3), f = box_new(256, 256, 1);
@@ -789,8 +805,9 @@ static void check_cast_all(enum dtype type, enum dtype to)
     box_free(&h), box_free(&f), box_free(&back), box_free(&other);
 }
 
-/* fp32 to 16 bits: any bits, and those around ties, the ends of the range and NaNs that only the
- * low bits mark; then as many in fp16's range or just outside. */
+/* Casts fp32 to 16 bits: random bits, bits around ties and around the ends of the range, and NaNs
+ * of which only the low bits are set; and then as many numbers within fp16's range or just outside
+ * it. */
 static void check_cast_rounding(enum dtype type)
 {
     static const uint32_t special[] = {
@@ -798,7 +815,7 @@ static void check_cast_rounding(enum dtype type)
         0x3f808000, 0x3f808001, 0x3f807fff, 0x3f818000, 0xbf818000, 0x7f7f7fff, 0x7f7f8000,
         0x7f7fffff, 0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0x7fffffff,
         0xffffffff, 0x7f80ffff,
-        /* fp16: 65504 to 65536, ties, 2^-14, 2^-24 and 2^-25 */
+        /* for fp16: 65504 to 65536, ties, 2^-14, 2^-24 and 2^-25 */
         0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x47800000, 0xc77ff000, 0x3f801000,
         0x3f803000, 0x3f801001, 0x38800000, 0x387fffff, 0x387fe000, 0x387fdfff, 0x33800000,
         0x33000000, 0x33000001, 0xb3c00000, 0x34200000, 0x33ffffff};
@@ -830,7 +847,8 @@ static void check_cast(void)
     check_cast_all(DT_F16, DT_BF16), check_cast_rounding(DT_F16);
 }
 
-/* Reads the device's memory as the host does. */
+/* Returns how many of the n numbers at p in the device's memory, as the host reads them, differ
+ * from want. */
 static int64_t check_memory_holds(const float *p, int64_t n, const float *want)
 {
     int64_t n_bad = 0;
@@ -870,8 +888,8 @@ static void check_memory(void)
 static const struct {
     const char *name;
     void (*check)(void);
-    int n_slots;  /* slots of struct be_ops that it calls */
-    bool has_act; /* some of their tensors may have 16 bits */
+    int n_slots;  /* how many operations of struct be_ops the check covers */
+    bool has_act; /* some of its tensors may have 16 bits */
 } checks[] = {
     {"gemm", check_gemm_all, 1, true},
     {"gemm and tables of blocks", check_quant, 0, true},
@@ -925,9 +943,9 @@ static const struct {
     {"share to transfer_passed, pin to copy_await", check_transfers, 12, false},
 };
 
-static const char *only; /* SEQD_TEST_ONLY: runs the checks whose whole name contains it */
+static const char *only; /* SEQD_TEST_ONLY: only the checks whose full name contains it are run */
 
-/* A slot without a check shows as a wrong count. */
+/* Checks that every operation has a check, because otherwise the numbers differ. */
 static void test_every_slot(void)
 {
     size_t n = 0;
@@ -966,9 +984,9 @@ static void run_check(void)
     twin_forget();
 }
 
-/* Attention and linear attention of kernels/cuda in bf16 have a second way where the device is of
- * 9.0 (hopper.h); attention of all kinds has smaller shapes, of the same bits, where a block has
- * little shared memory. */
+/* On a device of compute capability 9.0, attention and linear attention of kernels/cuda are
+ * computed in bf16 in a second way (hopper.h). All kinds of attention use smaller shapes where a
+ * block has little shared memory; they give the same bits. */
 #define OTHER_WAY   "sm90"
 #define SMALL_SHAPE "sm86"
 
@@ -986,7 +1004,8 @@ static bool runs(const char *isa)
     return ok;
 }
 
-/* Is it for the instruction set, that others have been tested beside? */
+/* Tells whether a check is run for the instruction set. The two further sets above are run only in
+ * checks that they change. */
 static bool concerns(const char *isa, const char *check)
 {
     const bool linear = !strncmp(check, "linear", 6);
@@ -995,8 +1014,8 @@ static bool concerns(const char *isa, const char *check)
     return linear || (act != DT_F32 && !strncmp(check, "attn_", 5));
 }
 
-/* be_other has 3 threads whatever be has: fp32 alone is run with 1 as well. Beside small shapes, it
- * has large ones. */
+/* Runs all checks on one instruction set. be_other has 3 threads, whatever be has, so only fp32 is
+ * also run with 1 thread. When be uses the small shapes, be_other uses the large ones. */
 static void check_device(const char *isa, int n_threads)
 {
     static const struct {
@@ -1016,7 +1035,7 @@ static void check_device(const char *isa, int n_threads)
             char name[128];
             act = types[k].type;
             if (act != DT_F32 && (!checks[i].has_act || n_threads == 1)) continue;
-            /* checks of numbers alone take a sanitizer minutes */
+            /* checks that only compare numbers take minutes under a sanitizer */
             if (SANITIZED && (checks[i].check == check_naive || checks[i].check == check_long))
                 continue;
             if (!concerns(isa, checks[i].name)) continue;

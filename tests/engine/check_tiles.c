@@ -1,8 +1,9 @@
-/* check_tiles: check_kernels of the instruction set "amx" alone, linked with operations whose tiles
- * are emulated (kernels/cpu/amx_emu.h): it proves neither the hardware's result nor its speed. */
+/* check_tiles: runs check_kernels on the instruction set "amx" only, linked with operations whose
+ * tiles are emulated (kernels/cpu/amx_emu.h). A pass proves neither the hardware's results nor its
+ * speed. */
 #include "kernels/backend.h"
 
-/* Tiles are emulated on any processor that runs the rest of the row. */
+/* Tiles are emulated on every processor that can run the other instructions of the set. */
 static const char *const *check_tiles_isas(void);
 #define CHECK_NAME "check_tiles"
 #define CHECK_ISAS check_tiles_isas()

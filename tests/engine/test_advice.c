@@ -1,5 +1,6 @@
-/* test_advice.c: the settings that a refusal for memory advises. Each is read back from the
- * sentence, set in the job, checked and planned: it is legal, and needs as many bytes as said. */
+/* test_advice.c: checks the settings that seqd advises when it refuses a job for lack of memory.
+ * Each setting is read from the error's text, set in the job, checked and planned: it must be
+ * legal, and the job must then need as many bytes as the text says. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -18,7 +19,7 @@ static void name_file(spec_ref *ref, const char *path)
     CHECK(!spec_intern(&spec, path, strlen(path), ref));
 }
 
-/* Makes a job of a kind that family_check() accepts, on sp ranks. */
+/* Makes a job of a kind that family_check() accepts, on `sp` ranks. */
 static void job(int kind, int sp)
 {
     spec_defaults(&spec);
@@ -67,7 +68,7 @@ static bool fits(int64_t limit)
     return !plan_make(&spec, limit, &p, &e);
 }
 
-/* Returns the refusal of the job on ranks of `limit` bytes. */
+/* Returns the error's text when the job is planned on ranks with `limit` bytes. */
 static const char *refusal(int64_t limit)
 {
     static struct plan p;
@@ -83,7 +84,7 @@ static const char *refusal(int64_t limit)
     return e.text;
 }
 
-/* Sets `path value` in s, as a person would. */
+/* Sets the field `path` of s to `value`, as a person would. */
 static void set(struct job_spec *s, const char *path, const char *value)
 {
     const struct field *f = spec_field(path);
@@ -142,7 +143,7 @@ static void follow(char *piece, int64_t limit)
     CHECK_MSG(!second || now <= limit, "%s", piece);
 }
 
-/* Follows all advice of a refusal. Returns how many pieces there are. */
+/* Follows all advice in the text of a refusal. Returns the number of pieces of advice. */
 static int follow_all(int64_t limit)
 {
     char text[sizeof((struct err *)0)->text];
@@ -159,7 +160,8 @@ static int follow_all(int64_t limit)
     return n;
 }
 
-/* Every kind, on one rank and on two, with little and with very little too few bytes. */
+/* Checks every kind of job, on one rank and on two, with much less memory than it needs and with
+ * slightly less. */
 static void test_legal(void)
 {
     static const int parts[] = {1, 2, 64};
@@ -170,7 +172,7 @@ static void test_legal(void)
                 job(kind, sp);
                 check();
                 const int64_t limit = need(&spec) / parts[i] - 1;
-                if (fits(limit)) continue; /* by the modes that "auto" takes */
+                if (fits(limit)) continue; /* it fits with the modes that "auto" chooses */
                 n_refused[kind]++;
                 CHECK_MSG(follow_all(limit) > 0, "%s on %d ranks: %s", spec_kind_name(kind), sp,
                           refusal(limit));
@@ -179,7 +181,8 @@ static void test_legal(void)
         CHECK_MSG(n_refused[kind] >= 2, "%s", spec_kind_name(kind));
 }
 
-/* Advice to a generate job names its weights and precision, and no field that it does not have. */
+/* Checks that the advice for a generate job names its weights and its precision, and no field that
+ * a generate job does not have. */
 static void test_generate(void)
 {
     job(JOB_GENERATE, 1);
@@ -196,14 +199,16 @@ static void test_generate(void)
     CHECK_MSG(strstr(text, "; model.weights \"int4\" needs ") && strstr(text, " still"), "%s",
               text);
     spec.model.weights = WEIGHTS_MODEL;
-    spec.model.shape.ffn_width = 200; /* no rows of 32: blocks cannot store them */
+    /* rows that are not multiples of 32 cannot be stored in blocks */
+    spec.model.shape.ffn_width = 200;
     spec.model.shape.width = 48;
     check();
     text = refusal(4096);
     CHECK_MSG(!strstr(text, "model.weights") && strstr(text, "; precision.params"), "%s", text);
 }
 
-/* A score has its loss in chunks, and a job on the CPU names a place for its activations. */
+/* Checks that a score job is advised to compute its loss in chunks, and a job on the CPU to name a
+ * place for its activations. */
 static void test_others(void)
 {
     job(JOB_SCORE, 1);
@@ -212,7 +217,7 @@ static void test_others(void)
     CHECK_MSG(strstr(refusal(need(&spec) / 2), "; memory.loss_chunk_tokens "), "%s",
               refusal(need(&spec) / 2));
     job(JOB_TRAIN, 1);
-    spec.model.shape.n_layers = 8; /* more than there are buffers on the way */
+    spec.model.shape.n_layers = 8; /* more layers than there are buffers for copies */
     check();
     CHECK_MSG(strstr(refusal(1 << 20), "; memory.offload \"activations\" with a memory.offload_dir "
                                        "needs "),
@@ -223,7 +228,8 @@ static void test_others(void)
     CHECK_MSG(strstr(refusal(1 << 20), "; infer.batch 1 needs "), "%s", refusal(1 << 20));
 }
 
-/* A training is told of the state that its ranks can share, by the first setting that fits. */
+/* Checks that a training is advised to share its state among its ranks, by the first setting that
+ * fits. */
 static void test_shared(void)
 {
     job(JOB_TRAIN, 2);

@@ -1,9 +1,11 @@
-/* Ring attention, forward and gradients, against float64 from the definition (tests/lib/ring.h). */
+/* Compares ring attention, forward and gradients, with float64 results of the definition
+ * (tests/lib/ring.h). */
 #include "tests/lib/ledger_check.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 
-/* Checks the pairs first, first + step and so on of all twelve pairs of rank count and layout. */
+/* Checks the pairs first, first + step and so on, of all twelve pairs of a number of ranks and a
+ * layout. */
 static void check_problem(struct problem p, int first, int step)
 {
     truth(&p);
@@ -28,7 +30,8 @@ static void product(int64_t S, const struct heads *heads, int n_heads, int first
                     first, step);
 }
 
-/* More ranks than tokens, and a length that nothing divides: the whole product. */
+/* The heads of the tests that follow, which check all combinations for lengths with fewer tokens
+ * than ranks, and for 37 tokens, which no number of ranks divides. */
 static const struct heads small[] = {{2, 2, 24}, {6, 2, 8}, {8, 1, 64}};
 
 static void test_1(void)
@@ -52,8 +55,9 @@ static void test_1000(void)
     product(1000, heads, 3, 0, 1);
 }
 
-/* The whole product again, but every one of the 18 cells takes 4 of the 12 pairs of rank count and
- * layout, another set than the cell before: the truth of 16 million pairs takes the time. */
+/* Checks all combinations for 4096 tokens, except that each of the 18 cells takes only 4 of the 12
+ * pairs of a number of ranks and a layout; successive cells take different pairs. Most of the time
+ * is spent on the reference, which computes 16 million pairs of positions. */
 static void test_4096(void)
 {
     static const struct heads heads[] = {{1, 1, 16}, {3, 1, 16}, {8, 1, 16}};
@@ -65,8 +69,8 @@ static void test_4096(void)
                               cell % 3, 3);
 }
 
-/* One key that all queries see outweighs the others by e^thousands: the merge of partial results
- * must neither overflow nor lose it, wherever it lies. */
+/* Makes a problem in which one key, which all queries see, outweighs all other keys by a factor of
+ * e^thousands. Wherever that key is, merging partial results must neither overflow nor lose it. */
 static struct problem extreme_scores(void)
 {
     struct problem p = problem_make(40, 2, 1, 8, DOCS_ONE, false);
@@ -82,8 +86,8 @@ static void test_extreme_scores(void)
     check_problem(extreme_scores(), 0, 1);
 }
 
-/* "ranks": the same bits for 1, 2, 4 and 8 ranks and 1 and 2 threads, equal to one rank that knows
- * no ring; and right. */
+/* Checks that under determinism "ranks" 1, 2, 4 and 8 ranks with 1 and 2 threads give the same
+ * bits, which are those of one rank without a ring, and that the results are right. */
 static void check_bits(struct problem p)
 {
     truth(&p);
@@ -123,7 +127,7 @@ static void test_rank_bits(void)
     check_bits(problem_make(4096, 1, 1, 16, DOCS_ONE, true));
 }
 
-/* One and the same run twice gives the same bits, whatever the delays. */
+/* Checks that the same run gives the same bits twice, whatever the delays are. */
 static void test_run_to_run_bits(void)
 {
     struct problem p = problem_make(1000, 3, 1, 16, DOCS_FIVE, true);
@@ -139,7 +143,8 @@ static void test_run_to_run_bits(void)
     problem_free(&p);
 }
 
-/* Sockets, and nodes of two ranks with sockets between them, give the bits of shared memory. */
+/* Checks that sockets, and nodes of two ranks with sockets between them, give the same bits as
+ * shared memory. */
 static void test_transports_give_one_result(void)
 {
     static const enum transport_id transports[] = {TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_AUTO};
@@ -158,8 +163,8 @@ static void test_transports_give_one_result(void)
     problem_free(&p);
 }
 
-/* At fixed T the ring's buffers are the same for every P: all runs above give the segment exactly
- * 4 T rows and guard everything else. Here T is fixed and P grows. */
+/* Checks that the size of the ring's buffers depends on T and not on P. All runs above give the
+ * segment exactly 4 T rows and guard all other memory; here T is fixed and P grows. */
 static void test_workspace_is_independent_of_ranks(void)
 {
     int64_t T = 24, size = 0;
@@ -176,11 +181,12 @@ static void test_workspace_is_independent_of_ranks(void)
     }
 }
 
-/* The instruction sets below the best one. */
+/* Checks the instruction sets below the best one. */
 static void test_other_isas(void)
 {
     for (const char *const *i = be_isas() + 1; *i; i++) {
-        if (!strncmp(*i, "avx512", 6)) continue; /* in fp32 the same instructions as the best one */
+        /* in fp32 it uses the same instructions as the best one */
+        if (!strncmp(*i, "avx512", 6)) continue;
         devices_close();
         isa = *i;
         product(37, small, 3, 1, 2);
@@ -196,8 +202,9 @@ static void test_other_isas(void)
 
 enum { DECODED = 3 };
 
-/* Token i of a pass is row S - n + i, which sees the keys up to its own; these are split by `rows`.
- * A pass of all of them, then of each alone. */
+/* A decoding case. Token i of a pass is row S - n + i, which sees all keys up to its own; `rows`
+ * tells how the keys are split over the ranks. There is one pass with all n tokens, and then one
+ * pass for each token. */
 struct decode {
     const struct problem *p;
     int64_t n, rows[MAX_P], start[MAX_P];
@@ -236,7 +243,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .o = tensor_f32(d->o[rank], n, q_cols, q_cols),
         .kv = keys};
     int rc = 0;
-    for (int again = 0; again < 3 && !rc; again++) /* layers share the buffer */
+    for (int again = 0; again < 3 && !rc; again++) /* several layers use the same buffer */
         rc = sp.ops->attn_decode(&sp, &all, &e);
     for (int64_t i = 0; i < n && !rc; i++) {
         const struct sp_decode_args one = {
@@ -248,7 +255,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     if (rc) ranks_fail(g, rank, &e);
 }
 
-/* even: equal parts; otherwise rank 0 has none and the last one the odd rest. */
+/* Runs one case. If even is set, the ranks have equal parts of the keys; otherwise rank 0 has
+ * none, and the last rank has an odd rest. */
 static void decode_case(const struct problem *p, int P, int64_t n, bool even)
 {
     static struct decode d;
@@ -304,7 +312,7 @@ static void test_decode(void)
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
-/* Sinks of the scores' size, by every way that takes them. */
+/* Checks sinks of the same size as the scores, in every way that supports sinks. */
 static void check_sinks(struct problem p)
 {
     static const struct variant ways[] = {
@@ -326,7 +334,8 @@ static void check_sinks(struct problem p)
     problem_free(&p);
 }
 
-/* Heads by ranks: the bits of one rank, whose sums over rows are a tree over its own chunks. */
+/* Checks heads that are split over ranks: the bits must be those of one rank, which sums rows as a
+ * tree over its own chunks. */
 static void check_sink_heads(struct problem p)
 {
     struct variant v = {.P = 1,
@@ -374,7 +383,8 @@ static void test_sinks(void)
     problem_free(&one);
 }
 
-/* A sink far above all scores, and one hundreds below: the latter is none. */
+/* Checks sinks far above all scores, and sinks that are hundreds below them, which must act as if
+ * there were no sinks. */
 static void test_extreme_sinks(void)
 {
     for (int k = 0; k < 2; k++) {
@@ -387,7 +397,7 @@ static void test_extreme_sinks(void)
 
 /* ---- a soft cap ------------------------------------------------------------------------------ */
 
-/* Scores of a few units under caps of their size, by every way that takes one. */
+/* Checks scores of a few units with caps of the same size, in every way that supports a cap. */
 static void check_cap(struct problem p)
 {
     static const struct variant ways[] = {
@@ -440,7 +450,7 @@ static void check_mutant(int mutant, enum layout_id layout)
             v.mutant = mutant;
             run(&p, &v, &out);
             bool caught = !within(compare(&p, &out));
-            /* Without a mask no position matters but for the padding. */
+            /* Without a mask, positions matter only for the padding. */
             bool visible = causal || mutant == MUTANT_GRAD_OVER_P || mutant == MUTANT_STALE_KV;
             if (visible) {
                 char by[64];
@@ -454,7 +464,7 @@ static void check_mutant(int mutant, enum layout_id layout)
         }
 }
 
-/* Faults that show in one case only: two ranks, dropout, scores that overflow. */
+/* A fault that only a special case can show: two ranks, dropout, or scores that overflow. */
 struct fault {
     int layout, P;
     double drop;

@@ -1,6 +1,7 @@
-/* Ring attention in 16 bits against float64 from the definition: eight ranks are as near to it as
- * one, and under determinism "ranks" their bits are the same. Keys and values travel as they are
- * stored, carried and summed values are fp32 (tests/lib/ring.h checks the bytes of every run). */
+/* Compares ring attention in 16-bit types with float64 results of the definition: eight ranks must
+ * be as near to them as one rank, and under determinism "ranks" have the same bits. Keys and
+ * values are sent in the type in which they are stored; values that are carried or summed are fp32
+ * (tests/lib/ring.h checks the bytes of every run). */
 /* Not under sanitizers: test_attention and check_kernels run the same code. */
 #include "tests/lib/ring.h"
 
@@ -10,9 +11,10 @@
 #define SANITIZED 0
 #endif
 
-static enum dtype half; /* type of the running tests */
+static enum dtype half; /* the type that the running tests use */
 
-/* One rounding, in rel-L2: at most half a last place, 2 u of a number, but 0.8 u rms. */
+/* Returns the relative L2 error of one rounding: it is at most half a unit in the last place,
+ * which is 2 u of a number, but its root mean square is 0.8 u. */
 static double u(void)
 {
     return half == DT_F16 ? 0x1p-12 : 0x1p-9;
@@ -22,7 +24,7 @@ static const struct heads {
     int64_t H, Hk, D;
 } heads[] = {{2, 2, 24}, {6, 2, 8}, {8, 1, 64}};
 
-struct squares { /* squares of errors and of the truth, over all cases */
+struct squares { /* sums of squares of the errors and of the true values, over all cases */
     double o, dq, dk, dv;
 };
 
@@ -42,9 +44,10 @@ static void add_squares(struct squares *s, const struct problem *p, const struct
     s->dv += square(r->dkv, p->dkv, p->S, 2 * k, k, k);
 }
 
-/* Sums are fp32, but a device may round p and ds for its products, o is rounded at the end, and
- * delta is computed from the rounded o. Independent roundings add up as squares: p for dv; p and o
- * for o, so sqrt(2) u; ds, delta and the rounded p that they use for dq and dk. */
+/* Runs one case and checks its errors. Sums are in fp32, but a device may round p and ds for its
+ * products, o is rounded at the end, and delta is computed from the rounded o. The squares of
+ * independent roundings add up. dv has the rounding of p. o has those of p and of o itself, which
+ * makes sqrt(2) u. dq and dk have those of ds, of delta, and of the rounded p that they use. */
 static void once(const struct problem *p, const struct variant *v, struct squares *sum)
 {
     struct result out = result_make(p);
@@ -64,10 +67,11 @@ static void check_ratio(const char *name, double many, double one)
     CHECK_MSG(one > 0 && ratio <= 1.10, "%s: %g", name, ratio);
 }
 
-/* Both errors are drawn from one distribution, and there are some ten thousand of each, so that
- * their rms agrees within a few percent. A sum that is kept in 16 bits between blocks or hops is
- * rounded 7 times more: o would be off by sqrt(8) times as much, dkv, which is not rounded at all,
- * by far more. */
+/* Checks that eight ranks have no larger error than one. Both errors are drawn from one
+ * distribution, about ten thousand times each, so that their root mean squares agree within a few
+ * percent. A sum that was kept in 16 bits between blocks or hops would be rounded 7 more times:
+ * the error of o would be sqrt(8) times as large, and the error of dkv, which is not rounded at
+ * all, would grow far more. */
 static void test_ranks_add_no_error(void)
 {
     struct squares one = {0}, many = {0};

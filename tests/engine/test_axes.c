@@ -1,14 +1,16 @@
-/* test_axes.c: products of every axis and every switch of memory, drawn by seed from the jobs that
- * the check accepts, each against the same training on one rank: losses, the gradient of every
- * tensor in the first step, weights and moments after three steps. engine.h compares what every
- * rank sent with the formulas, and the memory that it placed with the plan. SEQD_TEST_PRODUCTS=N:
- * that many, as make soak asks for 500. And trainings that continue on another product.
+/* test_axes.c: draws products of all parallel axes and all settings of memory, by a seed, from the
+ * jobs that the check accepts, and compares each with the same training on one rank: the losses,
+ * the gradient of every tensor in the first step, and weights and moments after three steps.
+ * engine.h compares the bytes that every rank sent with the formulas, and the memory that it
+ * placed with the plan. SEQD_TEST_PRODUCTS=N sets the number of products; make soak uses 500. It
+ * also checks trainings that continue on another product.
  *
- * Bounds: noise.h, and if ranks share layers also one rank's training of the same model with its
- * ids in the other order. Under determinism "ranks" the bits are those of the same rings without
- * the other axes.
+ * The bounds are those of noise.h. If ranks share layers, they also include one rank's training of
+ * the same model with its ids in the opposite order. Under determinism "ranks" the bits must be
+ * those of the same rings without the other axes.
  * tests: needs golden */
-/* Not under sanitizers: each axis has a test of its own that is. */
+/* This test is not run under sanitizers. Each axis has a test of its own, which is run under
+ * them. */
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "tests/lib/checkpoint.h"
@@ -18,7 +20,7 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/check.h"
 
-/* Factor of the difference between two orders of one rank's sums: noise.h. */
+/* The factor for the difference between two orders of one rank's sums, as noise.h explains it. */
 #define NOISE_PAIRS 4
 
 enum { STEPS = 3, N_PRODUCTS = 64, N_FEW = 12, MOST_RANKS = 16, MOST_TENSORS = 256 };
@@ -26,7 +28,7 @@ enum { STEPS = 3, N_PRODUCTS = 64, N_FEW = 12, MOST_RANKS = 16, MOST_TENSORS = 2
 static const char *const families[] = {"mistral", "bert",  "gpt2",    "gemma3", "tnl",
                                        "qwen3_5", "olmo2", "granite", "linear", "phi3"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
-/* Models whose layers ranks share, of sizes that two and four divide. */
+/* Models whose layers ranks can share, because two and four divide their sizes. */
 static const struct model_shape shared[] = {
     {.family = FAMILY_LLAMA, .n_kv_heads = 2},
     {.family = FAMILY_BERT, .n_kv_heads = 4, .type_vocab = 2, .max_pos = 64},
@@ -45,13 +47,13 @@ struct product {
 
 /* ---- drawing --------------------------------------------------------------------------------- */
 
-/* The i-th random number of a draw, in [0, n). */
+/* Returns the i-th random number of a draw, in [0, n). */
 static int draw(int seed, int i, int n)
 {
     return (int)(synth_hash((uint64_t)seed * 256 + (uint64_t)i) % (uint32_t)n);
 }
 
-/* A divisor of n. */
+/* Returns a divisor of n. */
 static int draw_divisor(int seed, int i, int n)
 {
     int d = 1 + draw(seed, i, n);
@@ -61,7 +63,8 @@ static int draw_divisor(int seed, int i, int n)
 
 enum { DP = 1, SP = 2, PP = 4, TP = 8 };
 
-/* Sets of axes above 1 take turns: each set once, all axes twice. */
+/* Successive products take successive sets of axes above 1. Each set is taken once in a round, and
+ * the set of all axes twice. */
 enum { ALL_AXES = DP | SP | PP | TP, N_SETS = ALL_AXES + 1 };
 
 static int set_of(int product)
@@ -70,7 +73,8 @@ static int set_of(int product)
     return set ? set : ALL_AXES;
 }
 
-/* Two rings in three are of groups that share heads, in a ring of one or two. */
+/* Draws the numbers of ranks. In two of three rounds a sequence is split by USP, in groups of two
+ * or three ranks that share heads, with one or two such groups in a ring. */
 static void draw_axes(struct job_spec *s, int product, int seed)
 {
     const int set = set_of(product);
@@ -94,7 +98,8 @@ static bool offloads(const struct job_spec *s)
     return s->memory.offload == OFFLOAD_ACTIVATIONS;
 }
 
-/* If activations are offloaded, a stage has more layers than buffers. */
+/* Draws the model. If activations are offloaded, a stage gets more layers than there are
+ * buffers. */
 static void draw_model(struct product *x, int seed)
 {
     struct model_shape *m = &x->spec.model.shape;
@@ -124,12 +129,12 @@ static void draw_spec(struct product *x, int product, int seed)
     engine_spec(s, x->y.S);
     draw_axes(s, product, seed);
     s->memory.offload = draw(seed, 24, 2) ? OFFLOAD_NONE : OFFLOAD_ACTIVATIONS;
-    /* Twelve layers multiply roundings by more than a few runs show, offloaded or not; test_offload
-     * has three stages, bit for bit. */
+    /* With twelve layers the roundings grow beyond the noise that a few runs show, with and
+     * without offloading. test_offload checks three stages bit for bit. */
     if (offloads(s) && s->parallel.pp > 2) s->parallel.pp = 2;
     draw_model(x, seed);
     x->y.vocab = (int32_t)(s->model.shape.vocab < 250 ? s->model.shape.vocab : 250);
-    const int ranks = s->parallel.dp * s->parallel.sp; /* ranks that share state */
+    const int ranks = s->parallel.dp * s->parallel.sp; /* the ranks that share state */
     s->model.shape.tied = draw(seed, 13, 2);
     s->precision.params = draw(seed, 14, 3) ? PRECISION_FP32 : PRECISION_BF16;
     s->determinism = draw(seed, 15, 4) ? DET_RUN : DET_RANKS;
@@ -141,11 +146,12 @@ static void draw_spec(struct product *x, int product, int seed)
     s->train.global_batch = s->parallel.dp * (1 + draw(seed, 22, 3));
     s->train.steps = STEPS;
     s->optim.max_grad_norm = draw(seed, 23, 2) ? 0.5 : 0;
-    s->optim.eps = 1e-2; /* as large as gradients: the first step is no sign of a rounding */
+    /* as large as gradients, so that the first step is not the sign of a rounding */
+    s->optim.eps = 1e-2;
 }
 
-/* Returns whether a job would be accepted: fields that engine_spec leaves out are filled in a
- * copy. */
+/* Tells whether a job would be accepted. The fields that engine_spec leaves out are filled in a
+ * copy of the spec. */
 static bool accepted(const struct job_spec *s, struct err *e)
 {
     static struct job_spec job;
@@ -201,7 +207,7 @@ static struct train_source source_of(struct product *x)
     return (struct train_source){synth_batch, synth_targets, &x->y};
 }
 
-/* On one rank, which keeps all of it. */
+/* Makes the spec of the same training on one rank, which keeps all values. */
 static void plain_spec(const struct product *x, struct job_spec *s)
 {
     *s = x->spec;
@@ -240,8 +246,9 @@ static void check_gradients(const struct engine_run *one, const struct noise *d,
     }
 }
 
-/* A loss or a norm is one draw, of which the noise has a few, where a vector's length is the mean
- * of thousands: twice as much. */
+/* Compares losses, norms, weights and moments with their bounds. The length of a vector is the
+ * mean of thousands of errors, while a loss or a norm is a single draw, and the noise is measured
+ * with only a few such draws; so the bounds of losses and norms are twice as large. */
 static void check_steps(const struct noise *d, const struct noise *e, const char *which)
 {
     const double one_draw = 2;
@@ -259,7 +266,8 @@ static void check_steps(const struct noise *d, const struct noise *e, const char
                   rows[i].noise);
 }
 
-/* Under "ranks" sp and pp change no bit, nor does the sharding of state. */
+/* Checks that under determinism "ranks" neither sp nor pp nor the sharding of state changes any
+ * bit. */
 static void check_bits(struct product *x, const struct engine_run *r, const char *which)
 {
     static struct job_spec s;
@@ -281,7 +289,7 @@ static void keep_first(struct train *t, int rank, void *arg)
     if (t->step == 0) engine_collect(t, SHARDED_WEIGHTS, arg);
 }
 
-/* Tensors with a row for each id, in the other order. */
+/* Reverses the order of rows in all tensors that have a row for each id. */
 static void mirror_ids(const struct model_shape *m, float *x)
 {
     for (int i = 0; i < param_tensors(m); i++) {
@@ -298,8 +306,8 @@ static void mirror_ids(const struct model_shape *m, float *x)
     }
 }
 
-/* One rank's training of the same model with its ids in the other order, as ranks that share layers
- * have sums over ids of their own. */
+/* Adds to *bound the difference of one rank's training of the same model with its ids in the
+ * opposite order, because ranks that share layers add sums over ids in an order of their own. */
 static void join_other_ids(struct product *x, const struct engine_run *one, struct noise *bound)
 {
     static struct job_spec s;
@@ -365,8 +373,8 @@ static void test_products(void)
 
 enum { N_AXES = 6 };
 
-/* The products are those that were asked for: every axis often enough, each two, and dp, sp, pp and
- * tp at once. */
+/* Checks that the drawn products have every axis often enough, every pair of axes, and dp, sp, pp
+ * and tp together. */
 static void test_drawn(void)
 {
     static struct product x;
@@ -396,7 +404,8 @@ struct change {
     int zero[2], tied;
 };
 
-/* A training stops after STOP steps, and its checkpoint is where another one starts. */
+/* The end of a first training, which stops after STOP steps. Another training starts from its
+ * checkpoint. */
 struct stop {
     char dir[64];
     struct ckpt_info info;
@@ -449,7 +458,7 @@ static struct engine_run leg(struct product *x, struct stop *at, const struct ax
     return r;
 }
 
-/* Runs both legs; the second's result has the losses and norms of both. */
+/* Runs both trainings. The result of the second one then has the losses and norms of both. */
 static void resume(struct product *x, const struct change *c, struct engine_run *r)
 {
     struct stop at = {.dir = "/tmp/test_axes.XXXXXX"};
@@ -479,7 +488,8 @@ static void resumed_spec(struct product *x, const struct change *c)
     s->optim.eps = 1e-2;
 }
 
-/* Within the bounds of a training that one rank does without a stop. */
+/* Checks that trainings that continue on another product are within the bounds of a training that
+ * one rank runs without a stop. */
 static void test_resumed(void)
 {
     static const struct change changes[] = {

@@ -1,6 +1,6 @@
-/* A path that a job names stays beneath its root, and so does every link in it: models, weights,
- * shards, checkpoints (contexts: test_context). No error says a byte or the size of a file that a
- * link outside leads to. */
+/* Checks that a path that a job names, and every link in it, must stay beneath its root, for
+ * models, weights, shards and checkpoints (test_context checks contexts). No error's text may have
+ * a byte, or the size, of a file outside to which a link leads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "worker/data/source.h"
 #include "worker/rank/roots.h"
 
-static char dir[64], root[80]; /* dir/root is the root, dir/secret lies outside */
+static char dir[64], root[80]; /* dir/root is the root; dir/secret is outside of it */
 static struct err e;
 
 static char *in_root(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -49,7 +49,7 @@ static char *outside(const char *name)
     return path;
 }
 
-/* ---- the opening itself ---------------------------------------------------------------------- */
+/* ---- opening a path -------------------------------------------------------------------------- */
 
 static bool opens(int (*open_it)(const char *, const char *, int), const char *path)
 {
@@ -65,7 +65,7 @@ static void test_links(void)
     CHECK(file_make_dir(in_root("a/b"), &e) == 0);
     CHECK(file_write(in_root("a/b/file"), "inside", 6, &e) == 0);
     link_to("relative", "a/b/file");
-    link_to("absolute", in_root("a/b/file")); /* as the Hub's tools and people make them */
+    link_to("absolute", in_root("a/b/file")); /* links as the Hub's tools and people make them */
     link_to("a/b/up", "../../relative");
     link_to("folder", "a/b");
     link_to("leaves", outside("secret"));
@@ -85,22 +85,25 @@ static void test_links(void)
                       "%s: %s", bad[k], strerror(errno));
         CHECK(!opens(ways[i], in_root("nothing")) && errno == ENOENT);
         CHECK(!opens(ways[i], outside("secret")) && errno == EXDEV);
-        CHECK(!opens(ways[i], outside("root-2/x"))); /* the root's name is only its beginning */
+        /* a directory whose name only begins with the root's name */
+        CHECK(!opens(ways[i], outside("root-2/x")));
     }
     char *text = file_read(in_root("leaves"), 100, NULL, &e);
     CHECK(!text && e.code == ERR_INVALID && strstr(e.text, "leads outside the root"));
     link_to("leaves", outside("nothing"));
-    CHECK(!opens(beneath_open, in_root("leaves")) && errno == EXDEV); /* nor whether it is there */
+    /* the error must not tell whether the target exists, either */
+    CHECK(!opens(beneath_open, in_root("leaves")) && errno == EXDEV);
     CHECK((text = file_read(in_root("absolute"), 100, NULL, &e)) != NULL);
     free(text);
-    CHECK((text = file_read(outside("secret"), 100, NULL, &e)) != NULL); /* begins with no root */
+    /* a path that does not begin with a root */
+    CHECK((text = file_read(outside("secret"), 100, NULL, &e)) != NULL);
     free(text);
 }
 
 /* ---- paths that jobs name -------------------------------------------------------------------- */
 
-/* Checks that the sentence names the fault of the link, and nothing of the file that it leads
- * to. */
+/* Checks that the error's text names the fault of the link, and tells nothing about the file to
+ * which the link leads. */
 static void check_refused(const char *what, int64_t rc)
 {
     CHECK_MSG(rc < 0 && strstr(e.text, "leads outside"), "%s: %s", what, e.text);
@@ -122,7 +125,7 @@ static void test_model(void)
     float *x = calloc((size_t)param_count(&tiny_shape), sizeof *x);
     CHECK(hf_save(in_root("m"), &tiny_shape, DT_F32, x, &e) == 0);
     CHECK_MSG(hf_describe(in_root("m"), text, sizeof text, &e) > 0, "%s", e.text);
-    /* The Hub's cache: a snapshot of links to blobs beside it. */
+    /* The Hub's cache has a snapshot, which consists of links to blobs beside it. */
     CHECK(file_make_dir(in_root("hub/blobs"), &e) == 0 &&
           file_make_dir(in_root("hub/snapshots/1"), &e) == 0);
     CHECK(!rename(in_root("m/model.safetensors"), in_root("hub/blobs/w")) &&
@@ -131,7 +134,7 @@ static void test_model(void)
     link_to("hub/snapshots/1/config.json", in_root("hub/blobs/c"));
     CHECK_MSG(hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e) > 0, "%s", e.text);
     CHECK(hf_load(in_root("hub/snapshots/1"), &tiny_shape, DT_F32, x, &e) == 0);
-    /* One of its files is a link that leaves. */
+    /* One of the snapshot's files is a link that leads outside. */
     link_to("hub/snapshots/1/model.safetensors", outside("secret"));
     check_refused("weights", hf_describe(in_root("hub/snapshots/1"), text, sizeof text, &e));
     check_refused("load", hf_load(in_root("hub/snapshots/1"), &tiny_shape, DT_F32, x, &e));
@@ -150,7 +153,8 @@ static void test_model(void)
     free(x);
 }
 
-/* A directory that itself is a symlink is resolved first; its target is beneath a root or not. */
+/* Checks that a directory that is itself a symlink is resolved first, so that its target decides
+ * whether it is beneath a root. */
 static void test_directory(void)
 {
     const char *const roots[] = {root};
@@ -200,7 +204,8 @@ static void put(const char *path)
     CHECK_MSG(file_write(path, "private", 7, &e) == 0, "%s", e.text);
 }
 
-/* A marked directory is read by its grants alone: by links, by another root, by "/". */
+/* Checks that a marked directory can be read only through its grants, and not by links, by another
+ * root or by "/". */
 static void test_private(void)
 {
     const char *const roots[] = {root};
@@ -221,13 +226,14 @@ static void test_private(void)
     CHECK(beneath_open_old(root, in_root("state/token"), 0) < 0 && errno == EPERM);
     CHECK(beneath_open_old("/", in_root("state/token"), 0) < 0 && errno == EPERM);
     CHECK(beneath_open(root, in_root("state"), O_DIRECTORY) < 0 && errno == EPERM);
-    /* Not even whether it is there is said. */
+    /* The error must not even tell whether the path exists. */
     CHECK(beneath_private(in_root("state/none")) && beneath_private(in_root("way/x/y")));
     CHECK(!beneath_private(in_root("none/x")) && !beneath_private("/"));
     CHECK(roots_directory("state/none", roots, 1, "model.path", out, &e) < 0);
     CHECK(e.code == ERR_INVALID && !strcmp(e.field, "model.path"));
     CHECK(roots_directory("way/ann", roots, 1, "model.path", out, &e) < 0 && e.code == ERR_INVALID);
-    /* A relative name that is missing is no trespass into a private root beside the first. */
+    /* A missing relative name is reported as missing, even if the second root is private: it is
+     * not an attempt to read that root. */
     const char *const beside[] = {root, in_root("state")};
     CHECK(roots_directory("none", beside, 2, "model.path", out, &e) < 0 && e.code == ERR_NOT_FOUND);
     CHECK_MSG(strstr(e.text, "none does not exist on this node beneath ") &&
@@ -235,7 +241,8 @@ static void test_private(void)
               "%s", e.text);
     CHECK(roots_directory("uploads", beside, 2, "model.path", out, &e) < 0 &&
           e.code == ERR_NOT_FOUND);
-    /* One of them is granted; a path that does not exist yet is then missing, and not private. */
+    /* A grant opens one directory. A granted path that does not exist yet is reported as missing,
+     * and not as private. */
     snprintf(granted, sizeof granted, "%s", in_root("state/uploads/ann"));
     beneath_grant(granted);
     beneath_grant(in_root("state/later"));
@@ -255,7 +262,7 @@ static void test_private(void)
     CHECK(!beneath_private(in_root("state/later/x")) && beneath_private(in_root("state/late")));
     link_to("state/uploads/ann/out", in_root("state/token"));
     CHECK(!reads(in_root("state/uploads/ann/out")) && e.code == ERR_INVALID);
-    /* Private of itself within a grant. */
+    /* A directory within a grant is private if it has a mark of its own. */
     CHECK(beneath_mark(granted, &e) == 0 && reads(in_root("state/uploads/ann/a")));
     CHECK(file_make_dir(in_root("state/uploads/ann/deep"), &e) == 0);
     put(in_root("state/uploads/ann/deep/x"));
@@ -267,7 +274,8 @@ static void test_private(void)
     CHECK(file_remove(in_root("state"), &e) == 0);
 }
 
-/* In a directory that all may write to, another's mark does not count. */
+/* Checks that in a directory to which all users may write, a mark that another user owns has no
+ * effect. */
 static void test_mark_of_another(void)
 {
     CHECK(file_make_dir(in_root("shared"), &e) == 0);
@@ -279,7 +287,7 @@ static void test_mark_of_another(void)
     CHECK(chmod(in_root("shared"), 01777) == 0 && reads(in_root("shared/a")));
 }
 
-/* ---- names of others ------------------------------------------------------------------------- */
+/* ---- names that other programs give ---------------------------------------------------------- */
 
 static void test_names(void)
 {
@@ -295,11 +303,12 @@ static void test_names(void)
     memset(lengthy, 'x', 255);
     CHECK(beneath_name_good(lengthy));
     lengthy[255] = 'x';
-    CHECK(!beneath_name_good(lengthy)); /* no file can have it */
+    CHECK(!beneath_name_good(lengthy)); /* no file can have so long a name */
     free(lengthy);
 }
 
-/* Directories are made where they are missing; a link in their place is not followed. */
+/* Checks that missing directories are made, and that a link in place of a directory is not
+ * followed. */
 static void test_make_parent(void)
 {
     const int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -325,7 +334,7 @@ int main(void)
     if (!mkdtemp(dir)) abort();
     snprintf(root, sizeof root, "%s/root", dir);
     CHECK(file_make_dir(root, &e) == 0);
-    /* Its first 8 bytes are 4995128901736877908 as a length; it has 33. */
+    /* The secret has 33 bytes. Its first 8 bytes, read as a length, are 4995128901736877908. */
     CHECK(file_write(outside("secret"), "TOPSECRET of another user's file.", 33, &e) == 0);
     const char *const roots[] = {"/", root};
     beneath_confine(roots, 2);

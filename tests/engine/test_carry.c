@@ -1,7 +1,7 @@
-/* test_carry.c: the gated delta rule and its short convolution over ranks, forward and backward,
- * states passed on by every exchange of worker/sp/carry.h: against one call of the kernels for the
- * whole sequence, which check_kernels compares with the recurrence in float64; messages and bytes
- * as the formula says. */
+/* test_carry.c: checks the gated delta rule and its short convolution over several ranks, forward
+ * and backward, with states passed on by every exchange of worker/sp/carry.h. The results are
+ * compared with one call of the kernels for the whole sequence, which check_kernels compares with
+ * the recurrence in float64. Messages and bytes must be as the formula says. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +17,10 @@ enum { H = 4, HK = 2, DK = 8, DV = 12, TAPS = 4, MAX_S = 400 };
 enum { CONV_C = 2 * HK * DK + H * DV, STATE = H * DK * DV, HALO = (TAPS - 1) * CONV_C };
 enum { MAP = H * DK * DK };
 enum { OUT_ROW = 2 * CONV_C + H * DV + HK * DK * 2 + H * DV + 3 * H };
-#define BAR 5e-6 /* the bound of check_kernels, backward */
+#define BAR 5e-6 /* the bound of check_kernels for backward */
 
-/* Rows of all inputs, and of the results: y, o, then the gradients, in this order. */
+/* The rows of all inputs of the whole sequence. `made` has the results: y and o, and then the
+ * gradients, in this order. */
 struct whole {
     int64_t S;
     float x[MAX_S * CONV_C], dy[MAX_S * CONV_C], d_o[MAX_S * H * DV];
@@ -27,19 +28,19 @@ struct whole {
     int64_t lo[MAX_S + 16], hi[MAX_S + 16];
 };
 
-/* One rank's: tensors of T rows each. */
+/* The tensors of one rank, of T rows each. */
 struct part {
     const struct whole *in;
     struct be *be;
     int64_t T, r0;
     float *x, *dy, *d_o, *a, *b, *y, *o, *dx, *dq, *dk, *dv, *da, *db, *d_log, *room;
-    float *halo, *state, *d_room; /* states that entered each chunk; scratch */
+    float *halo, *state, *d_room; /* the states that entered each chunk, and scratch */
     float *zero;                  /* [T, H*DK] */
     int64_t *lo, *hi;
 };
 
 static struct whole whole;
-static double made[2][MAX_S * OUT_ROW]; /* by one rank; by several */
+static double made[2][MAX_S * OUT_ROW]; /* by one rank, and by several ranks */
 
 static float *rows(const float *from, int64_t r0, int64_t T, int64_t S, int64_t cols)
 {
@@ -47,7 +48,7 @@ static float *rows(const float *from, int64_t r0, int64_t T, int64_t S, int64_t 
     if (!x) abort();
     for (int64_t i = 0; i < T * cols; i++)
         x[i] = from && r0 + i / cols < S ? from[r0 * cols + i]
-                                         : NAN; /* padding, and unwritten results */
+                                         : NAN; /* padding, and results that are not written */
     return x;
 }
 
@@ -326,7 +327,8 @@ static void fill(float *x, int64_t n, float scale, uint64_t *seed)
     for (int64_t i = 0; i < n; i++) x[i] = scale * number(seed);
 }
 
-/* docs: 0: one; n: a new one every n rows. */
+/* Draws the whole sequence. If docs is 0, it is one document; otherwise a new document begins
+ * every `docs` rows. */
 static void make(int64_t S, int64_t docs)
 {
     uint64_t seed = (uint64_t)(S * 7 + docs);
@@ -354,7 +356,7 @@ static double apart(int64_t S)
 
 static const int64_t lengths[] = {1, 2, 3, 5, 8, 37, 130, 400}, documents[] = {0, 3, 29, 150};
 
-/* Segments of one and two rows take their halo from several ranks. */
+/* Checks one exchange. Segments of one and two rows take their halo from several ranks. */
 static void check_exchange(enum exchange_id x)
 {
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -386,7 +388,7 @@ static void test_scan(void)
     check_exchange(EXCHANGE_SCAN);
 }
 
-/* determinism "ranks": the same bits. */
+/* Checks that under determinism "ranks" the bits are the same. */
 static void test_bits(void)
 {
     for (int64_t S = 5; S <= 400; S += 79) {

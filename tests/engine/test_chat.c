@@ -1,5 +1,5 @@
-/* test_chat: conversations through chat templates, and the turns of the assistant in their
- * output. */
+/* test_chat: checks conversations in chat templates, and which parts of the rendered text are the
+ * assistant's turns. */
 #include "worker/text/chat_model.h"
 
 #include <unistd.h>
@@ -7,14 +7,15 @@
 #include "api/core/file.h"
 #include "tests/lib/test.h"
 
-/* In the style of ChatML. */
+/* A template in the style of ChatML. */
 static const char plain[] =
     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 static const char marked[] =
     "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
     "{% endgeneration %}{% else %}[{{ m.content }}]{% endif %}{% endfor %}";
-/* Leaves reasoning out of all turns but the last, as many published ones do. */
+/* A template that leaves out the reasoning of all turns but the last, as many published templates
+ * do. */
 static const char forgets[] =
     "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.reasoning_content %}"
     "({{ m.thinking }}){% endif %}{{ m.content }}{% endfor %}"
@@ -69,7 +70,8 @@ static void test_render(void)
                "True True False 1");
 }
 
-/* Members of a message that are null are absent; null members within them are not. */
+/* Checks that a message's member that is null counts as absent, while a null inside of such a
+ * member is kept. */
 static void test_null(void)
 {
     check_text(plain,
@@ -87,7 +89,8 @@ static void test_null(void)
     "\"content\": " content "}]}"
 #define PARTS "{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}"
 
-/* Parts are joined where the template does not read them, and left where it does. */
+/* Checks that the parts of a content are joined if the template does not read parts, and passed on
+ * unchanged if it does. */
 static void test_parts(void)
 {
     static const char two[] = "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}";
@@ -151,12 +154,12 @@ static void test_parts_refused(void)
                        "{\"messages\": [{\"content\": {\"a\": 1}}]}", "messages", "prints");
 }
 
-/* Joins strings, and fails for any other content. */
+/* A template that joins strings, and fails for any other content. */
 static const char adds[] =
     "{% for m in messages %}{{ '<' + m['role'] + '>' + m['content'] + '</>' }}{% endfor %}";
 
-/* A template that fails by itself: the first content that is no string is named, with the fix and
- * the template's own words. */
+/* Checks the error of a template that fails because of a content: it must name the first content
+ * that is not a string, the fix, and the template's own error. */
 static void test_content_named(void)
 {
     static const struct {
@@ -183,13 +186,15 @@ static void test_content_named(void)
                        "is missing");
     check_refused(adds, ANSWER_OF("[" PARTS "]"), "messages[1].content", "is a list of parts");
     check_text(adds, ANSWER_OF("[" PARTS "]"), false, "<user>a</><assistant>a\nb</>");
-    /* Words of the template's author stay as they are, as does a fault without such a content. */
+    /* An error that the template's author raises is passed on unchanged, and so is an error that
+     * is not caused by such a content. */
     check_not_rendered("{{ raise_exception('roles alternate') }}", ANSWER_OF("null"), "",
                        "chat template, line 1: roles alternate");
     check_not_rendered("{{ 'a' + 1 }}", talk, "", "chat template, line 1: ");
 }
 
-/* One reasoning under three names, in transformers' order of members. */
+/* Checks that one reasoning text is available under three names, with the members in transformers'
+ * order. */
 static void test_reasoning(void)
 {
     const char *source = "{% for m in messages %}{{ m | tojson }}{% endfor %}";
@@ -250,10 +255,10 @@ static void test_refused(void)
                   "messages[0].images", "only text");
     check_refused(plain, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [1]}]}",
                   "messages[0].tool_calls", "does not take calls");
-    /* Bytes are those of transformers, which prints the list: no part is joined. */
+    /* The bytes are those of transformers, which prints the list; no parts are joined. */
     check_refused(plain, "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}",
                   "messages[0].content", "line 1 of the chat template prints a list");
-    /* Transformers leaves the text out: the turn would be learnt without it. */
+    /* Transformers leaves out this text, so the turn would be learnt without it. */
     check_refused(strings, ANSWER_OF("[" PARTS "]"), "messages[1].content",
                   "does not read a list of parts: give the content as a string");
     check_refused("{% for m in messages %}{{ m.a }}{% endfor %}",
@@ -277,7 +282,7 @@ static void put(const char *name, const char *text)
         unlink(path);
 }
 
-/* want NULL: no template. */
+/* Checks the template of a model. If want is NULL, the model must have none. */
 static void check_model(const char *want)
 {
     struct chat_model m;

@@ -1,5 +1,5 @@
-/* The choice for "auto", and the time that a step would take: arithmetic by hand, limits against
- * the plan. */
+/* Checks which options "auto" chooses, and the estimated time of a step: the estimates are
+ * compared with arithmetic by hand, and the limits with the plan. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
@@ -36,7 +36,8 @@ static void decoder(int64_t seq_len, int ranks)
     struct job_spec *copy = malloc(sizeof *copy);
     *copy = spec;
     CHECK_MSG(family_check(copy, &e) == 0, "%s", e.text);
-    spec.model.shape = copy->model.shape; /* as a daemon knows it: head sizes filled in */
+    /* the daemon has this shape, too, with head sizes filled in */
+    spec.model.shape = copy->model.shape;
     free(copy);
 }
 
@@ -59,9 +60,10 @@ static void choose(const struct machine *m)
     choice_make(&spec, m, &how, &choice);
 }
 
-/* Two ranks of zigzag, fp32, S 1024. By hand, a layer: q, k, v and o 256 x 256 and three of 256 x
- * 512, 655360 products a token; head 258 x 256; three passes of two flops; attention 2 S S H D for
- * the causal half, three times. */
+/* Checks the estimate of two ranks in zigzag, fp32, with S 1024. By hand, a layer has the matrices
+ * q, k, v and o of 256 x 256 and three of 256 x 512, which are 655360 products per token. The head
+ * is 258 x 256. Each matrix is used in three passes, with two flops per product. Attention is 2 S
+ * S H D for the causal half, three times. */
 static void test_estimate(void)
 {
     decoder(1024, 2);
@@ -79,8 +81,9 @@ static void test_estimate(void)
     CHECK_MSG(fabs(o->time.compute_s / ((products + attention) / 2 / 1e9) - 1) < 1e-12, "%.17g",
               o->time.compute_s);
     CHECK(o->recompute == RECOMPUTE_NONE);
-    /* A hop of keys and values is 512 rows of 512 floats, 1 MiB: one forward, one backward, and one
-     * of gradients as large, in 4 layers, hidden for as long as attention takes. */
+    /* A hop of keys and values has 512 rows of 512 floats, which are 1 MiB. Each of 4 layers has
+     * one hop forward, one backward, and one of gradients of the same size. A hop is hidden for as
+     * long as attention is computed. */
     const double ring = 12 * (1e-4 + 512 * 512 * 4 / 1e6);
     CHECK_MSG(fabs(o->time.hidden_s / fmin(ring, attention / 2 / 1e9) - 1) < 1e-12, "%.17g",
               o->time.hidden_s);
@@ -89,9 +92,10 @@ static void test_estimate(void)
     CHECK(fabs(o->time.tokens_s * o->time.step_s - 1024) < 1e-9);
 }
 
-/* A state of 1 MB over 4 ranks at 1 GB/s and 100 us a hop, forward, one layer: a ring is three
- * hops of 1.1 ms one after another; all-gather is three messages that leave together, but share
- * the link; a scan in K pieces is K + 2 steps of a piece. */
+/* Checks the times of exchanging a state of 1 MB among 4 ranks, at 1 GB/s and 100 us per hop,
+ * forward, in one layer. A ring takes three hops of 1.1 ms, one after the other. all-gather takes
+ * three messages, which leave at the same time but share the link. A scan in K pieces takes K + 2
+ * steps, each of one piece. */
 static void test_states(void)
 {
     static struct plan p;
@@ -122,7 +126,8 @@ static void test_states(void)
     }
 }
 
-/* Threads beyond the cores take turns, and copies cost the cores that compute. */
+/* Checks that threads beyond the number of cores take turns, and that copies use time of the cores
+ * that compute. */
 static void test_shared_cores(void)
 {
     const struct profile p = profile_of(1e10, 1e9, 1e9, 1e-5);
@@ -247,18 +252,19 @@ static void test_degree(void)
     decoder(4096, 4);
     spec.parallel.pp = spec.parallel.tp = 1;
     spec.train.global_batch = 4;
-    struct machine m = devices(1, 1e-4, 1000); /* a slow link: one rank each */
+    /* the link is slow, so each sequence has one rank */
+    struct machine m = devices(1, 1e-4, 1000);
     choose(&m);
     CHECK(choice.option[0].sp == 1 && choice.option[0].dp == 4);
     CHECK(choice.option[0].strategy == STRATEGY_LOCAL);
-    spec.train.global_batch = 1; /* dp has nothing to share out */
+    spec.train.global_batch = 1; /* dp has no samples to split */
     choose(&m);
     CHECK(choice.option[0].sp == 4);
     CHECK(strstr(choice.warning, "will not help") && strstr(choice.warning, "4096"));
-    m = devices(1e-4, 100, 1); /* a fast one: worth it */
+    m = devices(1e-4, 100, 1); /* the link is fast enough to be worth it */
     choose(&m);
     CHECK(choice.option[0].sp == 4 && !*choice.warning && choice.alone_s > 0);
-    /* RoPE's factor counts, whatever the lengths say */
+    /* RoPE's factor applies, whatever the lengths say */
     spec.model.rope.type = 1 + ROPE_YARN;
     spec.model.rope.rule.factor = 4;
     spec.model.rope.rule.original = spec.model.shape.max_pos = 4096;
@@ -270,7 +276,7 @@ static void test_degree(void)
     spec.model.rope.type = 0;
     spec.model.rope.rule.factor = spec.model.rope.rule.original = 0;
     CHECK(choice.alone_s > 3 * choice.option[0].time.step_s);
-    /* an option that does not fit is not chosen, though it were fastest */
+    /* an option that does not fit is not chosen, even if it would be the fastest */
     m = devices(1, 1e-4, 1000);
     spec.train.global_batch = 4;
     choose(&m);
@@ -279,7 +285,8 @@ static void test_degree(void)
         if (choice.option[i].sp == 1) whole = choice.option[i].size;
         if (choice.option[i].sp == 4) shared = choice.option[i].size;
     }
-    spec.memory.recompute = RECOMPUTE_NONE; /* or one rank would make itself smaller */
+    /* otherwise one rank would recompute to need less memory */
+    spec.memory.recompute = RECOMPUTE_NONE;
     spec.memory.mlp_chunk_tokens = 0;
     spec.resources.memory_mib = (whole + shared) / 2 >> 20;
     CHECK(whole > shared && shared > 0);
@@ -287,7 +294,8 @@ static void test_degree(void)
     CHECK(choice.option[0].fits && choice.option[0].sp > 1);
 }
 
-/* Fields that were asked for stay; without a machine nothing is decided by time. */
+/* Checks that fields that the job sets are kept, and that without a machine no field is decided by
+ * time. */
 static void test_asked(void)
 {
     struct machine m = devices(1, 1e-4, 1000), none = {0};
@@ -307,7 +315,7 @@ static void test_asked(void)
     CHECK(spec.parallel.strategy == STRATEGY_RSA && spec.parallel.layout == LAYOUT_ZIGZAG);
 }
 
-/* The same question, the same answer, to the bit. */
+/* Checks that the same question gives the same answer, to the bit. */
 static void test_pure(void)
 {
     static struct choice first;
@@ -374,7 +382,7 @@ static void model_of(int family, int64_t seq_len, int ranks)
     m->vocab = 300;
     if (family == FAMILY_MINIMAX) {
         m->n_experts = 4, m->experts_per_token = 2;
-        m->layer_mask[0] = 5; /* two of four layers are linear */
+        m->layer_mask[0] = 5; /* two of the four layers are linear */
         for (int i = 0; i < 6; i++) m->residual[i] = 1;
     }
     if (family == FAMILY_QWEN3_5) {
@@ -390,8 +398,9 @@ static void model_of(int family, int64_t seq_len, int ranks)
     spec.model.shape.max_pos = positions;
 }
 
-/* The longest is the longest of every family, whatever splits it; the plan defines the limits of a
- * strategy. BERT's table of positions grows with it, unless it was given. */
+/* Checks the longest sequence of every family, however it is split: the plan must fit it, and must
+ * not fit one token more. BERT's table of positions grows with the sequence, unless the job sets
+ * its size. */
 static void test_family_limits(void)
 {
     struct machine m = devices(1e-2, 1, 10);
@@ -415,13 +424,14 @@ static void test_family_limits(void)
     spec.model.shape.max_pos = 600;
     spec.resources.memory_mib = 500;
     choose(&m);
-    CHECK(choice.max_seq_len > 600); /* each document counts its positions from 0 */
+    /* The positions of each document start at 0, so a sample may be longer than the range. */
+    CHECK(choice.max_seq_len > 600);
     spec.data.reset_positions = false;
     choose(&m);
     CHECK(choice.max_seq_len == 600);
 }
 
-/* And of every way that splits it. */
+/* Checks the longest sequence of every way to split it. */
 static void test_strategy_limits(void)
 {
     static const struct {
@@ -453,7 +463,7 @@ static void test_strategy_limits(void)
     }
 }
 
-/* A training of STDiT on frames of 16 x 16. */
+/* Makes a training of STDiT on frames of 16 x 16. */
 static void video(int sp, int frames)
 {
     decoder(1024, sp);
@@ -467,7 +477,7 @@ static void video(int sp, int frames)
     spec.parallel.sp = sp;
 }
 
-/* A video's limit is in frames of the asked size. */
+/* Checks that the limit of a video is a number of frames of the requested size. */
 static void test_frames_limit(void)
 {
     struct machine m = devices(1e-2, 1, 10);
@@ -521,9 +531,10 @@ static struct estimate estimate_of(const struct machine *m, const struct job_spe
     return t;
 }
 
-/* At one rate for every flop, the steps that the ranks run cost as much as the plan counts for the
- * whole sequence: two ways to the number, for every family. Recomputing costs beside that; BERT's
- * head, 256 x 256 before the logits, is computed again twice in every mode. */
+/* Checks that, if all flops have one rate, the time of all ranks together is that of the flops
+ * that the plan counts for the whole sequence, for every family. These are two independent ways to
+ * compute the number. Recomputation adds to it. BERT's head, which is 256 x 256 before the logits,
+ * is computed two more times in every mode. */
 static void test_work_is_the_flops(void)
 {
     static struct plan p;
@@ -543,7 +554,8 @@ static void test_work_is_the_flops(void)
         }
 }
 
-/* A proof is the ranks' pass, and then the whole on one of them. */
+/* Checks that a verify job takes the time of the ranks' pass, and then the time of the whole
+ * sequence on one rank. */
 static void test_proof(void)
 {
     static struct plan p;
@@ -561,8 +573,9 @@ static void test_proof(void)
     }
 }
 
-/* Rates of the sizes at hand: between two that were measured on a line of logarithms. A narrow
- * linear attention has its measured rate, whatever products reach. */
+/* Checks the rates of sizes between two measured sizes, which are interpolated on a line of
+ * logarithms. Linear attention with narrow heads has its measured rate, whatever rate products
+ * have. */
 static void test_rates(void)
 {
     static struct plan p;
@@ -579,16 +592,19 @@ static void test_rates(void)
     machine_of_profile(&slow, 4, &m);
     for (int i = 0; i < 2; i++) {
         struct model_shape *s = &spec.model.shape;
-        s->n_heads = s->n_kv_heads = i ? 4 : 16; /* heads of 64, and of 16: neither is measured */
+        /* heads of 64 and heads of 16, neither of which was measured */
+        s->n_heads = s->n_kv_heads = i ? 4 : 16;
         s->head_dim = 256 / s->n_heads;
         at[i] = estimate_of(&m, &spec, &p).compute_s;
     }
-    /* Flops of all heads grow with the head size as the rate does. */
+    /* The flops of all heads grow with the head size, and the rate grows in the same way, so the
+     * time is the same. */
     CHECK_MSG(fabs(at[1] / at[0] - 1) < 0.02 && at[0] > 100 * even, "%g s and %g s, %g at one rate",
               at[0], at[1], even);
 }
 
-/* Element by element: a model of many narrow layers is not free where products are. */
+/* Checks the time of operations on single elements: a model of many narrow layers takes time even
+ * if products take none. */
 static void test_elements(void)
 {
     static struct plan p;
@@ -597,14 +613,15 @@ static void test_elements(void)
     machine_of_profile(&fast, 1, &m);
     model_of(FAMILY_LLAMA, 1024, 1);
     const double four = estimate_of(&m, &spec, &p).compute_s;
-    /* A layer takes, forward and back, at least two norms and a gate of 512 columns. */
+    /* Forward and backward of a layer take at least two norms of 256 columns and a gate of 512
+     * columns, three times. */
     CHECK_MSG(four > 4 * 1024 * (2 * 256 + 512) * 3 / 1e9 && four < 1, "%g s", four);
     spec.model.shape.n_layers = 8;
     const double eight = estimate_of(&m, &spec, &p).compute_s;
     CHECK(eight > 1.5 * four && eight < 2 * four);
 }
 
-/* Returns the sizes of groups that were weighed on 8 ranks, as bits. */
+/* Returns the sizes of the groups that were considered on 8 ranks, as bits. */
 static int groups_weighed(void)
 {
     int sizes = 0;
@@ -616,7 +633,8 @@ static int groups_weighed(void)
     return sizes;
 }
 
-/* "auto" weighs groups that are neither one rank nor all; who asks for them, every size. */
+/* Checks that "auto" considers groups that are neither one rank nor all ranks, and that a job that
+ * asks for groups is offered every size. */
 static void test_groups(void)
 {
     static struct job_spec s;
@@ -639,7 +657,8 @@ static void test_groups(void)
     CHECK(choice.n == 1 && groups_weighed() == 2 && choice.asked);
 }
 
-/* Without groups, "auto" chooses nothing that a node of the version before does not know. */
+/* Checks that "auto", if it must not use groups, chooses nothing that a node of the previous
+ * version does not know. */
 static void test_ungrouped(void)
 {
     static struct job_spec s;
@@ -653,12 +672,12 @@ static void test_ungrouped(void)
     s = spec;
     choice_apply(&choice, &s);
     CHECK_MSG(!spec_needs(&s, WIRE_ABI_BEFORE), "%s", spec_needs(&s, WIRE_ABI_BEFORE));
-    spec.parallel.strategy = STRATEGY_USP; /* asked for: it stays */
+    spec.parallel.strategy = STRATEGY_USP; /* the job asks for it, so it is kept */
     choice_make(&spec, &m, &how, &choice);
     CHECK(choice.n && groups_weighed() == (1 | 2 | 4));
 }
 
-/* Checks the options that are listed for each family, and those that are not. */
+/* Checks which options are listed for each family, and which are not. */
 static void test_compared(void)
 {
     struct machine m = devices(1e-3, 1, 10);
@@ -677,7 +696,8 @@ static void test_compared(void)
             CHECK(choice.option[i].bytes > 0 && choice.option[i].messages > 0 &&
                   !choice.option[i].note == (i < choice.n));
     }
-    spec.parallel.strategy = STRATEGY_LASP; /* asked for: the others are compared */
+    /* the job asks for one option, so all other options are only compared */
+    spec.parallel.strategy = STRATEGY_LASP;
     spec.parallel.exchange = EXCHANGE_SCAN;
     choose(&m);
     CHECK(choice.asked && choice.n == 1 && choice.n_compared == 2);
@@ -688,9 +708,9 @@ static void test_compared(void)
     CHECK(choice.n == 1 && choice.n_compared == 0);
 }
 
-/* States that wait for those before them: the time of the ring includes that ranks take turns, the
- * time of maps includes their extra cost, and the faster is chosen; the ring alone under
- * "ranks". */
+/* Checks families whose states wait for the states before them. The time of the ring includes that
+ * ranks take turns, the time of maps includes their additional work, and the faster of the two is
+ * chosen. Under determinism "ranks" only the ring is considered. */
 static void test_in_turn(void)
 {
     static struct plan p;
@@ -721,7 +741,8 @@ static void test_in_turn(void)
     CHECK(best == scan || best == gather);
     CHECK(best->time.step_s <= scan->time.step_s && best->time.step_s <= gather->time.step_s);
     CHECK(ring->bytes == scan->bytes && ring->messages < scan->messages);
-    /* Three layers, there and back, of 4 heads: 3 times [A, b] of 64 x 128 for one state. */
+    /* In three layers, forward and backward, with 4 heads, a rank gathers three pairs [A, b] of 64
+     * x 128 where a ring sends it one state. */
     CHECK(gather->bytes - ring->bytes == 3 * 2 * 4 * (4 * 64 * (3 * 128 - 64)));
     spec.determinism = DET_RANKS;
     choose(&m);
@@ -735,8 +756,8 @@ static void test_in_turn(void)
     }
 }
 
-/* Four ranks on two cores: ranks that take turns each have a core, ranks that pass maps half of
- * one. */
+/* Checks four ranks on two cores: ranks that take turns each have a whole core, while ranks that
+ * pass maps have half a core each. */
 static void test_turns_on_shared_cores(void)
 {
     static struct plan p;
@@ -771,7 +792,8 @@ static void test_nothing_fits(void)
 
 /* ---- products of axes ------------------------------------------------------------------------ */
 
-/* Nodes of as many devices each, with a network between them. */
+/* Returns a machine of n_nodes nodes, each with the same number of devices, with a network between
+ * them. */
 static struct machine nodes(int devices, int n_nodes, double network_gbs)
 {
     struct hardware h;
@@ -785,7 +807,8 @@ static struct machine nodes(int devices, int n_nodes, double network_gbs)
     return m;
 }
 
-/* The forms of a grid are compared; their exchanges are of all ranks of a ring, across nodes. */
+/* Checks that the forms of a grid are compared, and that their exchanges are among all ranks of a
+ * ring, across nodes. */
 static void test_grid_forms(void)
 {
     static struct job_spec s;
@@ -829,7 +852,8 @@ static void test_products(void)
                 for (int k = 0; k < i; k++) CHECK(memcmp(a, &got[k], sizeof *a) != 0);
             }
         }
-    /* Nodes of 4: no rank shares layers with one of another node, unless the job asks for it. */
+    /* With nodes of 4 ranks, no rank shares layers with a rank of another node, unless the job
+     * asks for it. */
     const struct axes open = {0}, said = {.tp = 8};
     const int n = products_of(&open, 24, 4, got);
     for (int i = 0; i < n; i++) CHECK(got[i].tp == 1 || got[i].tp == 2 || got[i].tp == 4);
@@ -837,8 +861,8 @@ static void test_products(void)
     CHECK(products_of(&open, 3, 64, got) == 4);
 }
 
-/* Groups of ZeRO that keep to nodes: no block of g ranks of one stage and tp index has any
- * in two nodes, and one twice as large would. */
+/* Checks groups of ZeRO that stay within nodes: no group of g ranks that have the same stage and
+ * tp index may have ranks in two nodes. The examples at the end check the largest such size. */
 static void test_node_groups(void)
 {
     static struct axes all[PRODUCTS_MAX];
@@ -870,8 +894,8 @@ static void test_node_groups(void)
     CHECK(product_zero_group(&(struct axes){4, 1, 4, 1}, 0) == 0);
 }
 
-/* Everything that jobs may be run with, one after another, by nothing that choice.c has: the costs
- * of those that fit, in order. */
+/* Finds the costs of everything with which a job may run, one after another, without using any
+ * function of choice.c. oracle_cost has the costs of the options that fit, in ascending order. */
 #define ORACLE 4096
 static double oracle_cost[ORACLE];
 static int oracle_n, oracle_fit;
@@ -902,7 +926,8 @@ static void oracle_one(const struct machine *m, int strategy, const int degree[4
     oracle_cost[oracle_fit++] = divides ? t.step_s / 0.9 : t.step_s;
 }
 
-/* Ranks of node 0 that hold rank 0's stage and slice, where all nodes have as many of them. */
+/* Returns how many ranks of node 0 hold the same stage and slice as rank 0, or 0 if another node
+ * has a different number of them. */
 static int oracle_group(const int degree[4], int node)
 {
     int in[JOB_MAX_RANKS] = {0}, most = 0;
@@ -970,7 +995,7 @@ static void test_oracle(void)
             check_oracle(&one);
             check_oracle(&four);
         }
-    /* More than are listed. */
+    /* Checks more options than are listed. */
     decoder(2400, 60);
     spec.model.shape.n_heads = spec.model.shape.n_kv_heads = 60;
     spec.model.shape.width = 240, spec.model.shape.head_dim = 4, spec.model.shape.ffn_width = 480;
@@ -994,8 +1019,8 @@ static int64_t memory_of(int pp, int tp)
     return p.arena_size + p.segment_size;
 }
 
-/* The weights do not fit: only ranks that share layers hold less of them, or only stages. Whether
- * the machine is known or not. */
+/* Checks weights that fit in a rank only if ranks share layers, and, in other cases, only if there
+ * are stages. The right one must be chosen whether or not the machine is known. */
 static void test_only_one_fits(void)
 {
     const struct machine none = {0}, known = nodes(2, 1, 0);
@@ -1004,7 +1029,8 @@ static void test_only_one_fits(void)
             decoder(64, 2);
             spec.train.global_batch = 4;
             spec.model.shape.width = 384, spec.model.shape.ffn_width = 4096;
-            spec.model.shape.n_layers = stages ? 4 : 1; /* or no stage would have one */
+            /* with one layer, no second stage would have a layer */
+            spec.model.shape.n_layers = stages ? 4 : 1;
             spec.model.shape.n_heads = spec.model.shape.n_kv_heads = stages ? 3 : 4;
             spec.model.shape.head_dim = stages ? 128 : 96;
             spec.memory.mlp_chunk_tokens = 0, spec.memory.recompute = RECOMPUTE_FULL;
@@ -1026,15 +1052,15 @@ static void test_only_one_fits(void)
             CHECK(job_stages(&s) == b->pp && job_tp(&s) == b->tp);
             CHECK_MSG(fits(choice.max_seq_len) && !fits(choice.max_seq_len + 1), "%lld",
                       (long long)choice.max_seq_len);
-            /* Said, it is kept, and nothing fits. */
+            /* If the job sets one rank for both axes, this is kept, and nothing fits. */
             spec.parallel.pp = spec.parallel.tp = 1;
             choose(timed ? &known : &none);
             CHECK(!choice.option[0].fits && choice.option[0].pp == 1 && choice.option[0].tp == 1);
         }
 }
 
-/* Every option has the fields that the job sets. Without times, no other option is examined if the
- * job fits. */
+/* Checks that every option has the fields that the job sets. Without times, no other option is
+ * examined if the job fits. */
 static void test_said(void)
 {
     const struct machine known = nodes(16, 1, 0), none = {0};
@@ -1061,7 +1087,8 @@ static void test_said(void)
             const struct option *o = &choice.option[i];
             CHECK((!a->pp || o->pp == a->pp) && (!a->tp || o->tp == a->tp));
             CHECK((!a->sp || o->sp == a->sp) && (!a->dp || o->dp == a->dp));
-            /* If one of sp and dp is given, the other follows from it, as without a plan. */
+            /* If the job sets only one of sp and dp, the other one follows from it, as it does
+             * without a plan. */
             if (a->sp || a->dp) CHECK(o->sp * o->dp == 16);
         }
     }
@@ -1071,7 +1098,8 @@ static void test_said(void)
     for (int i = 0; i < choice.n; i++) CHECK(choice.option[i].zero_group == 4);
 }
 
-/* Weights that are gathered across a slow network cost more than those of a node. */
+/* Checks that gathering weights across a slow network is estimated to cost more than gathering
+ * them within a node. */
 static void test_node_zero(void)
 {
     for (int slow = 0; slow < 2; slow++) {
@@ -1103,7 +1131,7 @@ static void test_node_zero(void)
     decoder(2048, 16);
     spec.train.global_batch = 16;
     spec.parallel.zero = 3;
-    spec.parallel.zero_group = 16; /* it stays as it is asked for, on every product */
+    spec.parallel.zero_group = 16; /* the job asks for this, so it is the same in every product */
     choose(&m);
     CHECK(choice.n > 1);
     for (int i = 0; i < choice.n; i++)
@@ -1113,11 +1141,12 @@ static void test_node_zero(void)
 
 static int64_t ticks(void *arg)
 {
-    return (*(int64_t *)arg += 100); /* a plan takes 0.1 s, or its caller does */
+    return (*(int64_t *)arg += 100); /* making a plan, or its caller, takes 0.1 s */
 }
 
-/* Neither more plans than the limit nor more time: and it is said. The first product is weighed
- * whatever the clock says. */
+/* Checks that the search makes at most the allowed number of plans, stops when its time is over,
+ * and says in both cases that it stopped at a limit. The first product is examined whatever the
+ * clock says. */
 static void test_bounds(void)
 {
     const struct machine m = nodes(16, 2, 1);
@@ -1151,7 +1180,8 @@ static struct reach_document equal_documents(void *arg, int64_t pos)
     return (struct reach_document){first, first + n};
 }
 
-/* Samples full of documents of n tokens each, as four ranks see them. */
+/* Returns the reach of samples that are full of documents of n tokens each, as four ranks see
+ * them. */
 static struct form_seen see(int64_t n)
 {
     static struct plan p;
@@ -1182,12 +1212,14 @@ static enum form_id form_of(const struct machine *m, const struct form_seen *see
     return form_choose(&s, m, seen, reason);
 }
 
-/* 4 ranks, 4 layers, S 4096, contiguous: T 1024 rows of 2 * 4 * 64 floats. Documents of 96 tokens:
- * one crosses each border, at 1024, 2048, 3072 (10 2/3, 21 1/3, 32 documents): rows 960 .. 1023 and
- * 2016 .. 2047 are seen past the border, and at 3072 a document ends. Rank 0 sends 64 rows of keys
- * and values, forward and backward, and receives as many of gradients. In a ring, which ignores
- * causality, blocks of 1024 rows pass rank 3: rank 1's and 2's on their way back to ranks 0 and 1,
- * twice, and the gradients of rank 0's and 1's on their way home. */
+/* Checks the bytes of both forms by hand, for 4 ranks, 4 layers, S 4096 and a contiguous layout: T
+ * is 1024 rows of 2 * 4 * 64 floats. With documents of 96 tokens, one document crosses the border
+ * at 1024 and one crosses the border at 2048, while a document ends at 3072, because these borders
+ * are at 10 2/3, 21 1/3 and 32 documents. So rows 960 .. 1023 and 2016 .. 2047 are seen from
+ * beyond their border. Rank 0 sends 64 rows of keys and values, forward and backward, and receives
+ * as many rows of gradients. In a ring, which ignores causality, blocks of 1024 rows pass rank 3:
+ * the blocks of ranks 1 and 2, which it sends on toward ranks 0 and 1, twice, and the gradients of
+ * ranks 0 and 1, which it sends back to them. */
 static void test_form_bytes(void)
 {
     decoder(4096, 4);
@@ -1224,8 +1256,8 @@ static void test_form_choice(void)
         }
 }
 
-/* Returns a limit of each rank's memory, MiB. Blockwise on four ranks fits in it. all_gather does
- * not, since it needs more. */
+/* Returns a limit of each rank's memory in MiB in which blockwise attention on four ranks fits,
+ * and all_gather, which needs more, does not. */
 static int64_t tight_mib(void)
 {
     static struct plan p;
@@ -1236,7 +1268,8 @@ static int64_t tight_mib(void)
     return ((p.arena_size + p.segment_size) >> 20) + 1;
 }
 
-/* Keys and values of all ranks must have room; and a rank may report any number. */
+/* Checks that all_gather is chosen only if there is room for the keys and values of all ranks,
+ * whatever numbers a rank reports. */
 static void test_form_limits(void)
 {
     const struct machine none = {0};
@@ -1261,7 +1294,8 @@ static void test_form_limits(void)
     CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
 }
 
-/* The largest numbers that a rank may say, in each of the three sentences. */
+/* Checks that the text fits with the largest numbers that a rank can report, in each of the three
+ * sentences. */
 static void test_form_reason_fits(void)
 {
     const struct machine none = {0};
@@ -1281,7 +1315,7 @@ static void test_form_reason_fits(void)
     }
 }
 
-/* Open only where documents can tell. */
+/* Checks that the form is left open only where the documents can decide it. */
 static void test_form_waits(void)
 {
     static struct job_spec s;

@@ -1,5 +1,5 @@
-/* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
- * pruning. */
+/* test_ckpt: checks checkpoints: saving and loading, every kind of damage, concurrent writers,
+ * full disks, and pruning. */
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
@@ -32,7 +32,7 @@
 static char dir[64];
 static struct err e;
 
-static const struct ckpt_arrays none; /* the state alone is read */
+static const struct ckpt_arrays none; /* only the state is read */
 static const struct model_shape shape = {.family = FAMILY_LLAMA,
                                          .n_layers = 1,
                                          .width = 10,
@@ -78,7 +78,8 @@ static struct arrays arrays_new(int salt)
     float *p[3];
     for (int k = 0; k < 3; k++) {
         p[k] = malloc((size_t)x.n * sizeof(float));
-        for (int64_t i = 0; i < x.n; i++) p[k][i] = NAN; /* gaps must not reach the files */
+        /* gaps, whose NaN must not reach the files */
+        for (int64_t i = 0; i < x.n; i++) p[k][i] = NAN;
     }
     x.a.params = p[0];
     x.a.m = p[1];
@@ -182,7 +183,7 @@ static void test_round_trip(void)
     CHECK(same(got.a.params, want.a.params) && same(got.a.m, want.a.m) && same(got.a.v, want.a.v));
     CHECK(same_state(&s, &t));
     CHECK(checkpoint_load(info.path, &shape, &none, &s, &e) == 0 && same_state(&s, &t));
-    /* weights only, and as a model directory */
+    /* loads only the weights, and loads them as a model directory */
     struct ckpt_arrays only = {.params = got.a.params};
     memset(got.a.params, 0, (size_t)got.n * sizeof(float));
     CHECK(checkpoint_load(info.path, &shape, &only, NULL, &e) == 0 &&
@@ -199,7 +200,8 @@ static void test_round_trip(void)
     arrays_free(&got);
 }
 
-/* A checkpoint that was checked is loaded without another digest, unless it has changed. */
+/* Checks that a checkpoint that was checked is loaded without a second digest, unless it has
+ * changed. */
 static void test_checked(void)
 {
     struct ckpt_info info, other;
@@ -224,8 +226,8 @@ static void test_checked(void)
     arrays_free(&got);
 }
 
-/* The loaded state is saved again, in another epoch: every file but the manifest has the same
- * bytes. */
+/* Checks that a loaded state that is saved again, in another epoch, gives the same bytes in every
+ * file except the manifest. */
 static void test_resume_identical(void)
 {
     struct ckpt_info a, b;
@@ -245,7 +247,7 @@ static void test_resume_identical(void)
     arrays_free(&x);
 }
 
-/* Replaces a file's bytes, without the fsync that file_write would wait for. */
+/* Replaces a file's bytes without an fsync, for which file_write would wait. */
 static int spoil(const char *path, const void *data, size_t size)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -254,7 +256,8 @@ static int spoil(const char *path, const void *data, size_t size)
     return n == (ssize_t)size ? 0 : -1;
 }
 
-/* Damage to one file of step 2: check and load say which file, find_latest falls back to step 1. */
+/* Damages one file of step 2. ckpt_check and the load must name the file, and ckpt_find_latest
+ * must return step 1. */
 static void check_damaged(const char *file)
 {
     struct ckpt_info info;
@@ -280,7 +283,8 @@ static void test_damage(void)
         char *path = strdup(in_dir("hurt/checkpoints/step-00000002/%s", all_files[i]));
         size_t size;
         char *text = file_read(path, 1 << 20, &size, &e);
-        /* every third byte of small files, a spread over large ones; one bit each */
+        /* flips one bit of every third byte in small files, and of bytes spread over large
+         * files */
         size_t stride = size < 3000 ? 3 : size / 97;
         for (size_t k = 0; k < size; k += stride) {
             text[k] ^= (char)(1 << k % 8);
@@ -307,13 +311,14 @@ static void test_damage(void)
     CHECK(file_remove(in_dir("hurt/checkpoints/step-00000002"), &e) == 0);
     CHECK(ckpt_check(in_dir("hurt/checkpoints/step-00000002"), &info, &e) == -1 &&
           e.code == ERR_NOT_FOUND);
-    /* a directory under a name that is not its own */
+    /* a directory whose name belongs to another step */
     CHECK(rename(in_dir("hurt/checkpoints/step-00000001"),
                  in_dir("hurt/checkpoints/step-00000009")) == 0);
     CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 0);
 }
 
-/* Damaged files of all sizes, each set of them: the sentence is that of one after the other. */
+/* Checks all sets of damaged files among files of several sizes: the error's text must be the same
+ * as if the files were checked one after the other. */
 static void test_large_files(void)
 {
     enum { N = 5 };
@@ -347,7 +352,8 @@ static void test_large_files(void)
     CHECK(digests_check(&got, in_dir("nothing"), &e) == -1 && e.code == ERR_NOT_FOUND);
 }
 
-/* Refuses a state that lacks a member, or has one of another type, though its manifest agrees. */
+/* Checks that a state is refused if it lacks a member or a member has another type, even if its
+ * manifest is right. */
 static void test_state_fields(void)
 {
     static const char *const keys[] = {"step",        "tokens_seen", "next_sample", "seed",
@@ -361,7 +367,8 @@ static void test_state_fields(void)
     size_t size;
     char *text = file_read(path, 1 << 20, &size, &e);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        for (int how = 0; how < 2; how++) { /* the key renamed; its value made an array */
+        /* first the key is renamed, then its value becomes an array */
+        for (int how = 0; how < 2; how++) {
             char bad[4096], quoted[64], *at;
             snprintf(quoted, sizeof quoted, "\"%s\":", keys[i]);
             memcpy(bad, text, size + 1);
@@ -409,7 +416,8 @@ static void test_other_model(void)
     arrays_free(&x);
 }
 
-/* An existing valid checkpoint wins; an invalid one is moved aside. */
+/* Checks two writers of one step: an existing valid checkpoint is kept, and an invalid one is
+ * moved away. */
 static void test_two_epochs(void)
 {
     struct ckpt_info first, second;
@@ -423,7 +431,8 @@ static void test_two_epochs(void)
     CHECK(ckpt_check(second.path, &first, &e) == 0 && first.epoch == 3);
 }
 
-/* told: how many, and their steps; they are still there. */
+/* Stores in `told` how many checkpoints are removed, followed by their steps. Checks that each
+ * still exists. */
 static int note_removed(void *arg, int64_t step, const char *path, struct err *why)
 {
     int64_t *told = arg;
@@ -460,19 +469,21 @@ static void test_prune(void)
     const struct ckpt_keep untold = {.newest = 1, .removing = refuse_removal};
     CHECK(ckpt_prune(in_dir("prune"), &untold, 3, &e) == -1 && e.code == ERR_PEER);
     CHECK(
-        file_exists(in_dir("prune/checkpoints/step-00000004"))); /* untold: the checkpoint stays */
+        /* the removal was not reported, so the checkpoint is kept */
+        file_exists(in_dir("prune/checkpoints/step-00000004")));
     CHECK(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 0}, 3, &e) ==
-          0); /* never the last complete one */
+          0); /* the last complete one is never removed */
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);
     CHECK(!file_exists(in_dir("prune/checkpoints/step-00000004")));
     CHECK(ckpt_prune(in_dir("never"), &(struct ckpt_keep){.newest = 1}, 1, &e) == 0);
-    /* found by number, not by name: more than eight digits */
+    /* A checkpoint is found by its number and not by its name. This number has more than eight
+     * digits. */
     CHECK(save("prune", 2, 123456789, 1, NULL) == 0);
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 123456789);
 }
 
-/* Checkpoints that keep_every and the best name stay, however old; damaged ones go once there is a
- * newer whole one. */
+/* Checks that a checkpoint is kept, however old it is, if keep_every or the mark of the best one
+ * selects it, and that damaged checkpoints are removed when there is a newer complete one. */
 static void test_prune_policy(void)
 {
     const struct ckpt_keep keep = {.newest = 2, .every = 4};
@@ -523,7 +534,7 @@ static void test_names(void)
         CHECK_MSG(!steps_parse(no[i], &kind, &step, &epoch), "%s", no[i]);
 }
 
-/* Saves in a child process whose files may not grow beyond limit bytes: the disk that is full. */
+/* Saves in a child process whose files may not exceed limit bytes, as on a full disk. */
 static int save_limited(int64_t limit)
 {
     struct {
@@ -557,7 +568,8 @@ static int save_limited(int64_t limit)
     return out.rc;
 }
 
-/* A write fails at every point: the error names a file, no .tmp stays, the older file is intact. */
+/* Checks a write that fails at any point: the error must name a file, no .tmp file may remain, and
+ * the older checkpoint must be intact. */
 static void test_write_fails(void)
 {
     struct ckpt_info info;
@@ -577,8 +589,8 @@ static void test_write_fails(void)
     CHECK(save("plain", 1, 1, 1, NULL) == -1 && strstr(e.text, "plain"));
 }
 
-/* A writer killed at any moment leaves the complete checkpoints, and no other that looks
- * complete. */
+/* Checks that a writer that is killed at any moment leaves the complete checkpoints, and no
+ * incomplete one that looks complete. */
 static void test_killed(void)
 {
     struct ckpt_info info;
@@ -600,7 +612,7 @@ static void test_killed(void)
     }
 }
 
-/* Text of a manifest that has its own digest, and may say anything. */
+/* Parses a manifest with these files and a correct digest of itself. The files may be anything. */
 static int parse_said(const char *files, struct err *why)
 {
     static struct manifest m;
@@ -618,7 +630,8 @@ static int parse_said(const char *files, struct err *why)
 #define HEX64                  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define ENTRY(path, size, hex) "{\"path\":\"" path "\",\"size\":" size ",\"sha256\":\"" hex "\"}"
 
-/* A node may send any manifest: no path in it leads out of a directory. */
+/* Checks that no path in a manifest leads out of the directory, because a node may send any
+ * manifest. */
 static void test_manifest_said(void)
 {
     static const char *const good[] = {"", ENTRY("a", "0", HEX64), ENTRY("hf/a..b", "9", HEX64),
@@ -656,7 +669,7 @@ static void test_spec_digest(void)
     s->checkpoint.keep = 9;
     s->memory.recompute = RECOMPUTE_FULL;
     ckpt_spec_digest(s, b);
-    CHECK_STR(a, b); /* how it runs does not matter */
+    CHECK_STR(a, b); /* settings of how a job runs do not change the digest */
     s->optim.lr *= 1 + 1e-15;
     ckpt_spec_digest(s, b);
     CHECK(strcmp(a, b));
@@ -678,7 +691,7 @@ static void test_spec_digest(void)
     free(s);
 }
 
-/* Another value of a field, within its range. */
+/* Gives a field another value within its range. */
 static void change(struct job_spec *spec, const struct field *f)
 {
     const bool size = !strncmp(f->path, "model.config.", 13);
@@ -693,7 +706,7 @@ static void change(struct job_spec *spec, const struct field *f)
     }
 }
 
-/* The digests of jobs whose checkpoints were made by the version before: they cover the contents
+/* Checks the digests of jobs whose checkpoints the previous version made. They cover the contents
  * and the order of a model's table of sizes. */
 static void test_digests_stay(void)
 {
@@ -733,7 +746,7 @@ static void test_digests_stay(void)
     free(s);
 }
 
-/* The refusal names the field that makes the digests differ, with both values. */
+/* Checks that the error names the field that makes the digests differ, with both values. */
 static void test_spec_difference(void)
 {
     struct job_spec *s = malloc(sizeof *s);
@@ -761,7 +774,8 @@ static void test_spec_difference(void)
         *s = kept;
     }
     CHECK_MSG(n_named > 30, "%d fields", n_named);
-    /* checkpoint.changes: another rate, length or text, and no other optimizer or model. */
+    /* With checkpoint.changes, the rate, the length and the text may differ, but neither the
+     * optimizer nor the model may. */
     s->checkpoint.changes = 1;
     s->optim.lr = 0.5, s->train.steps = 9999, s->data.seq_len = 78, s->schedule.warmup_steps = 3;
     CHECK(!ckpt_spec_refuse(in_dir("differs"), s, &e));
@@ -779,7 +793,7 @@ static void test_spec_difference(void)
     s->stages[0].from_step = 3;
     ckpt_spec_refuse(in_dir("differs"), s, &e);
     CHECK_MSG(!strcmp(e.field, "stages") && strstr(e.text, "stages none, "), "%s", e.text);
-    /* A checkpoint of an older version says less. */
+    /* A checkpoint of an older version has less information. */
     CHECK(!file_write(path, "{\"version\":1}", 13, &e));
     ckpt_spec_refuse(in_dir("differs"), s, &e);
     CHECK_STR(e.field, "checkpoint.resume");
@@ -789,7 +803,8 @@ static void test_spec_difference(void)
 int main(void)
 {
     scratch_dir(dir, sizeof dir, "ckpt");
-    setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
+    /* leaves out warnings, because the damage below is on purpose */
+    setenv("SEQD_LOG", "error", 1);
     log_init("test_ckpt");
     RUN(test_round_trip);
     RUN(test_checked);

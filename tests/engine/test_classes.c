@@ -1,6 +1,7 @@
-/* test_classes.c: the classes that a config.json names. The package's base and the classes of the
- * family's task pass, no other (tests/golden/classes.txt, by make_classes.py: every class of
- * transformers); files as they were published, and published texts without a model_type.
+/* test_classes.c: checks the classes that a config.json names. The package's base class and the
+ * classes of the family's task must be accepted, and all other classes refused
+ * (tests/golden/classes.txt, by make_classes.py, lists every class of transformers). It also
+ * checks files as they were published, and published texts without a model_type.
  * tests: needs golden/classes.txt */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 static struct err e;
 static struct model_shape shape;
 
-/* Sizes that some family asks for. */
+/* All sizes that any family needs. */
 #define SIZES                                                                                      \
     "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":32,"                       \
     "\"intermediate_size\":64,\"vocab_size\":300"
@@ -55,7 +56,7 @@ static int parse(const char *text)
     return config_parse(text, strlen(text), "config.json", &shape, &e);
 }
 
-/* A file of that model_type with `more` among its keys. */
+/* Parses a config of that model_type with `more` among its keys. */
 static int parse_type(const char *type, const char *more)
 {
     char text[4096];
@@ -72,7 +73,7 @@ static bool is_task(const struct family_row *row, const char *kind)
            (!strcmp(kind, "masked") || !strcmp(kind, "pretraining"));
 }
 
-/* One class of the package. */
+/* Checks one class of the package. */
 static int n_taken, n_refused;
 static void check_class(const struct family_row *row, const char *type, bool want, const char *name)
 {
@@ -114,8 +115,8 @@ static int check_type(const struct family_row *row, const struct hf_model *m)
     return n;
 }
 
-/* Classes of other packages: TransNormerLLM, flash-linear-attention, MiniMax's own code, Open-Sora,
- * Latte and DSP. */
+/* Classes of other packages: TransNormerLLM, flash-linear-attention, MiniMax's own code,
+ * Open-Sora, Latte and DSP. */
 static const struct {
     const char *type, *classes[2];
 } others[] = {{"transnormer", {"TransnormerForCausalLM", "TransnormerModel"}},
@@ -140,7 +141,7 @@ static int check_other(const struct family_row *row, const struct hf_model *m)
     return n;
 }
 
-/* A wrapper's classes, around the model of text that it has. */
+/* Checks the classes of a wrapper, which has a model of text. */
 static void check_wrapper(const struct hf_wrapper *w)
 {
     char *all = golden(), *next = NULL, *word, text[4096], want[160];
@@ -181,7 +182,8 @@ static void test_every_class(void)
     CHECK_MSG(n_taken > 60 && n_refused > 60000, "%d, %d", n_taken, n_refused);
 }
 
-/* Every model of text of the package is computed, or its refusal names its needs. */
+/* Checks that every text model of the package is either supported, or refused with an error that
+ * names its needs. */
 static void test_lacks(void)
 {
     char *all = golden(), *next = NULL, *word, text[128];
@@ -201,11 +203,11 @@ static void test_lacks(void)
     free(all);
 }
 
-/* As they stand on the Hub, but for sizes. */
+/* Checks configs as they are published on the Hub, but with other sizes. */
 static void test_published(void)
 {
     static const struct {
-        const char *type, *more, *says; /* NULL: passes */
+        const char *type, *more, *says; /* NULL means that the config is accepted */
     } v[] = {
         {"llama", "", NULL},
         {"llama", "\"architectures\":null", NULL},
@@ -228,7 +230,7 @@ static void test_published(void)
          "\"hpcai-tech/OpenSora-STDiT-v3--modeling_stdit3.STDiT3\"}",
          NULL},
         {"Latte", "\"_class_name\":\"Latte\"", NULL},
-        /* an encoder that reads both ways, in a Llama's clothes */
+        /* an encoder that attends in both directions, with the keys of a Llama */
         {"llama", "\"architectures\":[\"LlamaBiModel\"]",
          "architectures names LlamaBiModel, another model: of model_type \"llama\" only "
          "LlamaForCausalLM or LlamaModel is computed"},
@@ -260,7 +262,7 @@ static void test_published(void)
     }
 }
 
-/* A published config without its model_type, in a file and as a job's model.config. */
+/* Checks a published config without its model_type, both in a file and as a job's model.config. */
 static void test_no_type(void)
 {
     static const struct {
@@ -289,7 +291,7 @@ static void test_no_type(void)
         snprintf(field, sizeof field, "model.config.%s", v[i].key);
         CHECK_STR(e.field, field);
     }
-    /* a job's own config is not published: its default is a llama */
+    /* a job's own config is not a published one, so its default is a llama */
     snprintf(text, sizeof text, "{%s}", SIZES);
     spec_defaults(&job);
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);

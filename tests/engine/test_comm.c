@@ -1,6 +1,6 @@
-/* The comm contract (worker/comm/comm.h) on every transport, under injected delays:
- * every pattern the strategies use and those they might, buffers poisoned as soon as they are free,
- * counts at both ends, and every way out of a wait. */
+/* Checks the contract of comm (worker/comm/comm.h) on every transport, with injected delays: the
+ * patterns that strategies use and further ones, with buffers that are poisoned as soon as they
+ * are free, the counts at both ends, and every way in which a wait ends. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,8 +13,8 @@
 static const int degrees[] = {1, 2, 3, 4, 5, 8};
 enum { N_DEGREES = 6, WORDS = 700, N_ROUNDS = 30 };
 
-/* Every way to reach the other ranks: shared memory; sockets; nodes of two ranks, both at once;
- * sockets with encryption, where this build has it. */
+/* Every way to reach other ranks: shared memory; sockets; nodes of two ranks, which use both; and
+ * encrypted sockets, if this build has them. */
 static const struct way {
     const char *name;
     enum transport_id transport;
@@ -27,7 +27,7 @@ static const struct way {
     {"tls", TRANSPORT_TCP, 0, true},
 };
 enum { N_WAYS = 4 };
-static const struct way *way = &ways[0]; /* way of the running test */
+static const struct way *way = &ways[0]; /* the way that the running test uses */
 
 static struct comm_options options(struct comm_options o)
 {
@@ -45,7 +45,7 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Word i of the message that rank `from` sends in round k on a channel. */
+/* Returns word i of the message that rank `from` sends in round k on a channel. */
 static uint64_t word(int from, int k, int channel, int i)
 {
     return mix((uint64_t)from * 1000003 + (uint64_t)k * 10007 + (uint64_t)channel * 101 +
@@ -82,8 +82,8 @@ static struct comm_xfer xfer(int channel, int to, const void *send, int from, vo
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* Two messages under way at once around the ring, waited for in an order that differs from rank to
- * rank and round to round; the send buffers are poisoned the moment their tickets end. */
+/* Sends two messages around the ring at the same time, and waits for them in an order that differs
+ * between ranks and between rounds. A send buffer is poisoned as soon as its ticket ends. */
 static int ring_rounds(struct comm *c, struct err *e)
 {
     int P = comm_size(c), r = comm_rank(c);
@@ -107,7 +107,8 @@ static int ring_rounds(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Ranks that only receive and ranks that only send: a chain from 0 to P-1. */
+/* Sends messages along a chain from rank 0 to rank P - 1. Rank 0 only sends, and rank P - 1 only
+ * receives. */
 static int chain(struct comm *c, struct err *e)
 {
     int P = comm_size(c), r = comm_rank(c);
@@ -124,7 +125,7 @@ static int chain(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Neighbours in pairs exchange; the odd one out rests. */
+/* Exchanges messages between pairs of neighbours. If P is odd, the last rank does nothing. */
 static int pairs(struct comm *c, struct err *e)
 {
     int P = comm_size(c), r = comm_rank(c), peer = r ^ 1;
@@ -140,7 +141,8 @@ static int pairs(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Four messages of one channel to one peer under way at once arrive in order. */
+/* Sends four messages on one channel to one peer at the same time, and checks that they arrive in
+ * order. */
 static int queued(struct comm *c, struct err *e)
 {
     enum { N = 4 };
@@ -159,8 +161,8 @@ static int queued(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Rings side by side: views of n ranks each hop at the same time as the ring of all, message by
- * message, and share its channels. */
+/* Sends around rings beside each other: views of n ranks and the ring of all ranks hop at the same
+ * time, message by message, and share the same channels. */
 static int views(struct comm *c, struct err *e)
 {
     int P = comm_size(c), n = P % 2 ? P : 2, r = comm_rank(c), first = r / n * n;
@@ -181,7 +183,8 @@ static int views(struct comm *c, struct err *e)
     return 0;
 }
 
-/* A view of a view: pairs of neighbours among the ranks of one parity. */
+/* Exchanges messages in a view of a view, which has pairs of neighbours among the ranks of one
+ * parity. */
 static int nested(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);
@@ -263,7 +266,7 @@ struct sums {
     int rc[JOB_MAX_RANKS];
 };
 
-/* Mixed magnitudes, so that another order of additions gives other bits. */
+/* Returns numbers of different magnitudes, so that another order of additions gives other bits. */
 static double summand(int rank, int64_t i)
 {
     uint64_t z = mix((uint64_t)rank * 7919 + (uint64_t)i);
@@ -353,7 +356,7 @@ static void test_sums(void)
         sum_case(degrees[i], unit);       /* one line each */
         sum_case(degrees[i], unit * 333); /* an odd number of lines */
     }
-    sum_case(3, 48 * 6001); /* several slices, the last one short */
+    sum_case(3, 48 * 6001); /* several slices, of which the last one is short */
     sum_case(2, 32 * 9000);
     int many = way == &ways[0] ? JOB_MAX_RANKS : 16; /* two descriptors for a pair */
     sum_case(many, 16 * many * 3);
@@ -365,7 +368,7 @@ struct moves {
     int root, n_inside;
 };
 
-/* Byte i of a rank's: no two slices of them are alike. */
+/* Returns byte i of a rank's message. No two of a rank's slices are equal. */
 static char moved_byte(int rank, int64_t i)
 {
     return (char)(i % 251 * 3 + rank);
@@ -391,7 +394,7 @@ static void moves_body(struct ranks *g, int rank, void *arg)
         ranks_fail(g, rank, &e);
         return;
     }
-    /* No rank leaves the barrier before all have entered. */
+    /* No rank may leave the barrier before all ranks have entered it. */
     __atomic_fetch_add(&m->n_inside, 1, __ATOMIC_RELAXED);
     if (barrier(c, &e))
         ranks_fail(g, rank, &e);
@@ -441,7 +444,7 @@ static void test_broadcast_gather_barrier(void)
     move_case(3, 1, 3 * 1024 * 1024 + 17); /* several slices */
 }
 
-/* A count that differs is named with both numbers. */
+/* Checks that the error for a count that differs has both numbers. */
 static void test_ledger_names_the_difference(void)
 {
     struct comm_count got[PURPOSE_N] = {0}, want[PURPOSE_N] = {0};
@@ -453,10 +456,11 @@ static void test_ledger_names_the_difference(void)
     CHECK_STR(e.text, "ledger: ring_dkv messages received: counted 6, the formula says 7");
 }
 
-/* ---- ways out of a wait ---------------------------------------------------------------------- */
+/* ---- every way in which a wait ends ---------------------------------------------------------- */
 
-/* Ranks take turns in being late by about as long as the other one looks before it sleeps, so that
- * messages meet it on its way to sleep. A wake that is lost is a timeout. */
+/* Exchanges messages while ranks take turns in being late, by about the time for which the other
+ * rank polls before it sleeps, so that messages arrive while it goes to sleep. A wake that is lost
+ * would be a timeout. */
 static void late_body(struct ranks *g, int rank, void *arg)
 {
     enum { N = 4000 };
@@ -489,7 +493,8 @@ static void test_no_wake_is_lost(void)
     ranks_close(&g);
 }
 
-/* All others wait for rank 0, which raises the flag when it has seen every one of them post. */
+/* Lets all other ranks wait for rank 0, which sets the abort flag when it has seen a message from
+ * every one of them. */
 static void abort_body(struct ranks *g, int rank, void *arg)
 {
     struct err e = {0};
@@ -513,7 +518,8 @@ static void test_abort_wakes_everyone(void)
 {
     struct ranks g;
     struct comm_options o = options((struct comm_options){0});
-    ranks_open(&g, 8, 4096, &o); /* the time limit is a minute: a missed wake is a timeout */
+    /* the time limit is a minute, so that a missed wake is found as a timeout */
+    ranks_open(&g, 8, 4096, &o);
     ranks_run(&g, abort_body, NULL);
     for (int r = 1; r < 8; r++) CHECK(g.err[r].code == ERR_ABORTED);
     CHECK_STR(g.err[2].text, "step 12, layer 3, hop 1: rank 2 stopped in ring_kv: rank 0 is gone");
@@ -525,7 +531,7 @@ static void timeout_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct comm_ticket t;
     uint64_t *buf = comm_segment(g->comm[rank]);
-    if (rank == 0) return; /* neither sends nor takes */
+    if (rank == 0) return; /* rank 0 neither sends nor receives */
     *comm_where(g->comm[rank]) = (struct comm_where){.step = 12, .layer = 3, .hop = 1};
     struct comm_xfer x = *(bool *)arg ? xfer(0, 0, buf, -1, NULL) : xfer(0, -1, NULL, 0, buf);
     if (!comm_sendrecv(g->comm[rank], &x, &t, &e)) comm_wait(g->comm[rank], &t, &e);
@@ -605,7 +611,7 @@ static void test_connect_refuses(void)
     comm_close(c[2]);
     o.segment_size = 4096;
     c[2] = comm_listen(&o, blobs[1].data, &blobs[1].size, &e);
-    blobs[1].data[20] ^= 1; /* another host's boot id */
+    blobs[1].data[20] ^= 1; /* the boot id of another host */
     CHECK(comm_connect(c[0], blobs, 2, &e) && e.code == ERR_UNSUPPORTED);
     CHECK_STR(e.text, "no transport connects ranks 0 and 1: \"shm\" needs both on one host");
     CHECK(comm_connect(c[0], blobs, 1, &e) && e.code == ERR_PEER);
@@ -613,16 +619,16 @@ static void test_connect_refuses(void)
     CHECK(!comm_listen(&o, blobs[1].data, &blobs[1].size, &e) && e.code == ERR_UNSUPPORTED);
     for (int i = 0; i < 3; i++) comm_close(c[i]);
     comm_close(NULL);
-    a.P = b.P = 0; /* no endpoints in there */
+    a.P = b.P = 0; /* the endpoints are already closed */
     ranks_close(&a);
     ranks_close(&b);
 }
 
 /* ---- ranks as processes ---------------------------------------------------------------------- */
 
-/* A rank of a ring of three, in its own process with its own mapping. Rank 1 posts its first hop
- * and freezes without taking its neighbour's; the others need it for their second hop at the
- * latest. The exit status is the err_code. */
+/* Runs one rank of a ring of three in a process of its own, with a mapping of its own. Rank 1
+ * posts its first hop and then stops, without receiving its neighbour's message, which the other
+ * ranks need for their second hop at the latest. The exit status is the err_code. */
 static void process_rank(struct ranks *g, int rank, const struct rank_blob *blobs)
 {
     struct err e = {0};
@@ -669,18 +675,18 @@ static void test_kill_a_process_mid_hop(void)
         while (!__atomic_load_n(&g.head->lastop[r].n_ops, __ATOMIC_ACQUIRE)) sched_yield();
     kill(pid[1], SIGKILL);
     waitpid(pid[1], &status[1], 0);
-    ranks_abort(&g, 1); /* as seqgang does when waitpid names a dead rank */
+    ranks_abort(&g, 1); /* as seqgang does when waitpid returns a dead rank */
     waitpid(pid[0], &status[0], 0);
     waitpid(pid[2], &status[2], 0);
     CHECK(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
     for (int r = 0; r < 3; r += 2)
         CHECK_MSG(WIFEXITED(status[r]) && WEXITSTATUS(status[r]) == ERR_ABORTED,
                   "rank %d: status %x", r, status[r]);
-    g.P = 0; /* the endpoints were the children's */
+    g.P = 0; /* the endpoints belonged to the children */
     ranks_close(&g);
 }
 
-/* Returns whether the build has OpenSSL; checks the error of a build without it. */
+/* Tells whether the build has OpenSSL. Checks the error of a build that does not have it. */
 static bool have_tls(void)
 {
     static struct rank_blob blob;
@@ -697,7 +703,7 @@ static bool have_tls(void)
     return c != NULL;
 }
 
-/* The same tests over every transport. */
+/* Runs the same test over every transport. */
 static void run_ways(const char *name, void (*fn)(void))
 {
     for (int i = 0; i < N_WAYS; i++) {

@@ -1,6 +1,6 @@
-/* test_configs.c: config.json files of every family, whole and with keys left out, against the
- * reading of the Python package transformers (tests/golden/configs.txt, by make_configs.py): the
- * number of parameters, names and shapes of tensors, and the sizes that no shape shows.
+/* test_configs.c: compares how config.json files of every family are read, complete and with keys
+ * left out, with the Python package transformers (tests/golden/configs.txt, by make_configs.py):
+ * the number of parameters, the names and shapes of tensors, and the sizes that no shape shows.
  * tests: needs golden/configs.txt */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ enum { MAX_KEYS = 64 };
 
 struct block {
     char name[64];
-    const char *key[MAX_KEYS]; /* "key": value */
+    const char *key[MAX_KEYS]; /* each is the text "key": value */
     int n_keys;
 };
 
@@ -31,7 +31,8 @@ static bool is_key(const char *line, const char *key)
     return !strncmp(line + 1, key, n) && line[1 + n] == '"';
 }
 
-/* Writes the object without that key; "*": only the keys that say which model it is. */
+/* Writes the object without the key `without`. If `without` is "*", it writes only the keys that
+ * say which model it is. */
 static void write_text(const struct block *b, const char *without, char *out, size_t size)
 {
     size_t n = (size_t)snprintf(out, size, "{");
@@ -152,13 +153,13 @@ static void check_case(const struct block *b, const char *line)
               count);
     CHECK_MSG(!strncmp(hex, want, 16), "%s: names or shapes of tensors differ", what);
     check_sizes(&m, line + at, what);
-    /* the same as a job's model.config, since the package wrote it */
+    /* a job's model.config is read in the same way, because the package wrote the config */
     spec_defaults(&job);
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s: %s", what, e.text);
     CHECK_MSG(!hf_shape_diff(&m, &job.model.shape), "%s: %s is another as model.config", what,
               hf_shape_diff(&m, &job.model.shape));
     CHECK(m.max_pos == job.model.shape.max_pos && !strstr(job.model.config, "\"feature_map"));
-    /* and as it travels */
+    /* the same in the form in which it is sent */
     CHECK(config_open(&job, &e) == 0 && !hf_shape_diff(&m, &job.model.shape));
     n_cases++;
 }
@@ -183,7 +184,8 @@ static void test_as_the_package(void)
     free(all);
 }
 
-/* A config written by a person keeps the job's defaults: no key says that the package wrote it. */
+/* Checks that a config that a person wrote, which has no key that the package writes, keeps the
+ * job's defaults. */
 static void test_as_a_person(void)
 {
     static const char text[] =
@@ -201,17 +203,18 @@ static void test_as_a_person(void)
         CHECK(job.model.shape.vocab == (k ? 50257 : 258));
         CHECK(job.model.shape.max_pos == (k ? 1024 : 1 << 20));
     }
-    /* sentences name the field in both */
+    /* both errors name the field */
     snprintf(given, sizeof given, "{\"architectures\":[],\"model_type\":\"llama\",\"wings\":2}");
     CHECK(config_take(&job, given, strlen(given), CONFIG_JOB, &e) == -1);
     CHECK_STR(e.field, "model.config.wings");
 }
 
-/* Keys of every model of the package: their defaults pass, and nothing else of them. */
+/* Checks keys that every model of the package may have: their default values are accepted, and
+ * other values are refused. */
 static void test_neutral(void)
 {
     static const struct {
-        const char *key, *value, *says; /* NULL: passes */
+        const char *key, *value, *says; /* NULL means that it is accepted */
     } v[] = {
         {"is_encoder_decoder", "false", NULL},
         {"is_encoder_decoder", "null", NULL},
@@ -255,7 +258,7 @@ static void test_neutral(void)
     }
 }
 
-/* A model that is published and not computed here: the sentence names its needs. */
+/* Checks that the error for a published model that is not supported names its needs. */
 static void test_not_here(void)
 {
     static const struct {
@@ -274,8 +277,8 @@ static void test_not_here(void)
     }
 }
 
-/* Keys that MiniMax's first releases must have: their own code has no default, or another
- * computation. */
+/* Checks keys that configs of MiniMax's first releases must have, because their own code has no
+ * default for them, or has another computation. */
 #define LAYERS(a, b) "\"layer_types\":[\"" a "_attention\",\"" b "_attention\"]"
 static void test_first_releases(void)
 {

@@ -1,4 +1,5 @@
-/* The states after a context: as a file, and in place of the tokens that made them. */
+/* Checks the states after a context, which can be stored in a file, and can replace the tokens
+ * from which they were computed. */
 #include <math.h>
 #include <unistd.h>
 
@@ -13,7 +14,8 @@
 
 enum { N_TOKENS = 50, ROOM = 6, SPLIT = 29 };
 
-/* First layer with LRPE: its state is twice as high, and its positions continue. */
+/* Makes a shape of the family. TNL's first layer has LRPE, which doubles the height of its state,
+ * and whose positions continue after a context. */
 static void set_shape(struct model_shape *m, int family)
 {
     *m = (struct model_shape){.family = family,
@@ -85,7 +87,7 @@ static void test_file(void)
               e.text);
     CHECK_STR(e.field, "context.load");
     free(got.states);
-    f.context.n_tokens = 0; /* a context of nothing */
+    f.context.n_tokens = 0; /* a context without tokens */
     CHECK(!context_write(f.path, &f.layout, &f.context, &e));
     CHECK(read_back(&f, 'a', &got, &e) && e.code == ERR_CORRUPT);
     free(got.states);
@@ -100,7 +102,7 @@ static void test_file(void)
     rmdir(f.dir);
 }
 
-/* Its root is where its links must stay. */
+/* Checks that links in a context's path must stay beneath its root. */
 static void test_link_out_of_the_root(void)
 {
     struct file_case f;
@@ -121,7 +123,8 @@ static void test_link_out_of_the_root(void)
     rmdir(f.dir);
 }
 
-/* A file of fewer layers, of other sizes, and a model that has other layers as well. */
+/* Checks that a file is refused if it has fewer layers or other sizes, or if the model has other
+ * kinds of layers as well. */
 static void test_other_shapes_are_refused(void)
 {
     struct file_case f;
@@ -152,13 +155,13 @@ static void test_other_shapes_are_refused(void)
     rmdir(f.dir);
 }
 
-/* ---- in the place of tokens ------------------------------------------------------------------ */
+/* ---- states that replace tokens -------------------------------------------------------------- */
 
 struct story {
     struct job_spec spec;
     int32_t tokens[N_TOKENS + ROOM];
-    double diff, size; /* largest of all logits, on rank 0 */
-    bool same;         /* two greedy continuations of one prompt */
+    double diff, size; /* the largest difference and the largest size of all logits, on rank 0 */
+    bool same;         /* two greedy continuations of one prompt are the same */
 };
 
 static void set_story(struct story *s, int family, int P)
@@ -176,7 +179,7 @@ static void set_story(struct story *s, int family, int P)
     for (int i = 0; i < N_TOKENS + ROOM; i++) s->tokens[i] = 97 + i * i % 23;
 }
 
-/* Prompt [from, N_TOKENS) and ROOM tokens after it: the logits after each. */
+/* Computes the logits after the prompt [from, N_TOKENS), and after each of ROOM further tokens. */
 static int tell(const struct infer *in, const struct story *s, int from, float *logits,
                 struct err *e)
 {
@@ -211,8 +214,8 @@ static int continue_twice(const struct infer *in, struct story *s, struct err *e
     return rc;
 }
 
-/* The whole prompt at once; then its first part alone, whose states are taken,
- * and the rest after them. */
+/* Computes the whole prompt at once. Then computes its first part, keeps the states, and computes
+ * the rest of the prompt after these states. */
 static int compare(struct tiny_rank *t, struct story *s, int rank, struct err *e)
 {
     struct infer in = {.model = &t->model, .spec = &s->spec};
@@ -249,9 +252,10 @@ static void story_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* fp32: sums over the two parts' tokens are rounded apart, 6e-8 of themselves each; through three
- * layers and the head that is some 1e-6 of the largest logit. A state that was not there, or tokens
- * at other positions, move logits by a tenth and more. */
+/* Checks that states replace the tokens from which they were computed. The sums over the tokens of
+ * the two parts are rounded separately in fp32, by 6e-8 of their value each; after three layers
+ * and the head the difference is about 1e-6 of the largest logit. A missing state, or tokens at
+ * other positions, would change logits by a tenth or more. */
 static void test_context_stands_for_its_tokens(void)
 {
     static const int families[] = {FAMILY_TNL, FAMILY_LINEAR, FAMILY_RETNET};

@@ -1,7 +1,8 @@
-/* The curves that a training leaves for TensorBoard, by real seqrank processes: the numbers that
- * were reported, each step once, through kills, saves, rollbacks and a disk that takes nothing.
+/* Checks the curves that a training writes for TensorBoard, by real seqrank processes: they must
+ * have the numbers that were reported, each step once, in spite of kills, saves, rollbacks and a
+ * disk to which nothing can be written.
  * tests: needs seqrank */
-/* Not under sanitizers: test_tfevents and test_rank run the same code. */
+/* This test is not run under sanitizers, because test_tfevents and test_rank run the same code. */
 #include <math.h>
 
 #include "tests/lib/gang.h"
@@ -14,7 +15,7 @@
 #define STEPS 20
 
 static char scratch[64], prepared_id[80], bad_model[128];
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 static struct tfe_curve shown;
 
 static struct spec_source source(struct job_spec *s, const char *name)
@@ -41,7 +42,7 @@ static struct order *make_order(const char *name)
     return o;
 }
 
-/* Runs an order that need not succeed. */
+/* Runs a job that need not succeed. */
 static void run(struct order *o, int kill_rank, int save_at_step,
                 void (*on_step)(struct gang *, const struct rank_step *))
 {
@@ -71,7 +72,7 @@ static void check_value(const char *tag, int64_t step, double want)
               want);
 }
 
-/* All that was reported of the steps of the gang that ran last. */
+/* Checks that the curves have everything that the last gang reported about its steps. */
 static void check_steps(void)
 {
     for (int i = 0; i < g.n_steps; i++) {
@@ -97,7 +98,8 @@ static void check_once(int64_t first, int64_t last)
                   (long long)k, tfe_count(&shown, "train/loss", k, &value));
 }
 
-/* Checks the artifact of the event: its file exists, whole or growing. */
+/* Checks the event of artifact n: its file must exist, complete if `whole` is set, and growing
+ * otherwise. */
 static void check_listed(const struct order *o, int n, const char *file, bool whole)
 {
     const struct gang_event *ev = gang_event(&g, EV_ARTIFACT, n);
@@ -122,7 +124,7 @@ static void check_listed(const struct order *o, int n, const char *file, bool wh
 static void test_prepare(void)
 {
     static const char *const files[] = {"text.jsonl", "held.jsonl"};
-    for (int k = 0; k < 2; k++) { /* document 70 has a Z where the others have an x */
+    for (int k = 0; k < 2; k++) { /* document 70 has a Z where all other documents have an x */
         char path[128];
         snprintf(path, sizeof path, "%s/%s", scratch, files[k]);
         FILE *f = fopen(path, "we");
@@ -165,7 +167,7 @@ static void test_train(void)
         CHECK(g.n_artifacts == 2 && g.n_notes == 0);
         check_listed(o, 0, shown.file[0], false);
         check_listed(o, 1, shown.file[0], true);
-        o->args.epoch = 2; /* no step left: no file of it */
+        o->args.epoch = 2; /* no step is left, so this attempt writes no file */
         CHECK(gang_runs(&g, o) && g.n_artifacts == 0);
         show(o);
         CHECK(shown.n_files == 1);
@@ -173,7 +175,7 @@ static void test_train(void)
     free(o);
 }
 
-/* In half floats: the loss scale, of a step that was left out as well. */
+/* Checks a training in fp16: the curves have the loss scale, also of a step that was left out. */
 static void test_half(void)
 {
     struct order *o = make_order("half");
@@ -202,15 +204,17 @@ static void test_which(void)
             n = 0;
         }
     }
-    CHECK_MSG(all < 70000, "%lld records", (long long)all); /* x 256 bytes: 17 MB */
+    /* with 256 bytes each they are 17 MB */
+    CHECK_MSG(all < 70000, "%lld records", (long long)all);
     CHECK(training_curves_has(999999, 999999) && !training_curves_has(999999, 1000000));
     CHECK(training_curves_has(1 << 29, 1000000000) && !training_curves_has(999999937, 1000000000));
 }
 
 /* ---- several --------------------------------------------------------------------------------- */
 
-/* kill -9 of the rank that writes, at a checkpoint of step 3; then of another one; then to the end.
- * The next attempt lists the file that the one before could not. */
+/* Checks kill -9 of the rank that writes, at the checkpoint of step 3, then of another rank, and
+ * then runs the training to its end. The next attempt must list the file that the attempt before
+ * could not list. */
 static void test_kill(void)
 {
     struct order *o = make_order("killed");
@@ -219,7 +223,8 @@ static void test_kill(void)
     CHECK(g.n_artifacts == 1);
     show(o);
     CHECK(shown.n_files == 1);
-    check_once(1, 3); /* steps after the checkpoint, of less than a second, were not written */
+    /* the steps after the checkpoint took less than a second, so they were not written */
+    check_once(1, 3);
     check_listed(o, 0, shown.file[0], false);
     o->args.epoch = 2;
     run(o, 1, 0, NULL);
@@ -230,7 +235,8 @@ static void test_kill(void)
     check_steps();
     check_listed(o, 0, shown.file[0], true);
     check_listed(o, 1, shown.file[1], false);
-    check_listed(o, 2, shown.file[1], true); /* its peer was killed: rank 0 had time */
+    /* the other rank was killed, so rank 0 had time to list its file */
+    check_listed(o, 2, shown.file[1], true);
     o->args.epoch = 3;
     if (gang_runs(&g, o)) {
         show(o);
@@ -244,7 +250,8 @@ static void test_kill(void)
     free(o);
 }
 
-/* Suspended: the file is whole before the rank leaves, and the curve continues. */
+/* Checks a suspended training: the file must be complete before the rank leaves, and the curve
+ * must continue. */
 static void test_save(void)
 {
     struct order *o = make_order("saved");
@@ -265,7 +272,8 @@ static void test_save(void)
     free(o);
 }
 
-/* A training that continues where another one has saved: its own directory, from that step on. */
+/* Checks a training that continues from a checkpoint of another training: it must write to its own
+ * directory, from the next step on. */
 static void test_continue(void)
 {
     struct order *o = make_order("source"), *next = make_order("next");
@@ -285,9 +293,9 @@ static void test_continue(void)
     free(next);
 }
 
-/* ---- going back ------------------------------------------------------------------------------ */
+/* ---- rollbacks ------------------------------------------------------------------------------- */
 
-/* A model whose embedding of 'Z' is NaN: one step of a pass is bad. */
+/* Writes a model whose embedding of 'Z' is NaN, so that one step of each pass is bad. */
 static void write_model(void)
 {
     struct err e = {0};
@@ -301,8 +309,8 @@ static void write_model(void)
     free(w);
 }
 
-/* Back to a checkpoint, or to the start: the steps that come again are there once, as they were
- * the last time. */
+/* Checks a rollback to a checkpoint and one to the start: steps that are repeated must be in the
+ * curve once, with their last values. */
 static void test_rollback(void)
 {
     write_model();
@@ -334,15 +342,16 @@ static void block(const struct order *o)
 {
     struct err e = {0};
     snprintf(blocked, sizeof blocked, "%s/artifacts", o->args.job_dir);
-    CHECK_MSG(!file_write(blocked, "", 0, &e), "%s", e.text); /* a file where a directory must be */
+    /* a file in place of a directory that must be made */
+    CHECK_MSG(!file_write(blocked, "", 0, &e), "%s", e.text);
 }
 
 static void unblock(struct gang *k, const struct rank_step *s)
 {
-    if (s->step == 8) CHECK(!unlink(blocked)); /* the steps before have been tried */
+    if (s->step == 8) CHECK(!unlink(blocked)); /* the steps before have tried to write */
 }
 
-/* No file can be written: one note, and the job's end is as ever. */
+/* Checks a training that can write no file: it must report this once, and must end as usual. */
 static void test_never(void)
 {
     char sha[80], want[80];
@@ -361,7 +370,8 @@ static void test_never(void)
     free(o);
 }
 
-/* It continues at a checkpoint, and the waiting records are not lost. */
+/* Checks a training that cannot write for a while: it must begin to write at a checkpoint, and
+ * lose none of the waiting records. */
 static void test_for_a_while(void)
 {
     struct order *o = make_order("while");

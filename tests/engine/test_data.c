@@ -1,5 +1,6 @@
-/* test_data: preparation, the order of samples, and every rank's rows against a sequence written
- * down from the documents alone, with a map of positions of the test's own. */
+/* test_data: checks the preparation of data, the order of samples, and every rank's rows. The rows
+ * are compared with a sequence that is written from the documents only, with the test's own map of
+ * positions. */
 #include "tests/lib/mutant.h"
 #include "api/core/job.h"
 #include "tests/lib/datadir.h"
@@ -21,7 +22,7 @@
 #include "api/core/beneath.h"
 #include "worker/data/source.h"
 
-/* Returns the window of seq_len that global sample n of concatenated documents is. */
+/* Returns which window of seq_len tokens of the concatenated documents global sample n is. */
 static int64_t window_of(const struct data_order *o, int64_t n)
 {
     struct sample s;
@@ -44,7 +45,7 @@ static void test_text(void)
     CHECK(s->n_tokens == 9 && s->n_documents == 2 && s->n_bytes == 7);
     CHECK(tokens_are(d, want, sizeof want / sizeof *want));
     CHECK(data_documents(d)[0] == 5 && data_documents(d)[1] == 9);
-    double h = 0; /* o and 256 twice, five tokens once */
+    double h = 0; /* o and 256 occur twice, five tokens once */
     h -= 2 * (2.0 / 9) * log(2.0 / 9) + 5 * (1.0 / 9) * log(1.0 / 9);
     CHECK_MSG(fabs(s->unigram_entropy - h) < 1e-15, "%.17g %.17g", s->unigram_entropy, h);
     CHECK(strlen(s->id) == 32);
@@ -61,14 +62,14 @@ static void test_jsonl(void)
     static const uint16_t want[] = {'a', 0xc3, 0xa9, '\n', 256, 0xf0, 0x9f, 0x98, 0x80, 0, 256};
     sources_begin();
     put("x.jsonl", text, sizeof text - 1);
-    source_add("x.jsonl", DATA_JSONL, "body"); /* relative: found under the second root */
+    source_add("x.jsonl", DATA_JSONL, "body"); /* a relative path, found beneath the second root */
     struct data *d = prepare_open();
     CHECK(data_stats(d)->n_tokens == 11 && data_stats(d)->n_documents == 2);
     CHECK(tokens_are(d, want, sizeof want / sizeof *want));
     data_close(d);
 }
 
-/* A line longer than any buffer, and lines whose ends fall on every place of a read. */
+/* Checks a line that is longer than any buffer, and lines that end at every offset in a read. */
 static void test_jsonl_long(void)
 {
     enum { LONG = 50000000, SHORT = 60000 };
@@ -156,7 +157,7 @@ static void test_source_errors(void)
     check_source_error("/etc/*", ERR_INVALID, "beneath no data root");
     check_source_error(in_dir("out.txt"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outdir/passwd"), ERR_INVALID, "leads outside");
-    /* whether it is there is not said */
+    /* the error does not say whether the file exists */
     check_source_error(in_dir("outdir/nothing"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outdir/nothing/at/all"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outnone"), ERR_INVALID, "leads outside");
@@ -169,7 +170,8 @@ static void test_source_errors(void)
     check_source_error(in_dir("kept/none"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("way/x"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("way/none"), ERR_INVALID, "that seqd keeps for itself");
-    /* A relative name that is missing is no trespass into a root of seqd's own beside the first. */
+    /* A missing relative name is reported as missing, even if the second root is seqd's own: it is
+     * not an attempt to read that root. */
     const char *const beside[] = {dir, kept};
     struct source_list list = {0};
     struct err why = {0};
@@ -198,13 +200,14 @@ static void test_source_errors(void)
     sources_begin();
     CHECK(prepare(&st) == -1 && e.code == ERR_INVALID && !strcmp(e.field, "data.train"));
     sources_begin();
-    source_add(in_dir("inside.md"), DATA_TEXT, NULL); /* a link that stays beneath is fine */
+    /* a link that leads to a place beneath the root is accepted */
+    source_add(in_dir("inside.md"), DATA_TEXT, NULL);
     source_add(in_dir("s*/*.md"), DATA_TEXT, NULL);
     CHECK(prepare(&st) == 0 && st.n_documents == 2 && st.n_bytes == 10);
     CHECK(!file_exists(in_dir("prepared/x.tmp")));
 }
 
-/* If the kernel has no openat2, the old way must refuse the same paths. */
+/* Checks that the way without openat2, for kernels that lack it, refuses the same paths. */
 static void test_open_old(void)
 {
     int fd = beneath_open_old(dir, in_dir("sub/c.md"), O_RDONLY);
@@ -242,7 +245,7 @@ static void test_reuse(void)
     CHECK(!memcmp(&a, &b, sizeof a));
     puts_file("r2.txt", "mor2");
     CHECK(prepare(&c) == 0 && strcmp(a.id, c.id));
-    sources_begin(); /* the same bytes read another way are other data */
+    sources_begin(); /* the same bytes in another format are different data */
     puts_file("r1.txt", "{\"text\":\"a\",\"t2\":\"a\"}");
     source_add("r1.txt", DATA_JSONL, NULL);
     CHECK(prepare(&a) == 0);
@@ -252,14 +255,14 @@ static void test_reuse(void)
     sources_begin();
     source_add("r1.txt", DATA_TEXT, NULL);
     CHECK(prepare(&c) == 0 && strcmp(a.id, c.id) && strcmp(b.id, c.id));
-    spec->kind = JOB_SCORE; /* reads its input instead */
+    spec->kind = JOB_SCORE; /* this kind of job reads its input instead */
     spec->input.source = spec->data.train[0];
     spec->data.n_train = 0;
     CHECK(prepare(&b) == 0 && !strcmp(b.id, c.id));
 }
 
-/* Every damage to a prepared directory is seen at open, names the file, and is repaired by
- * preparing again. */
+/* Checks that opening a prepared directory finds the damage and names the file, and that preparing
+ * again repairs it. */
 static void check_damage(const char *id, const char *file, int64_t size, int64_t flip)
 {
     char path[200];
@@ -308,8 +311,8 @@ static void test_damage(void)
     CHECK(!data_open(in_dir("prepared"), "0123", DATA_CHECK, &e) && e.code == ERR_NOT_FOUND);
 }
 
-/* Four at once, and some of them killed: the survivors agree, the data is made once and no file of
- * the dead is left. */
+/* Checks four preparations at the same time, some of which are killed: the others must agree, the
+ * data must be made only once, and no file of the killed ones may remain. */
 static void test_concurrent(void)
 {
     struct data_stats st;
@@ -324,7 +327,7 @@ static void test_concurrent(void)
         source_add("many.txt", DATA_TEXT, NULL);
         for (int k = 0; k < 4; k++)
             if ((pid[k] = fork()) == 0) _exit(prepare(&st) < 0);
-        /* the moment of the kills is chance; every one must end the same way */
+        /* the moment of the kills is random, and every round must end in the same way */
         for (int k = 0; k < round % 4; k++) kill(pid[k], SIGKILL);
         for (int k = 0; k < 4; k++) {
             int status;
@@ -340,7 +343,7 @@ static void test_concurrent(void)
     free(text);
 }
 
-/* Every byte of the sources is read twice, but for data that is there already. */
+/* Checks the progress: every byte of the sources is read twice, unless the data already exists. */
 static void test_progress(void)
 {
     enum { MOST = 3 * READER_CHUNK };
@@ -358,7 +361,8 @@ static void test_progress(void)
     CHECK(!prepare(&st));
     told_check(&preparing, PROGRESS_BYTES, 0, 2 * (MOST + 5));
     CHECK(preparing.n_inside <= 6);
-    /* Nor does it say how large a file is that a link reaches outside of the roots. */
+    /* The progress, too, must not tell how large a file is to which a link leads outside of the
+     * roots. */
     CHECK(!symlink("/etc/passwd", in_dir("leaves")));
     sources_begin();
     source_add("leaves", DATA_TEXT, NULL);
@@ -367,7 +371,8 @@ static void test_progress(void)
     free(text);
 }
 
-/* A directory where nothing can be made: the error names it, and nothing is left. */
+/* Checks a directory in which nothing can be created: the error must name it, and no file may be
+ * left. */
 static void test_unwritable(void)
 {
     struct data_stats st;
@@ -414,8 +419,8 @@ static void test_order(void)
             n_fixed += x == i % w;
         }
         for (int64_t i = 0; i < w; i++) CHECK(seen[i]);
-        /* A random pair of permutations agrees in about 1 place, whatever their length: over 2 w
-         * draws 2; more than 20 has a chance below 1e-13. */
+        /* Two random permutations agree in about 1 place, whatever their length, so 2 w draws
+         * agree in about 2 places. The probability of more than 20 is below 1e-13. */
         if (w > 30) CHECK(n_same_pass < 20 && n_same_seed < 20 && n_fixed < 20);
         free(seen);
         data_order_close(seven);
@@ -427,13 +432,14 @@ static void test_order(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-struct naive { /* one window, written down from the documents */
+struct naive { /* one window, written from the documents */
     int32_t ids[256], targets[256];
     int64_t pos[256], lo[256], hi[256];
     int64_t n, n_fragments;
 };
 
-/* tokens and the number of its document for each; S <= 256. */
+/* Writes the window of v that begins at start. tokens and doc have the id and the number of the
+ * document of each token. S is at most 256. */
 static void naive_window(struct naive *v, const int *tokens, const int *doc, int64_t n_tokens,
                          int64_t start, const struct order_options *o)
 {
@@ -453,7 +459,8 @@ static void naive_window(struct naive *v, const int *tokens, const int *doc, int
     }
 }
 
-/* The position of a rank's row, from the description of the layouts; >= S is padding. */
+/* Returns the position of a rank's row, computed from the description of the layouts. A position
+ * >= S is padding. */
 static int64_t naive_pos(int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                          int64_t row)
 {
@@ -468,7 +475,8 @@ struct rows {
     int64_t pos[512], lo[512], hi[512];
 };
 
-/* Compares all ranks' rows of sample n with the naive window. Returns the number of differences. */
+/* Compares all ranks' rows of sample n with the naive window. Returns the number of
+ * differences. */
 static int compare(const struct data_order *d, const struct order_options *o, const struct naive *v,
                    int64_t n, int P, enum layout_id layout, bool rank_bits)
 {
@@ -502,7 +510,8 @@ struct corpus {
     int64_t n_tokens, n_docs;
 };
 
-/* n_docs documents of `each` to 2 * each bytes, through JSONL, so that preparation is tested. */
+/* Makes n_docs documents of `each` to 2 * each bytes as JSONL and prepares them, so that the
+ * preparation is tested, too. */
 static void corpus_make(struct corpus *c, int n_docs, int each)
 {
     char *text = malloc((size_t)(n_docs * (2 * each + 32)));
@@ -541,7 +550,7 @@ static void corpus_free(struct corpus *c)
     free(c->doc);
 }
 
-/* All ranks and layouts of every window. Returns differences. */
+/* Compares every window for all ranks. Returns the number of differences. */
 static int sweep(const struct corpus *c, struct order_options o, int P)
 {
     struct naive v;
@@ -559,8 +568,8 @@ static int sweep(const struct corpus *c, struct order_options o, int P)
         n_targets += data_targets(d, n, &e);
         bad += data_targets(d, n, &e) != v.n - v.n_fragments;
     }
-    /* Over one pass: a target for each token but the last of each document and of each window that
-     * cuts a document. */
+    /* In one pass each token has a target, except for the last token of each document, and the
+     * last token of each window that cuts a document. */
     int64_t cuts = 0;
     for (int64_t i = o.seq_len; i < c->n_tokens; i += o.seq_len) cuts += c->doc[i] == c->doc[i - 1];
     bad += n_targets != c->n_tokens - c->n_docs - cuts;
@@ -596,7 +605,8 @@ static void test_rows(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Each injected fault must be seen by the comparison, and only with more than one rank. */
+/* Checks that the comparison finds each injected fault, and only if there is more than one
+ * rank. */
 static void test_mutants(void)
 {
     static const int mutants[] = {MUTANT_LABEL_SHIFT, MUTANT_DOC_CROSSED, MUTANT_LOCAL_POSITION};
@@ -618,7 +628,8 @@ static void test_mutants(void)
 }
 #endif
 
-/* A map that loses its file under way is an error, not a signal; so is a token that cannot be. */
+/* Checks that a mapped file that is truncated during use causes an error and not a signal, and so
+ * does an impossible token. */
 static void test_batch_corrupt(void)
 {
     struct corpus c;
@@ -638,7 +649,8 @@ static void test_batch_corrupt(void)
     data_order_close(order);
     corpus_free(&c);
 
-    /* Digests that agree with a token out of range: written by another program, or by an enemy. */
+    /* The digests are right and a token is out of range, as if another program or an attacker had
+     * written the file. */
     corpus_make(&c, 5, 60);
     char sha[SHA256_HEX], old[SHA256_HEX];
     uint16_t token = 300;

@@ -1,5 +1,5 @@
-/* Diffusion transformers against PyTorch in float64 (tests/lib/dit_golden.h), on any number of
- * ranks; bits that do not depend on it.
+/* Compares diffusion transformers with PyTorch in float64 (tests/lib/dit_golden.h) on any number
+ * of ranks, and checks bits that must not depend on that number.
  * tests: needs golden */
 #include "api/core/file.h"
 #include "tests/lib/dit_golden.h"
@@ -24,7 +24,7 @@ static void test_golden(void)
     }
 }
 
-/* As a job runs them. */
+/* Runs the models as a job does. */
 static void test_planned(void)
 {
     for (int i = 0; i < DIT_NAMES; i++) {
@@ -36,7 +36,7 @@ static void test_planned(void)
         dit_check_planned(&g, 3, RECOMPUTE_SELECTIVE);
         dit_check_planned(&g, 4, RECOMPUTE_FULL);
         dit_check_planned(&g, 8, RECOMPUTE_NONE);
-        for (int P = 1; P <= 4; P++) /* MLPs in pieces of rows */
+        for (int P = 1; P <= 4; P++) /* Runs them with MLPs in pieces of rows. */
             dit_check_pieces(&g, P, (enum recompute_id)(RECOMPUTE_NONE + P % 3), 2 + P);
         for (int P = 1; P <= 3; P++)
             dit_check_asked(
@@ -71,8 +71,9 @@ static void run_bits(const struct dit_golden *g, int P, bool planned, struct out
     dit_go(&r);
 }
 
-/* determinism "ranks": 1, 2, 4 and 8 ranks give the same loss, prediction and gradients, bit by
- * bit: 5 frames in chunks of one, so that ranks have none; 15 places in chunks of two. */
+/* Checks that under determinism "ranks" 1, 2, 4 and 8 ranks give the same loss, prediction and
+ * gradients, bit by bit. 5 frames are in chunks of one, so that some ranks have none; 15 places
+ * are in chunks of two. */
 static void check_bits(const struct dit_golden *g, bool planned)
 {
     struct outcome one;
@@ -99,7 +100,8 @@ static void test_rank_bits(void)
     }
 }
 
-/* Checks that each rank sent two switches for each attention along space, forward and backward. */
+/* Checks that each rank sent the bytes of two switches, forward and backward, for each attention
+ * along space. */
 static void check_bytes(const struct dit_golden *g, int P, bool rank_bits)
 {
     const int64_t n[2] = {g->grid[1] * g->grid[2], g->grid[0]}, row = g->m.width * 4;
@@ -134,7 +136,7 @@ static void test_bytes(void)
 static void test_mutants_are_caught(void)
 {
     struct dit_golden g;
-    dit_open(&g, "stdit3"); /* 15 places on 2 ranks: a pad; 5 frames on 2 ranks: another */
+    dit_open(&g, "stdit3"); /* 15 places on 2 ranks have a pad, and so do 5 frames on 2 ranks */
     static const int faults[] = {MUTANT_PAD_SEEN, MUTANT_SWITCH_SWAPPED, MUTANT_REPLICATED_ROTATED};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         const int m = faults[i];
@@ -147,7 +149,8 @@ static void test_mutants_are_caught(void)
     dit_close(&g);
 }
 
-/* The loss that trains the variance must not move the noise, at a middle step and at the last. */
+/* Checks, at a middle step and at the last one, that an injected fault is found: the loss that
+ * trains the variance must not change the noise. */
 static void test_mutants_of_noise(void)
 {
     static const char *const names[] = {"latte_noise", "stdit_noise"};
@@ -168,7 +171,7 @@ static void test_mutants_of_noise(void)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* The released model has 1.2 billion weights. */
+/* Checks the number of weights of the released model, which has 1.2 billion. */
 static void test_released(void)
 {
     static const char text[] =
@@ -188,8 +191,9 @@ static void test_released(void)
                                                     : family_layer(f, &m, l);
         for (int i = 0; i < p->n_weights; i++) n += column_count(&p->weight[i]);
     }
-    /* By hand from the table of tensors. Per block: qkv, proj 4 C^2 + 4 C; cross-attention as many;
-     * MLP 8 C^2 + 5 C; table 6 C; two norms of 72. */
+    /* The number is computed by hand from the table of tensors. A block has qkv and proj with 4
+     * C^2 + 4 C, cross-attention with as many, an MLP with 8 C^2 + 5 C, a table with 6 C, and two
+     * norms with 72 each. */
     const int64_t C = 1152, block = 16 * C * C + 13 * C + 6 * C + 144;
     const int64_t in = 16 * C + C + 2 * (256 * C + C + C * C + C) + 6 * C * C + 6 * C + 300 * 4096 +
                        4096 * C + C + C * C + C;
@@ -197,7 +201,8 @@ static void test_released(void)
     free(f);
 }
 
-/* A file says what its weights were trained on, or nothing; ours always say it. */
+/* Checks the objective on which a model was trained. A file of another program may or may not have
+ * it; our files always have it. */
 static void test_objective(void)
 {
 #define LATTE "{\"model_type\":\"Latte\",\"hidden_size\":48,\"depth\":2,\"num_heads\":2"
@@ -220,13 +225,14 @@ static void test_objective(void)
     m.trained_on = OBJECTIVE_AUTO;
     CHECK(mkdtemp(dir) && !hf_config_write(dir, &m, DT_F32, NULL, &e));
     CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
-    /* Taken over from a directory that did not say it: the job has trained by it. */
+    /* The model came from a directory without the objective. The job has trained it by one, so the
+     * new file has it. */
     snprintf(text, sizeof text, "%s/config.json", dir);
     CHECK(!file_write(text, v[0].text, strlen(v[0].text), &e));
     const struct hf_beside b = {.from = dir};
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
     CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
-    /* Trained on from there by the other objective. */
+    /* The model is then trained by the other objective. */
     back.trained_on = OBJECTIVE_IDDPM;
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
     CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_IDDPM);

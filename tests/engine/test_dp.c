@@ -1,6 +1,7 @@
-/* Rings side by side and ZeRO: any dp x sp x stage x group trains as one rank does, sends the bytes
- * of the formula on every rank (engine_steps asks each), holds the memory of the plan, and resumes
- * from a checkpoint of any other. SEQD_TEST_PRODUCTS=N: N random products instead of a few. */
+/* Checks data-parallel rings and ZeRO: any product of dp, sp, stage of ZeRO and group trains as
+ * one rank does, sends the bytes of the formula on every rank (engine_steps asks each rank), holds
+ * the memory of the plan, and resumes from a checkpoint of any other product. SEQD_TEST_PRODUCTS=N
+ * runs N random products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -9,24 +10,24 @@
 #include "tests/lib/noise.h"
 #include "worker/ckpt/scatter.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { STEPS = NOISE_STEPS };
 
-/* One way to run the same training. */
+/* A way to run the same training. */
 struct way {
     int dp, sp, zero, recompute, layout, determinism;
     const char *isa;
-    int group; /* zero_group; 0: all */
+    int group; /* zero_group; 0 means all ranks */
 };
 
-/* The training under test. */
+/* zero_group; 0 means a single group of all ranks */
 struct what {
     struct synth y;
     int precision, tied;
     int64_t batch;
-    double max_norm; /* 0: no clipping, and with one sample a ring fused updates */
-    bool may_skip;   /* a guard that may skip steps: never fused */
+    double max_norm; /* 0 means no clipping, and then a ring with one sample fuses updates */
+    bool may_skip;   /* a guard may skip steps, so updates are never fused */
 };
 
 static void set_spec(const struct what *x, const struct way *w)
@@ -70,13 +71,14 @@ static void say(const struct what *x, const struct way *w, char *out, size_t siz
 
 /* ---- random products against one rank -------------------------------------------------------- */
 
-/* The gradient's norm is that of all its elements, whichever ranks own them. At most 10^5 squares
- * are summed in double here, all of one sign: the rounding is below 10^5 * 2^-53 of the sum, and
- * half of that of the root. */
+/* Checks that the gradient's norm is the norm of all its elements, whichever ranks own them. At
+ * most 10^5 squares, all of one sign, are summed in double here, so the rounding is below 10^5 *
+ * 2^-53 of the sum. The relative rounding of its root is half of that. */
 static void check_norm(const struct engine_run *r, const char *which)
 {
     double sum = 0;
-    if (r->plan.fused) return; /* no rank ever has all of it: compared with one rank's norm */
+    /* no rank ever has the whole gradient, so the norm is compared with one rank's norm */
+    if (r->plan.fused) return;
     for (int64_t i = 0; i < r->plan.n_params; i++) sum += (double)r->grad[i] * r->grad[i];
     CHECK_MSG(fabs(r->norm[0] / sqrt(sum) - 1) <= 1e5 * 0x1p-54, "%s: norm %.17g, want %.17g",
               which, r->norm[0], sqrt(sum));
@@ -117,13 +119,14 @@ static void check_product(struct what *x, const struct way *w)
     engine_free(&one), engine_free(&r);
 }
 
-/* The i-th random number of a product, in [0, n). */
+/* Returns the i-th random number of a product, in [0, n). */
 static int draw(int product, int i, int n)
 {
     return (int)(synth_hash((uint64_t)product * 64 + (uint64_t)i) % (uint32_t)n);
 }
 
-/* A divisor of n, the i-th random number of a product; n itself: 0, the default. */
+/* Returns a divisor of n, drawn as the i-th random number of a product. Instead of n itself it
+ * returns 0, which is the default. */
 static int draw_divisor(int product, int i, int n)
 {
     int d = 1 + draw(product, i, n);
@@ -168,7 +171,7 @@ static void check_bits(struct what *x, const struct way *w, const struct engine_
     engine_free(&r);
 }
 
-/* Every group of a power of two, and all. */
+/* Checks every group whose size is a power of two, and the group of all ranks. */
 static void check_groups(struct what *x, struct way *w, const struct engine_run *want)
 {
     for (w->group = w->zero ? 1 : w->dp * w->sp; w->group < w->dp * w->sp; w->group *= 2)
@@ -177,11 +180,12 @@ static void check_groups(struct what *x, struct way *w, const struct engine_run 
     check_bits(x, w, want);
 }
 
-/* determinism "ranks": with dp fixed, neither sp nor the stage nor groups change a bit; one ring
- * has those of one rank. Accumulation, and a tied head whose two parts are summed apart. */
+/* Checks that under determinism "ranks", with dp fixed, neither sp nor the stage of ZeRO nor
+ * groups change a bit. One ring has the bits of one rank. The cases include accumulated gradients,
+ * and a tied head, whose two parts are summed separately. */
 static void test_bits(void)
 {
-    const int stages = SANITIZED || small_tests() ? 3 : 1; /* a step through them */
+    const int stages = SANITIZED || small_tests() ? 3 : 1; /* steps through the stages of ZeRO */
     for (int i = 0; i < 4; i++)
         for (int dp = 1; dp <= 2; dp++) {
             struct what x = {.y = {.S = 37, .doc_len = 11, .vocab = 61},
@@ -200,7 +204,7 @@ static void test_bits(void)
         }
 }
 
-/* An update within the backward pass is the same update. */
+/* Checks that an update within the backward pass is the same as one after it. */
 static void test_fused(void)
 {
     for (int i = 0; i < 8; i++) {
@@ -217,7 +221,8 @@ static void test_fused(void)
         x.may_skip = false;
         struct engine_run now = go(&x, &w, source_of(&x));
         CHECK(now.plan.fused && strstr(now.plan.reason, "fused"));
-        CHECK(now.plan.class_size[PLAN_GRADIENTS] < size); /* a bucket, not a shard beside it */
+        /* the plan has a bucket, and no shard beside it */
+        CHECK(now.plan.class_size[PLAN_GRADIENTS] < size);
         engine_free(&now);
         check_bits(&x, &w, &later);
         engine_free(&later);
@@ -244,15 +249,15 @@ static void test_200_steps(void)
     for (int64_t k = 0; k < steps; k++)
         worst = noise_most(worst, fabs(r[0].loss[k] - r[1].loss[k]));
     CHECK_MSG(worst <= 1e-5, "losses of %lld steps differ by %.3g", (long long)steps, worst);
-    /* It learns, so there is something to differ. */
+    /* The model learns, so trainings could differ. */
     CHECK(r[0].loss[steps - 1] < (SANITIZED ? 1 : 0.9) * r[0].loss[0]);
     engine_free(&r[0]), engine_free(&r[1]);
 }
 
-/* ---- targets where they fall ----------------------------------------------------------------- */
+/* ---- targets at uneven places ---------------------------------------------------------------- */
 
-/* Sample n has targets in its first (n * 17) mod 40 tokens; every fourth has none at all, so that
- * with four rings one of them has nothing to learn from. */
+/* Returns sample n, which has targets in its first (n * 17) mod 40 tokens. Every fourth sample has
+ * no target at all, so that one of four rings has nothing to learn from. */
 static struct synth uneven(int64_t n)
 {
     struct synth y = {.S = 40, .vocab = 61, .bare_from = n * 17 % 40};
@@ -310,10 +315,10 @@ struct journey {
     char dir[64];
     struct ckpt_info info;
     int leg;
-    int seen[LEG * LEGS * BATCH]; /* how often a ring's first rank took this sample */
-    float *w, *m, *v, *ema;       /* saved arrays, which are loaded */
-    float *ema_next;              /* saved by this leg */
-    struct comm_count moved[8];   /* CONTROL bytes of saving, by rank */
+    int seen[LEG * LEGS * BATCH]; /* how often the first rank of a ring has received this sample */
+    float *w, *m, *v, *ema;       /* the arrays that were saved, which are then loaded */
+    float *ema_next;              /* the array that this leg saves */
+    struct comm_count moved[8];   /* the bytes of CONTROL that saving has moved, by rank */
 };
 
 static int log_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
@@ -328,7 +333,7 @@ static int64_t log_targets(void *arg, int64_t n, struct err *e)
     return synth_targets(&((struct journey *)arg)->y, n, e);
 }
 
-/* Rank 0 alone has the directory. */
+/* Loads the checkpoint. Only rank 0 has its directory. */
 static void load_first(struct train *t, int rank, void *arg)
 {
     struct journey *j = arg;
@@ -343,7 +348,7 @@ static void load_first(struct train *t, int rank, void *arg)
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
         CHECK(s.step == t->step && s.next_sample == t->step * BATCH);
     }
-    /* To the bit, wherever it lies now. */
+    /* Every array is equal to the bit, on whichever rank its elements are now. */
     const struct {
         enum sharded_array which;
         const float *want;
@@ -373,7 +378,7 @@ static void save_last(struct train *t, int rank, void *arg)
     } else {
         const struct ckpt_arrays a = scatter_arrays(&t->state);
         const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
-        t->state.still_s = 0; /* as if rank 0 had been silent for long */
+        t->state.still_s = 0; /* sets the time as if rank 0 had not reported for long */
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
     }
@@ -381,8 +386,9 @@ static void save_last(struct train *t, int rank, void *arg)
     if (t->model.job) j->moved[rank] = comm_ledger(t->model.job)[PURPOSE_CONTROL];
 }
 
-/* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m, v
- * and the average that it does not own, once. */
+/* Checks that rank 0 has received every element that it does not own exactly once. The elements
+ * are those of the weights (in bf16 twice, of the model's and the master's), m, v and the
+ * average. */
 static void check_moved(const struct journey *j, const struct plan *p)
 {
     int64_t others = 0, sent = 0;
@@ -398,8 +404,8 @@ static void check_moved(const struct journey *j, const struct plan *p)
     const int n_arrays = p->precision == PRECISION_BF16 ? 5 : 4;
     for (int r = 1; r < p->n_ranks; r++) {
         sent += j->moved[r].bytes_sent;
-        /* Two messages: rank 0 is still at it, and it is done; also to ranks with nothing to
-         * give. */
+        /* Each rank receives at least two messages, also if it has nothing to send: that rank 0 is
+         * still saving, and that it has finished. */
         CHECK(j->moved[r].messages_received >= 2);
     }
     CHECK_MSG(j->moved[0].bytes_received == others * 4 * n_arrays, "%lld bytes, want %lld",
@@ -407,7 +413,8 @@ static void check_moved(const struct journey *j, const struct plan *p)
     CHECK(sent == j->moved[0].bytes_received);
 }
 
-/* w: ranks of a ring, rings, zero, zero_group, stages of a pipeline (0: one). */
+/* Runs one leg of the training. w has the ranks of a ring, the number of rings, zero, zero_group,
+ * and the stages of a pipeline (0 means one). */
 static void one_leg(struct journey *j, int precision, const int w[5])
 {
     engine_spec(&spec, j->y.S);
@@ -437,8 +444,9 @@ static void one_leg(struct journey *j, int precision, const int w[5])
     j->leg++;
 }
 
-/* 4 -> 2 -> 8 ranks, one ring and two, every stage, groups and none; the order of the data is that
- * of one rank. Stages of a pipeline as well. */
+/* Checks trainings that continue on other numbers of ranks, such as 4, then 2, then 8, with one
+ * ring and two, with every stage of ZeRO, with and without groups, and with stages of a pipeline.
+ * The order of the data must be that of one rank. */
 static void test_resume(void)
 {
     static const int ways[][LEGS][5] = {{{4, 1, 1, 0}, {1, 2, 2, 0}, {4, 2, 3, 0}},
@@ -457,7 +465,8 @@ static void test_resume(void)
         }
         for (int n = 0; n < LEG * LEGS * BATCH; n++) {
             const int pp = ways[i >> 1][n / (LEG * BATCH)][4];
-            const int want = pp > 1 ? 2 * pp : 1; /* each stage reads it for both of its passes */
+            /* each stage reads a sample for both of its passes */
+            const int want = pp > 1 ? 2 * pp : 1;
             CHECK_MSG(j.seen[n] == want, "sample %d was taken %d times", n, j.seen[n]);
         }
         CHECK_MSG(!file_remove(j.dir, &e), "%s", e.text);

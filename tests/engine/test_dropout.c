@@ -1,16 +1,17 @@
-/* Attention dropout in a training: each step has masks of its own, that the seed and the number of
- * the step make and nothing else. That masks do not depend on ranks: tests/engine/test_forms.c. */
+/* Checks attention dropout in a training: each step has its own masks, which depend on the seed
+ * and on the number of the step only. tests/engine/test_forms.c checks that masks do not depend on
+ * the number of ranks. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { STEPS = 4, S = 40 };
 
 static struct synth text = {.S = S, .doc_len = 17, .vocab = 61};
 
-/* The same sample in every step, so that nothing but the masks differs. */
+/* Gives the same sample in every step, so that only the masks differ. */
 static int same_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     (void)n;
@@ -23,7 +24,7 @@ static int64_t same_targets(void *arg, int64_t n, struct err *e)
     return synth_targets(arg, 0, e);
 }
 
-/* Losses of weights that never change. */
+/* Trains with a learning rate of 0, so that the weights never change, and stores the losses. */
 static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, int mutant,
                    double *out)
 {
@@ -32,7 +33,7 @@ static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, i
     spec.optim.lr = 0;
     struct engine_run r = {
         .P = P, .steps = n, .first_step = first, .source = {same_batch, same_targets, &text}};
-    if (seed != spec.seed) { /* other masks on the same weights */
+    if (seed != spec.seed) { /* tells whether the masks differ on the same weights */
         struct engine_run w = {.P = 1, .steps = 1, .source = r.source};
         static struct job_spec plain;
         plain = spec;
@@ -50,7 +51,7 @@ static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, i
     engine_free(&r);
 }
 
-/* Pairs of steps whose losses are the same bits. */
+/* Returns how many pairs of steps have losses with the same bits. */
 static int n_alike(const double *loss)
 {
     int n = 0;
@@ -63,11 +64,11 @@ static void test_each_step(void)
 {
     double loss[STEPS], later[2], other[1];
     losses(0, 5, 0, STEPS, 1, MUTANT_NONE, loss);
-    CHECK(n_alike(loss) == STEPS * (STEPS - 1) / 2); /* without dropout nothing differs */
+    CHECK(n_alike(loss) == STEPS * (STEPS - 1) / 2); /* without dropout all losses are the same */
     for (int P = 1; P <= 2; P++) {
         losses(0.3, 5, 0, STEPS, P, MUTANT_NONE, loss);
         CHECK_MSG(n_alike(loss) == 0, "%g %g %g %g", loss[0], loss[1], loss[2], loss[3]);
-        losses(0.3, 5, 2, 2, P, MUTANT_NONE, later); /* as a run that is resumed */
+        losses(0.3, 5, 2, 2, P, MUTANT_NONE, later); /* the same as in a run that is resumed */
         CHECK(later[0] == loss[2] && later[1] == loss[3]);
         losses(0.3, 6, 0, 1, P, MUTANT_NONE, other);
         CHECK(other[0] != loss[0]);

@@ -1,5 +1,5 @@
-/* Dynamic Sequence Parallelism: the place of every row, byte by byte; attention over either
- * dimension against float64 from the definition. */
+/* Checks Dynamic Sequence Parallelism: the place of every row is compared byte by byte, and
+ * attention over either dimension is compared with float64 results of the definition. */
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -14,15 +14,15 @@
 
 enum { MAX_P = 8 };
 
-/* One exchange of an activation [n0, n1, cols] over P ranks. */
+/* An exchange of an activation [n0, n1, cols] over P ranks. */
 struct grid {
     int64_t n[2], cols;
     enum dtype dtype;
     int P, from;
     bool rank_bits;
-    double *whole; /* [n0, n1, cols]: the truth; pads have no owner */
-    double *back;  /* the elements gathered again, in the same order */
-    int64_t wrong; /* elements of a spread tensor that are not where they belong */
+    double *whole; /* [n0, n1, cols] the expected values; pads are in none of them */
+    double *back;  /* the elements after they are gathered again, in the same order */
+    int64_t wrong; /* the number of elements of a spread tensor that are in a wrong place */
     struct comm_count sent[MAX_P];
 };
 
@@ -50,14 +50,16 @@ static double get(enum dtype t, const void *at, int64_t i)
     return ((const uint16_t *)at)[i];
 }
 
-/* This file's own shares: ceil(n / P), or whole eighths of the dimension. */
+/* Returns a rank's share of a dimension by this file's own formula: ceil(n / P), or whole eighths
+ * of the dimension. */
 static int64_t share_of(const struct grid *f, int dim)
 {
     const int64_t n = f->n[dim];
     return f->rank_bits ? (n + 7) / 8 * (8 / f->P) : (n + f->P - 1) / f->P;
 }
 
-/* The element that local row `row` of rank r, spread along dim, holds; -1: a pad. */
+/* Returns the row of the whole that is at local row `row` of rank r, if the whole is spread along
+ * dim; or -1 if that row is a pad. */
 static int64_t whole_row(const struct grid *f, int dim, int r, int64_t row)
 {
     const int64_t other = f->n[!dim], i = r * share_of(f, dim) + row / other, j = row % other;
@@ -83,7 +85,7 @@ static void scatter(const struct grid *f, int dim, int r, struct tensor t)
     }
 }
 
-/* Counts the elements of t that differ from the whole; pads must be zero. */
+/* Counts the elements of t that differ from the whole. Pads must be zero. */
 static int64_t misplaced(const struct grid *f, int dim, int r, struct tensor t)
 {
     int64_t n = 0;
@@ -131,7 +133,8 @@ static bool same(struct comm_count a, struct comm_count b)
            a.messages_sent == b.messages_sent && a.messages_received == b.messages_received;
 }
 
-/* There and back: the backward of a switch is the switch back. Pads of inputs are NaN. */
+/* Switches the spread dimension there and back, because the backward of a switch is the switch
+ * back. The pads of inputs are NaN. */
 static void switch_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;
@@ -226,7 +229,7 @@ static void test_switch(void)
 
 /* ---- whole and spread ------------------------------------------------------------------------ */
 
-/* Gathering the parts of a split gives the whole again, on every rank. */
+/* Checks that gathering the parts of a split gives the whole again, on every rank. */
 static void gather_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;
@@ -236,7 +239,8 @@ static void gather_body(struct ranks *g, int rank, void *arg)
     struct dsp d = dsp_of(f, g, rank, be);
     struct tensor a = spread(f, f->from, true);
     struct tensor whole = tensor_of(f->dtype, mem(rows * f->cols * size), rows, f->cols, f->cols);
-    /* The whole as split and gather have it: the spread dimension outermost. */
+    /* The whole is in the order in which split and gather use it, with the spread dimension
+     * outermost. */
     for (int64_t i = 0; i < rows * f->cols; i++) {
         const int64_t row = i / f->cols, u = row / other, v = row % other;
         const int64_t at = f->from == 0 ? u * f->n[1] + v : v * f->n[1] + u;
@@ -291,16 +295,19 @@ static void test_split_and_gather(void)
 
 /* ---- a block that looks along both dimensions ------------------------------------------------ */
 
-/* y_i = sum over j of tanh(x_j) / (1 + |i - j|), first along dimension 1, then along dimension 0:
- * the result depends on the position of every row and on the number of rows, so that a misplaced
- * row, or a pad among them, shows. dx_j = (1 - tanh^2 x_j) sum over i of dy_i / (1 + |i - j|). */
+/* The block computes, first along dimension 1 and then along dimension 0,
+ *     y_i = sum over j of tanh(x_j) / (1 + |i - j|)
+ * The result depends on the position of every row and on the number of rows, so a misplaced row,
+ * or a pad among the rows, is found. Its gradient is
+ *     dx_j = (1 - tanh^2 x_j) sum over i of dy_i / (1 + |i - j|) */
 
 static double kernel(int64_t i, int64_t j)
 {
     return 1.0 / (1.0 + (double)llabs(i - j));
 }
 
-/* Groups of n rows each of cols, n along the dimension that is whole. */
+/* Mixes x, which has `groups` groups of n rows with cols columns. The n rows of a group are along
+ * the dimension that is whole. */
 static void mix(const double *x, double *y, int64_t groups, int64_t n, int64_t cols)
 {
     for (int64_t g = 0; g < groups; g++)
@@ -330,7 +337,8 @@ struct block_truth { /* [n0, n1, cols] */
     double *y, *dx;
 };
 
-/* From the definition, on the whole, without turning anything: rows of a column by their stride. */
+/* Computes an element from the definition, on the whole tensor, without switching: the rows of a
+ * column are found by their stride. */
 static double mixed(const struct grid *f, const double *x, int64_t a, int64_t b, int64_t c, int dim)
 {
     double sum = 0;
@@ -365,7 +373,8 @@ static void block_truth(const struct grid *f, struct block_truth *t)
             for (int64_t c = 0, k = (a * f->n[1] + b) * f->cols; c < f->cols; c++, k++)
     EACH h[k] = mixed(f, f->whole, a, b, c, 1);
     EACH t->y[k] = mixed(f, h, a, b, c, 0);
-    EACH dh[k] = mixed_back(f, h, t->y, a, b, c, 0); /* dy = y: the loss is half its square */
+    /* dy = y, because the loss is half the square of y */
+    EACH dh[k] = mixed_back(f, h, t->y, a, b, c, 0);
     EACH t->dx[k] = mixed_back(f, f->whole, dh, a, b, c, 1);
 #undef EACH
     free(h);
@@ -377,7 +386,8 @@ struct block_case {
     struct block_truth truth;
 };
 
-/* Spread along 0: mix along 1; switch; mix along 0; switch back. And the same backward. */
+/* Runs the block on a tensor that is spread along dimension 0: it mixes along 1, switches, mixes
+ * along 0, and switches back. Then it runs the same steps backward. */
 static int block_run(const struct grid *f, struct dsp *d, struct tensor t[6], struct err *e)
 {
     const int64_t s0 = share_of(f, 0), s1 = share_of(f, 1), C = f->cols;
@@ -386,7 +396,8 @@ static int block_run(const struct grid *f, struct dsp *d, struct tensor t[6], st
     if (dsp_switch(d, ha, h, 0, 1, e)) return -1;
     mix(ha.data, ya.data, s1, f->n[0], C);
     if (dsp_switch(d, y, ya, 1, 0, e)) return -1;
-    if (dsp_switch(d, ya, y, 0, 1, e)) return -1; /* dy = y goes back the way y came */
+    /* dy = y, so it is switched in the same way as y */
+    if (dsp_switch(d, ya, y, 0, 1, e)) return -1;
     struct tensor dha = spread(f, 1, true), dh = spread(f, 0, true);
     mix_back(ha.data, ya.data, dha.data, s1, f->n[0], C);
     const int rc = dsp_switch(d, dh, dha, 1, 0, e);
@@ -403,7 +414,8 @@ static int64_t differing(const struct grid *f, int r, struct tensor t, const dou
         const int64_t at = whole_row(f, 0, r, i);
         for (int64_t c = 0; at >= 0 && c < f->cols; c++) {
             const double got = ((double *)t.data)[i * f->cols + c], w = want[at * f->cols + c];
-            n += !(got == w); /* the sums have one order everywhere: equal, not near */
+            /* the sums have the same order everywhere, so they must be equal and not only near */
+            n += !(got == w);
         }
     }
     return n;
@@ -432,7 +444,7 @@ static void block_body(struct ranks *g, int rank, void *arg)
     be_close(be);
 }
 
-/* Returns how many numbers are wrong, of the output and of the gradient. */
+/* Returns how many numbers are wrong in the output and in the gradient. */
 static int64_t block_wrong(int64_t n0, int64_t n1, int P, int mutant)
 {
     struct block_case k = {.f = {.n = {n0, n1}, .cols = 2, .dtype = DT_F64, .P = P}};
@@ -472,9 +484,9 @@ static void test_mutants_are_caught(void)
 
 /* ---- against other ways ---------------------------------------------------------------------- */
 
-/* Counted bytes of a pair's two switches against the alternatives: by their formulas, and the
- * formula of one Ulysses attention against what this tree's own sends (tests/engine/test_ulysses.c
- * counts it). */
+/* Compares the counted bytes of two switches, for a pair of blocks, with the alternatives: with
+ * their formulas, and for one Ulysses attention also with the formula of this tree's Ulysses,
+ * whose bytes tests/engine/test_ulysses.c counts. */
 static void test_ratios(void)
 {
     static const int P[] = {2, 4, 8};

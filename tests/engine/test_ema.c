@@ -1,6 +1,6 @@
-/* The moving average of the weights against one kept in float64 beside the training, by every rank
- * for the elements that it owns: every ZeRO stage, bf16 with its master weights, fused updates,
- * skipped steps. */
+/* Compares the moving average of the weights with an average that is kept in float64 beside the
+ * training. Every rank compares the elements that it owns, in every stage of ZeRO, in bf16 with
+ * master weights, with fused updates, and with skipped steps. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
@@ -9,7 +9,7 @@ enum { STEPS = 6, S = 40 };
 
 struct beside { /* arrays of one rank */
     double *ema;
-    float *w, *got, *last; /* last: the average before the step */
+    float *w, *got, *last; /* last: the average before the current step */
     int64_t n, n_bad, n_skipped;
     char bad[128]; /* the first */
 };
@@ -19,7 +19,7 @@ struct watch {
     double decay;
 };
 
-/* Reads an array; NaN marks elements that the rank does not own. */
+/* Reads an array. Elements that the rank does not own become NaN. */
 static void read_own(struct train *t, enum sharded_array which, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) out[i] = NAN;
@@ -49,8 +49,9 @@ static void note(struct beside *b, const struct train *t, int64_t i, double want
                  (long long)t->step, (long long)i, b->got[i], want);
 }
 
-/* Each update rounds d ema, (1 - d) w and their sum: at most 3 half units of the largest value
- * seen, and errors of earlier updates shrink by d. A skipped step leaves the bits alone. */
+/* Compares the averages after a step. Each update rounds d ema, (1 - d) w and their sum, which are
+ * at most 3 half units of the largest value so far, while the errors of earlier updates shrink by
+ * d. A skipped step must not change a bit. */
 static void after(struct train *t, int rank, void *arg)
 {
     struct watch *x = arg;
@@ -72,7 +73,7 @@ static void after(struct train *t, int rank, void *arg)
         }
         b->ema[i] = x->decay * b->ema[i] + (1 - x->decay) * b->w[i];
         const double bound = 0x1p-24 * 3 / (1 - x->decay) * fmax(fabs(b->ema[i]), fabs(b->w[i]));
-        /* and d itself is rounded to fp32 */
+        /* d itself is also rounded to fp32 */
         if (!(fabs(b->got[i] - b->ema[i]) <= 2 * bound + 1e-30)) note(b, t, i, b->ema[i]);
     }
     CHECK(owned > 0);
@@ -80,15 +81,15 @@ static void after(struct train *t, int rank, void *arg)
 
 struct way {
     int P, dp, zero, precision;
-    double max_norm; /* 0: fused */
+    double max_norm; /* 0 means that updates are fused */
 };
 
-/* Steps that a rollback has marked: skipped whether an update is fused or not. Two updates before
- * them have parted the average from the weights. */
+/* Steps that a rollback has marked, which are skipped whether or not an update is fused. Before
+ * them two updates have made the average different from the weights. */
 static const int64_t marked[] = {2, 4};
 enum { MARKED = sizeof marked / sizeof *marked };
 
-/* How many elements were wrong after some step, on all ranks. */
+/* Returns how many elements were wrong after any step, on all ranks. */
 static int64_t run(const struct way *w, int mutant, const char **bad)
 {
     static struct job_spec spec;
@@ -155,7 +156,7 @@ static void test_mutant(void)
 }
 #endif
 
-/* Without ema.decay nothing is held. */
+/* Checks that without ema.decay no memory is held. */
 static void test_none(void)
 {
     struct job_spec spec;

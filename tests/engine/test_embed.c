@@ -1,4 +1,5 @@
-/* Embeddings over P ranks: equal, and equal to pooling in float64 of one rank's hidden states. */
+/* Checks embeddings over P ranks: they are the same on all ranks, and equal to the pooled hidden
+ * states of one rank, computed in float64. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -23,9 +24,9 @@ struct job {
     bool reference;
 };
 
-/* Computes the vector that stands for a row, in double, from the residual stream after the last
- * layer: a decoder's final norm, ModernBERT's LayerNorm, or BERT's stream itself, since its norm is
- * the head's. */
+/* Computes the vector of a row in double, from the residual stream after the last layer: by a
+ * decoder's final norm, by ModernBERT's LayerNorm, or, for BERT, as the stream itself, because
+ * BERT's last norm belongs to the head. */
 static void state(const struct tiny_rank *t, int64_t row, double out[C])
 {
     struct model *m = (struct model *)&t->model;
@@ -104,7 +105,8 @@ static void prepare(struct job *j, int P, int pooling, bool normalized, int64_t 
     set_family(&r->spec.model.shape, j->family);
     r->spec.embed.pooling = pooling;
     r->spec.embed.normalize = normalized;
-    if (P == 1) r->spec.data.packing = PACKING_NONE; /* test_embed_packed.c has the other way */
+    /* test_embed_packed.c checks the other packing */
+    if (P == 1) r->spec.data.packing = PACKING_NONE;
     reading_prepare(&r->spec, scratch, r->id);
 }
 
@@ -139,10 +141,11 @@ static void check_ids(const struct job *j)
     free(text);
 }
 
-/* One rank, a pass for each document: the hidden states are the same bits, so only the norm (fp32,
- * here double) and the rounding of the result are between the two: a norm of 48 terms errs by at
- * most some 30 roundings of 6e-8, its root and two products included: 2e-6 of the vector's largest
- * entry. Several ranks, and documents that share passes: attention adds its keys in another order,
+/* Checks one family. On one rank, with a pass for each document, the hidden states have the same
+ * bits; the two results differ only by the norm (in fp32 there, in double here) and by the
+ * rounding of the result. A norm of 48 terms, with its root and two products, has an error of at
+ * most about 30 roundings of 6e-8, which is 2e-6 of the vector's largest entry. With several
+ * ranks, or documents that share passes, attention adds its keys in another order, which makes
  * 1e-5 after two layers. */
 static void check_pooling(int family)
 {
@@ -181,10 +184,11 @@ static void test_pooling(void)
     check_pooling(FAMILY_LLAMA), check_pooling(FAMILY_BERT), check_pooling(FAMILY_MODERNBERT);
 }
 
-/* 16 bits: the same hidden states, whose normed rows were rounded: each entry by at most u of
- * itself, 2^-9 in bf16 and 2^-12 in fp16, and a mean by no more than the mean of those. The largest
- * entry of a mean of these documents is at least half the mean of the rows' own: 2 u. Normalized:
- * the length errs as the entries do, with either sign. */
+/* Checks 16-bit types. The hidden states are the same, but their normed rows were rounded, each
+ * entry by at most u times its value (u is 2^-9 in bf16 and 2^-12 in fp16), and a mean by at most
+ * the mean of these errors. The largest entry of a mean of these documents is at least half the
+ * mean of the rows' largest entries, so the bound is 2 u. If vectors are normalized, their length
+ * has errors like the entries, of either sign. */
 static void check_half(enum precision_id precision, double u)
 {
     static struct job j;
@@ -213,8 +217,8 @@ static void test_half(void)
     check_half(PRECISION_BF16, 0x1p-9), check_half(PRECISION_FP16, 0x1p-12);
 }
 
-/* The longest document fills the sequence; in one shorter by a token its record is named, with all
- * that can be done. */
+/* Checks that the longest document may fill the sequence. If the sequence is one token shorter,
+ * the error must name the document's record and every possible fix. */
 static void test_length(void)
 {
     static struct job j;

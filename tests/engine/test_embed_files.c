@@ -1,6 +1,7 @@
-/* test_embed_files.c: published embedding models: files of a base class, whose names lack its
- * prefix and which have no head, and vectors against those of the packages that publish them
- * (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model that transformers saved).
+/* test_embed_files.c: checks published embedding models: files of a base class, whose tensors have
+ * no prefix in their names and which have no head, and vectors, which are compared with those of
+ * the packages that publish the models (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model
+ * that transformers saved).
  * tests: needs golden seqrank */
 #include <math.h>
 #include "tests/lib/hf_save.h"
@@ -19,7 +20,7 @@ static const char *golden(const char *name)
     return path;
 }
 
-/* An embed job of a golden directory on a file in it. */
+/* Makes an embed job of a golden directory, which reads a file in that directory. */
 static struct order *embeds(const char *name, const char *model, const char *input)
 {
     char path[128];
@@ -33,7 +34,7 @@ static struct order *embeds(const char *name, const char *model, const char *inp
     return o;
 }
 
-/* Runs it. Returns how many rows of n columns it has left. */
+/* Runs the job. Returns how many rows of n columns its result has. */
 static int vectors(struct order *o, int n, float out[ROWS][COLS])
 {
     char path[2048];
@@ -49,7 +50,8 @@ static int vectors(struct order *o, int n, float out[ROWS][COLS])
     return rows;
 }
 
-/* Against the lines of a golden file, n numbers each. */
+/* Runs the job, and compares its vectors with the lines of a golden file, which have n numbers
+ * each. */
 static void check_vectors(struct order *o, const char *file, int n)
 {
     static float got[ROWS][COLS];
@@ -65,7 +67,7 @@ static void check_vectors(struct order *o, const char *file, int n)
     free(o);
 }
 
-/* Compares with the vectors of transformers for the last tokens, in their first six columns. */
+/* Compares the first six columns of the last tokens' vectors with those of transformers. */
 static void test_decoder(void)
 {
     static const double want[2][6] = {{-0.31934, 0.13768, -0.11359, 0.20622, -0.10633, -0.00247},
@@ -87,7 +89,7 @@ static void test_encoder(void)
     check_vectors(o, "embed_bert/vectors_whole.txt", 16);
 }
 
-/* As the directory's own files have it, where the job says nothing. */
+/* Checks the settings that the directory's own files give where the job sets none. */
 static void test_published(void)
 {
     static const struct {
@@ -137,7 +139,7 @@ static void test_published(void)
     }
 }
 
-/* An embed job of embed_bert as the package runs it. */
+/* Makes an embed job of embed_bert with the settings that the package uses. */
 static struct order *as_published(const char *name, const char *model)
 {
     struct order *o = embeds(name, model, "texts.jsonl");
@@ -147,7 +149,8 @@ static struct order *as_published(const char *name, const char *model)
     return o;
 }
 
-/* Cut off where the package cuts them: the tokens that end a text stay. */
+/* Checks texts that are truncated where the package truncates them: the tokens that end a text are
+ * kept. */
 static void test_truncated(void)
 {
     check_vectors(as_published("truncated", "embed_bert"), "embed_bert/vectors.txt", 16);
@@ -156,7 +159,7 @@ static void test_truncated(void)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* The directory "prompted": embed_bert with these prompts. */
+/* Makes the directory "prompted", which is embed_bert with these prompts. */
 static void make_prompted(const char *prompts)
 {
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
@@ -173,7 +176,7 @@ static void make_prompted(const char *prompts)
     }
 }
 
-/* A job of "prompted", described. */
+/* Makes a job of the directory "prompted", which has been described. */
 static struct order *prompted(const char *name)
 {
     struct order *o = as_published(name, "embed_bert");
@@ -182,13 +185,13 @@ static struct order *prompted(const char *name)
     return o;
 }
 
-/* Before every text, by name and by default, as the package puts it. */
+/* Checks prompts before every text, chosen by name and by default, as the package adds them. */
 static void test_prompts(void)
 {
     struct order *o = as_published("query", "embed_bert");
     o->spec.embed.prompt_name = tiny_text(&o->spec, "query");
     check_vectors(o, "embed_bert/vectors_query.txt", 16);
-    o = as_published("document", "embed_bert"); /* its text is empty */
+    o = as_published("document", "embed_bert"); /* the prompt of this name has no text */
     o->spec.embed.prompt_name = tiny_text(&o->spec, "document");
     check_vectors(o, "embed_bert/vectors.txt", 16);
     make_prompted(
@@ -201,7 +204,7 @@ static void test_prompts(void)
     check_vectors(o, "embed_bert/vectors.txt", 16);
 }
 
-/* A name that is not there, and records that are no texts. */
+/* Checks the errors for a name of which there is no prompt, and for records that are not texts. */
 static void test_no_prompt(void)
 {
     static const struct {
@@ -227,7 +230,8 @@ static void test_no_prompt(void)
     CHECK(!prepares(o));
     fails("embed.prompts", "this input is not");
     free(o);
-    /* A default that names none is refused where it is read, and by nothing else. */
+    /* A default that names no prompt is refused by jobs that use the default, and by no other
+     * job. */
     make_prompted("{\"default_prompt_name\":\"q\",\"prompts\":{\"p\":\"x\"}}");
     o = prompted("no-default");
     CHECK(o->spec.model.shape.prompted && !prepares(o));
@@ -239,7 +243,7 @@ static void test_no_prompt(void)
     free(o);
 }
 
-/* Contradictions, and a mean that leaves the prompt out. */
+/* Checks settings that contradict each other, and a mean that leaves out the prompt. */
 static void test_prompts_refused(void)
 {
     make_prompted("{\"default_prompt_name\":\"q\",\"prompts\":{\"q\":\"x\"}}");
@@ -254,7 +258,7 @@ static void test_prompts_refused(void)
     CHECK(family_check(&o->spec, &e) == -1 && !strcmp(e.field, "embed.prompt_name"));
     o->spec.embed.prompts = 1;
     o->spec.embed
-        .pooling = POOLING_CLS; /* the first row is the prompt's whatever else is left out */
+        .pooling = POOLING_CLS; /* the first row is the prompt's, whatever else is left out */
     CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
     o->spec.model.path = 0;
     CHECK(family_check(&o->spec, &e) == -1);
@@ -267,7 +271,7 @@ static void test_prompts_refused(void)
     free(o);
 }
 
-/* A head is asked for by jobs that compute it. */
+/* Checks that a file without a head is refused by jobs that compute the head. */
 static void test_refused(void)
 {
     static const int kinds[] = {JOB_TRAIN, JOB_VERIFY};
@@ -288,12 +292,13 @@ static void test_refused(void)
         CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
         free(o);
     }
-    /* Tied to the embedding, it is there: no tensor is missing. */
+    /* A head that is tied to the embedding exists, because no tensor is missing. */
     CHECK_MSG(!hf_read_dir(golden("embed_qwen3"), &m, &e) && !m.headless && m.unprefixed, "%s",
               e.text);
 }
 
-/* The head is neither planned nor held, and a file's head is not read. */
+/* Checks that an embed job neither plans nor holds the head, and that it does not read the head of
+ * a file. */
 static void test_planned(void)
 {
     static struct plan p[2];
@@ -315,7 +320,8 @@ static void test_planned(void)
     CHECK_MSG(!strstr(answer, "headless") && !strstr(answer, "unprefixed"), "%s", answer);
 }
 
-/* Records without a token have no vector: a note says how many, and each line its record. */
+/* Checks records without tokens, which have no vector: a note tells how many there are, and the
+ * result has the record of each line. */
 static void test_skipped(void)
 {
     put("", "x",

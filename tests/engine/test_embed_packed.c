@@ -1,6 +1,7 @@
-/* test_embed_packed.c: documents that share a pass (embed_run). In every family, on one rank and on
- * several, a vector is that of a pass of its own, and the order is that of the input. Documents
- * that cannot share a pass have their own. A vector that is not finite names its document. */
+/* test_embed_packed.c: checks documents that share a pass (embed_run). In every family, on one
+ * rank and on several, a document's vector must equal the vector of a pass of its own, and the
+ * vectors must be in the order of the input. Documents that cannot share a pass have passes of
+ * their own. The error for a vector that is not finite names its document. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -13,8 +14,9 @@
 
 enum { S = 40, WIDTH = 16, VOCAB = 258 };
 
-/* Documents of 5, 1, 30, 4 | 40 | 7, 2, 29 | 3 tokens: a pass that is full to its last token, a
- * document that is a pass, and a pass with room for all but the next. */
+/* Documents of 5, 1, 30, 4 | 40 | 7, 2, 29 | 3 tokens. The first pass is full to its last token,
+ * the second is a single document, and the third has room for further tokens, but not for the next
+ * document. */
 static const char *const docs[] = {"hello",
                                    "a",
                                    "the quick brown fox jumps over",
@@ -29,7 +31,7 @@ enum { N_DOCS = sizeof docs / sizeof *docs, N_PASSES = 4 };
 static char scratch[64];
 struct job {
     struct reading_embed r;
-    int broken; /* byte whose embedding is NaN */
+    int broken; /* the byte whose embedding is NaN */
     /* out */
     float vector[N_DOCS][WIDTH];
 };
@@ -42,7 +44,7 @@ static void break_weights(struct tiny_rank *t, const struct reading_embed *r)
     row[0] = NAN;
 }
 
-/* Makes a job on P ranks, of a model with this shape. */
+/* Makes a job on P ranks with a model of this shape. */
 static void set(struct job *j, const struct model_shape *m, int P, int pooling, int packing)
 {
     char path[128];
@@ -74,7 +76,8 @@ static void go(struct job *j)
     free(npy);
 }
 
-/* Returns the largest difference of two jobs' vectors, each over its vector's largest entry. */
+/* Returns the largest difference between two jobs' vectors, each divided by the largest entry of
+ * its vector. */
 static double distance(const struct job *a, const struct job *b)
 {
     double worst = 0;
@@ -104,9 +107,10 @@ static void check_lines(const struct job *a, const struct job *b)
 
 static double worst_of_all;
 
-/* Bound: that of test_embed.c for several ranks. A row's keys are added in another order, since
- * blocks of keys begin elsewhere: 1e-5 of the vector's largest entry. With AVX-512 the largest
- * difference of all families is 9e-7. */
+/* Checks that packed documents have the vectors of single ones. The bound is that of test_embed.c
+ * for several ranks, 1e-5 of the vector's largest entry: a row's keys are added in another order,
+ * because blocks of keys begin elsewhere. With AVX-512 the largest difference of all families is
+ * 9e-7. */
 static void check_equal(const struct model_shape *m, int P, int pooling)
 {
     static struct job packed, alone;
@@ -143,7 +147,8 @@ static void test_families(void)
     }
 }
 
-/* Windows narrower than a document, read one way and both. */
+/* Checks windows that are narrower than a document, in models that attend in one direction and in
+ * both. */
 static void test_windows(void)
 {
     struct model_shape m = shape_of(FAMILY_LLAMA);
@@ -155,7 +160,8 @@ static void test_windows(void)
     check_model(&m);
 }
 
-/* Frequencies that the length of the sequence changes: no document shares a pass. */
+/* Checks RoPE whose frequencies depend on the length of the sequence, with which documents cannot
+ * share a pass. */
 static void test_rope(void)
 {
     struct model_shape m = shape_of(FAMILY_LLAMA);
@@ -175,8 +181,9 @@ static void write_docs(const char *const *text, int n, int times)
     free(all);
 }
 
-/* In 16 bits, values that differ in their last fp32 bits round apart here and there: at most twice
- * as far as the vectors of 16 bits lie from those of fp32. */
+/* Checks 16-bit types, in which values that differ in the last bits of fp32 are sometimes rounded
+ * in different directions. The vectors may differ by at most twice the difference between vectors
+ * in 16 bits and in fp32. */
 static void check_half(int family, int pooling)
 {
     static struct job packed, alone, single;
@@ -197,7 +204,7 @@ static void test_half(void)
         check_half(FAMILY_LLAMA, pooling), check_half(FAMILY_BERT, pooling);
 }
 
-/* Counts the reads of the prepared data. */
+/* Counts the reads of the prepared data. This function replaces the one of the C library. */
 static _Atomic int n_reads;
 ssize_t pread(int fd, void *to, size_t n, off_t at)
 {
@@ -210,8 +217,9 @@ static void count_reads(struct tiny_rank *t, const struct reading_embed *r)
     n_reads = 0;
 }
 
-/* Each document is read once, and so is its origin. Before them, of one that is as long as the
- * sequence by the data's ends, the token that may be its end. */
+/* Checks that each document is read once, and its origin once. There is one more read, of the
+ * token that may end a document: the ends in the data make that document as long as the
+ * sequence. */
 static void test_reads(void)
 {
     static struct job j;
@@ -225,7 +233,7 @@ static void test_reads(void)
     }
 }
 
-/* More documents than a pass takes: the others follow in another one. */
+/* Checks more documents than one pass accepts: the remaining ones follow in another pass. */
 static void test_many(void)
 {
     static const char *const two[] = {"a", "b"};
@@ -249,8 +257,9 @@ static void test_many(void)
     write_docs(docs, N_DOCS, 1);
 }
 
-/* The error names the document whose own states are not finite, whatever lies beside it. The
- * documents of its pass are computed again, each alone, and the progress does not fall. */
+/* Checks that the error names the document whose own states are not finite, whatever is beside it
+ * in its pass. The documents of its pass are computed again, one by one, and the progress must not
+ * decrease. */
 static void test_not_finite(void)
 {
     static struct job j;

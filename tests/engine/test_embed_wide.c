@@ -1,5 +1,6 @@
-/* test_embed_wide.c: vectors of more columns (1,056) than ranks sum at a time (VOLUME_SMALL_N), of
- * a model of more heads than 64: P ranks equal one, which sums nothing. */
+/* test_embed_wide.c: checks vectors with more columns (1,056) than ranks sum at a time
+ * (VOLUME_SMALL_N), of a model with more than 64 heads. P ranks must give the result of one rank,
+ * which sums nothing. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/log.h"

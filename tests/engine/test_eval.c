@@ -1,15 +1,15 @@
-/* Held-out evaluation inside a training: the loss of every number of ranks and rings, the bits it
- * must not disturb, the bytes it moves. */
+/* Checks evaluation on held-out data inside a training: its loss on every number of ranks and
+ * rings, the training's bits, which it must not change, and the bytes that it moves. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/train/eval.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { WINDOWS = 5, EVAL_S = 45, STEPS = 4 };
 
-/* Held-out windows are shorter than the training's sequences, and of uneven documents: window 3 has
- * targets in its first half only. */
+/* Held-out windows are shorter than the training's sequences and have uneven documents. Window 3
+ * has targets in its first half only. */
 static struct synth held = {.S = EVAL_S, .doc_len = 13, .vocab = 61};
 
 static int64_t held_targets(void *arg, int64_t n, struct err *e)
@@ -29,7 +29,7 @@ static int held_batch(void *arg, const struct shard *sh, int64_t n, struct batch
 struct probe {
     const struct job_spec *spec;
     struct eval got[64][STEPS]; /* by rank and step */
-    bool falsify;               /* rank 1's plan is wrong by a message */
+    bool falsify;               /* the plan of rank 1 is wrong by one message */
 };
 
 static void evaluate(struct train *t, int rank, void *arg)
@@ -49,7 +49,7 @@ static void evaluate(struct train *t, int rank, void *arg)
     CHECK(t->model.placed_size == before && t->model.sp.shard.S == t->plan->S);
 }
 
-/* A product of axes; 0: 1. */
+/* A product of axes. 0 means 1. */
 struct way {
     int sp, dp, pp, tp, zero, determinism, strategy, layout;
 };
@@ -79,8 +79,8 @@ static struct engine_run training(const struct way *w, struct probe *p)
     return r;
 }
 
-/* nll of each window from a training step on it alone, whose rate is 0: another path to the
- * number. */
+/* Computes the nll of each window by a training step on that window only, with a learning rate of
+ * 0, which is an independent way to the same number. */
 static double slow_loss(int64_t *targets)
 {
     double nll = 0;
@@ -100,8 +100,8 @@ static double slow_loss(int64_t *targets)
     return nll / (double)*targets;
 }
 
-/* Among them zero 3, where a ring without a window in the last round has weights to lend, and ranks
- * that share layers, each with the logits of some ids. */
+/* They include zero 3, where a ring that has no window in the last round must still lend its
+ * weights, and ranks that share layers, each of which has the logits of some of the ids. */
 static const struct way ways[] = {
     {.sp = 1},
     {.sp = 2, .zero = 1},
@@ -127,14 +127,15 @@ static void test_every_layout(void)
 {
     static struct probe p;
     int64_t targets;
-    const double first = slow_loss(&targets); /* before any step: the weights of the seed */
+    /* computed before any step, with the weights of the seed */
+    const double first = slow_loss(&targets);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         p = (struct probe){0};
         struct engine_run r = training(&ways[i], &p);
         const struct eval *v = &p.got[0][0];
         CHECK(v->targets == targets && v->windows == WINDOWS);
         CHECK_MSG(v->ledger_equal, "way %zu: the ledger differs", i);
-        CHECK(v->n_bytes == targets); /* a vocabulary of 61: every target is a byte */
+        CHECK(v->n_bytes == targets); /* the vocabulary has 61 ids, so every target is one byte */
         CHECK_MSG(fabs(v->loss / first - 1) <= 1e-6, "way %zu: %.9g, want %.9g", i, v->loss, first);
         for (int rank = 1; rank < r.plan.n_ranks; rank++)
             for (int k = 0; k < STEPS; k++)
@@ -144,7 +145,7 @@ static void test_every_layout(void)
     }
 }
 
-/* Evaluating before every step changes no bit of the training. */
+/* Checks that evaluating before every step changes no bit of the training. */
 static void test_leaves_no_trace(void)
 {
     static struct probe p;
@@ -160,7 +161,7 @@ static void test_leaves_no_trace(void)
     }
 }
 
-/* Under "ranks" the held-out loss has the same bits, too. */
+/* Checks that under determinism "ranks" the held-out loss has the same bits, too. */
 static void test_bits(void)
 {
     static struct probe one, p;
@@ -176,7 +177,7 @@ static void test_bits(void)
     }
 }
 
-/* One message too few on one rank, and every rank reports it. */
+/* Checks that every rank reports it if one rank's plan has one message too few. */
 static void test_ledger_tells(void)
 {
     static struct probe p;

@@ -1,6 +1,7 @@
-/* test_families.c: model directories of the language-model families: the meaning of config.json,
- * the tensors that there must be, and that a model is saved as it was loaded. The directories are
- * tests/golden's: the Python package transformers saved those of BERT, Mistral and MiniMax.
+/* test_families.c: checks model directories of the language-model families: the meaning of
+ * config.json, the tensors that must be present, and that a model is saved in the form in which it
+ * was loaded. The directories are those of tests/golden; the Python package transformers saved
+ * those of BERT, Mistral and MiniMax.
  * tests: needs fuzz/seeds/fuzz_config golden */
 #include "tests/lib/datadir.h"
 #include "tests/lib/goldens.h"
@@ -86,7 +87,7 @@ static void test_shapes(void)
     CHECK(m.rotary_dim == 36 && m.layer_mask[0] == 6 && m.tied && m.residual[3] == 1);
 }
 
-/* The output of describe travels as it stands, and is read back where the job is. */
+/* Checks that the output of describe is sent unchanged, and can be read where the job runs. */
 static void test_describe(void)
 {
     static struct model_shape m, back;
@@ -111,7 +112,8 @@ static void test_describe(void)
 
 /* ---- loading and saving ---------------------------------------------------------------------- */
 
-/* Head-major files: row (head, part, d) there is row (part, head, d) here. */
+/* Returns the row in our tensor of row r of a file's tensor. In head-major files, row (head, part,
+ * d) of the file is row (part, head, d) of our tensor. */
 static int64_t row_here(const struct param *p, int64_t rows, int64_t r)
 {
     int64_t of[HEAD_PARTS], head_rows = 0, part = 0, before = 0;
@@ -125,7 +127,7 @@ static int64_t row_here(const struct param *p, int64_t rows, int64_t r)
     return before * (rows / head_rows) + head * of[part] + r;
 }
 
-/* Tensor by tensor, by the file's own names and order of elements. */
+/* Compares all tensors with the file's, by the file's names and in its order of elements. */
 static void check_tensors(const char *name, const struct model_shape *m, const float *params)
 {
     struct st_file *f = st_open(golden(name, "model.safetensors"), &e);
@@ -164,7 +166,7 @@ static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err
     return 0;
 }
 
-/* Reads the weights of a saved directory piece by piece out of memory that holds them. */
+/* Reads the weights of a saved directory, piece by piece, from the memory that holds them. */
 static int give(void *arg, int64_t offset, int64_t n, float *out, struct err *err)
 {
     memcpy(out, (const float *)arg + offset, (size_t)n * sizeof *out);
@@ -179,8 +181,8 @@ static bool same_tensor(const struct st_file *a, const struct st_tensor *t, cons
            !memcmp(st_data(a, t), st_data(b, u), (size_t)t->size);
 }
 
-/* Saved again in the precision it has, a directory's tensors are the same bytes under the same
- * names and dimensions; no other is there. */
+/* Checks that a directory that is saved in its own precision has the same bytes under the same
+ * names and dimensions, and no other tensor. */
 static void check_saved(const char *name, const struct model_shape *m, const void *params)
 {
     char a[SHA256_HEX], b[SHA256_HEX];
@@ -205,7 +207,7 @@ static void check_saved(const char *name, const struct model_shape *m, const voi
     file_remove(in_dir("saved"), NULL);
 }
 
-static struct be *threads; /* a device of two */
+static struct be *threads; /* a device with two threads */
 
 static int take_any(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
 {
@@ -238,7 +240,7 @@ static void check_directory(const char *name)
     check_threads(name, &m, whole);
     CHECK(hf_load(golden(name, ""), &m, DT_BF16, half, &e) == 0);
     check_saved(name, &m, half);
-    /* arrays in the same layout: moments, gradients */
+    /* moments and gradients, which are arrays in the same layout */
     const struct hf_flat flats[] = {{.prefix = "m:", .dtype = DT_F32, .read = give, .arg = whole},
                                     {.prefix = "v:", .dtype = DT_F32, .data = whole}};
     CHECK(hf_write_flats(in_dir("flat.safetensors"), &m, flats, 2, NULL, &e) == 0);
@@ -263,7 +265,8 @@ static void test_directories(void)
     be_close(threads);
 }
 
-/* BERT as its first files were: no "bert." in front, gamma and beta, a pooler beside it. */
+/* Checks BERT files in their first form: without "bert." before the names, with gamma and beta,
+ * and with a pooler. */
 static void test_old_bert(void)
 {
     static struct model_shape m;
@@ -322,7 +325,7 @@ static void test_refusals(void)
 {
     static const struct {
         const char *text;
-        enum err_code code; /* ERR_NONE: it is read */
+        enum err_code code; /* ERR_NONE means that the text is accepted */
         const char *names;
     } v[] = {
         {TNL ",\"hidden_dim\":64", ERR_NONE, ""},
@@ -339,7 +342,7 @@ static void test_refusals(void)
         {TNL ",\"hidden_dim\":1032,\"linear_use_lrpe_list\":[1,0]", ERR_UNSUPPORTED, "head_dim"},
         {TNL ",\"hidden_dim\":2048", ERR_NONE, ""},
         {TNL ",\"hidden_dim\":2056", ERR_INVALID, "head_dim"},
-        {TNL ",\"hidden_size\":48", ERR_INVALID, "hidden_size"}, /* the same thing twice */
+        {TNL ",\"hidden_size\":48", ERR_INVALID, "hidden_size"}, /* the same size is given twice */
         {BERT, ERR_NONE, ""},
         {BERT ",\"hidden_act\":\"gelu_new\",\"position_embedding_type\":\"absolute\"", ERR_NONE,
          ""},
@@ -451,12 +454,13 @@ static void test_refusals(void)
                       strstr(e.text, v[i].names),
                   "%s: %s %s", v[i].text, err_name(e.code), e.text);
         if (rc == 0) CHECK(family_row(&m) && m.n_kv_heads > 0 && m.head_dim > 0);
-        for (int cut = 0; cut < n; cut += 3) /* damaged anywhere: a sentence, no crash */
+        /* damage anywhere must cause an error and not a crash */
+        for (int cut = 0; cut < n; cut += 3)
             CHECK(config_parse(text, (size_t)cut, "config.json", &m, &e) == -1);
     }
 }
 
-/* Keys that a file leaves out have the package's values. */
+/* Checks that keys that a file leaves out have the package's values. */
 static void test_defaults(void)
 {
     static struct model_shape m;
@@ -496,7 +500,8 @@ static void test_defaults(void)
     CHECK(m.layer_mask[0] == 2 && m.n_experts == 8 && m.experts_per_token == 2);
     CHECK(config_parse(bert, sizeof bert - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.type_vocab == 2 && m.tied && m.norm_eps == 1e-12);
-    /* as published in 2024 and 2025: layers by their number, bases of RoPE side by side */
+    /* as published in 2024 and 2025, where layers are known by their number, and the two bases of
+     * RoPE are separate keys */
     CHECK(config_parse(gemma2, sizeof gemma2 - 1, "c", &m, &e) == 0);
     CHECK(m.window == 4096 && m.layer_mask[0] == 2 && m.attn_cap == 50 && m.final_cap == 30);
     CHECK(m.tied && m.head_dim == 256 && m.n_kv_heads == 4 && m.rope_theta == 10000);
@@ -504,7 +509,8 @@ static void test_defaults(void)
     CHECK(m.window == 512 && m.layer_mask[0] == 0x820 && m.rope_theta == 1e6);
     CHECK(m.rope.kind == ROPE_LINEAR && m.rope.factor == 8);
     CHECK(m.rope_local == 20000 && m.qk_norm && !m.attn_cap && m.max_pos == 32768);
-    /* as published in 2026: every fourth layer has softmax attention, a quarter of a head turns */
+    /* as published in 2026, where every fourth layer has softmax attention, and a quarter of a
+     * head is rotated */
     CHECK_MSG(config_parse(qwen3_5, sizeof qwen3_5 - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.layer_mask[0] == 0x77 && m.rotary_dim == 64 && m.head_dim == 256 && !m.tied);
     CHECK(m.delta_heads == 32 && m.delta_key_heads == 16 && m.delta_value_dim == 128);
@@ -538,8 +544,9 @@ static int64_t count_of(const struct model_shape *m)
     return n;
 }
 
-/* RetNet of 1.3B as fla-hub publishes it: 8 heads of 256 columns of keys and 512 of values. It is a
- * job's model.config as it stands, and planned. */
+/* Checks the RetNet of 1.3B that fla-hub has published, with 8 heads of 256 columns of keys and
+ * 512 columns of values. Its file must be accepted unchanged as a job's model.config, and be
+ * planned. */
 static void test_published_retnet(void)
 {
     static struct job_spec job;
@@ -557,12 +564,12 @@ static void test_published_retnet(void)
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);
     const struct model_shape *m = &job.model.shape;
     CHECK(m->family == FAMILY_RETNET && m->head_dim == 256 && m->value_dim == 512 && !m->tied);
-    /* a layer: q and k, v, the gate and the output, the MLP, norms */
+    /* a layer has q and k, v, the gate and the output, the MLP, and the norms */
     const int64_t layer = 2048 * (2 * 2048 + 3 * 4096) + 3 * 2048 * 4096 + 2 * 2048 + 512;
     CHECK(count_of(m) == 24 * layer + 2 * 32000 * 2048 + 2048);
     CHECK_MSG(plan_make(&job, 0, &p, &e) == 0, "%s: %s", e.field, e.text);
     CHECK(p.n_params == count_of(m));
-    const int64_t state = 4 * 8 * 256 * 512; /* a layer's, which goes to the next rank */
+    const int64_t state = 4 * 8 * 256 * 512; /* a layer's state, which is sent to the next rank */
     struct comm_count c[PURPOSE_N];
     plan_comm(m, &p, 0, c);
     CHECK(c[PURPOSE_STATE].bytes_sent == 24 * state && c[PURPOSE_DSTATE].bytes_sent == 0);
@@ -570,8 +577,8 @@ static void test_published_retnet(void)
     free(text);
 }
 
-/* Qwen3-Next of 80B as it is published, of 74,391 tensors. More of them than a directory may have
- * are refused before anything is trained. */
+/* Checks Qwen3-Next of 80B as it was published, with 74,391 tensors. A model with more tensors
+ * than a directory may have is refused before any training. */
 static void test_published_next(void)
 {
     static struct job_spec job;
@@ -585,7 +592,7 @@ static void test_published_next(void)
     CHECK_MSG(hf_shape_json(m, out, sizeof out) > 0, "%d tensors", param_tensors(m));
     CHECK_MSG(strstr(out, "\"n_params\":79674391296}"), "%s", out); /* as transformers counts */
     char *part = strstr(text, "factor\": 0.25");
-    for (int i = 0; part && i < 2; i++) { /* none at all, and less than one column */
+    for (int i = 0; part && i < 2; i++) { /* no column at all, and less than one column */
         memcpy(part + 9, i ? "1e-3" : "0.00", 4);
         CHECK(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == -1);
         CHECK(!strcmp(e.field, "model.config.partial_rotary_factor"));
@@ -600,7 +607,7 @@ static void test_published_next(void)
     free(text);
 }
 
-/* As it was published in August 2025, four of its layers. */
+/* Checks the config that was published in August 2025, with four of its layers. */
 static void test_published(void)
 {
     static struct model_shape m;
@@ -611,7 +618,7 @@ static void test_published(void)
     CHECK(m.window == 128 && m.layer_mask[0] == 10 && m.rope_theta == 150000 && !m.tied);
     CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.no_truncate);
     CHECK(m.rope.original == 4096 && m.rope.beta_fast == 32 && m.rope.beta_slow == 1);
-    /* a layer: attention, two norms, the router, the experts */
+    /* a layer has attention, two norms, the router and the experts */
     const int64_t layer = 2880 * (64 * 64 * 2 + 8 * 64 * 2) + 64 * 64 + 8 * 64 * 2 + 2880 + 64 +
                           2 * 2880 + 32 * 2881 + 32 * (2880 * 2880 * 3 + 2880 * 3);
     CHECK(count_of(&m) == 4 * layer + 2 * 201088 * 2880 + 2880);

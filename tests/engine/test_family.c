@@ -1,5 +1,5 @@
-/* test_family.c: language models of every family by their programs, on any number of ranks, against
- * goldens (tests/lib/lm.h). Under determinism "ranks" bits are compared.
+/* test_family.c: compares language models of every family, run by their programs on any number of
+ * ranks, with goldens (tests/lib/lm.h). Under determinism "ranks" it compares bits.
  * tests: needs golden */
 #include "tests/lib/lm.h"
 #include "worker/family/family.h"
@@ -59,10 +59,10 @@ static const struct way {
             {STRATEGY_RSA, FORM_ALL_GATHER, "all_gather"},
             {STRATEGY_ULYSSES, FORM_AUTO, "ulysses"}};
 
-enum { PLAIN = 2 }; /* from here on they take sinks, too */
+enum { PLAIN = 2 }; /* the ways from here on also support sinks */
 
-/* The tensors that a way keeps of a layer come through every recompute mode; on 3 ranks heads do
- * not divide and rows are padded. */
+/* Checks that the tensors that a way keeps of a layer survive every recompute mode. On 3 ranks the
+ * heads cannot be split evenly, and rows are padded. */
 static void test_ways(void)
 {
     static const char *const softmax[] = {"bert",    "bert_wide",  "mistral",   "qwen3",
@@ -92,7 +92,7 @@ static void test_ways(void)
 
 /* ---- every exchange of the delta rule's states ----------------------------------------------- */
 
-/* 8 ranks: some have padding alone. */
+/* Checks maps of states. With 8 ranks some ranks have only padding. */
 static void test_maps(void)
 {
     static const char *const names[] = {"qwen3_5", "qwen3_5_wide"};
@@ -155,17 +155,20 @@ static void test_rank_bits(void)
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
-/* Every value is rounded to 8 bits of precision, 2^-9 of itself on average, some 60 times from
- * the embedding to a logit and as often back. Errors of independent roundings add as squares:
- * 2^-9 sqrt(60) = 1.5 % of logits, sqrt(120) = 2.1 % of gradients; twice that is allowed on one
- * rank, and more ranks may not be worse by more than a quarter. fp16 rounds to 11 bits: an
- * eighth of all of it, but for gradients through ReLU, whose slope is a step: the values near 0
- * that fall on the other side take all of their gradient with them. In bf16 values are 1 % off:
- * 0.3 % of them, 0.6 % of those with a slope, and the root of that is 8 %; in fp16 an eighth as
- * many, whose squares add. The instruction set decides which few these are. Twice as much of
- * gradients through the delta rule, which divides queries, keys and its outputs by their
- * lengths. Not held to this: RetNet, whose head norm divides by a difference that cancels, and
- * MiniMax, whose router chooses otherwise where two experts are close. */
+/* Returns the relative error of the gradients. In bf16 every value is rounded to 8 bits of
+ * precision, by 2^-9 of its value on average, about 60 times from the embedding to a logit and as
+ * often on the way back. Errors of independent roundings add as squares, which makes 2^-9 sqrt(60)
+ * = 1.5 % for logits and sqrt(120), or 2.1 %, for gradients. One rank may have twice these errors,
+ * and more ranks may not exceed one rank by more than a quarter.
+ *
+ * fp16 rounds to 11 bits, so all these bounds are an eighth, except for gradients through ReLU,
+ * whose slope is a step: values near 0 that are rounded to the other side lose or gain their whole
+ * gradient. In bf16 values are 1 % off, so this happens to 0.3 % of them, which are 0.6 % of the
+ * values with a slope; the root of that is 8 %. In fp16 it happens to an eighth as many values,
+ * whose squares add. The instruction set decides which few values they are. Gradients through the
+ * delta rule may have twice the error, because the rule divides queries, keys and its outputs by
+ * their lengths. These bounds are not used for RetNet, whose head norm divides by a difference
+ * that cancels, and for MiniMax, whose router chooses differently if two experts are close. */
 static double gradient_error(const struct lm_run *r)
 {
     const struct lm_golden *g = r->g;

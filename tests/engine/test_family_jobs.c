@@ -1,7 +1,8 @@
-/* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with
- * the proof before its first step, saving, and then requests to the saved model.
+/* test_family_jobs.c: runs jobs of every language-model family by real seqrank processes: a
+ * training with verification before its first step, saving, and then requests to the saved model.
  * tests: needs seqrank */
-/* Not under sanitizers: test_rank and test_job start the same programs. */
+/* This test is not run under sanitizers, because test_rank and test_job start the same
+ * programs. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -14,7 +15,7 @@
 #define STEPS 10
 
 static char scratch[64], prepared_id[80], model_dir[16][1300];
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
 static const struct job_family {
     const char *name;
@@ -134,10 +135,12 @@ static void test_prepare(void)
     free(o);
 }
 
-/* An order in which the same numbers are summed. */
+/* Settings that change the order in which the same numbers are summed. */
 struct sums {
     int determinism;
-    int64_t chunk; /* tokens: windows of linear attention, else chunks of the loss; 0: as it is */
+    /* tokens of a window of linear attention, or else of a chunk of the loss; 0 leaves the setting
+     * unchanged */
+    int64_t chunk;
 };
 
 static bool walks_in_time(const struct model_shape *m)
@@ -145,7 +148,7 @@ static bool walks_in_time(const struct model_shape *m)
     return family_row(m)->linear && !family_row(m)->softmax;
 }
 
-/* The strategy that splits the family, chosen by itself. */
+/* Trains a family, with the strategy that "auto" chooses to split it. */
 static void train(const struct job_family *f, int seq_len, int sp, const struct sums *sums,
                   double losses[STEPS])
 {
@@ -183,15 +186,15 @@ static void train(const struct job_family *f, int seq_len, int sp, const struct 
 }
 
 static const struct sums as_run = {DET_RUN, 0};
-/* Other orders of the same sums on one rank: two of any family, and all where windows of linear
- * attention sum as ranks do. One order is one draw: they move a RetNet's last loss by 7e-6 to
- * 3.5e-5. */
+/* Other orders of the same sums on one rank. Every family uses the first two, and a family whose
+ * linear attention has windows, which sum as ranks do, uses all of them. Each order is one random
+ * draw: these move the last loss of a RetNet by 7e-6 to 3.5e-5. */
 static const struct sums reordered[] = {{DET_RANKS, 0}, {DET_RUN, 16}, {DET_RUN, 7}, {DET_RUN, 9},
                                         {DET_RUN, 22},  {DET_RUN, 32}, {DET_RUN, 48}};
 enum { N_REORDERED = sizeof reordered / sizeof *reordered };
 
-/* How far a loss moves when one rank sums in another order, at most, in each step or one before:
- * later steps magnify a difference in rounding. */
+/* Measures how far a loss moves at most when one rank sums in another order, in each step or any
+ * step before, because later steps amplify a difference in rounding. */
 static void measure_noise(const struct job_family *f, int seq_len, const double one[STEPS],
                           double noise[STEPS])
 {
@@ -206,10 +209,11 @@ static void measure_noise(const struct job_family *f, int seq_len, const double 
     }
 }
 
-/* Losses of P ranks and of one rank are the same to rounding, which ten steps of Adam magnify from
- * 1e-7 to at most 3e-5. A family that magnifies it more does so on one rank as well, where the same
- * tokens are summed in other orders. Each of the two results lies within that noise of the exact
- * one, so they differ by at most twice the noise, and never by more than 1e-4. */
+/* Compares the losses of P ranks with those of one rank. They are equal up to rounding, which ten
+ * steps of Adam amplify from 1e-7 to at most 3e-5. If a family amplifies it more, it also does so
+ * on one rank when the same tokens are summed in other orders. Each of the two results is within
+ * that noise of the exact result, so they may differ by at most twice the noise, and never by more
+ * than 1e-4. */
 static void train_on(const struct job_family *f, int seq_len, int ranks)
 {
     double one[STEPS] = {0}, noise[STEPS] = {0}, some[STEPS] = {0};
@@ -233,7 +237,8 @@ static void test_train(void)
     for (int i = 0; i < N_FAMILIES; i++) train_on(&families[i], 64, 3);
 }
 
-/* A document of one token more than the table has positions, or of as many, the end among them. */
+/* Prepares a document of n_tokens tokens, including its end: as many as the table has positions,
+ * which must succeed, or one more, which must be refused. */
 static void prepare_document(const struct job_family *f, int n_tokens)
 {
     char path[128], name[16];
@@ -260,7 +265,8 @@ static void prepare_document(const struct job_family *f, int n_tokens)
     free(o);
 }
 
-/* Positions are rows of a table of 64, sequences have 200 tokens: documents count their own. */
+/* Checks families whose positions are rows of a table of 64, with sequences of 200 tokens, because
+ * each document counts its own positions. */
 static void test_beyond_table(void)
 {
     static const char *const names[] = {"bert", "roberta", "gpt2"};
@@ -270,7 +276,8 @@ static void test_beyond_table(void)
     }
 }
 
-/* Sets the model that the training on two ranks has left; its own config.json describes it. */
+/* Sets the model that the training on two ranks has saved, and takes its sizes from its own
+ * config.json. */
 static void set_model(struct order *o, const struct job_family *f)
 {
     const char *path = model_dir[f - families];
@@ -279,8 +286,8 @@ static void set_model(struct order *o, const struct job_family *f)
     CHECK_MSG(!config_read_dir(path, &o->spec.model.shape, &e), "%s", e.text);
 }
 
-/* The trained model gives the same text on any number of ranks: prefill passes states on, every
- * token after it walks them. */
+/* Checks that the trained model gives the same text on any number of ranks. Prefill passes states
+ * from rank to rank, and so does every token after it. */
 static void test_generate(void)
 {
     for (int i = 0; i < N_FAMILIES; i++) {
@@ -301,7 +308,7 @@ static void test_generate(void)
     }
 }
 
-/* BERT's vectors on two ranks and one. */
+/* Compares BERT's vectors on two ranks with those on one. */
 static void test_embed(void)
 {
     for (int pooling = 0; pooling < POOLING_N; pooling++) {
@@ -324,7 +331,7 @@ static void test_embed(void)
         }
         CHECK(size[0] > 1000 && size[0] == size[1]);
         double worst = 0;
-        for (size_t at = 128; at + 4 <= size[0]; at += 4) { /* vectors of length 1 */
+        for (size_t at = 128; at + 4 <= size[0]; at += 4) { /* the vectors have length 1 */
             float a, b;
             memcpy(&a, raw[0] + at, 4), memcpy(&b, raw[1] + at, 4);
             worst = fmax(worst, fabs((double)a - b));
@@ -346,7 +353,7 @@ static void test_rules(void)
     struct order *o = make_order(JOB_TRAIN, 2, named("tnl"), "");
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
-    o->spec.parallel.strategy = STRATEGY_RSA; /* states travel no ring of keys */
+    o->spec.parallel.strategy = STRATEGY_RSA; /* states are not passed around a ring of keys */
     refused(o, "parallel.strategy");
     o = make_order(JOB_TRAIN, 2, named("bert"), "");
     add_data(&o->spec);
@@ -361,18 +368,18 @@ static void test_rules(void)
     o = make_order(JOB_TRAIN, 2, named("bert"), "");
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
-    o->spec.model.shape.vocab = 258; /* no id for the mask */
+    o->spec.model.shape.vocab = 258; /* the vocabulary has no id for the mask */
     refused(o, "model.config.vocab_size");
     o = make_order(JOB_TRAIN, 2, named("bert"), "");
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
-    o->spec.data.seq_len = 65; /* positions are a table of 64 */
+    o->spec.data.seq_len = 65; /* the positions are a table of 64 */
     o->spec.data.reset_positions = 0;
     refused(o, "data.seq_len");
     o = make_order(JOB_TRAIN, 2, named("roberta"), "");
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
-    o->spec.data.seq_len = 65; /* the table's first 5 rows are no positions */
+    o->spec.data.seq_len = 65; /* the first 5 rows of the table are not positions */
     o->spec.data.reset_positions = 0;
     refused(o, "data.seq_len");
     o = make_order(JOB_TRAIN, 2, named("bert"), "");

@@ -1,8 +1,9 @@
-/* test_family_train.c: trainings of every family's language models by their programs: the same bits
- * on any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side;
- * the bytes sent and placed are the plan's (engine.h compares every step with it).
+/* test_family_train.c: trains language models of every family by their programs. Any number of
+ * ranks, under every stage of ZeRO and with accumulated gradients, must give the same bits;
+ * data-parallel rings are checked, too; and the bytes that are sent and placed must be the plan's
+ * (engine.h compares every step with it).
  * tests: needs golden */
-/* Not under sanitizers: test_family and test_train run the same code. */
+/* This test is not run under sanitizers, because test_family and test_train run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/test.h"
@@ -70,8 +71,9 @@ static void test_rank_bits(void)
     }
 }
 
-/* Rings side by side, any number of ranks: sums differ in rounding. AdamW divides by the root of
- * the second moment, so that a first step's direction is a sign: losses and norms are compared. */
+/* Checks data-parallel rings with any number of ranks. Their sums differ in rounding. AdamW
+ * divides by the root of the second moment, so the direction of a first step is only a sign;
+ * therefore losses and norms are compared. */
 static void test_rings(void)
 {
     static const int P[] = {3, 2, 1}, dp[] = {1, 2, 2}, zero[] = {1, 3, 2};
@@ -93,8 +95,9 @@ static void test_rings(void)
     }
 }
 
-/* Softmax families by every way of attention learn as one rank does, and move the planned bytes. On
- * 2 ranks Ulysses divides groups of query heads that share keys, on 3 it does not. */
+/* Checks that families with softmax attention learn, by every form of attention, what one rank
+ * learns, and move the planned bytes. On 2 ranks Ulysses can split the groups of query heads that
+ * share keys; on 3 ranks it cannot. */
 static void test_ways(void)
 {
     static const struct {
@@ -126,8 +129,8 @@ static void test_ways(void)
             }
 }
 
-/* The gated delta rule by maps of states learns as one rank does. A second step has the rounding of
- * the first in its weights. */
+/* Checks that the gated delta rule by maps of states learns what one rank learns. In a second step
+ * the weights contain the rounding of the first step. */
 static void test_maps(void)
 {
     for (int i = 0; i < 16; i++) {

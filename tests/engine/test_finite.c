@@ -1,13 +1,14 @@
-/* NaN and infinity in a result: the error names the tensor of the weights that holds one, else the
- * first operation that makes one, on any number of ranks; and a training of half floats that never
- * changed a weight fails. The kernels' part: tests/lib/kern_finite.h. */
+/* Checks NaN and infinity in a result: the error must name the tensor of the weights that contains
+ * one, or otherwise the first operation that makes one, on any number of ranks. A training in fp16
+ * that has never changed a weight must fail. tests/lib/kern_finite.h has the part for the
+ * kernels. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/param.h"
 #include "worker/model/finite.h"
 #include "worker/train/eval.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { S = 40 };
 static struct synth text = {.S = S, .doc_len = 17, .vocab = 61};
@@ -18,8 +19,8 @@ struct own {
     struct err err[JOB_MAX_RANKS]; /* [ranks] */
     float *w;                      /* the weights, [n_params] */
     int (*body)(struct train *t, struct err *e);
-    struct guard *guards; /* [ranks]; NULL: none */
-    int64_t n_steps;      /* steps that rank 0 has done */
+    struct guard *guards; /* [ranks]; NULL means that there are no guards */
+    int64_t n_steps;      /* steps that rank 0 has completed */
 };
 
 static void rank_body(struct ranks *g, int rank, void *arg)
@@ -49,12 +50,14 @@ static void rank_body(struct ranks *g, int rank, void *arg)
 struct way {
     int P, dp, zero;
     enum precision_id precision;
-    bool sinks;        /* gpt-oss instead of Llama */
+    bool sinks;        /* the model is a gpt-oss instead of a Llama */
     int64_t mlp_chunk; /* memory.mlp_chunk_tokens */
-    int64_t vocab;     /* 0: the spec's; 200: lm_head is longer than is looked at at once, 4,096 */
+    /* 0 means the spec's; with 200, lm_head is longer than the 4,096 values that are searched at a
+     * time */
+    int64_t vocab;
 };
 
-/* Normal weights; the caller spoils them. */
+/* Makes normal weights, into which the caller then puts faults. */
 static void own_init(struct own *x, const struct way *w, int (*body)(struct train *, struct err *))
 {
     struct err e = {0};
@@ -86,7 +89,7 @@ static void scale_tensor(struct own *x, const char *name, float by)
     for (int64_t k = 0; k < p.count; k++) x->w[p.offset + k] *= by;
 }
 
-/* Every rank says the same. */
+/* Runs the ranks, and checks that every rank reports the same error. */
 static void own_run(struct own *x, const char *field, const char *text_has)
 {
     engine_ranks(&spec, &x->plan, NULL, NULL, x->mem, rank_body, x);
@@ -94,13 +97,14 @@ static void own_run(struct own *x, const char *field, const char *text_has)
         const struct err *e = &x->err[r];
         CHECK_MSG(strstr(e->text, text_has), "rank %d: \"%s\" has no \"%s\"", r, e->text, text_has);
         CHECK_STR(e->field, field);
-        CHECK(e->code == ERR_CORRUPT || e->code == ERR_INVALID); /* the job's: not tried again */
+        /* the job's own fault, so it is not tried again */
+        CHECK(e->code == ERR_CORRUPT || e->code == ERR_INVALID);
         if (r % x->plan.sp) CHECK_STR(e->text, x->err[r - r % x->plan.sp].text);
     }
     free(x->w);
 }
 
-/* ---- where it is ----------------------------------------------------------------------------- */
+/* ---- the place of a NaN or an infinity ------------------------------------------------------- */
 
 static int forward(struct train *t, struct err *e)
 {
@@ -141,7 +145,7 @@ static void test_weight(void)
     }
 }
 
-/* Weights are finite, their results are not. */
+/* Checks weights that are finite but have results that are not. */
 static void test_operation(void)
 {
     static const struct {
@@ -171,7 +175,8 @@ static void test_operation(void)
     }
 }
 
-/* Attention is named after itself, not after its sinks; a sink that is NaN is a weight. */
+/* Checks that the error names attention itself and not its sinks, while a sink that is NaN is
+ * named as a weight. */
 static void test_sinks(void)
 {
     struct own x;
@@ -209,7 +214,7 @@ static void test_eval(void)
     }
 }
 
-/* ---- trainings that change nothing ----------------------------------------------------------- */
+/* ---- trainings that never change a weight ---------------------------------------------------- */
 
 static int all_steps(struct train *t, struct err *e)
 {
@@ -221,8 +226,8 @@ static int all_steps(struct train *t, struct err *e)
     return train_updated(t, e);
 }
 
-/* The loss is finite, and the gradients overflow at every scale: a norm of 100,
- * then a head of +-60,000. */
+/* Makes a training whose loss is finite while its gradients overflow at every loss scale: it has a
+ * norm of 100, followed by a head of +-60,000. */
 static void loud(struct own *x, const struct way *w, int64_t steps)
 {
     own_init(x, w, all_steps);
@@ -238,11 +243,11 @@ static void test_no_update(void)
     static const struct way one = {1, 1, 1, PRECISION_FP16}, two = {2, 1, 1, PRECISION_FP16};
     struct own x;
     text.bare_from = 2;
-    loud(&x, &one, 5); /* ends before the scale does */
+    loud(&x, &one, 5); /* the training ends before the scale is used up */
     own_run(&x, "precision.params", "none of 5 steps updated the weights");
     CHECK(x.n_steps == 5 && strstr(x.err[0].text, "scale at 2048: ") &&
           strstr(x.err[0].text, "train.steps higher"));
-    loud(&x, &two, 100); /* 2^16 is halved 16 times; then no scale is left */
+    loud(&x, &two, 100); /* 2^16 is halved 16 times, and then no scale is left */
     own_run(&x, "precision.params", "none of 17 steps updated the weights");
     CHECK(x.n_steps == 16 && strstr(x.err[0].text, "scale at 1: "));
     CHECK(!strstr(x.err[0].text, "train.steps"));
@@ -259,8 +264,8 @@ static int skipped_steps(struct train *t, struct err *e)
     return train_updated(t, e);
 }
 
-/* Losses that are NaN are skipped one by one; the error blames neither the loss scale nor the
- * learning rate. */
+/* Checks losses that are NaN, whose steps are skipped one by one: the error must blame neither the
+ * loss scale nor the learning rate. */
 static void test_no_loss(void)
 {
     static const struct way half = {2, 1, 1, PRECISION_FP16}, whole = {2, 1, 1, PRECISION_FP32};

@@ -1,6 +1,6 @@
-/* A generate job of a diffusion model, from requests to artifacts, on 1 to 4 ranks: the golden's
- * samples; bits that do not depend on the number of ranks; bad requests refused alone; a resumed
- * attempt computes nothing again.
+/* Checks generate jobs of diffusion models, from requests to artifacts, on 1 to 4 ranks: the
+ * golden's samples are reproduced, bits do not depend on the number of ranks, only bad requests
+ * are refused, and a resumed attempt computes no sample twice.
  * tests: needs golden */
 #include <math.h>
 
@@ -18,16 +18,17 @@
 static char scratch[64];
 
 struct job {
-    const char *name; /* name of the golden model */
+    const char *name; /* the name of the golden model */
     struct job_spec spec;
     char dir[128];
-    int stop_after;            /* questions whether to stop that are answered no; 0: all */
+    /* how often the question whether to stop is answered no; 0 means always */
+    int stop_after;
     int asked;                 /* on rank 0 */
     struct flow_generate done; /* rank 0's */
     int n_sent;                /* artifacts of samples */
     bool stopped;              /* it ended so */
     bool damaged;              /* a weight is NaN */
-    bool loud;                 /* weights are finite and too large */
+    bool loud;                 /* the weights are finite but too large */
     struct err err;            /* rank 0's */
 };
 
@@ -39,7 +40,7 @@ static void put(const char *name, const char *text)
     CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
 }
 
-/* A caption [rows, cols] of small numbers. */
+/* Writes a caption [rows, cols] of small numbers. If bad is not 0, one number becomes `bad`. */
 static void put_caption(const char *name, const char *tensor, int64_t rows, int64_t cols, float bad)
 {
     char path[256];
@@ -102,7 +103,8 @@ static int generate(struct job *j, struct flow_rank *r, struct flow_generate *g,
     if (j->damaged) ((float *)r->m.params)[0] = NAN;
     if (first && flow_generate_open(g, &j->spec, roots, 1, e)) return -1;
     if (flow_generate_run(g, &in, e)) return -1;
-    /* A sample that is refused for its numbers is made once more to find where they came from. */
+    /* If the numbers of a sample are refused, the sample is computed once more to find their
+     * origin. */
     if (first && !j->loud)
         told_check(&told, PROGRESS_REQUESTS, (double)g->n_resumed, (double)g->requests.n);
     if (first && !g->n_resumed) CHECK(told.n_inside >= g->n_samples * j->spec.sampling.steps - 1);
@@ -176,8 +178,9 @@ static double distance_to(const char *dir, const char *golden)
 
 /* ---- against the golden ---------------------------------------------------------------------- */
 
-/* The golden's sample, as a person asks for it: its own seed, latents given, or left to be derived
- * (34 frames are 10 of STDiT3's; 2D autoencoders keep them). */
+/* Checks that requests reproduce the golden's samples: with a seed of their own, and with latents
+ * that are given or derived from the size (34 frames become 10 of STDiT3's; 2D autoencoders keep
+ * the number of frames). */
 static void test_golden(void)
 {
     static const char *const asked[][2] = {
@@ -199,8 +202,9 @@ static void test_golden(void)
         free(file);
         put("golden.jsonl", asked[i][1]);
         for (int way = 0; way < 6; way++) {
-            const int P = way < 4 ? way + 1 : 2 + i; /* then by the forms that DSP is compared with:
-                                                      * a head for each rank */
+            /* the ways after the fourth are the forms with which DSP is compared, and need a head
+             * for each rank */
+            const int P = way < 4 ? way + 1 : 2 + i;
             char dir[32];
             snprintf(dir, sizeof dir, "%s.%d", asked[i][0], way);
             job_of(&j, asked[i][0], P, "golden.jsonl", dir);
@@ -220,8 +224,8 @@ static void test_golden(void)
 #define SIZE    "\"height\":64,\"width\":72,"
 #define CAPTION "\"text\":\"c/two.safetensors\","
 
-/* Two grids, one of them on its side; the default length; one refused of every kind of reason: the
- * line, the caption, room. */
+/* Two grids, of which one is on its side, one request with the default length, and one refused
+ * request for every reason: the line, the caption, and lack of room. */
 static const char many[] = "{\"custom_id\":\"plain\"," CAPTION SIZE "\"num_frames\":17}\n"
                            "\n"
                            "{\"custom_id\":\"side\"," CAPTION SIZE
@@ -239,7 +243,7 @@ static const char many[] = "{\"custom_id\":\"plain\"," CAPTION SIZE "\"num_frame
                            "\"num_frames\":1,\"seed\":5,\"steps\":1}\n";
 enum { N_MANY = 8, N_REFUSED = 3, N_STEPS = 3 + 3 + 2 + 1 + 1 };
 
-static char *whole; /* results.jsonl of an undisturbed run on one rank */
+static char *whole; /* results.jsonl of a run on one rank without interruption */
 static size_t whole_size;
 
 static void test_many(void)
@@ -259,7 +263,7 @@ static void test_many(void)
         CHECK(j.done.n_samples == N_MANY - N_REFUSED && j.done.n_refused == N_REFUSED);
         CHECK(j.done.ledger_equal && !j.done.n_resumed && j.n_sent == N_MANY - N_REFUSED);
         CHECK(j.done.results.size > 0 && j.done.errors.size > 0);
-        /* Digests of the samples stand in it: other bits would show. */
+        /* The file has the digests of the samples, so that other bits are found. */
         char *text = content(j.dir, "results.jsonl", &size);
         if (P > 1) {
             CHECK_MSG(size == whole_size && !memcmp(text, whole, size), "P %d differs", P);
@@ -277,19 +281,21 @@ static void test_many(void)
     free(errors);
     char *a = content(j.dir, "sample-00006.safetensors", &a_size);
     char *b = content(j.dir, "sample-00007.safetensors", &b_size);
-    CHECK(a_size == b_size && !memcmp(a, b, a_size)); /* the same seed of their own */
+    CHECK(a_size == b_size && !memcmp(a, b, a_size)); /* both have the same seed of their own */
     free(a);
     free(b);
     CHECK(strstr(whole, "\"latents\":[4,5,8,9],\"steps\":3,\"guidance\":7"));
     CHECK(strstr(whole, "\"latents\":[4,2,9,8]") && strstr(whole, "\"latents\":[4,1,8,9]"));
 }
 
-/* Stopped after n questions, then run to its end on as many ranks or more: the result is that of an
- * undisturbed run, and only steps of the request that was interrupted are taken twice. */
+/* Checks a job that is stopped after n questions and then run to its end, on as many ranks or on
+ * more: its result must be that of an undisturbed run, and only steps of the interrupted request
+ * may be computed twice. */
 static void test_resume(void)
 {
     static struct job j;
-    const int most = N_STEPS + N_MANY; /* questions: before each request and each step */
+    /* there is one question before each request and one before each step */
+    const int most = N_STEPS + N_MANY;
     for (int after = 1; after < most; after += 2) {
         struct err e = {0};
         size_t size;
@@ -308,13 +314,13 @@ static void test_resume(void)
         CHECK_MSG(j.asked <= most - after + 1 + 3, "%d asked after %d", j.asked, after);
         CHECK(j.n_sent == N_MANY - N_REFUSED && j.done.n_samples == N_MANY - N_REFUSED);
     }
-    job_of(&j, "stdit3", 2, "many.jsonl", "again"); /* no sample is left */
+    job_of(&j, "stdit3", 2, "many.jsonl", "again"); /* no sample is left to compute */
     flow_rank_run(&j.spec, body, &j);
     CHECK(j.asked == 0 && j.done.n_resumed == N_MANY && j.n_sent == N_MANY - N_REFUSED);
 }
 
-/* A weight that is NaN: the job fails and names it. Weights that are too large: every sample is
- * refused, and its line says which operation was the first. */
+/* Checks a weight that is NaN: the job must fail and name it. Checks weights that are too large:
+ * every sample must be refused, and its line must name the first operation that was not finite. */
 static void test_damaged(void)
 {
     static struct job j;
@@ -350,7 +356,8 @@ static void set(struct job_spec *s, const char *path, double v)
         *(int32_t *)at = (int32_t)v;
 }
 
-/* Fields that are refused in a job of a diffusion model, and in one of a decoder. */
+/* Checks fields that are refused in a job of a diffusion model, and others that are refused in a
+ * job of a decoder. */
 static void test_rules(void)
 {
     static const struct {
@@ -383,7 +390,7 @@ static void test_rules(void)
     j.spec.input.source.path = 0;
     CHECK(!spec_intern(&j.spec, "x", 1, &j.spec.input.prompt));
     CHECK_MSG(family_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
-    /* A directory without a description: its sizes describe it. */
+    /* A directory that has not been described is accepted, because its own sizes describe it. */
     job_of(&j, "latte", 2, "many.jsonl", "none");
     struct job_spec *s = malloc(sizeof *s);
     spec_defaults(s);
@@ -409,7 +416,7 @@ static void test_rules(void)
 
 #define GOOD "\"custom_id\":\"a\"," CAPTION SIZE "\"num_frames\":17"
 
-/* A line, words of the error, and the member that it names. */
+/* A line, the words of the error, and the member that the error names. */
 static const char *const bad_lines[][3] = {
     {"", "the text ends", ""},
     {"[]", "must be a JSON object", ""},
@@ -465,7 +472,7 @@ static void test_bad_lines(void)
     CHECK_MSG(r.refused.code == ERR_NONE && r.s.steps == 3 && r.s.x.T == 5, "%s", r.refused.text);
 }
 
-/* Models that read no caption: classes, or nothing. */
+/* Checks models that read no caption, but a class or nothing. */
 static void test_told(void)
 {
     static const char *const lines[][4] = {
@@ -494,7 +501,7 @@ static void test_told(void)
     }
 }
 
-/* Files of captions that cannot be read, and why. */
+/* Checks files of captions that cannot be read, and the reasons in their errors. */
 static void test_bad_captions(void)
 {
     static const char *const bad[][3] = {

@@ -1,9 +1,10 @@
-/* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
+/* test_flow_jobs.c: runs jobs of diffusion models by real seqrank processes: preparing a manifest,
  * training on samples of every size with evaluation and averaged weights, resuming after a kill,
- * starting from saved weights; data that cannot be learnt is refused with its file, line and
- * field.
+ * and starting from saved weights. Data from which a model cannot learn is refused with its file,
+ * line and field.
  * tests: needs seqrank */
-/* Not under sanitizers: test_flow_train and test_rank run the same code. */
+/* This test is not run under sanitizers, because test_flow_train and test_rank run the same
+ * code. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -18,9 +19,9 @@
 #define STEPS 12
 
 static char scratch[64], prepared_id[80], step_dir[1300], ema_dir[1300];
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-enum { NOISE = 1 << 16 }; /* beside a family: it predicts noise and its variance */
+enum { NOISE = 1 << 16 }; /* a flag beside the family: the model predicts noise and its variance */
 static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT,         FAMILY_LATTE,
                                FAMILY_T2D,    FAMILY_LATTE | NOISE, FAMILY_STDIT | NOISE};
 enum { FAMILIES = sizeof families / sizeof *families };
@@ -91,7 +92,8 @@ static void test_prepare(void)
     o->args.task = TASK_PREPARE;
     if (gang_runs(&g, o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
     CHECK(number(g.result, "samples_per_pass") == LATENTS_USUAL);
-    /* Patches of 2 x 2: 5 x 3 x 4, 4 x 3, 3 x 2 x 5, 4 x 4 x 3, 1. */
+    /* With patches of 2 x 2 the samples have 5 x 3 x 4, 4 x 3, 3 x 2 x 5, 4 x 4 x 3 and 1
+     * tokens. */
     CHECK(number(g.result, "n_tokens") == 60 + 12 + 30 + 48 + 1);
     free(o);
 }
@@ -129,7 +131,8 @@ static void train(int family, enum form_id form, int sp, double losses[STEPS], d
     free(o);
 }
 
-/* P ranks and one differ in the order of fp32 sums; a dozen steps of Adam carry that on. */
+/* Compares the losses of P ranks with those of one rank. They differ in the order of fp32 sums,
+ * and a dozen steps of Adam amplify that difference. */
 static void compare(int family, int sp, const double some[STEPS], const double one[STEPS],
                     const double evals[2], const double eval[2])
 {
@@ -156,7 +159,8 @@ static void test_train(void)
     }
 }
 
-/* By the forms that DSP is compared with: the same losses, and the proof of every job. */
+/* Checks the forms with which DSP is compared: they must have the same losses, and every job must
+ * pass verification. */
 static void test_by_heads(void)
 {
     static const struct {
@@ -176,8 +180,9 @@ static void test_by_heads(void)
     }
 }
 
-/* Killed at its first checkpoint and started again, also on another number of ranks: its draws
- * depend on the step alone, and under "ranks" no result depends on the ranks. */
+/* Checks a training that is killed at its first checkpoint and started again on another number of
+ * ranks. Its random draws depend on the step only, and under determinism "ranks" no result depends
+ * on the number of ranks. */
 static void check_resume(int family)
 {
     char want[80], sha[80], name[32];
@@ -208,10 +213,10 @@ static void check_resume(int family)
 static void test_resume(void)
 {
     check_resume(FAMILY_LATTE | NOISE);
-    check_resume(FAMILY_STDIT3); /* the next test reads its average */
+    check_resume(FAMILY_STDIT3); /* the next test reads the averaged weights of this one */
 }
 
-/* The averaged weights are a model.path. */
+/* Checks that the averaged weights can be used as model.path. */
 static void test_from_average(void)
 {
     struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "finetune");
@@ -225,8 +230,8 @@ static void test_from_average(void)
     free(o);
 }
 
-/* P ranks against one, whose batch is built from the definition; every seed begins with another
- * sample. */
+/* Compares P ranks with one rank, whose batch is built from the definition. Every seed begins with
+ * another sample. */
 static void test_verify(void)
 {
     double worst = 0;
@@ -295,7 +300,7 @@ static void test_rules(void)
     struct order *o = bad(JOB_TRAIN);
     struct err e = {0};
     o->spec.data.width = 0;
-    refused(o, "data.frames"); /* all three, where no length follows from them */
+    refused(o, "data.frames"); /* all three sizes are needed if no length follows from them */
     o = bad(JOB_TRAIN);
     o->spec.data.width = 0;
     o->spec.data.seq_len = 64;
@@ -338,7 +343,7 @@ static void test_rules(void)
     o = bad(JOB_TRAIN);
     o->spec.parallel.form = FORM_TWO_PASS;
     refused(o, "parallel.form");
-    o = bad(JOB_TRAIN); /* a model of 4 heads */
+    o = bad(JOB_TRAIN); /* the model has 4 heads */
     o->spec.parallel.form = FORM_ULYSSES;
     o->spec.parallel.sp = o->spec.resources.ranks = 3;
     refused(o, "parallel.sp");
@@ -353,7 +358,8 @@ static void test_rules(void)
     refused(o, "data.train.0");
 }
 
-/* Refused by the preparation, before a rank starts: the error names the file and the line. */
+/* Checks a job that the preparation refuses before a rank starts: the error must name the file and
+ * the line. */
 static void refused_there(struct order *o, const char *field, const char *says)
 {
     struct err e = {0};
@@ -375,16 +381,17 @@ static void test_too_large(void)
     o->spec.model.shape.text_len = 2;
     refused_there(o, "model.config.model_max_length", "train.jsonl line 1: a caption of 3 tokens");
     o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "large");
-    o->spec.data.width = 7; /* whole patches: as many */
+    o->spec.data.width = 7; /* a part of a patch counts as a whole patch, so there are as many */
     o->spec.data.frames = 3;
-    o->spec.data.train[0] = o->spec.eval.data[0]; /* its last sample has four */
+    o->spec.data.train[0] = o->spec.eval.data[0]; /* the last sample of this data has four */
     refused_there(o, "data.frames", "held.jsonl line 3: z has 4 frames");
     o = make_order(JOB_TRAIN, FAMILY_LATTE, 1, "large");
     o->spec.model.shape.type_vocab = LATENTS_USUAL;
     refused_there(o, "model.config.type_vocab_size", "train.jsonl line 5: label 4");
 }
 
-/* Counts the values of samples [from, to). clean: the first frame is given if there are more. */
+/* Counts the values of samples [from, to). If clean is set, the first frame of a sample with
+ * several frames is a condition and does not count. */
 static int64_t values(int from, int to, bool clean)
 {
     int64_t n = 0;
@@ -395,8 +402,8 @@ static int64_t values(int from, int to, bool clean)
     return n;
 }
 
-/* A training that stages only the rate, by passes: 5 samples, 4 a step. Every video is given one
- * clean frame in training, and none where it is held out. */
+/* Checks a training by passes in which only the rate has stages, with 5 samples and 4 samples per
+ * step. In training every video has one clean frame as a condition; held-out videos have none. */
 static void test_passes(void)
 {
     int64_t targets = 0;

@@ -1,6 +1,6 @@
-/* Sampling of diffusion models against PyTorch in float64 (tests/golden/make_dit_golden.py sample),
- * noise included, on any number of ranks; bits that do not depend on it; bytes and memory as
- * planned.
+/* Compares the sampling of diffusion models, including the noise, with PyTorch in float64
+ * (tests/golden/make_dit_golden.py sample) on any number of ranks, and checks bits that must not
+ * depend on that number, and bytes and memory, which must be as planned.
  * tests: needs golden */
 #include <math.h>
 
@@ -32,7 +32,7 @@ struct run {
     const struct golden *g;
     struct job_spec spec;
     struct flow_sample s;
-    char path[128]; /* file of the sample */
+    char path[128]; /* the file of the sample */
 };
 
 static double number(const struct golden *g, const char *name)
@@ -109,7 +109,7 @@ static void golden_close(struct golden *g)
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* Checks that the rank sent the planned bytes of a purpose, to the byte. */
+/* Checks that the rank sent exactly the planned bytes for a purpose. */
 static void check_count(const struct flow_rank *r, enum purpose purpose, struct comm_count want)
 {
     const struct comm_count *got = &comm_ledger(r->m.comm)[purpose];
@@ -150,7 +150,7 @@ static int sample(struct flow_rank *r, const struct run *at, struct err *e)
     CHECK(ok);
     if (flow_sample_save(&r->m, &at->s, r->m.rank ? NULL : at->path, e)) return -1;
     if (r->m.comm) check_count(r, PURPOSE_CONTROL, flow_sample_traffic(&r->m, &at->s, r->m.rank));
-    /* All that the plan holds was placed, and nothing lies past its end. */
+    /* Everything in the plan was placed, and nothing is beyond its end. */
     CHECK(r->m.placed_size == r->plan.arena_size + r->plan.segment_size);
     return 0;
 }
@@ -168,7 +168,7 @@ static void body(struct ranks *g, int rank, void *arg)
     free(r);
 }
 
-/* Room for a longer and higher sample than is asked for. */
+/* Makes a run with room for a longer and higher sample than the request asks for. */
 static void run_of(struct run *r, const struct golden *g, int P)
 {
     const int64_t most[3] = {g->s.x.T + 2, g->s.x.H + 3, g->s.x.W + 1};
@@ -205,7 +205,7 @@ static double distance(const float *got, const float *want, int64_t n)
     return sqrt(diff / norm);
 }
 
-/* The last ones by ancestral sampling. */
+/* The names from N_BEFORE on use ancestral sampling. */
 static const char *const names[] = {"stdit3",      "latte",       "t2d_plain",  "latte_noise",
                                     "stdit_noise", "latte_noise", "stdit_noise"};
 enum { N_BEFORE = 5 };
@@ -213,8 +213,9 @@ enum { N_NAMES = sizeof names / sizeof names[0] };
 
 /* ---- against the golden ---------------------------------------------------------------------- */
 
-/* No step is taken. The oracle's logarithms and sines may differ in a double's last bit, which fp32
- * shows once in 2^28 elements, then as one of 2^-23 of the element. */
+/* Checks the noise before any step. The oracle's logarithms and sines may differ in the last bit
+ * of a double. That bit appears in fp32 once in 2^28 elements, as a difference of 2^-23 of the
+ * element. */
 static void test_noise(void)
 {
     for (int i = 0; i < N_NAMES; i++) {
@@ -234,7 +235,8 @@ static void test_noise(void)
     }
 }
 
-/* 1e-5 is the requirement; the noise is the engine's own. */
+/* Compares the samples with the golden's, within the required 1e-5. The noise is the engine's
+ * own. */
 
 static void test_golden(void)
 {
@@ -255,7 +257,7 @@ static void test_golden(void)
     }
 }
 
-/* Each step draws numbers of its own, and they are the seed's. */
+/* Checks that each step draws numbers of its own, which follow from the seed. */
 static void test_drawn(void)
 {
     float a[5], b[5], c[3];
@@ -271,7 +273,7 @@ static void test_drawn(void)
 
 /* ---- ranks, guidance, room ------------------------------------------------------------------- */
 
-/* determinism "ranks": the same file for 1, 2, 4 and 8 ranks, to the byte. */
+/* Checks that under determinism "ranks" 1, 2, 4 and 8 ranks write files with the same bytes. */
 static void check_bits(const struct golden *g, enum precision_id precision)
 {
     char *one = NULL;
@@ -288,9 +290,10 @@ static void check_bits(const struct golden *g, enum precision_id precision)
         if (P == 1) {
             float *z = latents_of(&r);
             const double d = distance(z, g->latents, g->count);
-            /* bf16: a pass may be 2e-2 off (api/core/job.c says why), and a guidance of 7 takes 7
-             * times one pass and 6 times another. The result is 9 times as far off if their errors
-             * are independent: half of that is allowed. (2e-2 are met.) fp16: an eighth. */
+            /* In bf16 one pass may be off by 2e-2 (api/core/job.c explains it). A guidance of 7
+             * takes 7 times one pass minus 6 times another, so the result is 9 times as far off if
+             * the errors of the two passes are independent. Half of that is allowed; the measured
+             * error is 2e-2. In fp16 the bound is an eighth. */
             static const double most[] = {1e-5, 0.1, 0.1 / 8};
             CHECK_MSG(d <= most[precision], "%s: %.3g", g->name, d);
             free(z);
@@ -316,8 +319,9 @@ static void test_rank_bits(void)
     }
 }
 
-/* Guidance 1 is the prediction that was told everything, in half the passes: a guidance that is
- * hardly more comes to the same. Each step adds four roundings of 2^-24 of a value at most. */
+/* Checks a guidance of 1, which is the prediction with all conditions and needs half the passes. A
+ * guidance that is slightly larger must give nearly the same. Each step adds at most four
+ * roundings of 2^-24 of a value. */
 static void test_no_guidance(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -341,7 +345,7 @@ static void test_no_guidance(void)
     }
 }
 
-/* A sample that is larger than planned for is refused before anything is written. */
+/* Checks that a sample that is larger than planned is refused before anything is written. */
 static void test_room(void)
 {
     struct golden g;
@@ -361,7 +365,7 @@ static void test_room(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-#if !SANITIZED /* the sanitizers have their own malloc */
+#if !SANITIZED /* sanitizers have a malloc of their own */
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *malloc(size_t);
@@ -381,7 +385,7 @@ void *calloc(size_t a, size_t b)
     return __libc_calloc(a, b);
 }
 
-/* Beginning a sample and its steps take no memory but the plan's. */
+/* Checks that beginning a sample and running its steps allocate no memory beside the plan's. */
 static void check_allocations(const char *name, bool ancestral)
 {
     struct golden g;

@@ -1,6 +1,7 @@
-/* test_flow_train.c: trainings of diffusion models on samples of every size: the same bits on any
- * number of ranks and under every ZeRO stage, bytes counted == the plan's for the very grids that
- * came along, rings side by side, bf16, evaluation; and the batch against its definition. */
+/* test_flow_train.c: trains diffusion models on samples of every size. Any number of ranks, under
+ * every stage of ZeRO, must give the same bits, and the counted bytes must be the plan's for the
+ * grids that the samples have. It also checks data-parallel rings, bf16 and evaluation, and
+ * compares a batch with its definition. */
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -11,7 +12,7 @@
 #include "worker/family/shape.h"
 #include "worker/train/eval.h"
 
-enum { NOISE = 1 << 16 }; /* beside a family: it predicts noise and its variance */
+enum { NOISE = 1 << 16 }; /* a flag beside the family: the model predicts noise and its variance */
 static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT,         FAMILY_LATTE,
                                FAMILY_T2D,    FAMILY_LATTE | NOISE, FAMILY_STDIT | NOISE};
 enum { FAMILIES = sizeof families / sizeof *families, STEPS = 3, BATCH = 4 };
@@ -117,9 +118,9 @@ static void test_rank_bits(void)
 
 /* ---- other ways ------------------------------------------------------------------------------ */
 
-/* Three ranks, rings side by side, every recompute mode: sums differ in rounding. AdamW divides by
- * the root of the second moment, so that a first step's direction is a sign: the first step's loss
- * and norm are compared. */
+/* Checks three ranks, data-parallel rings, and every recompute mode. Their sums differ in
+ * rounding. AdamW divides by the root of the second moment, so the direction of a first step is
+ * only a sign; therefore the first step's loss and norm are compared. */
 static void test_rings(void)
 {
     static const int P[] = {3, 2, 1, 4}, dp[] = {1, 2, 2, 1}, zero[] = {1, 3, 2, 2};
@@ -177,7 +178,8 @@ static void judged_run(const struct job_spec *s, int P, int dp, struct judged *j
     orders_close(&o);
 }
 
-/* Before any step the weights are the same: rings add up other parts of the sum, in doubles. */
+/* Checks the evaluation of two rings. Before any step the weights are the same, and the rings only
+ * split the sum, which is in doubles, in another way. */
 static void check_rings_eval(const struct job_spec *s, const struct judged *one)
 {
     struct judged more;
@@ -188,8 +190,9 @@ static void check_rings_eval(const struct job_spec *s, const struct judged *one)
     engine_free(&r);
 }
 
-/* An evaluation has the same losses on any number of ranks and changes no state of the training. It
- * forwards every value of every sample, none left out, none clean. */
+/* Checks that an evaluation has the same losses on any number of ranks and changes no state of the
+ * training. It computes every value of every sample: no condition is left out, and no frame is
+ * clean. */
 static void test_eval(void)
 {
     int64_t values = 0;
@@ -234,7 +237,8 @@ struct counted {
     int clean, mute;
 };
 
-/* Checks the condition that the sample is told: its caption or none, its class or that of none. */
+/* Checks the conditions of a sample: it has its caption or no caption, and its class or the class
+ * for no class. */
 static void check_told(const struct flow_source *s, const struct flow_item *x,
                        const struct batch_latents *l, struct counted *c)
 {
@@ -255,7 +259,8 @@ static void check_told(const struct flow_source *s, const struct flow_item *x,
     c->mute += l->dropped;
 }
 
-/* Checks the frames to which a rank's rows of either kind belong. Patches of one frame, 2 x 2. */
+/* Checks to which frames a rank's rows belong, in both kinds of rows. Patches have one frame and
+ * are 2 x 2. */
 static void check_batch(const struct flow_source *s, int64_t n, int P, int r, struct counted *c)
 {
     struct flow_item x;
@@ -304,7 +309,7 @@ static void test_batch(void)
         }
 }
 
-/* Held-out samples: everything told, nothing given, their own times. */
+/* Checks held-out samples: they have all conditions, no clean frame, and times of their own. */
 static void test_held_out(void)
 {
     struct job_spec s;
@@ -312,7 +317,7 @@ static void test_held_out(void)
     struct err e = {0};
     spec_of(&s, FAMILY_STDIT3);
     s.objective.text_dropout = 1;
-    s.objective.frame_mask[2] = 0.55; /* with the others: every video has clean frames */
+    s.objective.frame_mask[2] = 0.55; /* with the other masks, every video has clean frames */
     orders_open(&o, &s);
     for (int64_t n = 0; n < HELD; n++) {
         struct flow_item learnt, held;

@@ -1,5 +1,5 @@
-/* test_formats: token files of every format written here, byte by byte, and read back; and headers
- * that lie. */
+/* test_formats: writes token files of every format, byte by byte, and reads them; and checks
+ * headers that contain false values. */
 #include "tests/lib/files.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 static void test_llmc(void)
 {
     static const int64_t ids[] = {50256, 1, 2, 3, 50256, 50256, 7, 65000};
-    static const uint64_t ends[] = {4, 5, 8}; /* the second document is its end id alone */
+    static const uint64_t ends[] = {4, 5, 8}; /* the second document consists of its end id only */
     llmc_header(20240520, 1, 8);
     add_ints(ids, 8, 2);
     end("a.bin");
@@ -24,14 +24,16 @@ static void test_llmc(void)
               data_stats(d)->unigram_entropy);
     data_close(d);
 
-    static const uint64_t other[] = {3, 8}; /* another end id, which ends a document */
+    /* another id, which ends documents */
+    static const uint64_t other[] = {3, 8};
     one_source("a.bin", DATA_LLMC, 65001, 3);
     d = prepare_open();
     check_data(d, ids, 8, other, 2);
     data_close(d);
 }
 
-/* Ids beyond 16 bits: 4 bytes a token, also for tokens read before the first of them. */
+/* Checks ids beyond 16 bits: tokens then have 4 bytes each, also the tokens that are read before
+ * the first such id. */
 static void test_llmc_wide(void)
 {
     static const int64_t ids[] = {128000, 5, 127999, 128000, 9};
@@ -49,7 +51,7 @@ static void test_llmc_wide(void)
     CHECK(data_stats(d)->n_bytes == 1);
     data_close(d);
 
-    one_source("text.txt", DATA_TEXT, 128256, -1); /* the wide one comes second */
+    one_source("text.txt", DATA_TEXT, 128256, -1); /* the source with wide ids comes second */
     source_add("w.bin", DATA_LLMC, NULL);
     d = prepare_open();
     int32_t got[7];
@@ -62,7 +64,7 @@ static void test_llmc_hostile(void)
 {
     static const int64_t ids[] = {1, 2, 3, 4};
     one_source("h.bin", DATA_LLMC, 300, -1);
-    llmc_header(20240520, 1, 5); /* one token more than there is */
+    llmc_header(20240520, 1, 5); /* the header says one token more than the file has */
     add_ints(ids, 4, 2);
     end("h.bin");
     refused(ERR_CORRUPT, "holds 4 tokens, its header says 5");
@@ -123,7 +125,7 @@ static void test_nanogpt(void)
     CHECK(prepare(&st) == -1 && e.code == ERR_INVALID && !strcmp(e.field, "data.train"));
 }
 
-/* Ends of documents and of the reader's chunks on every place. */
+/* Checks ends of documents, and ends of the reader's chunks, at every offset. */
 static void test_long_shard(void)
 {
     enum { N = 300000 };
@@ -145,7 +147,7 @@ static void test_long_shard(void)
     for (int i = 0; i < N; i++) bad += ids[i] != t[i];
     for (int64_t k = 0; k < n_documents; k++) bad += t[data_documents(d)[k] - 1] != 99;
     CHECK(bad == 0);
-    for (int64_t i = 0; i + 3 < N; i += 9973) /* any range has the tokens of the whole */
+    for (int64_t i = 0; i + 3 < N; i += 9973) /* any range must have the tokens of the whole */
         CHECK(data_read(d, i, 3, ids, &e) == 0 && ids[0] == t[i] && ids[2] == t[i + 2]);
     data_close(d);
     free(ids);
@@ -256,7 +258,7 @@ static void test_npy_hostile(void)
     for (size_t n = 0; n < full; n += 3) {
         size = n;
         end("h.npy");
-        refused(ERR_CORRUPT, n < 6 ? "header" : ""); /* every cut is seen */
+        refused(ERR_CORRUPT, n < 6 ? "header" : ""); /* every truncation is found */
     }
     npy(2, "{}", 0);
     file[10] = 0xff, file[11] = 0x7f; /* a header of 2 GiB */
@@ -271,7 +273,7 @@ static void test_npy_hostile(void)
 
 static const int64_t mg_ids[] = {1, 2, 3, 4, 5, 6, 7};
 static const int64_t mg_len[] = {2, 1, 0, 4}, mg_doc[] = {0, 2, 2, 4};
-static const uint64_t mg_ends[] = {3, 7}; /* the second of three documents is empty */
+static const uint64_t mg_ends[] = {3, 7}; /* The second of the three documents is empty. */
 
 static void megatron(const char *prefix, int code, int width, const int64_t *len,
                      const int64_t *doc, int n_doc)
@@ -296,7 +298,7 @@ static void megatron(const char *prefix, int code, int width, const int64_t *len
     add_ints(mg_ids, 7, width);
     snprintf(name, sizeof name, "%s.bin", prefix);
     end(name);
-    memcpy(file, idx, idx_size); /* the index again, for those who want to break it */
+    memcpy(file, idx, idx_size); /* a second copy of the index, for cases that damage it */
     size = idx_size;
 }
 
@@ -321,7 +323,7 @@ static void test_megatron(void)
     struct data_stats a, b;
     one_source("m_document", DATA_MEGATRON, 258, -1);
     CHECK(prepare(&a) == 0);
-    begin(); /* other tokens under the same index are other data */
+    begin(); /* other tokens with the same index are different data */
     add_ints(mg_ids, 6, 2);
     add_int(9, 2);
     end("m_document.bin");
@@ -348,7 +350,7 @@ static void test_megatron_hostile(void)
     break_index(17, 7, 1, ERR_INVALID, "real numbers");
     break_index(17, 0, 1, ERR_CORRUPT, "dtype 0");
     break_index(17, 9, 1, ERR_CORRUPT, "dtype 9");
-    break_index(17, 4, 1, ERR_INVALID, "token 0 is 131073"); /* another width than there is */
+    break_index(17, 4, 1, ERR_INVALID, "token 0 is 131073"); /* another width than the file has */
     break_index(18, 5, 8, ERR_CORRUPT, "cannot hold");
     break_index(18, -1, 8, ERR_CORRUPT, "cannot hold");
     break_index(18, (int64_t)1 << 61, 8, ERR_CORRUPT, "cannot hold");

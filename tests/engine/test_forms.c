@@ -1,6 +1,6 @@
-/* Whole trainings by every way of softmax attention over ranks: P ranks learn what one rank learns,
- * the bytes of every step are the plan's and no byte lies outside it (tests/lib/engine.h asserts
- * both). */
+/* Checks whole trainings by every form of softmax attention over ranks: P ranks learn what one
+ * rank learns, the bytes of every step are the plan's, and no byte outside of the plan is used
+ * (tests/lib/engine.h asserts both). */
 /* Not under sanitizers: test_attention and test_train run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -31,7 +31,7 @@ static void add_way(int id, int form, enum layout_id layout, bool rank_bits)
              rank_bits ? ", ranks" : "");
 }
 
-/* Every form of every strategy that jobs of this family run. */
+/* Lists every form of every strategy by which jobs of this family can run. */
 static void list_ways(void)
 {
     const struct family_row *f = family_row(&(struct model_shape){.family = FAMILY_LLAMA});
@@ -47,9 +47,9 @@ static void list_ways(void)
     }
 }
 
-/* Settings of a training beside its way. */
+/* The settings of a training beside its form of attention. */
 struct setting {
-    int64_t S, doc_len, window, full; /* full: bits of the layers without the window */
+    int64_t S, doc_len, window, full; /* full: one bit for each layer without the window */
     double dropout;
     enum recompute_id recompute;
     int64_t batch;
@@ -116,9 +116,10 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     free(spec);
 }
 
-/* Three steps: the weights differ by the rounding that the order of fp32 sums leaves, which Adam's
- * normalised steps of 1e-3 at most carry into 3e-3 of weights of about 2e-2; the gradient of the
- * first step shows the rest. */
+/* Compares three steps with those of one rank. The weights differ by the rounding of fp32 sums in
+ * another order. Adam's normalised steps, of at most 1e-3 each, turn it into differences of up to
+ * 3e-3, for weights of about 2e-2. All other faults are found in the gradient of the first
+ * step. */
 static void check_way(const struct way *w, const struct setting *t, int P)
 {
     struct engine_run one, many;
@@ -137,7 +138,7 @@ static void check_way(const struct way *w, const struct setting *t, int P)
     engine_free(&many);
 }
 
-/* Does the strategy take 4 heads and 2 KV heads over P ranks? */
+/* Tells whether the strategy can split 4 heads and 2 KV heads over P ranks. */
 static bool takes(const struct way *w, int P)
 {
     static struct job_spec s;
@@ -184,7 +185,7 @@ static void test_dropout(void)
             &(struct setting){.S = 40, .doc_len = 17, .dropout = 0.3, .recompute = r, .batch = 2});
 }
 
-/* They do something: another loss than without. */
+/* Returns the loss with a window and with dropout. Each of the two must change the loss. */
 static double loss_with(int64_t window, double dropout)
 {
     const struct setting t = {
@@ -202,10 +203,10 @@ static void test_they_matter(void)
     const double plain = loss_with(0, 0);
     CHECK(fabs(loss_with(3, 0) - plain) > 1e-6);
     CHECK(fabs(loss_with(0, 0.5) - plain) > 1e-6);
-    CHECK(loss_with(40, 0) == plain); /* a window of the whole sequence is none */
+    CHECK(loss_with(40, 0) == plain); /* a window as long as the sequence has no effect */
 }
 
-/* ---- values that a job may ask for ----------------------------------------------------------- */
+/* ---- values that a job may set --------------------------------------------------------------- */
 
 static struct job_spec *asked(int sp)
 {
@@ -281,7 +282,7 @@ static void test_refusals(void)
     s->parallel.strategy = STRATEGY_ULYSSES;
     s->determinism = DET_RANKS;
     check_refused(s, "parallel.sp", "2 KV heads");
-    s = asked(8); /* 4 query and 2 KV heads */
+    s = asked(8); /* there are 4 query heads and 2 KV heads */
     s->parallel.strategy = STRATEGY_USP;
     CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
     CHECK(s->parallel.ulysses == 2 && s->parallel.layout == LAYOUT_ZIGZAG);

@@ -1,5 +1,6 @@
-/* Generation as requests ask for it, over P ranks: n, stop strings, ends, log-probabilities, and
- * batches that answer every request exactly once whatever a crash left of their journal. */
+/* Checks generation as requests specify it, over P ranks: n, stop strings, ends of texts,
+ * log-probabilities, and batches, which answer every request exactly once, whatever a crash has
+ * left of their journal. */
 #include <glob.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ struct job {
     struct job_spec spec;
     struct prompts p;
     char dir[128];
-    struct infer_text out; /* rank 0's; its text is copied */
+    struct infer_text out; /* the answer of rank 0, whose text is copied */
     char text[256];
 };
 
@@ -126,7 +127,8 @@ static void set_prompt(struct one *o, const char *prompt, int64_t request)
     request_of_prompt(&o->r, &alone.spec, prompt, (int64_t)strlen(prompt), request);
 }
 
-/* A whole prefill for every token, and the draw by hand over the distribution in ascending ids. */
+/* Generates n tokens in the slow way, with a whole prefill for every token, and draws each token
+ * by hand from the distribution in the order of ascending ids. */
 static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
 {
     struct err e = {0};
@@ -149,7 +151,8 @@ static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
     free(z);
 }
 
-/* The n continuations of a rewound cache are those of a fresh prefill each, whatever n is. */
+/* Checks that the n continuations, which rewind the cache, equal those of n fresh prefills,
+ * whatever n is. */
 static void test_continuations(void)
 {
     struct one *o = one_open();
@@ -174,7 +177,8 @@ static void test_continuations(void)
     one_close(o);
 }
 
-/* The first end of the document that sampling comes upon, and its effect by the options. */
+/* Finds the first end of the document that sampling draws, and checks its effect under each of the
+ * options. */
 static void test_ends(void)
 {
     struct one *o = one_open();
@@ -182,7 +186,8 @@ static void test_ends(void)
     int64_t k = 0, at = 0;
     for (; k < 500; k++) {
         set_prompt(o, "x", k);
-        o->r.sample.temperature = 20; /* nearly even: an end in one of 260 tokens */
+        /* the distribution is nearly even, so one of 260 tokens is an end */
+        o->r.sample.temperature = 20;
         ask(o, &a);
         at = a.choice[0].tokens.n;
         if (at > 0 && at < MAX_TOKENS) break;
@@ -205,7 +210,8 @@ static void test_ends(void)
     one_close(o);
 }
 
-/* Log-probabilities of a text that must not end yet, where `ends` end it. */
+/* Asks for a text that must not end yet, with its log-probabilities, while the ids in `ends` would
+ * end texts. */
 static void ask_with(struct one *o, const struct token_ends *ends, struct infer_answer *a)
 {
     o->in.ends = ends;
@@ -221,8 +227,8 @@ static bool same_logprobs(const struct infer_answer *a, const struct infer_answe
     return x->n == y->n && !memcmp(x->logprob, y->logprob, (size_t)x->n * sizeof *x->logprob);
 }
 
-/* An end that a model lists twice is one end: its logit is there again when it could not be
- * chosen. */
+/* Checks that an end that a model lists twice counts once: after the time in which it could not be
+ * chosen, its logit must be back. */
 static void test_end_listed_twice(void)
 {
     static const struct token_ends once = {1, {101}}, twice = {2, {101, 101}};
@@ -274,14 +280,16 @@ static void test_stops(void)
     for (int from = 0; from < MAX_TOKENS; from++)
         for (int size = 1; size <= 4 && from + size <= MAX_TOKENS; size++) {
             const char *first = memmem(bytes, MAX_TOKENS, bytes + from, (size_t)size);
-            if (memchr(bytes + from, 0, (size_t)size)) continue; /* no byte, or byte 0 */
+            /* skips texts with a byte 0, which also stands for no byte */
+            if (memchr(bytes + from, 0, (size_t)size)) continue;
             stop_init(&o->r.stop);
             CHECK(!stop_add(&o->r.stop, bytes + from, (size_t)size));
             ask(o, &b);
             CHECK(b.choice[0].finish == FINISH_STOP && b.choice[0].n_text == first - bytes);
             CHECK(b.choice[0].tokens.n == first - bytes + size && ++compared);
             infer_answer_fini(&b);
-            o->r.min_tokens = first - bytes + size + 1; /* the stop is then too early */
+            /* the stop string would then come too early */
+            o->r.min_tokens = first - bytes + size + 1;
             ask(o, &b);
             CHECK(b.choice[0].tokens.n >= o->r.min_tokens || o->r.min_tokens > MAX_TOKENS);
             infer_answer_fini(&b);
@@ -294,7 +302,7 @@ static void test_stops(void)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* The raw text of the value of the which-th "key" of a line, up to `until`. */
+/* Returns the raw text of the value of the which-th "key" of a line, up to `until`. */
 static const char *value(const char *line, const char *key, int which, const char *until,
                          size_t *size)
 {
@@ -310,8 +318,10 @@ static const char *value(const char *line, const char *key, int which, const cha
     return at;
 }
 
-/* As lm-evaluation-harness reads it: a number per token, the first null, and each token's digits
- * again among its alternatives, of which none is larger where the choice was the likeliest. */
+/* Checks log-probabilities in the way lm-evaluation-harness reads them: there is one number per
+ * token, the first is null, and each token's number appears with the same digits among its
+ * alternatives. If the chosen token was the most likely one, none of the alternatives is
+ * larger. */
 static void check_logprobs(const char *line, int n, const double *want)
 {
     size_t size;
@@ -398,10 +408,11 @@ static void test_echo(void)
     for (int P = 1; P <= 3; P++) {
         job_spec_of(&x.j, P);
         x.j.spec.sampling.logprobs = 3;
-        x.j.spec.memory.loss_chunk_tokens = P == 2 ? 0 : 5; /* logits of a few rows at a time */
+        /* logits are computed for a few rows at a time */
+        x.j.spec.memory.loss_chunk_tokens = P == 2 ? 0 : 5;
         x.j.spec.input.prompt = tiny_text(&x.j.spec, "x");
         run(&x.j, P, echo_body);
-        int n = 0; /* the tokens that came, as ids again */
+        int n = 0; /* converts the generated tokens back to ids */
         int32_t ids[32];
         struct jread j;
         const char *at = value(x.line, "tokens", 0, "],\"token_logprobs", &size);
@@ -463,7 +474,8 @@ static void batch_job(struct job *j, int P, const char *file, const char *dir)
     CHECK_MSG(!prompts_read(&j->p, &j->spec, roots, 1, &e), "%s", e.text);
 }
 
-/* An artifact, or with glob the journal; the caller frees. */
+/* Returns the contents of the artifact, or of the journal, that matches the pattern. The caller
+ * frees it. */
 static char *content(const char *dir, const char *pattern, size_t *size, char path[256])
 {
     struct err e = {0};
@@ -509,7 +521,7 @@ static const char *choices_of(const char *text, const char *id, size_t *size)
     return line ? value(line, "choices", 0, "}]", size) : "";
 }
 
-static char *whole; /* results.jsonl of an undisturbed run on one rank */
+static char *whole; /* results.jsonl of a run on one rank without interruption */
 static size_t whole_size;
 
 static void test_batch(void)
@@ -543,7 +555,7 @@ static void test_batch(void)
     }
 }
 
-/* A request alone in a file of its own, with the others gone: the same answer. */
+/* Checks that a request in a file of its own, without the other requests, gets the same answer. */
 static void test_independent(void)
 {
     static const char *const ids[] = {"plain", "cut", "penal", "stop"};
@@ -563,8 +575,8 @@ static void test_independent(void)
     }
 }
 
-/* Puts `size` bytes of journal where a crash would have left them; runs; the end is as
- * undisturbed. */
+/* Writes `size` bytes of a journal as a crash would have left them, and runs the job. The result
+ * must be that of an undisturbed run. */
 static int64_t resume(const char *journal, size_t size, int P)
 {
     struct infer_text out;
@@ -600,7 +612,8 @@ static void test_resume(void)
         CHECK(resume(whole, at + len - 1, 1) == lines);
     }
     CHECK(resume(whole, whole_size, 2) == N_BATCH);
-    /* Text that is not a line of this batch, or a second line of the same request, is cut off. */
+    /* A text that is not a line of this batch, or a second line for the same request, is cut
+     * off. */
     char *bad = malloc(2 * whole_size + 100);
     memcpy(bad, whole, at);
     memcpy(bad + at, whole, whole_size);
@@ -622,8 +635,8 @@ static void test_resume(void)
     free(bad);
 }
 
-/* Another batch does not take up the journal of this one; a batch whose lines are no requests does
- * not begin. */
+/* Checks that another batch does not use the journal of this one, and that a batch whose lines are
+ * not requests does not begin. */
 static void test_frames(void)
 {
     struct infer_text out;

@@ -1,6 +1,6 @@
-/* GGUF files as models: sizes, weights of every type and architecture beside the values that were
- * written, the texts that they stand for, and files that are refused. test_gguf_golden.c has the
- * answers of llama.cpp.
+/* Checks GGUF files as models: their sizes; weights of every type and architecture, which are
+ * compared with the values that were written; the texts that they contain; and files that are
+ * refused. test_gguf_golden.c has the answers of llama.cpp.
  * tests: needs api/JOBS.md */
 #include "worker/gguf/gguf.h"
 
@@ -310,7 +310,8 @@ static void test_refused(void)
     CHECK(!gguf_open(in_dir("nowhere.gguf"), &e) && e.code == ERR_NOT_FOUND);
 }
 
-/* Every prefix of a good file is refused, or has all that it says. */
+/* Checks that every prefix of a valid file is refused, unless it has everything that the header
+ * says. */
 static void test_prefixes(void)
 {
     struct gguf_make g = {0};
@@ -362,7 +363,7 @@ static void check_loads(const char *path, const struct model_shape *m, const flo
     half_narrow(DT_BF16, want, want_half, (int64_t)n);
     CHECK_MSG(!hf_load(path, m, DT_BF16, half, &e), "%s", e.text);
     CHECK(!memcmp(want_half, half, n * 2));
-    to.take_half = take_any_half; /* gets plain bf16 alone */
+    to.take_half = take_any_half; /* the sink gets plain bf16 only */
     to.half = DT_BF16;
     memset(got, 0, n * 4);
     CHECK_MSG(!hf_load_pieces(path, m, &to, &e), "%s", e.text);
@@ -533,8 +534,8 @@ static void test_refused_models(void)
     }
 }
 
-/* A key without which llama.cpp refuses a file, or whose default it and transformers do not share,
- * is named; others have their default. */
+/* Checks missing keys. If llama.cpp refuses a file without the key, or its default differs from
+ * that of transformers, the error must name the key. Every other key has its default. */
 static void test_missing_keys(void)
 {
     static const struct {
@@ -578,7 +579,7 @@ static void test_missing_keys(void)
 
 static struct faults faults;
 
-/* Looks for all faults of a model. */
+/* Finds all faults of a model and counts them in `faults`. */
 static void look(const char *name)
 {
     static struct hf_summary s;
@@ -593,7 +594,7 @@ static bool fault(const char *text)
     return false;
 }
 
-/* A tensor that is missing, too many, or of another shape is named. */
+/* Checks that the error names a tensor that is missing, superfluous, or of another shape. */
 static void test_other_tensors(void)
 {
     static struct model_shape m;
@@ -620,7 +621,7 @@ static void test_other_tensors(void)
     free(flat);
 }
 
-/* Every tensor has the name in errors that the file gives it. */
+/* Checks that errors call every tensor by the name that it has in the file. */
 static void test_names(void)
 {
     static struct model_shape m;
@@ -647,7 +648,8 @@ static void test_names(void)
     }
 }
 
-/* A damaged key is named as the file has it, whatever config.json calls it. */
+/* Checks that the error for a damaged key has the key's name in the file, whatever config.json
+ * calls it. */
 static void test_keys_in_errors(void)
 {
     static struct model_shape m;
@@ -688,12 +690,12 @@ static void test_directories(void)
     CHECK(hf_read_dir(in_dir("two"), &own, &e) == -1 && e.code == ERR_INVALID &&
           strstr(e.text, "2 .gguf files"));
     CHECK(!hf_read_dir(in_dir("two/b.GGUF"), &own, &e));
-    /* config.json decides: the directory is one of transformers. */
+    /* A directory with a config.json counts as a directory of transformers. */
     CHECK(!file_write(in_dir("one/config.json"), "{}", 2, &e));
     CHECK(model_file_gguf(in_dir("one"), path, &e) == 0);
     CHECK(!file_write(in_dir("one/config.json"), gguf_models[3].config,
                       strlen(gguf_models[3].config), &e));
-    look("one"); /* but its weights are the file's */
+    look("one"); /* its weights still come from the GGUF file */
     CHECK_MSG(faults.n == 1 &&
                   fault("no index of shards, but 1 .gguf file beside its config.json "
                         "(a.gguf): name one in model.path") &&
@@ -702,8 +704,8 @@ static void test_directories(void)
     CHECK(!symlink("b.GGUF", in_dir("two/blob")) && !hf_read_dir(in_dir("two/blob"), &own, &e));
 }
 
-/* A GGUF file of another name, parts of a file, and a file of another format: each error has the
- * fix. */
+/* Checks the errors for a GGUF file with another name, for parts of a file, and for a file of
+ * another format: each must name the fix. */
 static void test_other_names(void)
 {
     static struct model_shape m, own;
@@ -754,7 +756,7 @@ static void test_own_files(void)
               "%s", e.text);
     const struct hf_take take = {path, in_dir("taken"), true, NULL, NULL};
     CHECK_MSG(!hf_take_files(&take, &taken, &e) && taken.n == 4, "%s", e.text);
-    /* The copies say the same as the file. */
+    /* The copies have the same texts as the file. */
     const char *const from[] = {path, in_dir("taken")};
     for (int i = 0; i < 2; i++) {
         struct tokens ids = {0};
@@ -769,8 +771,8 @@ static void test_own_files(void)
     }
 }
 
-/* Texts end at the ids that the file's keys name, and at those whose text says it, as the model's
- * generation_config.json lists them. */
+/* Checks at which ids texts end. They end at the ids that the file's keys name, and at ids whose
+ * text says it, in the order in which the model's generation_config.json lists them. */
 static void test_ends(void)
 {
     static const char *const tokens[] = {"<eos>", "x", "<end_of_turn>", "</s>", "<|eot_id|>",
@@ -857,7 +859,7 @@ static void test_pad(void)
 
 static char report[REPORT_SIZE];
 
-/* Returns how often the report of a model says it. */
+/* Returns how often the text occurs in the report on a model. */
 static int said(const char *name, const char *text)
 {
     int n = 0, n_faults;
@@ -866,7 +868,7 @@ static int said(const char *name, const char *text)
     return n;
 }
 
-/* Counts the openings of a file while take runs. */
+/* Counts how often a file is opened while `take` runs. */
 static int openings(const char *path, void (*take)(const char *path))
 {
     char room[4096] __attribute__((aligned(8)));
@@ -911,8 +913,8 @@ static void take_description(const char *path)
     CHECK_MSG(hf_describe(path, text, sizeof text, &e) > 0, "%s", e.text);
 }
 
-/* Whatever a command takes of a file, it reads the header once, however many texts and faults there
- * are. */
+/* Checks that a command reads the header of a file once, whatever it uses of the file, and however
+ * many texts and faults the file has. */
 static void test_read_once(void)
 {
     static struct model_shape m;
@@ -925,13 +927,14 @@ static void test_read_once(void)
     CHECK(openings(in_dir("once.gguf"), take_texts) == 1);
     CHECK(openings(in_dir("once.gguf"), take_description) == 1);
     add_tokens(&g, "gpt2", "xyz", true);
-    add_sizes(&g, &gguf_models[0]); /* and no tensor but one */
+    add_sizes(&g, &gguf_models[0]); /* and the file has only one tensor */
     make_tensor(&g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
     make_file(&g, in_dir("once.gguf"));
     CHECK(openings(in_dir("once.gguf"), take_report) == 1);
 }
 
-/* A fault is told once, and no id is said to end texts of a file that could not be read. */
+/* Checks that a report has each fault once, and that it lists no ids that end texts if the file
+ * could not be read. */
 static void test_report(void)
 {
     static struct model_shape m;
@@ -983,13 +986,13 @@ static void test_refused_tokenizers(void)
         struct model_text t;
         add_sizes(&g, &gguf_models[0]);
         add_tokens(&g, cases[i].model, cases[i].pre, cases[i].merges);
-        make_u32(&g, "tokenizer.ggml.padding_token_id", 6); /* past its 6 tokens */
+        make_u32(&g, "tokenizer.ggml.padding_token_id", 6); /* the id is past its 6 tokens */
         make_file(&g, in_dir("bad.gguf"));
         e = (struct err){0};
         CHECK_MSG(model_file_read(in_dir("bad.gguf"), "tokenizer.json", 1 << 20, &t, &e) &&
                       strstr(e.text, cases[i].text),
                   "want \"%s\", got \"%s\"", cases[i].text, e.text);
-        /* Jobs of ids need none of its rules. */
+        /* Jobs that use ids need none of the tokenizer's rules. */
         CHECK_MSG(!model_file_read(in_dir("bad.gguf"), "generation_config.json", 1 << 20, &t, &e),
                   "%s", e.text);
         CHECK(t.text && !strstr(t.text, "pad_token_id"));
@@ -1000,7 +1003,8 @@ static void test_refused_tokenizers(void)
     }
 }
 
-/* The manual lists the pre-tokenizers of the refusal, which has all that are read. */
+/* Checks that the manual lists the same pre-tokenizers as the error's text, which lists all that
+ * are supported. */
 static void test_manual(void)
 {
     struct gguf_make g = {0};
@@ -1028,7 +1032,8 @@ static void test_manual(void)
     free(manual);
 }
 
-/* Pieces that begin with each other cost their bytes for each cut: they are refused in time. */
+/* Checks pieces that begin with each other, each cut of which costs as many steps as the piece has
+ * bytes: they must be refused before that takes long. */
 static void test_merges_of_hostile_pieces(void)
 {
     enum { LONG = 6000, MANY = 1500 };

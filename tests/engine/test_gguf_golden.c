@@ -1,5 +1,5 @@
-/* GGUF files beside llama.cpp's own answers (tests/golden/make_gguf_golden.py): logits of each
- * architecture with weights of every type, and ids of each kind of tokenizer.
+/* Compares GGUF files with llama.cpp's own answers (tests/golden/make_gguf_golden.py): logits of
+ * each architecture with weights of every type, and ids of each kind of tokenizer.
  * tests: needs golden/gguf */
 #include "tests/lib/lm.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- logits ---------------------------------------------------------------------------------- */
 
-/* Opens ids and logits of one sequence, which is one document. */
+/* Opens the ids and logits of a sequence, which is a single document. */
 static void open_golden(struct lm_golden *g, const char *name)
 {
     char path[128];
@@ -40,8 +40,9 @@ static void open_golden(struct lm_golden *g, const char *name)
     CHECK(!st_read_f32(g->file, logits, g->logits, &e));
 }
 
-/* Compares with transformers and llama.cpp. All compute in fp32 with sums of at most 64 terms, and
- * differ by 1e-6; llama.cpp's GELU is a table of fp16 values, which is 3e-4 off. */
+/* Compares logits with transformers and llama.cpp. All three compute in fp32 with sums of at most
+ * 64 terms, and differ by 1e-6. llama.cpp's GELU is a table of fp16 values, whose error is
+ * 3e-4. */
 static void check_logits(const char *name, double bound)
 {
     struct lm_golden g;
@@ -98,7 +99,7 @@ static bool same_ids(struct tokenizer *t, const char *s, size_t n, bool special,
     return same;
 }
 
-/* Compares all strings of a file with llama.cpp's ids. Returns how many strings differ. */
+/* Compares the ids of all strings in a file with llama.cpp's. Returns how many strings differ. */
 static int count_other(struct tokenizer *t, char *text, int *n)
 {
     int other = 0;
@@ -126,7 +127,7 @@ static void check_ids(const char *name, int differ)
     int n = 0;
     snprintf(path, sizeof path, GOLDEN "%s.gguf", name);
     struct tokenizer *t = tokenizer_open(path, &e);
-    if (!t && strstr(e.text, "no PCRE2")) return; /* a build without patterns */
+    if (!t && strstr(e.text, "no PCRE2")) return; /* this is a build without patterns */
     CHECK_MSG(t, "%s", e.text);
     snprintf(path, sizeof path, GOLDEN "%s.txt", name);
     char *text = file_read(path, 1 << 20, NULL, &e);
@@ -144,7 +145,7 @@ static void test_ids(void)
     check_ids("llama2", 0);
     check_ids("gemma", 0);
     check_ids("llama3", 0);
-    check_ids("qwen", 3); /* NFC of the published tokenizer, which llama.cpp leaves out */
+    check_ids("qwen", 3); /* differ by the published tokenizer's NFC, which llama.cpp leaves out */
     check_ids("gpt2", 0);
     check_ids("smollm", 0);
     check_ids("tekken", 0);

@@ -1,7 +1,8 @@
-/* Whole training steps of a Transformer-2D by Ulysses, in spatial attention alone and in both, and
- * by Megatron's gathering and scattering of both halves of a block, beside DSP: one rank's bits or,
- * by Megatron, its loss and gradients; the ledger of every rank equal to the plan, and the bytes of
- * a step in the ratios of the paper (2403.10266). */
+/* Checks whole training steps of a Transformer-2D by Ulysses (in spatial attention only, and in
+ * both attentions) and by Megatron's gathering and scattering in both halves of a block, and
+ * compares them with DSP. Ulysses must have one rank's bits, and Megatron one rank's loss and
+ * gradients. The ledger of every rank must equal the plan, and the bytes of a step must have the
+ * ratios of the paper (2403.10266). */
 /* Not under sanitizers: test_dit and test_dsp run the same code. */
 #include "tests/lib/grid_train.h"
 #include "tests/lib/volume_pair.h"
@@ -12,7 +13,7 @@ enum { STEPS = 3, MAX_P = 8 };
 
 static const char *const names[] = {"DSP", "Ulysses along space", "Ulysses along both", "Megatron"};
 
-/* Bytes that each rank moved for attention in all steps. */
+/* The bytes that each rank moved for attention in all steps. */
 struct moved {
     struct comm_count now[MAX_P];
     int n_steps;
@@ -55,8 +56,9 @@ static void check_bits(struct grid_data *d, const struct engine_run *one, enum g
     engine_free(&more);
 }
 
-/* 9 places and 5 frames: ranks have pads, and some nothing else. The forward pass has the bits of
- * DSP's; if DSP spreads blocks along time, weights' gradients are sums over other chunks. */
+/* Checks bits with 9 places and 5 frames, so that ranks have pads, and some have nothing else. The
+ * forward pass must have the bits of DSP's. If DSP spreads blocks along time, the gradients of
+ * weights are sums over other chunks. */
 static void test_bits(void)
 {
     static const struct grid_model uneven = {5, 6, 16, 4, 4};
@@ -84,7 +86,7 @@ static void test_bits(void)
 struct tensor_way {
     int P, recompute;
     int model;                  /* index in models[] */
-    bool qk_norm, clean, noise; /* clean: frames that are given; noise: iddpm */
+    bool qk_norm, clean, noise; /* clean: some frames are given as a condition; noise: iddpm */
 };
 
 static void tensor_spec(const struct grid_data *d, const struct tensor_way *w, enum grid_way way,
@@ -122,7 +124,8 @@ static void compare_tensor(const struct tensor_way *w, const char *what,
               rel_l2(got->weights, want->weights, want->n));
 }
 
-/* Each tensor's gradient by itself: a small one that is wrong does not show in the sum. */
+/* Compares each tensor's gradient by itself, because the error of a small gradient would be lost
+ * in a sum over all tensors. */
 static void compare_tensors(const struct tensor_way *w, const struct model_shape *m,
                             const struct engine_run *got, const struct engine_run *want)
 {
@@ -134,7 +137,8 @@ static void compare_tensors(const struct tensor_way *w, const struct model_shape
         param_get(m, i, &p);
         for (int64_t k = 0; k < p.count; k++)
             norm += (double)want->grad[p.offset + k] * want->grad[p.offset + k];
-        if (norm < 1e-9 * all) continue; /* a bias of keys: only rounding */
+        /* a bias of keys, whose gradient consists of rounding only */
+        if (norm < 1e-9 * all) continue;
         const double off = rel_l2(got->grad + p.offset, want->grad + p.offset, p.count);
         CHECK_MSG(off <= 1e-4, "%s, %d ranks: gradient %.3g off", p.name, w->P, off);
     }
@@ -149,14 +153,16 @@ static void check_tensor(struct grid_data *d, const struct tensor_way *w)
     struct engine_run got = tensor_run(d, w, GRID_TENSOR, w->P, NULL, STEPS);
     CHECK(dsp.loss[0] > 0.1 && dsp.norm[0] > 1e-3 && dsp.loss[1] != dsp.loss[0]);
     CHECK(dsp.n == one.n && got.n == one.n && got.plan.n_params < one.n);
-    compare_tensor(w, "one rank to DSP's", &one, &dsp); /* weights lie in the same order */
+    /* both have their weights in the same order */
+    compare_tensor(w, "one rank to DSP's", &one, &dsp);
     compare_tensor(w, "Megatron", &got, &one);
     tensor_spec(d, w, GRID_TENSOR, &s);
     compare_tensors(w, &s.model.shape, &got, &one);
     engine_free(&made), engine_free(&one), engine_free(&dsp), engine_free(&got);
 }
 
-/* Ranks share the places of a frame. */
+/* Checks that parallel.tp must divide the patches of a frame, because ranks share the places of a
+ * frame. */
 static void test_indivisible(void)
 {
     static const struct grid_model nine = {4, 6, 16, 2, 4};
@@ -206,9 +212,11 @@ static void test_tensor(void)
 
 static const enum volume_way papers[] = {VOLUME_DSP, VOLUME_ULYSSES_ONE, VOLUME_ULYSSES_BOTH,
                                          VOLUME_MEGATRON_SP};
-static const int times[] = {1, 2, 4, 4}; /* DSP's bytes; Megatron's, P times as many */
+/* multiples of DSP's bytes; Megatron's is multiplied by P */
+static const int times[] = {1, 2, 4, 4};
 
-/* Forward and backward of a pair move as much, whatever is computed again but in mode "full". */
+/* Checks that forward and backward of a pair move the same number of bytes, whatever is
+ * recomputed, except in mode "full". */
 static void check_bytes(struct grid_data *d, int P, enum recompute_id recompute)
 {
     const struct grid_model *g = &d->model;
@@ -227,7 +235,7 @@ static void check_bytes(struct grid_data *d, int P, enum recompute_id recompute)
             CHECK_MSG(got == STEPS * 2 * pairs * pair && got == m.now[w].bytes_received,
                       "%s, rank %d of %d: %lld bytes, want %lld", names[way], w, P, (long long)got,
                       (long long)(STEPS * 2 * pairs * pair));
-            CHECK(got == more * dsp); /* 0.500, 0.250, 1 / (4 P) */
+            CHECK(got == more * dsp); /* the ratios are 0.500, 0.250 and 1 / (4 P) */
         }
         engine_free(&r);
     }

@@ -1,5 +1,5 @@
-/* The choice of steps that change the weights: verdicts against sums done the long way, and
- * trainings with a bad step in their middle. */
+/* Checks the decision which steps change the weights: verdicts are compared with sums that are
+ * computed in the long way, and trainings have a bad step in the middle. */
 #include <float.h>
 #include <unistd.h>
 #include "api/core/file.h"
@@ -9,7 +9,7 @@
 #include "worker/family/shape.h"
 #include "worker/plan/update.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 static struct guard guards[4];
 
 static void fresh(struct guard *g)
@@ -19,7 +19,7 @@ static void fresh(struct guard *g)
     *g = (struct guard){.spec = &spec};
 }
 
-/* Values that vary: 3 +- 1 without a pattern. */
+/* Returns a value of 3 +- 1 that varies without a pattern. */
 static double value(int64_t i)
 {
     return 2 + 2 * (double)(synth_hash((uint64_t)i * 77 + 5) >> 8) / (1 << 24);
@@ -33,7 +33,8 @@ static void feed(struct guard *g, int64_t from, int64_t to)
 
 /* ---- the windows ----------------------------------------------------------------------------- */
 
-/* Over the first GUARD_WINDOW values: mean and variance of all of them, in two passes. */
+/* Checks the statistics of the first GUARD_WINDOW values, which are the mean and the variance of
+ * all values so far; both are computed here in two passes. */
 static void test_welford(void)
 {
     struct guard *g = &guards[0];
@@ -43,7 +44,7 @@ static void test_welford(void)
         feed(g, n - 1, n);
         for (int64_t i = 0; i < n; i++) mean += value(i) / (double)n;
         for (int64_t i = 0; i < n; i++) var += pow(value(i) - mean, 2) / (double)n;
-        /* n additions on either side, of values below 4. */
+        /* Each of the two sums has n additions of values below 4. */
         const double allowed = 8 * (double)n * DBL_EPSILON;
         CHECK_MSG(fabs(g->state.loss.mean - mean) <= allowed, "%d: mean off by %.3g", (int)n,
                   g->state.loss.mean - mean);
@@ -53,7 +54,8 @@ static void test_welford(void)
     CHECK(g->state.norm.n == GUARD_WINDOW && g->state.norm.mean != g->state.loss.mean);
 }
 
-/* After them: value i of n has weight (1 - w)^(n-1-i) w, the first GUARD_WINDOW share the rest. */
+/* Checks the statistics after the first GUARD_WINDOW values. Value i of n then has the weight (1 -
+ * w)^(n-1-i) w, and the first GUARD_WINDOW values share the remaining weight equally. */
 static void test_window_forgets(void)
 {
     struct guard *g = &guards[0];
@@ -88,7 +90,8 @@ static void test_outliers(void)
     spec.guard.grad_norm_z = 6;
     feed(g, 0, GUARD_MIN - 1);
     const struct guard_state few = g->state;
-    CHECK(guard_judge(g, GUARD_MIN - 1, 1e3, 3) == GUARD_ACCEPT); /* too few to tell */
+    /* there are too few values to decide */
+    CHECK(guard_judge(g, GUARD_MIN - 1, 1e3, 3) == GUARD_ACCEPT);
     g->state = few;
     feed(g, GUARD_MIN - 1, GUARD_MIN + 10);
     const struct guard_window w = g->state.loss, v = g->state.norm;
@@ -96,14 +99,17 @@ static void test_outliers(void)
     CHECK(guard_z(&w, w.mean) == 0 && guard_z(&w, w.mean - 100) == 0);
     CHECK(guard_judge(g, 26, over, 3) == GUARD_SKIP && g->reason == GUARD_LOSS);
     CHECK(fabs(g->z - 4) < 1e-6);
-    CHECK(!memcmp(&g->state.loss, &w, sizeof w)); /* a skipped loss is not learnt */
+    /* a skipped loss does not enter the statistics */
+    CHECK(!memcmp(&g->state.loss, &w, sizeof w));
     CHECK(guard_judge(g, 27, 3, v.mean + 7 * sqrt(v.var)) == GUARD_SKIP && g->reason == GUARD_NORM);
     CHECK(g->state.skipped == 2 && g->state.streak == 2);
-    CHECK(guard_judge(g, 28, w.mean - 1e3, 0) == GUARD_ACCEPT); /* good news are no outliers */
+    /* a loss that is much lower is not an outlier */
+    CHECK(guard_judge(g, 28, w.mean - 1e3, 0) == GUARD_ACCEPT);
     CHECK(g->state.skipped == 2 && g->state.streak == 0);
 }
 
-/* A level that stays is the new level, and nothing is skipped for ever. */
+/* Checks that a level that persists becomes the new level, so that steps are not skipped
+ * forever. */
 static void test_new_level(void)
 {
     struct guard *g = &guards[0];
@@ -116,7 +122,7 @@ static void test_new_level(void)
     for (k++; k < 120; k++) CHECK(guard_judge(g, k, 1000 + value(k), 3) == GUARD_ACCEPT);
 }
 
-/* A stage of another length has other losses. */
+/* Checks that a stage with another length, whose losses differ, begins with new statistics. */
 static void test_stage_starts_anew(void)
 {
     struct guard *g = &guards[0];
@@ -128,7 +134,7 @@ static void test_stage_starts_anew(void)
     CHECK(guard_judge(g, 40, 50, 3) == GUARD_ACCEPT && g->state.loss.n == 1);
 }
 
-/* ---- no number ------------------------------------------------------------------------------- */
+/* ---- NaN and infinity ------------------------------------------------------------------------ */
 
 static void test_policies(void)
 {
@@ -143,17 +149,18 @@ static void test_policies(void)
     spec.guard.rollbacks = 2;
     CHECK(guard_judge(g, 7, NAN, 1) == GUARD_ROLLBACK && g->state.rollbacks == 1);
     CHECK(guard_judge(g, 7, NAN, 1) == GUARD_SKIP && g->reason == GUARD_MARKED);
-    CHECK(guard_judge(g, 7, 1, 1) == GUARD_SKIP); /* whatever it looks like the second time */
+    /* the verdict does not depend on the values that the step has the second time */
+    CHECK(guard_judge(g, 7, 1, 1) == GUARD_SKIP);
     CHECK(guard_judge(g, 8, 1, INFINITY) == GUARD_ROLLBACK);
     CHECK(guard_judge(g, 9, NAN, 1) == GUARD_FAIL);
     fresh(g);
     CHECK(!spec_intern(&spec, "dir", 3, &spec.model.path));
-    CHECK(guard_judge(g, 0, NAN, 1) == GUARD_FAIL); /* the weights came so */
+    CHECK(guard_judge(g, 0, NAN, 1) == GUARD_FAIL); /* the weights were NaN from the beginning */
     CHECK(guard_judge(g, 1, NAN, 1) == GUARD_ROLLBACK);
     fresh(g);
     CHECK(!spec_intern(&spec, "dir", 3, &spec.model.path));
     spec.model.init = MODEL_INIT_RANDOM;
-    CHECK(guard_judge(g, 0, NAN, 1) == GUARD_ROLLBACK); /* they came from no directory */
+    CHECK(guard_judge(g, 0, NAN, 1) == GUARD_ROLLBACK); /* the weights came from no directory */
 }
 
 static void test_sentences(void)
@@ -181,11 +188,12 @@ static void test_record(void)
     if (!mkdtemp(dir)) abort();
     fresh(g);
     fresh(h);
-    CHECK(guard_load(g, dir, &e) == 0 && g->n_marks == 0); /* there is none yet */
+    CHECK(guard_load(g, dir, &e) == 0 && g->n_marks == 0); /* there is no record yet */
     spec.guard.rollbacks = 1000;
     for (int64_t k = 0; k < 1000; k++) CHECK(guard_judge(g, k << 40, NAN, 1) == GUARD_ROLLBACK);
     CHECK_MSG(guard_save(g, dir, &e) == 0, "%s", e.text);
-    h->mark[h->n_marks++] = (int64_t)5 << 40; /* already known: not twice */
+    /* the mark is already known, so it is not added twice */
+    h->mark[h->n_marks++] = (int64_t)5 << 40;
     CHECK_MSG(guard_load(h, dir, &e) == 0, "%s", e.text);
     CHECK(h->state.rollbacks == 1000 && h->n_marks == 1000);
     CHECK(guard_judge(h, (int64_t)999 << 40, 1, 1) == GUARD_SKIP);
@@ -211,9 +219,9 @@ static void test_record(void)
 
 /* ---- in a training --------------------------------------------------------------------------- */
 
-enum { BAD = 5, STEPS = 12 }; /* BAD: the 0-based step that is bad */
+enum { BAD = 5, STEPS = 12 }; /* BAD is the number of the bad step, counted from 0 */
 
-/* The weights are NaN during one step, on every rank. */
+/* Makes the weights NaN during one step, on every rank. */
 static float kept[4];
 
 static void poison(struct train *t, int rank, void *arg)
@@ -248,7 +256,7 @@ static struct engine_run skipping(struct synth *y, int P, int64_t first, int64_t
     return r;
 }
 
-/* A skipped step leaves weights, moments and Adam's count as they were, on every rank. */
+/* Checks that a skipped step leaves weights, moments and Adam's count unchanged, on every rank. */
 static void test_skip_is_no_update(void)
 {
     struct synth y = {.S = 60, .doc_len = 25, .vocab = 61};
@@ -262,7 +270,7 @@ static void test_skip_is_no_update(void)
         CHECK(whole.weights && after.weights && !memcmp(whole.weights, after.weights, size));
         CHECK(!memcmp(whole.adam_v, after.adam_v, size));
         CHECK(!memcmp(whole.loss + BAD + 1, after.loss, (STEPS - BAD - 1) * sizeof(double)));
-        /* If Adam's count had advanced, the weights would differ. */
+        /* If Adam's count had been increased, the weights would differ. */
         struct engine_run counted = skipping(&y, P, BAD + 1, STEPS - BAD - 1, &before, 0);
         CHECK(memcmp(whole.weights, counted.weights, size));
         engine_free(&whole), engine_free(&before), engine_free(&after), engine_free(&counted);
@@ -271,7 +279,8 @@ static void test_skip_is_no_update(void)
 
 /* ---- which fields make updates wait ---------------------------------------------------------- */
 
-/* Every field of the guard says in its row when it may skip a step whose gradient is known. */
+/* Checks that the row of every field of the guard says when the field may skip a step whose
+ * gradient is known. */
 static void test_every_field_is_ruled(void)
 {
     int n = 0;
@@ -286,7 +295,7 @@ static void test_every_field_is_ruled(void)
     CHECK(n >= 4);
 }
 
-/* A skip after some step's loss and norm are known. */
+/* Tells whether the guard skips any step after the step's loss and norm are known. */
 static bool skips(struct guard *g)
 {
     static const double bad[][2] = {{1e9, 3}, {3, 1e9}, {NAN, 3}, {3, INFINITY}};
@@ -299,7 +308,8 @@ static bool skips(struct guard *g)
     return any;
 }
 
-/* Updates wait where a verdict can skip them, and nowhere else; plans fuse the others. */
+/* Checks that updates wait if a verdict can skip them, and otherwise do not, and that plans fuse
+ * all updates that do not wait. */
 static void test_updates_wait_for_verdicts(void)
 {
     static struct plan plan;

@@ -1,10 +1,10 @@
-/* Training in 16 bits, bf16 and fp16: how far its roundings may lie from fp32, that ranks do not
- * add to them, and that bits, bytes, pages and checkpoints are as exact as in fp32.
+/* Checks training in 16-bit types, bf16 and fp16: how far its roundings may be from fp32, that
+ * ranks do not add to them, and that bits, bytes, pages and checkpoints are as exact as in fp32.
  *
- * u: the largest relative error of one rounding, 2^-9 in bf16 and 2^-12 in fp16. Sums are fp32, so
- * an error is made only where a number is stored, and bounds are multiples of u; the loss scale
- * keeps gradients clear of fp16's subnormals, whose error is larger. Initial weights are numbers of
- * both formats here: all precisions start from the same. */
+ * u is the largest relative error of one rounding, 2^-9 in bf16 and 2^-12 in fp16. Sums are in
+ * fp32, so an error is made only where a number is stored, and bounds are multiples of u. The loss
+ * scale keeps gradients out of the subnormals of fp16, whose error is larger. Initial weights are
+ * here numbers that both types have, so all precisions start from the same weights. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -20,7 +20,7 @@
 
 static struct job_spec spec;
 static bool small;
-static enum precision_id half; /* precision of the running tests */
+static enum precision_id half; /* the precision that the running tests use */
 
 static double u(void)
 {
@@ -31,7 +31,7 @@ static double u(void)
 
 enum { MAX_S = 1024, MAX_C = 64 };
 
-struct seen { /* by global position, from all ranks */
+struct seen { /* by global position, gathered from all ranks */
     float hidden[MAX_S * MAX_C];
     double nll[MAX_S];
 };
@@ -54,7 +54,7 @@ static void look(struct train *t, int rank, void *arg)
     }
 }
 
-/* Weights of ordinary size that are numbers of both formats. */
+/* Draws weights of ordinary size that both types can hold exactly. */
 static float *weights(const struct model_shape *s, int seed)
 {
     float *w = calloc((size_t)param_count(s), sizeof *w);
@@ -74,7 +74,7 @@ static float *weights(const struct model_shape *s, int seed)
 
 static void go(struct engine_run *r, struct synth *y, enum precision_id p, struct seen *seen)
 {
-    static struct job_spec own; /* as engine_run keeps it */
+    static struct job_spec own; /* in the form in which engine_run keeps it */
     own = spec;
     own.precision.params = p;
     r->source = (struct train_source){synth_batch, synth_targets, y};
@@ -89,7 +89,7 @@ static void go(struct engine_run *r, struct synth *y, enum precision_id p, struc
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-struct error { /* sums of squares over everything compared */
+struct error { /* sums of squares over everything that is compared */
     double hidden, nll, grad;
 };
 
@@ -124,16 +124,17 @@ static void check_loss(const struct engine_run *one, const struct engine_run *ma
               rms);
 }
 
-/* Eight ranks round where one does, because the values that they pass on and add up are fp32 (keys
- * and values are passed on as they are stored). Only fp32 sums in another order tip a rounding now
- * and then, to the other neighbour, which is as far off on the average. So both errors are drawn
- * from one distribution, and over some ten thousand numbers their rms agrees to within a few
- * percent; 10 % is the bound. (test_attention_half.c holds the error of attention alone to it,
- * where nothing else is rounded.)
+/* Checks that eight ranks have no larger error than one. They round the same values as one rank,
+ * because the values that they pass on and add up are fp32 (keys and values are passed on in the
+ * type in which they are stored). Only an fp32 sum in another order sometimes rounds to the other
+ * neighbour, which on average is as far off. So both errors are drawn from one distribution, and
+ * over about ten thousand numbers their root mean squares agree within a few percent; the bound is
+ * 10 %. (test_attention_half.c uses this bound for attention alone, where nothing else is
+ * rounded.)
  *
- * The loss of a run is a mean of n errors of single tokens, which may by luck be anything below
- * their rms / sqrt(n): it is compared in rms token by token, and each mean is held to four
- * deviations of the difference of two. */
+ * The loss of a run is a mean of n errors of single tokens, which by chance may be anything below
+ * their rms / sqrt(n). Therefore the root mean squares of the single tokens' errors are compared,
+ * and each mean may differ by four deviations of the difference of two means. */
 static void test_ranks_add_no_error(void)
 {
     static struct seen ref_seen, one_seen, many_seen;
@@ -166,7 +167,8 @@ static void test_ranks_add_no_error(void)
     printf("\n");
 }
 
-/* rms of the logits that a run's hidden states give, from its initial weights. */
+/* Returns the root mean square of the logits that the hidden states of a run give, with the
+ * initial weights. */
 static double logits_rms(const float *w, const struct seen *s, int64_t S)
 {
     const struct model_shape *m = &spec.model.shape;
@@ -200,15 +202,17 @@ static double cosine(const float *a, const float *b, int64_t n)
     return ab / sqrt(aa * bb);
 }
 
-/* Roundings from the embedding to the last hidden state: norm, q, k, v, RoPE, o, residual, norm,
- * gate and up, activation, residual. Errors of n roundings in a row add up as independent ones do:
- * sqrt(n) u is 2 to 4 times the measured error, because most are smaller than u. */
+/* Returns the bound of a forward pass. The roundings of a layer, from the embedding to the last
+ * hidden state, are: the norm, q, k, v, RoPE, o, the residual, the norm, gate and up, the
+ * activation, the residual. The errors of n successive roundings add up like independent ones.
+ * sqrt(n) u is 2 to 4 times the measured error, because most roundings are smaller than u. */
 static double forward_error(const struct model_shape *m)
 {
     return sqrt(11.0 * m->n_layers) * u();
 }
 
-/* The backward makes as many again, of gradients, and reads the forward's. */
+/* Returns the bound of gradients. The backward pass makes as many roundings again, of gradients,
+ * and reads values with those of the forward pass. */
 static double gradient_error(const struct model_shape *m)
 {
     return sqrt(2 * 11.0 * m->n_layers + 2) * u();
@@ -224,7 +228,7 @@ static void check_gradients(const struct engine_run *r, const struct engine_run 
         const float *a = r->grad + p.offset, *b = ref->grad + p.offset;
         const double rel = rel_l2(a, b, p.count), cos = cosine(a, b, p.count);
         CHECK_MSG(rel > 0 && rel <= bound, "P %d %s: rel-L2 %g of %g", r->P, p.name, rel, bound);
-        /* vectors that are rel apart have a cosine of 1 - rel^2 / 2 at least */
+        /* vectors whose relative distance is rel have a cosine of at least 1 - rel^2 / 2 */
         CHECK_MSG(cos >= 1 - bound * bound / 2, "P %d %s: cosine 1 - %g", r->P, p.name, 1 - cos);
     }
 }
@@ -244,7 +248,8 @@ static void test_near_fp32(void)
             const struct model_shape *m = &spec.model.shape;
             const double hidden = rel_l2(seen.hidden, ref_seen.hidden, y.S * m->width);
             CHECK_MSG(hidden > 0 && hidden <= forward_error(m), "hidden: %g", hidden);
-            /* nll = logsumexp(z) - z[target]: logits that are off by d move it by sqrt(2) d */
+            /* nll = logsumexp(z) - z[target], so logits that are off by d change it by sqrt(2)
+             * d */
             const double d = forward_error(m) * logits_rms(w, &ref_seen, y.S);
             const double loss = fabs(r.loss[0] - ref.loss[0]);
             CHECK_MSG(loss > 0 && loss <= sqrt(2) * d, "loss: off by %g, at most %g", loss,
@@ -255,8 +260,8 @@ static void test_near_fp32(void)
         }
 }
 
-/* The residual stream that is rounded and the weights that are rounded are all that 16 bits cost: a
- * training goes down as in fp32. Compared is the mean of the last steps: 1 %. */
+/* Checks that a training in 16 bits learns as fast as in fp32, because only the residual stream
+ * and the weights are rounded. The means of the last steps may differ by 1 %. */
 static void test_learns_as_fp32(void)
 {
     struct synth y = {.S = 256, .vocab = 61};
@@ -264,7 +269,7 @@ static void test_learns_as_fp32(void)
     const int n = 50;
     for (int i = 0; i < 2; i++) {
         engine_spec(&spec, y.S);
-        spec.optim.lr = 1e-2; /* three times as much does not train well in fp32, either */
+        spec.optim.lr = 1e-2; /* three times this rate does not train well in fp32, either */
         spec.train.steps = n;
         struct engine_run r = {.P = 1 + i, .steps = n};
         go(&r, &y, i ? half : PRECISION_FP32, NULL);
@@ -317,7 +322,7 @@ static void test_bits_of_ranks(void)
     if (!small) check_bits(1000, RECOMPUTE_SELECTIVE, true);
 }
 
-/* Tensors that are kept for the backward change no bit, either. */
+/* Checks that keeping tensors for backward does not change a bit, either. */
 static void test_bits_of_recompute(void)
 {
     struct synth y = {.S = 100, .doc_len = 45, .vocab = 61};
@@ -334,8 +339,8 @@ static void test_bits_of_recompute(void)
     }
 }
 
-/* Ledger and high-water mark equal the plan in every step (engine_steps checks both); the plan's
- * own numbers are counted here again. */
+/* Checks the numbers of the plan, which are counted again here. engine_steps checks that ledger
+ * and high-water mark equal the plan in every step. */
 static void test_counts(void)
 {
     struct synth y = {.S = 96, .vocab = 61};
@@ -365,9 +370,11 @@ static void test_counts(void)
             for (size_t i = 0; i < sizeof same / sizeof *same; i++)
                 CHECK_MSG(it[same[i]].size == was[same[i]].size, "%s", it[same[i]].name);
             CHECK(it[PLAN_GRAD].size - 4 * r.plan.grad_skip ==
-                  was[PLAN_GRAD].size - 4 * fp32.grad_skip); /* without what records add */
+                  /* the size without the memory that records add */
+                  was[PLAN_GRAD].size - 4 * fp32.grad_skip);
             CHECK(it[PLAN_MASTER].size == 4 * r.plan.n_params && !was[PLAN_MASTER].name);
-            /* lse stays fp32: without it records are half. Each of their values is whole lines. */
+            /* lse is fp32 in all precisions; without it the records have half the size. Each value
+             * of a record occupies whole lines. */
             const int64_t lse = mode == RECOMPUTE_FULL ? 0 : m->n_layers * T * m->n_heads * 4;
             CHECK(2 * (it[PLAN_KEPT].size - lse) == was[PLAN_KEPT].size - lse);
             engine_free(&r);
@@ -419,7 +426,7 @@ static void load_at_start(struct train *t, int rank, void *arg)
     CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
 }
 
-/* 3 steps, a checkpoint, 3 more from it: the bits of 6 steps. */
+/* Checks that 3 steps, a checkpoint, and 3 more steps from it give the bits of 6 steps. */
 static void test_resume(void)
 {
     struct synth y = {.S = 64, .doc_len = 20, .vocab = 61};
@@ -448,9 +455,9 @@ static int64_t count_words(const char *path, const char *word)
     return n;
 }
 
-/* hf/ of a training in 16 bits is a model in 16 bits, and its weights are the rounded master
- * weights. Each precision reads the files of the other: 16 bits are widened exactly, and fp32 is
- * rounded to nearest. */
+/* Checks that hf/ of a training in 16 bits is a model in 16 bits whose weights are the rounded
+ * master weights. Each precision can read the files of the other: 16 bits are widened exactly, and
+ * fp32 is rounded to nearest. */
 static void test_files(void)
 {
     struct model_shape back;
@@ -463,7 +470,7 @@ static void test_files(void)
     float *w = weights(m, 3), *wide = calloc((size_t)n, 4);
     uint16_t *low = calloc((size_t)n, 2), *again = calloc((size_t)n, 2);
     for (int64_t i = 0; i < n; i++)
-        w[i] *= 1 + 0x1p-10f * (float)(i % 7); /* between two of 16 bits */
+        w[i] *= 1 + 0x1p-10f * (float)(i % 7); /* values between two numbers of 16 bits */
     for (int64_t i = 0; i < n; i++) low[i] = half_round(type, w[i]);
     struct ckpt_arrays a = {.params = low, .dtype = type, .master = w, .m = w, .v = w};
     struct ckpt_state s = {.step = 1};
@@ -486,7 +493,8 @@ static void test_files(void)
     free(w), free(wide), free(low), free(again);
 }
 
-/* A job in 16 bits does not resume from the moments of an fp32 job: there are no master weights. */
+/* Checks that a job in 16 bits does not resume from the moments of an fp32 job, which has no
+ * master weights. */
 static void test_other_precision(void)
 {
     struct err e = {0};

@@ -1,6 +1,6 @@
-/* A walk in windows against the whole sequence at once, in float64 on the reference device: a model
- * of three layers x += attention(a x, b x, x), of which every number in every layer depends on all
- * tokens before it, and a loss that is linear in the last x. */
+/* Compares a walk in windows with the whole sequence at once, in float64 on the reference device.
+ * The model has three layers x += attention(a x, b x, x), so that every number in every layer
+ * depends on all tokens before it, and a loss that is linear in the last x. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/ledger_check.h"
@@ -15,14 +15,16 @@ enum { LAYERS = 3, H = 2, D = 4, C = H * D, MAX_T = 128 };
 static const double scale_q = 0.7, scale_k = -0.9;
 
 struct toy {
-    int64_t S, n_tokens, W; /* W: tokens of a window over all ranks; S: all at once */
+    /* W: tokens of a window over all ranks; if W is S, the sequence is computed at once */
+    int64_t S, n_tokens, W;
     int P;
     enum exchange_id exchange;
     const double *x0, *weight; /* [S, C] */
-    const int64_t *start;      /* [S] of the document */
+    const int64_t *start;      /* [S] the first token of the document */
     double slope[LAYERS][H];
-    double *dx;                                  /* [S, C] out */
-    double dq_sum[LIN_MAX_P], dk_sum[LIN_MAX_P]; /* sums for the two scales, by rank */
+    double *dx; /* [S, C] out */
+    /* sums for the gradients of the two scales, by rank */
+    double dq_sum[LIN_MAX_P], dk_sum[LIN_MAX_P];
     struct comm_count moved[LIN_MAX_P][PURPOSE_N];
 };
 
@@ -195,7 +197,8 @@ static double total(const double *x, int n)
     return s;
 }
 
-/* Bytes: every pass over a window is one over a sequence; each border has its two messages. */
+/* Checks bytes: every pass over a window moves the bytes of a pass over a sequence, and each
+ * border has two more messages. */
 static void check_bytes(const struct toy *t)
 {
     const int64_t n = (t->S + t->W - 1) / t->W;
@@ -267,7 +270,7 @@ static void test_documents(void)
     check_walk(61, 0, LIN_SPAN, LIN_FLAT);
 }
 
-/* The last windows hold nothing but padding, and are walked all the same. */
+/* Checks sequences whose last windows contain only padding; they are computed, too. */
 static void test_padding(void)
 {
     check_walk(90, 47, LIN_ONE, LIN_FLAT);
@@ -276,7 +279,8 @@ static void test_padding(void)
 
 /* ---- whole trainings ------------------------------------------------------------------------- */
 
-/* A tiny TransNormerLLM, the first layer with LRPE, and one of normalised linear attention. */
+/* Makes a tiny TransNormerLLM, whose first layer has LRPE, or a model with normalised linear
+ * attention. */
 static void model_spec(struct job_spec *s, int family, int64_t S)
 {
     engine_spec(s, S);
@@ -307,9 +311,9 @@ static void train_once(struct engine_run *r, struct job_spec *s, struct synth *y
     engine_go(r, s);
 }
 
-/* Loss, norm and gradient of a step, which two samples make. fp32: the sums of the two ways run
- * over other groups of tokens, each rounded to 6e-8 of itself; 5e-6 is what gradients on several
- * ranks are held to against one (tests/engine/test_attention.c). */
+/* Compares loss, norm and gradient of a step with two samples. In fp32 the sums of the two ways
+ * are over other groups of tokens, and each is rounded by 6e-8 of its value. 5e-6 is the bound of
+ * gradients on several ranks compared with one (tests/engine/test_attention.c). */
 static void check_walked(struct job_spec *s, struct synth *y, const struct engine_run *whole,
                          double bound)
 {
@@ -342,10 +346,11 @@ static void check_training(int family, int64_t S, int64_t doc_len)
     engine_free(&whole);
 }
 
-/* Without a feature map the divisor of an output may lie near 0, where any rounding is magnified:
- * on one rank another order of sums or another instruction set moves the gradient by as much as a
- * windowed pass does. Each of the two results lies within that noise of the exact one, so they
- * differ by at most twice the noise, and never by more than 4e-5. */
+/* Compares trainings without a feature map, in which the divisor of an output may be near 0, so
+ * that any rounding is amplified. On one rank, another order of sums or another instruction set
+ * changes the gradient by as much as a pass in windows does. Each of the two results is within
+ * that noise of the exact result, so they may differ by at most twice the noise, and never by more
+ * than 4e-5. */
 static void check_magnified(int64_t S, int64_t doc_len)
 {
     struct job_spec s;
@@ -372,8 +377,9 @@ static void test_trainings(void)
     check_magnified(61, 13);
 }
 
-/* 16 bits against fp32 without windows: a walk rounds in other groups of tokens, but no oftener, so
- * it may be twice as far off as the same precision without windows, and no farther. */
+/* Compares 16-bit types with windows with fp32 without windows. A walk rounds other groups of
+ * tokens, but not more often, so its error may be at most twice that of the same precision without
+ * windows. */
 static void check_half(enum precision_id precision, int family, int64_t S, int64_t doc_len)
 {
     const double part = precision == PRECISION_FP16 ? 0.125 : 1;
@@ -381,7 +387,7 @@ static void check_half(enum precision_id precision, int family, int64_t S, int64
     struct engine_run exact, whole, r;
     struct synth y = {.S = S, .doc_len = doc_len, .vocab = 61};
     model_spec(&s, family, S);
-    /* The divisor of outputs must not be near 0, where any rounding is magnified. */
+    /* The divisor of outputs must not be near 0, where any rounding is amplified. */
     if (family == FAMILY_LINEAR) s.model.shape.feature_map = ACT_ELU1;
     train_once(&exact, &s, &y, 1, 0, EXCHANGE_AUTO, NULL);
     s.precision.params = (int32_t)precision;
@@ -411,8 +417,8 @@ static void test_trainings_half(void)
     }
 }
 
-/* A sequence four times as long takes no more memory at the same chunk, but for the states at its
- * borders: three layers' for each window more. */
+/* Checks that a sequence four times as long needs no more memory with the same chunk, except for
+ * the states at its borders, which are the states of three layers for each further window. */
 static void test_memory_is_that_of_a_window(void)
 {
     struct job_spec s;
@@ -434,8 +440,9 @@ static void test_memory_is_that_of_a_window(void)
     }
 }
 
-/* The plan is of the whole sequence, not of a window: its tokens, and what runs, every window but
- * the last forward once more, whose products are those of a job that embeds as many tokens. */
+/* Checks that the plan is of the whole sequence and not of a window. It counts all tokens, and all
+ * products that run: every window except the last is computed forward once more, with the products
+ * of a job that embeds as many tokens. */
 static void test_plan_is_of_the_whole(void)
 {
     static char json[65536];
@@ -475,7 +482,8 @@ static void test_plan_is_of_the_whole(void)
     }
 }
 
-/* Each refusal names the field; the same job without the reason is not refused for it. */
+/* Checks that a job is refused after spoil has changed it, with an error that names the field, and
+ * that it is accepted before. */
 static void refused(const struct job_spec *good, void (*spoil)(struct job_spec *))
 {
     struct job_spec s = *good;

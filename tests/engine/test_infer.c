@@ -1,5 +1,5 @@
-/* Generation and scoring over P ranks (threads on the real transport): the text does not depend on
- * P, decoding equals prefilling, scores equal those of the plain definition. */
+/* Checks generation and scoring over P ranks (threads on the real transport): the text does not
+ * depend on P, decoding equals prefilling, and scores equal those of the plain definition. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -26,10 +26,10 @@ struct story {
     struct job_spec spec;
     int64_t n_prompt;
     int32_t prompt[MAX_PROMPT];
-    /* out, of rank 0 and of the last rank */
+    /* the generated tokens, of rank 0 and of the last rank */
     int32_t text[2][ROOM];
     int64_t n[2];
-    double decode_diff; /* largest |decoded - prefilled| logit over all tokens */
+    double decode_diff; /* the largest |decoded - prefilled| of a logit, over all tokens */
 };
 
 static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout)
@@ -51,7 +51,7 @@ static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout
     return spec;
 }
 
-/* Answers these tokens by the job's own sampling options. */
+/* Answers the given tokens with the sampling options of the job. */
 static int answer_one(struct tiny_rank *t, const struct job_spec *spec, const int32_t *tokens,
                       int64_t n, bool reports, struct infer_answer *a, struct err *e)
 {
@@ -87,8 +87,8 @@ static void continue_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* One rank's head is damaged: the logits after the prompt come from their owner,
- * the next ones do not. */
+/* Damages the head of one rank. The logits after the prompt come from the rank that owns them,
+ * while each rank computes the next ones itself. */
 static void damage(struct ranks *g, int rank, struct story *s, float by, const char *chose)
 {
     struct tiny_rank *t = malloc(sizeof *t);
@@ -115,10 +115,11 @@ static void damaged_nan_body(struct ranks *g, int rank, void *arg)
     damage(g, rank, arg, NAN, "has logits that are NaN or infinity");
 }
 
-/* Tokens that ranks choose for the rows of a step, and the result of comparing them. */
+/* The tokens that ranks choose for the rows of a step, and the expected result of comparing
+ * them. */
 struct row_choices {
     int64_t token[3][3]; /* [rank][row] */
-    int first;           /* -1: an error, with these words */
+    int first;           /* -1 means an error that contains the words below */
     const char *rank, *prompt;
 };
 
@@ -149,7 +150,8 @@ static void agree_body(struct ranks *g, int rank, void *arg)
     CHECK(comm_ledger(c)[PURPOSE_CONTROL].messages_sent == 2 * (sizeof rounds / sizeof *rounds));
 }
 
-/* The first row that differs names its prompt and a rank, before a later one that is not finite. */
+/* Checks that the first row that differs is reported with its prompt and a rank, even if a later
+ * row is not finite. */
 static void test_agree(void)
 {
     struct ranks g;
@@ -159,8 +161,8 @@ static void test_agree(void)
     ranks_close(&g);
 }
 
-/* Weights are finite, and so is the prompt: the token that is chosen has an embedding whose squares
- * are not. Decoding it again finds where that begins. */
+/* Checks weights and a prompt that are finite, while the chosen token has an embedding whose
+ * squares are not. Decoding that token again must find the operation in which this begins. */
 static void overflow_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
@@ -242,7 +244,8 @@ static void test_temperature_same_on_any_ranks(void)
     compare_texts(0.8);
 }
 
-/* Appends ROOM given tokens and compares every step's logits with a prefill of the whole. */
+/* Appends ROOM given tokens, and compares the logits of every step with a prefill of the whole
+ * text. */
 static void decode_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
@@ -276,7 +279,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* window: keys that a token sees; 0: all. A prefill may take any form. */
+/* Compares decoding with prefilling. window is the number of keys that a token sees, where 0 means
+ * all. A prefill may use any form. */
 static void compare_decoding(int64_t window, enum form_id form)
 {
     static struct story s;
@@ -300,7 +304,8 @@ static void test_decode_equals_prefill(void)
     compare_decoding(0, FORM_BLOCKWISE);
 }
 
-/* Windows shorter than the prompt, than the decoded text, and of a token alone. */
+/* Checks windows that are shorter than the prompt, shorter than the decoded text, and of a single
+ * token. */
 static void test_decode_in_a_window(void)
 {
     compare_decoding(1, FORM_BLOCKWISE);
@@ -324,7 +329,7 @@ static void long_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* Every rank says who it was, that one too. */
+/* Checks that every rank, including the damaged one, names the rank that differs. */
 static void test_damaged_rank_is_named(void)
 {
     static struct story s;
@@ -365,11 +370,11 @@ struct reading {
     char id[80];
     struct score out;
     bool want_plain;
-    struct score_sum want[N_DOCS]; /* by the plain definition, when wanted */
+    struct score_sum want[N_DOCS]; /* by the plain definition, if requested */
 };
 
-/* Document d alone, token by token: -log softmax of the prefill of the tokens before it. Its bytes
- * are all of its text's. */
+/* Scores document d by the plain definition, token by token: -log softmax of the prefill of the
+ * tokens before it. Its bytes are all bytes of its text. */
 static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const char *doc,
                        struct score_sum *out, struct err *e)
 {
@@ -459,7 +464,8 @@ static void test_score(void)
     }
     CHECK(one.out.n_windows == 1 && one.out.n_documents == N_DOCS && want.n_targets > 30);
     CHECK(one.out.total.n_targets == want.n_targets && one.out.total.n_bytes == want.n_bytes);
-    /* A mean of 40 fp32 cross-entropies of about 6: 1e-6 is ten times their rounding. */
+    /* The score is a mean of 40 fp32 cross-entropies of about 6, and 1e-6 is ten times their
+     * rounding. */
     CHECK_MSG(fabs(one.out.total.nll - want.nll) < 1e-6 * want.nll, "%.12g, not %.12g",
               one.out.total.nll, want.nll);
     for (int64_t S = 7; S <= 64; S += 19)
@@ -486,7 +492,7 @@ static void put(const char *name, const char *content, size_t size)
     CHECK_MSG(!file_write(path, content, size, &e), "%s", e.text);
 }
 
-/* Prompts of a file beneath scratch, or the failure in e. */
+/* Reads prompts from a file beneath scratch. Returns -1 with the reason in e if that fails. */
 static int read_prompts(struct prompts *p, const char *name, int format, struct err *e)
 {
     static struct job_spec s;
@@ -549,7 +555,8 @@ static void test_prompts(void)
         CHECK_MSG(!strncmp(e.field, "input", 5), "field %s", e.field);
         CHECK(!p.text && !p.end);
     }
-    for (int format = 0; format < DATA_FORMAT_N; format++) { /* not text, by its bytes */
+    /* not a text, which its first bytes show */
+    for (int format = 0; format < DATA_FORMAT_N; format++) {
         put("gz.jsonl", "\037\213\010\0\n{}", 7);
         CHECK(read_prompts(&p, "gz.jsonl", format, &e) == -1 && e.code == ERR_INVALID);
         CHECK_MSG(strstr(e.text, "gz.jsonl is a gzip file, which is not read: convert it: gunzip"),
@@ -584,7 +591,7 @@ static void test_roots(void)
     CHECK_MSG(strstr(e.text, "not a directory"), "%s", e.text);
     CHECK(roots_directory("m/none", roots, 2, "model.path", out, &e) == -1);
     CHECK(e.code == ERR_NOT_FOUND);
-    /* A model is a directory, or a GGUF file. */
+    /* A model is a directory or a GGUF file. */
     CHECK(!roots_model("m", roots, 2, out, &e) && !roots_model("m/file", roots, 2, out, &e));
     CHECK(strstr(out, "/m/file"));
     CHECK(roots_model("out/passwd", roots, 2, out, &e) == -1 && e.code == ERR_INVALID);

@@ -1,5 +1,6 @@
-/* Generate jobs that answer several prompts at once (infer.batch): the same bytes as one at a time,
- * for every kind of cache, on any ranks, whatever ends first and wherever an attempt stopped. */
+/* Checks generate jobs that answer several prompts at once (infer.batch): they must give the same
+ * bytes as one prompt at a time, for every kind of cache, on any number of ranks, whichever answer
+ * ends first and wherever an attempt has stopped. */
 #include <glob.h>
 #include <stdlib.h>
 
@@ -24,8 +25,8 @@ static char scratch[64];
 static const struct kind {
     const char *name;
     int32_t precision, determinism;
-    struct model_shape shape; /* fields beside those that all have */
-    bool load;                /* prompts follow a context */
+    struct model_shape shape; /* the fields beside those that all models have */
+    bool load;                /* the prompts follow a context */
 } models[] = {
     {"llama", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
     {"bf16", PRECISION_BF16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2, .qkv_bias = 1}},
@@ -68,19 +69,22 @@ static const char requests[] =
 #define N_REQUESTS 11
 #define N_REFUSED  1
 
-#define N_PROMPTS 16 /* some stop early: see job_of */
+#define N_PROMPTS 16 /* some of them stop early, as job_of shows */
 
 struct job {
     struct job_spec spec;
     struct prompts p;
     char dir[128];
-    int leave_after;       /* units, then the attempt ends; 0: it does not */
-    struct infer_text out; /* rank 0's; its text is copied */
+    /* the attempt ends after this many units; 0 means that it runs to its end */
+    int leave_after;
+    struct infer_text out; /* the answers of rank 0, whose text is copied */
     char text[256];
-    int n_asked;  /* how often rank 0 asked whether to stop: between units, and before each pass */
+    /* how often rank 0 asked whether to stop, which it does between units and before each pass */
+    int n_asked;
     int n_passes; /* of these */
-    struct comm_count moved[PURPOSE_N]; /* by rank 0, after the first unit has begun */
-    int at_once;                        /* of the plan */
+    /* bytes and messages of rank 0 since the first unit began */
+    struct comm_count moved[PURPOSE_N];
+    int at_once; /* of the plan */
     bool left;
 };
 
@@ -96,7 +100,7 @@ static bool stopped(void *arg)
     return false;
 }
 
-/* The ledger begins again with each unit. */
+/* Adds up the ledger, which begins again with each unit. */
 static void count_moved(struct asked *a)
 {
     for (int i = 0; a->m->comm && i < PURPOSE_N; i++)
@@ -111,7 +115,7 @@ static int leave(void *arg, int journal, struct err *e)
     return ++a->n_units == a->leave_after ? err_set(e, ERR_ABORTED, "left") : 0;
 }
 
-/* Any states will do, as long as they matter. */
+/* Loads a context of arbitrary states, which only have to change the result. */
 static int load_context(struct model *m, struct context_layout *l, struct context *c, struct err *e)
 {
     if (context_layout_init(l, &m->shape, e)) return -1;
@@ -219,7 +223,8 @@ static void job_of(struct job *j, const struct kind *x, const char *file, int P,
     j->spec.sampling.max_tokens = MAX_TOKENS;
     j->spec.sampling.temperature = 0.8;
     j->spec.infer.batch = batch;
-    j->spec.memory.loss_chunk_tokens = batch == 5 ? 2 : 0; /* logits of two prompts at a time */
+    /* computes logits for two prompts at a time */
+    j->spec.memory.loss_chunk_tokens = batch == 5 ? 2 : 0;
     snprintf(path, sizeof path, "%s/%s", scratch, file);
     j->spec.input.source = (struct spec_source){tiny_text(&j->spec, path),
                                                 tiny_text(&j->spec, "text"), DATA_JSONL, 0, -1};
@@ -230,7 +235,7 @@ static void job_of(struct job *j, const struct kind *x, const char *file, int P,
     for (int i = 0; i < SPEC_STOPS; i++) j->spec.sampling.stop[i] = tiny_text(&j->spec, stops[i]);
 }
 
-/* In DIR, which stays. */
+/* Runs a job in DIR, which is kept. */
 static void run(struct job *j, const char *dir)
 {
     static struct plan p;
@@ -248,7 +253,8 @@ static void run(struct job *j, const char *dir)
     prompts_fini(&j->p);
 }
 
-/* An artifact, or with glob the journal; the caller frees. */
+/* Returns the contents of the artifact, or of the journal, that matches the pattern. The caller
+ * frees it. */
 static char *content(const char *dir, const char *pattern, size_t *size, char path[256])
 {
     struct err e = {0};
@@ -275,7 +281,7 @@ static void empty(const char *dir)
 /* ---- the same bytes -------------------------------------------------------------------------- */
 
 struct whole {
-    char *text; /* text of an artifact */
+    char *text; /* the text of an artifact */
     size_t size;
     struct job job;
 };
@@ -292,8 +298,9 @@ static void run_whole(struct whole *w, const struct kind *x, const char *file, i
                       &w->size, path);
 }
 
-/* A pass sends one message from each layer to each other rank, whatever its rows; bytes are the
- * rows' own. Choices are compared once for all rows, and again where a continuation has ended. */
+/* Checks messages. A pass sends one message from each layer to each other rank, however many rows
+ * it has; the messages have the bytes of all its rows. Choices are compared once for all rows, and
+ * once more if a continuation has ended. */
 static void check_messages(const struct job *one, const struct job *j, const char *name)
 {
     const int P = j->spec.resources.ranks;
@@ -316,7 +323,7 @@ static void check_messages(const struct job *one, const struct job *j, const cha
 static const int batches[] = {2, 3, 5, 16};
 enum { N_BATCHES = sizeof batches / sizeof *batches };
 
-/* Compares the bytes and counts of several prompts at once with those of one at a time. */
+/* Compares the bytes and counts of several prompts at once with those of one prompt at a time. */
 static void compare_whole(const struct kind *x, const char *file, int P, const struct whole *one,
                           const struct whole *many)
 {
@@ -330,7 +337,7 @@ static void compare_whole(const struct kind *x, const char *file, int P, const s
     check_messages(&one->job, &many->job, x->name);
 }
 
-/* "auto" runs as the number that it takes. */
+/* Checks that "auto" runs in the same way as the number that it chooses. */
 static void compare_auto(const struct kind *x, const char *file, int P, const struct whole *one)
 {
     static struct whole any, same;
@@ -362,7 +369,8 @@ static void compare(const struct kind *x, const char *file, int P)
         free(many.text);
     }
     compare_auto(x, file, P, &one);
-    /* All at once: as many passes as the longest answer has, of three continuations 27. */
+    /* If all prompts run at once, there are as many passes as the longest answer needs, which is
+     * 27 for three continuations. */
     CHECK_MSG(asked <= one.job.out.n_prompts + 27, "%d", asked);
     CHECK(x != models || strstr(one.text, "\"finish_reason\":\"stop\""));
     CHECK(strstr(one.text, "\"finish_reason\":\"length\""));
@@ -376,8 +384,8 @@ static void test_requests(void)
     compare(&models[0], "batch.jsonl", 3);
 }
 
-/* Without a draw all continuations of a prompt are one text, whatever a layer keeps of it; and the
- * prompt passes once. */
+/* Checks that all continuations of a prompt have the same text if nothing is drawn, whatever a
+ * layer keeps of the prompt, and that the prompt is computed only once. */
 static void test_continuations(void)
 {
 #define GREEDY "\"prompt\":\"hello you\",\"temperature\":0,\"max_tokens\":9,\"ignore_eos\":true"
@@ -405,7 +413,7 @@ static void test_continuations(void)
         }
 }
 
-/* Lines are in the order of the prompts, whichever ends first. */
+/* Checks that lines are in the order of the prompts, whichever answer ends first. */
 static void test_prompts(void)
 {
     for (int P = 1; P <= 3; P++) compare(&models[0], "prompts.jsonl", P);
@@ -438,7 +446,8 @@ static void again(const struct whole *w, const char *journal, size_t size, int b
     free(text);
 }
 
-/* A journal in the order in which answers ended, cut at every line and within lines. */
+/* Resumes from a journal whose lines are in the order in which answers ended, and which is cut
+ * after every line and within lines. */
 static void resume(int P)
 {
     static struct whole w;
@@ -446,7 +455,7 @@ static void resume(int P)
     char path[256];
     run_whole(&w, &models[0], "batch.jsonl", P, 5);
     char *journal = content("whole", "batch-*.jsonl", &size, path);
-    CHECK(size == w.size && memcmp(journal, w.text, size)); /* it is in another order */
+    CHECK(size == w.size && memcmp(journal, w.text, size)); /* the lines are in another order */
     int64_t lines = 0;
     for (char *line = journal; *line; line = strchr(line, '\n') + 1, lines++) {
         const size_t at = (size_t)(line - journal);
@@ -466,7 +475,8 @@ static void test_resume(void)
     resume(2);
 }
 
-/* An attempt that leaves while answers are half done: the answers that ended are kept. */
+/* Checks an attempt that leaves while answers are incomplete: the answers that had ended must be
+ * kept. */
 static void test_leave(void)
 {
     static struct whole w;
@@ -482,7 +492,7 @@ static void test_leave(void)
         CHECK(j.left);
         job_of(&j, &models[0], "batch.jsonl", 1, 3);
         run(&j, "left");
-        /* Two others that had begun may be half done. */
+        /* Two other answers that had begun may be incomplete. */
         CHECK_MSG(j.out.n_resumed < units && j.out.n_resumed >= units - 3, "%lld of %d",
                   (long long)j.out.n_resumed, units);
         char *text = content("left", "artifacts/results.jsonl", &size, path);
@@ -493,7 +503,8 @@ static void test_leave(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* The next token of each prompt is of its own keys and values. */
+/* Checks that the injected fault is found: the next token of each prompt must come from the
+ * prompt's own keys and values. */
 static void test_mutant(void)
 {
     static struct whole one, many;

@@ -1,6 +1,6 @@
-/* Inference in 16 bits: a token decoded with a cache of 16 bits has the logits that a prefill of
- * the whole text gives, every rank says the same, texts and scores are fp32's but for the
- * roundings. */
+/* Checks inference in 16-bit types: a token that is decoded with a cache of 16 bits has the logits
+ * that a prefill of the whole text gives, every rank generates the same text, and texts and scores
+ * equal those of fp32 except for the roundings. */
 #include <math.h>
 #include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
@@ -15,7 +15,7 @@ enum { ROOM = 20, MAX_PROMPT = 64, MAX_V = 260 };
 struct story {
     struct job_spec spec;
     int64_t n_prompt;
-    /* out: logits after each token of prompt + ROOM tokens, of rank 0 and of the last rank */
+    /* the logits after each of ROOM tokens after the prompt, of rank 0 and of the last rank */
     float decoded[2][ROOM][MAX_V], prefilled[ROOM][MAX_V];
 };
 
@@ -42,8 +42,8 @@ static int32_t token(int64_t i)
     return (int32_t)(32 + i * i % 91);
 }
 
-/* Checks the bytes that attention moved since the prompt: one ring of keys and values of 16 bits,
- * and n tokens in fp32. */
+/* Checks the bytes that attention moved since the prompt: one ring of keys and values in 16 bits,
+ * and the rows of n tokens in fp32. */
 static bool counts_hold(const struct model *m, int64_t n)
 {
     struct comm_count kv = {0}, decode = {0};
@@ -119,11 +119,11 @@ static double rel(const void *a, const void *b)
     return sqrt(d / n);
 }
 
-/* A computation makes 11 roundings a layer of at most u, 2^-9 in bf16 and 2^-12 in fp16: the norm,
- * q, k, v, RoPE, o and residual, the norm, gate and up, the activation, residual. Two that are
- * independent of each other end sqrt(2 * 11 L) u apart. From fp32 it is one computation, and as
- * much again and again for the weights, which are rounded by model_random and by tiny_scale: sqrt(3
- * * 11 L) u. */
+/* Compares decoding with prefilling, and both with fp32. A computation has 11 roundings per layer,
+ * of at most u each (2^-9 in bf16 and 2^-12 in fp16): the norm, q, k, v, RoPE, o and the residual,
+ * the norm, gate and up, the activation, the residual. Two independent computations are sqrt(2 *
+ * 11 L) u apart. The difference from fp32 has one computation, and twice as much for the weights,
+ * which are rounded by model_random and by tiny_scale: sqrt(3 * 11 L) u. */
 static void check_decode(enum precision_id precision, double u)
 {
     static struct story fp32, s;

@@ -1,5 +1,5 @@
-/* Generate and score hold the memory of the plan: every page of the arena is touched, every item of
- * it is placed, and the process grows by nothing else. */
+/* Checks that generate and score jobs hold the memory of the plan: every page of the arena is
+ * touched, every item of the plan is placed, and the process does not grow otherwise. */
 /* Not under sanitizers: test_infer and test_score run the same code; their pages are others. */
 #include "api/core/log.h"
 #include "tests/lib/linear.h"
@@ -8,15 +8,16 @@
 #include "worker/family/shape.h"
 #include "worker/infer/score.h"
 
-/* A sampler of VOCAB tokens is 1.6 MB, their logits are 0.5 MB. */
+/* With VOCAB tokens a sampler has 1.6 MB, and a row of logits has 0.5 MB. */
 #define VOCAB  65536
 #define PROMPT 600
 #define ROOM   64
-#define OTHER  ((int64_t)256 << 10)                      /* libc, answers of ROOM tokens */
-#define STACK  (2 * sizeof(struct sections) + (1 << 20)) /* a thread's: two models as data */
+#define OTHER  ((int64_t)256 << 10) /* libc, and the answers of ROOM tokens */
+/* the stack of a thread, which has two models as data */
+#define STACK (2 * sizeof(struct sections) + (1 << 20))
 
 static char scratch[64];
-static struct tiny_rank ready; /* one rank's, touched before anything is measured */
+static struct tiny_rank ready; /* one rank, which is touched before anything is measured */
 
 static void __attribute__((noinline)) touch_stack(void)
 {
@@ -24,7 +25,7 @@ static void __attribute__((noinline)) touch_stack(void)
     for (size_t i = 0; i < sizeof room; i += 512) room[i] = 1;
 }
 
-/* Starts a measurement in the calling thread, whose stack is not measured. */
+/* Starts a measurement in the calling thread, whose stack does not count. */
 static int64_t start(void)
 {
     touch_stack();
@@ -32,7 +33,7 @@ static int64_t start(void)
     return pages_anonymous();
 }
 
-/* The arena of rank 0, and by how much the process has grown since it was opened. */
+/* Checks the arena of rank 0, and by how much the process has grown since the arena was opened. */
 static void check_memory(struct tiny_rank *t, int64_t before)
 {
     const int64_t planned = t->plan.arena_size + t->plan.segment_size;
@@ -72,7 +73,7 @@ static bool all_done(const struct infer_work *w, int n)
     return done;
 }
 
-/* A prompt in every cache of the plan. */
+/* Answers one prompt in every cache of the plan. */
 static int answer(struct tiny_rank *t, const struct job_spec *spec, struct err *e)
 {
     const int n = t->plan.batch;
@@ -109,14 +110,14 @@ static void generate(bool linear, bool load, int batch)
     spec.sampling.top_k = 40;
     spec.sampling.logprobs = SAMPLE_TOP;
     spec.sampling.n = 2;
-    spec.memory.loss_chunk_tokens = 1; /* it reads one row of logits at a time */
+    spec.memory.loss_chunk_tokens = 1; /* the job reads one row of logits at a time */
     spec.sampling.ignore_eos = 1;
     spec.infer.batch = batch;
     if (load) spec.context.load = tiny_text(&spec, "context.safetensors");
     struct tiny_rank *t = &ready;
     const int64_t before = start();
     CHECK_MSG(!tiny_open(t, &spec, NULL, 0, &e), "%s", e.text);
-    if (load) { /* as a job does that begins with one */
+    if (load) { /* as a job that begins with a context does */
         const int64_t size = t->plan.item[PLAN_CONTEXT_BEFORE].size;
         memset(model_take(&t->model, PLAN_CONTEXT_BEFORE, size), 0, (size_t)size);
     }
@@ -174,8 +175,8 @@ static void score(const char *path, int P, int64_t seq_len, bool measured)
     reading_run(&j.spec, P, score_body, &j);
 }
 
-/* A window of 60000 tokens is 1.3 MB of tokens and losses on one rank. A short one goes before:
- * buffers of files and of threads are there then. */
+/* Checks a score job. A window of 60000 tokens has 1.3 MB of tokens and losses on one rank. A
+ * short window is scored before it, so that the buffers of files and of threads already exist. */
 static void test_score(void)
 {
     char path[128];

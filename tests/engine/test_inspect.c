@@ -1,5 +1,6 @@
-/* test_inspect.c: model directories that are truncated, loop, lie or are absurd: each fault is a
- * sentence that names file and tensor or key, and all of them are said at once. */
+/* test_inspect.c: checks the inspection of model directories that are truncated, contain loops,
+ * contain false values or are absurd: each fault must be a sentence that names the file and the
+ * tensor or key, and all faults must be reported at once. */
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,7 +21,7 @@ static void inspect(const char *dir)
     }
 }
 
-/* One fault says both. */
+/* Tells whether one fault has both texts. */
 static bool says(const char *a, const char *b)
 {
     for (int i = 0; i < faults_kept(&f); i++)
@@ -34,7 +35,8 @@ static void check_says(const char *dir, const char *a, const char *b)
               f.n ? f.fault[0].text : "none");
 }
 
-/* A safetensors file of that header and that many bytes of zeros. header_size 0: its own. */
+/* Writes a safetensors file with that header and that many zero bytes. If header_size is 0, the
+ * file has the header's real size. */
 static void put_weights(const char *dir, const char *name, const char *header, size_t data,
                         uint64_t header_size)
 {
@@ -63,12 +65,13 @@ static void test_good(void)
     CHECK_STR(s.family, "llama");
     put("good", "generation_config.json", "{\"eos_token_id\":260}");
     inspect("good");
-    CHECK(f.n == 1 && s.loads); /* an end that never comes */
+    CHECK(f.n == 1 && s.loads); /* an id that ends texts and never occurs */
     CHECK_STR(s.dtypes, "F32");
     CHECK(s.tokenizer == TOKENIZER_OWN);
 }
 
-/* config.json, two shards, a tensor and the ends are wrong: none hides another. */
+/* Checks a directory in which config.json, two shards, a tensor and the ends are wrong: no fault
+ * may hide another one. */
 static void test_all_at_once(void)
 {
     put("all", "config.json",
@@ -180,11 +183,12 @@ static void test_tensors(void)
                "model.safetensors: model.layers.0.mlp.gate_proj.weight is [40,48], want "
                "[44,48]",
                "two models");
-    CHECK_MSG(f.n == 9 + 6, "%d faults", f.n); /* tied: its head is no fault */
+    /* the model is tied, so its missing head is not a fault */
+    CHECK_MSG(f.n == 9 + 6, "%d faults", f.n);
     w = st_open(in_dir("tensors", "model.safetensors"), &e);
     CHECK(w && s.weights_size > 0);
     st_close(w);
-    /* more than are kept: all are counted */
+    /* more faults than are kept; all of them are counted */
     put("tensors", "config.json",
         "{\"model_type\":\"llama\",\"hidden_size\":48,\"num_hidden_layers\":30,"
         "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":8,"
@@ -203,7 +207,8 @@ static void test_tensors(void)
     CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
 }
 
-/* A directory without weights that are read, or none at all: one fault, with its fix. */
+/* Checks a directory without weights, or with weights that are not supported: each must be one
+ * fault, with its fix. */
 static void test_absent(void)
 {
     inspect("absent");
@@ -257,7 +262,7 @@ static void test_index(void)
     check_says("index", "weight_map occurs twice", "index.json");
 }
 
-/* Checks the contents of one file. */
+/* Checks the faults within one file. */
 static void test_file(void)
 {
     static const struct {
@@ -294,7 +299,7 @@ static void test_file(void)
     }
 }
 
-/* Checks directories with a missing or bad config.json. */
+/* Checks directories whose config.json is missing or bad. */
 static void test_config(void)
 {
     char *huge = malloc((5 << 20) + 1), deep[1024] = "{\"model_type\":\"llama\",\"_x\":";
@@ -327,7 +332,8 @@ static void test_config(void)
     CHECK_STR(s.model_type, "mamba2");
 }
 
-/* Shards whose headers would fill the memory: refused while it is still small. */
+/* Checks shards whose headers would fill the memory: they must be refused while little memory is
+ * used. */
 static void test_memory(void)
 {
     enum { TENSORS = 60000, SHARDS = 8 };

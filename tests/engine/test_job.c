@@ -1,4 +1,5 @@
-/* The job spec's table, defaults, checks, suggestions, and the transition table. */
+/* Checks the table of the job spec, its defaults, its checks and its suggestions, and the
+ * transition table of jobs. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
@@ -15,7 +16,7 @@ static void put(struct job_spec *s, spec_ref *ref, const char *text)
     CHECK(!spec_intern(s, text, strlen(text), ref));
 }
 
-/* Makes a small job of this kind, which passes job_check. */
+/* Makes a small job of this kind. job_check accepts it. */
 static void good(struct job_spec *s, enum job_kind kind)
 {
     spec_defaults(s);
@@ -78,7 +79,8 @@ static void test_suggest(void)
     CHECK(nearest_most("wiat") == 1 && nearest_most("ls") == 0 && nearest_most("submti") == 2);
     CHECK_STR(spec_field_nearest(shape_fields, "model.config.hiden_size"), "hidden_size");
     CHECK(!spec_field_nearest(shape_fields, "model.config.zzzzzzzz"));
-    CHECK(!spec_field_nearest(shape_fields, "model.config.tokenizr")); /* no person writes it */
+    /* this is a field that no person writes */
+    CHECK(!spec_field_nearest(shape_fields, "model.config.tokenizr"));
     const char *got = spec_suggest("checkpoint.resume_path");
     CHECK(!got || strcmp(got, "checkpoint.resume_path")); /* internal fields are never offered */
     char longer[300];
@@ -87,7 +89,8 @@ static void test_suggest(void)
     CHECK(!spec_suggest(longer));
 }
 
-/* Words of other trainers: none is a field of ours, and each that has one names one that is. */
+/* Checks the words of other trainers: no word may be the name of a field of ours, and each word
+ * for which there is a field of ours names an existing one. */
 static void test_trade(void)
 {
     int n = 0;
@@ -113,7 +116,7 @@ static void test_text_table(void)
     CHECK(!spec_intern(&s, "abc", 3, &r) && r == before && s.text_used == before + 4);
     char *big = calloc(1, SPEC_TEXT_SIZE);
     memset(big, 'x', SPEC_TEXT_SIZE - 1);
-    CHECK(spec_intern(&s, big, SPEC_TEXT_SIZE - 1, &r)); /* 64 KiB are not there any more */
+    CHECK(spec_intern(&s, big, SPEC_TEXT_SIZE - 1, &r)); /* 64 KiB are not left */
     uint32_t room = SPEC_TEXT_SIZE - s.text_used;
     CHECK(spec_intern(&s, big, room, &r));
     CHECK(!spec_intern(&s, big, room - 1, &r));
@@ -148,7 +151,8 @@ static void test_defaults_of_kinds(void)
     CHECK(!family_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
-/* A tolerance that the job does not give follows from its precision; a given one stays. */
+/* Checks that a tolerance that the job does not give follows from the job's precision, and that a
+ * given one is unchanged. */
 static void test_tolerances(void)
 {
     struct job_spec s;
@@ -168,7 +172,7 @@ static void test_tolerances(void)
     CHECK(!family_check(&s, &e) && s.verify.loss_rel == 0 && s.verify.grad_rel_l2 == 1e-7);
 }
 
-/* Each breaks one thing; the error must name the field. */
+/* Breaks one field of a good job. The error must name that field. */
 static void break_one(struct job_spec *s, int i)
 {
     switch (i) {
@@ -245,7 +249,7 @@ static void test_rules(void)
         "model.config.vocab_size",
         "model.config.head_dim",
         "train.global_batch",
-        "model", /* no width: neither sizes nor a path */
+        "model", /* the width is missing, because there are neither sizes nor a path */
         "parallel.zero_group",
         "parallel.zero_group",
         "parallel.zero_group",
@@ -263,12 +267,12 @@ static void test_rules(void)
     }
 }
 
-/* Groups that are refused, with words of the error, and groups that are taken. */
+/* Checks groups that are refused, with the words of the error, and groups that are accepted. */
 static void test_zero_group(void)
 {
     static const struct {
         int sp, dp, zero, group, bits;
-        const char *says; /* NULL: taken */
+        const char *says; /* NULL means that the group is accepted */
     } all[] = {{2, 2, 1, 4, 1, NULL},
                {2, 3, 3, 3, 0, NULL},
                {2, 3, 2, 6, 1, NULL}, /* one group */
@@ -297,7 +301,7 @@ static void test_zero_group(void)
     }
 }
 
-/* Data: each breaks one thing of a good job, or none. */
+/* Breaks one field of a job's data, or none, for small i. */
 static void break_data(struct job_spec *s, int i)
 {
     struct spec_source *t = s->data.train;
@@ -362,7 +366,7 @@ static void test_data_rules(void)
         }
 }
 
-/* Tells whether text[n] has the word. */
+/* Tells whether the first n bytes of text contain the word. */
 static bool has_word(const char *text, size_t n, const char *word)
 {
     const size_t len = strlen(word);
@@ -381,8 +385,8 @@ static bool takes(enum job_kind kind, const struct field *f, int value, struct e
     return family_check(&s, e) == 0;
 }
 
-/* Values that some kinds alone take: a refusal says which value, of which kind, and those that it
- * takes; the table of fields says the same. */
+/* Checks values that only some kinds of job accept. The error must name the value, the kind, and
+ * the values that the kind accepts; the table of fields must say the same. */
 static void test_values_by_kind(void)
 {
     static const char *const paths[] = {"data.packing", "data.overlong"};
@@ -413,7 +417,8 @@ static void test_values_by_kind(void)
     }
 }
 
-/* TCP is encrypted unless the job says otherwise, and nothing else is said to be. */
+/* Checks that TCP is encrypted unless the job turns it off, and that parallel.tls is off for
+ * shared memory. */
 static void test_tls_is_for_tcp(void)
 {
     struct job_spec s;
@@ -429,7 +434,8 @@ static void test_tls_is_for_tcp(void)
         }
 }
 
-/* NCCL is for GPUs, and sockets are not for data on GPUs; no transport there is encrypted. */
+/* Checks that NCCL is only for GPUs, that sockets cannot carry data on GPUs, and that no transport
+ * of GPUs is encrypted. */
 static void test_transports_of_gpus(void)
 {
     struct job_spec s;
@@ -447,7 +453,7 @@ static void test_transports_of_gpus(void)
         }
 }
 
-/* Every number outside its range is refused, for every row of the table: none is forgotten. */
+/* Checks that every number outside its range is refused, for every row of the table. */
 static void test_ranges(void)
 {
     struct job_spec s;
@@ -479,9 +485,9 @@ static void test_transitions(void)
         for (int ev = 0; ev < JOB_EVENT_N; ev++) {
             int next = job_step(s, ev);
             CHECK(next >= -1 && next < JOB_STATE_N);
-            if (job_final(s)) CHECK(next == -1); /* any final: unchanged */
+            if (job_final(s)) CHECK(next == -1); /* every final state is unchanged */
             if (s == JOB_STOPPING) CHECK(next == -1 || next == JOB_STOPPING);
-            /* Slots are given back by STOPPED, DONE and PREPARED alone. */
+            /* Only DONE and PREPARED give slots back. */
             bool holds = s == JOB_STARTING || s == JOB_RUNNING;
             bool frees = next == JOB_QUEUED || (next >= 0 && job_final(next));
             if (holds && frees) CHECK(ev == EV_DONE || ev == EV_PREPARED);
@@ -493,7 +499,7 @@ static void test_transitions(void)
     CHECK(job_step(JOB_STARTING, EV_DONE) == -1);
 }
 
-/* Random walks: from anywhere that is not final, a job can still end. */
+/* Checks by random walks that a job can still end from every state that is not final. */
 static void test_walks(void)
 {
     unsigned seed = 1;
@@ -509,7 +515,7 @@ static void test_walks(void)
     }
 }
 
-/* Several prompts at once. */
+/* Sets a job with several prompts at a time. */
 static void several(struct job_spec *s)
 {
     s->input.prompt = 0, s->data.seq_len = 512, s->input.source.format = DATA_JSONL;
@@ -518,7 +524,8 @@ static void several(struct job_spec *s)
     s->infer.batch = 3;
 }
 
-/* Requests to a model: combinations that make no sense, each named by its field. */
+/* Makes a job that uses a model, and breaks one of its fields, or makes a combination of fields
+ * that has no meaning. The error must name the field. */
 static void break_infer(struct job_spec *s, int i)
 {
     static char long_stop[STOP_SIZE + 2];
@@ -555,7 +562,7 @@ static void break_infer(struct job_spec *s, int i)
     case 18: s->data.overlong = OVERLONG_SPLIT; break;
     case 19: s->input.source.path = 0; break;
     case 20: s->data.train[0].format = DATA_OPENAI_BATCH; break;
-    case 21: s->infer.batch = 2; break; /* batch with one prompt */
+    case 21: s->infer.batch = 2; break; /* a batch, but only one prompt */
     case 22: s->infer.batch = 17; break;
     case 23: s->infer.batch = -1; break;
     case 24: s->input.source.format = DATA_TEXT; break;
@@ -565,7 +572,8 @@ static void break_infer(struct job_spec *s, int i)
     }
 }
 
-/* Fields that are "auto" wait for a model.path to be described: the family decides them. */
+/* Checks that fields that are "auto" wait until a model.path has been described, because the
+ * family decides them. */
 static void test_auto_waits_for_the_family(void)
 {
     static struct job_spec s;
@@ -582,7 +590,8 @@ static void test_auto_waits_for_the_family(void)
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
-/* A product of axes that is not the number of ranks: an axis that the job leaves out is 1. */
+/* Checks a product of axes that is not the number of ranks, where an axis that the job leaves out
+ * is 1. */
 static void test_axes_of_other_ranks(void)
 {
     static struct job_spec s;
@@ -602,7 +611,7 @@ static void test_axes_of_other_ranks(void)
     CHECK_MSG(strstr(e.text, "parallel.sp 1 times parallel.dp 1 times parallel.pp 4 is not "
                              "resources.ranks 2: set resources.ranks 4"),
               "%s", e.text);
-    /* More ranks than a job may have are no remedy. */
+    /* The error must not suggest more ranks than a job may have. */
     good(&s, JOB_TRAIN);
     s.resources.ranks = 2;
     s.parallel.sp = s.parallel.dp = JOB_MAX_RANKS;
@@ -613,8 +622,8 @@ static void test_axes_of_other_ranks(void)
     CHECK(family_check(&s, &e) == -1 && strstr(e.text, "2: set resources.ranks 64, or leave it"));
 }
 
-/* Zigzag is for causal softmax attention: every other family refuses it with one code and one
- * sentence. */
+/* Checks that zigzag, which is only for causal softmax attention, is refused for every other
+ * family with one error code and one sentence. */
 static void test_zigzag_is_refused_in_one_sentence(void)
 {
     static const struct {
@@ -644,8 +653,9 @@ static void test_zigzag_is_refused_in_one_sentence(void)
     }
 }
 
-/* Latte and STDiT 1.0 as published predict noise: weights that do not are told apart by their
- * directory or by the job. Ways: model.config; a path; a path that says it; the job says it. */
+/* Checks the objective of Latte and STDiT 1.0, which predict noise as they were published. For
+ * weights that do not, the directory or the job gives the objective. The ways are: model.config; a
+ * path; a path whose directory gives it; and a path while the job gives it. */
 static void test_published_objectives(void)
 {
     static const int32_t families[] = {FAMILY_LATTE, FAMILY_STDIT, FAMILY_STDIT3, FAMILY_T2D};
@@ -675,13 +685,14 @@ static void test_published_objectives(void)
                 const int32_t want = noise ? OBJECTIVE_IDDPM : OBJECTIVE_RECTIFIED_FLOW;
                 CHECK_MSG(!family_check(&s, &e), "%s", e.text);
                 CHECK(s.objective.type == want && s.model.shape.trained_on == want);
-                const char *needs = spec_needs(&s, 6); /* a node before iddpm gets no such job */
+                /* a node of a version before iddpm gets no such job */
+                const char *needs = spec_needs(&s, 6);
                 CHECK_MSG((needs && strstr(needs, "iddpm")) == noise, "%s", needs ? needs : "");
                 CHECK(!family_check(&s, &e));
             }
 }
 
-/* Fields that the prediction of noise has no use for, and weights of another objective. */
+/* Checks fields that have no use in the prediction of noise, and weights of another objective. */
 static void test_noise_rules(void)
 {
     static const char *const fields[] = {
@@ -709,7 +720,7 @@ static void test_noise_rules(void)
         if (i == 5) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
         if (i == 7) s.objective.type = OBJECTIVE_RECTIFIED_FLOW;
         if (i >= 7) s.sampling.eta = 1;
-        if (i == 8) { /* as it was published, on nodes that know it */
+        if (i == 8) { /* as it was published, on nodes that know this objective */
             CHECK_MSG(!family_check(&s, &e), "%s", e.text);
             const char *needs = spec_needs(&s, 6);
             CHECK_MSG(needs && !spec_needs(&s, 7), "%s", needs ? needs : "");
@@ -760,13 +771,13 @@ static void test_infer_rules(void)
         CHECK_MSG(family_check(&s, &e) == -1, "case %d passes", i);
         CHECK_MSG(!strcmp(e.field, fields[i]), "case %d: field %s: %s", i, e.field, e.text);
     }
-    good(&s, JOB_GENERATE); /* and requests that make sense */
+    good(&s, JOB_GENERATE); /* and requests that are valid */
     s.sampling.temperature = 1, s.sampling.top_k = 258, s.sampling.n = 3, s.sampling.min_p = 0.1;
     CHECK(!family_check(&s, &e));
     good(&s, JOB_GENERATE);
     s.input.prompt = 0, s.data.seq_len = 512, s.input.source.format = DATA_OPENAI_BATCH;
     put(&s, &s.input.source.path, "b.jsonl");
-    s.sampling.top_k = 5; /* greedy unless a request says otherwise */
+    s.sampling.top_k = 5; /* greedy, unless a request says otherwise */
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     good(&s, JOB_GENERATE);
     several(&s);
@@ -774,7 +785,7 @@ static void test_infer_rules(void)
     good(&s, JOB_SCORE);
     s.score.stride = 256, s.score.by_position_bucket = 1, s.score.token_logprobs = 1;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
-    s.data.packing = PACKING_BEST_FIT; /* windows of whole documents do not overlap */
+    s.data.packing = PACKING_BEST_FIT; /* Windows of whole documents do not overlap. */
     CHECK(family_check(&s, &e) == -1 && !strcmp(e.field, "score.stride"));
     s.score.stride = 0;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);

@@ -1,5 +1,6 @@
-/* The labelling that moves the least against all choices of ways: random graphs, a transformer of
- * space and time, and a block of an Evoformer (AlphaFold 2) over an MSA [s, r] and pairs [r, r]. */
+/* Compares the labelling that moves the least data with all choices of ways, for random graphs,
+ * for a transformer of space and time, and for a block of an Evoformer (AlphaFold 2) over an MSA
+ * [s, r] and pairs [r, r]. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static int owner(const struct sizes *z, int dim, int64_t i)
     return (int)(i / ((z->n[dim] + z->P - 1) / z->P));
 }
 
-/* Elements of one column that leave their rank. */
+/* Counts the elements of one column that must be sent to another rank. */
 static int64_t count_moved(const struct sizes *z, int from, int to)
 {
     int64_t at[LABEL_WHOLE] = {0}, n = 0;
@@ -51,7 +52,8 @@ static struct label_value value_of(const struct sizes *z, int64_t cols)
 struct search {
     const struct label_graph *g;
     bool has[LABEL_VALUES][LABELS];
-    int read_as[LABEL_VALUES]; /* label of a value with one_label; -1: not read */
+    /* the label of a value with one_label; -1 means that it has not been read */
+    int read_as[LABEL_VALUES];
     struct label_cost best;
     int64_t n_complete;
 };
@@ -62,7 +64,7 @@ static bool less(const struct label_cost *a, const struct label_cost *b)
     return a->n_moves != b->n_moves ? a->n_moves < b->n_moves : a->early < b->early;
 }
 
-/* false: the way is not allowed. */
+/* Adds the cost of reading value v with this label. Returns false if that is not allowed. */
 static bool take(struct search *s, int i, int v, int label, struct label_cost *c)
 {
     const struct label_value *x = &s->g->value[v];
@@ -110,7 +112,7 @@ static struct label_cost brute(const struct label_graph *g)
     return s.best;
 }
 
-/* Computes the cost of the chosen ways. */
+/* Computes the cost if each operation uses the way that was chosen for it. */
 static bool cost_of(const struct label_graph *g, const int way[], struct label_cost *c)
 {
     struct label_graph one = *g;
@@ -202,7 +204,7 @@ static void test_random(void)
               n_none, n_free, n_moving);
 }
 
-/* ---- graphs written down --------------------------------------------------------------------- */
+/* ---- graphs written by hand ------------------------------------------------------------------ */
 
 static int add_value(struct label_graph *g, const struct sizes *z, int64_t cols)
 {
@@ -224,7 +226,7 @@ static void at(struct label_graph *g, int v, bool begins, int label)
     add(g, begins ? -1 : v, -1, begins ? v : -1, 1, &(struct label_way){{l, l, l}, l});
 }
 
-/* Row by row: spread along either. */
+/* An operation on single rows can be spread along either dimension. */
 static const struct label_way either[2] = {{{0, 0, 0}, 0}, {{1, 1, 1}, 1}};
 
 static int rows_of(struct label_graph *g, const struct sizes *z, int64_t cols, int a, int b)
@@ -234,7 +236,8 @@ static int rows_of(struct label_graph *g, const struct sizes *z, int64_t cols, i
     return out;
 }
 
-/* Along `dim`, the other one spread; b, where there is one, whole on every rank. */
+/* Adds an operation that needs dimension `dim` whole, so that the other dimension is spread. If
+ * there is a second input b, it is whole on every rank. */
 static int sees_along(struct label_graph *g, const struct sizes *z, int64_t cols, int dim, int a,
                       int b)
 {
@@ -246,7 +249,8 @@ static int sees_along(struct label_graph *g, const struct sizes *z, int64_t cols
 
 /* ---- space and time -------------------------------------------------------------------------- */
 
-/* A chain of blocks along space, and along time if both; the residual spread along `home`. */
+/* Makes a chain of n pairs of blocks along space and, if both is set, along time. The residual is
+ * spread along `home` before and after the chain. */
 static struct label_cost pairs(int n, int P, bool both, int home)
 {
     static struct label_graph g;
@@ -266,7 +270,8 @@ static struct label_cost pairs(int n, int P, bool both, int home)
     return c;
 }
 
-/* Two switches a pair, none where one dimension is never looked along. */
+/* Checks that there are two switches per pair, and none if no block needs one of the dimensions
+ * whole. */
 static void test_pairs(void)
 {
     static const int n[] = {1, 2, 14};
@@ -285,7 +290,8 @@ static void test_pairs(void)
 
 enum { MSA = 256, PAIR = 128, OUTER = 32, MSA_HEADS = 8, PAIR_HEADS = 4 }; /* columns */
 
-/* out_ij = sum over k of a and b, spread along i with all of b, or along j with all of a. */
+/* Adds out_ij, the sum over k of products of a and b. It is spread along i, with all of b on every
+ * rank, or along j, with all of a. */
 static int product(struct label_graph *g, const struct sizes *z, int a, int b, int index_dim)
 {
     const int out = add_value(g, z, PAIR);
@@ -307,7 +313,8 @@ static int triangle_attention(struct label_graph *g, const struct sizes *z, int 
     return rows_of(g, z, PAIR, pair, sees_along(g, z, PAIR, dim, pair, bias));
 }
 
-/* One block: MSA rows spread along sequences, pairs along their first residue, before and after. */
+/* Makes one block. Before and after it, the rows of the MSA are spread along sequences, and the
+ * pairs along their first residue. */
 static void evoformer(struct label_graph *g, const struct sizes *msa, const struct sizes *pair)
 {
     *g = (struct label_graph){0};
@@ -320,8 +327,8 @@ static void evoformer(struct label_graph *g, const struct sizes *msa, const stru
     m = rows_of(g, msa, MSA, m, -1);
     const int a = rows_of(g, msa, OUTER, m, -1), b = rows_of(g, msa, OUTER, m, -1);
     z = rows_of(g, pair, PAIR, z, product(g, pair, a, b, 1));
-    z = triangle_product(g, pair, z, 0);   /* outgoing: a_ik b_jk */
-    z = triangle_product(g, pair, z, 1);   /* incoming: a_ki b_kj */
+    z = triangle_product(g, pair, z, 0);   /* the outgoing product, a_ik b_jk */
+    z = triangle_product(g, pair, z, 1);   /* the incoming product, a_ki b_kj */
     z = triangle_attention(g, pair, z, 1); /* around the starting node */
     z = triangle_attention(g, pair, z, 0); /* around the ending node */
     z = rows_of(g, pair, PAIR, z, -1);
@@ -329,13 +336,13 @@ static void evoformer(struct label_graph *g, const struct sizes *msa, const stru
     at(g, z, false, 0);
 }
 
-/* By hand, sizes that P divides: a switch moves (P - 1) / P of all rows, making a value whole P - 1
- * times all of them.
- *   m  switched before attention along sequences, and back at the end
- *   b  of the outer product whole: a stays spread along residues
- *   z  outgoing product: b whole; incoming: a switched, b whole; switched before attention around
- *      the ending node, and back at the end
- *   the three biases whole */
+/* Compares the cost with one that is computed by hand, for sizes that P divides. A switch moves (P
+ * - 1) / P of all rows, and making a value whole moves P - 1 times all of its rows.
+ *   m  is switched before attention along sequences, and back at the end
+ *   b  of the outer product is made whole, because a is spread along residues
+ *   z  In the outgoing product b is made whole. In the incoming one a is switched and b is made
+ *      whole. z is switched before attention around the ending node, and back at the end.
+ *   The three biases are made whole. */
 static void check_evoformer(int64_t s, int64_t r, int P)
 {
     static struct label_graph g;

@@ -1,5 +1,6 @@
-/* test_large_tensors: files of models whose tensors are longer than the piece in which they are
- * read, written and hashed (65,536 elements): rows as they lie, transposed, and stacked experts. */
+/* test_large_tensors: checks files of models whose tensors are longer than the piece in which they
+ * are read, written and hashed (65,536 elements): rows in the file's order, transposed tensors,
+ * and stacked experts. */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/datadir.h"
@@ -15,7 +16,7 @@ static struct model_shape shape_large(int family)
 {
     struct model_shape m = shape_of(family);
     m.n_layers = 1;
-    m.width = 160; /* 160 x 450 and 160 x 448 elements: both more than a piece */
+    m.width = 160; /* 160 x 450 and 160 x 448 elements, which are both more than a piece */
     m.n_heads = m.n_kv_heads = 4;
     m.head_dim = 40;
     m.ffn_width = m.expert_width = 448;
@@ -25,7 +26,7 @@ static struct model_shape shape_large(int family)
     return m;
 }
 
-/* Values that bf16 holds, no two pieces alike. */
+/* Returns values that bf16 holds exactly and of which no two pieces are equal. */
 static float value_at(int64_t i)
 {
     return (float)(i % 251 - 125) / 64;
@@ -45,7 +46,7 @@ static float *weights_make(const struct model_shape *m)
 
 /* ---- a directory ----------------------------------------------------------------------------- */
 
-/* Counts elements that lie elsewhere than where the file's order of rows and columns has them. */
+/* Counts the elements that are not where the file's order of rows and columns puts them. */
 static int64_t misplaced(const struct param *p, const float *file, const float *ours)
 {
     const int64_t blocks = p->stack ? p->stack : 1, rows = p->rows / blocks;
@@ -73,7 +74,7 @@ static void check_tensors(const struct model_shape *m, const float *ours)
         float *file = malloc((size_t)p.count * sizeof *file);
         const bool read = file && t && t->count == p.count && !st_read_f32(f, t, file, &e);
         CHECK_MSG(read, "%s", p.name);
-        /* Rows that a file groups by head: test_families. */
+        /* test_families checks tensors whose rows a file groups by head. */
         if (read && !p.head_major_parts)
             CHECK_MSG(!misplaced(&p, file, ours + p.offset), "%s", p.name);
         large += p.count > ST_CHUNK;
@@ -83,7 +84,8 @@ static void check_tensors(const struct model_shape *m, const float *ours)
     st_close(f);
 }
 
-/* The digest of the weights is that of the file's tensors, by name. */
+/* Checks that the digest of the weights is that of the file's tensors, in the order of their
+ * names. */
 static void check_digest(const struct model_shape *m, enum dtype dtype, const void *params)
 {
     char want[SHA256_HEX], got[SHA256_HEX];

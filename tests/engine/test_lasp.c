@@ -1,17 +1,18 @@
-/* Linear attention over ranks, forward and gradients, against float64 from the definition
- * (tests/lib/linear.h). */
+/* Compares linear attention over ranks, forward and gradients, with float64 results of the
+ * definition (tests/lib/linear.h). */
 #include "tests/lib/mutant.h"
 #include "tests/lib/linear.h"
 
-/* On the reference device everything is float64: a sum of n products of size 1 is off by about
- * sqrt(n) 1e-16 of itself; the bound leaves three digits of room and none for any mistake. */
+/* On the reference device everything is float64. A sum of n products of size 1 is off by about
+ * sqrt(n) 1e-16 of its value. The bound is three digits larger than that, which is too small for
+ * any mistake. */
 #define TOL_64   1e-12
 #define TOL_OUT  2e-6
 #define TOL_GRAD 5e-6
 
 static const int degrees[] = {1, 2, 3, 4, 7, 8};
 enum { N_DEGREES = 6 };
-static struct lin_errors worst[3]; /* by dtype, of passed runs */
+static struct lin_errors worst[3]; /* the largest errors by dtype, of runs that passed */
 
 static int pieces_of(int64_t Dk)
 {
@@ -51,7 +52,8 @@ static struct lin_variant variant(const struct lin_problem *p, int P, enum excha
                                 .n_threads = 1};
 }
 
-/* Every step-th of the pairs of rank count and exchange, from the first-th on. */
+/* Checks every step-th pair of a number of ranks and an exchange, beginning with number
+ * `first`. */
 static void check_problem(struct lin_problem p, enum dtype t, int first, int step)
 {
     for (int i = first; i < 3 * N_DEGREES; i += step) {
@@ -64,7 +66,8 @@ static void check_problem(struct lin_problem p, enum dtype t, int first, int ste
 
 /* ---- float64 --------------------------------------------------------------------------------- */
 
-/* Documents, slopes and carry, all of them, at one length; a state that is not square. */
+/* Checks all combinations of documents, slopes and carry at one length, with a state that is not
+ * square. */
 static void product(struct lin_sizes z, enum dtype t, int step)
 {
     int cell = 0;
@@ -85,20 +88,22 @@ static void test_64_one_token(void)
     product((struct lin_sizes){1, 2, 4, 4, 0}, DT_F64, 2);
 }
 
-/* A length that nothing divides: 37 on 7 ranks leaves the last with 1 token, on 8 with 2. */
+/* Checks a length that no number of ranks divides: 37 tokens on 7 ranks leave 1 token for the last
+ * rank, and on 8 ranks 2 tokens. */
 static void test_64_odd_length(void)
 {
     product((struct lin_sizes){37, 3, 4, 6, 0}, DT_F64, 1);
 }
 
-/* A rank of padding alone (33 tokens on 8 ranks of 5), and padding within the sequence. */
+/* Checks a rank that has only padding (33 tokens on 8 ranks of 5), and padding within the
+ * sequence. */
 static void test_64_padding(void)
 {
     product((struct lin_sizes){33, 2, 6, 4, 0}, DT_F64, 3);
     product((struct lin_sizes){40, 2, 6, 4, 13}, DT_F64, 2);
 }
 
-/* Two groups of ranks beside each other: the second does not begin at rank 0. */
+/* Checks two groups of ranks beside each other, of which the second does not begin at rank 0. */
 static void test_64_groups(void)
 {
     struct lin_problem p = lin_make((struct lin_sizes){29, 2, 4, 3, 0}, LIN_MISS, LIN_LAST, true);
@@ -119,7 +124,7 @@ static void test_32_products(void)
     product((struct lin_sizes){40, 2, 6, 4, 13}, DT_F32, 7);
 }
 
-/* Chunks of several blocks of the kernel; sizes of models. */
+/* Checks chunks of several blocks of the kernel, with sizes that models have. */
 static void test_32_long(void)
 {
     static const struct lin_sizes z[] = {{1000, 2, 16, 16, 0}, {777, 2, 24, 48, 9}};
@@ -131,7 +136,7 @@ static void test_32_long(void)
                               DT_F32, cell % 5, 5);
 }
 
-/* The largest heads, of values a column more: the sum of weights. */
+/* Checks the largest heads, whose values have one more column for the sum of weights. */
 static void test_32_large(void)
 {
     check_problem(lin_make((struct lin_sizes){70, 1, 512, 513, 0}, LIN_SPAN, LIN_LAST, true),
@@ -144,8 +149,8 @@ static void test_32_large(void)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* "ranks": the same bits for 1, 2, 4 and 8 ranks, 1 and 2 threads, all exchanges, and
- * summaries made apart or not. */
+/* Checks that under determinism "ranks" the bits are the same for 1, 2, 4 and 8 ranks, 1 and 2
+ * threads, and all exchanges, whether or not summaries are made in a call of their own. */
 static void check_bits(struct lin_problem p, enum dtype t)
 {
     struct lin_variant one = variant(&p, 1, EXCHANGE_RING, t);
@@ -192,7 +197,8 @@ static void test_32_bits(void)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Token by token from the carried state: the outputs of the whole, and the state after it. */
+/* Decodes token by token from the carried state. The outputs, and the state after them, must be
+ * those of the whole sequence. */
 static void decode_all(const struct lin_problem *p, struct be *be, enum dtype t, double *o,
                        double *state_out)
 {
@@ -245,8 +251,8 @@ static void test_32_decode(void)
 
 /* ---- volume ---------------------------------------------------------------------------------- */
 
-/* The sums over ranks that are published: (P-1) states of H Dk Dv 4 bytes for ring and scan,
- * P (P-1) of them for all_gather, in each direction. No length enters. */
+/* Checks the published sums over ranks, in each direction: (P-1) states of H Dk Dv 4 bytes for
+ * ring and scan, and P (P-1) of them for all_gather. They do not depend on the length. */
 static void test_volume_of_all_ranks(void)
 {
     const int64_t state = 3 * 8 * 16 * 4;
@@ -265,7 +271,8 @@ static void test_volume_of_all_ranks(void)
 /* ---- mutants: each must be caught by the comparison above ------------------------------------ */
 
 #ifdef SEQD_MUTANTS
-/* Three ranks at least: a state that a rank passes on from one to another shows from there on. */
+/* Checks that a fault is caught. It needs at least three ranks, because a wrong state that a rank
+ * passes on is seen from the rank after it on. */
 static void check_mutant(int mutant, enum lin_docs docs)
 {
     struct lin_problem p = lin_make((struct lin_sizes){37, 3, 8, 6, 0}, docs, LIN_FIRST, false);

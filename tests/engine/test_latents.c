@@ -1,5 +1,5 @@
-/* test_latents: samples of latents from a manifest to numbers, files that lie, and what rectified
- * flow draws for a sample. */
+/* test_latents: checks samples of latents from a manifest to numbers, files with false values, and
+ * the random draws of rectified flow for a sample. */
 #include <math.h>
 #include "api/core/job.h"
 #include "kernels/philox.h"
@@ -16,7 +16,7 @@ struct shape {
     enum st_dtype dtype;
 };
 
-/* Exact in every dtype; no length of pieces is a multiple of the period. */
+/* Returns values that are exact in every dtype. Their period divides no length of a piece. */
 static float value(int64_t i, int which)
 {
     return (float)((i * 7 + which * 3) % 61 - 30) / 8;
@@ -35,7 +35,7 @@ static void put_tensor(const char *name, const char *key, const struct st_out *l
         uint32_t bits;
         x[i] = value(i, which);
         memcpy(&bits, &x[i], 4);
-        h[i] = (uint16_t)(bits >> 16); /* bf16: these values have no more */
+        h[i] = (uint16_t)(bits >> 16); /* bf16 has all bits of these values */
     }
     out.name = key;
     out.data = out.dtype == ST_F32 ? (void *)x : h;
@@ -71,7 +71,7 @@ static void check_values(const struct data *d, const struct latents_sample *x,
     const int64_t n = s->C * s->T * s->H * s->W;
     CHECK(x->C == s->C && x->T == s->T && x->H == s->H && x->W == s->W);
     CHECK(x->text_len == text_len && x->text_width == s->width);
-    for (int64_t at = 0; at < n; at += 61) { /* pieces that end anywhere */
+    for (int64_t at = 0; at < n; at += 61) { /* pieces that end at any offset */
         const int64_t k = n - at < 61 ? n - at : 61;
         CHECK(latents_read(d, x, at, k, z, &e) == 0);
         for (int64_t i = 0; i < k; i++) CHECK(z[i] == value(at + i, 0));
@@ -87,7 +87,7 @@ static void check_values(const struct data *d, const struct latents_sample *x,
 
 static void test_read(void)
 {
-    /* Among them two of more values than are converted at a time, 4,096. */
+    /* Two of them have more values than are converted at a time, which are 4,096. */
     static const struct shape shapes[] = {{4, 3, 5, 7, 9, 6, ST_F32},
                                           {2, 1, 1, 3, 4, 5, ST_BF16},
                                           {4, 2, 30, 37, 9, 6, ST_F32},
@@ -112,7 +112,7 @@ static void test_read(void)
     }
 }
 
-/* Classes instead of captions; neither. */
+/* Checks models with classes instead of captions, and with neither. */
 static void test_no_text(void)
 {
     static const struct shape s = {2, 1, 3, 2, 1, 1, ST_F32};
@@ -134,7 +134,8 @@ static void test_no_text(void)
     data_close(d);
 }
 
-/* A sample that the model cannot learn from: the manifest, its line and what to change. */
+/* Checks that a sample from which the model cannot learn is refused, with the manifest, its line
+ * and the necessary change. */
 static void unfit(const struct data *d, const struct data_order *o, const char *field,
                   const char *says)
 {
@@ -153,7 +154,7 @@ static void fits(const struct data *d, const struct data_order *o)
     CHECK_MSG(latents_check(d, spec, &x, &e) == 0, "%s", e.text);
 }
 
-/* z [2, 3, 4, 6] in patches of 1 x 2 x 2, captions of 3 x 5. */
+/* Checks whether z [2, 3, 4, 6], with patches of 1 x 2 x 2 and captions of 3 x 5, fits a model. */
 static void test_fit(void)
 {
     struct model_shape *m = &spec->model.shape;
@@ -174,7 +175,8 @@ static void test_fit(void)
     fits(d, o);
     spec->data.height = 6, spec->data.width = 4; /* as many patches */
     fits(d, o);
-    spec->data.width = 3; /* a patch is whole or not at all: as many still */
+    /* a part of a patch counts as a whole patch, so there are still as many */
+    spec->data.width = 3;
     fits(d, o);
     spec->data.width = 2;
     unfit(d, o, "data.width", "4 x 6, 6 patches");
@@ -183,7 +185,7 @@ static void test_fit(void)
     spec->data.height = 4;
     spec->data.frames = 2;
     unfit(d, o, "data.frames", "3 frames");
-    m->patch_t = 2; /* two of two frames */
+    m->patch_t = 2; /* 3 and 4 frames are both two patches of two frames */
     spec->data.frames = 4;
     fits(d, o);
     m->in_channels = 4;
@@ -196,7 +198,7 @@ static void test_fit(void)
     unfit(d, o, "model.config.caption_channels", "5 numbers");
     m->caption_channels = 0; /* reads none */
     fits(d, o);
-    m->type_vocab = 5; /* classes 0 to 3, and none */
+    m->type_vocab = 5; /* classes 0 to 3, and one for no class */
     unfit(d, o, "model.config.type_vocab_size", "label 4");
     struct latents_sample x;
     CHECK(latents_sample(o, 0, &x, &e) == 0 && latents_check(d, spec, &x, &e) == -1);
@@ -208,7 +210,7 @@ static void test_fit(void)
     data_close(d);
 }
 
-/* A model that reads captions, and a sample that has none. */
+/* Checks a model that reads captions, with a sample that has none. */
 static void test_fit_no_text(void)
 {
     struct latents_sample x;
@@ -230,7 +232,8 @@ static void test_fit_no_text(void)
     data_close(d);
 }
 
-/* The prepared data is a function of the tensors too, not of the manifest alone. */
+/* Checks that the id of prepared data depends on the tensors, too, and not only on the
+ * manifest. */
 static void test_digest(void)
 {
     struct data_stats a, b, c;
@@ -305,15 +308,16 @@ static void test_not_mixed(void)
 
 enum { N = 200000 };
 
-/* For n standard normals the mean's deviation is 1/sqrt(n), the variance's sqrt(2/n), the fourth
- * moment's sqrt(96/n); 5 deviations. */
+/* Checks the moments of the noise. For n standard normals the deviation of the mean is 1/sqrt(n),
+ * of the variance sqrt(2/n), and of the fourth moment sqrt(96/n); 5 deviations are allowed. */
 static void test_noise(void)
 {
     float *x = malloc(N * sizeof *x), part[37];
     double m1 = 0, m2 = 0, m4 = 0, lag = 0;
     if (!x) abort();
     flow_noise(7, FLOW_TRAIN, 3, 0, N, x);
-    for (int64_t at = 1; at < 4000; at += 37) { /* wherever a rank begins */
+    /* a part may begin anywhere, as a rank's part does */
+    for (int64_t at = 1; at < 4000; at += 37) {
         flow_noise(7, FLOW_TRAIN, 3, at, 37, part);
         CHECK(!memcmp(part, x + at, sizeof part));
     }
@@ -334,8 +338,8 @@ static void test_noise(void)
     free(x);
 }
 
-/* Shares of the times in [0, 1/4) and so on; a share's deviation is below 1/(2 sqrt(n)). The
- * logistic function of a normal is below 1/4 where the normal is below -ln 3. */
+/* Checks the shares of the times in [0, 1/4) and so on, whose deviation is below 1/(2 sqrt(n)).
+ * The logistic function of a normal is below 1/4 where the normal is below -ln 3. */
 static void test_times(void)
 {
     static const double want[2][4] = {{.25, .25, .25, .25},
@@ -362,8 +366,9 @@ static void test_times(void)
     }
 }
 
-/* By hand: 480 x 854, 51 frames: sqrt(409920 / 262144) = 1.250488; STDiT3: 51 / 17 * 5 = 15 frames
- * of latents. The others' autoencoders are of pictures: a frame of latents for each. */
+/* Compares the shift with one computed by hand: for 480 x 854 and 51 frames it has sqrt(409920 /
+ * 262144) = 1.250488, and in STDiT3 51 / 17 * 5 = 15 frames of latents. The autoencoders of the
+ * other families are for pictures, and have one frame of latents for each frame. */
 static void test_shift(void)
 {
     const struct model_shape stdit3 = {.family = FAMILY_STDIT3};
@@ -410,7 +415,7 @@ static void test_clean_frames(void)
     }
 }
 
-/* The word by which a frame has its place in the random order. */
+/* Returns the word that decides the place of a frame in the random order. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     const uint32_t key[2] = {(uint32_t)d->clean_some,
@@ -421,8 +426,9 @@ static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
     return w[0];
 }
 
-/* A frame is one of the random ones when fewer than n_some come before it, counted one by one; and
- * of very many there are as many as were drawn. */
+/* Checks that a frame is one of the random clean ones exactly if fewer than n_some frames come
+ * before it, which are counted one by one; and that of very many frames as many are clean as were
+ * drawn. */
 static void test_random_frames(void)
 {
     struct latents_sample x = {.height = 512, .width = 512, .num_frames = 1};
@@ -474,8 +480,8 @@ static void rows_free(struct rows *r)
     free(r->patches), free(r->target), free(r->weight), free(r->group);
 }
 
-/* Checks rows by the definition, a value at a time: the place of each, its number, and how many
- * count. */
+/* Checks rows with the definition, one value at a time: the place of each value, its number, and
+ * how many values count. */
 static void check_rows(const struct latents_sample *x, const struct flow_draw *d,
                        const struct flow_rows *w, const struct rows *r, int64_t n_targets,
                        int64_t *counted)
@@ -507,7 +513,7 @@ static void check_rows(const struct latents_sample *x, const struct flow_draw *d
         }
 }
 
-/* Patches of 2 x 2 x 3, on 1 to 12 ranks. */
+/* Checks patches of 2 x 2 x 3 on 1 to 12 ranks. */
 static void check_ranks(const struct shape *s, const struct flow_draw *draw, int64_t n_targets)
 {
     struct latents_sample x;
@@ -540,8 +546,8 @@ static void check_ranks(const struct shape *s, const struct flow_draw *draw, int
     data_close(d);
 }
 
-/* Sizes that patches do not divide, more ranks than rows of patches, frames given clean; lines of
- * more values than are read at a time, 1,024. */
+/* Checks sizes that are not multiples of patches, more ranks than rows of patches, clean frames,
+ * and lines with more values than are read at a time, which are 1,024. */
 static void test_rows(void)
 {
     static const struct shape small = {3, 5, 5, 7, 2, 3, ST_F32},

@@ -1,5 +1,5 @@
-/* Trainings in which nothing is learnt: data without a target are refused in preparation, and a
- * step without one leaves weights, moments and Adam's count as they were, on all ranks.
+/* Checks trainings in which nothing is learnt: data without a target are refused in preparation,
+ * and a step without a target leaves weights, moments and Adam's count unchanged on all ranks.
  * tests: needs golden/tokenizers seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
@@ -9,7 +9,7 @@ static const char learns[] = "{\"input_ids\":[" IDS "],\"loss_mask\":[0,1,1,1,1,
 static const char silent[] = "{\"input_ids\":[" IDS
                              "],\"labels\":[-100,-100,-100,-100,-100,-100,-100,-100]}\n";
 static const char answers[] = "{\"prompt\":\"the\",\"completion\":\" world\"}\n";
-/* Longer than the 64 tokens of a sequence. */
+/* Text that is longer than the 64 tokens of a sequence. */
 static const char cut[] =
     "{\"prompt\":\"a prompt that is longer than the sequence is, number 0, "
     "and continues with a prompt that "
@@ -69,7 +69,8 @@ static void test_refused(void)
     check_refused("{\"input_ids\":[5,6],\"loss_mask\":[1,0]}\n", LOSS_ON_AUTO, "loss_mask is 0");
 }
 
-/* Learnt tokens are counted after documents were cut; lost completions are told. */
+/* Checks that tokens with a target are counted after documents are cut, and that lost completions
+ * are reported. */
 static void test_counted(void)
 {
     struct order *o = training("counted", repeated(cut, 2, answers), LOSS_ON_COMPLETION);
@@ -95,7 +96,7 @@ static void test_counted(void)
 static const struct way {
     const char *name;
     int ranks, dp, batch, zero;
-    bool fused; /* the update happens in the backward pass */
+    bool fused; /* the update happens within the backward pass */
     enum precision_id params;
 } ways[] = {
     {"one", 1, 1, 1, 0, false, PRECISION_FP32},  {"fused", 1, 1, 1, 0, true, PRECISION_FP32},
@@ -132,14 +133,16 @@ static double state_of(const char *key)
     return v;
 }
 
-/* A pass has one batch with a record that learns: with as many updates as a training of such
- * batches alone, bit for bit the same weights. */
+/* Checks passes of which only one batch has a record with targets: the weights must have the bits
+ * of a training that has as many updates and only such batches. */
 static void check_way(const struct way *w)
 {
     enum { PASSES = 3 };
     char name[64], want[80], sha[80];
     const int n = 2 * w->batch -
-                  1; /* silent records: one batch of them, and the rest of the other */
+                  /* the number of records without targets, which fill one batch and the rest of
+                   * the other */
+                  1;
     int empty = 0;
     snprintf(name, sizeof name, "%s-full", w->name);
     if (!trains(w, name, repeated(silent, w->batch - 1, learns), PASSES)) return;

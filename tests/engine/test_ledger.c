@@ -1,6 +1,6 @@
-/* Every kind of job in every way to split it, on heads, rows and places that ranks do not divide:
- * the ledger is "equal", and messages of any purpose that one rank does not count make it
- * "differs". */
+/* Checks every kind of job in every way to split it, on heads, rows and places that ranks cannot
+ * split evenly: the ledger must be "equal", and messages of any purpose that one rank does not
+ * count must make it "differs". */
 /* Not under sanitizers: tests of each kind of job run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/engine.h"
@@ -15,7 +15,8 @@
 #include "worker/infer/flow_generate.h"
 #include "worker/infer/score.h"
 
-enum { SEQ = 75, LONGEST = 141, STEPS = 2, WINDOWS = 5 }; /* rows that no 2 P divides */
+/* No 2 P divides these numbers of rows. */
+enum { SEQ = 75, LONGEST = 141, STEPS = 2, WINDOWS = 5 };
 
 enum run_kind { TRAIN, EVAL, VERIFY, SCORE, EMBED, GENERATE, RUN_KINDS };
 static const char *const kind_names[RUN_KINDS] = {"train", "eval",  "verify",
@@ -24,12 +25,12 @@ static const char *const kind_names[RUN_KINDS] = {"train", "eval",  "verify",
 struct job {
     enum run_kind kind;
     const struct way *way;
-    int sp, dp, pp, zero, group; /* pp 0: 1; zero_group 0: all */
-    struct trial t;              /* its spec and the data's id */
+    int sp, dp, pp, zero, group; /* pp 0 means 1; zero_group 0 means all */
+    struct trial t;              /* trial with the job's spec and the id of its data */
     char dir[128];
-    uint32_t hidden; /* purposes hidden on the last rank */
-    /* out: the verdict of rank 0; messages that the last rank has not counted where they are
-     * compared */
+    uint32_t hidden; /* the purposes that are hidden on the last rank */
+    /* Results: whether rank 0 found the ledgers equal, and how many messages the last rank has not
+     * counted where they are compared. */
     bool equal;
     int64_t n_hidden;
 };
@@ -65,8 +66,8 @@ static int feed_open(struct feed *f, const struct job *j, const struct data *d, 
     return f->o ? 0 : -1;
 }
 
-/* Held-out windows, of which no ring has as many as another; the last sum to compare, the verdict's
- * own, travels with the next step. */
+/* Evaluates on held-out windows, of which no two rings have equally many. The last sum that is
+ * compared, which carries the result of the comparison, is sent in the next step. */
 static int evaluate(struct job *j, struct train *t, struct feed *f, bool *equal, struct err *e)
 {
     struct ledger *l = &comm_base(t->model.world)->ledger;
@@ -125,7 +126,7 @@ static int learn(struct job *j, struct comm *c, const struct data *d, struct err
     return rc;
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- all other kinds of jobs ----------------------------------------------------------------- */
 
 static int prove(struct job *j, struct tiny_rank *r, const struct data *d, bool *equal,
                  struct err *e)
@@ -274,8 +275,8 @@ static void go(struct job *j)
     ranks_close(&g);
 }
 
-/* Returns the purposes for which the last rank is planned to move messages; how a result reaches
- * rank 0 is no part of a plan. */
+/* Returns the purposes for which the plan has messages of the last rank. Sending a result to rank
+ * 0 is in no plan. */
 static uint32_t planned(const struct job *j)
 {
     static struct plan p;
@@ -294,12 +295,12 @@ static uint32_t planned(const struct job *j)
         if (c[i].messages_sent || c[i].messages_received) mask |= 1u << i;
     if (j->kind == GENERATE && !diffusion(j) && plan_decode_comm(m, p.sp, 1).messages_sent)
         mask |= 1u << PURPOSE_DECODE;
-    /* The first ring sends the compared data. */
+    /* The first ring sends the data that are compared. */
     if (j->kind == VERIFY && j->dp == 1) mask |= 1u << PURPOSE_VERIFY;
     return mask;
 }
 
-static int n_faults; /* found, of all jobs */
+static int n_faults; /* the number of faults found in all jobs */
 
 static void check(struct job *j)
 {
@@ -345,7 +346,7 @@ static void run(int way, int sp, int dp, int zero, unsigned kinds)
     run_in(way, sp, dp, zero, 0, kinds);
 }
 
-/* 4 ranks have 6 heads: 2, 2, 1 and 1 of them. */
+/* Checks attention. 4 ranks have 2, 2, 1 and 1 of 6 heads. */
 static void test_attention(void)
 {
     run(WAY_ULYSSES, 4, 1, 1, DECODER);
@@ -369,20 +370,23 @@ static void test_states(void)
 static void test_switches(void)
 {
     run(WAY_LATTE, 4, 1, 1, LATENTS);
-    run(WAY_STDIT3, 3, 1, 1, LATENTS & ~(1u << GENERATE)); /* its requests have captions */
+    /* its requests have captions, so generate is left out */
+    run(WAY_STDIT3, 3, 1, 1, LATENTS & ~(1u << GENERATE));
 }
 
-/* Rings side by side, and weights that come when they are needed. */
+/* Checks data-parallel rings, and weights that are gathered when they are needed. */
 static void test_rings(void)
 {
     run(WAY_ULYSSES, 4, 2, 3, 1 << TRAIN | 1 << EVAL);
     run(WAY_TNL_RING, 3, 2, 2, 1 << TRAIN | 1 << EVAL);
     run(WAY_LATTE, 3, 2, 1, 1 << TRAIN | 1 << EVAL);
-    run_in(WAY_ULYSSES, 2, 3, 3, 3, 1 << TRAIN | 1 << EVAL); /* a group has parts of two rings */
+    /* A group contains ranks of two rings. */
+    run_in(WAY_ULYSSES, 2, 3, 3, 3, 1 << TRAIN | 1 << EVAL);
     run_in(WAY_TNL_RING, 4, 2, 3, 2, 1 << TRAIN | 1 << EVAL);
 }
 
-/* Samples between stages, logits and gradients on their way to rank 0. */
+/* Checks samples that are sent between stages, and logits and gradients that are sent to rank
+ * 0. */
 static void test_stages(void)
 {
     static const struct {

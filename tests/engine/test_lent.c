@@ -1,16 +1,17 @@
-/* test_lent: the layers' gradients lend their memory to records and logits: in which trainings,
- * which bytes a plan saves by it, and that no bit of a training, and no element between tensors,
- * shows it. */
+/* test_lent: checks the memory of the layers' gradients, which is lent to records and logits: in
+ * which trainings it is lent, how many bytes of a plan that saves, and that neither a bit of a
+ * training nor an element between tensors changes by it. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"
 #include "worker/train/eval.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { SEQ = 40, STEPS = 3 };
 
-/* Tensors of odd sizes: elements lie between them that no gradient has. */
+/* Makes a model whose tensors have odd sizes, so that there are elements between them that belong
+ * to no gradient. */
 static void odd_spec(int64_t S)
 {
     engine_spec(&spec, S);
@@ -36,8 +37,8 @@ static bool inside(const struct plan_item *a, const struct plan_item *b)
     return a->shared && a->offset >= b->offset && a->offset + a->size <= b->offset + b->size;
 }
 
-/* Checks that the gradient of each layer lies beyond the records up to its own, and the logits
- * beyond all records. */
+/* Checks that the gradient of each layer is beyond the records of the layers up to it, and that
+ * the logits are beyond all records. */
 static void check_lent(const struct plan *p, bool over)
 {
     const struct plan_item *grad = &p->item[PLAN_GRAD], *kept = &p->item[PLAN_KEPT];
@@ -58,19 +59,20 @@ static void check_lent(const struct plan *p, bool over)
     }
 }
 
-/* Checks whether records, and whether logits, lie in the gradients of layers. */
+/* Checks whether records, and whether logits, are in the memory of layers' gradients. */
 static void check_place(const struct plan *p, bool over, bool logits, const char *name)
 {
     const struct plan_item *it = &p->item[PLAN_LOGITS];
     CHECK_MSG(p->extent.logits_apart == logits && p->item[PLAN_KEPT].shared == over, "%s", name);
-    if (pipe_last(&p->pipe)) /* other stages have none */
+    if (pipe_last(&p->pipe)) /* other stages have no logits */
         CHECK_MSG(it->name && inside(it, &p->item[logits ? PLAN_GRAD : PLAN_WORK]), "%s", name);
     if (p->kind == JOB_TRAIN && !p->by_bucket && p->pp == 1) check_lent(p, over);
 }
 
-/* A step of several passes adds to gradients; a proof compares logits beside them; by bucket a
- * window serves all buckets; a stage computes the loss of one sequence while another's gradient is
- * there. Other ranks may still read a record. */
+/* Checks which plans lend the memory. A step of several passes adds to gradients, so they cannot
+ * be lent. A verify job compares logits with the gradients present. By bucket, one window serves
+ * all buckets. A stage computes the loss of one sequence while the gradient of another one exists.
+ * On several ranks, other ranks may still read a record. */
 static void test_which(void)
 {
     odd_spec(SEQ);
@@ -162,7 +164,7 @@ static void test_bytes(void)
 /* ---- trainings ------------------------------------------------------------------------------- */
 
 static struct synth y = {.S = SEQ, .doc_len = 5, .vocab = 61};
-static int64_t n_between; /* elements between tensors that were looked at */
+static int64_t n_between; /* how many elements between tensors were checked */
 
 static int64_t held_targets(void *arg, int64_t n, struct err *e)
 {
@@ -174,7 +176,8 @@ static int held_batch(void *arg, const struct shard *sh, int64_t n, struct batch
     return synth_batch(&y, sh, n + 1000, b, e);
 }
 
-/* Evaluates between steps: its records and logits lie in the gradients, too. */
+/* Evaluates between steps. The evaluation's records and logits are in the memory of gradients,
+ * too. */
 static void evaluate(struct train *t, int rank, void *arg)
 {
     struct comm_count want[PURPOSE_N];
@@ -187,7 +190,7 @@ static void evaluate(struct train *t, int rank, void *arg)
     CHECK_MSG(!eval_run(t, &a, &got, &e), "%s", e.text);
 }
 
-/* Elements between tensors are summed with the gradient: they stay 0. */
+/* Checks that elements between tensors, which are summed with the gradient, remain 0. */
 static void between(struct train *t, int rank, void *arg)
 {
     struct model *m = &t->model;
@@ -226,7 +229,7 @@ static struct engine_run run(const struct way *w, bool lent)
     spec.precision.params = w->precision;
     spec.parallel.zero = w->zero;
     spec.train.global_batch = w->dp ? w->dp : 1;
-    spec.verify.first_step = !lent; /* planned for, and not run here */
+    spec.verify.first_step = !lent; /* planned for, but not run here */
     engine_on_device(&spec);
     struct engine_run r = {.P = w->P,
                            .dp = w->dp,

@@ -1,5 +1,6 @@
-/* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation
- * and the best checkpoint, stages of length, the proof before the first step, data that rots.
+/* Checks the course of a training by real seqrank processes: bad steps and rollbacks, evaluation
+ * on held-out data and the best checkpoint, stages of length, verification before the first step,
+ * and data that is damaged during the training.
  * tests: needs seqrank */
 #include <math.h>
 #include <sys/stat.h>
@@ -17,7 +18,7 @@
 #define STEPS 20
 
 static char scratch[64], prepared_id[80];
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
 static struct spec_source source(struct job_spec *s, const char *name)
 {
@@ -26,7 +27,7 @@ static struct spec_source source(struct job_spec *s, const char *name)
     return (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
 }
 
-/* A training on sp ranks, its directory beneath scratch. */
+/* Makes a training on `sp` ranks, whose directory is beneath scratch. */
 static struct order *make_order(int sp, const char *name)
 {
     struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
@@ -71,7 +72,8 @@ static void check_sha(const char *want)
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
 }
 
-/* Document `odd` has a Z where the others have an x, and document `odd2` a Q. */
+/* Writes n documents. Document `odd` has a Z where all other documents have an x, and document
+ * `odd2` has a Q. */
 static void write_docs(const char *name, int first, int n, int odd, int odd2)
 {
     char path[128];
@@ -98,11 +100,12 @@ static void test_prepare(void)
 
 /* ---- bad steps ------------------------------------------------------------------------------- */
 
-/* A model whose embedding of 'Z' is NaN: one document, and so one step of a pass, is bad. */
+/* A model whose embedding of 'Z' is NaN, so that one document, and with it one step of each pass,
+ * is bad. */
 static char bad_model[128], skipped_sha[80];
 static int64_t bad_step; /* 1-based */
 
-/* The embedding of one byte is x and x / 2. */
+/* Writes a model in which the embedding of one byte consists of x and x / 2. */
 static void write_model(char dir[128], const char *name, double eps, int byte, float x)
 {
     struct err e = {0};
@@ -145,7 +148,8 @@ static void test_skip(void)
     free(o);
 }
 
-/* Stopped at the bad step and again after it: the same steps are skipped. */
+/* Checks a training that is stopped at the bad step and again after it: the same steps must be
+ * skipped. */
 static void test_skip_survives(void)
 {
     struct order *o = bad_order(NONFINITE_SKIP, "skip2");
@@ -162,8 +166,8 @@ static void test_skip_survives(void)
     free(o);
 }
 
-/* Back to a checkpoint, or to the first weights, the same steps again without the bad one: the end
- * that skipping leads to. */
+/* Checks a rollback to a checkpoint and one to the first weights: the same steps are repeated
+ * without the bad one, and the training ends as with skipping. */
 static void test_rollback(void)
 {
     char buf[64], path[2 * RANK_PATH_SIZE];
@@ -188,8 +192,8 @@ static void test_rollback(void)
     }
 }
 
-/* With weights, gradients and moments sharded over dp x sp ranks: a rollback to the start and one
- * to a checkpoint end with the weights that skipping ends with. */
+/* Checks weights, gradients and moments that are sharded over dp x sp ranks: a rollback to the
+ * start, and one to a checkpoint, must end with the weights with which skipping ends. */
 static void test_rollback_of_shards(void)
 {
     char want[80] = "", buf[32];
@@ -217,8 +221,8 @@ static void test_rollback_of_shards(void)
     }
 }
 
-/* Updates within the backward pass cannot wait for a verdict: a bad update is undone by going back,
- * and a marked step is known beforehand. */
+/* Checks updates within the backward pass, which cannot wait for a verdict: a bad update is undone
+ * by a rollback, and a marked step is known before it begins. */
 static void test_rollback_of_fused(void)
 {
     char want[80] = "";
@@ -227,7 +231,8 @@ static void test_rollback_of_fused(void)
         snprintf(name, sizeof name, "fused%d", way);
         struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP, name);
         o->spec.train.steps = 30;
-        o->spec.train.global_batch = 1; /* no accumulation, and no clip: */
+        /* without accumulation and without a limit of the norm, updates are fused */
+        o->spec.train.global_batch = 1;
         o->spec.optim.max_grad_norm = 0;
         if (way == 2) o->spec.checkpoint.every_steps = 0;
         if (run_ok(o)) {
@@ -240,7 +245,7 @@ static void test_rollback_of_fused(void)
     }
 }
 
-static int n_firsts; /* how often the first step was done */
+static int n_firsts; /* how often the first step was run */
 
 static void stop_after_rollback(struct gang *k, const struct rank_step *s)
 {
@@ -248,8 +253,8 @@ static void stop_after_rollback(struct gang *k, const struct rank_step *s)
         for (int i = 0; i < k->n; i++) send_packet(k, i, RANK_STOP, NULL, 0);
 }
 
-/* The record outlives the attempt: the next one leaves the marked step out without going back, and
- * rollbacks of all attempts count together. */
+/* Checks that the record of rollbacks is kept after an attempt: the next attempt skips the marked
+ * step without a rollback, and the rollbacks of all attempts count together. */
 static void test_rollbacks_are_counted(void)
 {
     struct order *o = bad_order(NONFINITE_ROLLBACK, "counted");
@@ -297,8 +302,9 @@ static void test_no_rollback_left(void)
     free(o);
 }
 
-/* A byte whose embedding is next to nothing: the first norm blows its gradient up a thousand
- * times. The update is left out, and a job that is stopped on either side of it judges the same. */
+/* Checks a byte whose embedding is nearly 0, so that the first norm multiplies its gradient by a
+ * thousand. The update must be skipped, and a job that is stopped before or after it must decide
+ * in the same way. */
 static void test_outlier(void)
 {
     char odd_model[128], sha[80] = "", buf[80];
@@ -327,7 +333,7 @@ static void test_outlier(void)
             } else {
                 check_sha(sha);
             }
-        } else if (run_ok(o)) { /* the guard is off: the step is done, and the weights differ */
+        } else if (run_ok(o)) { /* without the guard the step is run, and the weights differ */
             CHECK(number(g.result, "skipped_steps") == 0 && g.n_notes == 0);
             CHECK(strcmp(text(g.result, "weights_sha256", buf, sizeof buf), sha));
         }
@@ -349,7 +355,8 @@ static void test_plain(void)
 
 static double eval_loss[8];
 
-/* Evaluations leave the training's bits alone, and the best checkpoint outlives the others. */
+/* Checks that evaluations do not change the training's bits, and that the best checkpoint is kept
+ * when other checkpoints are removed. */
 static void test_eval(void)
 {
     char buf[1400], path[1500];
@@ -384,8 +391,8 @@ out:
     free(o);
 }
 
-/* With any number of ranks, rings, stages and ranks that share layers the same loss; and the loss
- * of a score job of the same text. */
+/* Checks that the loss is the same with any number of ranks, rings, stages and ranks that share
+ * layers, and the same as that of a score job of the same text. */
 static void test_eval_is_exact(void)
 {
     static const struct {
@@ -406,7 +413,8 @@ static void test_eval_is_exact(void)
             for (int i = 0; i < 2; i++) {
                 const struct gang_event *ev = gang_event(&g, EV_EVAL, i);
                 const double want = eval_loss[i ? 5 : 0];
-                /* the first from equal weights: the bar of one forward; the last after 20 steps. */
+                /* The first loss has equal weights, so its bound is that of one forward pass. The
+                 * last loss is that after 20 steps. */
                 const double rel = ev ? fabs(number(ev->json, "loss") / want - 1) : 1;
                 CHECK_MSG(rel <= (i ? 1e-5 : 1e-6), "%s: off by %g", ways[way].name, rel);
             }
@@ -414,7 +422,7 @@ static void test_eval_is_exact(void)
         if (way == 0) text(g.result, "hf", hf, sizeof hf);
         free(o);
     }
-    for (int i = 0; i < 2; i++) { /* weights of files, in slices and in stages */
+    for (int i = 0; i < 2; i++) { /* weights from files, in slices and in stages */
         struct order *v = make_order(2, i ? "verify-p2" : "verify-t2");
         v->spec.kind = JOB_VERIFY;
         *(i ? &v->spec.parallel.pp : &v->spec.parallel.tp) = 2;
@@ -440,7 +448,7 @@ static void test_eval_is_exact(void)
     free(s);
 }
 
-/* eval.max_tokens takes whole sequences from the front, at least one. */
+/* Checks that eval.max_tokens uses whole sequences from the beginning, and at least one. */
 static void test_eval_part(void)
 {
     double targets[3];
@@ -474,9 +482,9 @@ static struct order *stage_order(int sp, const char *name)
     return o;
 }
 
-/* A window is as long as eval.seq_len says in every stage, also in shorter ones: fewer windows with
- * more targets each, the same number in all evaluations, and the bytes that they send are as
- * planned. */
+/* Checks that a window has the length eval.seq_len in every stage, also in stages that are
+ * shorter. The longer windows are fewer with more targets each, all evaluations have the same
+ * number of targets, and the bytes that they send are as planned. */
 static void test_eval_length(void)
 {
     double n_short = 0, n_long = 0;
@@ -489,7 +497,8 @@ static void test_eval_length(void)
         if (run_ok(o)) {
             double *n = i ? &n_long : &n_short;
             *n = number(gang_event(&g, EV_EVAL, 0)->json, "sequences");
-            for (int k = 1; k < 3; k++) { /* after 7 steps, of the longest; after 14 */
+            /* after 7 steps, in the stage with the longest sequences, and after 14 */
+            for (int k = 1; k < 3; k++) {
                 const struct gang_event *ev = gang_event(&g, EV_EVAL, k);
                 CHECK(ev && ev->step == 7 * k && number(ev->json, "sequences") == *n);
             }
@@ -513,7 +522,7 @@ static void test_stages(void)
             CHECK(s->memory_high == s->memory_planned);
             CHECK(s->tokens <= 2 * (i >= 5 && i < 14 ? 150 : 64) && s->tokens > 60);
         }
-        /* The ring carries T rows per hop: 75 of 150, 32 of 64. */
+        /* The ring sends T rows per hop: 75 of 150 tokens, and 32 of 64. */
         CHECK(g.step[6].comm[PURPOSE_RING_KV].bytes_sent * 32 ==
               g.step[2].comm[PURPOSE_RING_KV].bytes_sent * 76);
         CHECK(g.step[9].lr > g.step[10].lr * 2);
@@ -526,7 +535,8 @@ static void test_stages(void)
     free(o);
 }
 
-/* Stopped in the middle of each stage; on the same ranks the same bits, on others fp32 rounding. */
+/* Checks a training that is stopped in the middle of each stage. On the same ranks its bits must
+ * be unchanged; on other ranks they may differ by fp32 rounding. */
 static void test_stages_resume(void)
 {
     static const int stops[] = {3, 8, 12, 17};
@@ -543,7 +553,8 @@ static void test_stages_resume(void)
                           (int)g.step[k].step, rel);
             }
             if (sp == 2) continue;
-            o->spec.parallel.sp = o->spec.resources.ranks = 1 + (i + 2) % 3; /* 3, 1, 2, 3 */
+            /* the numbers of ranks are 3, 1, 2 and 3 */
+            o->spec.parallel.sp = o->spec.resources.ranks = 1 + (i + 2) % 3;
             o->spec.parallel.strategy = STRATEGY_AUTO;
             o->spec.parallel.layout = LAYOUT_AUTO;
         }
@@ -554,7 +565,7 @@ static void test_stages_resume(void)
     }
 }
 
-/* tokens: 5 steps of 2 x 64, then 2 x 150 each. */
+/* Checks the length in tokens: 5 steps of 2 x 64, and then steps of 2 x 150. */
 static void test_length_in_tokens(void)
 {
     struct order *o = stage_order(2, "tokens");
@@ -567,9 +578,10 @@ static void test_length_in_tokens(void)
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-/* One ring and two, every ZeRO stage, an update that is fused: sharded weights and gradients are
- * gathered for the proof. Stages: the step's sequences are fewer than the proof's samples, as many,
- * or more; tied pairs in shards, in groups, by bucket and not. */
+/* Checks verification before the first step, for which sharded weights and gradients are gathered:
+ * with one ring and with two, every stage of ZeRO, and an update that is fused. With stages, the
+ * step's sequences are fewer than, as many as, or more than the samples of the verification. Tied
+ * pairs are in shards, in groups, by bucket and not by bucket. */
 static void test_first_step(void)
 {
     enum { BF16 = 6, N_WAYS = 34 };
@@ -634,18 +646,19 @@ static void test_first_step(void)
             if (ev && way != BF16) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
             if (ev) CHECK(strstr(text(ev->json, "worst", buf, sizeof buf), ".weight"));
             if (ev) CHECK_STR(text(ev->json, "ledger", buf, sizeof buf), "equal");
-            if (way == 1) check_sha(plain_sha); /* it leaves no trace */
+            if (way == 1) check_sha(plain_sha); /* the verification changes nothing */
             for (int i = 0; i < g.n_steps; i++)
                 CHECK(g.step[i].memory_high == g.step[i].memory_planned && g.step[i].ledger_ok);
             o->args.epoch = 2;
-            run(o); /* no step left, and nothing to verify */
+            run(o); /* no step is left, so there is nothing to verify */
             CHECK(all_ok(&g) && !gang_event(&g, EV_VERIFIED, 0));
         }
         free(o);
     }
 }
 
-/* A tolerance that fp32 cannot keep: no step is done, and trying again would change nothing. */
+/* Checks a tolerance that fp32 cannot satisfy: no step may be run, and the error must be one that
+ * trying again would not change. */
 static void test_first_step_refuses(void)
 {
     struct order *o = make_order(2, "refuses");
@@ -659,7 +672,8 @@ static void test_first_step_refuses(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Every fault that a ring can have ends the job before its first step, and the tensor is named. */
+/* Checks that every fault that a ring can have ends the job before its first step, with an error
+ * that names the tensor. */
 static void test_mutants_at_first_step(void)
 {
     static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
@@ -681,7 +695,8 @@ static void test_mutants_at_first_step(void)
     }
 }
 
-/* A gradient that stays in its group is off in every tensor, and only a training has groups. */
+/* Checks a gradient that is not summed between groups, and so is wrong in every tensor. Only a
+ * training has groups. */
 static void test_mutants_between_groups(void)
 {
     if (!prepared_id[0]) test_prepare();
@@ -715,8 +730,8 @@ static struct order *shaped(const char *name, int dp, int sp, int zero, int grou
     return o;
 }
 
-/* Killed at a checkpoint and resumed by other ranks, which shard other things in other groups:
- * the bits of an undisturbed run. */
+/* Checks a training that is killed at a checkpoint and resumed by other ranks, which shard other
+ * arrays in other groups: it must have the bits of an undisturbed run. */
 static void test_other_shape(void)
 {
     static const struct {
@@ -749,7 +764,7 @@ static void test_other_shape(void)
 
 /* ---- time and disks -------------------------------------------------------------------------- */
 
-/* By the clock alone: the first checkpoint of a run that would take minutes. */
+/* Checks a checkpoint that is due by time only: the first one of a run that would take minutes. */
 static void test_every_s(void)
 {
     struct order *o = make_order(2, "clock");
@@ -758,7 +773,7 @@ static void test_every_s(void)
     o->spec.checkpoint.every_s = 1;
     prepare_run(o);
     gang_start(&g, 2, o);
-    g.kill_rank = 1; /* at the first checkpoint */
+    g.kill_rank = 1; /* kills it at the first checkpoint */
     gang_run(&g);
     CHECK(g.n_checkpoints >= 1 && g.n_steps > 3);
     free(o);
@@ -779,8 +794,9 @@ static void unlink_tokens(struct gang *k, const struct rank_step *s)
     if (s->step == 5) CHECK(!unlink(tokens_path));
 }
 
-/* Prepared data is cut, then lost, under a running job: the job fails and names the file, or
- * continues where it can; once the file is restored, the job ends as an undisturbed one. */
+/* Checks prepared data that is truncated, and then lost, while a job runs. The job must fail and
+ * name the file, or continue where it can. When the file is restored, the job must end as an
+ * undisturbed one. */
 static void test_data_rots(void)
 {
     char copy[600];
@@ -801,7 +817,7 @@ static void test_data_rots(void)
             CHECK_MSG(strstr(g.fail.text, "tokens.bin"), "%s", g.fail.text);
             CHECK(g.n_steps >= 5 && g.n_steps < STEPS);
         } else {
-            CHECK(all_ok(&g)); /* the open file is still whole */
+            CHECK(all_ok(&g)); /* the file that is open is still complete */
             check_sha(plain_sha);
             o->args.epoch = 2;
             o->spec.train.steps = STEPS;

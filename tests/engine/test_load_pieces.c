@@ -1,7 +1,8 @@
-/* test_load_pieces: directories that are loaded piece by piece, by one thread and several, into
- * sinks that take in order and in any order: every element at its place, and always the same error.
- * Tensors are longer than the pieces of a thread, and no size is a multiple of a piece: rows as
- * they lie, transposed, and stacked experts. */
+/* test_load_pieces: checks directories that are loaded piece by piece, by one thread and by
+ * several, into sinks that accept pieces in order and in any order: every element must be at its
+ * place, and the error must always be the same. Tensors are longer than the pieces of a thread,
+ * and no size is a multiple of a piece. There are rows in the file's order, transposed tensors,
+ * and stacked experts. */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/datadir.h"
@@ -23,13 +24,14 @@ static struct model_shape shape_large(int family)
     m.n_heads = m.n_kv_heads = 4;
     m.head_dim = 40;
     m.ffn_width = m.expert_width = 448;
-    m.vocab = family == FAMILY_LLAMA ? 7001 : 701; /* 160 x 7001: more than a thread's stretch */
+    /* 160 x 7001 elements, which are more than a thread loads at a time */
+    m.vocab = family == FAMILY_LLAMA ? 7001 : 701;
     m.n_experts = m.n_experts ? 2 : 0;
     CHECK_MSG(!family_complete(&m, &e), "%d: %s: %s", family, e.field, e.text);
     return m;
 }
 
-/* Writes a directory of values that bf16 does not hold. */
+/* Writes a directory with values that bf16 cannot hold. */
 static void write_model(const struct model_shape *m, enum dtype dtype)
 {
     const int64_t n = param_count(m);
@@ -50,7 +52,7 @@ struct sink {
     void *out;
     bool ordered;
     pthread_t caller;
-    int64_t next; /* ordered: no piece begins before */
+    int64_t next; /* if ordered, no piece may begin before this element */
     _Atomic int64_t n_bad, n_half;
 };
 
@@ -84,7 +86,7 @@ static int take_half(void *arg, int64_t offset, int64_t n, const uint16_t *x, st
     return 0;
 }
 
-/* Loads in one of the ways. want: the weights that hf_load reads. */
+/* Loads the model in one of the ways. want has the weights that hf_load reads. */
 static void check_way(const struct model_shape *m, enum dtype dtype, const void *want, int threads,
                       bool any_order, bool half)
 {
@@ -110,7 +112,7 @@ static void check_ways(const struct model_shape *m, enum dtype stored, enum dtyp
     void *want = calloc((size_t)param_count(m), (size_t)dtype_size(held));
     if (!want) abort();
     CHECK_MSG(!hf_load(in_dir("model"), m, held, want, &e), "%s", e.text);
-    for (int threads = 0; threads < 4; threads++) /* 0: no device */
+    for (int threads = 0; threads < 4; threads++) /* 0 means without a device */
         for (int order = 0; order < 2; order++)
             check_way(m, held, want, threads, order, held == DT_BF16 && stored == DT_BF16);
     free(want);
@@ -129,7 +131,7 @@ static void test_ways(void)
     }
 }
 
-/* Moments come from a file of arrays in the same layout. */
+/* Checks moments, which come from a file of arrays in the same layout. */
 static void test_flats(void)
 {
     const struct model_shape m = shape_large(FAMILY_GPT2);
@@ -153,10 +155,11 @@ static void test_flats(void)
 
 enum { BAD = 3, PATIENCE = 2000 };
 
-struct bad_sink { /* refuses every piece that holds one of some elements */
+struct bad_sink { /* a sink that refuses every piece with one of some elements */
     int64_t bad[BAD];
-    _Atomic int n_later;    /* refusals of any but the first of them */
-    _Atomic int64_t n_past; /* pieces after the first of them that were taken */
+    /* how often it has refused any of these elements except the first one */
+    _Atomic int n_later;
+    _Atomic int64_t n_past; /* pieces after the first of these elements that were accepted */
 };
 
 static int take_bad(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
@@ -166,7 +169,7 @@ static int take_bad(void *arg, int64_t offset, int64_t n, const float *x, struct
     for (int i = 0; i < BAD; i++) {
         if (s->bad[i] < offset || s->bad[i] >= offset + n) continue;
         if (i) s->n_later++;
-        /* Lets another thread meet a later one meanwhile, if it is at work. */
+        /* Gives another thread time to reach a later element, if one is at work. */
         for (int k = 0; i == 0 && k < PATIENCE && !s->n_later; k++) sched_yield();
         return err_field(err, ERR_DEVICE, "model.path", "element %lld", (long long)s->bad[i]);
     }
@@ -174,7 +177,8 @@ static int take_bad(void *arg, int64_t offset, int64_t n, const float *x, struct
     return 0;
 }
 
-/* The elements that a sink refuses lie in one stretch, in two, and in two tensors. */
+/* Checks elements that a sink refuses: in the range of one thread, in two ranges, and in two
+ * tensors. */
 static void check_refused(const struct model_shape *m, int64_t second, int64_t third)
 {
     char want[64];
@@ -205,7 +209,7 @@ static void test_refused(void)
     check_refused(&m, 1200000, 2000000);
 }
 
-/* A file that is cut while it is read. */
+/* A sink that truncates the file while it is read. */
 struct cut_sink {
     const char *path;
     _Atomic bool done;

@@ -1,15 +1,16 @@
-/* test_long_data: data files longer than the pieces in which they are read, written and counted:
- * 4,096 ids, 8 KiB of an index, the bits of 4,096 and of 32,768 tokens, 256 files. */
+/* test_long_data: checks data files that are longer than the pieces in which they are read,
+ * written and counted: 4,096 ids, 8 KiB of an index, the bits of 4,096 and of 32,768 tokens, and
+ * 256 files. */
 #include "tests/lib/files.h"
 #include "worker/data/ids.h"
 
-/* Ids that repeat nowhere near the length of a piece. */
+/* Returns ids whose period is not near the length of a piece. */
 static int64_t id_at(int64_t i)
 {
     return i % 4093 * 7 % 60000;
 }
 
-/* Tokens [0, n) are id_at's, read as one piece. */
+/* Checks that tokens [0, n), read as one piece, are those of id_at. */
 static void check_ids(const struct data *d, int64_t n)
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids);
@@ -24,15 +25,16 @@ static void check_ids(const struct data *d, int64_t n)
 
 /* ---- Megatron -------------------------------------------------------------------------------- */
 
-enum { SEQUENCES = 3000, LONG_ONE = 2 * IDS_CHUNK + 5 }; /* 12,000 and 24,000 bytes of an index */
+/* The index has parts of 12,000 and 24,000 bytes. */
+enum { SEQUENCES = 3000, LONG_ONE = 2 * IDS_CHUNK + 5 };
 
-/* Sequence 1,500 is long, all others have 1 to 3 tokens. */
+/* Returns the length of a sequence: sequence 1,500 is long, and all others have 1 to 3 tokens. */
 static int64_t sequence_length(int k)
 {
     return k == SEQUENCES / 2 ? LONG_ONE : 1 + k % 3;
 }
 
-/* Documents of one and of two sequences. */
+/* Returns the first sequence of document k. Documents have one and two sequences in turn. */
 static int document_begin(int k)
 {
     return k / 2 * 3 + k % 2;
@@ -75,7 +77,8 @@ static void test_megatron(void)
 
 enum { PLAIN = 32768 + 8 * 4096 + 13, MASKED = 9001, RECORD_IDS = PLAIN + MASKED };
 
-/* The first record has no mask: its bits are written once the second one brings one. */
+/* Tells whether a token may be learnt. The first record has no mask, so its bits are written only
+ * when the second record has a mask. */
 static bool may_learn(int64_t i)
 {
     return i < PLAIN || i % 5 < 3;
@@ -109,7 +112,8 @@ static void check_mask(const struct data *d)
     CHECK_MSG(!bad && data_stats(d)->n_masked == masked, "%lld bits differ", (long long)bad);
 }
 
-/* The rows of the masked record on one rank: the next id, where it may be learnt. */
+/* Checks the rows of the masked record on one rank: a row's target is the next id, if that one may
+ * be learnt. */
 static void check_rows(const struct data_order *o)
 {
     static int32_t ids[PLAIN], targets[PLAIN];
@@ -127,7 +131,7 @@ static void check_rows(const struct data_order *o)
     CHECK_MSG(!bad, "%lld rows differ", (long long)bad);
 }
 
-/* Each of two samples is a record; the order is the file's. */
+/* Checks the number of targets. Each of two samples is a record, and their order is the file's. */
 static void check_targets(const struct data *d)
 {
     struct order_options oo = data_order_options(spec, SET_TRAIN, PLAIN);
@@ -156,7 +160,7 @@ static void test_records(void)
     check_targets(d);
     for (int64_t i = 0; i < RECORD_IDS; i++) n += id_at(i) == 35;
     CHECK(n > 10 && data_count_id(d, 35, false, RECORD_IDS, &e) == n);
-    CHECK(data_count_id(d, 35, true, RECORD_IDS, &e) == 0); /* no id stands beside itself */
+    CHECK(data_count_id(d, 35, true, RECORD_IDS, &e) == 0); /* no id is beside the same id */
     data_close(d);
 }
 
@@ -164,7 +168,7 @@ static void test_records(void)
 
 enum { FILES = 2 * 256 + 3 };
 
-/* Each file is a document: its number in four digits. */
+/* Checks files that are one document each, which consists of the file's number in four digits. */
 static void test_files(void)
 {
     char name[32], text[8];
@@ -186,7 +190,7 @@ static void test_files(void)
         CHECK(at.file == (uint32_t)i && strstr(data_file(d, at.file), text));
         for (int k = 0; k < 4; k++) CHECK(ids[k] == text[k]);
     }
-    puts_file("many/0514.txt", "0515"); /* the last file is a part of the data's id */
+    puts_file("many/0514.txt", "0515"); /* the last file is included in the data's id */
     CHECK(!prepare(&other) && strcmp(other.id, data_stats(d)->id));
     data_close(d);
 }

@@ -1,6 +1,6 @@
-/* test_manual: the tables of fields say the same in api/JOBS.md, row by row. `test_manual --write`
- * writes the rows of JOBS.md. tests/daemon/test_seqd_schema.c does so in openapi.yaml. Run in the
- * root.
+/* test_manual: checks that api/JOBS.md has the same rows as the tables of fields. `test_manual
+ * --write` writes the rows of JOBS.md; tests/daemon/test_seqd_schema.c does the same in
+ * openapi.yaml. Run it in the root of the tree.
  * tests: needs api/JOBS.md api/openapi.yaml */
 #include <math.h>
 #include "api/core/job.h"
@@ -29,7 +29,8 @@ static void add_number(double v)
     add(text);
 }
 
-/* A default outside of the range means that the field was not given. */
+/* Adds a field's default. A default outside of the field's range means that the field is not
+ * given. */
 static void add_default(const struct field *f)
 {
     if (f->unsaid) {
@@ -73,7 +74,8 @@ static void add_kinds(const struct field *f)
         if (f->kinds >> i & 1) add(first ? "" : ", "), add(kind->words[i]), first = false;
 }
 
-/* Internal ones, the keys of config.json, and the second member of an array and those after it. */
+/* Tells whether the manual leaves out a field: internal fields, the keys of config.json, and all
+ * members of an array except the first one. */
 static bool left_out(const struct field *f)
 {
     const char *dot = strrchr(f->path, '.');

@@ -1,5 +1,6 @@
-/* test_mask.c: the tokens that a masked language model must tell: an oracle that draws them again
- * from the definition, the same ones on any number of ranks, in the shares that BERT has. */
+/* test_mask.c: checks the tokens that a masked language model must predict. An oracle draws them
+ * again from the definition; they must be the same on any number of ranks, and be hidden in the
+ * shares that BERT has. */
 #include "tests/lib/datadir.h"
 
 #include <math.h>
@@ -7,21 +8,23 @@
 #include "tests/lib/philox.h"
 #include "worker/family/family.h"
 
-enum { S = 211, LONG = 2 * 2048 + 700 }; /* LONG: targets are counted 2,048 tokens at a time */
+/* LONG is more than two pieces, because targets are counted 2,048 tokens at a time */
+enum { S = 211, LONG = 2 * 2048 + 700 };
 
 struct rows {
     int32_t ids[LONG], targets[LONG];
     int64_t pos[LONG], lo[LONG], hi[LONG];
 };
 
-/* Returns the id at position i of sample n, from the definition, with the tests' own generator. */
+/* Returns the id at position i of sample n, computed from the definition with the generator of the
+ * tests. */
 static int32_t oracle(int64_t n, int64_t i, int32_t id, int32_t *target)
 {
     const uint32_t key[2] = {(uint32_t)spec->seed, 0x6d61736b};
     const uint32_t counter[4] = {(uint32_t)i, 0, (uint32_t)n, 0};
     uint32_t w[4];
     *target = -1;
-    if (id >= 256) return id; /* ends of documents are not hidden */
+    if (id >= 256) return id; /* ids that end documents are not hidden */
     philox_words(key, counter, w);
     if ((double)w[0] / 4294967296.0 >= spec->objective.mask_prob) return id;
     *target = id;
@@ -49,7 +52,7 @@ static struct data *text_data(bool masked)
     return prepare_open();
 }
 
-/* The sample as one rank sees it, and how many tokens of it are targets, by the oracle. */
+/* Compares the sample on one rank with the oracle. Returns how many of its tokens are targets. */
 static int64_t check_sample(const struct data *d, const struct data_order *o, int64_t n,
                             int64_t length)
 {
@@ -83,7 +86,7 @@ static int64_t check_sample(const struct data *d, const struct data_order *o, in
     return count;
 }
 
-/* On P ranks: together they hold the one rank's rows. */
+/* Compares the rows of P ranks with those of one rank, which they must have together. */
 static void check_ranks(const struct data_order *o, int64_t n, int P, int layout)
 {
     static struct rows one, some;
@@ -136,7 +139,7 @@ static void test_oracle(void)
     check_data(true); /* only completions are learnt */
 }
 
-/* One document over the whole of a sample, and a second sample of the rest of it. */
+/* Checks a document that fills a whole sample and continues in a second one. */
 static void test_long(void)
 {
     static char text[LONG + LONG / 2 + 16];
@@ -158,8 +161,8 @@ static void test_long(void)
     data_close(d);
 }
 
-/* Shares over 200 000 tokens: within five standard errors. A sample that comes again in another
- * pass (another number) hides others; another seed, too. */
+/* Checks the shares over 200 000 tokens, within five standard errors. A sample that is repeated in
+ * another pass has another number, and so hides other tokens; another seed does, too. */
 static void test_shares(void)
 {
     const struct mask_rule r = {
@@ -183,7 +186,7 @@ static void test_shares(void)
     const double p = told / N, h = hidden / told, k = same / told;
     CHECK_MSG(fabs(p - 0.15) < 5 * sqrt(0.15 * 0.85 / N), "%g told", p);
     CHECK_MSG(fabs(h - 0.8) < 5 * sqrt(0.8 * 0.2 / told), "%g hidden", h);
-    /* a tenth stays, and of those replaced one in 256 is the same again */
+    /* a tenth is unchanged, and of the replaced tokens one in 256 is the same by chance */
     const double want = 0.1 + 0.1 / 256;
     CHECK_MSG(fabs(k - want) < 5 * sqrt(want * (1 - want) / told), "%g as they were", k);
     CHECK(fabs(again / told - 0.15) < 5 * sqrt(0.15 * 0.85 / told));
@@ -194,14 +197,14 @@ static void test_shares(void)
     }
 }
 
-/* Families that read one way are not touched. */
+/* Checks that samples of families that attend in one direction are not changed. */
 static void test_causal(void)
 {
     sources_begin();
     CHECK(data_order_options(spec, SET_TRAIN, S).causal);
     CHECK(data_order_options(spec, SET_TRAIN, S).mask.prob == 0);
     spec->model.shape.family = FAMILY_BERT;
-    spec->kind = JOB_EMBED; /* no token is hidden from an embedding */
+    spec->kind = JOB_EMBED; /* an embedding hides no token */
     CHECK(!data_order_options(spec, SET_TRAIN, S).causal);
     CHECK(data_order_options(spec, SET_TRAIN, S).mask.prob == 0);
 }

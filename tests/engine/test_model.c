@@ -1,11 +1,12 @@
-/* The model: gradients against finite differences, P ranks against 1, decoding against prefill. */
+/* Checks the model: gradients are compared with finite differences, P ranks with 1, and decoding
+ * with prefill. */
 #include "api/core/job.h"
 #include "kernels/philox.h"
 #include "tests/lib/engine.h"
 
 static struct job_spec spec;
 
-/* One model on one rank of g (NULL: alone), in its own arena. */
+/* One model on one rank of g, in its own arena. If g is NULL, there is only one rank. */
 struct seat {
     struct plan plan;
     struct engine_memory mem;
@@ -34,7 +35,7 @@ static void seat_close(struct seat *s)
     engine_close(&s->mem, &s->plan);
 }
 
-/* Weights of ordinary size, so that every tensor's gradient matters. */
+/* Makes weights of ordinary size, so that the gradient of every tensor matters. */
 static void big_weights(struct model *m)
 {
     struct param p;
@@ -48,7 +49,8 @@ static void big_weights(struct model *m)
     }
 }
 
-/* Whatever a step leaves in its buffers must not matter to the next: all of them NaN. */
+/* Fills all buffers of a step with NaN, because the next step must not depend on the values that a
+ * step leaves in them. */
 static void poison(struct model *m, char *arena, char *segment)
 {
     for (int i = 0; i < PLAN_ID_N; i++) {
@@ -60,7 +62,7 @@ static void poison(struct model *m, char *arena, char *segment)
     }
 }
 
-/* Copies the gradient, whose layers may lie apart from bucket 0. The caller frees it. */
+/* Copies the gradient, whose layers may be stored apart from bucket 0. The caller frees it. */
 static float *keep_gradient(const struct model *m)
 {
     float *out = calloc((size_t)m->plan->n_params, sizeof *out);
@@ -88,11 +90,11 @@ static double loss_at(struct seat *s, const float *w, const double *dir, const s
     return loss;
 }
 
-/* Compares the gradient with differences along a unit direction d (half gradient, half noise) of
- * one tensor. (L(+h) - L(-h)) / 2h is extrapolated from h and 2h, so that the truncation error is
- * O(h^4). The sum of nll is about 100, and the fp32 forward rounds it to about 2e-7 of that. This
- * leaves noise of 2e-5 / h = 1e-3 at h = 0.02. The bound is 1 % of the derivative, or of 0.5 if
- * that is more: at least five times the noise. */
+/* Compares the gradient with finite differences along a unit direction d (half gradient, half
+ * noise) of one tensor. (L(+h) - L(-h)) / 2h is extrapolated from h and 2h, so that the truncation
+ * error is O(h^4). The sum of nll is about 100, and the fp32 forward rounds it to about 2e-7 of
+ * that. This leaves noise of 2e-5 / h = 1e-3 at h = 0.02. The bound is 1 % of the derivative or of
+ * 0.5, whichever of the two is larger, which is at least five times the noise. */
 static void check_direction(struct seat *s, const float *w, const float *g, const struct param *p)
 {
     double *dir = malloc((size_t)p->count * sizeof *dir);
@@ -138,7 +140,7 @@ static void differences(int tied, int recompute)
     CHECK(model_grad(&s->m, &s->m.batch, 1, &nll, &e) == 0);
     float *w, *g = keep_gradient(&s->m);
     engine_keep(&w, s->m.params, s->plan.n_params);
-    /* x of the last layer still lies there; the logits may lie in gradients */
+    /* x of the last layer is still stored; the logits may share memory with gradients */
     CHECK(model_nll(&s->m, &s->m.batch, &again, &e) == 0 && nll == again);
     for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
         struct param p;
@@ -164,7 +166,7 @@ struct whole {
     struct synth y;
     struct seat *seat; /* one per rank */
     double loss;       /* summed over ranks */
-    float *grad;       /* rank 0's, reduced; owned */
+    float *grad;       /* the gradient of rank 0, reduced; owned */
     bool poisoned;
 };
 
@@ -213,7 +215,8 @@ static void whole_run(struct whole *w, int P)
     free(w->seat);
 }
 
-/* Each tensor by itself, so that the embedding cannot hide a small one. 1e-5 is the requirement. */
+/* Compares each tensor by itself, so that the embedding cannot hide a small tensor. The required
+ * bound is 1e-5. */
 static void compare(const struct whole *got, const struct whole *want, int P)
 {
     const double scale = want->loss > 0 ? want->loss : 1;
@@ -254,13 +257,13 @@ static void test_ranks(void)
     against_one(1, 0, 0, 0);
     against_one(8, 0, 0, 1);
     against_one(37, 0, 0, 0);
-    against_one(37, 1, 0, 0); /* one token a document: no target at all */
+    against_one(37, 1, 0, 0); /* each document has one token, so there is no target */
     against_one(203, 43, 0, 1);
-    against_one(256, 0, 1, 0); /* one target in all: most ranks have none */
+    against_one(256, 0, 1, 0); /* there is one target in all, so most ranks have none */
     against_one(512, 100, 300, 0);
 }
 
-/* GQA 1:1, 3:1 and 8:1, head sizes that fill no vector. */
+/* Checks GQA of 1:1, 3:1 and 8:1, with head sizes that are not multiples of a vector. */
 static void test_shapes(void)
 {
     static const struct model_shape shapes[] = {{.n_layers = 1,
@@ -296,7 +299,7 @@ static void test_shapes(void)
     }
 }
 
-/* Poisoned buffers change no bit. */
+/* Checks that poisoned buffers change no bit. */
 static void test_poison(void)
 {
     for (int det = DET_RUN; det <= DET_RANKS; det++)
@@ -318,13 +321,13 @@ static void test_poison(void)
 
 /* ---- generate -------------------------------------------------------------------------------- */
 
-enum { N_NEW = 40 }; /* more than two blocks of the cache */
+enum { N_NEW = 40 }; /* more tokens than two blocks of the cache */
 
 struct generation {
-    int64_t S; /* prompt; planned for more */
+    int64_t S; /* the prompt; the plan is for more tokens */
     struct synth y;
     struct seat *seat;
-    float *logits; /* [N_NEW, V] of rank 0; owned */
+    float *logits; /* [N_NEW, V] the logits of rank 0, owned */
 };
 
 static void generation_body(struct ranks *g, int rank, void *arg)
@@ -350,7 +353,8 @@ static void generation_body(struct ranks *g, int rank, void *arg)
     seat_close(s);
 }
 
-/* The logits that one forward pass over prompt and continuation gives at the same places. */
+/* Returns the logits that one forward pass over the prompt and its continuation gives at the same
+ * places. */
 static float *forward_logits(int64_t S, int64_t n)
 {
     struct seat *s = calloc(1, sizeof *s);
@@ -411,12 +415,12 @@ static void test_generate(void)
     generate(30, 2, LAYOUT_ZIGZAG);
     generate(37, 3, LAYOUT_CONTIGUOUS);
     generate(50, 4, LAYOUT_ZIGZAG);
-    generate(1, 2, LAYOUT_ZIGZAG); /* rank 1 has no prompt at all */
+    generate(1, 2, LAYOUT_ZIGZAG); /* rank 1 has no part of the prompt */
 }
 
-/* ---- small things ---------------------------------------------------------------------------- */
+/* ---- random numbers, refusals ---------------------------------------------------------------- */
 
-/* Known answers of Random123's kat_vectors. */
+/* Checks the known answers in Random123's kat_vectors. */
 static void test_philox(void)
 {
     static const uint32_t want[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -444,12 +448,12 @@ static void test_random(void)
         for (int64_t k = 0; k < p.count; k++) sum += w[k], square += (double)w[k] * w[k];
         const double n = (double)p.count, std = sqrt(square / n);
         const bool residual = strstr(p.name, "o_proj") || strstr(p.name, "down_proj");
-        const double want = residual ? 0.01 : 0.02; /* 2 layers: 0.02 / sqrt(4) */
+        const double want = residual ? 0.01 : 0.02; /* for 2 layers it is 0.02 / sqrt(4) */
         if (!p.cols) {
             CHECK(sum == n && w[0] == 1);
             continue;
         }
-        /* five standard errors of a mean and of a standard deviation */
+        /* the bounds are five standard errors of a mean and of a standard deviation */
         CHECK_MSG(fabs(sum / n) <= 5 * want / sqrt(n), "%s: mean %g", p.name, sum / n);
         CHECK_MSG(fabs(std - want) <= 5 * want / sqrt(2 * n), "%s: deviation %g", p.name, std);
     }
@@ -459,7 +463,8 @@ static void test_random(void)
     CHECK(w[0] != first);
     model_random(&s->m, 77);
     CHECK(w[0] == first);
-    /* Any part of it is the same numbers: across tensors, gaps and lines of the generator. */
+    /* Any part of the weights has the same numbers, across tensors, gaps and lines of the
+     * generator. */
     for (int64_t from = 0; from < 4099; from += 1033) {
         model_random_part(s->m.be, &s->m.shape, 0, 77, from, tensor_f32(part, 1, 3000, 3000));
         CHECK(memcmp(part, w + from, sizeof part) == 0);

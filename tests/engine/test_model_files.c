@@ -1,5 +1,5 @@
-/* Model directories beside their weights: the owner of the tokenizer, and the files and keys that a
- * checkpoint has from the directory that its job began with. */
+/* Checks model directories beside their weights: the owner of their tokenizer, and which files and
+ * keys a checkpoint takes from the directory with which its job began. */
 #include <sys/stat.h>
 #include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
@@ -32,7 +32,8 @@ static void test_recognised(void)
         put("bare", tokenizers[i], "{}");
         CHECK_MSG(tokenizer_of("bare") == TOKENIZER_OWN, "%s", tokenizers[i]);
     }
-    /* A link: the owner of its target is not looked up. */
+    /* A tokenizer that is a link counts as the model's own, because the owner of its target is not
+     * looked up. */
     CHECK(!file_remove(in_dir("bare", ""), &e));
     put("bare", "x", "");
     CHECK(!symlink(in_dir("ours", "tokenizer.json"), in_dir("bare", "tokenizer.json")));
@@ -61,7 +62,7 @@ static void test_ends(void)
 {
     static const struct {
         const char *generation, *config;
-        int n, first; /* n -1: refused */
+        int n, first; /* if n is -1, the directory is refused */
     } v[] = {
         {"{\"eos_token_id\":[7,9]}", "{\"eos_token_id\":1}", 2, 7},
         {"{\"a\":[{\"eos_token_id\":3}],\"eos_token_id\":5}", "{}", 1, 5},
@@ -138,7 +139,7 @@ static void test_files(void)
     CHECK(!mkfifo(in_dir("files", "pipe.json"), 0600));
     put("files/folder", "tokenizer.json", "{}");
     CHECK_MSG(!take("files", "taken", &taken), "%s", e.text);
-    CHECK_MSG(taken.n == N_OWN + 1, "%d files", taken.n); /* and limit.json, in 16 pieces */
+    CHECK_MSG(taken.n == N_OWN + 1, "%d files", taken.n); /* includes limit.json, in 16 pieces */
     CHECK_MSG(n_pieces >= 2 * N_OWN + 16, "%d pieces", n_pieces);
     CHECK_MSG(taken.n_left == 5 && strstr(taken.left, "(a link)") &&
                   strstr(taken.left, "big.json (over 64 MiB)"),
@@ -180,10 +181,10 @@ static void test_passes_through(void)
     check_config("hf", kept, lost);
     CHECK(!config_read_dir(in_dir("hf", ""), &back, &e) && !hf_shape_diff(&back, &m));
     CHECK(tokenizer_of("hf") == TOKENIZER_OWN);
-    /* From there again: no file changes. */
+    /* If the saved directory is saved once more, no file changes. */
     CHECK(!save("hf2", "hf", false, DT_F32, &m) && same_file("hf", "hf2", "config.json"));
     for (int i = 0; i < N_OWN; i++) CHECK(same_file("own", "hf2", own_files[i][0]));
-    /* Keys that the job has changed: rope_theta in every spelling, the dtype. */
+    /* The job has changed some keys: rope_theta, in every spelling, and the dtype. */
     m.rope_theta = 5e4;
     CHECK(!save("hf3", "own", false, DT_F32, &m));
     check_config("hf3", (const char *const[]){KEPT, "\"rope_theta\":50000", NULL},
@@ -197,7 +198,7 @@ static void test_passes_through(void)
     CHECK(!config_read_dir(in_dir("hf5", ""), &back, &e) && back.rope_theta == 5e4);
     check_config("hf5", (const char *const[]){"\"torch_dtype\":\"float32\"", NULL},
                  (const char *const[]){"\"rope_theta\":50000,\"torch", "eos_token_id", NULL});
-    /* If there are two bases, it is that of layers without a window. */
+    /* If there are two bases of RoPE, the key is the base of layers without a window. */
     struct model_shape two;
     put("v5", "config.json",
         "{\"model_type\":\"gemma3_text\",\"hidden_size\":48,\"num_hidden_layers\":2,"
@@ -214,7 +215,8 @@ static void test_passes_through(void)
                  (const char *const[]){"\"full_attention\":{\"factor\":8.0,\"rope_theta\":50000,",
                                        "\"rope_theta\":30000.0", NULL},
                  (const char *const[]){"\"rope_parameters\":{\"rope_theta\"", "1e6", NULL});
-    /* Another rule is written as a new file has it, and the first one's keys go. */
+    /* If the rule of RoPE is another one, it is written as in a new file, and the keys of the old
+     * rule are removed. */
     two.rope = (struct shape_rope){
         .kind = ROPE_YARN, .factor = 4, .original = 2048, .no_truncate = 1, .beta_slow = 2};
     CHECK_MSG(!save("hf7", "v5", false, DT_F32, &two), "%s", e.text);
@@ -222,7 +224,7 @@ static void test_passes_through(void)
     CHECK(back.rope.kind == ROPE_YARN && back.rope_theta == 5e4 && back.rope_local == 3e4);
     check_config("hf7", (const char *const[]){"\"rope_scaling\":{\"rope_type\":\"yarn\"", NULL},
                  (const char *const[]){"rope_parameters", "linear", NULL});
-    /* By the family's own name, whether the file had it or not. */
+    /* The key has the family's own name, whether or not the file had it. */
     for (int said = 0; said < 2; said++) {
         char text[512];
         snprintf(text, sizeof text,
@@ -238,13 +240,14 @@ static void test_passes_through(void)
         check_config("hf8", (const char *const[]){"\"global_rope_theta\":50000", NULL},
                      (const char *const[]){"20000", "\"rope_theta\"", NULL});
     }
-    /* Another model's keys are not taken over. */
+    /* The keys of another model are not taken over. */
     m.ffn_width = 44;
     CHECK(save("hf6", "own", false, DT_F32, &m) == -1 && e.code == ERR_CONFLICT);
     CHECK_MSG(strstr(e.text, "intermediate_size"), "%s", e.text);
 }
 
-/* A job that has read text as bytes has changed the meaning of the tokenizer and of its ids. */
+/* Checks a job that has read text as bytes, which changes the meaning of the tokenizer and of its
+ * ids. */
 static void test_bytes_take_its_place(void)
 {
     static const char *const now[] = {KEPT, "\"eos_token_id\":256", "\"bos_token_id\":256",
@@ -261,12 +264,14 @@ static void test_bytes_take_its_place(void)
         if (hf_is_tokenizer(name)) CHECK_MSG(!same_file("own", "bytes", name), "%s", name);
     }
     CHECK(!there("bytes", "tokenizer.model") && !there("bytes", "chat_template.jinja"));
-    /* A file that already was the byte tokenizer's stays as it is, changes by hand included. */
+    /* A file that already belongs to the byte tokenizer is unchanged, including changes by
+     * hand. */
     put("bytes", "tokenizer_config.json", "{\"chat_template\":\"mine\"}");
     CHECK(!save("bytes2", "bytes", true, DT_F32, &m));
     CHECK(same_file("bytes", "bytes2", "tokenizer_config.json"));
     CHECK(same_file("bytes", "bytes2", "config.json"));
-    /* New weights: the byte tokenizer where text was read, none and no ids where it was not. */
+    /* New weights get the byte tokenizer if text was read, and neither a tokenizer nor ids if it
+     * was not. */
     CHECK(!save("new", NULL, true, DT_F32, &m) && tokenizer_of("new") == TOKENIZER_BYTE);
     CHECK(!save("ids", NULL, false, DT_F32, &m) && tokenizer_of("ids") == TOKENIZER_NONE);
     CHECK(!there("ids", "generation_config.json"));

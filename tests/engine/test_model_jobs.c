@@ -1,7 +1,8 @@
-/* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files
- * out; text is refused, or read as bytes by name.
+/* Checks whole jobs on model directories with a tokenizer of their own: they read tokens and write
+ * the model's own files; text is refused, unless the job asks by name to read it as bytes.
  * tests: needs seqrank */
-/* Not under sanitizers: test_model_files and test_rank run the same code. */
+/* This test is not run under sanitizers, because test_model_files and test_rank run the same
+ * code. */
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/gguf_model.h"
@@ -9,9 +10,9 @@
 #include "tests/lib/model_dir.h"
 #include "worker/plan/check.h"
 
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-/* From a directory, which the rank describes itself. */
+/* Makes a job of a model directory, which the rank itself describes. */
 static struct order *own_order(enum job_kind kind, const char *name, const char *model)
 {
     struct order *o = order_new(kind, scratch, "", name);
@@ -44,7 +45,7 @@ static bool task_runs(struct order *o, int task)
     return !g.n_fails && g.result[0];
 }
 
-/* Its data, if it has any and they are not prepared, and then itself. */
+/* Prepares the job's data, if it has any and they are not prepared, and then runs the job. */
 static bool job_runs(struct order *o)
 {
     CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
@@ -66,8 +67,9 @@ static void check_passed(const char *hf)
 
 static char first_hf[1300];
 
-/* Tokens in, the model's own files out; also when the job is killed, its model directory has
- * changed, and it resumes from a checkpoint that it removes meanwhile. */
+/* Checks a training that reads tokens and writes the model's own files. It must also do so if it
+ * is killed, its model directory changes, and it resumes from a checkpoint that it removes in the
+ * meantime. */
 static void test_train_on_ids(void)
 {
     char ids[4096] = "";
@@ -97,7 +99,7 @@ static void test_train_on_ids(void)
         check_passed(first_hf);
     }
     free(o);
-    /* The saved directory is a model.path like the first. */
+    /* The saved directory can be used as a model.path like the first one. */
     o = own_order(JOB_TRAIN, "train2", first_hf);
     if (job_runs(o)) {
         char hf[1300];
@@ -106,7 +108,8 @@ static void test_train_on_ids(void)
     free(o);
 }
 
-/* Its tokenizer.json is not one: text is an error of the job, of a field, before any step. */
+/* Checks text for a model whose tokenizer.json is invalid: the job must fail before any step, with
+ * an error that names a field. */
 static void test_train_on_text(void)
 {
     char hf[1300];
@@ -119,7 +122,8 @@ static void test_train_on_text(void)
     CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_INVALID && g.n_steps == 0, "%s", g.fail.text);
     CHECK_MSG(!strcmp(g.fail.field, "model.path") && strstr(g.fail.text, "tokenizer.json"),
               "%s: %s", g.fail.field, g.fail.text);
-    o->spec.data.tokenizer = TOKENIZER_BYTE; /* by name: it learns bytes, as its files record */
+    /* the job asks for bytes by name, so the model learns bytes, as its files record */
+    o->spec.data.tokenizer = TOKENIZER_BYTE;
     if (job_runs(o)) {
         text(g.result, "hf", hf, sizeof hf);
         CHECK(tokenizer_of(hf) == TOKENIZER_BYTE && same_file("own", hf, "README.md"));
@@ -129,7 +133,8 @@ static void test_train_on_text(void)
     free(o);
 }
 
-/* Returns the digest of the weights that a job has learnt from train.jsonl; NULL: it failed. */
+/* Returns the digest of the weights that a job has learnt from train.jsonl, or NULL if the job
+ * failed. */
 static const char *learnt(struct order *o, char hf[1300], char sha[65])
 {
     o->spec.eval.n_data = 0;
@@ -139,8 +144,9 @@ static const char *learnt(struct order *o, char hf[1300], char sha[65])
     return ran ? sha : NULL;
 }
 
-/* With model.init random a directory gives all but weights: they are those that the seed gives to
- * the same model.config, whether the directory has others or none, on any number of ranks. */
+/* Checks model.init random, with which a directory gives everything except weights. The weights
+ * are those that the seed gives to the same model.config, whether the directory has other weights
+ * or none, on any number of ranks. */
 static void test_train_from_random(void)
 {
     static const char *const dirs[] = {"bare", "bare", "own"};
@@ -156,7 +162,7 @@ static void test_train_from_random(void)
               "%s: %s", g.fail.field, g.fail.text);
     CHECK_MSG(strstr(g.fail.text, "say model.init \"random\""), "%s", g.fail.text);
     free(o);
-    for (int r = 1; r <= 2; r++) { /* the same model, by its sizes */
+    for (int r = 1; r <= 2; r++) { /* the same model, given by its sizes */
         o = own_order(JOB_TRAIN, r == 1 ? "sizes" : "sizes2", "bare");
         o->spec.model.path = 0;
         o->spec.model.shape = tiny_shape;
@@ -172,7 +178,8 @@ static void test_train_from_random(void)
         check_passed(hf);
         CHECK(there(hf, "model.safetensors"));
     }
-    o = own_order(JOB_TRAIN, "its-weights", "own"); /* that were read, if nothing was said */
+    /* the directory's weights are read if the job does not say otherwise */
+    o = own_order(JOB_TRAIN, "its-weights", "own");
     if (learnt(o, hf, sha)) CHECK(strcmp(sha, want));
     o = own_order(JOB_SCORE, "random-score", "bare");
     o->spec.model.init = MODEL_INIT_RANDOM;
@@ -187,7 +194,8 @@ static void test_left_out(void)
     make_own("linked");
     CHECK(!symlink("README.md", in_dir("linked", "LICENSE")));
     CHECK(!rename(in_dir("linked", "config.json"), in_dir("linked", "c")) &&
-          !symlink("c", in_dir("linked", "config.json"))); /* this link is read all the same */
+          /* a config.json that is a link is read */
+          !symlink("c", in_dir("linked", "config.json")));
     struct order *o = own_order(JOB_TRAIN, "linked-job", "linked");
     o->spec.eval.n_data = 0;
     if (job_runs(o)) {
@@ -212,7 +220,7 @@ static void test_score_of_ids(void)
         CHECK_MSG(strstr(g.result, "\"bits_per_byte\":null"), "%s", g.result);
     }
     free(o);
-    /* Text among them: the bytes of all are not known. */
+    /* With text among the records, the number of bytes of all records is not known. */
     put("", "mixed.jsonl", "{\"text\":\"abcabcabc\"}\n{\"input_ids\":[5,6,7,8,9]}\n");
     CHECK(!hf_save(in_dir("ours", ""), &tiny_shape, DT_F32, weights, &e));
     o = own_order(JOB_SCORE, "mixed", "ours");
@@ -221,7 +229,8 @@ static void test_score_of_ids(void)
     free(o);
 }
 
-/* The one answer of a job that asks with ids; NULL: it failed. The caller frees. */
+/* Returns the only answer of a job whose request has ids, or NULL if the job failed. The caller
+ * frees it. */
 static char *ask(const char *name, int ranks, int min_tokens)
 {
     char line[256], ledger[32];
@@ -241,7 +250,7 @@ static char *ask(const char *name, int ranks, int min_tokens)
     return answer;
 }
 
-/* Tokens of an answer. */
+/* Counts the tokens of an answer. *first receives the first one. */
 static int ids_of(const char *answer, int64_t *first)
 {
     static const char key[] = "\"token_ids\":[";
@@ -255,7 +264,8 @@ static int ids_of(const char *answer, int64_t *first)
     return n;
 }
 
-/* Ids in, ids out; a text ends where the model's directory says, on every rank. */
+/* Checks requests with ids, whose answers are ids. A text must end where the model's directory
+ * says, on every rank. */
 static void test_generate_from_ids(void)
 {
     char eos[64];
@@ -281,7 +291,7 @@ static void test_generate_from_ids(void)
     free(answer);
 }
 
-/* Writes a GGUF model whose tokenizer is not read. */
+/* Writes a GGUF model whose tokenizer is not supported. */
 static void make_unread(const char *model, const char *pre, bool merges)
 {
     static struct model_shape m;
@@ -291,8 +301,8 @@ static void make_unread(const char *model, const char *pre, bool merges)
     free(gguf_make_beside(&make, &gguf_models[0], &m, 0, in_dir("", "unread.gguf")));
 }
 
-/* A GGUF file whose tokenizer is not read takes ids as a directory with a broken tokenizer.json
- * does; text is refused before any weights are read, with the reason. */
+/* Checks a GGUF file whose tokenizer is not supported. It accepts ids, as a directory with a
+ * broken tokenizer.json does, and refuses text with the reason before any weights are read. */
 static void test_gguf_without_text(void)
 {
     static const struct {
@@ -329,7 +339,7 @@ static void test_gguf_without_text(void)
         }
 }
 
-/* Weights that are quantised a second time are told in one event, by rank 0. */
+/* Checks that weights that are quantised a second time are reported in one event, by rank 0. */
 static void test_quantised_again(void)
 {
     static struct model_shape m;

@@ -1,5 +1,6 @@
-/* Text for a model that does not read bytes: without a tokenizer it is refused, of a field, with
- * the way out, before files are read, in their lines, and in requests. */
+/* Checks text for a model that does not read bytes: without a tokenizer the text is refused, in an
+ * error that names the field and the fix: before files are read, in their lines, and in
+ * requests. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
@@ -31,7 +32,8 @@ static struct job_spec *own_spec(enum job_kind kind, int tokenizer)
     return &s;
 }
 
-/* A tokenizer of its own takes text, and its rules are not those of bytes. */
+/* Checks that a model with a tokenizer of its own accepts text, to which the rules of bytes do not
+ * apply. */
 static void passes(struct job_spec *s)
 {
     e = (struct err){0};
@@ -53,9 +55,9 @@ static void test_own_rules(void)
         s->input.source.path = 0;
         s->input.prompt = tiny_text(s, "hello");
         s->sampling.stop[1] = tiny_text(s, "x");
-        s->data.seq_len = 5; /* bytes would need 9 */
+        s->data.seq_len = 5; /* text in bytes would need 9 */
         passes(s);
-        s->data.seq_len = 9; /* as it is where the job says nothing */
+        s->data.seq_len = 9; /* unchanged if the job says nothing */
         passes(s);
         CHECK(s->data.seq_len > 9);
         s->data.seq_len = 4;
@@ -63,7 +65,7 @@ static void test_own_rules(void)
     }
 }
 
-/* Checks rules that are known before a file is read. */
+/* Checks the rules that apply before a file is read. */
 static void test_rules(void)
 {
     const int tokenizer = TOKENIZER_NONE;
@@ -113,7 +115,7 @@ static void test_rules(void)
     CHECK(!family_check(s, &e) && s->data.tokenizer == TOKENIZER_BYTE);
 }
 
-/* A mask of the byte tokenizer in a model that knows other ids. */
+/* Checks the mask id of the byte tokenizer in a model with other ids. */
 static void test_mask_token(void)
 {
     struct job_spec *s = own_spec(JOB_TRAIN, TOKENIZER_OWN);
@@ -159,7 +161,7 @@ static void test_data(void)
     for (int i = 0; i < 2; i++) {
         put("", files[i][0], files[i][1]);
         for (int eval = 0; eval < 2; eval++) {
-            /* Refused by its line; the same where another job has prepared it. */
+            /* The text is refused with its line, also if another job has already prepared it. */
             for (int again = 0; again < 2; again++) {
                 CHECK(prepare(own_spec(JOB_TRAIN, TOKENIZER_NONE), files[i][0], eval) == -1);
                 CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, "data.tokenizer \"byte\"") &&
@@ -179,7 +181,7 @@ static void test_data(void)
 static void test_requests(void)
 {
     static const struct {
-        const char *body, *field; /* NULL: it is done */
+        const char *body, *field; /* NULL means that the request is answered */
     } v[] = {{"\"prompt\":[1,2,3]", NULL},
              {"\"prompt\":\"abc\"", "prompt"},
              {"\"prompt\":[1],\"stop\":\"a\"", "stop"},
@@ -208,7 +210,7 @@ static void test_all_bytes(void)
 {
     const struct data_stats v[] = {
         {.n_tokens = 12, .n_documents = 2, .n_bytes = 10},
-        {.n_tokens = 15, .n_documents = 3, .n_bytes = 10}, /* one of ids: 3 of them */
+        {.n_tokens = 15, .n_documents = 3, .n_bytes = 10}, /* one record has 3 ids */
         {.n_tokens = 15, .n_documents = 3},
         {.eval_tokens = 12, .eval_documents = 2, .eval_bytes = 10}};
     CHECK(data_all_bytes(&v[0], SET_TRAIN) && !data_all_bytes(&v[0], SET_EVAL));

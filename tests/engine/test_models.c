@@ -1,5 +1,5 @@
-/* test_models.c: the models that seqrank --models finds beneath roots, and the limits that hostile
- * ones meet. */
+/* test_models.c: checks the models that seqrank --models finds beneath roots, and the limits that
+ * hostile models reach. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,7 +9,8 @@
 
 static char out[MODELS_SIZE];
 
-static int64_t tick_ms; /* time that every reading of the clock takes; 0: the machine's clock */
+/* the time that every reading of the clock adds; 0 means the machine's clock */
+static int64_t tick_ms;
 
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -20,8 +21,9 @@ int clock_gettime(clockid_t id, struct timespec *t)
     return rc;
 }
 
-/* From model `first` on, with limits; 0: the product's. The process that looks has no limit of
- * memory under a sanitizer, whose own is counted. */
+/* Lists models from number `first` on, with the given limits, or with the product's if l is NULL.
+ * Under a sanitizer, which needs memory of its own, the process that looks at a model has no limit
+ * of memory. */
 static void list_from(const char *root, int64_t first, const struct models_limits *l)
 {
     const char *roots[] = {in_dir(root, ""), in_dir(root, "")}; /* the same twice */
@@ -53,8 +55,9 @@ static void test_found(void)
 {
     char deep[256] = "found", far[300];
     make_own("found/a");
-    put("found/a/inside", "model.safetensors", ""); /* within a: not looked through */
-    put("found/b", "config.json", "{}");            /* a config of anything */
+    /* is within model a, which is not searched for more models */
+    put("found/a/inside", "model.safetensors", "");
+    put("found/b", "config.json", "{}"); /* a config with any contents */
     put("found/c", "config.json", "{");
     put("found/c", "tokenizer_config.json", "{}");
     put("found/d/e", "model.safetensors.index.json", "{}");
@@ -76,7 +79,8 @@ static void test_found(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
 }
 
-/* One GGUF file is its directory's model; each of several is a model by itself. */
+/* Checks that a single GGUF file is its directory's model, and that of several GGUF files each is
+ * a model by itself. */
 static void test_ggufs(void)
 {
     put("ggufs/one", "a.gguf", "GGUF");
@@ -93,7 +97,7 @@ static void test_ggufs(void)
     CHECK_MSG(count("the file is truncated here: fetch the file again\"") == 3 * 4, "%s", out);
 }
 
-/* The number of the next page's first model; 0: this was the last page. */
+/* Returns the number of the next page's first model, or 0 if this was the last page. */
 static int64_t next_page(void)
 {
     const char *at = strstr(out, ",\"next\":");
@@ -119,7 +123,7 @@ static void test_too_many(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
 }
 
-/* More GGUF files than an answer has models: each is on one page. */
+/* Checks more GGUF files than an answer can have models: each must be on exactly one page. */
 static void test_pages(void)
 {
     char name[64];
@@ -139,8 +143,8 @@ static void test_pages(void)
     CHECK(n == MODELS_MAX + 44 && pages == 1);
 }
 
-/* A walk that is cut has the first models of a whole one, so that numbers of pages keep their
- * meaning. GGUF files stand between the directories. */
+/* Checks that a walk that is cut off has the first models of a complete one, so that the numbers
+ * of pages keep their meaning. GGUF files are sorted among the directories. */
 static void test_order(void)
 {
     static const char *const order[] = {"/order/a/z\"",    "/order/a.b\"", "/order/a0/m\"",
@@ -176,7 +180,8 @@ static void test_order(void)
     CHECK_MSG(cut == N && most == 2, "%d models, %d walks", most, cut);
 }
 
-/* A directory of very many names: the time of the walk ends its reading, too. */
+/* Checks a directory with very many names: the time limit of the walk must also end the reading of
+ * the directory. */
 static void test_slow_names(void)
 {
     const struct models_limits l = {7000, 1000000, 1000000000, 0};
@@ -191,7 +196,8 @@ static void test_slow_names(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
 }
 
-/* Time and memory: a model that has not enough is named, the others are listed. */
+/* Checks limits of time and memory: a model for which they are too small is named, and the others
+ * are listed. */
 static void test_limits(void)
 {
     const struct models_limits no_time = {6000, 0, 24000, 0}, none_at_all = {6000, 6000, 0, 0},
@@ -203,18 +209,20 @@ static void test_limits(void)
               "%s", out);
     list("limits", &none_at_all);
     CHECK_MSG(count("limits/a\",\"loads\":true") == 1 && !count("limits/b") && next_page() == 1,
-              "%s", out); /* a page has one, whatever its time */
+              "%s", out); /* a page always has one model, whatever its time limit */
     list_from("limits", 1, &none_at_all);
     CHECK_MSG(!count("limits/a") && count("limits/b\",\"loads\":true") == 1 && !next_page(), "%s",
               out);
-    list("limits", &too_little); /* a model that may not have its whole time is on the next page */
+    /* if a model may not get its whole time, it is on the next page */
+    list("limits", &too_little);
     CHECK_MSG(count("limits/a\",\"loads\":true") == 1 && !count("limits/b") && next_page() == 1,
               "%s", out);
     list("limits", &no_walk);
     CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     const struct models_limits small = {6000, 6000, 24000, 48 << 20};
-    const size_t size = 64 << 20; /* a header that the file has, and that does not fit */
+    /* the file really has a header of this size, but the header does not fit in the memory */
+    const size_t size = 64 << 20;
     char *text = calloc(1, size + 8);
     for (int i = 0; i < 8; i++) text[i] = (char)(size >> 8 * i & 255);
     memset(text + 8, ' ', size);

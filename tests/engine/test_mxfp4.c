@@ -1,6 +1,6 @@
-/* test_mxfp4.c: a directory of gpt-oss with its experts in MXFP4, against the reading of the same
- * bytes by transformers (tests/golden/make_mxfp4.py): the very bits, whole and in pieces; saved as
- * plain bf16; and refusals.
+/* test_mxfp4.c: compares a directory of gpt-oss with experts in MXFP4 with the values that
+ * transformers reads from the same bytes (tests/golden/make_mxfp4.py): they must be equal bit for
+ * bit, loaded as a whole and in pieces, and saved as plain bf16. Damaged files must be refused.
  * tests: needs golden/gpt_oss_mxfp4 */
 #include "tests/lib/datadir.h"
 
@@ -36,7 +36,8 @@ static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err
     return 0;
 }
 
-/* The plain file beside the same config.json is the oracle of all ways to load. */
+/* Checks all ways to load the packed file. The oracle is the plain file with the same
+ * config.json. */
 static void test_loaded(void)
 {
     float *want = malloc((size_t)n_params * 4), *got = malloc((size_t)n_params * 4);
@@ -62,8 +63,8 @@ static void test_loaded(void)
     free(want), free(got), free(want_half), free(got_half);
 }
 
-/* Every tensor of the plain file under its name, in its shape, with its bytes, and no other; and a
- * config.json that does not speak of quantization. */
+/* Checks that a saved directory has every tensor of the plain file with its name, shape and bytes,
+ * no other tensor, and a config.json without quantization. */
 static void test_saved(void)
 {
     uint16_t *half = malloc((size_t)n_params * 2);
@@ -89,10 +90,10 @@ static void test_saved(void)
 
 /* ---- long tensors ---------------------------------------------------------------------------- */
 
-/* 512 groups of 32 values are read at a time. */
+/* The size is chosen because 512 groups of 32 values are read at a time. */
 enum { GROUP = 32, GROUPS = 2 * 512 + 3, VALUES = GROUPS * GROUP };
 
-/* The value of four bits: a sign, two bits of exponent and one of mantissa. */
+/* Returns the value of four bits: a sign, two bits of exponent and one bit of mantissa. */
 static float four_bits(int bits)
 {
     const int exponent = bits >> 1 & 3, mantissa = bits & 1;
@@ -139,7 +140,7 @@ static void test_long(void)
 
 enum { MAX_ITEMS = 64 };
 
-/* The tensors of the packed file, to be changed and written. */
+/* The tensors of the packed file, which a test changes and writes. */
 struct damaged {
     struct st_file *f;
     struct st_out item[MAX_ITEMS];
@@ -166,7 +167,8 @@ static void damaged_open(struct damaged *d)
     }
 }
 
-/* Loading it fails with that code, and names the fault. */
+/* Writes the tensors, and checks that loading them fails with that code and an error that names
+ * the fault. */
 static void expect(struct damaged *d, enum err_code code, const char *names)
 {
     float *x = malloc((size_t)n_params * 4);
@@ -202,7 +204,7 @@ static void test_refused(void)
     scales[100] = 255;
     x->data = scales;
     expect(&d, ERR_CORRUPT, "gate_up_proj_scales has a scale that is NaN");
-    damaged_open(&d); /* both ways at once */
+    damaged_open(&d); /* a tensor that is present in both forms */
     struct st_file *plain = open_plain();
     for (int i = 0; i < st_count(plain); i++) {
         const struct st_tensor *t = st_at(plain, i);
@@ -214,7 +216,7 @@ static void test_refused(void)
     }
     expect(&d, ERR_INVALID, "down_proj_blocks is unexpected");
     st_close(plain);
-    damaged_open(&d); /* a tensor that no file has so */
+    damaged_open(&d); /* a tensor that is in this form in no file */
     item(&d, "o_proj.weight")->name = "model.layers.0.self_attn.o_proj.weight_blocks";
     expect(&d, ERR_INVALID, "o_proj.weight_blocks is unexpected");
 }

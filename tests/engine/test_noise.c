@@ -1,5 +1,6 @@
-/* test_noise.c: the steps of a model that predicts noise (worker/plan/noise.h) against numbers that
- * numpy has made of their published definition (GaussianDiffusion and space_timesteps). */
+/* test_noise.c: compares the steps of a model that predicts noise (worker/plan/noise.h) with
+ * numbers that numpy has computed from their published definition (GaussianDiffusion and
+ * space_timesteps). */
 #include <math.h>
 
 #include "tests/lib/mutant.h"
@@ -10,8 +11,8 @@ static bool near(double got, double want)
     return fabs(got - want) <= 1e-10 * fabs(want);
 }
 
-/* sqrt_alphas_cumprod, sqrt_one_minus_alphas_cumprod, posterior_mean_coef1 times
- * sqrt_recipm1_alphas_cumprod, posterior_log_variance_clipped, log(betas). */
+/* Compares sqrt_alphas_cumprod, sqrt_one_minus_alphas_cumprod, posterior_mean_coef1 times
+ * sqrt_recipm1_alphas_cumprod, posterior_log_variance_clipped, and log(betas). */
 static void test_steps(void)
 {
     static const struct {
@@ -35,13 +36,13 @@ static void test_steps(void)
     }
 }
 
-/* The steps that a sample of n takes: the first few, and the sum over all of each times its place
- * from below, modulo a prime. */
+/* The steps that a sample with n steps takes: the first few of them, and the sum, modulo a prime,
+ * of each step times its place counted from below. */
 struct spacing {
     int64_t n, first[4], sum;
 };
 
-/* 499.5 is rounded up to even, 166.5 and 832.5 down. */
+/* 499.5 is rounded up to an even number, while 166.5 and 832.5 are rounded down. */
 static const struct spacing halves = {7, {0, 166, 333, 500}, 15150};
 
 static bool spaced_as(const struct spacing *want)
@@ -78,7 +79,7 @@ static void test_mutant(void)
 }
 #endif
 
-/* ddim_sample of x 0.75, whose noise is predicted as -1.25, with eta 0. */
+/* Compares ddim_sample with eta 0 for x 0.75, if the predicted noise is -1.25. */
 static void test_jumps(void)
 {
     static const struct {
@@ -93,7 +94,8 @@ static void test_jumps(void)
     }
 }
 
-/* p_sample of the same x and noise, where v is 0.375: the mean and the standard deviation. */
+/* Compares the mean and the standard deviation of p_sample for the same x and noise, with v
+ * 0.375. */
 static void test_draws(void)
 {
     static const struct {

@@ -1,6 +1,7 @@
-/* test_offload.c: tensors that layers keep for the backward pass, offloaded (memory.offload): the
- * same bits as without it, memory and bytes by hand, the planner's decisions, a disk that fails,
- * refusals. engine.h compares memory and bytes of every step with the plan.
+/* test_offload.c: checks tensors that layers keep for the backward pass and offload
+ * (memory.offload): the bits must be those without offloading, memory and bytes are compared with
+ * numbers computed by hand, and the planner's decisions, a failing disk and refusals are checked.
+ * engine.h compares memory and bytes of every step with the plan.
  * tests: needs golden */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@ static const char *const names[] = {"mistral", "bert",    "gpt2",        "gemma3
                                     "phi3",    "linear",  "qwen3_mixed", "minimax", "mixtral"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* More layers than there are buffers. */
+/* Sets a spec with more layers than there are buffers. */
 static void spec_of(const char *name, enum precision_id precision)
 {
     char dir[96];
@@ -38,7 +39,7 @@ static void spec_of(const char *name, enum precision_id precision)
 }
 
 struct way {
-    int P, dp, pp, tp, zero; /* dp, pp, tp 0: 1 */
+    int P, dp, pp, tp, zero; /* a dp, pp or tp of 0 means 1 */
     enum recompute_id mode;
     enum strategy_id strategy;
     int64_t chunk;
@@ -76,7 +77,7 @@ static void same_bits(const char *name, const struct way *w, const struct engine
               w->mode);
 }
 
-/* The same way with and without. */
+/* Compares a training with offloading with the same training without it. */
 static void beside(const char *name, const struct way *w)
 {
     struct engine_run away, kept;
@@ -108,7 +109,8 @@ static void test_families(void)
         }
 }
 
-/* Every strategy, rings side by side, all kinds of sharding, more sequences than one in a step. */
+/* Checks every strategy, data-parallel rings, all kinds of sharding, and several sequences in a
+ * step. */
 static void test_strategies(void)
 {
     static const struct {
@@ -133,7 +135,8 @@ static void test_strategies(void)
         }
 }
 
-/* The updates within the backward pass; a tied embedding; the bits of one rank on any number. */
+/* Checks updates within the backward pass, a tied embedding, and that any number of ranks has the
+ * bits of one rank. */
 static void test_fused_tied_ranks(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -156,15 +159,16 @@ static void test_fused_tied_ranks(void)
     engine_free(&one);
 }
 
-/* Sizes that ranks divide which share layers. */
+/* Sets sizes that are multiples of the number of ranks that share layers. */
 static void share_layers(struct model_shape *m)
 {
     m->width = 32, m->n_heads = 4, m->head_dim = 8, m->ffn_width = 44;
     m->n_kv_heads = m->family == FAMILY_BERT ? 4 : 2;
 }
 
-/* Every stage but the last keeps sequences side by side, each in a part of the store. Layers of two
- * kinds; rows that ranks share; the bits of one stage. */
+/* Checks stages. Every stage except the last keeps several sequences at a time, each in its part
+ * of the store. There are layers of two kinds and rows that ranks share, and the bits must be
+ * those of one stage. */
 static void test_stages(void)
 {
     static const struct {
@@ -213,7 +217,7 @@ static void test_stages(void)
     engine_free(&one);
 }
 
-/* Fewer layers than buffers: no byte is copied. */
+/* Checks models with fewer layers than buffers, for which no byte is copied. */
 static void test_few_layers(void)
 {
     for (int L = 1; L <= 4; L++) {
@@ -235,8 +239,9 @@ static void test_few_layers(void)
 
 /* ---- goldens --------------------------------------------------------------------------------- */
 
-/* Memory is NaN before: the contents of a buffer that is read were computed, or read back, in
- * between. Beside the training there are forward passes alone, which copy nothing. */
+/* Compares with goldens. Memory is filled with NaN before, so that every buffer that is read must
+ * have been computed or read back. Beside the training there are passes that only go forward,
+ * which copy nothing. */
 static void test_goldens(void)
 {
     for (int i = 0; i < LM_NAMES; i++) {
@@ -268,7 +273,7 @@ static struct plan *plan_of(int64_t limit, struct plan *p)
     return p;
 }
 
-/* A decoder of 12 layers, 2 ranks of 512 rows. */
+/* Sets a spec of a decoder with 12 layers, on 2 ranks of 512 rows. */
 static void long_spec(void)
 {
     engine_spec(&spec, 1024);
@@ -283,7 +288,8 @@ static void set_dir(void)
     CHECK(!spec_intern(&spec, "/w", 2, &spec.memory.offload_dir));
 }
 
-/* By hand: streams 0 to 9 go out, and the records of layers 1 to 10; 3 and 2 buffers are left. */
+/* Compares the plan's memory with numbers computed by hand: streams 0 to 9 and the records of
+ * layers 1 to 10 are offloaded, and 3 and 2 buffers for them remain. */
 static void test_memory(void)
 {
     static char json[65536];
@@ -311,7 +317,7 @@ static void test_memory(void)
         CHECK(plan_json(&spec, &away, json, sizeof json) > 0 && strstr(json, want));
         CHECK(strstr(json, "activations offloaded to memory.offload_dir: asked for"));
     }
-    /* The host of a device with memory of its own. */
+    /* On a device with memory of its own, the store is in the host's memory. */
     CHECK(!spec_intern(&spec, "emulated", 8, &spec.resources.device));
     plan_of(0, &away);
     CHECK(away.item[PLAN_OFFLOAD].in_host && away.item[PLAN_OFFLOAD].size == 10 * stream);
@@ -355,7 +361,8 @@ static void test_memory_of_stages(void)
     CHECK(size_of(plan_of(least, &p)) == least && p.offload.on);
 }
 
-/* auto: after all else, and where there is a place for it. */
+/* Checks that "auto" offloads only if all other settings are not enough, and if there is a place
+ * for the store. */
 static void test_auto(void)
 {
     struct plan full, away, p;
@@ -380,7 +387,7 @@ static void test_auto(void)
     plan_of(size_of(&away), &p);
     CHECK(p.offload.on && p.recompute == RECOMPUTE_FULL && size_of(&p) == size_of(&away));
     CHECK_MSG(strstr(p.reason, "memory.offload_dir: it would not fit with them"), "%s", p.reason);
-    /* Pieces of MLPs come before it. */
+    /* Pieces of MLPs are chosen before offloading. */
     spec.model.shape.ffn_width = 8192;
     spec.memory.mlp_chunk_tokens = 256;
     spec.memory.recompute = RECOMPUTE_FULL;
@@ -398,7 +405,8 @@ static void test_auto(void)
     CHECK(!plan_of(0, &p)->offload.on);
 }
 
-/* Both ways take as long; each is hidden by its pass. */
+/* Checks the estimated time. Copies out and back take equally long, and each is hidden by its
+ * pass. */
 static void test_time(void)
 {
     struct hardware h;
@@ -416,14 +424,14 @@ static void test_time(void)
     const double way = 10 * 512 * 64 * 4 / 25e9;
     CHECK(!(kept.offload_s > 0) && fabs(away.offload_s / (2 * way) - 1) < 1e-9);
     CHECK(fabs(away.step_s / kept.step_s - 1) < 1e-9);
-    m.offload = 1; /* byte a second: no work hides it */
+    m.offload = 1; /* one byte per second, which no work can hide */
     machine_estimate(&m, &spec, &p, &away);
     const double seen = 2 * 10 * 512 * 64 * 4 - away.compute_s;
     CHECK(fabs((away.step_s - kept.step_s) / seen - 1) < 1e-9);
 }
 
-/* An 8 B decoder at 2^20 tokens on 8 devices of 80 GiB, in bf16: at most 52.3 GiB each, which is
- * 56.2e9 bytes. */
+/* Checks an 8 B decoder at 2^20 tokens on 8 devices of 80 GiB, in bf16: each device needs at most
+ * 52.3 GiB, which are 56.2e9 bytes. */
 static void test_large(void)
 {
     const struct hardware h = {.given = 1,
@@ -468,8 +476,8 @@ static void test_large(void)
     CHECK((double)size_of(&p[1]) <= 52.3 * (1 << 30) && (double)size_of(&p[1]) <= 56.2e9);
     CHECK(p[1].item[PLAN_OFFLOAD].size == 30 * stream);
     CHECK(fabs(t[1].offload_s - 2 * 30 * (double)stream / 25e9) < 1e-6);
-    CHECK(fabs(t[1].step_s / t[0].step_s - 1) < 1e-9); /* all of it is hidden */
-    /* And auto finds it, where nothing less does. */
+    CHECK(fabs(t[1].step_s / t[0].step_s - 1) < 1e-9); /* all copies are hidden */
+    /* "auto" finds this plan if no other settings suffice. */
     spec.memory.recompute = RECOMPUTE_AUTO;
     spec.memory.mlp_chunk_tokens = -1;
     spec.memory.offload = OFFLOAD_AUTO;
@@ -490,7 +498,7 @@ static struct offload *store_on(int fd, struct plan *p)
     return s;
 }
 
-/* A file of the planned size, which no directory lists. */
+/* Checks that the file has the planned size and no name in any directory. */
 static void test_file(void)
 {
     char dir[] = "/tmp/seqd-offload-XXXXXX", buf[3][5000];
@@ -516,7 +524,7 @@ static void test_file(void)
     close(at);
 }
 
-/* One copy of two calls of 8 MiB and a part of a third, each of other bytes. */
+/* Checks a copy of two calls of 8 MiB and a part of a third one, each with other bytes. */
 static void test_large_copy(void)
 {
     enum { SIZE = (16 << 20) + 4096, AT = 4096 };
@@ -531,13 +539,14 @@ static void test_large_copy(void)
     CHECK(!offload_wait(s, offload_back(s, back, SIZE, AT), &e));
     CHECK(!memcmp(buf, back, SIZE) && offload_moved(s, SIZE));
     CHECK(!offload_wait(s, offload_back(s, back, AT, AT + SIZE - AT), &e));
-    CHECK(!memcmp(buf + SIZE - AT, back, AT)); /* the last bytes lie in their own place */
+    CHECK(!memcmp(buf + SIZE - AT, back, AT)); /* the last bytes are at a place of their own */
     offload_close(s);
     close(at);
     free(buf), free(back);
 }
 
-/* Every failure names the field. No directory, no room at once, no room later, a file that ends. */
+/* Checks that every failure names the field: no directory, no room at the beginning, no room
+ * later, and a file that ends too early. */
 static void test_bad_disk(void)
 {
     char buf[5000] = {0};
@@ -555,7 +564,8 @@ static void test_bad_disk(void)
     CHECK_STR(e.field, "memory.offload_dir");
     CHECK_MSG(strstr(e.text, "memory.offload_dir: write 5000 bytes of activations: No space left"),
               "%s", e.text);
-    CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e)); /* no transfer follows a failure */
+    /* after a failure no further transfer is made */
+    CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
     offload_close(s);
     s = store_on(offload_file(at, 4096, &e), &p);
     CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
@@ -564,7 +574,7 @@ static void test_bad_disk(void)
     close(at);
 }
 
-/* A training on it ends with the sentence. */
+/* Checks that a training on a full disk ends with that error. */
 static void test_training_on_full(void)
 {
     struct err e = {0};
@@ -641,7 +651,8 @@ static void test_refused(void)
     job();
     spec.memory.offload = OFFLOAD_NONE;
     CHECK_MSG(!family_check(&spec, &e), "%s", e.text);
-    CHECK_STR(spec_needs(&spec, 6), "memory.offload"); /* on a node of an older version */
+    /* A node with an older version cannot run such a job. */
+    CHECK_STR(spec_needs(&spec, 6), "memory.offload");
 }
 
 int main(void)

@@ -1,8 +1,9 @@
-/* Trainings that offload activations, by real seqrank processes: the weights of a run that keeps
- * them, with stages of length, evaluations and the proof before the first step; killed and resumed;
- * memory.offload_dir is beneath a writable root, and nothing is left in it.
+/* Checks trainings that offload activations, by real seqrank processes: they must have the weights
+ * of a run that keeps activations in memory, with stages of length, evaluations and verification
+ * before the first step, and when they are killed and resumed. memory.offload_dir must be beneath
+ * a writable root, and nothing may be left in it.
  * tests: needs seqrank */
-/* Not under sanitizers: test_offload and test_rank run the same code. */
+/* This test is not run under sanitizers, because test_offload and test_rank run the same code. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -12,10 +13,10 @@
 #include "tests/lib/gang.h"
 #include "worker/plan/check.h"
 
-enum { STEPS = 12, LAYERS = 5, ROWS = 76 /* rows of a rank: a zigzag of 4 parts of 38 */ };
+enum { STEPS = 12, LAYERS = 5, ROWS = 76 /* 76 rows per rank: zigzag has 4 parts of 38 */ };
 
 static char scratch[64], spill[96], prepared_id[80], kept_sha[80];
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
 static void set_source(struct job_spec *s, struct spec_source *x, const char *name)
 {
@@ -24,7 +25,7 @@ static void set_source(struct job_spec *s, struct spec_source *x, const char *na
     *x = (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
 }
 
-/* On 2 ranks: 6 steps of 64 tokens, then 6 of 150. */
+/* Makes a training on 2 ranks, with 6 steps of 64 tokens and then 6 steps of 150. */
 static struct order *make_order(const char *name, bool away)
 {
     struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
@@ -92,8 +93,8 @@ static void test_prepare(void)
     free(o);
 }
 
-/* Returns the size of a layer's record: attention's output and its log-sum-exp, of a whole
- * stage. */
+/* Returns the size of a layer's record in the longest stage: attention's output and its
+ * log-sum-exp. */
 static long long record_size(void)
 {
     return mem_round(ROWS * 48 * 4, 64) + mem_round(ROWS * 6 * 4, 64);
@@ -105,7 +106,7 @@ static void check_result(void)
     CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), kept_sha);
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
     CHECK_MSG(strstr(g.result, "\"disk_planned\":"), "%s", g.result);
-    /* 2 sequences of 150 tokens: 3 streams and 3 records of each. */
+    /* There are 2 sequences of 150 tokens, and 3 streams and 3 records of each. */
     char want[96];
     const long long records = 3 * record_size();
     const long long bytes = 2 * (3 * ROWS * 48 * 4 + records);
@@ -132,7 +133,7 @@ static void test_same_weights(void)
     free(o);
 }
 
-/* The directory as it would be relative to the root. */
+/* Checks a training that is killed and resumed. Its directory is given relative to the root. */
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order("killed", true);

@@ -1,25 +1,29 @@
-/* test_ops.c: every operator of the list OPERATORS by itself, against obvious loops in float64.
+/* test_ops.c: compares every operator of the list OPERATORS, by itself, with obvious loops in
+ * float64.
  *
- * Forward: the operation in fp32 against the loop. Backward: the gradient of sum(r * out) for
- * random r against central differences of the loop, in float64, of every input and weight. Both
- * whole and with sums taken as a tree over chunks, written and added to.
+ * Forward compares the operation in fp32 with the loop. Backward compares the gradient of sum(r *
+ * out), for random r, with central differences of the loop in float64, for every input and every
+ * weight. Both are run as a whole and with sums that are taken as a tree over chunks, and
+ * gradients are both written and added to.
  *
- * Bounds: an output is a sum of at most a few hundred products of numbers of order 1, in fp32:
- * 2^-24 each, a few hundred times, relative to the largest output; differences of step 1e-5 in
- * float64 err by 1e-10 (truncation) and 1e-11 (rounding), nothing beside that. */
+ * Bounds: an output is a sum of at most a few hundred products of numbers of order 1 in fp32, each
+ * with an error of 2^-24 relative to the largest output. Differences with a step of 1e-5 in
+ * float64 have errors of 1e-10 (truncation) and 1e-11 (rounding), which are negligible beside
+ * that. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/model_shape.h"
 #include "tests/lib/ops_cases.h"
 
-enum { PLACES = 4 }; /* places of a row that MSE compares */
+enum { PLACES = 4 }; /* the places of a row that MSE compares */
 
 static void fill_batch(struct env *t)
 {
     for (int64_t i = 0; i < T; i++) {
         t->ids[i] = (int32_t)(i * 5 % 7);
         t->targets[i] = i % 4 == 3 ? -1 : (int32_t)(i * 3 % 7);
-        t->lo[i] = i < 5 ? 0 : i < 11 ? 5 : 0; /* two documents and a row of padding */
+        /* There are two documents and one row of padding. */
+        t->lo[i] = i < 5 ? 0 : i < 11 ? 5 : 0;
         t->hi[i] = i < 11 ? i + 1 : 0;
         t->pos[i] = i - t->lo[i];
         t->group[i] = i % 3 == 1;
@@ -57,7 +61,8 @@ static int64_t grad_rows(const struct env *t, int v)
     return rows_of(t, v) * (rows == ROWS_TEXT || rows == ROWS_COND ? t->f.parts : 1);
 }
 
-/* Values and gradients in fp32, poisoned; inputs and weights random. */
+/* Allocates values and gradients in fp32 and fills them with NaN. Inputs and weights become
+ * random. */
 static void place(struct env *t)
 {
     struct frame *f = &t->f;
@@ -155,7 +160,8 @@ static void open_frame(struct env *t, struct be *be, bool tree)
                           .rope_scale = 1};
 }
 
-/* Returns the function that is differentiated: sum(r * out), or the scaled loss. */
+/* Returns the value of the function that is differentiated. It is sum(r * out), or the scaled
+ * loss. */
 static double objective(struct env *t, const struct op_case *c)
 {
     double s = 0;
@@ -222,7 +228,7 @@ static void check_forward(struct env *t, const struct op_case *c)
     CHECK_MSG(good(&w), "%s forward: off by %g of %g", c->name, w.err, w.size);
 }
 
-/* The gradient of element i of value v, its parts added. */
+/* Returns the gradient of element i of value v, which is the sum of its parts. */
 static double grad_at(const struct env *t, int v, int64_t i)
 {
     const int64_t n = count_of(t, v), all = grad_rows(t, v) * t->p.value[v].cols;
@@ -238,8 +244,8 @@ static bool is_input(const struct env *t, int v)
     return false;
 }
 
-/* In parts, the output's gradient is whole in the second part and 0 elsewhere: parts must not
- * mix. */
+/* Sets the gradient of the output. If gradients are in parts, it is in the second part, and 0 in
+ * all other parts, because parts must not mix. */
 static void set_output_grad(struct env *t)
 {
     const int v = t->op.out[0];
@@ -251,7 +257,8 @@ static void set_output_grad(struct env *t)
     for (int64_t i = 0; i < n; i++) g[all > n ? n + i : i] = (float)t->r[i];
 }
 
-/* add: to gradients that are already 0.5 (in every part). */
+/* Runs the backward operation. If add is set, it adds to gradients that are already 0.5 (in every
+ * part). */
 static void run_backward(struct env *t, const struct op_case *c, bool add)
 {
     struct step s = {.kind = STEP_BACKWARD, .op = 0, .alias = PROG_NONE};
@@ -260,13 +267,14 @@ static void run_backward(struct env *t, const struct op_case *c, bool add)
     for (int v = 0; v < t->p.n_values; v++)
         for (int64_t i = 0; add && is_input(t, v) && i < grad_rows(t, v) * t->p.value[v].cols; i++)
             ((float *)t->f.grad[v].data)[i] = 0.5f;
-    for (int64_t i = 0; i < t->p.weights_size; i++) /* a tree's sum overwrites it */
+    for (int64_t i = 0; i < t->p.weights_size; i++) /* the sum of a tree overwrites it */
         t->f.weights_grad[i] = t->f.tree ? NAN : 0;
     op_scratch_reset(&t->f);
     CHECK_MSG(!op_table[t->op.kind]->backward(&t->f, &t->op, &s, &e), "%s: %s", c->name, e.text);
 }
 
-/* Columns of a value that some view which the operation reads covers, or all. */
+/* Tells whether a view that the operation reads covers the column of the value, or the operation
+ * reads the whole value. */
 static bool covered(const struct env *t, int v, int64_t col)
 {
     for (int i = 0; i < OP_INS; i++) {
@@ -278,7 +286,9 @@ static bool covered(const struct env *t, int v, int64_t col)
     return false;
 }
 
-/* A part of a sum is read once, in memory that its operation may write: no gradient is in it. */
+/* Tells whether the gradient of v is written even where other gradients are added to. It is for a
+ * part of a sum, which is read once, in memory to which the operation may write, so that no
+ * gradient is there before. */
 static bool replaced(const struct env *t, int v)
 {
     return op_rules[t->op.kind]->sums && v == t->op.in[0];
@@ -308,7 +318,8 @@ static void check_weights(struct env *t, const struct op_case *c)
         const int64_t n = x->rows * (x->cols ? x->cols : 1);
         struct worst w = {0};
         if (t->op.kind == OP_TEXT) continue; /* not trained */
-        if (t->op.kind == OP_LRPE) continue; /* linear attention has its angles' gradient */
+        /* linear attention computes the gradient of the angles */
+        if (t->op.kind == OP_LRPE) continue;
         for (int64_t i = x->offset; i < x->offset + n; i++)
             compare(&w, (double)t->f.weights_grad[i], difference(t, c, &t->w[i]));
         CHECK_MSG(good(&w), "%s, gradient of weight %d%s: off by %g of %g", c->name, k,
@@ -316,7 +327,7 @@ static void check_weights(struct env *t, const struct op_case *c)
     }
 }
 
-static bool covers[OP_KIND_N]; /* operators that have a case */
+static bool covers[OP_KIND_N]; /* the operators that have a case */
 
 static void test_case(struct be *be, const struct op_case *c, bool tree)
 {
@@ -362,7 +373,8 @@ static void test_tree(void)
 
 /* ---- several pieces -------------------------------------------------------------------------- */
 
-/* Two lines of sines are worked out at a time: there are three places and four frames. */
+/* With rows this wide only two lines of sines are computed at a time, which are fewer than the
+ * three places and the four frames. */
 enum { WIDE = 8000 };
 
 static void write_wide_2d(struct env *t)

@@ -1,5 +1,5 @@
-/* test_order: the n-th sample: mixtures, passes, the eval set; the places that its tokens came
- * from; and data that fails under way. */
+/* test_order: checks the n-th sample of a mixture, of a pass and of the eval set; the places from
+ * which its tokens come; and data that fails during use. */
 #include "tests/lib/corpus.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void test_shares(void)
     CHECK(mixture_init(&m, (double[]){1, 1.0 / 0.0}, 2, &e) == -1);
 }
 
-/* Three sources of different sizes. first_doc[i]: the first document of source i. */
+/* Makes three sources of different sizes. first_doc[i] receives the first document of source i. */
 static void mixture_corpus(int64_t first_doc[4])
 {
     static const char *const names[] = {"m0.jsonl", "m1.jsonl", "m2.jsonl"};
@@ -70,8 +70,8 @@ static void mixture_corpus(int64_t first_doc[4])
     corp.d = prepare_open();
 }
 
-/* Each source is gone through pass by pass, every token of it once a pass; its samples hold nothing
- * of another; every block of the mixture has its exact shares. */
+/* Checks that each source is used pass by pass, with every token once in a pass; that a sample has
+ * tokens of only one source; and that every block of the mixture has its exact shares. */
 static void check_mixture(const struct data_order *o, const int64_t first_doc[4], int64_t n_blocks)
 {
     static int64_t times[3][8][MAX_TOKENS];
@@ -96,7 +96,7 @@ static void check_mixture(const struct data_order *o, const int64_t first_doc[4]
     }
     for (int i = 0; i < 3; i++) {
         CHECK_MSG(passes[i] > 1, "source %d: too few samples to see a whole pass", i);
-        /* The places of a block are permuted: the last two passes may be open. */
+        /* The places of a block are permuted, so the last two passes may be incomplete. */
         for (int64_t p = 0; p + 1 < passes[i] && p < 8; p++)
             for (int64_t t = corp.start[first_doc[i]]; t < corp.start[first_doc[i + 1]]; t++)
                 bad += times[i][p][t] > 1 || (p + 2 < passes[i] && times[i][p][t] != 1);
@@ -118,8 +118,8 @@ static void test_mixture(void)
     data_close(corp.d);
 }
 
-/* A sample does not depend on earlier requests, on who asks, or on the other orders that are open:
- * a resumed job, another number of ranks and another dp rely on this. */
+/* Checks that a sample does not depend on earlier requests, on the caller, or on other open
+ * orders. A resumed job, another number of ranks and another dp rely on that. */
 static void test_pure(void)
 {
     int64_t first_doc[4];
@@ -135,7 +135,8 @@ static void test_pure(void)
     struct data *d = data_open(in_dir("prepared"), data_stats(corp.d)->id, DATA_TRUST, &e);
     CHECK(d != NULL);
     struct data_order *b = order_open(d, &options);
-    for (int64_t n = 199; n >= 0; n -= 3) { /* from the middle, backwards, between others */
+    /* from the middle, backwards, and between other requests */
+    for (int64_t n = 199; n >= 0; n -= 3) {
         data_sample(other, n, &again);
         data_sample(b, n, &again);
         CHECK(!memcmp(&again, &from[n], sizeof again));
@@ -146,8 +147,9 @@ static void test_pure(void)
     data_close(corp.d);
 }
 
-/* Without weights the order of concatenated documents has not changed: windows of the whole set,
- * permuted by (seed, pass). Values from the program before it knew orders. */
+/* Checks that without weights the order of concatenated documents consists of windows of the whole
+ * set, permuted by (seed, pass). The values are fixed, because a job that resumes must find the
+ * same order. */
 static void test_old_order(void)
 {
     static const int64_t want[] = {
@@ -171,8 +173,8 @@ static void test_old_order(void)
     data_close(d);
 }
 
-/* A weighted source of which nothing is left is an error with its name; without weights it is not
- * missed. */
+/* Checks that a source with a weight of which no sample is left is an error that names the source,
+ * and that a source without a weight is simply left out. */
 static void test_empty_source(void)
 {
     puts_file("short.txt", "abc");
@@ -217,7 +219,7 @@ static void test_eval_set(void)
     CHECK(s.n_tokens == 4 && s.n_fragments == 2);
     data_fragment(x, &s, 0, &f);
     CHECK(f.token == data_stats(d)->n_tokens && f.length == 3 && f.document == 1);
-    data_sample(x, 3, &s); /* the second pass is as the first */
+    data_sample(x, 3, &s); /* the second pass is like the first one */
     CHECK(s.index == 1 && s.pass == 1 && s.n_tokens == 3);
     data_order_close(x);
     o = data_order_options(spec, SET_TRAIN, 5);
@@ -248,7 +250,7 @@ static int64_t int_after(struct jread *j, const char *key)
     return v;
 }
 
-/* From the trace back to the bytes of the file: the record begins at byte_offset, and its tokens
+/* Follows a trace back to the bytes of the file: the record begins at byte_offset, and its tokens
  * are those of the sample. */
 static void test_trace(void)
 {
@@ -275,7 +277,7 @@ static void test_trace(void)
             struct fragment f;
             data_fragment(o, &s, k, &f);
             CHECK(int_after(&j, "source") == 0);
-            CHECK(int_after(&j, "record") == f.document + 1); /* a line a document */
+            CHECK(int_after(&j, "record") == f.document + 1); /* each document is a line */
             const char *line = text + int_after(&j, "byte_offset");
             CHECK(int_after(&j, "document") == f.document);
             const int64_t offset = int_after(&j, "offset");
@@ -298,7 +300,7 @@ static void test_trace(void)
     data_close(corp.d);
 }
 
-/* seqrank --trace, its output in `out`. Returns its exit status. */
+/* Runs seqrank --trace and stores its output in `out`. Returns its exit status. */
 static int trace_program(char *out, size_t size, const char *const *arg, int n)
 {
     char *argv[16];
@@ -335,7 +337,7 @@ static void test_trace_program(void)
                                "{\"prepared_id\":\"%s\",\"set\":\"train\",\"seq_len\":64,"
                                "\"first\":3,\"count\":3,\"samples\":[",
                                data_stats(corp.d)->id);
-    for (int64_t k = 3; k < 6; k++) { /* step 2 of batches of 3 */
+    for (int64_t k = 3; k < 6; k++) { /* step 2, with batches of 3 */
         n += (size_t)data_trace(o, k, 1000, want + n, sizeof want - n, &e);
         n += (size_t)sprintf(want + n, "%s", k < 5 ? "," : "]}\n");
     }
@@ -348,7 +350,7 @@ static void test_trace_program(void)
         arg[6] = wrong[i];
         CHECK_MSG(trace_program(out, sizeof out, arg, 7) == 2, "%s", wrong[i]);
     }
-    CHECK(trace_program(out, sizeof out, arg, 2) == 2); /* no sample is named */
+    CHECK(trace_program(out, sizeof out, arg, 2) == 2); /* the command names no sample */
     arg[6] = "set=eval";                                /* there is none */
     CHECK(trace_program(out, sizeof out, arg, 7) == RANK_EXIT_REFUSED);
     arg[0] = "/nowhere";
@@ -359,7 +361,8 @@ static void test_trace_program(void)
 
 /* ---- data that fails ------------------------------------------------------------------------- */
 
-/* Files that are cut under an open order: an error with the file's name, and no signal. */
+/* Checks files that are truncated while an order is open: each must cause an error that names the
+ * file, and no signal. */
 static void test_cut_under_way(void)
 {
     static const char *const parts[] = {"tokens.bin", "loss.bin", "origins.bin"};
@@ -389,8 +392,8 @@ static void test_cut_under_way(void)
     }
 }
 
-/* The digests are looked at once: a second open trusts the result of the first, for as long as the
- * files are the same ones; and sees at once when they are not. */
+/* Checks that digests are computed only once: a second open trusts the result of the first one as
+ * long as the files are unchanged, and notices immediately when a file has changed. */
 static void test_checked_once(void)
 {
     char path[200], id[80], c;

@@ -1,5 +1,5 @@
-/* Whole jobs on conversations, of a model directory with a chat template of its own: the tokens
- * that are learnt, the day that a template writes, and refusals.
+/* Checks whole jobs on conversations, with a model directory that has a chat template of its own:
+ * the tokens that are learnt, the date that a template writes, and refusals.
  * tests: needs golden/chatml golden/tokenizers seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
@@ -10,7 +10,7 @@ static const char chat_template[] =
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}"
     "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
 
-/* Two lines, as records and as the template writes them. */
+/* Two conversations, as records and as the template writes them. */
 static const char records[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":"
     "\"the w\\u00f6rld\"}],\"id\":7,\"tools\":[],\"images\":null}\n"
@@ -37,8 +37,8 @@ static struct order *chat_job(enum job_kind kind, const char *name, const char *
 
 /* ---- learnt tokens --------------------------------------------------------------------------- */
 
-/* Is a byte of text[begin, end) in a turn of the assistant: after its header, to the end of its
- * </s>? */
+/* Tells whether any byte of text[begin, end) is in a turn of the assistant, which is from the end
+ * of its header to the end of its </s>. */
 static bool answers(const char *text, int64_t begin, int64_t end)
 {
     static const char header[] = "[assistant]", last[] = "</s>";
@@ -50,7 +50,7 @@ static bool answers(const char *text, int64_t begin, int64_t end)
     return false;
 }
 
-/* all: everything is learnt. */
+/* Checks one record of prepared data. If all is set, every token is learnt. */
 static void check_record(const struct data *d, int i, int64_t at, int64_t n, bool all)
 {
     struct tokenizer *t = tokenizer_open(in_dir("chat", ""), &e);
@@ -104,7 +104,8 @@ static void test_learnt(void)
     }
 }
 
-/* {% generation %}: a turn of no byte, and one that begins in the middle of a token. */
+/* Checks {% generation %} around a turn without bytes, and around one that begins in the middle of
+ * a token. */
 static void test_marked(void)
 {
     struct order *o = chat_job(JOB_TRAIN, "marked", "marked", records);
@@ -115,7 +116,7 @@ static void test_marked(void)
     struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
     uint8_t learn[8] = {0};
     int32_t ids[8];
-    /* "_" "e" "<s>" "_th" "e", of which h is the assistant's */
+    /* The tokens are "_" "e" "<s>" "_th" "e", of which the h is the assistant's. */
     CHECK(d && data_documents(d)[0] == 5 && !data_read_mask(d, 0, 5, learn, &e) &&
           !data_read(d, 0, 5, ids, &e));
     CHECK(ids[2] == 1 && !memcmp(learn, "\0\0\0\1\0", 5));
@@ -123,7 +124,7 @@ static void test_marked(void)
     free(o);
 }
 
-/* ---- the day --------------------------------------------------------------------------------- */
+/* ---- the date that templates write ----------------------------------------------------------- */
 
 static void test_day(void)
 {
@@ -154,7 +155,7 @@ static void test_day(void)
     free(o);
 }
 
-/* A template that does not write it: the day is no part of the data. */
+/* Checks a template that does not write the date: the data then do not depend on the date. */
 static void test_no_day(void)
 {
     char id[80];
@@ -186,7 +187,7 @@ static void test_train(void)
             const struct gang_event *ev = gang_event(&g, EV_EVAL, 0);
             loss[ranks - 1] = number(g.result, "loss");
             CHECK(ev && number(ev->json, "loss") > 1);
-            if (ev) { /* "the w\u00f6rld</s>" "on</s>" "</s>" are learnt */
+            if (ev) { /* "the w\u00f6rld</s>", "on</s>" and "</s>" are learnt */
                 const double bits = number(ev->json, "loss") * number(ev->json, "targets") / log(2);
                 CHECK_MSG(fabs(number(ev->json, "bits_per_byte") - bits / 24) < 1e-9, "%s",
                           ev->json);
@@ -203,7 +204,7 @@ static void test_score_and_embed(void)
 {
     struct order *o = chat_job(JOB_SCORE, "score", "chat", records);
     o->spec.data.seq_len = 8192;
-    if (job_runs(o)) /* "the w\u00f6rld</s>" "on</s>" "</s>" */
+    if (job_runs(o)) /* learns "the w\u00f6rld</s>", "on</s>" and "</s>" */
         CHECK_MSG(number(g.result, "bytes") == 14 + 6 + 4, "%s", g.result);
     free(o);
     o = chat_job(JOB_EMBED, "embed", "chat", records);
@@ -221,7 +222,7 @@ static bool asks_chat(const char *name, int ranks, const char *model, const char
     return own_asks(name, ranks, model, "/v1/chat/completions", whole, answer, 16384);
 }
 
-/* Returns the text of an answer's member that is a list of numbers, or a string. */
+/* Returns the text of a member of an answer, which is a list of numbers or a string. */
 static const char *part(const char *answer, const char *key, char end, char out[4096])
 {
     char name[64];
@@ -231,7 +232,7 @@ static const char *part(const char *answer, const char *key, char end, char out[
     return out;
 }
 
-/* Writes as JSON the ids of the template's text for the messages below, before the answer. */
+/* Writes the ids of the template's text for the messages below, up to the answer, as JSON. */
 static void written_ids(char out[1024])
 {
     static const char prompt[] = "<s>[user]Hello</s>[assistant]";
@@ -247,7 +248,8 @@ static void written_ids(char out[1024])
 
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
 
-/* The answer is that of the same prompt as ids; the object is OpenAI's. */
+/* Checks that the answer is the same as for a prompt of these ids, and that the object is
+ * OpenAI's. */
 static void test_completion(void)
 {
     static char chat[2][16384], plain[16384];
@@ -271,7 +273,7 @@ static void test_completion(void)
                   strstr(chat[0], "\"finish_reason\":\"length\",\"logprobs\":null}]"),
               "%s", chat[0]);
     CHECK(!strstr(chat[0], "\"text\":"));
-    /* The content is the text of a completion. */
+    /* The content of the message equals the text of the completion. */
     part(chat[0], "content", '"', one);
     part(plain, "text", '"', two);
     CHECK(strlen(two) > 8 && !strcmp(one + strlen("\"content"), two + strlen("\"text")));
@@ -288,14 +290,14 @@ static void test_completion_logprobs(void)
     int n = 0;
     for (const char *q = p; q && (q = strstr(q, "\"token\":")) != NULL; q++) n++;
     CHECK_MSG(n == 2 * (1 + 3), "%d names: %s", n, answer);
-    /* Greedy: the first alternative is the token. */
+    /* Sampling is greedy, so the first alternative is the chosen token. */
     part(p ? p : "", "token", ']', name);
     CHECK(p && strlen(name) > 10 && strstr(strstr(p, "top_logprobs"), name));
     CHECK(asks_chat("no-logprobs", 1, "chat", HELLO ",\"logprobs\":false", answer));
     CHECK(strstr(answer, "\"logprobs\":null"));
 }
 
-/* The day and the tokens that a template writes reach every rank. */
+/* Checks that the date and the tokens that a template writes are the same on every rank. */
 static void test_completion_day(void)
 {
     static char chat[16384], plain[16384];
@@ -311,8 +313,8 @@ static void test_completion_day(void)
     CHECK_STR(part(chat, "token_ids", ']', one), part(plain, "token_ids", ']', two));
 }
 
-/* eos_token of tokenizer_config.json ends an answer too, on every rank, whatever
- * generation_config.json lists beside it. */
+/* Checks that eos_token of tokenizer_config.json ends an answer, too, on every rank, whatever else
+ * generation_config.json lists. */
 static void test_completion_end(void)
 {
     static char answer[16384];
@@ -391,7 +393,7 @@ static void test_completion_refused(void)
     CHECK_MSG(strstr(answer, "add its chat_template.jinja"), "%s", answer);
 }
 
-/* ---- ChatML, which knows no parts ------------------------------------------------------------ */
+/* ---- ChatML, which does not read parts ------------------------------------------------------- */
 
 static void make_chatml(void)
 {
@@ -419,7 +421,7 @@ static void check_prompt(const char *name, const char *messages, int tokens)
     CHECK_MSG(strstr(answer, want), "want %s %s", want, answer);
 }
 
-/* As apply_chat_template of transformers 5.24 writes them. */
+/* Compares prompts with the text that apply_chat_template of transformers 5.24 writes. */
 static void test_prompts(void)
 {
     check_prompt("null",
@@ -431,7 +433,7 @@ static void test_prompts(void)
     check_prompt("plain", "[{\"role\":\"user\",\"content\":\"hi\"}]", 21);
 }
 
-/* A turn without content has its end alone learnt. */
+/* Checks that of a turn without content only the end is learnt. */
 static void test_null_learnt(void)
 {
     static const char want[] = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
@@ -451,7 +453,7 @@ static void test_null_learnt(void)
     const int64_t n = d ? (int64_t)data_documents(d)[0] : 0;
     CHECK_MSG(n == ids.n && n < 64, "%lld tokens, want %lld", (long long)n, (long long)ids.n);
     CHECK(n < 64 && !data_read(d, 0, n, got, &e) && !memcmp(got, ids.id, (size_t)n * sizeof *got));
-    CHECK(data_stats(d)->n_masked == n - 2 - 3); /* "<|im_end|>\n" twice, and "z" */
+    CHECK(data_stats(d)->n_masked == n - 2 - 3); /* the tokens "<|im_end|>\n" twice, and "z" */
     text_tokens_fini(&ids);
     tokenizer_destroy(t);
     data_close(d);
@@ -516,7 +518,8 @@ static void test_no_template(void)
     put("none", "chat_template.jinja", "\n{% include 'x' %}");
     check_refused("none", LOSS_ON_AUTO, "model.path", record, "line 2: the tag 'include'");
     struct order *o = chat_job(JOB_TRAIN, "unused", "none", "{\"body\":\"a\"}\n");
-    CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text); /* no conversation needs it */
+    /* no conversation needs the missing part */
+    CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
     o->spec.data.tokenizer = TOKENIZER_BYTE;
     put("", "chat.jsonl", record);
     CHECK(!prepares(o));

@@ -1,5 +1,6 @@
-/* Whole jobs on text, of a model directory with a tokenizer.json of its own: the ids of the golden
- * files, trained on, scored, embedded and generated from on several ranks, and refusals.
+/* Checks whole jobs on text, with a model directory that has a tokenizer.json of its own: models
+ * are trained on the ids of the golden files, and texts are scored, embedded and generated on
+ * several ranks; and refusals are checked.
  * tests: needs golden/bert golden/tokenizers seqrank */
 #include <math.h>
 #include "api/core/gang_start.h"
@@ -21,13 +22,14 @@ static size_t unhex(char *out, const char *hex)
     return n;
 }
 
-/* Strings of the golden file, with the ids that the package gave them, special ones included. */
+/* The strings of the golden file, with the ids that the package gave to them, including special
+ * ones. */
 static struct line {
     char text[1024];
     size_t size;
     int32_t id[1024];
     int64_t n;
-    bool ends; /* with </s> of its own */
+    bool ends; /* the string ends with a </s> of its own */
 } line[LINES];
 static int n_lines;
 static int64_t n_bytes;
@@ -62,7 +64,7 @@ static void read_golden(void)
     free(text);
 }
 
-/* As a string of JSON. */
+/* Appends s to out as a string of JSON. */
 static void append_json(char *out, const char *s, size_t n)
 {
     out += strlen(out);
@@ -90,7 +92,8 @@ static void put_lines(void)
     if (!all) abort();
     *all = 0;
     for (int k = 0; k < TIMES; k++) strcat(all, text);
-    put("", "again.jsonl", all); /* more tokens than a score reads the bytes of at once, 1,024 */
+    /* more tokens than the 1,024 whose bytes a score job reads at a time */
+    put("", "again.jsonl", all);
     free(all);
 }
 
@@ -140,7 +143,7 @@ static void test_prepare(void)
     free(o);
 }
 
-/* The tokenizer's files are a part of the data's id. */
+/* Checks that the tokenizer's files are a part of the data's id. */
 static void test_id(void)
 {
     struct order *o = own_job(JOB_TRAIN, "id", "own");
@@ -154,7 +157,8 @@ static void test_id(void)
     free(o);
 }
 
-/* A whole file is a document, and a pair is one text of which the prompt is given. */
+/* Checks that a whole file is one document, and that a prompt with its completion is one text, of
+ * which the prompt is not learnt. */
 static void test_other_sources(void)
 {
     struct order *o = own_job(JOB_TRAIN, "whole", "own");
@@ -184,7 +188,8 @@ static int notes(const char *code, const char *word)
     return n;
 }
 
-/* pad_token_id of config.json is 257; if it ends texts too, it is padding where it repeats. */
+/* Checks the note about padding. pad_token_id in config.json is 257. If this id also ends texts,
+ * it counts as padding only where it is repeated. */
 static void test_padding(void)
 {
     static const struct {
@@ -254,8 +259,8 @@ static void test_train(void)
     CHECK_MSG(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-5, "%.17g %.17g", loss[0], loss[1]);
 }
 
-/* Returns the loss of the tokens that stand for text: without the end that preparation has put
- * after a line. */
+/* Returns the loss of the tokens that stand for text, which are all except the end that
+ * preparation has added after a line. */
 static double text_nll(const struct order *o)
 {
     char *npy = get(o->args.job_dir, "artifacts/token-logprobs.npy");
@@ -271,7 +276,8 @@ static double text_nll(const struct order *o)
     return sum;
 }
 
-/* Bits are of the bytes of the text: BOS and ends have none, and ends no loss. */
+/* Checks that bits are counted per byte of the text: BOS and ends have no bytes, and ends have no
+ * loss. */
 static void test_score(void)
 {
     double nll[2] = {0};
@@ -293,7 +299,8 @@ static void test_score(void)
     CHECK_MSG(nll[0] > 1 && fabs(nll[0] - nll[1]) < 1e-5 * nll[0], "%.17g %.17g", nll[0], nll[1]);
 }
 
-/* A vector is computed from the post-processor's ids of a text: no end is added to them. */
+/* Checks that a vector is computed from the ids that the post-processor makes of a text, without
+ * an added end. */
 static void test_embed(void)
 {
     int64_t n = 0;
@@ -306,7 +313,7 @@ static void test_embed(void)
     free(o);
 }
 
-/* The mask token of a masked language model is that of its tokenizer. */
+/* Checks that the mask token of a masked language model is that of its tokenizer. */
 static void test_mask(void)
 {
     struct model_shape m;
@@ -334,7 +341,7 @@ static bool asks(const char *name, int ranks, const char *model, const char *bod
     return own_asks(name, ranks, model, "/v1/completions", whole, answer, size);
 }
 
-/* The text of an answer, as JSON, and unescaped. */
+/* Stores the unescaped text of an answer in out. Returns the text as JSON. */
 static char *said(const char *answer, char *out, size_t size)
 {
     const char *p = strstr(answer, "\"text\":");
@@ -347,7 +354,7 @@ static char *said(const char *answer, char *out, size_t size)
     return out;
 }
 
-/* Decodes the ids of an answer. */
+/* Decodes the ids of an answer to a text. */
 static void decode(const char *answer, struct text *out)
 {
     const char *p = strstr(answer, "\"token_ids\":[");
@@ -383,13 +390,14 @@ static void test_batch(void)
     CHECK_STR(said(answer[0], plain, sizeof plain), whole.data);
     CHECK_MSG(whole.n > 13 && !strncmp(whole.data, "Hello, world!", 13), "%s", whole.data);
     CHECK(asks("plain", 1, "own", "\"prompt\":\"Hello, world!\"", answer[2], sizeof answer[2]));
-    /* Both end with the same text, without the prompt in one of them. */
+    /* Both answers end with the same text, and one of them begins without the prompt. */
     CHECK_STR(said(answer[2], plain, sizeof plain), whole.data + 13);
     text_fini(&whole);
 }
 
-/* Two ids say "a", one of them as the byte 0x61; no two alternatives have one name, and the token
- * has its own. A byte of a longer character is named as a byte. */
+/* Checks the names of tokens. Two ids stand for "a", one of them as the byte 0x61. No two
+ * alternatives may have the same name, and the token must have its own. A byte of a longer
+ * character is named as a byte. */
 static void test_names(void)
 {
     struct tokenizer *t = tokenizer_open(in_dir("own", ""), &e);
@@ -422,7 +430,7 @@ static void test_names(void)
     tokenizer_destroy(t);
 }
 
-/* Ids that say the same as the text, and a stop string within the written text. */
+/* Checks ids that give the same answer as the text, and a stop string within the written text. */
 static void test_stop(void)
 {
     static char answer[16384], stopped[16384];
@@ -476,7 +484,8 @@ static void test_prompt(void)
     free(o);
 }
 
-/* Ids need no tokenizer.json; text is refused, of its request. */
+/* Checks a model without tokenizer.json: requests with ids are answered, and a request with text
+ * is refused by itself. */
 static void test_unconverted(void)
 {
     static char answer[16384];

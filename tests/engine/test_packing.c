@@ -1,11 +1,12 @@
-/* test_packing: documents under every packing and every policy for long ones, checked from their
- * lengths alone; and the rows of every rank. */
+/* test_packing: checks documents under every packing and every policy for long ones, using only
+ * the documents' lengths; and checks the rows of every rank. */
 #include "api/core/job.h"
 #include "tests/lib/corpus.h"
 
 /* ---- every token once ------------------------------------------------------------------------ */
 
-/* How often each token should be in a pass, and the counts of the policy, from lengths alone. */
+/* Computes how often each token must be in a pass, and the counts of the policy, from the lengths
+ * only. */
 static struct order_stats expect(const struct corpus *c, int64_t S, int overlong, uint8_t *times)
 {
     struct order_stats st = {0};
@@ -26,7 +27,7 @@ static struct order_stats expect(const struct corpus *c, int64_t S, int overlong
     return st;
 }
 
-/* One sample as its fragments say: checks them, counts tokens into seen, adds up targets. */
+/* Checks one sample by its fragments, counts its tokens in `seen`, and adds up its targets. */
 static int check_sample(const struct corpus *c, const struct data_order *o, int64_t n, int64_t S,
                         uint8_t *seen, int64_t *n_fragments, int64_t *n_tokens)
 {
@@ -63,7 +64,8 @@ static bool same_counts(const struct order_stats *a, const struct order_stats *b
            a->truncated_tokens == b->truncated_tokens;
 }
 
-/* Two passes of one order: each has every kept token once, whole documents wherever they fit. */
+/* Checks two passes of one order: each pass must have every kept token once, and whole documents
+ * wherever they fit. */
 static int check_order(const struct corpus *c, const struct order_options *options)
 {
     static uint8_t times[MAX_TOKENS], seen[MAX_TOKENS];
@@ -82,7 +84,8 @@ static int check_order(const struct corpus *c, const struct order_options *optio
         bad += memcmp(seen, times, (size_t)c->n_tokens) != 0;
         bad += n_fragments != st->n_fragments || n_tokens != st->n_tokens;
     }
-    if (options->packing != PACKING_CONCAT) /* a piece a document, and those of over-long ones */
+    /* one piece for each document, and more for documents that are too long */
+    if (options->packing != PACKING_CONCAT)
         bad += st->n_fragments < st->n_documents ||
                (!st->split_documents && st->n_fragments != st->n_documents);
     data_order_close(o);
@@ -119,11 +122,12 @@ static void test_every_token_once(void)
 
 /* ---- best fit -------------------------------------------------------------------------------- */
 
-/* The definition, in the obvious way: O(n^2). Returns the number of bins and, in
- * where[i], the bin of document i. */
+/* Computes best fit by its definition, in the obvious way of O(n^2) steps. Returns the number of
+ * bins and, in where[i], the bin of document i. */
 static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 {
-    static int64_t room[MAX_DOCS], since[MAX_DOCS]; /* since: when a bin came to its room */
+    /* since: the step in which a bin got its current room */
+    static int64_t room[MAX_DOCS], since[MAX_DOCS];
     bool placed[MAX_DOCS] = {0};
     int64_t n_bins = 0;
     for (int64_t step = 0; step < c->n_docs; step++) {
@@ -150,7 +154,7 @@ static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 
 static void test_best_fit(void)
 {
-    /* The last has rooms of more than 4,096, found three levels of the tree up. */
+    /* The last size has rooms of more than 4,096, which are found three levels up in the tree. */
     static const int64_t lens[] = {60, 61, 63, 64, 65, 127, 128, 200, 4096, 4097, 8300};
     static int64_t where[MAX_DOCS];
     corpus_make(&corp, 300, 60, false);
@@ -175,7 +179,8 @@ static void test_best_fit(void)
         }
         CHECK_MSG(!bad, "S %lld: %lld bins, naive %lld", (long long)lens[s],
                   (long long)data_order_samples(o), (long long)n_bins);
-        /* 11/9 of the best possible, which is at least all tokens over the size, and 6/9 */
+        /* the bound is 11/9 of the best possible number, which is at least the number of tokens
+         * divided by the size, plus 6/9 */
         const double least = (double)corp.n_tokens / (double)lens[s];
         CHECK((double)n_bins <= 11.0 / 9 * (least + 1) + 6.0 / 9);
         data_order_close(o);
@@ -198,7 +203,7 @@ static void test_overlong(void)
         CHECK_STR(e.field, "data.overlong");
         CHECK_MSG(strstr(e.text, "/long.jsonl record 4 has 11 tokens, the sequence 10"), "%s",
                   e.text);
-        o.overlong = OVERLONG_AUTO; /* no mask: split */
+        o.overlong = OVERLONG_AUTO; /* there is no mask, so "auto" splits */
         struct data_order *x = order_open(d, &o);
         CHECK(data_order_stats(x)->split_documents == 1 && data_order_stats(x)->n_tokens == 15);
         data_order_close(x);
@@ -217,7 +222,8 @@ static void test_overlong(void)
     CHECK(!data_order_open(d, &o, &e) && strstr(e.text, "p.jsonl record 1 has 12 tokens"));
     o.seq_len = 12;
     struct data_order *x = order_open(d, &o);
-    CHECK(data_targets(x, 0, &e) == 2); /* the last of the prompt predicts x, x its end */
+    /* the last token of the prompt predicts x, and x predicts its end */
+    CHECK(data_targets(x, 0, &e) == 2);
     data_order_close(x);
     o = (struct order_options){.seq_len = 10, .overlong = OVERLONG_SPLIT, .in_order = true};
     x = order_open(d, &o);
@@ -233,8 +239,8 @@ static void test_overlong(void)
     data_close(d);
 }
 
-/* Sequences longer than the model's table of positions: documents of 4 and of 11 tokens, in a table
- * of 11, and one of 10. */
+/* Checks sequences that are longer than the model's table of positions: documents of 4 and of 11
+ * tokens, with a table of 11 and a table of 10. */
 static void test_table(void)
 {
     puts_file("table.jsonl", "{\"text\":\"abc\"}\n{\"text\":\"0123456789\"}\n");
@@ -260,7 +266,7 @@ static void test_table(void)
                          "positions: cut it into shorter documents, or make data.seq_len at "
                          "most 10"),
                   "%s", e.text);
-        o.seq_len = 10; /* no longer than the table: data.overlong decides */
+        o.seq_len = 10; /* the sequence is not longer than the table, so data.overlong decides */
         if (ways[i % 5] == OVERLONG_ERROR) continue;
         x = order_open(d, &o);
         CHECK(x && data_order_stats(x)->n_tokens == (i % 5 == 3 ? 14 : i % 5 == 4 ? 4 : 15));
@@ -271,7 +277,7 @@ static void test_table(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Returns the position of a rank's row, from the description of the layouts. */
+/* Returns the position of a rank's row, computed from the description of the layouts. */
 static int64_t row_pos(int64_t S, int P, int r, enum layout_id layout, int64_t row)
 {
     if (layout == LAYOUT_CONTIGUOUS) return row + r * ((S + P - 1) / P);
@@ -286,7 +292,7 @@ static int64_t real_end(const struct fragment *f)
     return f->pos + f->length;
 }
 
-struct want { /* a sample, written down from its fragments and the corpus */
+struct want { /* a sample, written from its fragments and the corpus */
     int32_t ids[MAX_S], targets[MAX_S];
     int64_t pos[MAX_S], lo[MAX_S], hi[MAX_S], n;
 };
@@ -337,7 +343,8 @@ static int compare_rows(const struct data_order *o, const struct want *w, int64_
             bad += hi[row] != (pad ? 0 : w->hi[p]);
         }
         bad += b.n_tokens != w->n;
-        bad += ids[sh.T] != 0x55555555 || targets[sh.T] != 0x55555555; /* no row too many */
+        /* no row beyond T may be written */
+        bad += ids[sh.T] != 0x55555555 || targets[sh.T] != 0x55555555;
     }
     return bad + (covered != w->n) + (n_targets != b.n_targets);
 }

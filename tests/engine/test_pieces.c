@@ -1,7 +1,7 @@
-/* test_pieces.c: dense MLPs in pieces of rows (memory.mlp_chunk_tokens): goldens in float64 of all
- * families, trainings beside those of whole MLPs, the same bits on any number of ranks, memory and
- * work by hand, the planner's decisions and refusals. engine.h compares memory and bytes of every
- * step with the plan.
+/* test_pieces.c: checks dense MLPs in pieces of rows (memory.mlp_chunk_tokens): with goldens in
+ * float64 of all families, with trainings that are compared with whole MLPs, the same bits on any
+ * number of ranks, memory and work computed by hand, and the planner's decisions and refusals.
+ * engine.h compares memory and bytes of every step with the plan.
  * tests: needs golden */
 #include "tests/lib/lm.h"
 #include "worker/family/shape.h"
@@ -16,7 +16,7 @@ static struct job_spec spec;
 
 static const int64_t chunks[] = {1, 3, 7, 1000};
 
-/* Memory is NaN before; documents are masked. */
+/* Compares with a golden. Memory is filled with NaN before, and documents are masked. */
 static void golden(const struct lm_golden *g, int P, int64_t chunk, enum recompute_id mode)
 {
     struct lm_run r = {.spec.memory = {.recompute = (int32_t)mode, .mlp_chunk_tokens = chunk}};
@@ -48,7 +48,8 @@ static const char *const names[] = {"mistral", "bert",    "gpt2",        "gemma3
                                     "phi3",    "linear",  "qwen3_mixed", "qwen3_next"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* eps as large as gradients are: AdamW's first step is no sign of what may be rounding. */
+/* Sets a spec. eps is as large as gradients, so that AdamW's first step is not the sign of a
+ * number that may be rounding. */
 static void spec_of(const char *name, enum precision_id precision)
 {
     char dir[96];
@@ -85,8 +86,8 @@ static void train(struct engine_run *r, const struct way *w)
           r->plan.rank_bits);
 }
 
-/* The first step's gradients differ by the rounding of sums in fp32, whatever the precision; the
- * weights after three steps differ by AdamW's effect on that. */
+/* Compares two trainings. The gradients of the first step differ by the rounding of sums in fp32,
+ * whatever the precision; the weights after three steps differ by the effect of AdamW on that. */
 static void compare(const char *name, const struct way *w, const struct engine_run *whole,
                     const struct engine_run *cut)
 {
@@ -112,7 +113,7 @@ static void compare(const char *name, const struct way *w, const struct engine_r
     }
 }
 
-/* The same way with whole MLPs and in pieces. */
+/* Compares a training with whole MLPs and the same training in pieces. */
 static void beside(const char *name, struct way w)
 {
     struct engine_run whole, cut;
@@ -151,7 +152,8 @@ static void test_tied_and_rings(void)
         for (int tied = 0; tied < 2; tied++) {
             spec_of("mistral", PRECISION_FP32);
             spec.model.shape.tied = tied;
-            spec.optim.max_grad_norm = tied ? 0 : 1; /* 0: updates within the backward pass */
+            /* 0 means that updates are within the backward pass */
+            spec.optim.max_grad_norm = tied ? 0 : 1;
             spec.train.global_batch = 4;
             beside("mistral", (struct way){.P = 1 + zero % 2,
                                            .dp = 2,
@@ -168,7 +170,7 @@ static void test_tied_and_rings(void)
     engine_free(&r);
 }
 
-/* Windows in time: a window's MLPs run in pieces of it. */
+/* Checks windows in time, in which the MLPs of a window run in pieces of the window. */
 static void test_windows(void)
 {
     for (int P = 1; P <= 3; P++) {
@@ -193,8 +195,9 @@ static void same_bits(const char *name, const struct engine_run *a, const struct
               "%s, %d ranks: other bits", name, a->P);
 }
 
-/* A logical chunk of 37 tokens has 5: pieces of 3 and 2. More than a chunk is a chunk. The forward
- * pass is as that of whole MLPs. */
+/* Checks the bits of ranks. A logical chunk of 37 tokens has 5 tokens, in pieces of 3 and 2; a
+ * piece that is larger than a chunk is a whole chunk. The forward pass must equal that of whole
+ * MLPs. */
 static void test_bits_of_ranks(void)
 {
     static const int P[] = {2, 4, 8};
@@ -226,7 +229,7 @@ static void test_bits_of_ranks(void)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* A decoder of 3 layers: width 64, MLPs of 4096. */
+/* Sets a spec of a decoder with 3 layers of width 64, whose MLPs have 4096 columns. */
 static void wide_spec(int64_t S, int P)
 {
     engine_spec(&spec, S);
@@ -250,7 +253,7 @@ static struct plan *plan_of(int64_t limit, struct plan *p)
     return p;
 }
 
-/* Kept memory and workspace, by hand. */
+/* Compares the kept memory and the workspace with numbers computed by hand. */
 static void test_memory(void)
 {
     struct plan whole, cut;
@@ -260,8 +263,8 @@ static void test_memory(void)
     plan_of(0, &cut);
     const int64_t T = 2048, C = 64, I = 4096, n = 128;
     CHECK(whole.item[PLAN_KEPT].size - cut.item[PLAN_KEPT].size == 3 * T * 2 * I * 4);
-    /* The norm's output, its rstd and its gradient, for all rows; gate and up, in which their
-     * gradients lie, the activation and its gradient, for a piece. */
+    /* For all rows there are the norm's output, its rstd and its gradient. For a piece there are
+     * gate and up (their gradients use the same memory), the activation, and its gradient. */
     CHECK_MSG(cut.item[PLAN_WORK].size == (2 * T * C + T + n * (2 * I + I + I)) * 4,
               "work: %lld bytes", (long long)cut.item[PLAN_WORK].size);
     CHECK(whole.item[PLAN_WORK].size >= T * 2 * I * 4);
@@ -270,7 +273,8 @@ static void test_memory(void)
     CHECK(plan_of(0, &cut)->mlp_chunk == T);
 }
 
-/* Time: the products of gate and up once more, counted as those of memory.recompute are. */
+/* Checks the time: the products of gate and up are computed once more, and are counted like those
+ * of memory.recompute. */
 static void test_work(void)
 {
     const struct hardware h = {.given = 1,
@@ -291,7 +295,7 @@ static void test_work(void)
     const double again = 3 * 2.0 * 2048 * 64 * 2 * 4096 / 1e9;
     CHECK_MSG(fabs((cut.compute_s - whole.compute_s) / again - 1) < 1e-9, "%g s more, want %g",
               cut.compute_s - whole.compute_s, again);
-    /* A product of few rows is as fast as its rows let it be: here a tenth. */
+    /* A product of few rows has the rate of its number of rows, which here is a tenth. */
     m.rate[RATE_GEMM][PRECISION_FP32][0] /= 10;
     machine_estimate(&m, &spec, plan_of(0, &p), &whole);
     spec.memory.mlp_chunk_tokens = 1;
@@ -299,7 +303,8 @@ static void test_work(void)
     CHECK(cut.compute_s > 5 * whole.compute_s);
 }
 
-/* auto takes the mode that keeps most and fits. Under "ranks" memory does not decide. */
+/* Checks that "auto" chooses the mode that keeps the most and fits. Under determinism "ranks"
+ * memory does not decide. */
 static void test_auto(void)
 {
     static const struct {
@@ -318,7 +323,7 @@ static void test_auto(void)
         spec.memory.mlp_chunk_tokens = order[i].chunk;
         size[i] = size_of(plan_of(0, &p));
     }
-    CHECK(size[1] < size[2]); /* so that "selective" alone is never needed here */
+    CHECK(size[1] < size[2]); /* this makes sure that "selective" alone is never needed here */
     for (int i = 0; i < N; i++) {
         int first = 0;
         while (size[first] > size[i]) first++;
@@ -349,7 +354,7 @@ static void test_auto(void)
     CHECK(!plan_of(0, &p)->mlp_chunk);
 }
 
-/* An 8 B decoder at 2^20 tokens on 8 devices, in bf16. */
+/* Checks an 8 B decoder at 2^20 tokens on 8 devices, in bf16. */
 static void test_large(void)
 {
     static const enum recompute_id modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
@@ -378,8 +383,8 @@ static void test_large(void)
                spec_field("memory.recompute")->words[modes[i]], plan_bytes(a, size_of(&whole)),
                plan_bytes(b, whole.item[PLAN_WORK].size), plan_bytes(c, size_of(&cut)),
                plan_bytes(d, cut.item[PLAN_WORK].size));
-        /* gate, up, the activation and its gradient of 131072 rows, less pieces and the other
-         * workspace: over 8 GiB. */
+        /* The difference is gate, up, the activation and its gradient for 131072 rows, minus the
+         * pieces and the other workspace, which is more than 8 GiB. */
         CHECK(size_of(&whole) - size_of(&cut) > (int64_t)8 << 30);
     }
 }
@@ -429,7 +434,8 @@ static void test_refused(void)
     CHECK_STR(e.field, "memory.mlp_chunk_tokens");
 }
 
-/* Experts stay whole beside an expert that every token goes to, and the plan says it. */
+/* Checks that experts are computed whole if they are beside an expert that every token uses, and
+ * that the plan's reason names it. */
 static void test_experts_whole(void)
 {
     struct plan p;

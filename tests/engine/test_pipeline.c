@@ -1,8 +1,8 @@
-/* Stages of a pipeline (parallel.pp): with dp fixed, stages change no bit of the training, under
- * determinism "ranks" with any ring, and under "run" beside one stage with the same ring; a tied
- * embedding whose two parts are summed apart in "run" stays within the bounds of test_dp. Formulas
- * written from the algorithm count the bytes that every rank sends; the memory that it holds is
- * counted here too.
+/* Checks stages of a pipeline (parallel.pp). With dp fixed, stages must change no bit of the
+ * training: under determinism "ranks" with any ring, and under "run" compared with one stage and
+ * the same ring. A tied embedding, whose two parts are summed separately in "run", must be within
+ * the bounds of test_dp. The bytes that every rank sends are compared with formulas written from
+ * the algorithm, and the memory that it holds is counted here, too.
  * tests: needs golden */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -11,18 +11,18 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/machine.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { STEPS = 3, LAYERS = 5, MAX_RANKS = 16 };
 
-/* One way to run the same training. */
+/* A way to run the same training. */
 struct way {
     int dp, pp, sp, zero, determinism;
     int64_t batch;
     int tied, precision, recompute, layout, group;
     double max_norm;
     int strategy, form;
-    const char *family; /* NULL: the tiny Llama of LAYERS layers */
+    const char *family; /* NULL means the tiny Llama with LAYERS layers */
     int tp, offload;
 };
 
@@ -53,7 +53,7 @@ static void set_spec(const struct way *w)
     spec.memory.offload = w->offload ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
 }
 
-/* The ledger of the last step, by rank. */
+/* The ledger of each rank in the last step. */
 struct seen {
     struct comm_count moved[MAX_RANKS][PURPOSE_N];
 };
@@ -109,7 +109,8 @@ static void check_bits(const struct way *w, const struct engine_run *want)
     engine_free(&r);
 }
 
-/* Every ring, stage and ZeRO against one rank, or one ring side by side with another. */
+/* Compares every ring, number of stages and stage of ZeRO with one rank, or, if dp is 2, with two
+ * rings of one rank. */
 static void test_ranks(void)
 {
     const int stride = SANITIZED || small_tests() ? 5 : 1;
@@ -130,7 +131,7 @@ static void test_ranks(void)
     }
 }
 
-/* In "run" the sums of a ring are those of a ring without stages. */
+/* Checks that in "run" the sums of a ring are those of a ring without stages. */
 static void test_without_ranks(void)
 {
     static const struct way ways[] = {
@@ -154,7 +155,7 @@ static void test_without_ranks(void)
          .layout = LAYOUT_ZIGZAG,
          .zero = 3,
          .strategy = STRATEGY_USP,
-         .max_norm = 1}, /* groups of two, as are the KV heads */
+         .max_norm = 1}, /* groups of two ranks, which is also the number of KV heads */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct way one = ways[i];
@@ -165,8 +166,8 @@ static void test_without_ranks(void)
     }
 }
 
-/* Families whose layers differ, whose first stage reads positions or token types, whose states pass
- * along a ring. */
+/* Checks families whose layers differ, whose first stage reads positions or token types, or whose
+ * states are passed along a ring. */
 static void test_families(void)
 {
     static const char *const names[] = {"bert",    "tnl",       "linear",      "retnet",
@@ -193,9 +194,10 @@ static void test_families(void)
 
 /* ---- a tied embedding in "run" --------------------------------------------------------------- */
 
-/* One stage adds the head's and the own end's part in one buffer, sample by sample; two stages add
- * two buffers. That is another order of the sum of the same numbers: as far from one stage as
- * another such order, on one rank, is, 4 times (test_dp says why). */
+/* Checks a tied embedding in "run". One stage adds the part of the head and the part of the
+ * embedding in one buffer, sample by sample; two stages add two buffers. These are two orders of
+ * the sum of the same numbers, so their difference may be 4 times the difference of another order
+ * on one rank (test_dp explains the 4). */
 static void test_tied_in_run(void)
 {
     for (int64_t batch = 1; batch <= 5; batch++) {
@@ -226,14 +228,14 @@ struct bytes {
     int64_t sent, received;
 };
 
-/* A rank of the job, and its relations to others: all from the way alone, but for who owns which
- * rows. */
+/* A rank of the job, and its relations to other ranks. All of it follows from the way, except for
+ * which rows a rank owns. */
 struct view {
     const struct way *w;
     const struct plan *p;
     int W, place, stage;
     int64_t unit;
-    bool first, last, each; /* each: gradients are summed for every sample */
+    bool first, last, each; /* each: true if gradients are summed over ranks after every sample */
 };
 
 static void gather(struct bytes *b, int W, int64_t own, int64_t n, int64_t size)
@@ -265,7 +267,7 @@ static bool in_stage(const struct view *v, int b)
     return b >= first[v->stage] && b < first[v->stage + 1];
 }
 
-/* Units of a bucket (zero.h), from its tensors. */
+/* Returns the number of units of a bucket (zero.h), computed from its tensors. */
 static int64_t units_of(int b)
 {
     struct param p[PROG_WEIGHTS];
@@ -297,7 +299,8 @@ static void want_tied(const struct view *v, struct bytes *grad, struct bytes *pa
     if (v->first) grad->received += up, param->sent += down;
 }
 
-/* Without shards: one sum of all that the stage has, padded so that ranks divide it. */
+/* Counts the bytes without shards: one sum of everything that the stage has, padded so that the
+ * number of ranks divides it. */
 static void want_whole(const struct view *v, struct bytes *grad)
 {
     const int64_t n = v->w->batch / v->w->dp;
@@ -320,7 +323,8 @@ static void want_shards(const struct view *v, struct bytes *grad, struct bytes *
         if (!read) continue;
         for (int64_t i = 0; i < (v->each ? n : 1); i++) scatter(grad, v->W, part, len);
         if (own) gather(grad, v->W, units[v->place + 1] - units[v->place], units[v->W], 8);
-        /* Before a forward and a backward pass; the embedding and the head are read once. */
+        /* Weights are gathered before a forward and before a backward pass; the embedding and the
+         * head are read only once. */
         const int64_t times = v->w->zero < 3 ? 1 : b >= 1 && b <= LAYERS ? 2 * n : n;
         for (int64_t i = 0; i < times; i++) gather(param, v->W, part, len, v->unit);
     }
@@ -396,8 +400,8 @@ static void test_bytes(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The head's part of a tied embedding: each rank's own part, for every gradient that is under way
- * while the stages between are at work. */
+/* Checks the head's part of a tied embedding: each rank needs its own part for every gradient that
+ * is being passed on while the stages between compute. */
 static void check_tied(const struct way *w, const struct plan *p, int stage)
 {
     const int64_t n = w->zero >= 2 ? w->batch / w->dp : 1, C = spec.model.shape.width;
@@ -415,7 +419,8 @@ static void check_tied(const struct way *w, const struct plan *p, int stage)
               (long long)p->item[PLAN_TIED_SEND].size);
 }
 
-/* engine_steps has seen that all of a plan is placed. Checks the contents of the plan, by stage. */
+/* Checks the contents of the plan, by stage. engine_steps has checked that everything in a plan is
+ * placed. */
 static void check_stage(const struct way *w, const struct plan *p, int stage)
 {
     const int layers = p->pipe.first[stage + 1] - p->pipe.first[stage] - (stage == 0) -
@@ -454,8 +459,8 @@ static void test_memory(void)
             if (of.arena_size > most) most = of.arena_size;
         }
         CHECK(p.arena_size == most);
-        /* A limit is compared with the largest stage: with less the layers lie otherwise, or it is
-         * refused. */
+        /* A limit is compared with the largest stage. If it is smaller, the layers are distributed
+         * in another way, or the job is refused. */
         const int64_t need = most + p.segment_size;
         CHECK(!plan_make(&spec, need, &of, &e) && !of.cut_by_memory);
         const bool made = !plan_make(&spec, need - 1, &of, &e);
@@ -493,7 +498,8 @@ static struct estimate estimate_of(int pp, int64_t batch, int tied)
     return t;
 }
 
-/* The bubble is (pp - 1) of n + pp - 1 parts; no stage computes less than its share. */
+/* Checks the estimate: the bubble is (pp - 1) of n + pp - 1 parts, and no stage computes less than
+ * its share. */
 static void test_estimate(void)
 {
     const struct estimate one = estimate_of(1, 8, 0), four = estimate_of(4, 8, 0);
@@ -502,7 +508,8 @@ static void test_estimate(void)
     CHECK_MSG(fabs(four.bubble_s / all - 3.0 / 11) < 1e-12, "bubble %.9g", four.bubble_s / all);
     CHECK_MSG(four.compute_s < 0.5 * one.compute_s && 4 * four.compute_s > 0.99 * one.compute_s,
               "compute %.3g of %.3g", four.compute_s, one.compute_s);
-    const struct estimate tied = estimate_of(4, 8, 1); /* test_tied.c: no stage waits for it */
+    /* no stage waits for it, as test_tied.c explains */
+    const struct estimate tied = estimate_of(4, 8, 1);
     CHECK_MSG(fabs(tied.bubble_s / tied.compute_s - 3.0 / 8) < 1e-12, "tied: bubble %.9g",
               tied.bubble_s / tied.compute_s);
     CHECK(four.exchange_s > 0 && fabs(four.step_s - all - four.exchange_s + four.hidden_s) < 1e-15);
@@ -514,7 +521,7 @@ enum { BAD = 1 };
 
 static struct guard guards[MAX_RANKS];
 
-/* A weight of the last stage alone is NaN during one step. */
+/* Makes a weight of the last stage NaN during one step. No other stage has that weight. */
 static void poison(struct train *t, int rank, void *arg)
 {
     float *kept = arg;
@@ -536,7 +543,7 @@ static void heal(struct train *t, int rank, void *arg)
         sharded_write(&t->state, SHARDED_WEIGHTS, at, 1, &kept[rank]);
 }
 
-/* Every stage skips the step that is bad on one of them. */
+/* Checks that every stage skips a step that is bad on one stage. */
 static void test_skip(void)
 {
     struct engine_run r[2];
@@ -566,7 +573,7 @@ static void test_skip(void)
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
-/* The tensor whose gradient is most off. */
+/* Returns the name of the tensor whose gradient has the largest error. */
 static const char *worst(const struct engine_run *got, const struct engine_run *want)
 {
     static struct param p, most;

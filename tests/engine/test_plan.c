@@ -1,4 +1,5 @@
-/* The plan: layout of parameters and buffers, bytes on the wire written out by hand, what fits. */
+/* Checks the plan: the layout of parameters and buffers, the bytes that are sent, which are
+ * written out by hand, and which jobs fit. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
@@ -59,7 +60,8 @@ static void test_params(void)
         end = p[i].offset + p[i].count;
     }
     CHECK(param_count(m) >= end && param_count(m) < end + 16 && param_count(m) % 16 == 0);
-    /* A layer's tensors lie as those of the layer before, whose distance is a layer's size. */
+    /* The tensors of a layer are in the order of the layer before, and their distance is the size
+     * of a layer. */
     CHECK(p[12].offset - p[3].offset == param_section(m, 2) - param_section(m, 1));
     CHECK(p[13].offset == p[12].offset + p[12].count); /* v right after k */
     CHECK(p[17].offset == p[16].offset + p[16].count); /* up right after gate */
@@ -68,7 +70,7 @@ static void test_params(void)
     CHECK(param_tensors(m) == 9 * 3 + 2);
 }
 
-/* Odd sizes: fused tensors stay adjacent though their counts are no multiple of 16. */
+/* Checks odd sizes: fused tensors are adjacent even if their counts are not multiples of 16. */
 static void test_params_odd(void)
 {
     const struct model_shape m = {.n_layers = 2,
@@ -86,8 +88,8 @@ static void test_params_odd(void)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* A range that an item takes in the arena, the segment or the host's part. A mirrored item takes
- * two of them; stretches() returns their number. */
+/* A range that an item occupies in the arena, the segment or the host's part. A mirrored item
+ * occupies two of them; stretches() returns their number. */
 struct stretch {
     const char *name;
     int part; /* 0, 1, 2 */
@@ -121,7 +123,8 @@ static void check_apart(const struct plan *p)
     }
 }
 
-/* Buffers lie inside and apart; classes and rounding add up to the total. */
+/* Checks that buffers are within their part and do not overlap, and that classes and rounding add
+ * up to the total. */
 static void check_layout(const struct plan *p)
 {
     int64_t sum = p->rounding, by_class[PLAN_CLASS_N] = {0};
@@ -143,8 +146,9 @@ static void check_layout(const struct plan *p)
     CHECK(sum == p->arena_size + p->segment_size && p->rounding >= 0);
 }
 
-/* A device with memory of its own: an item that the host fills or reads has a place with it, and an
- * item that no operation sees has none on the device. The CPU's plan knows no such part. */
+/* Checks a device with memory of its own: an item that the host fills or reads also has a place in
+ * the host's memory, and an item that no operation uses has no place on the device. The CPU's plan
+ * has no such part. */
 static void test_own_memory(void)
 {
     static const enum plan_id both[] = {PLAN_IDS, PLAN_LO, PLAN_NLL, PLAN_SUMSQ, PLAN_INV_FREQ},
@@ -183,7 +187,7 @@ static void test_layout(void)
             }
 }
 
-/* Every number by hand: L 3, C 64, H 8, Hk 2, D 8, I 160, V 258, T = 1024 / 2. */
+/* Computes every number by hand: L 3, C 64, H 8, Hk 2, D 8, I 160, V 258, T = 1024 / 2. */
 static void test_sizes(void)
 {
     small_spec(JOB_TRAIN, 2);
@@ -193,12 +197,12 @@ static void test_sizes(void)
     CHECK(p.T == 512 && p.n_params == 2 * 258 * 64 + 3 * layer + 64);
     CHECK(p.item[PLAN_PARAMS].size == 4 * p.n_params && p.item[PLAN_ADAM_V].size == 4 * p.n_params);
     CHECK(p.item[PLAN_X].size == 4 * 512 * 64 * 4 && p.item[PLAN_X].stride == 512 * 64 * 4);
-    /* q, kv, o, lse, the MLP's input, gate and up */
+    /* These are q, kv, o, lse, the input of the MLP, gate and up. */
     CHECK(p.item[PLAN_KEPT].size == 3 * 512 * (64 + 32 + 64 + 8 + 64 + 320) * 4);
     CHECK(p.item[PLAN_DX].size == 512 * 64 * 4);
     CHECK(p.item[PLAN_RING_KV0].size == 512 * 32 * 4 &&
           p.item[PLAN_RING_DKV1].size == 512 * 32 * 4);
-    /* The head needs most: logits, the norm's output, its rstd and gradient. */
+    /* The head needs the most: logits, the norm's output, its rstd and its gradient. */
     CHECK(p.item[PLAN_WORK].size == 512 * 258 * 4 + 512 * 64 * 4 + 512 * 4 + 512 * 64 * 4);
     CHECK(p.item[PLAN_SCRATCH].size == 2 * BE_SCRATCH_PER_THREAD);
     CHECK(!p.item[PLAN_TREE].name && !p.item[PLAN_GRAD_ACC].name);
@@ -220,14 +224,16 @@ static void test_recompute(void)
     }
     CHECK(size[RECOMPUTE_NONE] > size[RECOMPUTE_SELECTIVE]);
     CHECK(size[RECOMPUTE_SELECTIVE] > size[RECOMPUTE_FULL]);
-    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) { /* auto: the fastest that fits */
+    /* "auto" is the fastest mode that fits */
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         small_spec(JOB_TRAIN, 2);
         const struct plan p = make(size[r]);
         CHECK(p.recompute == (enum recompute_id)r && p.arena_size + p.segment_size == size[r]);
     }
 }
 
-/* Ring workspace depends on T alone: the same at 2 and at 64 ranks (kv and dkv pairs, m, delta). */
+/* Checks that the ring's workspace depends only on T, so that it is the same for 2 and for 64
+ * ranks (pairs of kv and dkv, m, delta). */
 static void test_workspace(void)
 {
     int64_t want = 0;
@@ -244,7 +250,7 @@ static void test_workspace(void)
     }
 }
 
-/* A million tokens and 128256 words: still at most 64 MiB of logits. */
+/* Checks that logits have at most 64 MiB even for a million tokens and 128256 words. */
 static void test_logits(void)
 {
     small_spec(JOB_SCORE, 8);
@@ -257,8 +263,9 @@ static void test_logits(void)
     CHECK(p.loss_chunk == 10);
 }
 
-/* A training's chunks are of the same length in multiples of 32, few, and their logits no larger
- * than the gradient of the head where that is more than 64 MiB. */
+/* Checks the chunks of a training's loss. Their lengths are equal multiples of 32, and they are
+ * few. Their logits are at most as large as the gradient of the head, if that is more than 64
+ * MiB. */
 static void test_loss_chunks(void)
 {
     static const struct {
@@ -266,12 +273,13 @@ static void test_loss_chunks(void)
     } rows[] = {
         {1024, 64, 258, 1024},     /* one */
         {1024, 768, 50257, 512},   /* two of 512 */
-        {1100, 768, 50257, 384},   /* three: 384, 384, 332 */
-        {4096, 4096, 128256, 512}, /* 251 MiB of logits, a gradient of 2 GiB */
-        {1024, 256, 50257, 256},   /* as 64 MiB has it: four rather than 320, 320, 320, 64 */
-        {1024, 384, 50257, 352},   /* as the gradient has it: three */
-        {1024, 64, 1 << 20, 64},   /* no more than the gradient */
-        {1024, 16, 1 << 20, 16},   /* the limit, 16 rows, is below 32: a chunk is the limit */
+        {1100, 768, 50257, 384},   /* three chunks of 384, 384 and 332 */
+        {4096, 4096, 128256, 512}, /* 251 MiB of logits, and a gradient of 2 GiB */
+        /* 64 MiB allow 320 rows, but four equal chunks are better than 320, 320, 320 and 64 */
+        {1024, 256, 50257, 256},
+        {1024, 384, 50257, 352}, /* the size of the gradient allows three chunks */
+        {1024, 64, 1 << 20, 64}, /* the logits are no larger than the gradient */
+        {1024, 16, 1 << 20, 16}, /* the limit of 16 rows is below 32, so the chunk has 16 */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         small_spec(JOB_TRAIN, 1);
@@ -284,7 +292,8 @@ static void test_loss_chunks(void)
     }
 }
 
-/* "ranks": one chunk length for all P, within a logical chunk. */
+/* Checks that under determinism "ranks" the length of a chunk is the same for all P and within a
+ * logical chunk. */
 static void test_loss_chunks_of_ranks(void)
 {
     static const struct {
@@ -302,7 +311,8 @@ static void test_loss_chunks_of_ranks(void)
         }
 }
 
-/* embed is score without a head: neither logits nor a loss. */
+/* Checks that an embed job is a score job without a head, so that it has neither logits nor a
+ * loss. */
 static void test_embed(void)
 {
     small_spec(JOB_SCORE, 4);
@@ -326,15 +336,15 @@ static void test_cache(void)
     spec.input.prompt = 1;
     spec.text_used = 18;
     const struct plan p = make(0);
-    CHECK(p.S == 16 && p.T == 6); /* zigzag: six segments of 3 */
-    /* 100 tokens are 7 blocks of 16: a rank gets at most 3; and a spare row */
+    CHECK(p.S == 16 && p.T == 6); /* in zigzag six segments of 3 */
+    /* 100 tokens are 7 blocks of 16, of which a rank gets at most 3; and there is a spare row */
     CHECK(p.cache_rows == 6 + 48 + 1 && p.n_decode == 100);
     CHECK(p.item[PLAN_CACHES].cls == PLAN_CACHE && p.item[PLAN_CACHES].size == 3 * 55 * 32 * 4);
     CHECK(!p.item[PLAN_GRAD].name && !p.item[PLAN_ADAM_M].name && !p.item[PLAN_DX].name);
 }
 
-/* Each of several prompts at once has a cache and the state between its tokens; activations have
- * room for a row of each. */
+/* Checks several prompts at a time: each has a cache and the state that is kept between its
+ * tokens, and activations have room for one row of each prompt. */
 static void test_batch(void)
 {
     static const enum plan_id each[] = {PLAN_CONTEXT_BEHIND, PLAN_ANSWER_LOGITS, PLAN_SAMPLER,
@@ -358,7 +368,8 @@ static void test_batch(void)
             CHECK_MSG(all->size == 15 * all->stride + one->size && all->stride >= one->size,
                       "%s: %lld and %lld", one->name, (long long)one->size, (long long)all->size);
         }
-        CHECK(p[0].T < 16 && p[1].T == p[0].T); /* fewer rows of a prompt than prompts */
+        /* a prompt has fewer rows than there are prompts */
+        CHECK(p[0].T < 16 && p[1].T == p[0].T);
         CHECK(p[1].stream_size > p[0].stream_size && p[1].extent.rows[ROWS_T] == 16);
         CHECK(p[1].item[PLAN_PARAMS].size == p[0].item[PLAN_PARAMS].size);
     }
@@ -376,14 +387,15 @@ static void many_prompts(int ranks)
 {
     small_spec(JOB_GENERATE, ranks);
     spec.data.seq_len = 300;
-    spec.model.shape.ffn_width = 4096; /* weights beside which caches are short */
+    spec.model.shape.ffn_width = 4096; /* caches are small compared with these weights */
     spec.input.source.path = put("prompts.jsonl");
     spec.input.source.format = DATA_JSONL;
     spec.resources.device = put("cpu");
     spec.infer.batch = 0; /* auto */
 }
 
-/* As many as fit: in the room of n prompts n, in a byte less one fewer, in none no plan. */
+/* Checks that as many prompts are chosen as fit: n in the room of n prompts, one fewer with one
+ * byte less, and no plan if not even one fits. */
 static void test_batch_that_fits(void)
 {
     char json[1 << 16];
@@ -414,9 +426,10 @@ static void test_batch_that_fits(void)
     }
 }
 
-/* As many as bring something: a token reads its part of the weights and its own cache. One more
- * prompt saves 1/32 of that up to the number that is taken, and less from there on. All caches
- * together are at most as large as the weights, or an eighth of the memory where that is more. */
+/* Checks that only as many prompts are chosen as are worth it. A token reads its part of the
+ * weights and its own cache. One more prompt saves at least 1/32 of that up to the chosen number,
+ * and less beyond it. All caches together are at most as large as the weights or as an eighth of
+ * the memory, whichever of the two is larger. */
 static void test_batch_of_worth(void)
 {
     static const int64_t limits[] = {0, 1 << 26, 1 << 28, (int64_t)1 << 34, (int64_t)1 << 42};
@@ -461,7 +474,8 @@ static void test_batch_of_worth(void)
     CHECK_MSG(seen[0] && seen[1] && seen[2], "%d, %d, %d", seen[0], seen[1], seen[2]);
 }
 
-/* If the field would be refused, "auto" is 1; the rest may be any. */
+/* Checks that "auto" is 1 if the job would refuse another value of the field; all other fields may
+ * have any value. */
 static void test_batch_of_one(void)
 {
     many_prompts(2);
@@ -512,8 +526,8 @@ static bool is(struct comm_count c, int64_t messages, int64_t bytes)
            c.messages_received == messages;
 }
 
-/* P 4, T 256, a KV row 2*2*8 floats = 128 bytes: a hop is 32768 bytes. 3 layers,
- * 2 micro-batches. */
+/* Checks bytes by hand. P is 4 and T is 256. A row of keys and values has 2*2*8 floats, which are
+ * 128 bytes, so a hop has 32768 bytes. There are 3 layers and 2 micro-batches. */
 static void test_comm(void)
 {
     const int64_t hop = 256 * 128;
@@ -525,15 +539,16 @@ static void test_comm(void)
     CHECK(p.comm[PURPOSE_GRAD].bytes_sent == 2 * 3 * (p.n_grad / 4) * 4);
     CHECK(is(p.comm[PURPOSE_LOSS], 3, 3 * 8) && is(p.comm[PURPOSE_CONTROL], 3, 3 * 16));
     CHECK(is(p.comm[PURPOSE_DECODE], 0, 0));
-    spec.memory.recompute = RECOMPUTE_FULL; /* one forward ring more */
+    spec.memory.recompute = RECOMPUTE_FULL; /* there is one forward ring more */
     p = make(0);
     CHECK(is(p.comm[PURPOSE_RING_KV], 2 * 3 * (3 + 3 + 3), 2 * 3 * (3 + 3 + 3) * hop));
-    spec.determinism = DET_RANKS; /* dKV makes P hops; a reduction per micro-batch */
+    /* dKV makes P hops, and there is one reduction per micro-batch */
+    spec.determinism = DET_RANKS;
     spec.model.shape.tied = 1;
     p = make(0);
     CHECK(is(p.comm[PURPOSE_RING_DKV], 2 * 3 * 4, 2 * 3 * 4 * hop));
     CHECK(p.comm[PURPOSE_GRAD].bytes_sent == 2 * (2 * 3 * (p.n_grad / 4) * 4));
-    CHECK(p.n_grad >= p.n_params + 258 * 64); /* the tied embedding's own sum */
+    CHECK(p.n_grad >= p.n_params + 258 * 64); /* includes the sum of the tied embedding */
     CHECK(is(p.comm[PURPOSE_LOSS], 2 * 3, 2 * 3 * 8));
     small_spec(JOB_SCORE, 4);
     p = make(0);
@@ -541,9 +556,9 @@ static void test_comm(void)
     small_spec(JOB_TRAIN, 1);
     p = make(0);
     for (int i = 0; i < PURPOSE_N; i++) CHECK(is(p.comm[i], 0, 0));
-    /* one decoded token: 3 layers x 3 peers x 8 heads x (8 + 1) floats */
+    /* One decoded token sends 3 layers x 3 peers x 8 heads x (8 + 1) floats. */
     CHECK(is(plan_decode_comm(&spec.model.shape, 4, 1), 9, 9 * 8 * 9 * 4));
-    /* five sequences in one pass: as many messages */
+    /* Five sequences in one pass send as many messages as one. */
     CHECK(is(plan_decode_comm(&spec.model.shape, 4, 5), 9, 5 * 9 * 8 * 9 * 4));
 }
 
@@ -562,8 +577,8 @@ static int64_t item(const struct plan *p, enum plan_id id)
     return p->item[id].name ? p->item[id].size : 0;
 }
 
-/* Checks the whole arrays and the shards, stage by stage; the largest shard is planned for
- * everyone. */
+/* Checks the whole arrays and the shards, stage by stage. Every rank's plan has room for the
+ * largest shard. */
 static void check_zero_memory(int group)
 {
     const int G = group ? group : 4;
@@ -595,7 +610,8 @@ static void check_zero_memory(int group)
         }
 }
 
-/* Bits that do not turn on the number of ranks turn on that of rings. */
+/* Checks the reason of a plan: bits that do not depend on the number of ranks still depend on the
+ * number of rings. */
 static void test_bits_said(void)
 {
     for (int dp = 1; dp <= 2; dp++) {
@@ -624,32 +640,33 @@ static void test_zero_fused(void)
     spec.parallel.zero = 3;
     spec.precision.params = PRECISION_FP16;
     spec.optim.max_grad_norm = 0;
-    CHECK(!make(0).fused); /* fp16: a step may be skipped for its loss scale */
+    CHECK(!make(0).fused); /* with fp16 a step may be skipped because of its loss scale */
     spec.precision.params = PRECISION_BF16;
     struct plan p = make(0);
     CHECK(p.fused && strstr(p.reason, "fused") && item(&p, PLAN_GRAD_ACC) == 0);
-    spec.train.global_batch = 4; /* a second sample a ring */
+    spec.train.global_batch = 4; /* a second sample for each ring */
     CHECK(!make(0).fused);
     spec.train.global_batch = 2;
     spec.guard.nonfinite = NONFINITE_SKIP;
     CHECK(!make(0).fused);
-    small_spec(JOB_TRAIN, 1); /* no other rank to shard with */
+    small_spec(JOB_TRAIN, 1); /* there is no other rank with which to shard */
     spec.parallel.zero = 3;
     spec.optim.max_grad_norm = 1;
     p = make(0);
     CHECK(p.zero == 0 && !p.by_bucket && item(&p, PLAN_GRAD) >= p.n_params * 4);
 }
 
-/* By rank: the bytes sent here are received there, and in all they are those of the algorithm: N
- * floats leave for their owners from each of the G - 1 others in the K groups, are summed by the K
- * that own them, which each get 2 (K - 1)/K of them, and come back within the groups. */
+/* Checks the bytes of all ranks: as many are sent as are received, and their sum is that of the
+ * algorithm. N floats are sent to their owners by each of the G - 1 other ranks in each of the K
+ * groups. They are then summed by the K ranks that own them, which each receive 2 (K - 1)/K of
+ * them, and are sent back within the groups. */
 static void check_zero_comm(int group)
 {
     const int W = 6, G = group ? group : W, K = W / G;
     small_spec(JOB_TRAIN, 2);
     spec.parallel.zero_group = group;
     spec.parallel.dp = 3;
-    spec.train.global_batch = 6; /* two samples a ring */
+    spec.train.global_batch = 6; /* two samples for each ring */
     spec.optim.max_grad_norm = 1;
     for (int tied = 0; tied <= 1; tied++)
         for (int zero = 1; zero <= 3; zero++) {
@@ -675,7 +692,8 @@ static void check_zero_comm(int group)
             const int64_t norm = zero_units(&p.shards) * 8 * (G - 1) * K;
             const int64_t twice = tied ? embed : 0, grads = zero == 1 ? N : 2 * (N + twice);
             CHECK(sum[PURPOSE_GRAD].bytes_sent == ((G - 1) * K + 2 * (K - 1)) * grads * 4 + norm);
-            /* zero 3, for each of two samples: everything forward, layers again backward */
+            /* With zero 3, for each of two samples: all weights are gathered forward, and those of
+             * layers again backward. */
             const int64_t fetched = 2 * (embed + twice + head + 2 * (N - embed - head));
             CHECK(sum[PURPOSE_PARAM].bytes_sent == (G - 1) * K * (zero == 3 ? fetched : N) * 4);
             CHECK(sum[PURPOSE_LOSS].bytes_sent == W * (W - 1) * 8);
@@ -702,7 +720,7 @@ static void test_does_not_fit(void)
     CHECK(plan_make(&spec, (int64_t)1 << 30, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
     CHECK_STR(e.field, "resources.memory_mib");
     CHECK_MSG(strstr(e.text, "limit 1.0 GiB") && strstr(e.text, "activations"), "%s", e.text);
-    CHECK(p.arena_size > (int64_t)1 << 30); /* the numbers are there for the answer */
+    CHECK(p.arena_size > (int64_t)1 << 30); /* the error still has the plan's numbers */
     small_spec(JOB_TRAIN, 1);
     const int64_t need = make(0).arena_size;
     CHECK(plan_make(&spec, need, &p, &e) == 0);
@@ -724,16 +742,16 @@ static void test_invalid(void)
     small_spec(JOB_TRAIN, 2);
     spec.model.shape.n_kv_heads = 3;
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);
-    small_spec(JOB_TRAIN, 1); /* sizes that overflow are refused, not wrapped */
+    small_spec(JOB_TRAIN, 1); /* sizes that overflow are refused and do not wrap around */
     spec.model.shape.width = spec.model.shape.ffn_width = (int64_t)1 << 31;
     spec.data.seq_len = JOB_MAX_SEQ;
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
     small_spec(JOB_TRAIN, 2);
-    spec.model.shape.head_dim = JOB_MAX_HEAD + 2; /* the kernels' tiles end there */
+    spec.model.shape.head_dim = JOB_MAX_HEAD + 2; /* the kernels' tiles end at this size */
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);
     CHECK_STR(e.field, "model.config.head_dim");
     for (int64_t d = JOB_MAX_LINEAR_HEAD; d <= JOB_MAX_LINEAR_HEAD + 2; d += 2) {
-        small_spec(JOB_TRAIN, 2); /* linear attention's are larger */
+        small_spec(JOB_TRAIN, 2); /* the heads of linear attention may be larger */
         spec.model.shape.family = FAMILY_TNL;
         spec.parallel.strategy = STRATEGY_LASP;
         spec.model.shape.n_kv_heads = spec.model.shape.n_heads;
@@ -747,19 +765,21 @@ static void test_invalid(void)
     CHECK_MSG(strstr(e.text, "514: at most 512"), "%s", e.text);
 }
 
-/* The largest that every field of a spec admits: refused with a sentence, never wrapped. */
+/* Checks the largest value of every field of a spec: the job must be refused with an error, and no
+ * size may wrap around. */
 static void test_hostile(void)
 {
     struct plan p;
     struct err e = {0};
-    small_spec(JOB_VERIFY, 64); /* a rank's part can be counted, the one-rank reference cannot */
+    /* the part of one rank can be computed, while the reference on one rank cannot */
+    small_spec(JOB_VERIFY, 64);
     spec.model.shape.n_layers = 1024;
     spec.model.shape.width = 2;
     spec.model.shape.ffn_width = 1 << 22;
     spec.data.seq_len = spec.verify.max_tokens = JOB_MAX_SEQ;
     spec.memory.recompute = RECOMPUTE_NONE;
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
-    small_spec(JOB_TRAIN, 64); /* bytes on the ring: T KV L P x 65536 samples */
+    small_spec(JOB_TRAIN, 64); /* The bytes on the ring are T KV L P x 65536 samples. */
     spec.model.shape.n_layers = 1024;
     spec.model.shape.width = 64;
     spec.model.shape.n_heads = spec.model.shape.n_kv_heads = 65536;

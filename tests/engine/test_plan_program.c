@@ -1,5 +1,6 @@
-/* Plans of every family by its programs: no byte unexplained, traffic against formulas written out
- * by hand, the decoder's records and flops likewise, hostile shapes. */
+/* Checks plans of every family, made from its programs: every byte is accounted for, traffic is
+ * compared with formulas written by hand, and so are the decoder's records and flops; and hostile
+ * shapes are tried. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -39,7 +40,7 @@ static struct plan *make(void)
     return &p;
 }
 
-/* ---- no byte unexplained --------------------------------------------------------------------- */
+/* ---- every byte accounted for ---------------------------------------------------------------- */
 
 static int by_offset(const void *a, const void *b)
 {
@@ -67,7 +68,7 @@ static void check_sizes(const struct plan *p)
         class_size[it->cls] += it->size;
         all[n++] = *it;
     }
-    /* The reference of a verification has the same classes once more. */
+    /* The reference of a verify job has the same classes once more. */
     for (int i = 0; i < PLAN_CLASS_N; i++) {
         CHECK_MSG(p->reference_size ? class_size[i] <= p->class_size[i]
                                     : class_size[i] == p->class_size[i],
@@ -83,7 +84,7 @@ static void check_sizes(const struct plan *p)
                   "%s and %s", all[i - 1].name, all[i].name);
 }
 
-/* Records, streams and shared values end where their items do. */
+/* Checks that records, streams and shared values end where their items end. */
 static void check_records(const struct plan *p)
 {
     static struct sections s;
@@ -139,14 +140,14 @@ static void test_sizes(void)
 
 /* ---- the decoder, written out ---------------------------------------------------------------- */
 
-/* Bytes of T rows of cols values of `unit` bytes, rounded to whole cache lines. */
+/* Returns the bytes of T rows of cols values of `unit` bytes, rounded up to whole cache lines. */
 static int64_t lines(int64_t T, int64_t cols, int64_t unit)
 {
     return mem_round(T * cols * unit, MEM_ALIGN);
 }
 
-/* Returns the bytes that a layer keeps, by mode: q, kv, o, lse, the MLP's input, gate and up; o and
- * lse; nothing. */
+/* Returns the bytes that a layer keeps. By mode these are: q, kv, o, lse, the MLP's input, gate
+ * and up; or o and lse; or nothing. */
 static int64_t kept_of_layer(const struct plan *p, const struct model_shape *m)
 {
     const int64_t T = p->T, u = p->extent.unit, HD = m->n_heads * m->head_dim;
@@ -159,7 +160,8 @@ static int64_t kept_of_layer(const struct plan *p, const struct model_shape *m)
                                                  : 0;
 }
 
-/* Two for a multiply-add; causal attention is half of S x S, or its share within a window. */
+/* Returns the flops, with two for each multiply-add. Causal attention has half of S x S pairs, or
+ * the share of them that is within the window. */
 static double flops_of(const struct plan *p, const struct model_shape *m, int64_t window)
 {
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim), S = (double)p->S;
@@ -194,7 +196,8 @@ static void test_decoder(void)
                       (long long)p->item[PLAN_KEPT].size);
             CHECK(p->item[PLAN_CACHES].size ==
                   (kind == JOB_GENERATE ? m->n_layers * lines(p->cache_rows, KV, u) : 0));
-            /* One residual stream serves a pass without a backward, and one gradient of it. */
+            /* A pass without backward needs one residual stream, and one gradient of it suffices
+             * in all passes. */
             const bool back = kind == JOB_TRAIN || kind == JOB_VERIFY;
             CHECK(p->n_streams == (back ? m->n_layers + 1 : 1) && p->n_dx == 1);
         }
@@ -202,7 +205,8 @@ static void test_decoder(void)
 
 /* ---- traffic, written out -------------------------------------------------------------------- */
 
-enum { SIGMA = 4 * 4 * 4 * 4 }; /* bytes of a state: 4 heads, keys and values of 4, fp32 */
+/* bytes of a state: 4 heads, whose keys and values have 4 columns each, in fp32 */
+enum { SIGMA = 4 * 4 * 4 * 4 };
 
 static int64_t sent(const struct plan *p, int rank, enum purpose purpose)
 {
@@ -211,7 +215,7 @@ static int64_t sent(const struct plan *p, int rank, enum purpose purpose)
     return c[purpose].bytes_sent;
 }
 
-/* RetNet has Dv = 2 Dk: its sigma is twice. */
+/* Checks the bytes of states. In RetNet Dv = 2 Dk, so its state has twice SIGMA bytes. */
 static void test_states(void)
 {
     for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
@@ -239,8 +243,8 @@ static void test_states(void)
         }
 }
 
-/* The delta rule in two layers: 4 heads of 6 x 5, maps of 6 x 6. Its convolution of 44 columns
- * passes two rows on as in the ring, whatever the exchange. */
+/* Checks the delta rule in two layers, with 4 heads of 6 x 5 and maps of 6 x 6. Its convolution of
+ * 44 columns passes two rows on as in a ring, whatever the exchange is. */
 static void test_maps(void)
 {
     const int64_t state = 4 * 4 * 6 * 5, map = 4 * 4 * 6 * 6, halo = 4 * 2 * 44;
@@ -266,7 +270,8 @@ static void test_maps(void)
         }
 }
 
-/* Under "ranks" all_gather carries a state for each of the eight logical chunks. */
+/* Checks that under determinism "ranks" all_gather sends a state for each of the eight logical
+ * chunks. */
 static void test_states_of_chunks(void)
 {
     small_spec(FAMILY_TNL, JOB_SCORE, 2);
@@ -280,9 +285,10 @@ static void test_states_of_chunks(void)
               (long long)p->item[PLAN_STATE_M].size);
 }
 
-/* 6 patches over 2 ranks are 3 each; 5 frames are 3 and 2. Rank 0 sends 3 x 2 rows of its patches
- * and the other's frames, rank 1 its 3 x 3; a row is 16 floats. Both ways round, since a row that
- * went comes back: rank 0 has 3 frames x 3 patches to return. */
+/* Checks the bytes of switches. 6 patches are 3 on each of 2 ranks, and 5 frames are 3 and 2. Rank
+ * 0 sends the rows of its 3 patches in the 2 frames of rank 1, and rank 1 those of its 3 patches
+ * in the 3 frames of rank 0. A row has 16 floats. Each row that was sent is sent back later, so
+ * rank 0 also returns 3 frames x 3 patches. */
 static void test_switches(void)
 {
     const int64_t row = 16 * 4;
@@ -293,7 +299,8 @@ static void test_switches(void)
         int64_t spatial = 0, n = 0;
         for (int l = 0; l < spec.model.shape.n_layers; l++)
             spatial += family_layer_kind(&spec.model.shape, l) == 0;
-        /* To and fro, forward and backward; under "full" forward once more. */
+        /* Each layer switches there and back, forward and backward, and under "full" once more
+         * forward. */
         n = 3 * spatial * (mode == RECOMPUTE_FULL ? 3 : 2);
         CHECK(p->strategy == STRATEGY_DSP && p->grid[0] == 6 && p->grid[1] == 5);
         CHECK(p->T == 3 * 5 && p->extent.rows[ROWS_ALT] == 3 * 6);
@@ -305,9 +312,9 @@ static void test_switches(void)
     }
 }
 
-/* Tensors that ways of attention keep beside those of the blockwise ring: two_pass each layer's
- * probabilities, ulysses the own heads' q, k, v, o and lse of all rows. "full": one layer's, in the
- * workspace. */
+/* Checks the tensors that forms of attention keep in addition to those of the blockwise ring:
+ * two_pass keeps each layer's probabilities, and ulysses keeps q, k, v, o and lse of all rows for
+ * the rank's own heads. Under "full" they exist for one layer only, in the workspace. */
 static void test_kept_by_ways(void)
 {
     static const int families[] = {FAMILY_LLAMA, FAMILY_BERT};
@@ -331,17 +338,17 @@ static void test_kept_by_ways(void)
         }
 }
 
-/* A hybrid has both: a ring in softmax layers, states in linear ones. */
+/* Checks a hybrid, which has both a ring in softmax layers and states in linear layers. */
 static void test_hybrid(void)
 {
     small_spec(FAMILY_MINIMAX, JOB_SCORE, 4);
-    spec.model.shape.layer_mask[0] = 5; /* layers 0 and 2 are linear */
+    spec.model.shape.layer_mask[0] = 5; /* Layers 0 and 2 are linear. */
     const struct plan *p = make();
     const int64_t T = 12, kv = T * 2 * 2 * 4 * 4;
     CHECK_MSG(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 0, "%lld",
               (long long)sent(p, 0, PURPOSE_STATE));
     CHECK(sent(p, 0, PURPOSE_RING_KV) == 2 * 3 * kv);
-    /* After a prompt the last rank sends its states to the three others. */
+    /* After a prompt the last rank sends its states to the three other ranks. */
     small_spec(FAMILY_MINIMAX, JOB_GENERATE, 4);
     spec.model.shape.layer_mask[0] = 5;
     p = make();
@@ -377,7 +384,7 @@ static int64_t draw(void)
     return nasty[(seed >> 8) % (sizeof nasty / sizeof *nasty)];
 }
 
-/* Whatever the sizes: a plan, or a sentence. */
+/* Checks that any sizes lead to a plan or to an error. */
 static void test_hostile(void)
 {
     static struct plan p;

@@ -1,12 +1,13 @@
-/* test_poison.c: no operator reads memory that was not written.
+/* test_poison.c: checks that no operator reads memory that was not written.
  *
- * Sections of every family run step by step where the placement puts them, forward and backward, in
- * every mode of recomputing, with dense MLPs whole and in pieces of rows. Before each step its
- * scratch, exactly as large as the operator's rule says, the buffers that operators share, and the
- * values that the step is to write hold one byte pattern; before each pass the whole workspace
- * does. With every byte 0xff (a NaN in every precision, and an index of -1) all results are those
- * of bytes that are 0, bit for bit, and the same in every mode; pieces change the sums over rows
- * alone. An operator that no family's program reaches fails the test. */
+ * Sections of every family are run step by step in the places that the placement gives them,
+ * forward and backward, in every mode of recomputation, with dense MLPs whole and in pieces of
+ * rows. Before each step, one byte pattern fills the step's scratch (which is exactly as large as
+ * the operator's rule says), the buffers that operators share, and the values that the step must
+ * write; before each pass it fills the whole workspace. With the byte 0xff (a NaN in every
+ * precision, and an index of -1) all results must be equal, bit for bit, to those with the byte 0,
+ * and must be the same in every mode. Pieces may change only the sums over rows. The test fails if
+ * no family's program has an operator. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 
 enum { ZERO = 0, POISON = 0xff, PLACES = 4, LABEL = 3, TEXT_ROWS = 2 };
 
-static int n_ran[OP_KIND_N][RECOMPUTE_N][2]; /* by mode and way: steps */
+static int n_ran[OP_KIND_N][RECOMPUTE_N][2]; /* the number of steps, by mode and way */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -63,7 +64,7 @@ enum part {
 struct way {
     int family;
     enum precision_id precision;
-    bool ranks; /* determinism: sums over rows are trees */
+    bool ranks; /* determinism "ranks", in which sums over rows are trees */
     enum recompute_id mode;
     bool train;
     int byte;
@@ -143,7 +144,7 @@ static void fill_sample(bool causal, int64_t S)
                                               .n_text = TEXT_ROWS}};
 }
 
-/* ---- tensors where the placement says -------------------------------------------------------- */
+/* ---- tensors in the places of the placement -------------------------------------------------- */
 
 static enum dtype dtype_at(const struct runner *r, int v, bool grad)
 {
@@ -226,7 +227,7 @@ static void place_rooms(struct runner *r)
 {
     const enum dtype t = dtype_of_precision(r->way->precision);
     const int64_t unit = r->x.unit, n = r->p->weights_size;
-    const int64_t stream = r->plan->stream_size * r->plan->tp; /* all rows are here */
+    const int64_t stream = r->plan->stream_size * r->plan->tp; /* all rows are on this rank */
     const struct weight *table = &family.in.weight[0];
     const int64_t tied = spec.model.shape.tied ? table->rows * table->cols : 0;
     const int64_t places = PLACES * r->x.rows[ROWS_T];
@@ -324,7 +325,7 @@ static void close_frame(struct runner *r)
     for (int i = 0; i < PART_N; i++) free(r->room[i].p);
 }
 
-/* The inputs of a section: values that no operation writes. */
+/* Fills the inputs of a section, which are the values that no operation writes. */
 static void fill_inputs(struct runner *r)
 {
     for (int v = 0; v < r->p->n_values; v++)
@@ -335,7 +336,7 @@ static void fill_inputs(struct runner *r)
 static void fill_output_grads(struct runner *r)
 {
     if (r->p->result != PROG_NONE) randomise_tensor(r, r->f.grad[r->p->result]);
-    for (int k = 0; k < r->p->n_shared; k++) /* `in`: sums of later sections */
+    for (int k = 0; k < r->p->n_shared; k++) /* in `in` these are sums of later sections */
         if (!r->p->has_input) randomise_tensor(r, r->f.grad[r->p->shared[k]]);
 }
 
@@ -354,7 +355,7 @@ static void fill_tensor(const struct runner *r, struct tensor t)
                (size_t)(t.cols * dtype_size(t.dtype)));
 }
 
-/* Fills the values that the step writes without reading them, unless they may overwrite an
+/* Fills the values that the step writes without reading them before, unless they may overwrite an
  * input. */
 static void fill_written(const struct runner *r, const struct step *st)
 {
@@ -368,7 +369,8 @@ static void fill_written(const struct runner *r, const struct step *st)
         bool over = back && o->out[0] != PROG_NONE && overlap(t, r->f.grad[o->out[0]]);
         for (int j = 0; j < OP_INS; j++)
             over |= o->in[j] != PROG_NONE && overlap(t, r->f.value[o->in[j]]);
-        for (int j = 0; back && j < OP_INS; j++) /* a window between those of another gradient */
+        /* the window may be between windows of another gradient */
+        for (int j = 0; back && j < OP_INS; j++)
             over |= j != k && o->in[j] != PROG_NONE && overlap(t, r->f.grad[o->in[j]]);
         if (!over) fill_tensor(r, t);
     }
@@ -390,7 +392,7 @@ static void run_step(struct runner *r, const struct step *st, int64_t scratch)
     memset(r->f.scratch, r->way->byte, (size_t)r->f.scratch_size);
     if (rule->logits) memset(r->f.logits, r->way->byte, (size_t)logits_size(r));
     fill_written(r, st);
-    if (!st->piece) fill_room(r, TREE); /* else sums of other chunks lie there */
+    if (!st->piece) fill_room(r, TREE); /* otherwise it has sums of other chunks */
     fill_room(r, MAXIMA);
     fill_room(r, DELTA);
     fill_room(r, STATES);
@@ -431,7 +433,7 @@ static void run_list(struct runner *r, const struct step *step, const int64_t *s
     }
 }
 
-/* Adds to a digest of the section's results: FNV-1a. */
+/* Adds bytes to a digest of the section's results, by FNV-1a. */
 static void digest(uint64_t *h, const void *p, int64_t size)
 {
     const unsigned char *b = p;
@@ -453,7 +455,7 @@ static void digest_weights(uint64_t *h, const struct runner *r)
     }
 }
 
-/* Results of a section that starts from the same numbers whatever way->byte is. */
+/* The results of a section. The numbers with which it starts do not depend on way->byte. */
 struct results {
     uint64_t forward, backward;
 };
@@ -475,7 +477,7 @@ static struct results run_section(const struct way *w, const struct program *p, 
         if (!p->has_input) digest_tensor(&out.forward, r.f.value[p->shared[k]]);
     if (loss && !w->train) digest(&out.forward, r.f.nll, r.x.rows[ROWS_T] * 8);
     if (w->train) {
-        fill_room(&r, WORK); /* other sections have had it */
+        fill_room(&r, WORK); /* other sections have used it */
         fill_output_grads(&r);
         r.f.again = true;
         run_list(&r, r.s.backward, r.at.scratch_backward, r.s.n_backward);
@@ -497,7 +499,8 @@ static void make_plan(const struct way *w)
     memset(&spec, 0, sizeof spec);
     spec.kind = JOB_TRAIN;
     spec.model.shape = shape_of(w->family);
-    spec.model.shape.layer_mask[0] = 2; /* layer 1: the other kind, if the family has two */
+    /* layer 1 is of the other kind, if the family has two kinds */
+    spec.model.shape.layer_mask[0] = 2;
     if (w->shared)
         spec.model.shape.window = 0;
     else if (w->family == FAMILY_LLAMA || w->family == FAMILY_GEMMA ||
@@ -507,7 +510,7 @@ static void make_plan(const struct way *w)
     if (w->family == FAMILY_LATTE) spec.model.shape.grid_way = GRID_HEADS_BOTH;
     if (w->family == FAMILY_GEMMA) spec.model.shape.rope_local = 100, spec.model.shape.qk_norm = 1;
     if (w->family == FAMILY_LATTE) spec.model.shape.trained_on = OBJECTIVE_IDDPM;
-    spec.data.seq_len = 37; /* no number of chunks divides it */
+    spec.data.seq_len = 37; /* a length that no number of chunks divides */
     spec.data.frames = 5;
     spec.data.height = 6;
     spec.data.width = 4;
@@ -527,13 +530,13 @@ static void make_plan(const struct way *w)
         m->grid_way = GRID_TENSOR;
     }
     CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "family %d: %s", w->family, e.text);
-    plan.extent.rows[ROWS_PART] = plan.extent.rows[ROWS_T]; /* a group of one rank has all rows */
+    plan.extent.rows[ROWS_PART] = plan.extent.rows[ROWS_T]; /* A group of one rank has all rows. */
     family_write(&spec.model.shape, &family);
     for (int h = 0; h < 4; h++) sample.slope[h] = prog_slope(SLOPE_RETNET, h, 4, 0, 4);
     fill_sample(family_row(&spec.model.shape)->task == MODEL_CAUSAL_LM, plan.S);
 }
 
-/* Sections of a training that keeps everything: `in`, `out`, kinds of layers. */
+/* The sections of a training that keeps everything: `in`, `out`, and each kind of layer. */
 static struct results kept_all[FAMILY_KINDS + 2];
 
 static void compare(const struct way *w, const struct program *p, int layer, struct results *keeps,
@@ -569,7 +572,7 @@ static void try_way(const struct way *w)
     compare(w, &family.in, -1, &kept_all[0], "`in`");
     compare(w, &family.out, -1, &kept_all[1], "`out`");
     for (int k = 0; k < family.n_kinds; k++) {
-        int l = 0; /* the first layer of its kind */
+        int l = 0; /* This is the first layer of its kind. */
         while (l < spec.model.shape.n_layers && family_layer_kind(&spec.model.shape, l) != k) l++;
         if (l < spec.model.shape.n_layers)
             compare(w, &family.layer[k], l, &kept_all[2 + k], "a layer");

@@ -1,5 +1,5 @@
-/* test_populate: pages of a device's memory that are made resident before they are used: in ranges
- * that begin and end anywhere, and those of a training, by its plan. Also memory that several
+/* test_populate: checks pages of a device's memory that are made resident before they are used, in
+ * ranges that begin and end anywhere, and for a training by its plan; and memory that several
  * threads fill. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -21,7 +21,8 @@ static int64_t absent(void *p, int64_t size)
     return sum;
 }
 
-/* Ranges in one page, over the border of two tasks, and of many. Pages beside them stay away. */
+/* Checks ranges within one page, across the border of two tasks, and of many pages. Pages beside a
+ * range must remain non-resident. */
 static void test_ranges(void)
 {
     static const int64_t ranges[][2] = {
@@ -47,7 +48,8 @@ static void test_ranges(void)
     }
 }
 
-/* Zeroes and other values over several tasks. Elements beside them stay. */
+/* Checks filling with zeros and with other values in several tasks. Elements beside the range must
+ * be unchanged. */
 static void test_fill(void)
 {
     enum { N = 2 * (1 << 20) + 5 };
@@ -82,7 +84,8 @@ static void populate(struct train *t, int rank, void *arg)
     if (segment) pages_touched(segment, p->segment_size, &p->item[PLAN_BOUNCE]);
 }
 
-/* Each page but the spare ones is there before the first step, and no bit of a result differs. */
+/* Checks that every page except the spare ones is resident before the first step, and that this
+ * changes no bit of a result. */
 static void test_training(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};

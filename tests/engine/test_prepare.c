@@ -1,5 +1,6 @@
-/* test_prepare: data of several kinds through real seqrank processes: the output and the refusals
- * of the preparation, and that packed, masked and mixed data trains alike on any ranks.
+/* test_prepare: checks data of several kinds in real seqrank processes: the output of the
+ * preparation, its refusals, and that a training on packed, masked and mixed data is the same on
+ * any number of ranks.
  * tests: needs seqrank */
 #include <math.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@
 enum { STEPS = 8 };
 
 static char scratch[64], prepared_id[80];
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
 static void add(struct job_spec *s, const char *name, enum data_format format, double weight)
 {
@@ -29,7 +30,7 @@ static struct order *make_order(enum job_kind kind, int sp, int dp)
     char path[160];
     snprintf(dir, sizeof dir, "job-%d-%d-%d", kind, sp, dp);
     snprintf(path, sizeof path, "%s/%s", scratch, dir);
-    file_remove(path, NULL); /* left by the test before */
+    file_remove(path, NULL); /* it was left by the test before */
     struct order *o = order_new(kind, scratch, prepared_id, dir);
     struct job_spec *s = &o->spec;
     s->model.shape.vocab = 300;
@@ -43,7 +44,7 @@ static struct order *make_order(enum job_kind kind, int sp, int dp)
     return o;
 }
 
-/* A mixture of everything: masked pairs, ids with labels, a token shard and text. */
+/* Sets a mixture of everything: masked pairs, ids with labels, a token shard, and text. */
 static void mixed(struct order *o)
 {
     struct job_spec *s = &o->spec;
@@ -73,9 +74,9 @@ static void prepare(struct order *o)
     if (!g.n_fails && all_ok(&g)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
 }
 
-/* ---- its output ------------------------------------------------------------------------------ */
+/* ---- the output of the preparation ----------------------------------------------------------- */
 
-/* The member of the k-th order of the result. */
+/* Returns the member `key` of the k-th order in the result. */
 static int64_t order_number(int k, const char *key)
 {
     const char *at = strstr(g.result, "\"orders\":[");
@@ -99,7 +100,8 @@ static void test_counts(void)
     s->stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 24};
     s->eval.data[s->eval.n_data++] = s->data.train[0];
     prepare(o);
-    /* lines.jsonl: 5, 11, 21, 41 tokens and an empty record, see write_files */
+    /* lines.jsonl has records of 5, 11, 21 and 41 tokens and an empty one, as write_files
+     * shows. */
     CHECK(number(g.result, "n_tokens") == 78 && number(g.result, "n_documents") == 4);
     CHECK(number(g.result, "eval_tokens") == 78 && number(g.result, "skipped_records") == 2);
     CHECK(number(g.result, "samples_per_pass") == 2 && number(g.result, "mb_s") > 0);
@@ -123,8 +125,8 @@ static void test_counts(void)
     free(o);
 }
 
-/* The samples of a score are the windows that it runs. Whole documents in order take more of them
- * than the fewest that hold the documents; other windows overlap. */
+/* Checks that the samples of a score job are the windows that it runs. Whole documents in their
+ * order need more windows than the smallest number into which they fit; other windows overlap. */
 static void test_windows(void)
 {
     for (int whole = 0; whole < 2; whole++) {
@@ -143,7 +145,8 @@ static void test_windows(void)
             else
                 prepare(o);
             CHECK_MSG(all_ok(&g), "%s", g.fail.text);
-            /* 5 + 11, 21, 26 of 41 and the rest; or every 10 tokens until the last of 78 */
+            /* The windows have 5 + 11, 21, 26 of 41 and the remaining 15 tokens; or one begins
+             * every 10 tokens until one has the last of 78. */
             const int64_t want = whole ? 4 : 7;
             if (runs) {
                 CHECK(number(g.result, "windows") == (double)want);
@@ -157,9 +160,10 @@ static void test_windows(void)
     }
 }
 
-/* The preparation, which has seen the documents, tells the bytes that the forms of ring attention
- * would move. With short lines all_gather gets a part. With one long document, whose last row sees
- * all, it gets as much as a ring brings, but for the padding of the last of 23 samples. */
+/* Checks that the preparation, which has seen the documents, reports the bytes that the forms of
+ * ring attention would move. With short lines, all_gather sends fewer bytes than a ring. With one
+ * long document, whose last row sees all others, it sends as many as a ring, except for the
+ * padding of the last of 23 samples. */
 static void test_forms(void)
 {
     static const char *const files[] = {"lines.jsonl", "text.jsonl"};
@@ -184,7 +188,7 @@ static void test_forms(void)
                   "%s: %lld samples, a ring %lld, all_gather %lld", files[k], n, ring, all);
         free(o);
     }
-    struct order *o = make_order(JOB_TRAIN, 1, 1); /* one rank has no choice */
+    struct order *o = make_order(JOB_TRAIN, 1, 1); /* one rank has no choice of a form */
     add(&o->spec, "lines.jsonl", DATA_JSONL, 0);
     prepare(o);
     CHECK(!strstr(g.result, "\"forms\""));
@@ -200,8 +204,8 @@ static void refuse(struct order *o, enum err_code code, const char *field, const
     free(o);
 }
 
-/* The preparation refuses the data that an order refuses, for every length that the job will
- * have. */
+/* Checks that the preparation refuses the data that an order refuses, for every length that the
+ * job will have. */
 static void test_refuses(void)
 {
     struct order *o = make_order(JOB_TRAIN, 1, 1);
@@ -230,11 +234,12 @@ static void test_refuses(void)
     refuse(o, ERR_INVALID, "data.train.0.path", "is 299: the model's vocabulary has 299 ids");
 }
 
-/* ---- its use --------------------------------------------------------------------------------- */
+/* ---- the use of prepared data ---------------------------------------------------------------- */
 
-/* One rank, two, three, two rings: the same samples, masks and targets, and so the same losses.
- * They differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the
- * weights grows little over 8 steps; a wrong target shows in the second digit. */
+/* Checks one rank, two, three, and two rings: they must have the same samples, masks and targets,
+ * and so the same losses. Losses differ by the order of fp32 sums, about 1e-7 relative per step,
+ * and the difference in the weights grows little in 8 steps; a wrong target would change the
+ * second digit. */
 static void test_ranks_equal(void)
 {
     static const int degrees[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}};
@@ -264,7 +269,8 @@ static void test_ranks_equal(void)
     CHECK(loss[STEPS - 1] < loss[0]);
 }
 
-/* The reference of verify is built without the packer: it agrees with every packing. */
+/* Checks that the reference of a verify job, which is built without the packer, agrees with every
+ * packing. */
 static void test_verify(void)
 {
     for (int packing = 0; packing < PACKING_N; packing++) {
@@ -292,7 +298,8 @@ static void write_file(const char *name, const void *data, size_t size)
 static void write_files(void)
 {
     char *out = malloc(1 << 16), *at = out;
-    static const int lengths[] = {4, 10, 20, 0, 40}; /* bytes; 256 follows each */
+    /* the number of bytes, each followed by 256 */
+    static const int lengths[] = {4, 10, 20, 0, 40};
     for (int i = 0; i < 5; i++)
         at += sprintf(at, "{\"text\":\"%.*s\"}\n", lengths[i],
                       "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");

@@ -1,6 +1,6 @@
-/* Preparation by several threads: the files that they write and the error that they report are
- * those of one. A text that is cut in parts has the tokens that it has as a whole, which is how a
- * record of JSONL is read.
+/* Checks that preparation by several threads writes the same files and reports the same error as
+ * by one thread. A text that is cut in parts must have the tokens that it has as a whole, which is
+ * how a record of JSONL is read.
  * tests: needs golden/tokenizers */
 #include "api/core/jwrite.h"
 #include "tests/lib/datadir.h"
@@ -8,7 +8,7 @@
 
 static const char chat_template[] = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ "
                                     "m.content }}{{ eos_token }}{% endfor %}";
-enum { RECORDS = 1500 }; /* several times the number held at one time */
+enum { RECORDS = 1500 }; /* several times the number of records that are held at a time */
 
 static uint32_t next(uint32_t *x)
 {
@@ -25,8 +25,8 @@ static int words(char *out, size_t size, uint32_t *x, int n)
     return at;
 }
 
-/* Writes records of all kinds that the job reads, of a few bytes to a few thousand. bad: that line
- * is no record, nor is the last one. */
+/* Writes records of all kinds that the job reads, from a few bytes to a few thousand. Line number
+ * `bad` is not a record, and then neither is the last line. */
 static void put_records(bool own, int bad)
 {
     struct file_out f;
@@ -95,11 +95,11 @@ static void check_files(bool own)
             CHECK_MSG(same_file(in_dir(a), in_dir(b)), "%s and %s", a, b);
         }
     }
-    /* There already: no data was made, so there is no rate. */
+    /* The data already exists. None was made, so there is no rate. */
     CHECK(prepare_by(3, own, &more) == 0 && more.made_mb_s == 0);
 }
 
-/* Sums the bytes of the tokens of a sample that are learnt, one by one. */
+/* Sums, one by one, the bytes of a sample's tokens that are learnt. */
 static int64_t bytes_of(const struct data *d, const struct data_order *o, int64_t n)
 {
     struct sample s;
@@ -119,7 +119,8 @@ static int64_t bytes_of(const struct data *d, const struct data_order *o, int64_
     return sum;
 }
 
-/* Bytes of targets, also of a document of several times the tokens that are read at once. */
+/* Checks the bytes of targets, also for a document with several times as many tokens as are read
+ * at a time. */
 static void test_target_bytes(void)
 {
     static char text[40000];
@@ -157,7 +158,8 @@ static void test_byte_files(void)
     check_files(false);
 }
 
-/* The first line that is wrong, whatever thread had it, and whatever comes after. */
+/* Checks that the error names the first line that is wrong, whichever thread had it, and whatever
+ * follows it. */
 static void test_first_error(void)
 {
     struct data_stats st;
@@ -178,7 +180,7 @@ static void test_first_error(void)
 
 /* ---- several files -------------------------------------------------------------------------- */
 
-enum { FILES = 300 }; /* more than are hashed in one run */
+enum { FILES = 300 }; /* more files than are hashed in one run */
 
 static int prepare_many(int threads, struct data_stats *st, struct told *told)
 {
@@ -192,7 +194,8 @@ static int prepare_many(int threads, struct data_stats *st, struct told *told)
     return data_prepare(spec, NULL, roots, 1, in_dir("of_many"), &told->p, st, &e);
 }
 
-/* The id is made of all digests; the file that is named is the first one that cannot be read. */
+/* Checks that the id depends on all digests, and that the error names the first file that cannot
+ * be read. */
 static void test_many_files(void)
 {
     static const int bad[] = {270, 299, 17, 3};
@@ -215,7 +218,7 @@ static void test_many_files(void)
         CHECK(!told.beyond && told.at.done == told.at.total && told.at.total > 2e5);
     }
     puts_file("outside", "no");
-    for (int k = 0; k < 4; k++) { /* a link out of the root, instead of a file */
+    for (int k = 0; k < 4; k++) { /* a link that leads out of the root, instead of a file */
         snprintf(path, sizeof path, "many/file%03d", bad[k]);
         CHECK(!unlink(in_dir(path)) && !symlink(in_dir("outside"), in_dir(path)));
         for (int threads = 1; threads <= 5; threads++) {
@@ -226,7 +229,7 @@ static void test_many_files(void)
             CHECK_MSG(strstr(want, k < 2 ? "file270 leads" : path + 5), "%s", want);
         }
     }
-    for (int i = 0; i < 3; i++) { /* the first ones fail at one time */
+    for (int i = 0; i < 3; i++) { /* the first ones fail at the same time */
         snprintf(path, sizeof path, "many/file%03d", i);
         CHECK(!unlink(in_dir(path)) && !symlink(in_dir("outside"), in_dir(path)));
     }
@@ -236,9 +239,10 @@ static void test_many_files(void)
 
 /* ---- one text -------------------------------------------------------------------------------- */
 
-enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 }; /* CUT: format_text.c looks for the first cut here */
+/* CUT: format_text.c looks for the first cut at this offset */
+enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 };
 
-struct letters { /* a text that is being written */
+struct letters { /* a text to which words are being added */
     char *at;    /* [TEXT_ROOM] */
     size_t n;
 };
@@ -249,7 +253,8 @@ static void add(struct letters *t, const char *s)
     t->n += strlen(s);
 }
 
-/* Up to byte `end` exactly, with characters of all sizes; few of them end before a space. */
+/* Adds words up to byte `end` exactly, with characters of all sizes, few of which are followed by
+ * a space. */
 static void add_words(struct letters *t, size_t end, uint32_t *x)
 {
     static const char *const some[] = {"the ",          "w\u00f6rld ",   "Hello,", " of\n",
@@ -260,7 +265,7 @@ static void add_words(struct letters *t, size_t end, uint32_t *x)
     while (t->n < end) add(t, "a");
 }
 
-/* Writes text that decides the places of cuts, from `before` bytes before the first one. */
+/* Writes a text that decides where cuts can be, from `before` bytes before the first cut on. */
 static void write_text(struct letters *t, size_t before, size_t size)
 {
     uint32_t x = 11;
@@ -299,7 +304,8 @@ static int prepare_text(const char *model, const char *file, int threads, struct
     return data_prepare(spec, &of, roots, 1, in_dir(parent), NULL, st, &e);
 }
 
-/* origins.bin and meta.json name the file and its line. */
+/* Checks a text read as a whole and in parts. origins.bin and meta.json are not compared, because
+ * they name the file and its line. */
 static void check_one_text(const char *model, const struct letters *t)
 {
     static const char *const files[] = {"tokens.bin", "bytes.bin", "documents.bin", "loss.bin"};
@@ -324,8 +330,8 @@ static void check_one_text(const char *model, const struct letters *t)
     }
 }
 
-/* A directory with a tokenizer of tests/golden; plain: without ids around a text. false: this build
- * has no patterns. */
+/* Makes a directory with a tokenizer of tests/golden. If plain is set, the tokenizer adds no ids
+ * around a text. Returns false if this build has no patterns. */
 static bool make_model(const char *name, bool plain)
 {
     size_t n;
@@ -346,7 +352,8 @@ static bool make_model(const char *name, bool plain)
     return known;
 }
 
-/* Texts of each kind of tokenizer; kinds that allow no cut are read whole. */
+/* Checks texts with each kind of tokenizer. With kinds that allow no cut the text is read
+ * whole. */
 static void test_text_kinds(void)
 {
     static const char *const kinds[] = {"gpt2",    "llama3", "o200k",         "qwen",  "gemma",
@@ -360,7 +367,8 @@ static void test_text_kinds(void)
     free(t.at);
 }
 
-/* The first cut beside, before and after where it is looked for; texts that end there. */
+/* Checks the first cut at, before and after the place where it is searched, and texts that end
+ * there. */
 static void test_text_lengths(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -380,7 +388,8 @@ static void test_text_lengths(void)
     free(t.at);
 }
 
-/* Parts of spaces alone, which have no token: the bytes are those of the token before or after. */
+/* Checks parts that consist of spaces, which have no token: their bytes belong to the token before
+ * or after them. */
 static void test_text_spaces(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -398,7 +407,7 @@ static void test_text_spaces(void)
     free(t.at);
 }
 
-/* The byte of the file, in whatever part. */
+/* Checks that the error names the byte of the file, whichever part has it. */
 static void test_text_error(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -417,17 +426,18 @@ static void test_text_error(void)
 
 /* ---- many texts ------------------------------------------------------------------------------ */
 
-/* TEXTS: several times the number held at one time. HELD: bytes that one worker holds. */
+/* TEXTS is several times the number of texts that are held at a time. HELD is the number of bytes
+ * that are held at a time for each worker. */
 enum { TEXTS = 700, HELD = 4 * CUT, BIGGEST = 13 * CUT + 5 };
 
-/* Returns the size of text i: small, but for a few; some of the large ones are held by several
- * workers alone. */
+/* Returns the size of text i. Most are small. Some of the large ones can be held only if there are
+ * several workers. */
 static size_t text_size(int i)
 {
     switch (i) {
     case 3: return BIGGEST;
-    case 40: return 2 * CUT + CUT / 2; /* with the small ones around it, in parts */
-    case 41: return HELD - 1;          /* is held by one worker, and the next one is not */
+    case 40: return 2 * CUT + CUT / 2; /* with the small texts around it, in parts */
+    case 41: return HELD - 1;          /* one worker can hold it, but not the next text */
     case 42: return HELD;
     case 300: return CUT;
     case 301: return CUT + 1;
@@ -436,7 +446,7 @@ static size_t text_size(int i)
     }
 }
 
-/* Files texts/000 to 699, and a record of JSONL for each. */
+/* Writes the files texts/000 to 699, and a record of JSONL for each of them. */
 static void put_texts(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -463,7 +473,7 @@ static void put_texts(void)
     free(t.at);
 }
 
-/* model: NULL: bytes. */
+/* Prepares texts. If model is NULL, tokens are bytes. */
 static int prepare_texts(const char *model, const char *files, int threads, struct progress *p,
                          struct data_stats *st)
 {
@@ -480,7 +490,7 @@ static int prepare_texts(const char *model, const char *files, int threads, stru
     return data_prepare(spec, &of, roots, 1, in_dir(parent), p, st, &e);
 }
 
-/* By any number of workers, the files are those of the records. */
+/* Checks that any number of workers writes the files that are made from the records. */
 static void check_texts(const char *model)
 {
     static const char *const files[] = {"tokens.bin", "bytes.bin",   "documents.bin",
@@ -496,7 +506,8 @@ static void check_texts(const char *model)
         if (threads == 1) one = more;
         CHECK(!strcmp(one.id, more.id) && more.n_skipped == records.n_skipped);
         CHECK(more.n_documents == records.n_documents && more.n_bytes == records.n_bytes);
-        for (int i = 0; i < 6; i++) { /* the last two name the file */
+        /* the last two of them name the file, so they are compared with those of one thread */
+        for (int i = 0; i < 6; i++) {
             if (i < 4)
                 snprintf(a, sizeof a, "texts1/%s/%s", records.id, files[i]);
             else
@@ -513,7 +524,8 @@ static void check_texts(const char *model)
     }
 }
 
-/* Ids of o200k need 4 bytes: all are written twice. */
+/* Checks texts with several tokenizers. The ids of o200k need 4 bytes, so all ids are written
+ * twice. */
 static void test_texts(void)
 {
     put_texts();
@@ -522,7 +534,7 @@ static void test_texts(void)
     check_texts(NULL);
 }
 
-/* The first file that has an error, and its byte, whatever comes after. */
+/* Checks that the error names the first file with a fault, and its byte, whatever follows it. */
 static void test_texts_error(void)
 {
     static const struct {
@@ -539,7 +551,7 @@ static void test_texts_error(void)
         char *text = file_read(in_dir(name), 64 << 20, &n, &e);
         size_t at = bad[k].at;
         CHECK(text && at < n);
-        while ((text[at] & 0xc0) == 0x80) at--; /* to the first byte of a character */
+        while ((text[at] & 0xc0) == 0x80) at--; /* moves to the first byte of a character */
         text[at] = '\xff';
         put(name, text, n);
         free(text);
@@ -550,7 +562,8 @@ static void test_texts_error(void)
                       e.field, e.text, want);
         }
     }
-    CHECK(prepare_texts(NULL, "texts/*", 2, NULL, &st) == 0); /* bytes may be any */
+    /* with bytes as tokens any byte is valid */
+    CHECK(prepare_texts(NULL, "texts/*", 2, NULL, &st) == 0);
     for (int threads = 1; threads <= 3; threads++) {
         CHECK(prepare_texts("none", "texts/*", threads, NULL, &st) == -1);
         CHECK_MSG(strstr(e.text, "texts/000: ") && !strcmp(e.field, "model.path"), "%s: %s",
@@ -558,7 +571,7 @@ static void test_texts_error(void)
     }
 }
 
-struct change { /* a change of one file, when the second pass reads the first one */
+struct change { /* changes one file when the second pass reads the first file */
     struct progress p;
     const char *name, *to;
     bool done;
@@ -572,7 +585,7 @@ static void change_it(void *arg, const struct rank_progress *now)
     puts_file(c->name, c->to);
 }
 
-/* The text that is read is not the text that was hashed. */
+/* Checks a text that has changed between the pass that hashes it and the pass that reads it. */
 static void test_texts_changed(void)
 {
     static const char *const to[] = {"another", "a text grew", "short", ""};

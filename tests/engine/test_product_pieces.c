@@ -1,6 +1,6 @@
-/* test_product_pieces: products of more rows and columns than one thread lays out at a time, and
- * the backward pass of more KV heads than one run has columns for: the bits of the same work done
- * in parts that lie within one piece. */
+/* test_product_pieces: checks products with more rows and columns than one thread packs at a time,
+ * and the backward pass with more KV heads than one run has columns for: they must have the bits
+ * of the same work in parts that are within one piece. */
 #include <math.h>
 #include <stdlib.h>
 #include "kernels/backend.h"
@@ -42,14 +42,14 @@ struct product {
     enum dtype out;
 };
 
-/* Halves are summed over several blocks of K, of at most 864 columns and 512 rows; fp32 has 2,048
- * columns. Above 16 rows no product is one of few. */
+/* In 16-bit types sums are over several blocks of K, with at most 864 columns and 512 rows; fp32
+ * has 2,048 columns. With more than 16 rows no product is one of few rows. */
 static const struct product products[] = {
     {20, 1800, 1300, DT_BF16}, {1100, 20, 1300, DT_BF16}, {530, 900, 780, DT_F16},
     {70, 4200, 24, DT_F32},    {1100, 33, 400, DT_F32},
 };
 
-/* In bands of 128 rows and 256 columns. */
+/* Computes the product in bands of 128 rows and 256 columns. */
 static void in_bands(const struct gemm_args *a)
 {
     const int64_t K = a->a.cols;
@@ -87,7 +87,8 @@ enum { HEADS = 600, PART = 100, D = 2, ROWS = 9, LD = 16 }; /* a run has 256 col
 
 static float lse[HEADS * LD], delta[HEADS * LD];
 
-/* Copies columns [from, from + n) of x, and where that is asked for those of its values, too. */
+/* Copies columns [from, from + n) of x. If values is set, it copies the same columns of the second
+ * half, too, which has the values. */
 static struct tensor part_of(struct tensor x, int64_t from, int64_t n, bool values)
 {
     const int64_t unit = dtype_size(x.dtype), halves = values ? 2 : 1, half = x.cols / halves;

@@ -1,4 +1,5 @@
-/* seqrank --profile: its measurements, and its one line of JSON, also when it is not ours. */
+/* Checks seqrank --profile: its measurements, its one line of JSON, and how a line is read that
+ * our program did not write. */
 #include <math.h>
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
@@ -11,8 +12,8 @@ static void test_measure(void)
     char line[2048];
     CHECK_MSG(profile_measure(1, &p, &e) == 0, "%s", e.text);
     CHECK(profile_check(&p, &e) == 0);
-    /* Units, not speed: anything that runs this does a product of 512^3 within an hour, and no
-     * message takes one. */
+    /* These bounds check units and not speed: any machine that runs this test computes a product
+     * of 512^3 within an hour, and needs less than an hour for a message. */
     for (int i = 0; i < PROFILE_SIZES; i++)
         CHECK(p.gemm_f32[i] > 1e5 && p.attn_back_bf16[i] > 1e5 && p.linear_back[i] > 1e5);
     CHECK(p.norm > 1e3 && p.point > 1e3 && p.turn > 1e3 && p.update > 1e3);
@@ -31,7 +32,7 @@ static int read_text(const char *text, struct profile *p)
     return rc;
 }
 
-/* JSON of `p` with one piece of it replaced. */
+/* Returns the JSON of `p`, in which `by` replaces `what`. */
 static const char *with(const struct profile *p, const char *what, const char *by)
 {
     static char line[2048], out[2048];

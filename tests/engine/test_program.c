@@ -1,5 +1,6 @@
-/* Programs of model families: schedules against lists written by hand, places tried out byte by
- * byte, on the real families and on random programs; weights and decays. */
+/* Checks programs of model families: their schedules are compared with lists written by hand,
+ * their places are tried byte by byte, both for the real families and for random programs; and
+ * weights and decays are checked. */
 #include <math.h>
 #include "tests/lib/program.h"
 #include "tests/lib/shapes.h"
@@ -92,7 +93,8 @@ static void test_decoder_schedule(void)
     for (int i = 0; i < s.n_forward; i++) CHECK(!s.forward[i].piece); /* trainings only */
 }
 
-/* Families that have dense MLPs: all but families whose every layer is a mixture of experts. */
+/* Checks which families have dense MLPs: all except those in which every layer is a mixture of
+ * experts. */
 static void test_mlps(void)
 {
     static const int experts_alone[] = {FAMILY_MINIMAX, FAMILY_MIXTRAL, FAMILY_QWEN3_MOE,
@@ -108,7 +110,8 @@ static void test_mlps(void)
     }
 }
 
-/* The residual stream's gradient is handed on, not copied: base of both sums. */
+/* Checks that the gradient of the residual stream is passed on and not copied: both sums use it as
+ * their base. */
 static void test_decoder_gradients(void)
 {
     static struct schedule s;
@@ -123,14 +126,14 @@ static void test_decoder_gradients(void)
         if (st->kind == STEP_FORWARD) continue;
         n_alias += st->alias != PROG_NONE;
         n_base += op->kind == OP_LINEAR && st->alias == 1;
-        if (op->kind == OP_NORM) CHECK(!st->first[0]); /* x has its sum's part already */
+        if (op->kind == OP_NORM) CHECK(!st->first[0]); /* x already has its sum's part */
     }
-    CHECK(n_base == 2 && n_alias == 4); /* and two turned in place */
+    CHECK(n_base == 2 && n_alias == 4); /* and two of them are turned in place */
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* A row is complete: no field is 0 because it was left out. */
+/* Checks that a row of the table is complete: no field may be 0 because it was left out. */
 static void test_rules(void)
 {
     for (int kind = 0; kind < OP_KIND_N; kind++) {
@@ -152,7 +155,7 @@ static void test_rules(void)
     }
 }
 
-/* ---- places, byte by byte -------------------------------------------------------------------- */
+/* ---- placements, byte by byte ---------------------------------------------------------------- */
 
 static struct extent extent_of(bool train, int64_t unit, int64_t parts, int64_t rows)
 {
@@ -194,7 +197,8 @@ static void test_families(void)
                 for (x.mlp_chunk = 5; x.mlp_chunk > 0; x.mlp_chunk -= 2)
                     try_family(&x, (enum recompute_id)mode, row->name);
                 x.mlp_chunk = 0;
-                x.attn_kept = 100; /* a way of attention keeps something, too: no whole lines */
+                /* a form of attention also keeps something, which is not a multiple of a line */
+                x.attn_kept = 100;
                 try_family(&x, (enum recompute_id)mode, row->name);
             }
         struct extent x = extent_of(false, 4, 1, 4);
@@ -227,7 +231,8 @@ static int draw(int n)
 
 enum { WIDTH = 8 };
 
-/* A value [rows, WIDTH] that is not viewed; any rows if rows < 0. */
+/* Returns a value [rows, WIDTH] of which there is no view. If rows < 0, its rows may be of any
+ * kind. */
 static int any_value(const struct program *p, int rows)
 {
     for (int tries = 0; tries < 64; tries++) {
@@ -276,7 +281,7 @@ static void random_attention(struct program *p, int x)
             &out);
 }
 
-/* A dense MLP, which may add to its input. */
+/* Adds a dense MLP, which may also add its input to its result. */
 static void random_mlp(struct program *p, int x)
 {
     const int up = product(p, x, PROG_NONE, 2 * WIDTH);
@@ -330,7 +335,8 @@ static void random_op(struct program *p)
     }
 }
 
-/* A section of up to n operations; values that no operation reads are summed into the result. */
+/* Makes a section of up to n operations. Values that no operation reads are summed into the
+ * result. */
 static void random_program(struct program *p, int n)
 {
     prog_init(p, "random.");
@@ -413,7 +419,8 @@ static void test_weights(void)
 
 static bool near(double got, double want)
 {
-    return fabs(got - want) <= 1e-15 * fabs(want); /* exp2 and one product: under two roundings */
+    /* exp2 and one product have fewer than two roundings */
+    return fabs(got - want) <= 1e-15 * fabs(want);
 }
 
 static void test_slopes(void)
@@ -422,7 +429,7 @@ static void test_slopes(void)
     CHECK(near(prog_slope(SLOPE_TNL, 0, 8, 0, 4), 0.5 * 1.00001));
     CHECK(near(prog_slope(SLOPE_TNL, 7, 8, 0, 4), 0.00390625 * 1.00001));
     CHECK(near(prog_slope(SLOPE_TNL, 2, 8, 3, 4), 0.125 * (1 - 1 + 1e-5)));
-    /* 12 heads: the slopes of 8, then every second one of 16. */
+    /* 12 heads have the slopes of 8 heads, and then every second slope of 16 heads. */
     CHECK(near(prog_slope(SLOPE_TNL, 8, 12, 0, 2), sqrt(0.5) * 1.00001));
     CHECK(near(prog_slope(SLOPE_TNL, 11, 12, 0, 2), exp2(-3.5) * 1.00001));
     CHECK(near(prog_slope(SLOPE_TNL, 0, 1, 0, 1), exp2(-8) * 1.00001));

@@ -1,4 +1,5 @@
-/* output.path: made by the job, its own in every attempt, never another's, beneath its root. */
+/* Checks output.path: the job makes it, every attempt may use its own job's directory again, never
+ * that of another job, and it must be beneath its root. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,8 @@ static void test_own(void)
     publish_close(&p);
     CHECK(open_as(in(root, "a/b"), "job 8\n") && e.code == ERR_CONFLICT);
     CHECK_STR(e.field, "output.path");
-    CHECK(open_as(in(root, "a"), "job 7\n") && e.code == ERR_CONFLICT); /* made on the way */
+    /* it was made as the parent of a/b */
+    CHECK(open_as(in(root, "a"), "job 7\n") && e.code == ERR_CONFLICT);
     CHECK(!open_as(in(other, "c"), "job 8\n"));
     publish_close(&p);
     CHECK(!open_as("relative", "job 8\n"));
@@ -64,7 +66,8 @@ static void test_own(void)
     CHECK(!open_as("", "job 8\n") && !publish_file(&p, "/none", "x", &e)); /* no output.path */
 }
 
-/* A file of two pieces of a copy (1 MiB) and a byte, no two pieces alike. */
+/* Checks a file of one byte more than two pieces of a copy (1 MiB), of which no two pieces are
+ * equal. */
 static void test_large(void)
 {
     enum { SIZE = (2 << 20) + 1 };
@@ -97,7 +100,7 @@ static void test_hostile(void)
     CHECK(!file_write(in(root, "file"), "mine", 4, &e));
     CHECK(open_as(in(root, "file"), "job 9\n") && e.code == ERR_CONFLICT);
     check_text(in(root, "file"), "mine");
-    /* A link in the place of a file is replaced, not followed; in the place of a directory, it is
+    /* A link in place of a file is replaced and not followed; a link in place of a directory is
      * refused. */
     CHECK(!open_as(in(root, "z"), "job 9\n"));
     CHECK(!file_write(in(dir, "secret/kept"), "kept", 4, &e));

@@ -1,6 +1,6 @@
-/* The numbers that the papers printed, compared with the account of what their systems store and
- * send. Every number on the right of a comparison is the papers' own or counted by hand from their
- * tables. */
+/* Compares the numbers that the papers printed with our account of what their systems store and
+ * send. Every number on the right of a comparison is the papers' own, or is counted by hand from
+ * their tables. */
 #include <math.h>
 #include <stdint.h>
 #include "tests/lib/test.h"
@@ -14,7 +14,7 @@
 
 static const struct {
     int64_t P, B, S;
-    double tp, rsa; /* tp 0: printed as out of memory */
+    double tp, rsa; /* tp 0 was printed as out of memory */
 } table4[] = {
     {1, 64, 512, 8477.28, 8477.53},   {2, 128, 512, 9520.47, 8478.76},
     {4, 256, 512, 12232.52, 8481.26}, {8, 512, 512, 0, 8490.75},
@@ -48,7 +48,7 @@ static void test_table4(void)
                 n_cells++;
                 CHECK_MSG(fabs(ours / printed - 1) < 0.01, "%s P %lld: %.2f printed %.2f",
                           tp ? "tp" : "rsa", (long long)c.P, ours, printed);
-                CHECK(ours < 16 * 1024); /* it ran on 16 GiB */
+                CHECK(ours < 16 * 1024); /* the paper ran it with 16 GiB */
             } else {
                 n_oom++;
                 CHECK_MSG(ours > 16 * 1024, "tp at P 8: %.0f MiB", ours);
@@ -57,9 +57,9 @@ static void test_table4(void)
     CHECK(n_cells == 15 && n_oom == 1);
 }
 
-/* Four cells of the table share B S / P = 32768 and S: the divided memory stays the same for RSA,
- * and the rest is weights. So RSA's column must be flat and TP's must not: no fitted number decides
- * that. */
+/* Checks the shape of the table. Four cells share B S / P = 32768 and S. For RSA, the memory that
+ * is divided among ranks is then the same, and the rest is weights. So RSA's column must be
+ * constant and TP's must not, whatever numbers are fitted. */
 static void test_table4_shape(void)
 {
     const struct published_case a = stage0(PUBLISHED_RSA, 1, 64, 512);
@@ -67,12 +67,12 @@ static void test_table4_shape(void)
     CHECK(published_peak(&a) == published_peak(&b));
     const struct published_case c = stage0(PUBLISHED_TP, 1, 64, 512);
     const struct published_case d = stage0(PUBLISHED_TP, 4, 256, 512);
-    CHECK(published_peak(&c) == published_peak(&a)); /* one rank: the same program */
+    CHECK(published_peak(&c) == published_peak(&a)); /* on one rank both run the same program */
     CHECK(published_peak(&d) > 1.4 * published_peak(&c));
 }
 
-/* 34 bytes a token and column, and 5 a score, as 2205.05198 counts a block; TP keeps 10 of the 34
- * whole; a ring keeps 4 bytes a row instead of scores. */
+/* Returns the bytes of a layer: 34 per token and column, and 5 per score, as 2205.05198 counts a
+ * block. TP keeps 10 of the 34 whole. A ring keeps 4 bytes per row instead of scores. */
 static double layer_size(const struct published_case *c)
 {
     struct published_tensor x[PUBLISHED_TENSORS];
@@ -81,7 +81,8 @@ static double layer_size(const struct published_case *c)
     for (int i = 0; i < n; i++) {
         if (x[i].layer != 1) continue;
         sum += x[i].size;
-        CHECK(!x[i].fitted && x[i].born == 1 && x[i].dies == 4); /* 3 layers: moments 0 to 5 */
+        /* 3 layers, so moments are 0 to 5 */
+        CHECK(!x[i].fitted && x[i].born == 1 && x[i].dies == 4);
     }
     return sum;
 }
@@ -103,8 +104,9 @@ static void test_block(void)
 
 /* ---- the claims about the largest batch and length ------------------------------------------- */
 
-/* c: bytes that the head keeps for each logit: no number of them was published; 16-bit logits,
- * their fp32 copy for the loss and nothing else are 6. */
+/* Makes a case of a whole model. c is the number of bytes that the head keeps for each logit,
+ * which was not published. 16-bit logits and their fp32 copy for the loss, and nothing else, are
+ * 6. */
 static struct published_case whole(enum published_system s, int64_t P, bool large, double c)
 {
     struct published_case w = {.system = s,
@@ -145,7 +147,8 @@ static void test_batch_claims(void)
         const double c = cs[i], base = batch(PUBLISHED_RSA, 64, false, c);
         const double ratio = base / batch(PUBLISHED_TP, 12, false, c);
         CHECK_MSG(ratio >= 11 && ratio <= 14, "13.7x: %.2f at c %g", ratio, c);
-        /* 64 devices against 12. At as many devices, and against the Megatron of 2022: */
+        /* The claim compares 64 devices with 12. Here it is compared with as many devices, and
+         * with the Megatron of 2022. */
         const double fair = batch(PUBLISHED_RSA, 12, false, c) / batch(PUBLISHED_TP, 12, false, c);
         CHECK_MSG(fair > 1.9 && fair < 2.5, "%.2f at 12 devices, c %g", fair, c);
         const double now = base / batch(PUBLISHED_TP_SP, 12, false, c);
@@ -162,7 +165,7 @@ static bool at_most(int64_t n, void *arg)
     return n <= *(const int64_t *)arg;
 }
 
-/* Every number is found, not powers of two alone. */
+/* Checks that the search finds every number, and not only powers of two. */
 static void test_search(void)
 {
     for (int64_t most = 0; most <= 300; most++) {
@@ -183,7 +186,7 @@ static void test_length_claims(void)
         within("2x, Large",
                length(PUBLISHED_RSA, 64, true, 16, c) / length(PUBLISHED_TP, 16, true, 16, c), 2.0,
                0.25);
-        /* Without stored scores the length no longer enters squared. */
+        /* Without stored scores the memory no longer depends on the square of the length. */
         CHECK(length(PUBLISHED_RING, 64, false, 64, c) > 6 * base);
     }
 }
@@ -197,8 +200,9 @@ static struct published_volume volume(enum published_system s, bool variant, int
     return published_sum(x, published_sends(s, variant, x), P, size);
 }
 
-/* By hand for B 1, S 65536, P 8, H 32, D 128 in 16 bits: a rank's slice of one activation is 8192
- * rows of 4096 columns, 64 MiB; with 8 KV heads keys alone are 16 MiB. */
+/* Compares volumes with numbers by hand for B 1, S 65536, P 8, H 32, D 128 in 16 bits. A rank's
+ * slice of one activation is 8192 rows of 4096 columns, which are 64 MiB; with 8 KV heads the keys
+ * are 16 MiB. */
 static void test_volumes(void)
 {
     const int64_t M = 1 << 20, mha[] = {64 * M, 64 * M, 128 * M}, gqa[] = {64 * M, 16 * M, 32 * M};
@@ -218,7 +222,8 @@ static void test_volumes(void)
     CHECK(v.forward == 140 * M && v.backward == 140 * M);
 }
 
-/* The table of 2105.13120: RSA and TP of 2021 send the same, 8 (P-1) slices a layer. */
+/* Checks the table of 2105.13120: RSA and TP of 2021 send the same, which is 8 (P-1) slices per
+ * layer. */
 static void test_rsa_equals_tp(void)
 {
     for (int64_t P = 1; P <= 64; P++) {
@@ -234,13 +239,15 @@ static void test_rsa_equals_tp(void)
 
 /* ---- states of linear attention -------------------------------------------------------------- */
 
-/* TransNormerLLM of 1B: 16 layers of 16 heads of 128 x 128, fp32: 1 MiB a layer. On one link 2 x 16
- * MiB a step, whatever the length: the others' bytes grow with it. */
+/* Checks TransNormerLLM of 1B, with 16 layers of 16 heads of 128 x 128 in fp32, which are 1 MiB
+ * per layer. On one link a step moves 2 x 16 MiB, whatever the length, while the bytes of the
+ * other methods grow with the length. */
 static void test_states(void)
 {
     const int64_t state = 16 * 128 * 128 * 4;
-    /* One rank of 64, forward, 16 bits, C 2048; from 8K to 4096K tokens. In units of B C elements
-     * the paper's table has d/h for states, 4 N / T for Ulysses; each is the row divided by B d. */
+    /* One rank of 64 moves these forward, in 16 bits with C 2048, from 8K to 4096K tokens. In
+     * units of B C elements the paper's table has d/h for states and 4 N / T for Ulysses; each is
+     * the table's row divided by B d. */
     for (int64_t S = 8192; S <= 4194304; S *= 2) {
         const int64_t slice = S / 64 * 2048 * 2, size[] = {slice, slice, 2 * slice};
         const struct published_volume u = volume(PUBLISHED_ULYSSES, false, 64, size);
@@ -250,8 +257,9 @@ static void test_states(void)
         CHECK(t.forward == 4 * S * 2048 * 2 / 64 * 63);
         CHECK(r.forward == 2 * S * 2048 * 2 / 64 * 63);
     }
-    /* A ring of states (fp32) beats Ulysses (16 bits) beyond T = D / 2 P / (P-1) rows a rank:
-     * D = 128 columns a head: 65 rows at 64 ranks. */
+    /* A ring of states (fp32) moves less than Ulysses (16 bits) if a rank has more than T = D / 2
+     * P / (P-1) rows, where D is the number of columns per head. For D = 128 and 64 ranks that is
+     * 65 rows. */
     for (int64_t T = 60; T <= 70; T++) {
         const int64_t slice = T * 2048 * 2 * 64, size[] = {slice, slice, 2 * slice};
         const struct published_volume u = volume(PUBLISHED_ULYSSES, false, 64, size);

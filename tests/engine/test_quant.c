@@ -1,5 +1,6 @@
-/* test_quant: weights in blocks. Codes and scales are those of llama.cpp's reference, element by
- * element, and an element that is not finite shows. Products: check_kernels.c.
+/* test_quant: checks weights in blocks. Codes and scales must be those of llama.cpp's reference,
+ * element by element, and an element that is not finite must be found. check_kernels.c checks
+ * products.
  * tests: needs golden/quant.bin */
 #include <fcntl.h>
 #include <math.h>
@@ -28,7 +29,7 @@ static uint16_t half_at(const uint8_t *p)
     return (uint16_t)(p[0] | p[1] << 8);
 }
 
-/* The value of a half, from its definition. */
+/* Returns the value of a half-precision number, computed from its definition. */
 static double half_of(uint16_t h)
 {
     const int e = h >> 10 & 31, m = h & 1023;
@@ -38,7 +39,7 @@ static double half_of(uint16_t h)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Quantises the golden blocks as a matrix of two blocks a row. */
+/* Quantises the golden blocks as a matrix with two blocks per row. */
 static struct tensor of_golden(enum dtype t, char *room)
 {
     const struct tensor w = tensor_of(t, room, n_blocks / 2, 2 * QUANT_K, 2 * QUANT_K);
@@ -50,7 +51,8 @@ static struct tensor of_golden(enum dtype t, char *room)
     return w;
 }
 
-/* Returns the address of block i of the golden by api/core/quant.h, written out once more. */
+/* Returns the address of block i of the golden in the layout of api/core/quant.h, which is
+ * computed here a second time. */
 static const uint8_t *panel_block(const char *room, int i, int size)
 {
     const int row = i / 2, block = i % 2;
@@ -88,7 +90,8 @@ static void test_int4(void)
         CHECK_MSG(half_at(got + 2 * r) == half_at(want), "block %d", i);
         CHECK_MSG(half_at(got + 32 + 2 * r) == half_at(want + 2), "block %d", i);
         for (int k = 0; k < QUANT_K; k++) {
-            /* words of 8 codes: the even ones in the lower two bytes, the odd ones in the upper */
+            /* a word has 8 codes: the even ones in its lower two bytes, the odd ones in its upper
+             * two */
             const int byte = got[64 + 64 * (k / 8) + 4 * r + k % 2 * 2 + k % 8 / 4];
             const int code = k / 2 % 2 ? byte >> 4 : byte & 15;
             const int there = k < 16 ? want[4 + k] & 15 : want[4 + k - 16] >> 4;
@@ -99,7 +102,7 @@ static void test_int4(void)
     }
 }
 
-/* An element that is not finite shows in its block, and in no other. */
+/* Checks that an element that is not finite is found in its block, and in no other block. */
 static void test_not_finite(void)
 {
     const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -122,7 +125,8 @@ static void test_not_finite(void)
             }
 }
 
-/* Finite numbers whose scale is past fp16 make infinity of it, which is not taken for NaN. */
+/* Checks finite numbers whose scale exceeds the range of fp16: the scale becomes infinity, which
+ * must not be reported as a NaN. */
 static void test_past_fp16(void)
 {
     for (int t = 0; t < 2; t++)

@@ -1,7 +1,8 @@
-/* test_quant_gguf: GGUF files whose tensors have blocks, loaded into blocks (model.weights). Q4_0,
- * Q4_1 and Q8_0 keep their values where the format holds them, by any number of threads, in slices
- * and stages, and a job has the bits of the same job in fp32 numbers; other pairs are quantised as
- * numbers are. A number past fp16 names its tensor. */
+/* test_quant_gguf: checks GGUF files whose tensors have blocks and are loaded into blocks
+ * (model.weights). Q4_0, Q4_1 and Q8_0 keep their values if the format can hold them, with any
+ * number of threads, in slices and in stages, and a job then has the bits of the same job with
+ * fp32 numbers. For other pairs of types the values are quantised like numbers. The error for a
+ * number beyond fp16 names its tensor. */
 #include <fcntl.h>
 #include <unistd.h>
 #include "tests/lib/gguf_model.h"
@@ -21,7 +22,7 @@ static char path[64];
 static const struct {
     int type; /* of the file */
     const char *name;
-    bool in[WEIGHTS_N]; /* formats that hold all of its values */
+    bool in[WEIGHTS_N]; /* the formats that can hold all of its values */
 } types[] = {
     {8, "Q8_0", {[WEIGHTS_INT8] = true}},
     {2, "Q4_0", {[WEIGHTS_INT8] = true, [WEIGHTS_INT4] = true}},
@@ -37,7 +38,7 @@ static struct job_spec spec_of(int model, enum weights_id weights, int threads)
     shape_defaults(&s.model.shape);
     s.kind = JOB_GENERATE;
     gguf_shape(&gguf_models[model], &s.model.shape);
-    s.model.shape.tokenizer = TOKENIZER_OWN; /* 40 ids are none of bytes */
+    s.model.shape.tokenizer = TOKENIZER_OWN; /* the 40 ids do not include those of bytes */
     s.model.weights = (int32_t)weights;
     s.precision.params = PRECISION_FP32;
     s.seed = 5;
@@ -49,7 +50,7 @@ static struct job_spec spec_of(int model, enum weights_id weights, int threads)
     return s;
 }
 
-static struct hf_requant again; /* of the last load */
+static struct hf_requant again; /* the report of the last load */
 
 static int try_load(struct tiny_rank *t, const struct model_shape *shape, struct err *e)
 {
@@ -73,7 +74,7 @@ static void load(struct tiny_rank *t, const struct model_shape *shape)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Tells whether the values of tensor i, which begins at p->offset, are those of the file. */
+/* Tells whether tensor i, which begins at p->offset, keeps the values of the file. */
 static bool keeps(const struct model *m, const struct param *p, int type)
 {
     const enum weights_id stored = stored_blocks(m, p->offset, QUANT_K);
@@ -158,7 +159,7 @@ static void check_result(int model, int type, enum weights_id weights)
     tiny_close(&q), tiny_close(&m);
 }
 
-/* Under int4 the head has 8 bits, which do not hold the values of Q4_1. */
+/* Compares results. Under int4 the head has 8 bits, which cannot hold the values of Q4_1. */
 static void test_results(void)
 {
     for (int i = 0; i < GGUF_MODELS; i++) {
@@ -172,7 +173,7 @@ static void test_results(void)
 
 struct scattered {
     struct job_spec spec;
-    const float *want; /* of the whole model */
+    const float *want; /* the values of the whole model */
     int type, n_kept;
     struct hf_requant again; /* of rank 0 */
 };
@@ -232,7 +233,8 @@ static void check_scattered(int model, int type, enum weights_id weights, int tp
     struct ranks g;
     x = (struct scattered){.spec = spec_of(model, weights, 1), .type = type};
     struct job_spec *s = &x.spec;
-    s->kind = JOB_VERIFY; /* alone has slices or stages with blocks */
+    /* the only kind of job whose slices or stages may have weights in blocks */
+    s->kind = JOB_VERIFY;
     s->data.n_train = 1;
     s->data.train[0].path = tiny_text(s, "text");
     s->data.train[0].format = DATA_LLMC; /* ids */
@@ -241,7 +243,7 @@ static void check_scattered(int model, int type, enum weights_id weights, int tp
     s->resources.ranks = tp * pp;
     s->parallel.tp = tp;
     s->parallel.pp = pp;
-    s->model.shape.ffn_width = 128; /* whole blocks for each rank */
+    s->model.shape.ffn_width = 128; /* whole blocks for each rank's part */
     CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
     const struct model_shape whole = slice_whole(&s->model.shape);
     float *const want = gguf_make_model(&gguf_models[model], &whole, types[type].type, path);
@@ -270,7 +272,8 @@ static void test_scattered(void)
 
 /* ---- quantised again ------------------------------------------------------------------------- */
 
-/* The tensors whose blocks are of another format than the weight's are counted and named. */
+/* Checks that tensors whose blocks in the file have another format than the weight's are counted
+ * and named. */
 static void test_again(void)
 {
     static const struct {
@@ -301,7 +304,7 @@ static void test_again(void)
     }
 }
 
-/* ---- past fp16 ------------------------------------------------------------------------------- */
+/* ---- numbers beyond fp16 --------------------------------------------------------------------- */
 
 static void put_scale(const struct job_spec *s, int type, uint16_t scale)
 {
@@ -341,7 +344,8 @@ static void test_damaged(void)
     }
 }
 
-/* A scale of 8192 has a smallest value of -65536, which fp16 lacks; one of 8188 has -65504. */
+/* Checks numbers beyond fp16. With a scale of 8192 the smallest value is -65536, which fp16 cannot
+ * represent. With a scale of 8188 it is -65504. */
 static void test_past_fp16(void)
 {
     static const uint16_t scales[] = {0x6fff, 0x7000, 0xefff, 0xf000};

@@ -1,11 +1,11 @@
-/* test_quant_model: models whose weights are stored in blocks (model.weights), or turned into
- * panels, which have the bits of rows. Prefill and decode of blocks in fp32 have the bits of the
- * same model in numbers whose weights are those that the blocks stand for, and in 16 bits are as
- * near as roundings of activations allow (check_kernels compares one product with fp64), in
- * families with every kind of product; ranks of a ring hold the same blocks as one rank and agree
- * with it; a proof holds on every product of axes; a directory is loaded into the same blocks by
- * any number of threads; the plan counts their bytes; jobs that cannot have them are refused by
- * name. */
+/* test_quant_model: checks models whose weights are stored in blocks (model.weights), or turned
+ * into panels, which must give the bits of rows. Prefill and decode with blocks, in families with
+ * every kind of product, must give in fp32 the bits of the same model in plain numbers that the
+ * blocks stand for, and in 16 bits be as near as the roundings of activations allow (check_kernels
+ * compares a single product with fp64). The ranks of a ring hold the same blocks as one rank and
+ * must agree with it. Verification must pass on every product of axes. A directory must be loaded
+ * into the same blocks by any number of threads. The plan must count the blocks' bytes. The error
+ * for a job that cannot have blocks must name the field. */
 #include <math.h>
 #include "kernels/quant.h"
 #include "tests/lib/hf_save.h"
@@ -26,7 +26,7 @@ static void test_values(void)
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 
-/* Counts the matrices of a model that are in panels. */
+/* Counts the matrices of a model that are stored in panels. */
 static int count_turned(const struct model *m)
 {
     int n = 0;
@@ -45,8 +45,9 @@ static int count_matrices(const struct model *m)
     return n;
 }
 
-/* A model whose weights are turned has the bits of one whose weights are rows, and the same
- * weights. ffn_width 0: the model's; n_more: matrices beside n_plain that stay rows. */
+/* Checks that a model whose weights are turned into panels has the same weights and gives the same
+ * bits as one whose weights are in rows. ffn_width 0 means the model's own. n_more is the number
+ * of matrices, beside n_plain, that remain in rows. */
 static void check_turned(size_t model, enum precision_id precision, int32_t ffn_width, int n_more)
 {
     static float rows[1 + MORE][MAX_V], turned[1 + MORE][MAX_V];
@@ -80,18 +81,20 @@ static void test_turned(void)
             check_turned(i, (enum precision_id)p, 0, 0);
 }
 
-/* w1 and w3 of an expert in one tensor are taken by halves. Halves of 40 rows may not be turned,
- * though 80 rows are whole panels; nor may w2, whose rows of 40 values are no blocks. */
+/* Checks w1 and w3 of an expert in one tensor, of which products use halves. Halves of 40 rows
+ * cannot be turned, although 80 rows are whole panels, and w2 cannot be turned, because its rows
+ * of 40 values are not whole blocks. */
 static void test_turned_halves(void)
 {
     size_t i = 0;
     while (models[i].shape.family != FAMILY_GPT_OSS) i++;
     check_turned(i, PRECISION_FP32, 40, 2 * 2);
     check_turned(i, PRECISION_BF16, 40, 2 * 2);
-    check_turned(i, PRECISION_BF16, 48, 2); /* halves of whole panels, and such rows */
+    /* halves of whole panels, and rows that are whole blocks */
+    check_turned(i, PRECISION_BF16, 48, 2);
 }
 
-/* A NaN of a weight in panels is found by the tensor's name. */
+/* Checks that a NaN in a weight in panels is reported with the tensor's name. */
 static void test_turned_not_finite(void)
 {
     static struct tiny_rank t;
@@ -114,10 +117,12 @@ static void test_turned_not_finite(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The bytes of a Llama, written out: 34 or 20 for 32 values of a product. */
+/* Compares the bytes of a Llama with a sum by hand: 34 or 20 bytes for 32 values of a weight of a
+ * product. */
 static void test_bytes(void)
 {
-    const int64_t C = 64, I = 96, V = 261, kv = 32, L = 2, rows16 = 272; /* V in whole panels */
+    /* V is padded to whole panels */
+    const int64_t C = 64, I = 96, V = 261, kv = 32, L = 2, rows16 = 272;
     for (int tied = 0; tied < 2; tied++)
         for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
             static struct job_spec s;
@@ -131,7 +136,7 @@ static void test_bytes(void)
             CHECK(!set(&s, (size_t)tied, (enum weights_id)w, PRECISION_BF16, 1, &e));
             CHECK_MSG(!plan_make(&s, 0, &p, &e), "%s", e.text);
             const int64_t size = p.item[PLAN_PARAMS].size, want = table + L * layer + C * 2 + head;
-            /* and at most 63 bytes before each matrix */
+            /* there are at most 63 bytes before each matrix, to align it */
             CHECK(plan_blocks_size(&s.model.shape, (enum weights_id)w) == size);
             CHECK_MSG(size >= want && size < want + 64 * (2 + 9 * L), "%lld, not %lld",
                       (long long)size, (long long)want);
@@ -143,7 +148,7 @@ static void test_bytes(void)
 struct ranked {
     struct job_spec spec;
     float logits[1 + MORE][MAX_V]; /* of rank 0 */
-    float *values[4];              /* of each rank, owned */
+    float *values[4];              /* the values of each rank, owned */
     struct model_shape shape;
 };
 
@@ -212,7 +217,7 @@ static void set_proof(struct trial *t, const struct product *x, enum weights_id 
     static struct way w;
     struct err e = {0};
     w = (struct way){.name = models[x->model].name, .shape = models[x->model].shape};
-    if (x->tp > 1) w.shape.ffn_width = 128; /* whole blocks for each rank */
+    if (x->tp > 1) w.shape.ffn_width = 128; /* whole blocks for each rank's part */
     trial_set(t, &w, x->sp, 90, precision);
     t->spec.model.weights = (int32_t)weights;
     t->spec.resources.ranks = x->tp * x->pp * x->sp * x->dp;
@@ -244,7 +249,7 @@ static void test_proofs(void)
                         (enum precision_id)p);
 }
 
-/* Models of which no rank has all weights: the reference has its own. */
+/* Products in which no rank has all weights, so the reference has weights of its own. */
 static const struct product parts[] = {
     {0, .tp = 2, .pp = 1, .sp = 1, .dp = 1}, {1, .tp = 2, .pp = 1, .sp = 1, .dp = 1},
     {1, .tp = 2, .pp = 1, .sp = 2, .dp = 1}, {0, .tp = 2, .pp = 1, .sp = 1, .dp = 2},
@@ -262,7 +267,7 @@ static void test_proofs_of_parts(void)
                         (i + w) % 2 ? PRECISION_FP32 : PRECISION_BF16);
 }
 
-/* A rank with a block that is off is found. */
+/* Checks that a rank with a wrong block is found. */
 static void test_proof_disturbed(void)
 {
     static const struct product cuts[] = {{0, 1, 1, 2, 1}, {0, 2, 1, 1, 1}, {0, 1, 2, 1, 1}};
@@ -296,7 +301,7 @@ static void check_loaded(size_t model, enum weights_id weights, int threads)
     for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 9973 - 4986) / 65536 + 1.f / 4099;
     CHECK_MSG(!hf_save(dir, &s.model.shape, DT_F32, x, &e), "%s", e.text);
     CHECK_MSG(!hf_load(dir, &s.model.shape, DT_F32, x, &e), "%s", e.text);
-    stored_put(&q.model, 0, n, x); /* by one thread, from memory */
+    stored_put(&q.model, 0, n, x); /* quantised by one thread, from memory */
     stored_get(&q.model, 0, n, want);
     memset(q.model.params, 0x7f, (size_t)q.plan.item[PLAN_PARAMS].size);
     const struct hf_sink to = {.take = stored_take, .arg = &q.model, .be = q.be, .any_order = true};
@@ -343,7 +348,7 @@ static void test_refused(void)
     refused(&s, "model.weights \"int8\" cannot store mlp.down_proj.weight: its rows of 112 values "
                 "are no blocks of 32: leave it out");
     CHECK(!set(&s, 0, WEIGHTS_INT8, PRECISION_FP32, 1, &e));
-    s.model.shape.head_dim = 8; /* keys of two heads */
+    s.model.shape.head_dim = 8; /* the keys of two heads */
     s.model.shape.n_kv_heads = 1;
     refused(&s, "model.weights \"int8\" cannot store self_attn.k_proj.weight: its 8 rows are no "
                 "multiple of 16: leave it out");

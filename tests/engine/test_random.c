@@ -1,6 +1,7 @@
-/* test_random.c: random weights: their bits are those that earlier versions made, for any number of
- * threads and in any parts, for every init of every dtype. The digests are of the output of the
- * first version, one thread that drew element after element.
+/* test_random.c: checks random weights. Their bits must be those of a fixed set of digests, for
+ * any number of threads and in any parts, for every init and every dtype, because weights drawn
+ * from the same seed must always be the same. The digests are of the output of one thread that
+ * draws element after element.
  * tests: needs golden */
 #include "api/core/job.h"
 #include "api/core/sha256.h"
@@ -29,7 +30,7 @@ static struct be *open_threads(int n)
     return be;
 }
 
-/* On memory that was not 0: gaps between tensors are written, too. */
+/* Draws weights into memory that is not 0, because gaps between tensors must be written, too. */
 static void *draw(struct be *be, const struct drawn *d, enum dtype dtype)
 {
     char *out = malloc((size_t)(d->n * dtype_size(dtype)));
@@ -39,8 +40,9 @@ static void *draw(struct be *be, const struct drawn *d, enum dtype dtype)
     return out;
 }
 
-/* Lines of the generator, tasks of a thread and tensors that several tasks fill; slices whose rows
- * begin anywhere in the tensor's, and an id that the last of two ranks does not have. */
+/* Makes a model in which lines of the generator, tasks of a thread, and tensors that several tasks
+ * fill do not coincide. Its slices have rows that begin anywhere in the tensor's rows, and it has
+ * an id that the last of two ranks does not have. */
 static struct drawn wide(int tp, int t)
 {
     static struct job_spec s;
@@ -65,7 +67,7 @@ static struct drawn golden(const char *name)
 }
 
 static const struct {
-    const char *name; /* name in tests/golden; NULL: wide() */
+    const char *name; /* a name in tests/golden, or NULL for wide() */
     int tp, t;
     const char *sha256[N_TYPES];
 } known[] = {
@@ -135,7 +137,7 @@ static void test_known_bits(void)
     }
 }
 
-/* The weights of the digests have every init. */
+/* Checks that the weights of the digests include every kind of init. */
 static void test_every_init(void)
 {
     unsigned met = 0;
@@ -150,7 +152,8 @@ static void test_every_init(void)
     CHECK_MSG(met == (2u << INIT_DECAY) - 1, "inits met: %#x", met);
 }
 
-/* Any part of it is the same numbers: across tensors, gaps, lines and tasks. */
+/* Checks that any part of the weights has the same numbers, across tensors, gaps, lines and
+ * tasks. */
 static void test_parts(void)
 {
     struct be *be = open_threads(2);

@@ -1,4 +1,5 @@
-/* Real seqrank processes: every kind of job, deaths and damage, and the sentences they leave.
+/* Checks real seqrank processes: every kind of job, deaths and damage, and the errors that they
+ * report.
  * tests: needs seqrank */
 #include <errno.h>
 #include <sys/prctl.h>
@@ -14,17 +15,17 @@
 #include "worker/plan/check.h"
 #include "worker/hf/hf.h"
 
-#define STEPS 20 /* steps of every training job here; a checkpoint every 3 */
+#define STEPS 20 /* the steps of every training here, which saves a checkpoint every 3 steps */
 
-static char scratch[64]; /* everything of this test lies beneath it */
+static char scratch[64]; /* the folder that has all files of this test */
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 #define N_DOCS 60
 static char data_path[512], prepared_id[80];
-static int64_t text_size; /* bytes of all documents */
+static int64_t text_size; /* the bytes of all documents */
 
-/* A job of that kind on n ranks; name: its directory beneath scratch. */
+/* Makes a job of that kind on n ranks. name is its directory beneath scratch. */
 static struct order *make_order(enum job_kind kind, int n, const char *name)
 {
     struct order *o = order_new(kind, scratch, prepared_id, name);
@@ -66,9 +67,9 @@ static void set_model(struct order *o, const char *dir)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-/* A number in the result's account of memory. */
+/* Returns a number from the result's account of memory. */
 static double inside(const char *key)
 {
     char quoted[64];
@@ -79,7 +80,7 @@ static double inside(const char *key)
     return at ? strtod(at + strlen(quoted), NULL) : 0;
 }
 
-/* Rank 0 said that it began with nothing of `total` units and ended with all. */
+/* Checks that rank 0's first report had 0 of `total` units, and its last report all of them. */
 static void check_told(int unit, double total)
 {
     const struct rank_progress *a = &g.told[0], *z = &g.told[1];
@@ -109,7 +110,7 @@ static void test_prepare(void)
     free(o);
 }
 
-static double losses[MAX_STEPS]; /* losses of the undisturbed run */
+static double losses[MAX_STEPS]; /* the losses of the undisturbed run */
 static char final_sha[80], model_dir[1300];
 
 static void test_train(void)
@@ -141,7 +142,7 @@ static void test_train(void)
     free(o);
 }
 
-static int64_t largest_wish; /* bytes of rank 0's largest mapping that asks for large pages */
+static int64_t largest_wish; /* bytes of the largest mapping of rank 0 that asks for large pages */
 
 static void read_wishes(struct gang *gang, const struct rank_step *s)
 {
@@ -159,21 +160,22 @@ static void read_wishes(struct gang *gang, const struct rank_step *s)
     if (f) fclose(f);
 }
 
-/* Rank 0's process has of its own the planned memory, and some for stacks and libc. The kernel
- * counts beside that the other ranks' segments, which it reads in place, and files: peak_rss alone
- * looks like memory that no plan has. */
+/* Checks the memory of rank 0's process: it has the planned memory as its own, and some for stacks
+ * and libc. The kernel also counts other ranks' segments, which the process reads in place, and
+ * files, so peak_rss alone looks like memory that is in no plan. */
 static void test_resident(void)
 {
     static const enum job_kind kinds[] = {JOB_TRAIN, JOB_SCORE};
     const double room = 1 << 20;
-    CHECK(!prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)); /* a page of 2 MiB would be a stack's */
+    CHECK(!prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)); /* a page of 2 MiB would count for a stack */
     for (int i = 0; i < 2; i++) {
         struct order *o = make_order(kinds[i], 3, i ? "held_score" : "held_train");
         struct job_spec *s = &o->spec;
         s->model.shape.width = 96;
         s->model.shape.n_heads = s->model.shape.n_kv_heads = 12;
         s->data.seq_len = 2048;
-        s->data.document_mask = s->data.reset_positions = 0; /* every block goes all round */
+        /* every block is sent all around the ring */
+        s->data.document_mask = s->data.reset_positions = 0;
         s->train.steps = 2;
         largest_wish = 0;
         check_order(o);
@@ -188,7 +190,7 @@ static void test_resident(void)
             CHECK_MSG(own > 0.5 * planned && own < planned + room, "%.0f bytes, planned %.0f", own,
                       planned);
         CHECK_MSG(others > room && others < planned, "%.0f bytes of other ranks", others);
-        if (kinds[i] == JOB_TRAIN) /* the arena, less the segment that other ranks read */
+        if (kinds[i] == JOB_TRAIN) /* the arena, minus the segment that other ranks read */
             CHECK_MSG(largest_wish > 0.5 * planned, "%lld of %.0f bytes ask for large pages",
                       (long long)largest_wish, planned);
         const double peak = inside("peak_rss");
@@ -199,7 +201,8 @@ static void test_resident(void)
     CHECK(!prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
 }
 
-/* A node that did not prepare the data makes it, once, and logs it; other sources are refused. */
+/* Checks a node that did not prepare the data: it must prepare them once, and log that. Data from
+ * other sources must be refused. */
 static void test_prepared_elsewhere(void)
 {
     static char digest[80];
@@ -214,7 +217,7 @@ static void test_prepared_elsewhere(void)
     o->args.n_local = 2;
     run(&g, o);
     CHECK(all_ok(&g));
-    /* The first rank logs it, unless the other one had finished it before. */
+    /* The first rank logs it, unless the second rank had finished the preparation before. */
     CHECK(g.n_notes == 2 || g.n_notes == 0);
     char again[80];
     CHECK_STR(text(g.result, "weights_sha256", again, sizeof again), digest);
@@ -233,7 +236,8 @@ static void test_prepared_elsewhere(void)
     free(o);
 }
 
-/* The ranks as processes over sockets, plain and encrypted: the weights of shared memory. */
+/* Checks ranks that are processes connected by sockets, plain and encrypted: they must compute the
+ * weights that ranks with shared memory compute. */
 static void test_train_over_sockets(void)
 {
     for (int tls = 0; tls < 2; tls++) {
@@ -244,7 +248,7 @@ static void test_train_over_sockets(void)
         snprintf(o->args.address, sizeof o->args.address, "127.0.0.1");
         memset(o->args.key, 17, sizeof o->args.key);
         run(&g, o);
-        if (tls && g.fail.code == ERR_UNSUPPORTED) { /* a build without OpenSSL */
+        if (tls && g.fail.code == ERR_UNSUPPORTED) { /* this is a build without OpenSSL */
             CHECK_STR(g.fail.field, "parallel.tls");
         } else {
             CHECK(all_ok(&g) && g.n_steps == STEPS);
@@ -255,8 +259,8 @@ static void test_train_over_sockets(void)
     }
 }
 
-/* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next
- * attempt resumes and ends with the same weights. */
+/* Checks kill -9 of a rank right after a checkpoint: the abort flag must end the other ranks, and
+ * the next attempt must resume and end with the same weights. */
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "killed");
@@ -277,7 +281,7 @@ static void test_kill_and_resume(void)
         CHECK_MSG(g.step[i].loss == losses[g.step[i].step - 1], "step %lld: %.17g, not %.17g",
                   (long long)g.step[i].step, g.step[i].loss, losses[g.step[i].step - 1]);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
-    o->args.epoch = 3; /* no step left: the result all the same */
+    o->args.epoch = 3; /* no step is left, and the result must be the same */
     run(&g, o);
     CHECK(all_ok(&g) && g.n_steps == 0);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
@@ -285,7 +289,8 @@ static void test_kill_and_resume(void)
     free(o);
 }
 
-/* Newer checkpoints are damaged: they are passed over, and an older one leads to the same end. */
+/* Checks damaged checkpoints: newer ones that are damaged are skipped, and an older one must lead
+ * to the same end. */
 static void test_damaged_checkpoint(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "damaged");
@@ -308,7 +313,8 @@ static void test_damaged_checkpoint(void)
     free(o);
 }
 
-/* STOP between steps; then the rest on another number of ranks: fp32 rounding apart, the same. */
+/* Checks STOP between steps, after which the rest runs on another number of ranks: the result must
+ * be the same up to fp32 rounding. */
 static void test_stop_and_resume_elsewhere(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "stopped");
@@ -325,16 +331,16 @@ static void test_stop_and_resume_elsewhere(void)
     CHECK(all_ok(&g) && g.n_steps >= STEPS / 2);
     for (int i = 0; i < g.n_steps; i++) {
         double want = losses[g.step[i].step - 1], rel = (g.step[i].loss - want) / want;
-        /* rel lies within 1e-6 on the first step after the resume, within 1e-5 later. */
+        /* rel must be within 1e-6 on the first step after the resume, and within 1e-5 later. */
         CHECK_MSG(rel < (i ? 1e-5 : 1e-6) && rel > (i ? -1e-5 : -1e-6), "step %lld: %g",
                   (long long)g.step[i].step, rel);
     }
     free(o);
 }
 
-/* SAVE: all ranks leave after one and the same step with a checkpoint of it, which no interval
- * asked for, in whatever order they read of it. The rest of the training then ends with the bits of
- * one that was never stopped, and every step moved the planned bytes. */
+/* Checks SAVE: all ranks must leave after the same step, with a checkpoint of that step, which no
+ * interval requires, in whatever order they read the request. The rest of the training must then
+ * end with the bits of an undisturbed one, and every step must move the planned bytes. */
 static void test_save_and_resume(void)
 {
     char sha[80];
@@ -368,7 +374,7 @@ static void test_save_and_resume(void)
     }
 }
 
-/* In the last step it changes nothing: the training is done. */
+/* Checks SAVE in the last step, which changes nothing, because the training is then complete. */
 static void test_save_at_the_end(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "saved-late");
@@ -393,7 +399,8 @@ static void test_score(void)
         CHECK(all_ok(&g));
         nll[n] = number(g.result, "nll");
         double tokens = number(g.result, "tokens"), bpb = number(g.result, "bits_per_byte");
-        /* One rank alone moves in the watchdog's eyes, too, and while it computes. */
+        /* The watchdog also sees a single rank make progress, and sees it while the rank
+         * computes. */
         CHECK(g.n_ops[0] > 10);
         CHECK_MSG(g.n_tasks[0] > 100, "%lld", (long long)g.n_tasks[0]);
         CHECK(tokens > 1000 && nll[n] / tokens < losses[0]);
@@ -445,13 +452,13 @@ static void test_verify(void)
         CHECK(flag(g.result, "equal"));
         CHECK(number(g.result, "n_tensors") == 9 * 2 + 3);
         CHECK(g.told[1].total > 50 && g.told[1].done == g.told[1].total); /* max_tokens, padded */
-        CHECK(g.n_artifacts == (n == 2 ? 3 : 1)); /* gradients where they are asked for */
+        CHECK(g.n_artifacts == (n == 2 ? 3 : 1)); /* gradients, if the job asks for them */
         CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
         free(o);
     }
 }
 
-/* Writes a model whose rows are whole blocks, in slices too. */
+/* Writes a model whose rows consist of whole blocks, also in slices. */
 static void make_blocks(struct model_shape *m, char dir[600])
 {
     struct err e = {0};
@@ -463,7 +470,8 @@ static void make_blocks(struct model_shape *m, char dir[600])
     free(w);
 }
 
-/* Weights in blocks, of which no rank has all: the reference reads or draws its own. */
+/* Checks weights in blocks of which no rank has all, so that the reference reads or draws its
+ * own. */
 static void test_verify_blocks(void)
 {
     char buf[256], dir[600];
@@ -483,7 +491,8 @@ static void test_verify_blocks(void)
     }
 }
 
-/* With a tolerance of zero two ranks cannot pass: the failure is a RESULT and a sentence. */
+/* Checks a tolerance of zero, which two ranks cannot satisfy: the job must end with a RESULT and
+ * an error. */
 static void test_verify_refuses(void)
 {
     struct order *o = make_order(JOB_VERIFY, 2, "verify");
@@ -496,7 +505,8 @@ static void test_verify_refuses(void)
     free(o);
 }
 
-/* A wrong order, file or machine: the rank ends with a sentence that names the field. */
+/* Runs a wrong order, or one with a wrong file or machine: the rank must end with an error that
+ * names the field. */
 static void expect_fail(struct order *o, enum err_code code, const char *field, const char *part)
 {
     run(&g, o);
@@ -529,7 +539,7 @@ static void test_bad_input(void)
     expect_fail(o, ERR_CORRUPT, "checkpoint.resume", "MANIFEST.json");
 }
 
-/* The model that was trained, with one NaN in a tensor. */
+/* Writes the trained model with one NaN in a tensor. */
 static void make_nan(const char *tensor, char dir[600])
 {
     struct order *o = make_order(JOB_TRAIN, 1, "nan");
@@ -543,8 +553,9 @@ static void make_nan(const char *tensor, char dir[600])
     free(w), free(o);
 }
 
-/* A weight that is NaN: the job fails and names it, and says at which step or in which window. One
- * of q_proj makes its rows of attention NaN, which once passed for rows that see no key. */
+/* Checks a weight that is NaN: the job must fail, name the weight, and say at which step or in
+ * which window. A NaN in q_proj makes rows of attention NaN, and such rows must not be treated as
+ * rows that see no key. */
 static void test_not_finite(void)
 {
     static const char q[] = "model.layers.0.self_attn.q_proj.weight";
@@ -569,7 +580,7 @@ static void test_not_finite(void)
     expect_fail(o, ERR_CORRUPT, "model.path", where);
 }
 
-/* A checkpoint of another job's schedule is refused with the way out. */
+/* Checks that a checkpoint of a job with another schedule is refused, with the fix. */
 static void test_resume_of_another(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "other");
@@ -581,7 +592,8 @@ static void test_resume_of_another(void)
     expect_fail(o, ERR_CONFLICT, "optim.lr", "this job has 0.001: give the same");
 }
 
-/* With checkpoint.changes it continues from there with another rate and more steps. */
+/* Checks that with checkpoint.changes a job continues from there with another rate and more
+ * steps. */
 static void test_continue_with_changes(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "changes");
@@ -610,8 +622,8 @@ static struct order *half_order(enum job_kind kind, int n, enum precision_id p, 
     return o;
 }
 
-/* A training in 16 bits ends within 1 % of fp32's loss; killed and resumed, it ends with its
- * own bits. */
+/* Checks that a training in 16 bits ends within 1 % of fp32's loss, and that it ends with its own
+ * bits if it is killed and resumed. */
 static void train_half(enum precision_id p, char dir[1300])
 {
     char want[80], sha[80];
@@ -657,9 +669,9 @@ static void check_half(enum precision_id p)
 {
     char dir[1300], buf[1300];
     train_half(p, dir);
-    /* Either precision reads the weights of either: a mean over a thousand tokens moves by less
-     * than one rounding, 2^-9 or 2^-12. The same weights: on another number of ranks by less
-     * still. */
+    /* Each precision can read the weights of the other. A mean over a thousand tokens differs by
+     * less than one rounding, 2^-9 or 2^-12. With the same weights on another number of ranks it
+     * differs by even less. */
     const double fp32 = score_of(model_dir, PRECISION_FP32, 1),
                  u = p == PRECISION_FP16 ? 0x1p-12 : 0x1p-9;
     const double rounded = score_of(model_dir, p, 2);
@@ -679,7 +691,8 @@ static void check_half(enum precision_id p)
     CHECK(all_ok(&g) && number(g.result, "n_tokens") > 0);
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
     free(o);
-    /* From the weights of fp32, but not from the middle of a training in fp32. */
+    /* A job may begin with the weights of fp32, but not with a checkpoint from the middle of a
+     * training in fp32. */
     o = half_order(JOB_TRAIN, 2, p, "from-fp32");
     set_model(o, model_dir);
     run(&g, o);
@@ -697,8 +710,9 @@ static void test_half(void)
     check_half(PRECISION_BF16), check_half(PRECISION_FP16);
 }
 
-/* The model that was trained, with an embedding of next to nothing: the first norm divides by it,
- * and what flows back through that is beyond half floats at the first loss scales. */
+/* Writes the trained model with an embedding that is nearly 0. The first norm divides by it, so
+ * the gradient that passes back through the norm exceeds the range of fp16 at the first loss
+ * scales. */
 static void make_loud(char dir[600])
 {
     struct order *o = make_order(JOB_TRAIN, 1, "loud");
@@ -722,9 +736,9 @@ static struct order *loud_order(int n, const char *name, const char *dir)
     return o;
 }
 
-/* Gradients overflow: such steps are skipped and reported, and the scale falls until none does; a
- * training that is killed after them resumes with the scale it had, on another number of ranks, and
- * ends with the same bits. */
+/* Checks gradients that overflow: such steps are skipped and reported, and the scale is reduced
+ * until none overflows. A training that is killed after them and resumed, on another number of
+ * ranks, must have the scale that it had, and end with the same bits. */
 static void test_loss_scale(void)
 {
     char dir[600], want[80], sha[80], path[1300 + 32];
@@ -759,14 +773,15 @@ static void test_loss_scale(void)
     CHECK(number(g.result, "overflows") == overflows && number(g.result, "loss_scale") == scale);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
     free(o), free(one);
-    o = loud_order(2, "loud-short", dir); /* ends before a gradient fits: no update was made */
+    /* ends before a gradient fits, so that no update is made */
+    o = loud_order(2, "loud-short", dir);
     o->spec.train.steps = (int64_t)overflows;
     o->spec.schedule.warmup_steps = o->spec.checkpoint.every_steps = 0;
     expect_fail(o, ERR_INVALID, "precision.params", "updated the weights");
     CHECK(g.n_checkpoints == 0);
 }
 
-/* seqgang ends while ranks wait for blobs: no rank is left. */
+/* Checks that no rank is left if seqgang ends while ranks wait for blobs. */
 static void test_gang_gone(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "gone");
@@ -779,8 +794,8 @@ static void test_gang_gone(void)
     free(o);
 }
 
-/* A gang that is killed takes its ranks along, wherever they are: PR_SET_PDEATHSIG. The ranks
- * become children of this process, which then sees how they ended. */
+/* Checks that a gang that is killed ends its ranks, wherever they are, by PR_SET_PDEATHSIG. The
+ * ranks become children of this process, which then sees how they ended. */
 static void test_gang_killed(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "orphan");
@@ -793,7 +808,7 @@ static void test_gang_killed(void)
     if (gang == 0) {
         char blob[sizeof(struct rank_msg) + BLOB_SIZE];
         gang_start(shared, 2, o);
-        for (int r = 0; r < 2; r++) /* both wait for BLOBS now */
+        for (int r = 0; r < 2; r++) /* both ranks now wait for BLOBS */
             if (recv(shared->fd[r], blob, sizeof blob, 0) <= 0) _exit(1);
         if (write(ready[1], "x", 1) != 1) _exit(1);
         for (;;) pause();
@@ -805,7 +820,7 @@ static void test_gang_killed(void)
     CHECK(waitpid(gang, &status, 0) == gang);
     for (int r = 0; r < 2; r++) {
         CHECK(waitpid(shared->pid[r], &status, 0) == shared->pid[r]);
-        /* By the signal, or a moment earlier by the closed socket. */
+        /* The rank ended by the signal, or a moment earlier because the socket was closed. */
         CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) == 1);
     }
     close(ready[0]);
@@ -814,7 +829,8 @@ static void test_gang_killed(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* The variable reaches the ranks, and the job says which tensor is wrong. */
+/* Checks that the environment variable reaches the ranks, and that the job reports which tensor is
+ * wrong. */
 static void test_mutant_by_name(void)
 {
     static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",
@@ -855,7 +871,8 @@ static void test_other_build(void)
     free(o);
 }
 
-/* A rank's message about its peers names the job, because a log has the lines of many jobs. */
+/* Checks that a rank's message about other ranks names the job, because a log has the lines of
+ * many jobs. */
 static void test_peer_fault_names_the_job(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "blobs");
@@ -904,7 +921,7 @@ static void test_describe(void)
     CHECK(shell("--nonsense", out, sizeof out) == 2);
 }
 
-/* `seqrank --files`, as a preparation finds them. */
+/* Checks `seqrank --files`, which lists files as a preparation finds them. */
 static void test_files(void)
 {
     static const struct {
@@ -952,7 +969,7 @@ static void test_files(void)
     CHECK_MSG(strstr(out, "input.path: x lies beneath no data root"), "%s", out);
 }
 
-/* Text with structure that a small model picks up within a few steps. */
+/* Writes a text with a structure that a small model learns within a few steps. */
 static void write_text(void)
 {
     snprintf(data_path, sizeof data_path, "%s/text.jsonl", scratch);

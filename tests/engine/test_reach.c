@@ -1,6 +1,6 @@
-/* Keys that no query sees are neither sent nor computed: packed documents and windows in the
- * blockwise ring and in the all-gather form, against float64 (tests/lib/ring.h); and the bytes that
- * remain, against a count token by token. */
+/* Checks that keys that no query sees are neither sent nor computed, with packed documents and
+ * with windows, in the blockwise ring and in the all-gather form. Results are compared with
+ * float64 (tests/lib/ring.h), and the remaining bytes with a count token by token. */
 /* Not under sanitizers: test_attention and test_packing run the same code. */
 #include "tests/lib/variants.h"
 
@@ -14,14 +14,15 @@ static int owner_of(const struct problem *p, const struct variant *v, int64_t po
     abort();
 }
 
-/* The ring brings keys to the queries of their documents; with a window, to those that see one. */
+/* Tells whether the ring brings key j to query i. It brings keys to the queries of their
+ * documents, and with a window to the queries that see one of them. */
 static bool token_meets(const struct problem *p, int64_t i, int64_t j)
 {
     return p->window ? sees(p, i, j) : p->doc[i] == p->doc[j];
 }
 
 struct pairs {
-    bool meets[MAX_P][MAX_P]; /* rank q meets a key of rank j */
+    bool meets[MAX_P][MAX_P]; /* meets[q][j]: true if rank q needs a key of rank j */
 };
 
 static void pairs_of(const struct problem *p, const struct variant *v, struct pairs *out)
@@ -39,7 +40,7 @@ static int64_t ring_kv_sent(const struct pairs *m, int P, int r)
 {
     int64_t n = 0;
     for (int j = 0; j < P;
-         j++) { /* rank r = j+i-1 sends hop i on if anyone further on meets KV_j */
+         j++) { /* rank r = j+i-1 sends hop i on if any rank after it meets KV_j */
         const int i = (r - j + P) % P + 1;
         bool on = false;
         for (int k = i; k < P; k++) on |= m->meets[(j + k) % P][j];
@@ -52,7 +53,7 @@ static int64_t ring_dkv_sent(const struct pairs *m, int P, int r, bool rank_bits
 {
     int64_t n = 0;
     for (int j = 0; j < P; j++) {
-        const int here = (r - j + P) % P; /* r is rank j + here */
+        const int here = (r - j + P) % P; /* r is rank j + `here` */
         bool born = false;
         for (int k = 1; k < P; k++)
             if (rank_bits || k <= here) born |= m->meets[(j + k) % P][j];
@@ -61,7 +62,8 @@ static int64_t ring_dkv_sent(const struct pairs *m, int P, int r, bool rank_bits
     return n;
 }
 
-/* Rows of segment g of rank j that rank q sees, from the first to the last. */
+/* Returns the number of rows of segment g of rank j that rank q sees, counted from the first one
+ * to the last one. */
 static int64_t rows_seen(const struct problem *p, const struct variant *v, int q, int j, int64_t g,
                          int64_t seg)
 {
@@ -97,7 +99,7 @@ static struct gathered gather_sent(const struct problem *p, const struct variant
     return out;
 }
 
-/* The formulas, which run() compares with the ledger, agree with a count of tokens. */
+/* Checks that the formulas, which run() compares with the ledger, agree with a count of tokens. */
 static void check_counts(const struct problem *p, const struct variant *v)
 {
     const int64_t T = rows_of(p, v), row = 2 * p->Hk * p->D * 4;
@@ -113,7 +115,7 @@ static void check_counts(const struct problem *p, const struct variant *v)
         const struct gathered g = gather_sent(p, v, r);
         int64_t messages = 2 * kv_hops, bytes = 2 * kv_hops * T * row;
         if (!ring) messages = 2 * g.messages, bytes = 2 * g.rows * row;
-        if (!ring && v->rank_bits) /* its backward is the ring's */
+        if (!ring && v->rank_bits) /* its backward is that of the ring */
             messages = g.messages + kv_hops, bytes = g.rows * row + kv_hops * T * row;
         CHECK_MSG(kv.messages_sent == messages && kv.bytes_sent == bytes,
                   "P %d rank %d: KV %lld messages of %lld bytes, want %lld of %lld", v->P, r,
@@ -139,7 +141,8 @@ static void check_problem(struct problem p)
     static int turn;
     truth(&p);
     for (int i = 0; i < N_DEGREES; i++)
-        for (int k = 0; k < 3; k++, turn++) /* the ring with a map, gathering with and without */
+        /* the ring with a map, and gathering with and without a map */
+        for (int k = 0; k < 3; k++, turn++)
             check_reach(&p, &(struct variant){.P = degrees[i],
                                               .layout = LAYOUT_CONTIGUOUS + turn % 2,
                                               .strategy = STRATEGY_RSA,
@@ -192,7 +195,7 @@ static void test_dropout(void)
     }
 }
 
-/* Something is left out, to the point of everything. */
+/* Checks that keys are left out, in the extreme case all of them. */
 static void test_less_is_sent(void)
 {
     struct problem p = problem_make(64, 2, 2, 8, DOCS_EACH, true);
@@ -204,16 +207,17 @@ static void test_less_is_sent(void)
     CHECK(all[PURPOSE_RING_KV].bytes_sent == 2 * 3 * 16 * 32 * 4);
     CHECK(none[PURPOSE_RING_KV].bytes_sent == 0 && none[PURPOSE_RING_DKV].messages_sent == 0);
     problem_documents(&p, DOCS_ONE);
-    p.window = 9; /* 8 rows before a shard of 16 */
+    p.window = 9; /* the 8 rows before a shard of 16 */
     v.form = FORM_ALL_GATHER;
     count_run(&p, &v, 1, near);
     CHECK(near[PURPOSE_RING_KV].bytes_sent == 2 * 8 * 32 * 4);
     v.form = FORM_BLOCKWISE;
     memset(near, 0, sizeof near);
     count_run(&p, &v, 1, near);
-    CHECK(near[PURPOSE_RING_KV].bytes_sent == 2 * 16 * 32 * 4); /* the own block, one hop */
+    /* the rank's own block makes one hop */
+    CHECK(near[PURPOSE_RING_KV].bytes_sent == 2 * 16 * 32 * 4);
     problem_free(&p);
-    p = problem_make(64, 2, 2, 8, DOCS_ONE, false); /* 8 rows before and 8 after */
+    p = problem_make(64, 2, 2, 8, DOCS_ONE, false); /* the 8 rows before and the 8 rows after */
     p.window = 9;
     v.form = FORM_ALL_GATHER;
     memset(near, 0, sizeof near);
@@ -222,7 +226,7 @@ static void test_less_is_sent(void)
     problem_free(&p);
 }
 
-/* "ranks": one rank that knows no ring has the same bits. */
+/* Checks that under determinism "ranks" one rank without a ring has the same bits. */
 static void check_bits(struct problem p)
 {
     truth(&p);

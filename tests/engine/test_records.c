@@ -1,5 +1,5 @@
-/* test_records: JSONL of every kind, its masks and its mistakes; sources of several formats in one
- * directory. */
+/* test_records: checks JSONL records of every kind, their masks and their mistakes, and sources of
+ * several formats in one directory. */
 #include "api/core/job.h"
 #include "tests/lib/files.h"
 
@@ -12,7 +12,7 @@ static void check_mask(struct data *d, const char *want)
     CHECK(data_read_mask(d, 0, n, learn, &e) == 0);
     for (int64_t i = 0; i < n; i++)
         CHECK_MSG(learn[i] == want[i] - '0', "token %lld: %d", (long long)i, learn[i]);
-    for (int64_t i = 0; i < n; i++) /* and one by one */
+    for (int64_t i = 0; i < n; i++) /* and reads the tokens one by one */
         CHECK(data_read_mask(d, i, 1, learn, &e) == 0 && *learn == want[i] - '0');
 }
 
@@ -70,7 +70,8 @@ static void test_input_ids(void)
     data_close(d);
 }
 
-/* As tokenizers of transformers pad them: an id that attention_mask hides is no token. */
+/* Checks records that tokenizers of transformers have padded: an id that attention_mask hides is
+ * not a token. */
 static void test_padded(void)
 {
     static const char text[] =
@@ -93,7 +94,7 @@ static void test_padded(void)
     CHECK(data_stats(d)->n_skipped == 2);
     data_close(d);
     puts_file("r.jsonl", "{\"text\":\"ab\",\"attention_mask\":[[1]],\"list\":[1,2]}\n");
-    d = prepare_open(); /* beside a text they are another program's */
+    d = prepare_open(); /* beside a text these members belong to another program */
     CHECK(data_stats(d)->n_tokens == 3);
     data_close(d);
 }
@@ -121,7 +122,8 @@ static void test_padded_refused(void)
          ERR_UNSUPPORTED},
         {"\"tokens\":[\"a\",\"b\",\"c\"]", "\"tokens\" is a list of 3 elements", ERR_UNSUPPORTED}};
     char text[256];
-    for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) { /* before input_ids, and after */
+    /* before input_ids, and after it */
+    for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) {
         const char *beside = bad[i / 2].beside, *ids = "\"input_ids\":[4,5,6]";
         snprintf(text, sizeof text, "{\"input_ids\":[1]}\n{%s,%s}\n", i % 2 ? ids : beside,
                  i % 2 ? beside : ids);
@@ -131,7 +133,7 @@ static void test_padded_refused(void)
     }
 }
 
-/* The first masked token stands on every place of a byte of loss.bin. */
+/* Checks masks whose first masked token is at every offset in a byte of loss.bin. */
 static void test_mask_places(void)
 {
     for (int before = 0; before < 18; before++) {
@@ -190,13 +192,14 @@ static void test_jsonl_hostile(void)
     }
 }
 
-/* Files that hold no text are named, by their first bytes; so are words that JSON has not. */
+/* Checks that files without text are recognised by their first bytes and named, and so are words
+ * that JSON does not have. */
 static void test_not_text(void)
 {
     static const struct {
         const char *head, *want;
         size_t size;
-        bool text; /* refused as text, too */
+        bool text; /* it is refused as text, too */
     } rows[] = {
         {"\x1f\x8b\x08\0abc", "r.jsonl is a gzip file, which is not read: convert it: gunzip", 7,
          true},
@@ -222,7 +225,7 @@ static void test_not_text(void)
     refused(ERR_NOT_FOUND, "hf download --repo-type dataset org/set");
 }
 
-/* A record of ids with a line of many megabytes. */
+/* Checks a record of ids whose line has many megabytes. */
 static void test_long_ids(void)
 {
     const int n = small_tests() ? 200000 : 2000000;
@@ -242,7 +245,7 @@ static void test_long_ids(void)
 
 /* ---- mixtures of formats --------------------------------------------------------------------- */
 
-/* Sources of every kind side by side, then an eval set. */
+/* Checks sources of every kind beside each other, and then an eval set. */
 static void test_sets(void)
 {
     static const int64_t ids[] = {5, 50256, 6, 50256};
@@ -267,7 +270,7 @@ static void test_sets(void)
     char id[80];
     snprintf(id, sizeof id, "%s", s->id);
     data_close(d);
-    struct data_stats st; /* weights and the eval set are in the id */
+    struct data_stats st; /* weights and the eval set are parts of the id */
     spec->data.train[0].weight = spec->data.train[1].weight = 1;
     CHECK(prepare(&st) == 0 && strcmp(st.id, id));
     spec->data.train[0].weight = spec->data.train[1].weight = 0;
@@ -280,7 +283,8 @@ static void test_sets(void)
     CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data.0.path"));
 }
 
-/* Data that was prepared for a large model is refused for a small one, with the place. */
+/* Checks that data prepared for a large model are refused for a small one, with the place of the
+ * id. */
 static void test_vocab(void)
 {
     static const int64_t ids[] = {5, 50256, 6};

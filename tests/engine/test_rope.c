@@ -1,5 +1,5 @@
-/* test_rope.c: frequencies of RoPE against those that transformers 5.23 makes in fp32, for
- * parameters of published models. */
+/* test_rope.c: compares the frequencies of RoPE with those that transformers 5.23 computes in
+ * fp32, for parameters of published models. */
 #include <math.h>
 #include <string.h>
 #include "tests/lib/test.h"
@@ -13,7 +13,7 @@ static const struct {
     struct shape_rope rope;
     double theta;
     int64_t dim, max_pos, S;
-    double inv[N_AT]; /* at 0, 1, n/4, n/3, n/2, 2n/3, 3n/4, n-1 of n = dim / 2 */
+    double inv[N_AT]; /* at indices 0, 1, n/4, n/3, n/2, 2n/3, 3n/4, n-1, where n = dim / 2 */
     double scale;
     bool factors;
 } cases[] = {
@@ -76,7 +76,8 @@ static const struct {
       0.0004149904125370085, 2.499999936844688e-05, 3.3338035336782923e-06},
      1.1557219901962608,
      false},
-    {{.kind = ROPE_LONGROPE, .original = 4096}, /* Phi-3-mini-128k's sizes: short, then long */
+    /* the sizes of Phi-3-mini-128k, first short and then long */
+    {{.kind = ROPE_LONGROPE, .original = 4096},
      1e4,
      96,
      131072,
@@ -110,8 +111,9 @@ static void set_shape(struct model_shape *m, size_t i)
     CHECK_MSG(rope_complete(m, &e) == 0, "%s", e.text);
 }
 
-/* "hf": as transformers but for the last bit of its powf, which differs from one machine to
- * another; exact: the same within the rounding of fp32 on the way. */
+/* Compares both modes. "hf" must equal transformers except for the last bit of its powf, which
+ * differs between machines. "exact" must equal it within the fp32 roundings of transformers'
+ * steps. */
 static void test_against_transformers(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -142,11 +144,13 @@ static void test_length(void)
     rope_frequencies(&m, m.rope_theta, 7, 64, a);
     m.rope.kind = ROPE_DEFAULT;
     CHECK(!rope_by_length(&m));
-    rope_frequencies(&m, m.rope_theta, 7, 64, b); /* up to max_position_embeddings: as without */
+    /* up to max_position_embeddings it is the same as without scaling */
+    rope_frequencies(&m, m.rope_theta, 7, 64, b);
     CHECK(memcmp(a, b, sizeof a) == 0);
 }
 
-/* The table of layers with a window: the default rule, whatever the others' is. */
+/* Checks the table of layers with a window, which uses the default rule whatever rule the other
+ * layers have. */
 static void test_local(void)
 {
     static struct model_shape m, plain;

@@ -1,4 +1,4 @@
-/* test_safetensors: the file format, hostile files, model directories. */
+/* test_safetensors: checks the file format, hostile files, and model directories. */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
 #include "api/core/job.h"
@@ -38,7 +38,8 @@ static void put(const char *name, const void *data, size_t size)
     }
 }
 
-/* A file of this header and n zero bytes of data; header_size -1: the true one. */
+/* Writes a file with this header and n zero bytes of data. If header_size is -1, the file says the
+ * true size. */
 static void put_st(const char *name, const char *header, int64_t header_size, size_t n)
 {
     size_t len = strlen(header);
@@ -113,7 +114,7 @@ static void test_invalid(void)
         {"{}", INT64_MAX, 0, ERR_CORRUPT},
         {"{}", INT64_MIN, 0, ERR_CORRUPT},
         {"{}", 100000001, 0, ERR_CORRUPT},
-        {"{}", -1, 1, ERR_CORRUPT}, /* bytes of no tensor */
+        {"{}", -1, 1, ERR_CORRUPT}, /* has bytes that belong to no tensor */
         {"{\"a\":5}", -1, 0, ERR_CORRUPT},
         {"{\"a\":{}}", -1, 0, ERR_CORRUPT},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", -1, 4, ERR_CORRUPT},
@@ -169,7 +170,8 @@ static void test_invalid(void)
     CHECK(!st_open(dir, &e) && e.code == ERR_INVALID);
 }
 
-/* A huge number in a header may not become memory: 64 MiB of address space above what we have. */
+/* Checks that a huge number in a header does not become an allocation: only 64 MiB of address
+ * space beyond the current use are allowed. */
 static void test_bounded(void)
 {
     struct rlimit old, tight;
@@ -178,7 +180,7 @@ static void test_bounded(void)
     name[sizeof name - 1] = 0;
     snprintf(header, sizeof header, "{\"%s\":" T("U8", "[1]", "[0,1]") "}", name);
     CHECK(!open_st(header, -1, 1) && e.code == ERR_TOO_LARGE);
-    /* more tensors than we take, in a real file of zero-size tensors */
+    /* more tensors than we accept, in a real file of tensors of size zero */
     size_t size = (size_t)(ST_TENSORS + 1) * 64 + 16, n = 1;
     char *many = malloc(size);
     many[0] = '{';
@@ -193,7 +195,8 @@ static void test_bounded(void)
     getrlimit(RLIMIT_AS, &old);
     tight = old;
     tight.rlim_cur = (rlim_t)1 << 30;
-    put_st("x.safetensors", "{}", 99999999, 0); /* sparse: a header length that is not there */
+    /* the file is sparse, and its header is shorter than it says */
+    put_st("x.safetensors", "{}", 99999999, 0);
     CHECK(truncate(in_dir("x.safetensors"), 50000000) == 0);
     setrlimit(RLIMIT_AS, &tight);
     CHECK(!st_open(in_dir("x.safetensors"), &e) && e.code == ERR_CORRUPT);
@@ -237,14 +240,15 @@ static void test_write(void)
     CHECK(!memcmp(st_data(f, st_find(f, "ids")), ids, 8));
     CHECK(st_read_f32(f, st_find(f, "ids"), back, &e) == -1 && e.code == ERR_UNSUPPORTED);
     st_close(f);
-    /* the order of the items does not matter */
+    /* The order of the items does not matter. */
     struct st_out turned[5];
     for (int i = 0; i < 5; i++) turned[i] = items[4 - i];
     CHECK(st_write(in_dir("w2.safetensors"), turned, 5, &e) == 0);
     char *text2 = file_read(in_dir("w2.safetensors"), 1 << 20, &size2, &e);
     CHECK(size == size2 && !memcmp(text, text2, size));
     free(text2);
-    /* every truncation and every changed byte of the header is refused or harmless, never fatal */
+    /* every truncation and every changed byte of the header is refused or harmless, and never
+     * fatal */
     int n_refused = 0;
     for (size_t i = 0; i < size; i++) {
         put("x.safetensors", text, i);
@@ -271,7 +275,7 @@ static void test_write_errors(void)
           e.code == ERR_NOT_FOUND);
     CHECK(strstr(e.text, "no/such/dir.safetensors") != NULL);
     if (access("/dev/full", W_OK) == 0) {
-        /* "full.tmp" is a link to a full disk */
+        /* "full.tmp" is a link to a device that is always full. */
         CHECK(symlink("/dev/full", in_dir("full.tmp")) == 0);
         CHECK(st_write(in_dir("full"), &item, 1, &e) == -1 && e.code == ERR_NO_SPACE);
         CHECK_MSG(strstr(e.text, "No space left") && strstr(e.text, "full"), "%s", e.text);
@@ -281,9 +285,10 @@ static void test_write_errors(void)
 
 /* ---- writing and hashing by threads ---------------------------------------------------------- */
 
-enum { LONG = 40 * ST_CHUNK + 7 }; /* elements of a tensor that has more pieces than lie ready */
+/* elements of a tensor that has more pieces than are kept ready */
+enum { LONG = 40 * ST_CHUNK + 7 };
 
-struct made { /* a tensor that is made as it is read, until a read fails */
+struct made { /* a tensor that is computed while it is read, until a read fails */
     int64_t fails_at;
 };
 
@@ -308,7 +313,8 @@ static int write_made(const char *name, struct made *m, const uint16_t *half,
     return st_write_hashed(in_dir(name), items, 3, digest, &e);
 }
 
-/* The bytes are those of a writer that hashes none, and the digests are those of its file. */
+/* Checks that the bytes are those of a writer that computes no digest, and that the digests are
+ * those of its file. */
 static void test_write_hashed(void)
 {
     struct made m = {INT64_MAX};
@@ -337,7 +343,7 @@ static void test_write_hashed(void)
     free(half);
 }
 
-/* A read or a write that fails ends the other threads and leaves no file. */
+/* Checks that a read or a write that fails ends the other threads and leaves no file. */
 static void test_write_hashed_errors(void)
 {
     uint16_t *half = calloc(3 * ST_CHUNK, sizeof *half);
@@ -361,7 +367,7 @@ static void test_write_hashed_errors(void)
 
 /* ---- halves ---------------------------------------------------------------------------------- */
 
-/* All 65536 halves of both kinds against the definition. */
+/* Compares all 65536 numbers of both 16-bit types with the definition. */
 static void test_halves(void)
 {
     uint16_t *h = malloc(65536 * 2);
@@ -390,7 +396,7 @@ static void test_halves(void)
     }
     CHECK_MSG(bad == 0, "%d", bad);
     st_close(f);
-    /* truncated after it was opened and checked: an error, not a signal */
+    /* a file that is truncated after it was opened and checked causes an error, not a signal */
     f = st_open(in_dir("h.safetensors"), &e);
     CHECK(truncate(in_dir("h.safetensors"), 70000) == 0);
     CHECK(f && st_read_f32(f, st_find(f, "f16"), x, &e) == -1 && e.code == ERR_CORRUPT);
@@ -399,8 +405,8 @@ static void test_halves(void)
     free(h);
 }
 
-/* To bf16 by the definition: a multiple of the last of 8 bits, halves to even; beyond the largest:
- * inf. And to half floats, of 11. */
+/* Rounds to bf16 by the definition: to a multiple of the last of 8 bits, with ties to even, and to
+ * inf beyond the largest number. Or rounds to fp16, which has 11 bits. */
 static double nearest(enum st_dtype type, double x)
 {
     const bool half = type == ST_F16;
@@ -422,8 +428,8 @@ static int not_nearest(enum st_dtype type, const uint16_t *got, const float *wan
     return bad;
 }
 
-/* Every exponent and sign, with mantissas on both sides of a half; all halves; values that are
- * stored in the type, bit by bit. */
+/* Checks every exponent and sign with mantissas on both sides of a tie, all 16-bit numbers, and
+ * values that are stored in the type, bit by bit. */
 static void test_read_as(enum st_dtype type, const uint32_t *low)
 {
     const bool half = type == ST_F16;
@@ -509,7 +515,7 @@ static void test_config_good(void)
               &n) == 0,
         "%s", e.text);
     CHECK(!hf_shape_diff(&m, &n) && !memcmp(&m, &n, sizeof m));
-    /* the output of describe reads back */
+    /* the output of describe can be read again */
     static struct job_spec s;
     spec_defaults(&s);
     CHECK(!spec_intern(&s, "/m", 2, &s.model.path));
@@ -526,29 +532,32 @@ static void test_config_good(void)
     CHECK(!hf_shape_diff(&m, &n));
 }
 
-/* The meaning to transformers 5.23 of a key, or of its absence, by model_type (configuration_*.py,
- * modeling_*.py). */
+/* Checks the meaning of a key, or of its absence, as in transformers 5.23, by model_type
+ * (configuration_*.py, modeling_*.py). */
 static void test_config_meaning(void)
 {
     static const struct {
         const char *text;
         int64_t window, kv, head;
     } v[] = {
-        /* LlamaConfig has none of the keys that make a window, and LlamaAttention no window. */
+        /* LlamaConfig has none of the keys that define a window, and LlamaAttention has no
+         * window. */
         {LLAMA SIZES ",\"sliding_window\":8", 0, 4, 12},
         {LLAMA SIZES ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":0", 0,
          4, 12},
         {LLAMA SIZES ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\","
                      "\"full_attention\"]",
          0, 4, 12},
-        {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12}, /* a training's, which the job says */
+        /* this is for trainings, where the job sets it */
+        {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12},
         {MISTRAL SIZES, 4096, 4, 12},
         {MISTRAL SIZES ",\"sliding_window\":8,\"use_sliding_window\":false", 8, 4, 12},
         {MISTRAL SIZES ",\"sliding_window\":8,\"max_window_layers\":1", 8, 4, 12},
         {MISTRAL SIZES ",\"sliding_window\":null", 0, 4, 12},
         {QWEN3 EIGHT, 0, 32, 128},
         {QWEN3 EIGHT ",\"head_dim\":16,\"num_key_value_heads\":null", 0, 64, 16},
-        {QWEN3 EIGHT ",\"use_sliding_window\":true", 0, 32, 128}, /* from layer 28 on: it has 2 */
+        /* from layer 28 on, while the model has 2 layers */
+        {QWEN3 EIGHT ",\"use_sliding_window\":true", 0, 32, 128},
         {QWEN3 EIGHT ",\"use_sliding_window\":true,\"max_window_layers\":0", 4096, 32, 128},
         {QWEN3 EIGHT ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
                      "[\"sliding_attention\",\"sliding_attention\"]",
@@ -566,7 +575,8 @@ static void test_config_meaning(void)
     }
 }
 
-/* Everything that a file asks for and does not get, in one sentence; errors go before. */
+/* Checks that one error names everything that a file requires and we do not support. Other errors
+ * come before it. */
 static void test_config_all_at_once(void)
 {
     struct model_shape m;
@@ -593,7 +603,8 @@ static void test_config_all_at_once(void)
               "%s", e.text);
     CHECK(parse("{" LLAMA SIZES ",\"attention_bias\":true,\"head_dim\":\"x\"}", &m) == -1);
     CHECK(e.code == ERR_INVALID && strstr(e.text, "head_dim"));
-    /* More than a sentence holds: named while there is room, all of them counted. */
+    /* There are more requirements than an error's text can hold. They are named while there is
+     * room, and all of them are counted. */
     CHECK(parse("{\"model_type\":\"minimax\",\"num_key_value_heads\":4," SIZES
                 ",\"quantization_config\":1,\"text_config\":1,\"postnorm\":false,"
                 "\"shared_intermediate_size\":5,\"sliding_window\":9,\"hidden_act\":\"gelu\","
@@ -672,7 +683,7 @@ static void test_config_bad(void)
     static const char good[] = "{" LLAMA SIZES ",\"rope_scaling\":null,\"head_dim\":16}";
     char text[sizeof good];
     for (size_t n = 0; n + 1 < sizeof good; n++) CHECK(config_parse(good, n, "c", &m, &e) == -1);
-    for (size_t n = 0; n + 1 < sizeof good; n++) /* any byte changed: no crash */
+    for (size_t n = 0; n + 1 < sizeof good; n++) /* a change of any byte must cause no crash */
         for (int c = 0; c < 256; c += 7) {
             memcpy(text, good, sizeof good);
             text[n] = (char)c;
@@ -694,7 +705,8 @@ static const struct model_shape small = {.family = FAMILY_LLAMA,
                                          .norm_eps = 1e-5,
                                          .rope_theta = 10000};
 
-/* Every element tells where it is; gaps hold a value that must never be written or read. */
+/* Makes weights whose elements tell their own place. Gaps have a value that must never be written
+ * or read. */
 static float *make_params(const struct model_shape *m)
 {
     float *x = malloc((size_t)param_count(m) * sizeof *x);
@@ -707,7 +719,7 @@ static float *make_params(const struct model_shape *m)
     return x;
 }
 
-/* Tensors equal bit by bit, gaps of `got` zero. */
+/* Tells whether tensors are equal bit by bit, and the gaps of `got` are zero. */
 static bool same_params(const struct model_shape *m, const float *got, const float *want)
 {
     struct param p;
@@ -736,8 +748,8 @@ static void test_model_round_trip(void)
         CHECK(same_params(&m, y, x));
         CHECK(hf_weights_digest(&m, DT_F32, x, a, &e) == 0 &&
               hf_weights_digest(&m, DT_F32, y, b, &e) == 0);
-        CHECK_STR(a, b); /* gaps are in neither */
-        /* Equal values are of another model in another storage (model.weights). */
+        CHECK_STR(a, b); /* gaps are in neither of the two digests */
+        /* Equal values in another storage (model.weights) belong to another model. */
         char word[WEIGHTS_N][SHA256_HEX];
         for (int w = 0; w < WEIGHTS_N; w++) {
             struct model_shape stored = m;
@@ -750,7 +762,7 @@ static void test_model_round_trip(void)
         CHECK(hf_weights_digest(&m, DT_F32, y, b, &e) == 0 && strcmp(a, b));
         CHECK(hf_describe(in_dir("model"), text, sizeof text, &e) > 0);
         CHECK(strstr(text, tied ? "\"n_params\":15456" : "\"n_params\":21768") != NULL);
-        /* the same parameters give the same bytes */
+        /* The same parameters give the same bytes. */
         char h1[SHA256_HEX], h2[SHA256_HEX];
         CHECK(sha256_file(in_dir("model/model.safetensors"), h1, NULL, &e) == 0);
         CHECK(hf_load(in_dir("model"), &back, DT_F32, y, &e) == 0);
@@ -762,7 +774,7 @@ static void test_model_round_trip(void)
     }
 }
 
-/* Rewrites the untied model with a change to its tensors and expects one sentence. */
+/* Rewrites the untied model with a change to its tensors, for a test that expects one error. */
 static struct st_out *all_items(const struct model_shape *m, const float *x, struct param *params)
 {
     int n = param_list(m, params, FAMILY_TENSORS);
@@ -787,7 +799,7 @@ static void test_model_wrong(void)
     CHECK(hf_save(in_dir("model"), &m, DT_F32, x, &e) == 0);
     char path[100];
     snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
-    /* missing, unexpected and misshapen at once */
+    /* a missing, an unexpected and a misshapen tensor at the same time */
     keep = items[3];
     items[3].name = "model.layers.9.odd";
     items[5].dims[0] = 8;
@@ -802,10 +814,10 @@ static void test_model_wrong(void)
     char text[1024];
     CHECK(hf_describe(in_dir("model"), text, sizeof text, &e) == -1 && strstr(e.text, keep.name));
     free(items);
-    /* everything missing: counted */
+    /* every tensor is missing, and they are counted */
     CHECK(st_write(path, NULL, 0, &e) == 0);
     CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && strstr(e.text, "in 21 tensors"));
-    /* an integer tensor where a float belongs; a stale buffer that is ignored */
+    /* an integer tensor where a float belongs, and an obsolete buffer that is ignored */
     static const int32_t zeros[24];
     items = all_items(&m, x, params);
     items[n] = (struct st_out){"model.layers.0.self_attn.rotary_emb.inv_freq", ST_F32, 1, {5}, x};
@@ -819,7 +831,7 @@ static void test_model_wrong(void)
     CHECK_MSG(strstr(e.text, items[1].name) && strstr(e.text, "has element type I32"), "%s",
               e.text);
     free(items);
-    /* no weights, no directory */
+    /* first without weights, then without a directory */
     CHECK(unlink(path) == 0 && hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 &&
           e.code == ERR_INVALID);
     CHECK(hf_describe(in_dir("nowhere"), text, sizeof text, &e) == -1 && e.code == ERR_NOT_FOUND);
@@ -852,7 +864,7 @@ static void test_model_tied_head(void)
     free(y);
 }
 
-/* Two shards in BF16 and an index; then everything that can be wrong with an index. */
+/* Checks two shards in BF16 with an index, and then everything that can be wrong with an index. */
 static void test_model_sharded(void)
 {
     struct model_shape m = small;
@@ -860,7 +872,7 @@ static void test_model_sharded(void)
     int n = param_tensors(&m);
     float *x = make_params(&m), *y = make_params(&m);
     uint16_t *half = malloc((size_t)param_count(&m) * 2);
-    for (int64_t i = 0; i < param_count(&m); i++) { /* values that BF16 holds */
+    for (int64_t i = 0; i < param_count(&m); i++) { /* values that BF16 holds exactly */
         uint32_t bits;
         memcpy(&bits, &x[i], 4);
         half[i] = (uint16_t)(bits >> 16);

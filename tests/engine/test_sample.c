@@ -1,5 +1,5 @@
-/* Sampling against an independent reference that sorts plainly in long double; stop strings against
- * strstr; the lines of a batch. */
+/* Compares sampling with an independent reference, which sorts in the obvious way in long double,
+ * and stop strings with strstr; and checks the lines of a batch. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@
 
 static void test_philox(void)
 {
-    /* Random123's known answers for philox4x32-10 (kat_vectors). */
+    /* The known answers of Random123 for philox4x32-10 (kat_vectors). */
     static const uint32_t kat[3][10] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
         {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
@@ -51,7 +51,7 @@ static void test_utf8(void)
 
 #define MAX_V 64
 
-struct seen { /* a text so far */
+struct seen { /* the text that exists so far */
     int n_prompt, n_text;
     int32_t prompt[8], text[8];
 };
@@ -79,8 +79,9 @@ static int times_in(const int32_t *list, int n, int id)
     return k;
 }
 
-/* Computes the entries left after penalties, temperature and cuts, with probabilities that add up
- * to 1, ids ascending. *margin: the least distance of a cut's sum from its bound. */
+/* Computes the entries that remain after penalties, temperature and cuts, with ascending ids and
+ * probabilities that add up to 1. *margin receives the smallest distance between the sum of a cut
+ * and its bound. */
 static int reference(const float *logits, int V, const struct sample_options *o,
                      const struct seen *s, int banned, struct entry *out, long double *margin)
 {
@@ -126,7 +127,8 @@ static int reference(const float *logits, int V, const struct sample_options *o,
     return n;
 }
 
-/* The id whose share of [0, 1) holds u; the distance of u from its borders. */
+/* Returns the id whose share of [0, 1) contains u. Lowers *margin to the distance of u from the
+ * borders of the shares. */
 static int pick(const struct entry *e, int n, double u, long double *margin)
 {
     long double run = 0;
@@ -138,8 +140,9 @@ static int pick(const struct entry *e, int n, double u, long double *margin)
     return e[n - 1].id;
 }
 
-/* A choice of the sampler under test is the reference's. If a sum lies within 1e-12 of a bound (64
- * roundings of double, a thousand times over) the two may differ and nothing is compared. */
+/* Compares the choices of the sampler under test with the reference's. If a sum is within 1e-12 of
+ * a bound (a thousand times 64 roundings of double), the two may differ, and nothing is
+ * compared. */
 static void compare(struct sampler *s, const float *logits, int V, const struct sample_options *o,
                     const struct seen *seen, int banned, int64_t draws)
 {
@@ -174,7 +177,7 @@ static double noise(uint64_t *x)
     return (double)(int64_t)*x * 0x1p-63;
 }
 
-/* The caller frees s->z, where it begins. */
+/* Opens a sampler. The caller frees s->z, which is where its memory begins. */
 static void sampler_open(struct sampler *s, int64_t n_vocab)
 {
     sampler_init(s, n_vocab, malloc((size_t)sampler_size(n_vocab)));
@@ -191,7 +194,7 @@ static void test_against_reference(void)
         int V = 1 + round % MAX_V;
         struct seen seen = {.n_prompt = round % 8, .n_text = round / 3 % 8};
         sampler_open(&s, V);
-        for (int i = 0; i < V; i++) /* every other one on a coarse grid: ties */
+        for (int i = 0; i < V; i++) /* every second one on a coarse grid, so that there are ties */
             logits[i] = (float)(i % 2 ? 6 * noise(&x) : floor(6 * noise(&x)));
         for (int i = 0; i < 8; i++) {
             seen.prompt[i] = (int32_t)((noise(&x) + 1) / 2 * V);
@@ -209,8 +212,7 @@ static void test_against_reference(void)
     }
 }
 
-/* Returns the ids that can come at all, by asking often enough: u is spread evenly by the
- * counter. */
+/* Returns the ids that can be drawn, by drawing often enough: the counter spreads u evenly. */
 static uint64_t support(struct sampler *s, const float *logits, const struct sample_options *o,
                         int banned)
 {
@@ -223,8 +225,8 @@ static uint64_t support(struct sampler *s, const float *logits, const struct sam
     return ids;
 }
 
-/* Ties are cut by id, at exactly k and exactly p: eight equal logits have 1/8 each, without
- * rounding. */
+/* Checks that ties are cut by id, at exactly k and exactly p. Each of eight equal logits has
+ * exactly 1/8, without rounding. */
 static void test_exact_cuts(void)
 {
     struct sampler s;
@@ -239,25 +241,25 @@ static void test_exact_cuts(void)
         o.top_p = k ? k / 8.0 : 1e-9;
         CHECK(support(&s, equal, &o, -1) == (k ? (1u << k) - 1 : 1u));
         if (k == 8) break;
-        o.top_p = k / 8.0 + 1e-9; /* a hair more than k hold */
+        o.top_p = k / 8.0 + 1e-9; /* slightly more than k of them have */
         CHECK(support(&s, equal, &o, -1) == (2u << k) - 1);
     }
     struct sample_options o = PLAIN;
     o.top_k = 2;
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2));
     CHECK(support(&s, steps, &o, 1) == (1 << 2 | 1 << 4));
-    o.top_k = 4; /* the ties at 3, then the first of those at 1 */
+    o.top_k = 4; /* the ties at 3, and then the first of the ties at 1 */
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4 | 1 << 3));
     o.top_k = 0;
-    o.min_p = 1; /* ids equal to the largest */
+    o.min_p = 1; /* the ids whose logit equals the largest */
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4));
     o.min_p = 0;
     CHECK(support(&s, steps, &o, -1) == 255 - (1 << 5)); /* -inf never */
     free(s.z);
 }
 
-/* The smallest and the largest numbers that job_check lets through: a token, and no NaN on the
- * way. */
+/* Checks the smallest and the largest numbers that job_check accepts: they must give a token, and
+ * no NaN may occur. */
 static void test_extremes(void)
 {
     struct sampler s;
@@ -288,8 +290,8 @@ static void test_extremes(void)
     free(s.z);
 }
 
-/* Seed, request, sequence and position each matter; a rewound sampler has forgotten the text and
- * not the prompt. */
+/* Checks that seed, request, sequence and position each change the draw, and that a sampler that
+ * is rewound has forgotten the text but not the prompt. */
 static void test_keys_and_memory(void)
 {
     struct sampler s;
@@ -316,9 +318,10 @@ static void test_keys_and_memory(void)
     sampler_rewind(&s);
     CHECK(sampler_choose(&s, logits, &o, -1, &key) == 2);
     o = (struct sample_options){.top_p = 1, .repetition = 1, .presence = 0.5, .frequency = 0.5};
-    sampler_begin(&s, (const int32_t[]){1}, 1); /* a prompt is not counted */
+    sampler_begin(&s, (const int32_t[]){1}, 1); /* the tokens of a prompt are not counted */
     CHECK(sampler_choose(&s, logits, &o, -1, &key) == 1);
-    for (int i = 0; i < 3; i++) sampler_take(&s, i % 2 + 1); /* 1: 3 - 1 - .5; 2: 3 - .5 - .5 */
+    /* id 1 has 3 - 1 - .5, and id 2 has 3 - .5 - .5 */
+    for (int i = 0; i < 3; i++) sampler_take(&s, i % 2 + 1);
     CHECK(sampler_choose(&s, logits, &o, -1, &key) == 2);
     free(s.z);
 }
@@ -332,7 +335,7 @@ static void test_logprobs(void)
     CHECK(sample_logprobs(logits, 6, 3, &chosen, 4, top) == 4);
     static const int order[] = {5, 1, 3, 0};
     for (int i = 0; i < 4; i++) CHECK_MSG(top[i].id == order[i], "place %d: %d", i, top[i].id);
-    CHECK(chosen == top[2].logprob); /* the same digits in both places */
+    CHECK(chosen == top[2].logprob); /* The two places must have the same digits. */
     CHECK(fabsl((long double)chosen - (2 - logl(Z))) < 1e-15L * 8);
     CHECK(sample_logprobs(logits, 6, 4, &chosen, 20, top) == 6 && isinf(chosen));
     for (int i = 0; i < 6; i++) sum += exp(top[i].logprob);
@@ -342,7 +345,7 @@ static void test_logprobs(void)
 
 /* ---- stop strings ---------------------------------------------------------------------------- */
 
-/* Counts the bytes at the end that may yet belong to a stop string. */
+/* Counts the bytes at the end of the text that may be the beginning of a stop string. */
 static int held_bytes(const struct stop *s)
 {
     int held = 0;
@@ -351,9 +354,9 @@ static int held_bytes(const struct stop *s)
     return held;
 }
 
-/* Feeds text, byte by byte; the end of the first match, its length in *size; -1: none. After every
- * byte the bytes that are held back are checked: the longest end of the text that a stop string
- * begins with. */
+/* Feeds text byte by byte. Returns the end of the first match, with its length in *size, or -1 if
+ * there is no match. After every byte it checks the number of bytes that are held back: they must
+ * be the longest end of the text with which a stop string begins. */
 static int run_stop(struct stop *s, const char *text, int *size)
 {
     stop_begin(s);
@@ -408,13 +411,14 @@ static void test_stop(void)
     CHECK(stop_add(&s, "x", 1) == -1);
     stop_begin(&s);
     for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
-    CHECK(stop_feed(&s, -1) == 0 && held_bytes(&s) == 0); /* no byte: begins again */
+    /* "no byte" lets the match begin again */
+    CHECK(stop_feed(&s, -1) == 0 && held_bytes(&s) == 0);
     for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
     CHECK(stop_feed(&s, 'q') == STOP_SIZE && stop_feed(&s, 'q') == STOP_SIZE);
 }
 
-/* All texts of seven letters over {a, b} against all stop strings of up to three: the first end is
- * strstr's. */
+/* Compares all texts of seven letters over {a, b} with all stop strings of up to three letters:
+ * the first end must be strstr's. */
 static void test_stop_everywhere(void)
 {
     static struct stop s;
@@ -434,8 +438,8 @@ static void test_stop_everywhere(void)
             }
 }
 
-/* Returns the place where the stop string "ba", which lies over both, cuts the text of two tokens
- * "ab". */
+/* Returns the place at which the stop string "ba" cuts the text of two tokens "ab". Each of the
+ * tokens has one of its letters. */
 static int64_t cut_over_tokens(void)
 {
     static const char json[] =

@@ -1,5 +1,6 @@
-/* The loss scale of half floats: when it moves, the state that an overflowed step leaves alone, and
- * that it changes neither the gradient nor the bits of other numbers of ranks. */
+/* Checks the loss scale of fp16: when it changes, that a step that overflows changes no other
+ * state, and that the scale changes neither the gradient nor the bits on other numbers of
+ * ranks. */
 #include <math.h>
 #include <unistd.h>
 #include "api/core/file.h"
@@ -15,9 +16,9 @@ static void set_precision(enum precision_id p)
     spec.precision.params = (int32_t)p;
 }
 
-/* ---- by its rules ---------------------------------------------------------------------------- */
+/* ---- the rules of the scale ------------------------------------------------------------------ */
 
-/* From 2^16 sixteen halvings to 1, where the guard judges. */
+/* Checks the sixteen halvings from 2^16 to 1, at which the guard then decides. */
 static void test_down_to_one(void)
 {
     struct scale_state s = {0};
@@ -44,7 +45,8 @@ static void test_not_its_fault(void)
     CHECK(!scale_overflows(&spec, &s, 2, NAN) && scale_of(&spec, &s) == 16);
 }
 
-/* Doubled after 2000 updates in a row; an overflow restarts the count. */
+/* Checks that the scale is doubled after 2000 updates in a row, and that an overflow restarts the
+ * count. */
 static void test_up_again(void)
 {
     struct scale_state s = {0};
@@ -78,11 +80,11 @@ static void test_other_precisions(void)
 /* ---- in a training --------------------------------------------------------------------------- */
 
 enum { MOST = 1 << 20 };
-static float before[JOB_MAX_RANKS][3][MOST]; /* weights, m, v after the steps that overflowed */
+static float before[JOB_MAX_RANKS][3][MOST]; /* weights, m and v after the steps that overflowed */
 static struct scale_state ends[JOB_MAX_RANKS];
 
-/* The first step of all begins at the largest scale there is: its logits' gradient alone, 2^24 /
- * 120 of a value below 1, is beyond half floats. */
+/* Lets the first step begin at the largest possible scale. Even the gradient of its logits, 2^24 /
+ * 120 of a value below 1, exceeds the range of fp16. */
 static void begin_high(struct train *t, int rank, void *arg)
 {
     (void)rank, (void)arg;
@@ -114,9 +116,9 @@ static struct engine_run run(struct synth *y, int P, int64_t steps, const float 
     return r;
 }
 
-/* Steps that overflow leave weights and moments alone and are not counted by Adam, whose first
- * update moves every weight that has a gradient by lr: m / (1 - b1) over the root of v / (1 -
- * b2). */
+/* Checks that steps that overflow change neither weights nor moments, and that Adam does not count
+ * them. So Adam's first update moves every weight that has a gradient by lr, which is m / (1 - b1)
+ * divided by the root of v / (1 - b2). */
 static void test_overflow(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
@@ -132,7 +134,7 @@ static void test_overflow(void)
     for (int64_t i = 0; i < k; i++) CHECK(isfinite(r.loss[i]) && !isfinite(r.norm[i]));
     for (int64_t i = 0; i < k; i++) CHECK(r.loss[i] > 0 && isfinite(r.norm[k]));
     engine_free(&r);
-    r = run(&y, 1, k + 1, NULL, true); /* up to the first update */
+    r = run(&y, 1, k + 1, NULL, true); /* runs as far as the first update */
     struct engine_run none = run(&y, 1, 1, NULL, false);
     double most = 0;
     int64_t moved = 0;
@@ -148,7 +150,8 @@ static void test_overflow(void)
     engine_free(&r), engine_free(&none);
 }
 
-/* Whatever the scale, it is taken off again: the norm and gradient of fp32, but for roundings. */
+/* Checks that the scale, whatever it is, is divided out again: norm and gradient must be those of
+ * fp32, except for roundings. */
 static void test_taken_off(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
@@ -164,7 +167,8 @@ static void test_taken_off(void)
     engine_free(&one), engine_free(&half);
 }
 
-/* All ranks decide the same, and under "ranks" as one does: overflows, scale, bits. */
+/* Checks that all ranks decide the same, and that under determinism "ranks" they have the
+ * overflows, the scale and the bits of one rank. */
 static void test_ranks(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};

@@ -1,4 +1,5 @@
-/* Learning rates against formulas written down here a second time, and stages as arithmetic. */
+/* Compares learning rates with formulas that are written here a second time, and checks the
+ * arithmetic of stages. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,13 +10,14 @@
 #include "worker/train/schedule.h"
 #include "worker/plan/stage.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
-/* A handful of double operations each way: 8 roundings of the peak at most. */
+/* Both sides have a few operations in double, which are at most 8 roundings of the peak. */
 #define NEAR(got, want)                                                                            \
     CHECK_MSG(fabs((got) - (want)) <= 8 * DBL_EPSILON * 2, "%.17g, want %.17g", got, want)
 
-/* 100 steps, 10 of warmup, peak 2, ending at a quarter of it. */
+/* Sets a schedule of 100 steps, with 10 of warmup and a peak of 2, which ends at a quarter of the
+ * peak. */
 static void fresh(int type)
 {
     spec_defaults(&spec);
@@ -36,11 +38,11 @@ static void test_warmup(void)
         fresh(type);
         NEAR(schedule_lr(&spec, 0), 0.2);
         NEAR(schedule_lr(&spec, 4), 1.0);
-        CHECK(schedule_lr(&spec, 9) == 2); /* its last step has the peak */
+        CHECK(schedule_lr(&spec, 9) == 2); /* the last step of warmup has the peak */
         CHECK(schedule_lr(&spec, 10) == 2);
         spec.schedule.warmup_steps = 0;
         CHECK(schedule_lr(&spec, 0) == 2);
-        spec.schedule.warmup_steps = 100; /* all of the run */
+        spec.schedule.warmup_steps = 100; /* the warmup is the whole run */
         CHECK(schedule_lr(&spec, 99) == 2);
     }
 }
@@ -48,8 +50,10 @@ static void test_warmup(void)
 static void test_cosine(void)
 {
     fresh(SCHEDULE_COSINE);
-    NEAR(schedule_lr(&spec, 55), 1.25);                   /* halfway: the mean of 2 and 0.5 */
-    NEAR(schedule_lr(&spec, 40), 0.5 + 0.75 * (1 + 0.5)); /* a third: cos 60 degrees */
+    /* halfway, so it is the mean of 2 and 0.5 */
+    NEAR(schedule_lr(&spec, 55), 1.25);
+    /* a third of the way, which is cos 60 degrees */
+    NEAR(schedule_lr(&spec, 40), 0.5 + 0.75 * (1 + 0.5));
     NEAR(schedule_lr(&spec, 99), 0.5 + 1.5 * pow(sin(M_PI / 2 / 90), 2)); /* half-angle */
     CHECK(schedule_lr(&spec, 100) == 0.5 && schedule_lr(&spec, 100000) == 0.5);
 }
@@ -69,7 +73,7 @@ static void test_constant(void)
     CHECK(schedule_lr(&spec, 50) == 2 && schedule_lr(&spec, 99) == 2);
 }
 
-/* Steps 80 to 99 decay; at 80 nothing has gone yet. */
+/* Checks the decay in steps 80 to 99. At step 80 the rate has not decreased yet. */
 static void test_wsd(void)
 {
     static const struct {
@@ -94,14 +98,15 @@ static void test_wsd(void)
             CHECK_MSG(schedule_lr(&spec, k + 1) < schedule_lr(&spec, k), "step %d", (int)k);
         spec.schedule.decay_fraction = 0; /* never decays */
         CHECK(schedule_lr(&spec, 99) == 2);
-        spec.schedule.decay_fraction = 1; /* from the end of the warmup on */
+        spec.schedule.decay_fraction = 1; /* decays from the end of the warmup on */
         CHECK(schedule_lr(&spec, 10) == 2 && schedule_lr(&spec, 11) < 2);
-        spec.schedule.min_lr_ratio = 1; /* down to where it is */
+        spec.schedule.min_lr_ratio = 1; /* the rate decays to the value that it already has */
         CHECK(schedule_lr(&spec, 95) == 2);
     }
 }
 
-/* decay_fraction 0.1 of 25 steps is 2.5: three steps, those from 22 on. */
+/* Checks rounding. decay_fraction 0.1 of 25 steps is 2.5, which becomes three steps, from step 22
+ * on. */
 static void test_wsd_rounds(void)
 {
     fresh(SCHEDULE_WSD);
@@ -160,7 +165,8 @@ static void test_stage_values(void)
     }
 }
 
-/* Every length's samples, step after step, are 0, 1, 2 ... without a gap. */
+/* Checks that the samples of every length, step after step, are 0, 1, 2 and so on, without a
+ * gap. */
 static void test_samples_have_no_gap(void)
 {
     three_stages();
@@ -172,7 +178,7 @@ static void test_samples_have_no_gap(void)
     }
 }
 
-/* Positions counted step by step until there are enough. */
+/* Compares the number of steps with positions that are counted step by step until they suffice. */
 static void test_steps_of_tokens(void)
 {
     three_stages();
@@ -188,12 +194,13 @@ static void test_steps_of_passes(void)
 {
     fresh(SCHEDULE_COSINE);
     const int64_t plain[SPEC_STAGES + 1] = {10};
-    spec.train.global_batch = 4; /* as without stages: ceil(10 passes / 4) */
+    spec.train.global_batch = 4; /* the same as without stages: ceil(10 passes / 4) */
     for (int64_t passes = 1; passes < 50; passes++)
         CHECK(stage_steps_of_passes(&spec, passes, plain) == (10 * passes + 3) / 4);
     three_stages();
-    /* 100 samples of 64, 50 of 128; 4 steps are 12/100 of a pass, the next 5 are 15/50: 58 % are
-     * left and 3 samples are 3/100: 20 steps (19.33). */
+    /* There are 100 samples of 64 tokens and 50 of 128. 4 steps are 12/100 of a pass, and the next
+     * 5 are 15/50. So 58 % of the pass remain, and with 3/100 per step they need 20 steps
+     * (19.33). */
     const int64_t some[SPEC_STAGES + 1] = {100, 50, 50, 100};
     CHECK_MSG(stage_steps_of_passes(&spec, 1, some) == 29, "%d",
               (int)stage_steps_of_passes(&spec, 1, some));

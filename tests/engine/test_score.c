@@ -1,5 +1,5 @@
-/* Scoring with overlapping windows, by position, token by token: against the plain definition, one
- * prefill per token, over P ranks. */
+/* Checks scoring with overlapping windows, by position and token by token, over P ranks. The
+ * results are compared with the plain definition, which is one prefill per token. */
 #include <fcntl.h>
 #include <glob.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 
 static char scratch[64];
 
-/* Document 3 is ids, of which some may not be targets. */
+/* Document 3 consists of ids, some of which may not be targets. */
 static const char *const docs[] = {"hello", "a",         "the quick brown fox jumps over",
                                    NULL,    "end of it", "xyzzy plugh, and a little more of that"};
 #define N_DOCS ((int)(sizeof docs / sizeof *docs))
@@ -27,7 +27,7 @@ static const int32_t ids3[] = {10, 259, 258, 65, 66, 67, 256};
 static const bool learn3[] = {false, false, true, true, false, true, true};
 #define N_IDS3 7
 
-/* The text as it should have been prepared, written down again. */
+/* The text as it must be prepared, which is built here a second time. */
 static struct {
     int64_t n;
     int32_t id[MAX_TOKENS];
@@ -68,10 +68,11 @@ struct reading {
     struct job_spec spec;
     char id[80], dir[128];
     struct score out;
-    int64_t left; /* windows until it is stopped; -1: never */
-    bool damaged; /* another model than before */
+    int64_t left; /* windows until the job is stopped; -1 means that it is not stopped */
+    bool damaged; /* the record is of another model */
     bool whole;   /* windows of whole documents */
-    double *want; /* [MAX_TOKENS] by the plain definition; NULL: not wanted */
+    /* [MAX_TOKENS] scores by the plain definition; NULL means that they are not requested */
+    double *want;
     int64_t *context;
 };
 
@@ -84,15 +85,15 @@ static double log_p(const float *logits, int32_t id)
     return (double)logits[id] - top - log(sum);
 }
 
-/* Window after window, token after token: the tokens that the prediction of each new token may see
- * are prefilled again. */
+/* Scores window after window and token after token: for each new token it prefills the tokens that
+ * the prediction of that token may see. */
 static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
     const int64_t stride = r->spec.score.stride ? r->spec.score.stride : S;
     struct infer in = {.model = &t->model, .spec = &r->spec};
     float *logits = malloc((size_t)tiny_shape.vocab * sizeof *logits);
-    int64_t scored = 0; /* tokens before this one have had their window */
+    int64_t scored = 0; /* all tokens before this one have been scored */
     int rc = 0;
     for (int64_t i = 0; i < all.n; i++) r->want[i] = (double)NAN, r->context[i] = -1;
     for (int64_t first = 0; scored < all.n && !rc; first += stride) {
@@ -111,14 +112,14 @@ static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
     return rc;
 }
 
-/* Document after document, each alone: a token sees all of its document before it, or of its piece
- * of a document longer than a window. */
+/* Scores document after document. A token sees all tokens of its document before it, or of its
+ * piece if the document is longer than a window. */
 static int plain_whole(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
     struct infer in = {.model = &t->model, .spec = &r->spec};
     float *logits = malloc((size_t)tiny_shape.vocab * sizeof *logits);
-    int64_t n = 0; /* tokens of the document */
+    int64_t n = 0; /* the number of tokens in the document */
     int rc = 0;
     for (int64_t i = 0; i < all.n && !rc; i++) {
         const int64_t start = all.start[i];
@@ -154,7 +155,7 @@ static void body(struct ranks *g, int rank, void *arg)
     struct score out;
     struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(t, &r->spec, g, rank, &e);
-    struct asked asked = {r->left}; /* every rank is asked as often as the others */
+    struct asked asked = {r->left}; /* every rank is asked equally often */
     struct told told;
     told_open(&told);
     struct infer in = {&t->model, &r->spec, r->dir, enough, &asked, &told.p};
@@ -222,7 +223,8 @@ static double number_at(const char *json, size_t size, const char *key, int whic
     return v;
 }
 
-/* Every token of every window, those that windows share in each of them. */
+/* Checks the pace, which counts every token of every window. Tokens in several windows count in
+ * each of them. */
 static void check_pace(const struct reading *r, int64_t stride)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -234,7 +236,8 @@ static void check_pace(const struct reading *r, int64_t stride)
     CHECK(pace_rate(&r->out.pace) > 0 && isnan(pace_rate(&(struct infer_pace){0})));
 }
 
-/* The artifacts agree with each other and with the totals. got: token by token. */
+/* Checks that the artifacts agree with each other and with the totals. got has the score of each
+ * token. */
 static void check_sums(const struct reading *r, const double *got, const int64_t *context)
 {
     const int64_t bucket = r->spec.score.by_position_bucket, S = r->spec.data.seq_len;
@@ -250,7 +253,7 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
         scored++;
     }
     CHECK(r->out.total.n_targets == scored && r->out.n_unscored == all.n - scored);
-    /* The same numbers added in another order: one rounding each. */
+    /* They are the same numbers added in another order, with one rounding for each. */
     CHECK(fabs(sum - r->out.total.nll) <= (double)scored * 0x1p-52 * sum);
     char *text = reading_artifact(r->dir, "score-buckets.json", &size);
     for (int b = 0; b < n_buckets; b++) {
@@ -278,15 +281,15 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
             isnan(got[i]) ? (void)unscored++ : (void)(sum -= got[i]);
         CHECK(number_at(line, len, "unscored", 0) == (double)unscored);
         CHECK(number_at(line, len, "tokens", 0) == (double)(i - start - unscored));
-        CHECK(number_at(line, len, "nll", 0) == sum); /* the very order of the text */
+        CHECK(number_at(line, len, "nll", 0) == sum); /* exactly in the order of the text */
     }
     CHECK(!*line);
     free(text);
 }
 
-/* Every token's score is that of a prefill of the tokens that it may see, on one rank and on
- * several. A logit is a sum of fp32 products of size 10, in another order: 1e-4 is the bound of
- * decoding. */
+/* Checks that every token's score is that of a prefill of the tokens that it may see, on one rank
+ * and on several. A logit is a sum of fp32 products of size 10 in another order, so the bound is
+ * that of decoding, 1e-4. */
 static void test_strides(void)
 {
     static struct reading one = {.left = -1}, many = {.left = -1};
@@ -325,8 +328,8 @@ static void test_strides(void)
     }
 }
 
-/* Windows of whole documents of 6, 2, 31, 7, 10 and 39 tokens, ends included: each scores as if it
- * stood alone, and in pieces if it is longer than a window. */
+/* Checks windows of whole documents of 6, 2, 31, 7, 10 and 39 tokens, including their ends: each
+ * document is scored as if it were alone, and in pieces if it is longer than a window. */
 static void test_whole(void)
 {
     static struct reading r = {.left = -1, .whole = true};
@@ -369,7 +372,7 @@ static void score_part(struct reading *r, int P, int64_t left, bool damaged)
     score(r, P, 16, 5, 4, true);
 }
 
-/* The one journal of the job; size -1 when there is none. */
+/* Returns the size of the only journal of the job, or -1 if there is none. */
 static int64_t journal(const struct reading *r, char path[512])
 {
     struct stat st;
@@ -395,8 +398,9 @@ static void spoil(const char *path, int64_t at)
     close(fd);
 }
 
-/* Stopped and started again, with a record cut short, or damaged, or of another model: it continues
- * after the windows that are whole and its own, and the results are the bytes of one attempt. */
+/* Checks a job that is stopped and started again, with a record that is cut off, damaged, or of
+ * another model: it must continue after the windows whose records are complete and its own, and
+ * the results must have the bytes of a single attempt. */
 static void test_resume(void)
 {
     static struct reading r;

@@ -1,4 +1,4 @@
-/* shard.c, axes.c and volume.c against their definitions, token by token. */
+/* Compares shard.c, axes.c and volume.c with their definitions, token by token. */
 #include "tests/lib/test.h"
 #include "tests/lib/barrier.h"
 
@@ -10,7 +10,7 @@
 static const int64_t lengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 37, 1000, 4096};
 enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
 
-/* Returns the rank that holds global position p, straight from the definition of the layout. */
+/* Returns the rank that holds global position p, computed from the definition of the layout. */
 static int owner_of(int64_t p, int64_t S, int P, enum layout_id layout, bool rank_bits)
 {
     if (rank_bits) return (int)(p / ((S + 7) / 8) / (8 / P));
@@ -35,11 +35,12 @@ static void check_layout(int64_t S, int P, enum layout_id layout, bool rank_bits
         for (int64_t i = 0; i < sh[r].T; i++) {
             int64_t p = shard_pos(&sh[r], i);
             CHECK(p >= 0 && p < n_rows && !seen[p]);
-            seen[p] = 1; /* a bijection onto [0, P*T), so every token is somewhere, once */
+            seen[p] = 1; /* a bijection onto [0, P*T), so every token is on exactly one rank */
             CHECK(i == 0 || p > shard_pos(&sh[r], i - 1));
             if (p < S) CHECK(owner_of(p, S, P, layout, rank_bits) == r);
         }
-    CHECK(n_rows < S + (rank_bits ? 8 : 2 * P)); /* padding is less than one row per segment */
+    /* Each segment has less than one row of padding. */
+    CHECK(n_rows < S + (rank_bits ? 8 : 2 * P));
     free(seen);
 }
 
@@ -60,10 +61,10 @@ static void test_rank_bits(void)
     struct shard a, b;
     shard_init(&a, 37, 2, 0, LAYOUT_CONTIGUOUS, true, NULL);
     shard_init(&b, 37, 2, 1, LAYOUT_CONTIGUOUS, true, NULL);
-    CHECK(a.seg_len == 5 && a.T == 20 && b.pos[0] == 20); /* 20 tokens and 17 of 20 rows */
+    CHECK(a.seg_len == 5 && a.T == 20 && b.pos[0] == 20); /* 20 tokens, and 17 tokens in 20 rows */
 }
 
-/* Units are cut as tokens are, and stay whole. */
+/* Checks that units are split in the same way as tokens, and are never divided. */
 static void test_units(void)
 {
     for (int i = 0; i < N_LENGTHS; i++)
@@ -102,8 +103,8 @@ static void test_refusals(void)
     CHECK(shard_init(&sh, 10, 65, 0, LAYOUT_ZIGZAG, false, &e) && e.code == ERR_INVALID);
 }
 
-/* The published check case, scaled to fp32: B 1, S 65536, P 8, Hk 8, D 128: a KV block of 64 MiB,
- * a forward ring of 448 MiB. */
+/* Checks the published case, converted to fp32: with B 1, S 65536, P 8, Hk 8 and D 128, a block of
+ * keys and values has 64 MiB, and a forward ring moves 448 MiB. */
 static void test_volume(void)
 {
     int64_t mib = 1 << 20;
@@ -133,7 +134,8 @@ static bool same_place(struct axes_place a, struct axes_place b)
     return a.d == b.d && a.p == b.p && a.s == b.s && a.t == b.t;
 }
 
-/* tp varies fastest, then sp, pp, dp: counting ranks is counting places. */
+/* Checks the places of ranks. tp varies fastest, and then sp, pp and dp, so successive ranks have
+ * successive places. */
 static void check_places(const struct axes *a)
 {
     int rank = 0;
@@ -152,7 +154,8 @@ static int along(struct axes_place at, enum axis axis)
     return axis == AXIS_DP ? at.d : axis == AXIS_PP ? at.p : axis == AXIS_SP ? at.s : at.t;
 }
 
-/* A line has each place of its axis once, in order, and the others stay. */
+/* Checks that the ranks of a line have each place along the line's axis once, in order, and the
+ * same places along all other axes. */
 static void check_line(const struct axes *a, int rank, enum axis axis, int n)
 {
     const struct rank_set of = axes_line(a, rank, axis);
@@ -168,7 +171,8 @@ static void check_line(const struct axes *a, int rank, enum axis axis, int n)
     }
 }
 
-/* Along dp and sp: the ranks of a stage and tp index, sp varying fastest. */
+/* Checks the ranks along dp and sp: they are the ranks of one stage and one tp index, and sp
+ * varies fastest. */
 static void check_plane(const struct axes *a, int rank)
 {
     const struct rank_set of = axes_line(a, rank, AXIS_DP | AXIS_SP);
@@ -195,7 +199,7 @@ static void test_axes(void)
         }
     }
     const struct axes all = {4, 2, 3, 2};
-    const struct rank_set ring = axes_line(&all, 31, AXIS_SP); /* ((2 2 + 1) 3 + 0) 2 + 1 */
+    const struct rank_set ring = axes_line(&all, 31, AXIS_SP); /* 31 is ((2 2 + 1) 3 + 0) 2 + 1. */
     CHECK(ring.n == 3 && ring.at[0] == 31 && ring.at[1] == 33 && ring.at[2] == 35);
 }
 

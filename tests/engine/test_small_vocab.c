@@ -1,5 +1,6 @@
-/* Vocabularies that have no ids for bytes: characters, bases of DNA, 0 and 1. Token ids train, are
- * scored and answered; text is refused, and rows of padding hold an id of the model.
+/* Checks vocabularies without ids for bytes: characters, bases of DNA, or 0 and 1. Models must
+ * train on token ids, score them and answer them; text must be refused, and rows of padding must
+ * have an id of the model.
  * tests: needs golden seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
@@ -11,7 +12,8 @@ static struct order *ids_order(enum job_kind kind, const char *name, int64_t voc
     struct job_spec *s = &o->spec;
     const struct spec_source ids = {tiny_text(s, in_dir("", "char.bin")), 0, DATA_NANOGPT, 0, -1};
     s->model.shape.vocab = vocab;
-    s->data.seq_len = 50; /* the last sequence of 333 tokens is padded, and so are ranks' shares */
+    /* the last of the sequences of 333 tokens is padded, and so are shares of ranks */
+    s->data.seq_len = 50;
     s->resources.ranks = ranks;
     s->resources.threads = 1;
     s->train.steps = 8;
@@ -47,7 +49,7 @@ static void check_directory(const char *hf, int64_t vocab)
     CHECK(hf_read_pad(hf) == -1);
 }
 
-/* A trained model scores as it was trained. */
+/* Checks that a trained model has the loss in a score job that it had in its training. */
 static void check_score(const char *hf, int64_t vocab, double loss)
 {
     struct order *o = ids_order(JOB_SCORE, "score", vocab, 2);

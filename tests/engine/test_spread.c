@@ -1,5 +1,6 @@
-/* The places at which the compiler puts DSP's switches: in every diffusion family those once chosen
- * by hand, and in random sections no dearer than by any other labelling. */
+/* Checks where the compiler places the switches of DSP. In every diffusion family they must be
+ * where a person would place them by hand, and in random sections they must cost no more than with
+ * any other labelling. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 /* ---- the families ---------------------------------------------------------------------------- */
 
-/* Operations of each kind of layer; A: on rows spread along time. */
+/* The operations of each kind of layer, where ".A" means rows that are spread along time. */
 static const struct placed {
     const char *config, *layer[4];
 } placed[] = {
@@ -68,7 +69,8 @@ static void describe(const struct program *p, char *to, size_t size)
     }
 }
 
-/* Every operation finds its rows as it needs them; both ends are spread along space. */
+/* Checks that every operation gets its rows in the layout that it needs, and that both ends are
+ * spread along space. */
 static void check_rows(const struct program *p)
 {
     for (int i = 0; i < p->n_ops; i++) {
@@ -136,7 +138,7 @@ static int draw_value(uint32_t *seed, const struct program *p, const int made[],
     return PROG_NONE;
 }
 
-/* A product to three times the columns, of which an attention reads two windows. */
+/* Adds a product with three times the columns, and an attention that reads two windows of it. */
 static int draw_attention(uint32_t *seed, struct program *p, int x, int64_t C)
 {
     const struct value wide = fresh(3 * C), out = fresh(C);
@@ -190,7 +192,8 @@ static void draw_section(uint32_t *seed, struct program *p)
     p->result = made[n_made - 1];
 }
 
-/* Columns that switches move and how many they are, where operation i has label bit i. */
+/* Finds the columns that switches move, and the number of switches, if operation i has bit i of
+ * labels as its label. */
 static bool labelled(const struct program *p, unsigned labels, int64_t *cols, int *n)
 {
     unsigned read[PROG_VALUES] = {0}, written[PROG_VALUES] = {0};
@@ -210,7 +213,8 @@ static bool labelled(const struct program *p, unsigned labels, int64_t *cols, in
     read[p->result] |= 1;
     *cols = *n = 0;
     for (int v = 0; v < p->n_values; v++) {
-        if (windows[v] && read[v] == 3) return false; /* read whole and in windows */
+        /* a value with windows may not be read with both labels */
+        if (windows[v] && read[v] == 3) return false;
         if (!(read[v] & ~(1u << written[v]))) continue;
         *cols += p->value[v].cols;
         ++*n;
@@ -239,7 +243,8 @@ static void compare(const struct program *written, enum spread_stage stage, int 
     int64_t want_cols, cols = 0;
     int want, n = 0;
     fewest(written, stage == SPREAD_SECTION, &want_cols, &want);
-    if (want_cols == INT64_MAX) return; /* as one, along both dimensions */
+    /* no labelling is possible: the section has one label and needs both */
+    if (want_cols == INT64_MAX) return;
     p = *written;
     prog_spread(&p, stage);
     check_rows(&p);

@@ -1,4 +1,5 @@
-/* How a pipeline is cut, against every cut that there is; and the order of its passes. */
+/* Compares how a pipeline is cut into stages with every possible cut, and checks the order of its
+ * passes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ struct cut {
     int n_layers, n;
 };
 
-/* The dearest stage of sections from `from` on in n stages, at best. */
+/* Returns the least possible cost of the most expensive of n stages that have the sections from
+ * `from` on. */
 static double best(const struct cut *c, int from, int n)
 {
     double sum = 0, least = INFINITY;
@@ -27,7 +29,7 @@ static double best(const struct cut *c, int from, int n)
     }
     for (int end = from; end < c->n_layers + 1; end++) {
         sum += c->cost[end];
-        if (end < 1) continue; /* `in` has a layer beside it */
+        if (end < 1) continue; /* `in` has a layer in its stage */
         if (c->n_layers - end < n - 1) break;
         const double rest = best(c, end + 1, n - 1);
         const double most = sum > rest ? sum : rest;
@@ -66,7 +68,8 @@ static void test_cuts(void)
     }
 }
 
-/* The same where every stage has a limit of memory too; INFINITY: none keeps to them. */
+/* Returns the same if every stage also has a limit of memory, or INFINITY if no cut is within the
+ * limits. */
 static double best_within(const struct cut *c, const struct pipe_memory *m, int from, int at)
 {
     double sum = 0, bytes = m->fixed[at], least = INFINITY;
@@ -137,17 +140,17 @@ static void test_cuts_within(void)
     CHECK_MSG(found > all / 4 && found < all - all / 10, "%d of %d", found, all);
 }
 
-/* Among cuts that are equally good, the later stages have more. */
+/* Checks that among cuts that are equally good, the later stages have more layers. */
 static void test_later_stages_have_more(void)
 {
     const double cost[] = {0, 1, 1, 1, 1, 1, 0};
     const struct pipe p = pipe_cut(cost, 5, 2), q = pipe_cut(cost, 5, 3);
-    CHECK(p.first[1] == 3);                    /* 2 layers, then 3 */
+    CHECK(p.first[1] == 3);                    /* 2 layers, and then 3 */
     CHECK(q.first[1] == 2 && q.first[2] == 4); /* 1, 2, 2 */
 }
 
-/* Stage p runs all passes, keeps no more than it says, and never waits for a pass that waits for
- * it: the passes of all stages, each in its order, come to an end. */
+/* Checks that stage p runs all passes, keeps no more than it says, and never waits for a pass that
+ * waits for it, so that the passes of all stages, each stage in its order, come to an end. */
 static void run_stages(int n_stages, int64_t n)
 {
     struct pipe p = {.n = n_stages};
@@ -182,18 +185,19 @@ static void test_order(void)
 
 /* ---- a tied embedding's gradients ------------------------------------------------------------ */
 
-/* A simulated clock over the passes of all stages. After each backward pass the last stage sends a
- * gradient, which the first one receives in its own pass of the same sequence; `room` of them may
- * be under way. */
+/* A simulated clock for the passes of all stages. After each backward pass the last stage sends a
+ * gradient, which the first stage receives in its own pass of the same sequence. At most `room`
+ * gradients may have been sent and not received. */
 struct clock {
     int n_stages;
     int64_t n, room;                                         /* micro-batches */
-    int64_t forward[JOB_MAX_RANKS], backward[JOB_MAX_RANKS]; /* time of each stage's pass */
+    int64_t forward[JOB_MAX_RANKS], backward[JOB_MAX_RANKS]; /* the time of each stage's pass */
     int64_t f_end[JOB_MAX_RANKS][MOST_SAMPLES], b_end[JOB_MAX_RANKS][MOST_SAMPLES],
         now[JOB_MAX_RANKS];
 };
 
-/* Whether the last stage can send the i-th gradient, and when at the earliest. */
+/* Tells whether the last stage can send gradient number i. Raises *at to the earliest time at
+ * which it can. */
 static bool can_send(const struct clock *c, int64_t i, int64_t *at)
 {
     const int64_t before = i - c->room;
@@ -222,7 +226,8 @@ static bool run_back(struct clock *c, int s, int64_t i)
     return true;
 }
 
-/* Runs the passes of every stage in its order. Returns when the last of them has ended. */
+/* Runs the passes of every stage in the stage's order. Returns the time at which the last pass
+ * ends. */
 static int64_t run_clock(struct clock *c)
 {
     struct pipe p = {.n = c->n_stages};
@@ -233,7 +238,7 @@ static int64_t run_clock(struct clock *c)
             const int s = p.at;
             const int64_t ahead = pipe_ahead(&p, c->n);
             const bool last = s == c->n_stages - 1;
-            if (last && sent < back[s]) { /* before its next pass */
+            if (last && sent < back[s]) { /* it must be sent before the stage's next pass */
                 if (!can_send(c, sent, &c->now[s])) continue;
                 sent++;
             } else if (forward[s] < c->n && forward[s] <= back[s] + ahead) {
@@ -256,7 +261,7 @@ static int64_t run_clock(struct clock *c)
     return end;
 }
 
-/* Stages that are equally fast. */
+/* Runs stages that are equally fast. */
 static int64_t time_of(int n_stages, int64_t n, int64_t backward, int64_t room)
 {
     struct clock c = {.n_stages = n_stages, .n = n, .room = room};
@@ -264,8 +269,9 @@ static int64_t time_of(int n_stages, int64_t n, int64_t backward, int64_t room)
     return run_clock(&c);
 }
 
-/* With the room that is planned no step takes longer than without a tied embedding. One gradient
- * less, and three stages take longer; none under way, and all do. */
+/* Checks that with the planned room no step takes longer than without a tied embedding. With room
+ * for one gradient fewer, three stages take longer, and without any room all numbers of stages
+ * do. */
 static void test_tied_sends(void)
 {
     for (int pp = 2; pp <= 9; pp++)
@@ -282,8 +288,8 @@ static void test_tied_sends(void)
             }
 }
 
-/* Stages of any speed, as long as the first one's backward pass takes no longer than the others'
- * forward passes and the last one's backward pass. */
+/* Checks stages of any speed, as long as the first stage's backward pass takes no longer than the
+ * forward passes of the other stages and the last stage's backward pass together. */
 static void test_uneven_stages(void)
 {
     srand(5);
@@ -330,7 +336,8 @@ static void trains(int pp, int batch, int vocab, bool tied)
     CHECK_MSG(!family_check(&spec, &e), "%s: %s", e.field, e.text);
 }
 
-/* Bytes of the largest stage of a cut, each placed by itself, and the work of the dearest. */
+/* Returns the bytes of the largest stage of a cut, for which each stage is placed by itself. *work
+ * receives the work of the most expensive stage. */
 static int64_t size_of(const struct plan *p, const struct pipe *cut, const double *cost,
                        double *work)
 {
@@ -351,7 +358,8 @@ static int64_t size_of(const struct plan *p, const struct pipe *cut, const doubl
     return most + p->segment_size;
 }
 
-/* The least work of all cuts that fit, INFINITY: none does; one after another. */
+/* Returns the least work of all cuts that fit, tried one after another, or INFINITY if none
+ * fits. */
 static double least_work(const struct plan *p, struct pipe *cut, int from, const double *cost,
                          int64_t limit)
 {
@@ -365,8 +373,9 @@ static double least_work(const struct plan *p, struct pipe *cut, int from, const
     return least;
 }
 
-/* If stages that are cut by work do not fit and any others do, the plan has the best of them; and
- * the memory that its ranks place is no larger. */
+/* Checks plans with a limit of memory. If the cut by work does not fit and any other cut does, the
+ * plan must have the best cut that fits, and the memory that its ranks place must be within the
+ * limit. */
 static void test_cut_by_memory(void)
 {
     static struct plan p, at;

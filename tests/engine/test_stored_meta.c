@@ -1,6 +1,6 @@
-/* meta.json of prepared data as it is stored, byte by byte, in tests/golden/records/meta.txt: with
- * all members, with those of version 0.2.0, with those alone that every one has, and with unknown
- * ones. meta_edited.txt has the refusals.
+/* Checks meta.json of prepared data as it is stored, byte by byte, in
+ * tests/golden/records/meta.txt: with all members, with those of version 0.2.0, with only those
+ * that every file has, and with unknown ones. meta_edited.txt has the errors.
  * tests: needs golden */
 #include "tests/lib/stored.h"
 
@@ -28,7 +28,7 @@ static void part_set(struct meta *m, enum meta_part_id id, int64_t size)
     digits(m->part[id].sha256, (char)('a' + id));
 }
 
-/* Sets the members of 0.2.0: 5 documents of 40 tokens, and 3 of 8 to evaluate. */
+/* Sets the members of 0.2.0, for 5 documents of 40 tokens, and 3 of 8 tokens to evaluate. */
 static void meta_all(struct meta *m)
 {
     *m = (struct meta){.width = 4, .max_file = 1, .max_pos = INT64_MAX};
@@ -56,7 +56,7 @@ static void meta_all(struct meta *m)
     m->n_files = 2, m->file = files;
 }
 
-/* One document of one token, cut into bytes. */
+/* Sets the members for one document of one token, with bytes as tokens. */
 static void meta_none(struct meta *m)
 {
     *m = (struct meta){.width = 2, .stats = {.n_tokens = 1, .n_documents = 1}};
@@ -74,7 +74,8 @@ static const char *meta_text(const struct meta *m)
     return stored("meta.json");
 }
 
-/* The text is read, and written again: `want`, which may be without the unknown members. */
+/* Reads the text, writes it again, and checks that the result is `want`, which may lack the
+ * unknown members. */
 static void check_meta(const char *text, const char *want, bool own_tokens)
 {
     static struct meta got;
@@ -93,7 +94,7 @@ static void hold_meta(const char *name, const struct meta *m)
     char *plain = strdup(meta_text(m)), unknown[64];
     check_meta(records_hold(name, plain), plain, m->stats.own_tokens);
     snprintf(unknown, sizeof unknown, "%s.unknown", name);
-    /* Omit it from parts, which end with a text. */
+    /* The unknown member is left out of parts, whose last member is a text. */
     const char *more = edited(with_unknown(plain), "\"" STORED_UNKNOWN, "\"}", true);
     check_meta(records_hold(unknown, more), plain, m->stats.own_tokens);
     free(plain);
@@ -177,7 +178,7 @@ static const struct edit meta_edits[] = {
     {"file_source_large", "\"source\":63", "\"source\":2147483648"},
 };
 
-/* Says the refusal of more sources than a job can have. */
+/* Returns the error for more sources than a job can have. */
 static const char *many_sources(const char *text)
 {
     static char list[TEXT_SIZE / 2];
@@ -197,7 +198,7 @@ static const char *many_sources(const char *text)
     return said(rc, &e);
 }
 
-/* Each of the edits, which spoil the text or omit a member that may be absent. */
+/* Checks each of the edits, which damage the text or remove a member that may be absent. */
 static void test_meta_edited(void)
 {
     static struct meta m, got;

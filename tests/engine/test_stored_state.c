@@ -1,6 +1,7 @@
-/* guard.json of a job, train_state.json of a checkpoint and the event of one as they are stored,
- * byte by byte, in tests/golden/records: with all members, with those of version 0.2.0, with none
- * that may be absent, and with unknown ones. Lines of an edit have its refusal.
+/* Checks guard.json of a job, train_state.json of a checkpoint and the event of a checkpoint as
+ * they are stored, byte by byte, in tests/golden/records: with all members, with those of version
+ * 0.2.0, without any member that may be absent, and with unknown ones. The line of an edit has its
+ * error.
  * tests: needs golden */
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/stored.h"
@@ -70,7 +71,7 @@ static void test_guard(void)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-static const struct ckpt_arrays none; /* the state alone is read */
+static const struct ckpt_arrays none; /* only the state is read */
 static const struct model_shape shape = {.family = FAMILY_LLAMA,
                                          .n_layers = 1,
                                          .width = 2,
@@ -87,7 +88,7 @@ static const struct model_shape shape = {.family = FAMILY_LLAMA,
 static const char step_dir[] = "checkpoints/step-00000003";
 static const char state_file[] = "checkpoints/step-00000003/train_state.json";
 
-/* Saves step 3 with this state. Returns the text of the state. */
+/* Saves step 3 with this state. Returns the text of the stored state. */
 static const char *state_text(const struct ckpt_state *s)
 {
     struct err e = {0};
@@ -99,7 +100,7 @@ static const char *state_text(const struct ckpt_state *s)
     return stored(state_file);
 }
 
-/* Replaces the text of the state, in the manifest too, and reads it. */
+/* Replaces the text of the state, also in the manifest, and reads the state. */
 static int state_read(const char *text, struct ckpt_state *s, struct err *e)
 {
     static struct manifest old, m;
@@ -211,7 +212,7 @@ static void test_state_edited(void)
     records_close();
 }
 
-/* The event of a checkpoint has the time of its writing if it is known. */
+/* Checks that the event of a checkpoint has the time that writing it took, if that is known. */
 static void test_event(void)
 {
     static struct ckpt_info info = {.step = 7, .size = INT64_MAX, .path = "/d/a \"b\"/step-7"};

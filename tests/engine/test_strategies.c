@@ -1,6 +1,6 @@
-/* Every line of the list of strategies (api/core/strategy.h): its halves agree about its forms,
- * some family has it, and attention by P ranks is that of the definition (tests/lib/ring.h), with
- * every byte that moved in its row. */
+/* Checks every line of the list of strategies (api/core/strategy.h): its two halves must agree
+ * about its forms, some family must support it, and attention on P ranks must be that of the
+ * definition (tests/lib/ring.h), with every byte that it moved counted in its row. */
 /* Not under sanitizers: test_attention, test_ulysses and test_lasp run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/variants.h"
@@ -41,7 +41,7 @@ static void test_halves(void)
     }
 }
 
-/* "auto" of every family runs. */
+/* Checks that "auto" works for every family. */
 static void test_defaults(void)
 {
     for (int f = 0; f < FAMILY_N; f++) {

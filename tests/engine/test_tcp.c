@@ -1,5 +1,6 @@
-/* The TCP transport alone: strangers at the door, peers that lie, die or fall silent, and taking
- * leave. test_comm.c tests the behaviour that it shares with shared memory. */
+/* Checks the TCP transport by itself: strangers that connect, peers that send false data, die or
+ * become silent, and closing. test_comm.c tests the behaviour that it shares with shared
+ * memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -26,7 +27,7 @@ static int count_entries(const char *dir)
     return n;
 }
 
-/* A receive of SIZE bytes from the puppet between guards, under way. */
+/* A receive of SIZE bytes from the puppet, with guards around the buffer, that has been posted. */
 struct post {
     unsigned char bytes[GUARD + SIZE + GUARD];
     struct comm_ticket t;
@@ -60,7 +61,7 @@ static void post_unseen(struct duel *d, struct post *p)
     CHECK(!comm_sendrecv(d->c, &x, &p->t, &d->e));
 }
 
-/* ... and the puppet has read that it is. */
+/* Posts a receive, and waits until the puppet has read that it is posted. */
 static void post_receive(struct duel *d, struct post *p)
 {
     struct tcp_frame f;
@@ -78,7 +79,7 @@ static bool guards_hold(const struct post *p)
 
 /* ---- messages, by hand ----------------------------------------------------------------------- */
 
-/* The frames are as documented, in either role, whatever pieces they come in. */
+/* Checks that the frames are as documented, in either role, in whatever pieces they arrive. */
 static void play(int puppet_rank, size_t piece)
 {
     struct duel d;
@@ -122,7 +123,7 @@ static void test_frames_by_hand(void)
     play(0, 4095);
 }
 
-/* The rank's thread does nothing at all, and the peer hears it nevertheless. */
+/* Checks that the peer receives heartbeats even if the rank's own thread does nothing. */
 static void test_heart_beats_while_the_rank_computes(void)
 {
     struct duel d;
@@ -132,7 +133,7 @@ static void test_heart_beats_while_the_rank_computes(void)
     duel_close(&d);
 }
 
-/* ---- peers that are lost --------------------------------------------------------------------- */
+/* ---- peers that are lost or silent ----------------------------------------------------------- */
 
 static void check_lost(struct duel *d, struct post *p, enum err_code code, const char *want)
 {
@@ -165,7 +166,8 @@ static void test_silent_peer(void)
     }
 }
 
-/* It lives and never sends: that is hop_timeout_ms, not silence. */
+/* Checks a peer that lives and never sends: the wait must end by hop_timeout_ms, and not because
+ * the peer is silent. */
 static void test_idle_peer(void)
 {
     struct duel d;
@@ -183,7 +185,8 @@ static void test_closed_connection(void)
     for (int reset = 0; reset < 2; reset++) {
         struct duel d;
         struct post p;
-        duel_meet(&d, 1, NULL); /* silence is a minute: closing is noticed without it */
+        /* the limit of silence is a minute, so the close is noticed by itself */
+        duel_meet(&d, 1, NULL);
         post_receive(&d, &p);
         if (reset) setsockopt(d.p.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
         close(d.p.fd);
@@ -202,12 +205,12 @@ static void test_peer_that_left(void)
     duel_meet(&d, 1, NULL);
     post_receive(&d, &p);
     CHECK(puppet_frame(&d.p, FRAME_BYE, 0, 0, 0, 0));
-    CHECK(puppet_is_cut(&d.p)); /* the answer to a goodbye */
+    CHECK(puppet_is_cut(&d.p)); /* the connection ends as the answer to a goodbye */
     check_lost(&d, &p, ERR_PEER, "rank 1 (127.0.0.1) has left");
     duel_close(&d);
 }
 
-/* ---- hostile bytes from one who knows the key ------------------------------------------------ */
+/* ---- hostile bytes from a peer that knows the key -------------------------------------------- */
 
 static const struct hostile {
     uint32_t magic;
@@ -254,15 +257,15 @@ static void test_hostile_frames(void)
         post_receive(&d, &p);
         memset(bytes, 0xee, sizeof bytes);
         memcpy(bytes, &f, sizeof f);
-        CHECK(puppet_write(&d.p, bytes, sizeof bytes)); /* payload follows in any case */
+        CHECK(puppet_write(&d.p, bytes, sizeof bytes)); /* the payload follows in any case */
         check_lost(&d, &p, h->code, h->want);
         CHECK(strstr(d.e.text, "rank 1"));
         duel_close(&d);
     }
 }
 
-/* Plausible frames in random order with random numbers: the rank ends with a sentence or continues,
- * and nothing is written outside its buffer. */
+/* Checks plausible frames in random order with random numbers: the rank must end with an error or
+ * continue, and nothing may be written outside its buffer. */
 static void test_random_frames(void)
 {
     for (uint64_t seed = 0; seed < 40; seed++) {
@@ -290,7 +293,8 @@ static void test_random_frames(void)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Each of these talks to rank 0, who waits for rank 1, and is turned away. */
+/* Each of these functions talks to rank 0, which waits for rank 1, and checks that rank 0 refuses
+ * it. */
 static void stranger_noise(struct duel *d, struct puppet *s)
 {
     char http[128] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -309,7 +313,8 @@ static void stranger_wrong_key(struct duel *d, struct puppet *s)
     (void)d;
     s->key[31] ^= 1;
     CHECK(puppet_say(s, SAY_HELLO) && !puppet_hear(s, SAY_CHALLENGE));
-    CHECK(s->heard.type == SAY_CHALLENGE); /* it came, and its proof is of another key */
+    /* the message arrived, but its proof is of another key */
+    CHECK(s->heard.type == SAY_CHALLENGE);
     CHECK(puppet_say(s, SAY_PROOF) && puppet_is_cut(s));
 }
 
@@ -317,7 +322,7 @@ static void stranger_reflects(struct duel *d, struct puppet *s)
 {
     (void)d;
     CHECK(puppet_say(s, SAY_HELLO) && puppet_hear(s, SAY_CHALLENGE));
-    s->heard.type = SAY_PROOF; /* the acceptor's own proof, handed back */
+    s->heard.type = SAY_PROOF; /* sends the acceptor's own proof back to it */
     CHECK(puppet_write(s, &s->heard, sizeof s->heard) && puppet_is_cut(s));
 }
 
@@ -327,7 +332,8 @@ static void stranger_repeats(struct duel *d, struct puppet *s)
     struct puppet other = *s;
     (void)d;
     CHECK(puppet_say(s, SAY_HELLO) && puppet_hear(s, SAY_CHALLENGE));
-    memset(other.nonce_a, 3, 32); /* right key, right ranks, the nonce of another handshake */
+    /* the right key and the right ranks, but the nonce of another handshake */
+    memset(other.nonce_a, 3, 32);
     puppet_proof(&other, SAY_PROOF, old.proof);
     CHECK(puppet_write(s, &old, sizeof old) && puppet_is_cut(s));
 }
@@ -364,7 +370,8 @@ static stranger *const strangers[] = {
     stranger_noise,   stranger_leaves,  stranger_wrong_key,     stranger_reflects,
     stranger_repeats, stranger_hurries, stranger_wrong_version, stranger_wrong_ranks};
 
-/* No stranger gets in, and none stops the right one: not even by holding all places. */
+/* Checks that no stranger is accepted, and that none keeps out the right peer, not even by
+ * occupying all places. */
 static void test_strangers(void)
 {
     enum { N = 8, N_IDLE = 80 };
@@ -379,12 +386,12 @@ static void test_strangers(void)
         strangers[i](&d, &s);
         close(s.fd);
     }
-    for (int i = 0; i < N_IDLE; i++) { /* more than there are places */
+    for (int i = 0; i < N_IDLE; i++) { /* more connections than there are places */
         struct puppet s = d.p;
         puppet_dial(&s, duel_blob(&d, 0).port);
         idle[i] = s.fd;
     }
-    close(d.p.fd); /* came first, so it was the first to give way */
+    close(d.p.fd); /* it came first, so it was the first one to be dropped */
     CHECK(puppet_dial(&d.p, duel_blob(&d, 0).port));
     CHECK(puppet_shake(&d.p));
     duel_join(&d);
@@ -395,8 +402,8 @@ static void test_strangers(void)
     duel_close(&d);
 }
 
-/* The dialling side: one who answers at the published address and does not know the key gets no
- * proof out of us, and we tell who it was. */
+/* Checks the dialling side: a process that answers at the published address and does not know the
+ * key gets no proof from us, and our error names the rank. */
 static void test_impostor(void)
 {
     static const unsigned char key[RANK_KEY_SIZE] = "of this attempt";
@@ -426,7 +433,7 @@ static void test_impostor(void)
     CHECK(puppet_say(&d.p, SAY_CHALLENGE) && puppet_is_cut(&d.p));
     duel_accept(&d);
     memcpy(d.p.key, key, sizeof key);
-    CHECK(puppet_shake(&d.p)); /* and the right one is still welcome */
+    CHECK(puppet_shake(&d.p)); /* the right peer is still accepted */
     duel_join(&d);
     CHECK_MSG(d.rc == 0, "%s", d.e.text);
     duel_close(&d);
@@ -434,7 +441,8 @@ static void test_impostor(void)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Rank 1 of three never comes: both others report it, each by its role. */
+/* Checks rank 1 of three, which never connects: both other ranks must report it, each in its
+ * role. */
 static void test_missing_rank(void)
 {
     static struct rank_blob blobs[3];
@@ -463,7 +471,7 @@ static void test_missing_rank(void)
     ranks_close(&g);
 }
 
-/* Two ranks of different attempts find out, plain or encrypted, both of them. */
+/* Checks that two ranks of different attempts, plain or encrypted, both find that they differ. */
 static void keys_differ(bool tls)
 {
     static struct rank_blob blobs[2];
@@ -477,10 +485,10 @@ static void keys_differ(bool tls)
             &(struct comm_options){.key = keys[r], .tls = tls, .hop_timeout_ms = 1000});
         blobs[r].rank = r;
         g.comm[r] = comm_listen(&o, blobs[r].data, &blobs[r].size, &e);
-        if (!g.comm[r] && e.code == ERR_UNSUPPORTED) g.P = r; /* no TLS in this build */
+        if (!g.comm[r] && e.code == ERR_UNSUPPORTED) g.P = r; /* this build has no TLS */
     }
     ranks_connect(&g, blobs);
-    if (g.P) { /* the accepting rank may only see the other one turn away */
+    if (g.P) { /* the accepting rank may only see that the other one closes the connection */
         CHECK_MSG(g.err[0].code == ERR_PEER && strstr(g.err[0].text, "did not come; "), "%s",
                   g.err[0].text);
         CHECK_MSG(g.err[1].code == ERR_PEER &&
@@ -500,7 +508,8 @@ static void test_abort_ends_connecting(void)
 {
     struct duel d;
     duel_open(&d, 1, NULL);
-    CHECK(puppet_say(&d.p, SAY_HELLO) && puppet_hear(&d.p, SAY_CHALLENGE)); /* it is under way */
+    /* the handshake is under way */
+    CHECK(puppet_say(&d.p, SAY_HELLO) && puppet_hear(&d.p, SAY_CHALLENGE));
     ranks_abort(&d.g, -1);
     duel_join(&d);
     CHECK(d.rc && d.e.code == ERR_ABORTED);
@@ -532,7 +541,8 @@ static void test_listen_refuses(void)
     check_listen((struct comm_options){.address = "192.0.2.1"}, ERR_IO, "listen on 192.0.2.1");
 }
 
-/* Two ranks that disagree about who shares a node, or about the transport, do not even dial. */
+/* Checks that two ranks that disagree about which ranks share a node, or about the transport, do
+ * not even connect. */
 static void test_blobs_that_disagree(void)
 {
     static struct rank_blob blobs[4];
@@ -565,7 +575,7 @@ static void test_address_of_another_host(void)
     for (int i = 0; i < 2; i++) {
         struct duel d;
         struct comm_blob b;
-        duel_open(&d, 1, NULL); /* a plain duel, to have the blobs */
+        duel_open(&d, 1, NULL); /* a plain duel, from which the blobs are taken */
         ranks_abort(&d.g, -1);
         duel_join(&d);
         b = duel_blob(&d, 1);
@@ -637,8 +647,8 @@ static void hub_body(struct ranks *g, int rank, void *arg)
     struct comm_ticket t;
     struct err e = {0};
     (void)arg;
-    /* Rank r closes as soon as its part is handed over; rank 0 receives the closings while it still
-     * waits for the others. */
+    /* Rank r closes as soon as it has handed over its part. Rank 0 receives these closes while it
+     * still waits for other ranks. */
     for (int from = 1; rank == 0 && from < g->P && !e.code; from++) {
         struct comm_xfer x = receive(from, (char *)comm_segment(c) + from * SIZE, SIZE);
         if (!comm_sendrecv(c, &x, &t, &e)) comm_wait(c, &t, &e);
@@ -667,7 +677,7 @@ static void test_closing_in_any_order(void)
     }
 }
 
-/* No thread and no descriptor is left over, however the comm ended. */
+/* Checks that no thread and no descriptor is left, in whatever way the comm ended. */
 static void test_nothing_is_left(void)
 {
     int n_fds = count_entries("/proc/self/fd"), n_rounds = 2;
@@ -680,7 +690,7 @@ static void test_nothing_is_left(void)
     ranks_check(&g);
     ranks_close(&g);
     duel_meet(&d, 1, NULL);
-    post_receive(&d, &p); /* under way when the rank closes */
+    post_receive(&d, &p); /* the receive is still posted when the rank closes */
     duel_close(&d);
     duel_meet(&d, 1, NULL);
     post_receive(&d, &p);
@@ -696,8 +706,9 @@ static void test_nothing_is_left(void)
     CHECK(count_entries("/proc/self/task") == n_threads);
 }
 
-/* A ring within one node copies for itself, though the gang has others; one over two nodes, or with
- * messages that are late, does not. */
+/* Checks comm_hides. A ring within one node copies the data itself, even if the gang has other
+ * nodes, so it hides nothing. A ring over two nodes, or with delayed messages, hides its
+ * transfers. */
 static void test_what_hides(void)
 {
     struct ranks g;
@@ -718,7 +729,7 @@ static void test_what_hides(void)
 
 /* ---- several nodes --------------------------------------------------------------------------- */
 
-/* One node of two is told to stop; its ranks leave, and the other node's learn it from the
+/* Stops one of two nodes: its ranks leave, and the ranks of the other node learn it from their
  * connections, without being told. */
 static void stop_body(struct ranks *g, int rank, void *arg)
 {
@@ -730,7 +741,7 @@ static void stop_body(struct ranks *g, int rank, void *arg)
     if (rank == 0) ranks_abort_node(g, 0, -1);
     if (!comm_sendrecv(c, &x, &t, &e)) comm_wait(c, &t, &e);
     g->err[rank] = e;
-    comm_close(c); /* as the end of the process does */
+    comm_close(c); /* the end of the process does the same */
     g->comm[rank] = NULL;
 }
 
@@ -747,7 +758,8 @@ static void test_one_node_stops(void)
     ranks_close(&g);
 }
 
-/* A rank of a ring of three as a process; rank 1 freezes after its first post. Exit: the code. */
+/* Runs one rank of a ring of three as a process. Rank 1 stops after its first post. The exit
+ * status is the error's code. */
 static void process_rank(struct ranks *g, int rank, const struct rank_blob *blobs, struct comm **c)
 {
     struct err e = {0};
@@ -769,8 +781,8 @@ static void process_rank(struct ranks *g, int rank, const struct rank_blob *blob
     _exit((int)e.code);
 }
 
-/* No process raises the abort flag: the others find out by themselves, at once (silence:
- * a minute). */
+/* Checks that the other ranks notice a killed process themselves and immediately, although no
+ * process sets the abort flag and the limit of silence is a minute. */
 static void test_kill_a_process_mid_hop(void)
 {
     static struct rank_blob blobs[3];

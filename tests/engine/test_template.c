@@ -1,5 +1,6 @@
-/* test_template: chat templates: the output of jinja2 for small ones that use every construct
- * (tests/golden/make_template_golden.py), refusals, and every limit.
+/* test_template: checks chat templates: small ones that use every construct are compared with the
+ * output of jinja2 (tests/golden/make_template_golden.py), and refusals and every limit are
+ * checked.
  * tests: needs golden */
 #include "worker/jinja/template.h"
 
@@ -113,8 +114,8 @@ static void test_golden(void)
     free(text);
 }
 
-/* Every row of the tables is in a golden template: as "| name", "is name", ".name(" or "name(", or
- * as the name that map and select call. */
+/* Checks that every row of the table is used in a golden template: as "| name", "is name",
+ * ".name(" or "name(", or as the name that map and select call. */
 static void check_table(const char *text, const struct native *table, const char *before)
 {
     for (; table->name; table++) {
@@ -179,7 +180,7 @@ static void test_refused(void)
 
 /* ---- limits --------------------------------------------------------------------------------- */
 
-/* Renders; the error's code, ERR_NONE when it succeeds. */
+/* Renders a template. Returns the error's code, or ERR_NONE if it succeeds. */
 static enum err_code render(const char *source, const char *vars, char *text, size_t room)
 {
     struct err e = {0};
@@ -241,7 +242,7 @@ static void test_limits(void)
     check_limit("{{ '9223372036854775808' | int }}", "64 bits");
 }
 
-/* n times before, the middle, n times after. */
+/* Returns a text with `before` n times, `middle` once, and `after` n times. */
 static char *nested(const char *before, const char *middle, const char *after, int n)
 {
     char *text = malloc((strlen(before) + strlen(after)) * (size_t)n + strlen(middle) + 1),
@@ -283,7 +284,8 @@ static void test_nesting(void)
     }
 }
 
-/* Long is not deep: a chain of operators is as long as the evaluations allow, and no longer. */
+/* Checks that a long chain of operators does not count as deep: it may be as long as the number of
+ * evaluations allows, and no longer. */
 static void test_chains(void)
 {
     char text[600];
@@ -337,7 +339,7 @@ static void test_variables(void)
     CHECK(strstr(text, "64 bits"));
 }
 
-/* A dict with more keys than are searched one by one, some of them numbers that are equal. */
+/* Checks a dict with more keys than are searched one by one, including numbers that are equal. */
 static void test_large_dict(void)
 {
     char text[600];

@@ -1,4 +1,5 @@
-/* Tensor parallelism against the serial halves of a block in float64, and its bytes. */
+/* Compares tensor parallelism with the serial halves of a block in float64, and checks its
+ * bytes. */
 #include <math.h>
 #include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
@@ -15,10 +16,10 @@ struct mode {
     bool sp, again;
 };
 
-/* One half with random weights, and the truth. */
+/* A half with random weights, and its true results. */
 struct half {
     enum kind kind;
-    int64_t S, n, m; /* rows; rows of the first matrix; columns of the last */
+    int64_t S, n, m; /* rows; rows of the first matrix; columns of the last matrix */
     bool bias, causal;
     float *x, *dy, *first, *b, *last;
     struct mat y, dx, d_first, d_b, d_last;
@@ -43,7 +44,7 @@ static struct mat mat_from(const float *x, int64_t rows, int64_t cols)
     return mat_of(tensor_f32((float *)x, rows, cols, cols));
 }
 
-/* ---- the truth ------------------------------------------------------------------------------- */
+/* ---- the reference results ------------------------------------------------------------------- */
 
 static struct mat columns(struct mat a, int64_t c0, int64_t n)
 {
@@ -149,7 +150,7 @@ struct run {
     double worst_y[MAX_P], worst_grad[MAX_P];
 };
 
-/* Row i of rank r's slice of the first matrix, in the whole one. */
+/* Returns the row of the whole first matrix that is row i of rank r's slice. */
 static int64_t whole_row(const struct half *h, int P, int r, int64_t i)
 {
     const int64_t nq = H * D / P, nk = HK * D / P, half = I / P;
@@ -159,7 +160,7 @@ static int64_t whole_row(const struct half *h, int P, int r, int64_t i)
     return i < nq + nk ? H * D + r * nk + i - nq : (H + HK) * D + r * nk + i - nq - nk;
 }
 
-struct slices { /* tensors of one rank */
+struct slices { /* the tensors of one rank */
     float *first, *b, *last, *d_first, *d_b, *d_last, *whole, *inner, *act, *part, *d_act, *d_inner;
     float *lse, *m, *delta, *x, *y, *dy, *dx;
 };
@@ -195,7 +196,7 @@ static void slices_free(struct slices *s)
 {
     float **all = (float **)s;
     for (size_t i = 0; i < sizeof *s / sizeof *all - 4; i++) free(all[i]);
-    free(s->y), free(s->dx); /* x and dy are the problem's */
+    free(s->y), free(s->dx); /* x and dy belong to the problem */
 }
 
 static double error_of(const float *x, struct mat want, int64_t row0, int64_t rows)
@@ -210,7 +211,8 @@ static double error_of(const float *x, struct mat want, int64_t row0, int64_t ro
     return rows ? sqrt(diff / norm) : 0;
 }
 
-/* Gradients of a rank's slices against those rows and columns of the whole ones. */
+/* Compares the gradients of a rank's slices with the same rows and columns of the whole
+ * gradients. */
 static double slice_error(const struct half *h, const struct mode *m, int r, const struct slices *s)
 {
     const int64_t n = h->n / m->P, k = h->m / m->P;
@@ -339,7 +341,7 @@ static void each(int64_t S)
 
 static void test_short(void)
 {
-    each(3); /* fewer rows than ranks */
+    each(3); /* fewer rows than there are ranks */
     each(8);
 }
 
@@ -354,8 +356,8 @@ static void test_129(void)
     each(129);
 }
 
-/* The published volumes of a block, two halves: 4 (P-1) T C each way; 6 backward where gathered
- * inputs are gathered again. */
+/* Checks the published volumes of a block of two halves: 4 (P-1) T C in each direction, and 6
+ * backward if gathered inputs are gathered again. */
 static void test_published_volumes(void)
 {
     for (int P = 1; P <= 8; P++) {

@@ -1,7 +1,7 @@
-/* parallel.tp: trainings whose ranks share every layer by heads and columns equal those of one
- * rank: the loss, every gradient, and the weights after three steps; the bytes that every rank
- * sends, by formulas of this test's own. tests/engine/test_tensor.c has the two halves of a
- * block. */
+/* Checks parallel.tp: trainings whose ranks share every layer by heads and columns must have the
+ * loss, every gradient, and the weights after three steps of a training on one rank. The bytes
+ * that every rank sends are compared with formulas of this test. tests/engine/test_tensor.c has
+ * the two halves of a block. */
 /* Not under sanitizers: test_tensor and test_rank run the same code. */
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -18,15 +18,15 @@ enum { STEPS = 3, SEQ = 45, MAX_RANKS = 16 };
 
 struct way {
     int tp, sp, dp, zero, group;
-    int pp;        /* 0: one stage */
-    int family;    /* 0: Llama */
-    int heads, kv; /* 0: 4 and 2 */
-    int vocab;     /* 0: 61 */
+    int pp;        /* 0 means one stage */
+    int family;    /* 0 means Llama */
+    int heads, kv; /* 0 means 4 and 2 */
+    int vocab;     /* 0 means 61 */
     int tied, precision, recompute;
-    int samples; /* samples of a ring in a step; 0: one */
+    int samples; /* samples of a ring in a step; 0 means one */
     int strategy, layout;
     bool biases, qk_norm, dropout, fused,
-        whole; /* whole: one document, of more tokens than packed */
+        whole; /* whole: one document, with more tokens than packed documents have */
     int64_t pieces, loss_chunk;
 };
 
@@ -100,7 +100,7 @@ static struct engine_run go(const struct way *w, bool one)
     return r;
 }
 
-/* The largest rel-L2 of a tensor's gradients. */
+/* Returns the largest relative L2 error of a tensor's gradients. */
 static double worst_gradient(const struct engine_run *got, const struct engine_run *want)
 {
     struct model_shape m = spec.model.shape;
@@ -113,7 +113,8 @@ static double worst_gradient(const struct engine_run *got, const struct engine_r
         for (int64_t k = 0; k < p.count; k++)
             norm += (double)want->grad[p.offset + k] * want->grad[p.offset + k];
         for (int64_t k = 0; k < want->n; k++) all += (double)want->grad[k] * want->grad[k];
-        if (norm < 1e-6 * all) continue; /* a bias of keys: only rounding */
+        /* a bias of keys, whose gradient consists of rounding only */
+        if (norm < 1e-6 * all) continue;
         if (d > worst) worst = d;
     }
     return worst;
@@ -187,7 +188,7 @@ static const struct way ways[] = {
      .layout = LAYOUT_ZIGZAG,
      .recompute = RECOMPUTE_FULL},
     {.tp = 2, .sp = 1, .dp = 1, .pieces = 8},
-    /* queries and keys normalised over the heads of all ranks */
+    /* queries and keys that are normalised over the heads of all ranks */
     {.tp = 2, .sp = 1, .dp = 1, .family = FAMILY_OLMO2},
     {.tp = 4,
      .sp = 1,
@@ -214,7 +215,7 @@ static const struct way ways[] = {
      .precision = PRECISION_BF16,
      .strategy = STRATEGY_ULYSSES,
      .layout = LAYOUT_CONTIGUOUS},
-    /* queries, keys and values in one tensor, gate and up in another */
+    /* queries, keys and values in one tensor, and gate and up in another */
     {.tp = 2, .sp = 1, .dp = 1, .family = FAMILY_PHI3},
     {.tp = 4,
      .sp = 1,
@@ -234,7 +235,7 @@ static const struct way ways[] = {
      .strategy = STRATEGY_RSA,
      .layout = LAYOUT_ZIGZAG,
      .pieces = 8},
-    /* a last rank with one id, one without any; logits of some rows at a time */
+    /* a last rank with one id, and one without any id; logits for some rows at a time */
     {.tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 4, .vocab = 7, .loss_chunk = 11},
     {.tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 4, .vocab = 5, .loss_chunk = 7, .tied = 1},
     {.tp = 8, .sp = 1, .dp = 1, .heads = 8, .kv = 4, .vocab = 4},
@@ -312,7 +313,7 @@ static void test_equal(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Rows of a rank of a ring, a multiple of tp: whole segments. */
+/* Returns the rows of a rank of a ring, which are a multiple of tp, so that segments are whole. */
 static int64_t rows_of(const struct way *w)
 {
     const int64_t segs = w->layout == LAYOUT_ZIGZAG ? 2 : 1;
@@ -320,11 +321,11 @@ static int64_t rows_of(const struct way *w)
     return segs * ((n + w->tp - 1) / w->tp * w->tp);
 }
 
-/* The place of a rank. */
+/* The place of a rank in the job. */
 struct at {
     const struct way *w;
     const struct plan *p;
-    int rank, t, stage, layers; /* layers: its stage's */
+    int rank, t, stage, layers; /* layers: the number of layers in its stage */
     bool first, last;
 };
 
@@ -348,53 +349,57 @@ static int64_t unit_of(const struct way *w)
     return w->precision == PRECISION_FP32 ? 4 : 2;
 }
 
-/* Returns the bytes that a rank sends to the others of tp in a step, for attention and MLP each:
- * rows are gathered for the products, again for the gradients of their weights, and as the gradient
- * of a sum; sums are formed of the last products' results, and of the gradients of gathered rows.
- * Under recompute the result of attention is summed once more; no mode gathers more. Rows of the
- * embedding are summed, the head's gathered, and their gradients the other way round; and three
- * numbers of 8 bytes are told for each row of logits. */
+/* Returns the bytes that a rank sends to the other ranks of tp in a step. Attention and MLP each
+ * gather rows three times: for the products, again for the gradients of their weights, and as the
+ * gradient of a sum. They sum twice: the results of the last products, and the gradients of
+ * gathered rows. Under recomputation the result of attention is summed once more, but no mode
+ * gathers more. Rows of the embedding are summed and rows for the head are gathered, and the
+ * opposite for their gradients. For each row of logits, three numbers of 8 bytes are exchanged. */
 static int64_t want_rows(const struct at *a)
 {
     const struct way *w = a->w;
     const int64_t part = rows_of(w) / w->tp * spec.model.shape.width;
     const bool again = w->recompute == RECOMPUTE_FULL || w->recompute == RECOMPUTE_SELECTIVE;
-    const bool spans = w->family == FAMILY_OLMO2; /* norms over all heads, that come after sums */
+    const bool spans = w->family == FAMILY_OLMO2; /* norms over all heads, which come after sums */
     const int64_t gathers = 2 * 3, sums = 2 * 2 + (again ? 1 + spans : 0);
     const int64_t layers = a->layers * part * (gathers * unit_of(w) + sums * 4);
     const int64_t end = part * (unit_of(w) + 4);
     const int64_t ends = (a->first + a->last) * end + a->last * rows_of(w) * 24;
-    /* A number of each row is summed and gathered, for queries and for keys, forward, backward, and
-     * if a norm is computed again, for itself or for the attention. */
+    /* For a norm over all heads, one number of each row is summed and gathered, for queries and
+     * for keys: forward, backward, and once more if the norm is recomputed for itself or for
+     * attention. */
     const int64_t numbers = spans ? 2 * (again ? 4 : 3) : 0;
     const int64_t norms = numbers * a->layers * rows_of(w) / w->tp * 2 * 4;
     return (w->tp - 1) * (layers + ends + norms) * samples_of(w);
 }
 
-/* Returns the bytes of a rank's rows, for all sequences: the stream goes to the next stage, its
- * gradient to the one before. */
+/* Returns the bytes of the rows that a rank sends to other stages, for all sequences: the stream
+ * to the next stage, and its gradient to the stage before. */
 static int64_t want_streams(const struct at *a)
 {
     const int64_t part = rows_of(a->w) / a->w->tp * spec.model.shape.width;
     return samples_of(a->w) * part * unit_of(a->w) * (!a->first + !a->last);
 }
 
-/* The last stage's ranks, those that share layers among them, sum; it tells the other stages. */
+/* Returns the bytes of losses. All ranks of the last stage, including those that share layers, sum
+ * the loss; then that stage sends it to the other stages. */
 static int64_t want_losses(const struct at *a)
 {
     const struct way *w = a->w;
     return a->last ? (w->tp * w->sp * w->dp - 1) * 8 + (stages(w) - 1) * 8 : 0;
 }
 
-/* The sum of n floats in a group of s, of which rank r sums its piece and gathers all. */
+/* Returns the bytes that rank r sends in a sum of n floats in a group of s, in which each rank
+ * sums its piece and then gathers all pieces. */
 static int64_t shared_sum(int64_t n, int s, int r)
 {
     const int64_t piece = n / s * (r + 1) + n % s * (r + 1) / s - n / s * r - n % s * r / s;
     return (n - piece) * 4 + (s - 1) * piece * 4;
 }
 
-/* Elements that are summed over ranks of one number: the stage's, and the embedding's on the last
- * of several where it is the head. */
+/* Returns how many elements are summed over the ranks that hold the same slice. These are all
+ * elements of the stage; a last stage of several that uses the embedding as its head adds those of
+ * the embedding. */
 static int64_t want_elements(const struct at *a)
 {
     const struct zero *z = &a->p->shards;
@@ -405,7 +410,7 @@ static int64_t want_elements(const struct at *a)
     return (n + pad - 1) / pad * pad;
 }
 
-/* Returns the bytes of the norm: each stage's units; then over tp. */
+/* Returns the bytes of the norm, which is summed over the units of each stage and then over tp. */
 static int64_t want_norm(const struct at *a)
 {
     const struct zero *z = &a->p->shards;
@@ -414,9 +419,10 @@ static int64_t want_norm(const struct at *a)
     return (stages(a->w) - 1) * units * 8 + (a->w->tp - 1) * 8;
 }
 
-/* Gradients of norms over tp, of shared KV heads over those that share them; then all that the rank
- * has over the sp * dp ranks of its number; the head's part of a tied embedding, of the rank's ids,
- * to the first stage; and the norm. */
+/* Returns the bytes of gradients. Gradients of norms are summed over tp, and gradients of shared
+ * KV heads over the ranks that share them; then all gradients of the rank are summed over the sp *
+ * dp ranks with the same slice. The head's part of a tied embedding, for the rank's ids, is sent
+ * to the first stage. The norm is included. */
 static int64_t want_gradients(const struct at *a)
 {
     const struct model_shape *m = &spec.model.shape;
@@ -504,13 +510,14 @@ static void test_bytes(void)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A training that continues on other products: each leg loads the files that the one before it
+/* A training that continues on other products. Each leg loads the files that the leg before it
  * saved. */
 struct journey {
     char dir[64];
     struct ckpt_info info;
     int leg;
-    float *was[3], *got[3]; /* weights, m, v: as the last leg ended, as this one has them */
+    /* weights, m and v: was has them at the end of the last leg, got has them in this leg */
+    float *was[3], *got[3];
 };
 static const enum sharded_array arrays[3] = {SHARDED_WEIGHTS, SHARDED_M, SHARDED_V};
 
@@ -580,7 +587,7 @@ static void one_leg(struct journey *j, const struct way *w)
     j->leg++;
 }
 
-/* Files know no axis. */
+/* Checks that files do not depend on the axes. */
 static void test_files(void)
 {
     enum { LEGS = 7 };
@@ -651,7 +658,7 @@ static void test_files(void)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* A job as it is submitted. */
+/* Sets a job in the form in which it is submitted. */
 static void submit(int ranks, int tp)
 {
     engine_spec(&spec, SEQ);
@@ -671,8 +678,8 @@ static void submit(int ranks, int tp)
     spec.parallel.tp = tp;
 }
 
-/* Axes that are left to "auto" are weighed with the ranks that share layers set aside; a plan that
- * does not fit names settings that would. */
+/* Checks that axes that are left to "auto" are chosen without the ranks that share layers, and
+ * that the error for a plan that does not fit names settings with which it would fit. */
 static void test_planned(void)
 {
     static struct machine slow;
@@ -697,7 +704,7 @@ static void test_planned(void)
     submit(4, 1);
     CHECK(!family_check(&spec, &e) && !plan_make(&spec, 0, &p, &e));
     CHECK(!strstr(p.reason, "tp "));
-    /* On stages: the ranks that are left are for rings. */
+    /* With stages, the remaining ranks are for rings. */
     submit(16, 2);
     spec.parallel.pp = 2;
     choice_make(&spec, &slow, &(struct choice_how){.limits = true}, &c);

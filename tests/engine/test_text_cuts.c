@@ -1,6 +1,6 @@
-/* Texts that are cut where tokenizer_cut says: the ids of the parts, and their text, are those of
- * the whole text. Tests every tokenizer of tests/golden/tokenizers, and small ones that have the
- * steps which these have not.
+/* Checks texts that are cut where tokenizer_cut says: the ids of the parts, and their places in
+ * the text, must be those of the whole text. It uses every tokenizer of tests/golden/tokenizers,
+ * and small ones that have the steps which these tokenizers do not have.
  * tests: needs golden */
 #include "api/core/file.h"
 #include "tests/lib/test.h"
@@ -17,7 +17,8 @@ static int below(int n)
     return (int)((seed >> 8) % (uint32_t)n);
 }
 
-/* Fragments of one character to some words, at which patterns, forms and added tokens look. */
+/* Fragments of one character to a few words, which patterns, normal forms and added tokens depend
+ * on. */
 static const char *const fragments[] = {" ",
                                         " ",
                                         " ",
@@ -99,7 +100,7 @@ static size_t random_text(char *out)
     return n;
 }
 
-/* Appends the ids of text[at, end), with their places in the whole. */
+/* Appends the ids of text[at, end), with their places in the whole text. */
 static void add_part(struct tokenizer *t, const char *text, size_t n, size_t at, size_t end,
                      struct tokens *out)
 {
@@ -125,7 +126,9 @@ static bool same(const struct tokens *a, const struct tokens *b)
     return yes;
 }
 
-/* In two at each place, then at all of them at once. Returns how many there are. */
+/* Encodes the text cut in two at each place that tokenizer_cut returns, and then cut at all of
+ * these places, and checks that the tokens are those of the whole text. Returns the number of
+ * places. */
 static int check_text(struct tokenizer *t, const char *name, const char *text, size_t n)
 {
     struct tokens whole = {.spans = true}, two = {.spans = true}, all = {.spans = true};
@@ -136,7 +139,7 @@ static int check_text(struct tokenizer *t, const char *name, const char *text, s
     for (int64_t at = 0; (at = tokenizer_cut(t, text, n, (size_t)at + 1)) >= 0; cuts++) {
         const size_t cut = (size_t)at;
         CHECK(text[cut] == ' ' || text[cut] == '\n');
-        /* Text that is not read yet has no say. */
+        /* The place of a cut may not depend on text after it that has not been read yet. */
         CHECK(tokenizer_cut(t, text, cut + 1, cut) == at && tokenizer_cut(t, text, cut, cut) < 0);
         two.n = 0;
         add_part(t, text, n, 0, cut, &two);
@@ -153,7 +156,7 @@ static int check_text(struct tokenizer *t, const char *name, const char *text, s
     return cuts;
 }
 
-enum want { NEVER, SOME, OFTEN }; /* SOME: beside a few characters alone */
+enum want { NEVER, SOME, OFTEN }; /* SOME: only beside a few characters */
 
 static void check_cuts(struct tokenizer *t, const char *name, enum want want)
 {
@@ -164,7 +167,7 @@ static void check_cuts(struct tokenizer *t, const char *name, enum want want)
     CHECK_MSG(got == want || (want == SOME && got == OFTEN), "%s: %d cuts", name, cuts);
 }
 
-/* A build without PCRE2 refuses the files that have patterns. */
+/* Checks the tokenizer of one file. A build without PCRE2 refuses files that have patterns. */
 static void check_json(const char *name, const char *json, size_t n, enum want want)
 {
     struct err e = {0};
@@ -174,6 +177,8 @@ static void check_json(const char *name, const char *json, size_t n, enum want w
     tokenizer_destroy(t);
 }
 
+/* Checks the golden tokenizers. The comments name the step because of which few texts, or none,
+ * can be cut. */
 static void test_goldens(void)
 {
     static const struct {
@@ -188,9 +193,9 @@ static void test_goldens(void)
                 {"llama2", OFTEN},        {"llama3", OFTEN},
                 {"mistral", OFTEN},       {"o200k", OFTEN},
                 {"patterns", NEVER},                        /* anchors */
-                {"qwen", OFTEN},          {"splits", SOME}, /* at more than one character */
-                {"unigram", NEVER},                         /* a pattern is replaced */
-                {"unigram_bytes", OFTEN}, {"words", NEVER}, /* the ends are stripped */
+                {"qwen", OFTEN},          {"splits", SOME}, /* compares several characters */
+                {"unigram", NEVER},                         /* replaces a pattern */
+                {"unigram_bytes", OFTEN}, {"words", NEVER}, /* strips the ends */
             };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct err e = {0};
@@ -204,7 +209,7 @@ static void test_goldens(void)
     }
 }
 
-/* ---- steps that these do not have ------------------------------------------------------------ */
+/* ---- steps that the golden tokenizers do not have -------------------------------------------- */
 
 #define CHARS                                                                                      \
     "\"<unk>\":0,\" \":1,\"\\n\":2,\"a\":3,\"e\":4,\"t\":5,\"h\":6,\"l\":7,\"o\":8,\"\u2581\":9,"  \
@@ -217,13 +222,13 @@ static void test_goldens(void)
     "{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"vocab\":{" CHARS                \
     "},\"merges\":"                                                                                \
     "[" MERGES "]}"
-#define JOINED /* a token that goes across */                                                      \
+#define JOINED /* a token that extends across the cut */                                           \
     "{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"vocab\":{" CHARS ",\"e \":26,\"e \\n\":27,"       \
     "\"e\\n\":28,\"\uff45\":29},\"merges\":[" MERGES                                               \
     ",[\"e\",\" \"],[\"e \",\"\\n\"],[\"e\",\"\\n\"]]}"
 #define WHOLE                                                                                      \
     "{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{" CHARS "},\"merges\":[" MERGES "]}"
-#define SHARED /* two strings of one id */                                                         \
+#define SHARED /* two strings that have one id */                                                  \
     "{\"type\":\"BPE\",\"vocab\":{" CHARS ",\"x\":4},\"merges\":[" MERGES "]}"
 #define BYTES                                                                                      \
     "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"e\":1,\"t\":2,\"h\":3,\"\u0120\":4,\"\u010a\":5,"      \
@@ -358,8 +363,8 @@ static void test_steps(void)
     }
 }
 
-/* No cut lies within bytes that are not UTF-8, and the byte is named by its place in the whole
- * text. */
+/* Checks bytes that are not UTF-8: no cut is within them, and the error names the byte by its
+ * place in the whole text. */
 static void test_bad_text(void)
 {
     static const char json[] = "{\"model\":" PLAIN "}";

@@ -1,5 +1,5 @@
-/* Event files of TensorBoard: each byte by a reader of its own, cut anywhere, on a disk that is
- * full, without an allocation. */
+/* Checks event files of TensorBoard. A reader of the test's own checks every byte, when files are
+ * cut at any place and when the disk is full, and it checks that writing allocates no memory. */
 #include "worker/rank/tfevents.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static void test_crc(void)
     CHECK(tfe_crc((const unsigned char *)"", 0) == 0);
 }
 
-/* Versions, steps of every length, all numbers of scalars, the longest tag. */
+/* Checks versions, steps of every length, all numbers of scalars, and the longest tag. */
 static void test_records(void)
 {
     static const int64_t steps[] = {0, 1, 127, 128, 16383, 16384, 1000000000, INT64_MAX - 16};
@@ -68,7 +68,7 @@ static void test_records(void)
     begin(7);
     for (int i = 0; i < 8; i++) CHECK(put(steps[i], i));
     for (int n = 0; n <= TFEVENTS_SCALARS; n++) CHECK(put(100 + n, n));
-    CHECK(access(path, F_OK)); /* it is made by the first flush */
+    CHECK(access(path, F_OK)); /* the first flush makes the file */
     flush();
     CHECK(tfevents_start(&f, wall + 1, 42));
     CHECK(!tfevents_flush(&f, true, &e) && !f.n);
@@ -97,7 +97,8 @@ static void test_no_number(void)
     CHECK(tfe_read(path, ev, &left) == 3 && ev[2].n == 1 && isnan(ev[2].value[0]));
 }
 
-/* No room: no byte of a record is taken, and after a flush there is room again. */
+/* Checks a full buffer: no byte of a further record is accepted, and after a flush there is room
+ * again. */
 static void test_room(void)
 {
     size_t left;
@@ -113,7 +114,7 @@ static void test_room(void)
     CHECK(tfe_read(path, ev, &left) == n + k + 1 && left == 0 && ev[n + k].n == 3);
 }
 
-/* A file that is gone is not begun again in the middle. */
+/* Checks that a file that was removed is not begun again in its middle. */
 static void test_gone(void)
 {
     begin(1);
@@ -125,8 +126,8 @@ static void test_gone(void)
     CHECK(tfevents_flush(&f, false, &e) && strstr(e.text, "/nowhere/x"));
 }
 
-/* A file that a kill leaves may be of any length: the records before the cut are read, and no byte
- * of the record that is cut. Any other damage is seen. */
+/* Checks a file of any length, as a kill may leave it: the records before the cut are read, and no
+ * byte of the record that is cut. Any other damage is found. */
 static void test_cut(void)
 {
     size_t size, left;
@@ -150,8 +151,8 @@ static void test_cut(void)
     free(bytes);
 }
 
-/* A disk that takes every possible number of the waiting bytes: the file ends as before, and has
- * all of it when there is room. */
+/* Checks a disk that accepts every possible number of the waiting bytes: the file must end as
+ * before, and must have all bytes when there is room again. */
 static void test_full(void)
 {
     struct rlimit before, limit;
@@ -187,7 +188,7 @@ static void test_full(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-#if !SANITIZED /* the sanitizers have their own malloc */
+#if !SANITIZED /* sanitizers have a malloc of their own */
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);

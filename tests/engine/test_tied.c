@@ -1,11 +1,11 @@
-/* A tied embedding of a pipeline whose gradient goes from the last stage to the first one sequence
- * by sequence: the stages run side by side all the same. */
+/* Checks a tied embedding in a pipeline, whose gradient is sent from the last stage to the first
+ * one sequence by sequence: the stages must nevertheless run at the same time. */
 #include <errno.h>
 #include <time.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 enum { STEPS = 2, SAMPLES = 6, MAX_RANKS = 16, PATIENCE_S = 60 };
 
@@ -28,18 +28,18 @@ static void set_spec(const struct way *w)
     spec.determinism = w->determinism;
 }
 
-/* Backward passes that each rank of the last stage has begun, of all steps. */
+/* The backward passes that each rank of the last stage has begun, in all steps. */
 static struct board {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     int64_t begun[MAX_RANKS];
 } board = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
-/* The progress of this thread's rank: a pass begins with the reading of its sample. */
+/* The progress of this thread's rank. A pass begins when it reads its sample. */
 static _Thread_local struct {
     int rank;
     const struct plan *plan;
-    int64_t sample[SAMPLES]; /* samples whose forward passes have begun */
+    int64_t sample[SAMPLES]; /* numbers of the samples whose forward passes have begun */
     int64_t n_forward, n_back, before;
 } here;
 
@@ -67,7 +67,7 @@ static bool has_begun(int64_t want)
     return true;
 }
 
-/* Until all ranks of the last stage have begun that many. */
+/* Waits until every rank of the last stage has begun that many backward passes. */
 static int await(int64_t want, struct err *e)
 {
     struct timespec until;
@@ -82,8 +82,8 @@ static int await(int64_t want, struct err *e)
     return late ? err_set(e, ERR_TIMEOUT, "the last stage waits for the first") : 0;
 }
 
-/* The first stage begins the backward pass of a sequence only when the last stage has begun that of
- * the latest sequence that the first one has sent on. */
+/* Reads a sample. The first stage may begin the backward pass of a sequence only after the last
+ * stage has begun the backward pass of the latest sequence that the first stage has sent on. */
 static int batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     const struct pipe *p = &here.plan->pipe;

@@ -1,5 +1,6 @@
-/* test_tiles: the emulated tile instructions (kernels/cpu/amx_emu.h) against the manual's steps in
- * plain C, and their refusals; if the processor has tiles, compared with those too. */
+/* test_tiles: compares the emulated tile instructions (kernels/cpu/amx_emu.h) with the manual's
+ * steps in plain C, and checks their refusals. If the processor has tiles, they are compared with
+ * its instructions, too. */
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,13 +11,13 @@
 
 #if defined(__AVX512F__)
 
-struct tile { /* c, a, b of one product */
+struct tile { /* c, a and b of one product */
     float c[16][16];
     uint16_t a[16][32], b[16][32];
 };
 
 struct shape {
-    int rows, cols, words; /* rows, cols of c; k / 2 */
+    int rows, cols, words; /* rows and cols of c; words is k / 2 */
 };
 
 static uint32_t seed;
@@ -33,7 +34,8 @@ static float of_bits(uint32_t bits)
     return x;
 }
 
-/* Finite, of exponents that cancel, or small ones that underflow, zeros and subnormals too. */
+/* Draws finite numbers whose exponents let sums cancel, or small ones that underflow, including
+ * zeros and subnormals. */
 static uint16_t draw_bf16(bool small)
 {
     const uint32_t r = draw() >> 8, exponent = small ? r % 80 : 120 + r % 12;
@@ -107,7 +109,7 @@ static void test_products(void)
     }
 }
 
-/* NaN and infinity in are NaN or infinity out. */
+/* Checks that NaN and infinity in the inputs become NaN or infinity in the outputs. */
 static void test_products_not_finite(void)
 {
     struct tile t;
@@ -121,8 +123,8 @@ static void test_products_not_finite(void)
             CHECK(isfinite(t.c[m][n]) == (m != 2 && n != 4) && (m != 2 || isnan(t.c[m][n])));
 }
 
-/* The manual's steps round at most 34 times on the way to an element, in whatever order a processor
- * takes them. */
+/* Checks that sums agree. The manual's steps have at most 34 roundings for an element, in whatever
+ * order a processor takes them. */
 static inline void same_sums(const struct tile *x, const struct tile *y, const struct tile *before)
 {
     for (int m = 0; m < 16; m++)
@@ -138,14 +140,14 @@ static inline void same_sums(const struct tile *x, const struct tile *y, const s
         }
 }
 
-/* If the processor has them: the same sums by the instructions themselves, and how often the same
- * bits. */
+/* Compares sums with those of the processor's own instructions, if it has them, and counts how
+ * often the bits are the same. */
 static void test_hardware(void)
 {
-#ifdef __AMX_BF16__ /* the compiler knows them */
+#ifdef __AMX_BF16__ /* the compiler knows the instructions */
     struct err e;
     struct be *amx = be_open(&(struct be_options){.device = "cpu", .isa = "amx", .n_threads = 1},
-                             &e); /* asks the kernel for them */
+                             &e); /* opening it asks the kernel for the tiles */
     int n_same = 0;
     if (!amx) printf("not run: %s\n", e.text);
     for (int n = 0; amx && n < 400; n++) {

@@ -1,5 +1,5 @@
-/* Tokenizers of every kind against answers of the package `tokenizers` (tests/golden/tokenizers),
- * and files that are refused.
+/* Compares tokenizers of every kind with answers of the package `tokenizers`
+ * (tests/golden/tokenizers), and checks files that are refused.
  * tests: needs golden */
 #include "worker/text/tokenizer.h"
 
@@ -22,7 +22,8 @@ static struct tokenizer *open_file(const char *path, struct err *e)
     return t;
 }
 
-/* A build without PCRE2 refuses the files that have patterns. */
+/* Tells whether the error is that of a build without PCRE2, which refuses files that have
+ * patterns. */
 static bool without_patterns(const struct err *e)
 {
     return e->code == ERR_UNSUPPORTED && strstr(e->text, "no PCRE2");
@@ -85,8 +86,8 @@ static void check_decode(struct tokenizer *t, const char *path, const char *list
     text_fini(&parts);
 }
 
-/* A line: the string, ids, ids with special ones, the text of these, the text without special
- * tokens. */
+/* Checks a line, which has the string, its ids, its ids with special ones, the text of these, and
+ * the text without special tokens. */
 static void check_line(struct tokenizer *t, const char *path, char *line)
 {
     char *field[5] = {line};
@@ -177,7 +178,8 @@ static void test_spans(void)
     tokenizer_destroy(t);
 }
 
-/* The package `tokenizers` gives a pair that is listed twice its last place: "b c" comes first. */
+/* Checks a pair of merges that is listed twice, to which the package `tokenizers` gives its last
+ * place, so that "b c" comes first. */
 static bool last_place(void)
 {
     struct err e = {0};
@@ -217,7 +219,7 @@ static bool whole_characters(const struct text *s)
     return k != 0;
 }
 
-/* Is `more` the text of `less` with the piece somewhere in it? */
+/* Tells whether `more` is the text `less` with the piece inserted somewhere. */
 static bool inserted(const struct text *less, const struct text *piece, const struct text *more)
 {
     if (more->n != less->n + piece->n) return false;
@@ -229,7 +231,8 @@ static bool inserted(const struct text *less, const struct text *piece, const st
     return false;
 }
 
-/* Between two words, an id adds its piece to their decoded text, if that is whole characters. */
+/* Checks that an id between two words adds its piece to their decoded text, if the piece consists
+ * of whole characters. */
 static void check_pieces(struct tokenizer *t, const char *path)
 {
     struct tokens word = {0};
@@ -386,7 +389,8 @@ static void test_directory(void)
     file_remove(dir, NULL);
 }
 
-/* Every byte of it in one piece: the queue's order is that of looking at all pairs. */
+/* Checks a piece that has all bytes of a long text: merging by the queue must have the order of
+ * looking at all pairs. */
 static void test_long_piece(void)
 {
     enum { N = 1 << 20 };
@@ -398,7 +402,7 @@ static void test_long_piece(void)
     for (int i = 0; i < N; i++) s[i] = "ab"[(r = r * 1664525 + 1013904223) >> 31];
     for (int i = 29; i < N; i += 30) s[i] = 'b', s[i - 1] = 'b'; /* no merge ends in bb */
     CHECK(tokenizer_encode(t, s, N, false, &ids, &e) == 0);
-    /* "bb" is a border that no merge crosses: pieces of 30 bytes give the same ids. */
+    /* No merge crosses the border within "bb", so pieces of 30 bytes give the same ids. */
     int64_t at = 0;
     for (int i = 0; i < N; i += 30) {
         part.n = 0;

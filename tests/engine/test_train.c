@@ -1,18 +1,19 @@
-/* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks".
+/* Compares training with a float64 oracle and across numbers of ranks, and, under determinism
+ * "ranks", to the bit.
  * tests: needs golden */
 #include <errno.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/train/schedule.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
 /* ---- golden: 20 steps of tests/golden/make_golden.py (float64, PyTorch) ---------------------- */
 
 struct golden {
     char *file;
     int64_t S, B, steps, n_params;
-    const int32_t *samples; /* per sample ids, targets, pos, lo: S each */
+    const int32_t *samples; /* for each sample ids, targets, pos and lo, S of each */
     const double *loss, *norm;
     const float *initial, *final;
 };
@@ -97,7 +98,7 @@ static bool golden_open(struct golden *g, const char *name)
     return true;
 }
 
-/* The file's tensors follow each other without gaps; ours are aligned. */
+/* Spreads the file's tensors, which follow each other without gaps, because ours are aligned. */
 static float *spread(const float *packed)
 {
     float *out = calloc((size_t)param_count(&spec.model.shape), 4);
@@ -132,8 +133,8 @@ static void run_golden(const char *name)
 {
     static const struct {
         int P, determinism, recompute, threads;
-        int64_t chunk;   /* loss chunk, 0: auto; 3 is less than a logical chunk */
-        const char *isa; /* NULL: the best */
+        int64_t chunk;   /* the loss chunk; 0 means auto; 3 is less than a logical chunk */
+        const char *isa; /* NULL means the best instruction set */
     } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, 1, 0, "portable"},
                 {1, DET_RUN, RECOMPUTE_NONE, 1, 7, NULL},
                 {1, DET_RANKS, RECOMPUTE_FULL, 2, 3, NULL},
@@ -175,13 +176,14 @@ static void test_golden_tied(void)
 
 /* ---- to the bit: determinism "ranks" --------------------------------------------------------- */
 
-/* The sanitizers run a few steps of the short sequences: same code, a tenth of the time. */
+/* Under sanitizers only a few steps of the short sequences run: they run the same code in a tenth
+ * of the time. */
 enum { BITS_STEPS = SANITIZED ? 4 : 20 };
 
 struct bits_case {
     int64_t S, accumulation, doc_len;
     int tied, recompute;
-    const char *isa; /* NULL: the best */
+    const char *isa; /* NULL means the best instruction set */
 };
 
 static struct engine_run bits_run(const struct bits_case *c, struct synth *y, int P, int threads)
@@ -193,7 +195,8 @@ static struct engine_run bits_run(const struct bits_case *c, struct synth *y, in
     spec.resources.threads = threads;
     spec.memory.recompute = c->recompute;
     spec.memory.loss_chunk_tokens = c->recompute == RECOMPUTE_FULL ? 50 : 0;
-    if (c->S > 1000) { /* attention grows with S x S: the same code on fewer heads */
+    /* attention grows with S x S, so fewer heads run the same code in less time */
+    if (c->S > 1000) {
         spec.model.shape.n_layers = 1;
         spec.model.shape.n_heads = 2;
         spec.model.shape.n_kv_heads = 1;
@@ -237,7 +240,8 @@ static void check_bits(const struct bits_case *c)
     engine_free(&one);
 }
 
-/* Accumulation 1 and 3, tied and untied; P = 1, 2, 4, 8, each with 1 and 2 threads. */
+/* Checks accumulation of 1 and 3 samples, tied and untied, on P = 1, 2, 4 and 8 ranks, each with 1
+ * and 2 threads. */
 static void bits_product(int64_t S, int64_t doc_len)
 {
     for (int i = 0; i < 4; i++)
@@ -267,13 +271,13 @@ static void test_bits_other_isas(void)
 {
     for (const char *const *isa = be_isas() + 1; *isa; isa++) {
         if (!strncmp(*isa, "avx512", 6))
-            continue; /* in fp32 the same instructions as the best one */
+            continue; /* in fp32 it uses the same instructions as the best one */
         check_bits(&(struct bits_case){
             .S = 203, .accumulation = 3, .tied = 1, .doc_len = 90, .recompute = 3, .isa = *isa});
     }
 }
 
-/* Seven of eight ranks hold padding only, or a sequence of one token has no target at all. */
+/* Checks a sequence of three tokens, with which five of eight ranks have only padding. */
 static void test_bits_short(void)
 {
     check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .recompute = 1});
@@ -325,7 +329,8 @@ static void falsify(struct train *t, int rank, void *arg)
     if (rank == 1 && t->step == 0) ((int64_t *)&t->own[f->purpose])[f->number]++;
 }
 
-/* One byte or message too few on one rank, for any purpose, and every rank reports it. */
+/* Checks that every rank reports it if one rank counts one byte or message too few, for any
+ * purpose. */
 static void test_ledger_tells(void)
 {
     static const int purposes[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
@@ -351,7 +356,7 @@ static void test_ledger_tells(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-#if !SANITIZED /* the sanitizers have their own malloc */
+#if !SANITIZED /* sanitizers have a malloc of their own */
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
@@ -359,7 +364,8 @@ void *__libc_memalign(size_t, size_t);
 void *malloc(size_t);
 void *calloc(size_t, size_t);
 void *realloc(void *, size_t);
-static int watched, n_allocations; /* every thread of the process counts while watched */
+/* while it is set, every thread of the process counts allocations */
+static int watched, n_allocations;
 
 static void count_one(void)
 {
@@ -406,7 +412,7 @@ void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 #endif
 
 #if !SANITIZED
-static pthread_barrier_t watch_line; /* all ranks are inside a step, or none */
+static pthread_barrier_t watch_line; /* lets all ranks be inside a step, or none */
 
 static void watch_on(struct train *t, int rank, void *arg)
 {
@@ -452,7 +458,8 @@ static void test_no_allocation(void)
         engine_go(&r, &spec);
         CHECK_MSG(n_allocations == 0, "P %d: %d allocations in 3 steps", r.P, n_allocations);
         CHECK(r.weights);
-        /* The hook does count. Were held not volatile, the compiler could remove the calls. */
+        /* Checks that the hook counts. If `held` were not volatile, the compiler could remove the
+         * calls. */
         void *volatile held;
         watched = 1;
         held = malloc(1);
@@ -468,7 +475,8 @@ static void test_no_allocation(void)
 }
 #endif
 
-/* Room for the largest case of any job: the backend's scratch, and the collectives' buffer. */
+/* Returns the bytes of the arena's pages that were touched. The spare room is for the largest case
+ * of any job: the scratch of the backend and the buffer of collectives. */
 static int64_t arena_bytes(struct train *t)
 {
     const struct plan *p = t->plan;
@@ -500,7 +508,7 @@ static void rss_after(struct train *t, int rank, void *arg)
     r->after = pages_anonymous();
 }
 
-/* The process grows by the arena's pages and (stack, libc) next to nothing else. */
+/* Checks that the process grows by the arena's pages, and by almost nothing else (stack, libc). */
 static void test_pages(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
@@ -533,8 +541,8 @@ static void ring_pages(struct train *t, int rank, void *arg)
     pages_touched(comm_segment(t->model.comm), p->segment_size, bounce);
 }
 
-/* On every rank of a ring each page of arena and segment is used; memory around the arena faults
- * (engine_pages). */
+/* Checks that every rank of a ring uses each page of its arena and its segment. Memory around the
+ * arena faults (engine_pages). */
 static void test_pages_of_a_ring(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
@@ -553,7 +561,7 @@ static void test_pages_of_a_ring(void)
     }
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- learning rates, data without targets ---------------------------------------------------- */
 
 static void test_rate(void)
 {
@@ -563,16 +571,17 @@ static void test_rate(void)
     spec.schedule.min_lr_ratio = 0.25;
     spec.train.steps = 14;
     CHECK(schedule_lr(&spec, 0) == 0.5 && schedule_lr(&spec, 3) == 2 && schedule_lr(&spec, 4) == 2);
-    CHECK(fabs(schedule_lr(&spec, 9) - 1.25) < 1e-15); /* halfway: the mean of 2 and 0.5 */
+    /* halfway, so it is the mean of 2 and 0.5 */
+    CHECK(fabs(schedule_lr(&spec, 9) - 1.25) < 1e-15);
     CHECK(schedule_lr(&spec, 14) == 0.5 && schedule_lr(&spec, 1000) == 0.5);
     spec.schedule.warmup_steps = 0;
     CHECK(schedule_lr(&spec, 0) == 2);
 }
 
-/* No targets anywhere: gradients are exactly 0, and there is no loss. */
+/* Checks data without any target: gradients are exactly 0, and there is no loss. */
 static void test_no_targets(void)
 {
-    struct synth y = {.S = 24, .doc_len = 1, .vocab = 61}; /* one token a document */
+    struct synth y = {.S = 24, .doc_len = 1, .vocab = 61}; /* each document has one token */
     for (int P = 1; P <= 3; P++) {
         engine_spec(&spec, y.S);
         struct engine_run r = {.P = P, .steps = 2, .source = {synth_batch, synth_targets, &y}};
@@ -598,7 +607,8 @@ int main(void)
 #endif
     RUN(test_bits_short);
     RUN(test_bits_37);
-    if (SANITIZED || small_tests()) return test_done("train"); /* the others take minutes */
+    /* the remaining tests take minutes */
+    if (SANITIZED || small_tests()) return test_done("train");
     RUN(test_bits_other_isas);
     RUN(test_bits_1000);
     RUN(test_bits_4096);

@@ -1,6 +1,7 @@
-/* The transport of each pair of ranks, for every kind of peer: on one node or another, without a
- * device, with one, with a GPU each or one for all, with NCCL (tests/nccl/fake.c) or without. The
- * devices are of this file: they share memory, and compute nothing.
+/* Checks the transport of each pair of ranks, for every kind of peer: on the same node or another
+ * one, without a device, with one, with a GPU for each rank or one GPU for all, and with NCCL
+ * (tests/nccl/fake.c) or without. The devices are those of this file, which share memory and
+ * compute nothing.
  * tests: needs libnccl_fake.so */
 #include <dlfcn.h>
 #include <limits.h>
@@ -18,16 +19,18 @@ enum gang_nccl {
     NO_NCCL,
     LACKS_1,
     OTHER_1
-}; /* rank 1 lacks it, or has another version */
+}; /* With LACKS_1, rank 1 has no NCCL. With OTHER_1, it has another version of NCCL. */
 
 static const struct row {
     enum transport_id asked;
-    int P, n_local; /* ranks, and how many of them a node has; the last may have fewer */
+    /* the number of ranks, and how many of them are on a node; the last node may have fewer */
+    int P, n_local;
     enum gang_devices devices;
     enum gang_nccl nccl;
-    const char *want; /* rank 0's peers: transport of messages / of tensors; or its error */
-    bool no_sharing;  /* devices' memory cannot be shared */
-    bool hosts;       /* NCCL_HOSTID is set */
+    /* rank 0's peers as "transport of messages / transport of tensors", or its error */
+    const char *want;
+    bool no_sharing; /* the memory of the devices cannot be shared */
+    bool hosts;      /* NCCL_HOSTID is set */
 } rows[] = {
     {TRANSPORT_AUTO, 1, 1, HOST, NO_NCCL, ""},
     {TRANSPORT_AUTO, 3, 3, HOST, NO_NCCL, " shm/shm shm/shm"},
@@ -148,7 +151,7 @@ static int version_of(const struct row *x, int rank)
     return 22809 + (x->nccl == OTHER_1 && rank == 1);
 }
 
-/* Opens the endpoint of a rank. Returns -1 if it is refused. */
+/* Opens the endpoint of a rank. Returns -1 if that is refused. */
 static int listen_on(struct gang *a, const struct row *x, int rank, struct err *e)
 {
     struct comm_options o = ranks_options(&a->g, rank, SIZE, NULL);
@@ -174,7 +177,8 @@ static void print_choice(const struct comm *c, char *out, size_t size)
     }
 }
 
-/* Both ends of a pair have chosen the same transport, and sockets are open where they are used. */
+/* Checks that both ends of a pair have chosen the same transport, and that sockets are open where
+ * they are used. */
 static void check_pairs(const struct ranks *g, int row)
 {
     for (int p = 0; p < g->P; p++) {
@@ -227,8 +231,8 @@ int main(int argc, char **argv)
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.*s/../libnccl_fake.so", slash ? (int)(slash - argv[0]) : 1,
              slash ? argv[0] : ".");
-    /* By its path: sanitizers open libraries in the program's place, without its folders. Later it
-     * is found as "libnccl.so.2", its soname. */
+    /* The library is opened by its path, because sanitizers open libraries on behalf of the
+     * program, but without its folders. Later it is found by its soname "libnccl.so.2". */
     void *library = dlopen(path, RTLD_NOW);
     if (!library) {
         printf("%s: %s\n", path, dlerror());

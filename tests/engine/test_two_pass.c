@@ -1,9 +1,10 @@
-/* Ring Self-Attention as published (two passes, whole rows of scores) against float64 from the
- * definition (tests/lib/ring.h). */
+/* Compares Ring Self-Attention as published (two passes, with whole rows of scores) with float64
+ * results of the definition (tests/lib/ring.h). */
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 
-/* Every degree; layouts, both backwards, views of wider tensors and threads take turns. */
+/* Checks every number of ranks. Layouts, both forms of backward, views of wider tensors, and
+ * numbers of threads take turns. */
 static void check_problem(struct problem p)
 {
     static int turn;
@@ -26,7 +27,8 @@ static void each(int64_t S)
     each_problem(S, heads, (int)(sizeof heads / sizeof *heads), check_problem);
 }
 
-/* Fewer tokens than ranks, as many, one more or less, and lengths that nothing divides. */
+/* Checks fewer tokens than ranks, as many as ranks, one more and one fewer, and lengths that no
+ * number of ranks divides. */
 static void test_few_tokens(void)
 {
     each(1);
@@ -65,7 +67,7 @@ static void test_window_and_dropout(void)
     check_problem(p);
 }
 
-/* Scores of +-10607: the softmax of a row must neither overflow nor lose the one key. */
+/* Checks scores of +-10607: the softmax of a row must neither overflow nor lose the one key. */
 static void test_extreme_scores(void)
 {
     struct problem p = problem_make(40, 2, 1, 8, DOCS_ONE, false);
@@ -76,8 +78,9 @@ static void test_extreme_scores(void)
     check_problem(p);
 }
 
-/* The published volumes, in elements of one layer: forward 2 (P-1) H E, backward 6 (P-1) H E, or 4
- * where the gradients are reduce-scattered; with fewer KV heads those travel. */
+/* Checks the published volumes, in elements of one layer: forward 2 (P-1) H E, and backward 6
+ * (P-1) H E, or 4 (P-1) H E if the gradients are reduce-scattered. With fewer KV heads, only those
+ * are sent. */
 static void test_published_volumes(void)
 {
     for (int P = 1; P <= 8; P++)

@@ -1,4 +1,5 @@
-/* Attention by heads (DeepSpeed-Ulysses) against float64 from the definition (tests/lib/ring.h). */
+/* Compares attention by heads (DeepSpeed-Ulysses) with float64 results of the definition
+ * (tests/lib/ring.h). */
 #include "tests/lib/traffic.h"
 #include "tests/lib/variants.h"
 
@@ -20,7 +21,8 @@ static void check_problem(struct problem p)
     problem_free(&p);
 }
 
-/* Heads that divide, that do not, fewer than ranks; KV heads shared by ranks; groups divided. */
+/* Heads that P divides and that it does not, fewer heads than ranks, KV heads that ranks share,
+ * and groups that are divided. */
 static const struct heads heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 2, 8}, {9, 3, 8}, {2, 1, 16}};
 
 static void each(int64_t S)
@@ -48,7 +50,8 @@ static void test_long(void)
         p.window = 50;
         check_problem(p);
     }
-    for (int h = 0; h < 5; h++) { /* masks go by the heads of the model, not by those of a call */
+    /* masks depend on the heads of the model, and not on those of a call */
+    for (int h = 0; h < 5; h++) {
         struct problem d = problem_make(53, heads[h].H, heads[h].Hk, heads[h].D, DOCS_FIVE, h & 1);
         d.drop = 0.3;
         check_problem(d);
@@ -79,7 +82,7 @@ static void check_bits(struct problem p)
     problem_free(&p);
 }
 
-/* Checks "ranks" if no group of heads is divided. */
+/* Checks determinism "ranks" where no group of heads is divided. */
 static void test_rank_bits(void)
 {
     check_bits(problem_make(37, 8, 8, 16, DOCS_ONE, true));
@@ -87,7 +90,8 @@ static void test_rank_bits(void)
     check_bits(problem_make(500, 8, 4, 24, DOCS_FIVE, true));
 }
 
-/* The published volume, per rank and layer: (P-1)/P (2H + 2Hk) E elements each way, in fp32. */
+/* Checks the published volume per rank and layer, which is (P-1)/P (2H + 2Hk) E elements in each
+ * direction, in fp32. */
 static void test_published_volume(void)
 {
     for (int P = 1; P <= 8; P *= 2)
@@ -103,7 +107,7 @@ static void test_published_volume(void)
         }
 }
 
-/* All that is sent is received, also where heads do not divide. */
+/* Checks that everything that is sent is received, also where the heads cannot be split evenly. */
 static void test_sent_is_received(void)
 {
     for (int P = 1; P <= 8; P++)

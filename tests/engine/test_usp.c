@@ -1,5 +1,6 @@
-/* Ulysses within groups of ranks and a ring across them (USP), against float64 from the definition
- * (tests/lib/ring.h); its bits, and its bytes by formulas of this file. */
+/* Compares Ulysses within groups of ranks with a ring across the groups (USP) with float64 results
+ * of the definition (tests/lib/ring.h), and checks its bits, and its bytes by formulas of this
+ * file. */
 /* Not under sanitizers: test_ulysses and test_attention run the same code. */
 #include "tests/lib/variants.h"
 
@@ -8,7 +9,8 @@ static const struct product {
 } products[] = {{2, 1}, {2, 2}, {3, 3}, {4, 1}, {4, 2}, {4, 4}, {6, 2}, {6, 3}, {8, 2}, {8, 4}};
 enum { N_PRODUCTS = sizeof products / sizeof *products };
 
-/* Heads that divide and that do not; KV heads shared by ranks, and one for all. */
+/* Heads that a group divides and that it does not, KV heads that ranks share, and one KV head for
+ * all ranks. */
 static const struct heads heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 3, 8}, {9, 3, 8}, {4, 1, 16}};
 enum { N_HEADS = sizeof heads / sizeof *heads };
 
@@ -48,7 +50,7 @@ static void test_long(void)
         p.window = 50;
         check_problem(p);
     }
-    for (int h = 0; h < N_HEADS; h++) { /* masks go by the model's heads and positions */
+    for (int h = 0; h < N_HEADS; h++) { /* masks depend on the model's heads and positions */
         struct problem d = problem_make(53, heads[h].H, heads[h].Hk, heads[h].D, DOCS_FIVE, h & 1);
         d.drop = 0.3;
         check_problem(d);
@@ -92,7 +94,7 @@ static void test_rank_bits(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* By the row that run() holds the ledger against. */
+/* Counts bytes by the row of the table with which run() compares the ledger. */
 static void planned(const struct problem *p, const struct variant *v, int rank, bool back,
                     struct comm_count out[PURPOSE_N])
 {
@@ -112,11 +114,14 @@ static void planned(const struct problem *p, const struct variant *v, int rank, 
                   out);
 }
 
-/* With T rows, u ranks in a group and r groups, heads that divide, fp32:
- *   heads   (u-1)/u (2H + 2Hk) T D elements each way, in three messages to each of the others, six
- *           where a group has two runs of rows
- *   ring    2 Hk/u uT D elements a hop: r - 1 forward, again backward, and r - 1 of gradients;
- *           "ranks" r of these */
+/* Checks bytes with T rows per rank, u ranks per group and r groups, heads that u divides, and
+ * fp32:
+ *   heads   (u-1)/u (2H + 2Hk) T D elements in each direction, in three messages to each other
+ *   rank
+ *           of the group, or six if a group has two runs of rows
+ *   ring    2 Hk/u uT D elements per hop: r - 1 hops forward, r - 1 backward, and r - 1 of
+ *   gradients,
+ *           of which determinism "ranks" has r */
 static void test_whole_blocks(void)
 {
     for (int i = 0; i < N_PRODUCTS; i++)
@@ -147,7 +152,7 @@ static void test_whole_blocks(void)
         }
 }
 
-/* Has some row of group a a row of its document in group b? */
+/* Tells whether any row of group a belongs to the same document as a row of group b. */
 static bool meets(const struct problem *p, const struct variant *v, int a, int b)
 {
     const int64_t T = rows_of(p, v);
@@ -160,13 +165,13 @@ static bool meets(const struct problem *p, const struct variant *v, int a, int b
     return false;
 }
 
-/* If documents are known, a block goes as far as the last group that meets it, and its gradient
- * goes home from the first. */
+/* Checks that, if documents are known, a block is sent as far as the last group that meets it, and
+ * its gradient is sent home, around the ring, from the first group that meets it. */
 static void check_met(const struct problem *p, const struct variant *v)
 {
     const int r = v->P / v->u;
     const int64_t size = v->u * rows_of(p, v) * 2 * p->D * 4;
-    int64_t kv[MAX_P] = {0}, dkv[MAX_P] = {0}; /* blocks that each group's ranks send */
+    int64_t kv[MAX_P] = {0}, dkv[MAX_P] = {0}; /* the blocks that each group's ranks send */
     for (int j = 0; j < r; j++) {
         int near = 0, far = 0;
         for (int i = 1; i < r; i++)

@@ -1,6 +1,6 @@
-/* verify says "equal" when P ranks compute what one computes, for every family in every way to
- * split it, and names the tensor when they do not: with one weight of one rank disturbed, and
- * (built with SEQD_MUTANTS) with every injected fault. */
+/* Checks that verify says "equal" if P ranks compute what one rank computes, for every family in
+ * every way to split it, and names the tensor if they do not: with one weight of one rank
+ * disturbed, and (if built with SEQD_MUTANTS) with every injected fault. */
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -25,16 +25,17 @@ static void expect_equal(struct trial *t)
     CHECK(v->n_rows == param_tensors(&t->spec.model.shape));
     double all = 0;
     for (int i = 0; i < v->n_rows; i++) all += v->row[i].norm_1 * v->row[i].norm_1;
-    /* No gradient passes by being zero, but for an expert that no token chose, a bias that softmax
-     * does not see and the caption of a sample whose own was not dropped; and no bound is wider
-     * than half of a missing half. */
+    /* No gradient may pass by being zero, except for an expert that no token chose, a bias that
+     * has no effect in softmax, and the caption that replaces dropped captions, if no sample's
+     * caption was dropped. No bound may be larger than half of the error of a missing half. */
     for (int i = 0; i < v->n_rows; i++) {
         const char *name = v->row[i].name;
         const bool may = strstr(name, "experts") || strstr(name, "key.bias") ||
                          !strcmp(name, "y_embedder.y_embedding");
         CHECK_MSG(may || v->row[i].norm_1 > 0, "%s: no gradient", name);
         CHECK_MSG(v->row[i].allowed <= 0.25, "%s: %g allowed", name, v->row[i].allowed);
-        /* Two vectors rel-L2 apart have a cosine of 1 - rel-L2^2 / 2; pure rounding has none. */
+        /* Two vectors whose relative L2 distance is d have a cosine of 1 - d^2 / 2. This does not
+         * apply to gradients that consist of rounding. */
         const double a = v->row[i].allowed, tight = t->spec.precision.params ? 0.998 : 0.999;
         const bool rounding = (strncmp(t->way->name, "llama", 5) || t->way->text) &&
                               v->row[i].norm_1 < 1e-3 * sqrt(all);
@@ -51,7 +52,7 @@ static void check_equal(const struct way *w, enum precision_id precision)
     if (!way_takes(w, precision)) return;
     for (int P = w == ways ? 1 : 2; P <= 5; P++)
         for (int k = 0; k < 3; k++) {
-            if (w != ways && (P + k) % 2) continue; /* one of every pair */
+            if (w != ways && (P + k) % 2) continue; /* runs one of each pair */
             if (w != ways && small_leaves((P + k) / 2 + (w - ways), 3)) continue;
             trial_set(&t, w, P, lengths[k], precision);
             expect_equal(&t);
@@ -71,7 +72,8 @@ static void split_rings(struct trial *t, int dp)
     CHECK_MSG(!family_check(&t->spec, &e), "%s: %s", e.field, e.text);
 }
 
-/* Rings side by side: equal together, and not when a rank of the last one is off. */
+/* Checks data-parallel rings: they must be equal together, and not equal if a rank of the last
+ * ring is wrong. */
 static void test_rings(void)
 {
     static struct trial t;
@@ -121,7 +123,8 @@ static void test_equal_other_modes(void)
     trial_set(&t, &ways[WAY_TNL_GATHER], 4, 96, PRECISION_FP32);
     t.spec.determinism = DET_RANKS;
     expect_equal(&t);
-    trial_set(&t, &ways[WAY_TNL_GATHER], 2, 37, PRECISION_FP32); /* no multiple of 8 chunks */
+    /* the length is not a multiple of 8 chunks */
+    trial_set(&t, &ways[WAY_TNL_GATHER], 2, 37, PRECISION_FP32);
     t.spec.determinism = DET_RANKS;
     expect_equal(&t);
     for (int way = WAY_PIECES; way <= WAY_PIECES_TNL; way++) {
@@ -137,12 +140,13 @@ static void test_equal_other_modes(void)
     trial_set(&t, &ways[WAY_ZIGZAG], 2, 96, PRECISION_FP32);
     t.spec.data.document_mask = t.spec.data.reset_positions = 0;
     expect_equal(&t);
-    trial_set(&t, &ways[WAY_ZIGZAG], 4, 200, PRECISION_FP32); /* more than is left of the text */
+    /* more tokens than the text has left */
+    trial_set(&t, &ways[WAY_ZIGZAG], 4, 200, PRECISION_FP32);
     t.spec.memory.recompute = RECOMPUTE_FULL;
     expect_equal(&t);
 }
 
-/* Ranks of more rows than a map is made of at a time (MAP_ROWS). */
+/* Checks ranks with more rows than one piece of a map has (MAP_ROWS). */
 static void test_equal_long(void)
 {
     static struct trial t;
@@ -153,8 +157,8 @@ static void test_equal_long(void)
     }
 }
 
-/* Attention of equal tokens is the mean of equal rows: the gradients of queries and keys are 0, and
- * the ranks have only rounding in them. */
+/* Checks equal tokens. Attention then is the mean of equal rows, so the gradients of queries and
+ * keys are 0, and the ranks' values of them consist of rounding. */
 static void test_equal_tokens(void)
 {
     static const int some[] = {WAY_ZIGZAG,  WAY_CONTIGUOUS, WAY_GATHER,
@@ -172,9 +176,10 @@ static void test_equal_tokens(void)
 
 /* ---- the bounds ------------------------------------------------------------------------------ */
 
-/* RetNet with the eps that its released models have: a head's norm divides by an output that may be
- * next to nothing, and what flows back through it is a multiple of every rounding. Honest ranks
- * pass because one rank alone parts from itself as far, and only where they need it. */
+/* Checks RetNet with the eps of its released models. A head's norm then divides by an output that
+ * may be nearly 0, and amplifies every rounding in the gradient that passes back through it.
+ * Correct ranks pass because one rank, compared with itself, differs as much; the bound is widened
+ * only where they need it. */
 static void test_widened(void)
 {
     static struct trial t;
@@ -199,8 +204,8 @@ static void test_widened(void)
     CHECK_MSG(widened > 0, "no gradient needed more than 2e-2: this test shows nothing");
 }
 
-/* A bound that the job sets is not widened: a proof that the usual bound, widened, lets pass does
- * not pass a bound of the job that is a little less. */
+/* Checks that a bound that the job sets is not widened: if a job passes with the usual bound after
+ * it is widened, it must not pass with a bound of its own that is slightly smaller. */
 static void test_bound_of_the_job(void)
 {
     static struct trial t;
@@ -251,8 +256,8 @@ static double file_rel_l2(const struct verify *v, const char *name)
     return sqrt(diff / norm);
 }
 
-/* The artifacts are right: both gradient sets differ by the numbers that verify.json names; also
- * when the control has written over the kept gradients. */
+/* Checks the artifacts: both sets of gradients must differ by the numbers in verify.json, also if
+ * the control has overwritten the gradients that were kept. */
 static void check_artifacts(struct trial *t)
 {
     struct err e = {0};
@@ -289,7 +294,7 @@ static void test_artifacts(void)
     check_artifacts(&t);
 }
 
-/* ---- faults are named ------------------------------------------------------------------------ */
+/* ---- faults that verify must name ------------------------------------------------------------ */
 
 static void expect_unequal(struct trial *t, const char *what)
 {
@@ -315,18 +320,20 @@ static void test_one_weight_off(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* The results that a fault must make wrong, and no others. */
+/* The results that a fault must make wrong. No other result may be wrong. */
 enum seen_as {
-    IN_FORWARD,  /* logits */
-    IN_BACKWARD, /* logits are right; nearest the output the last mixer's projections are wrong */
-    IN_LOSS,     /* logits are right, the loss and every gradient are not */
+    IN_FORWARD, /* logits */
+    /* logits are right; the projections of the last mixer are the wrong ones nearest to the
+     * output */
+    IN_BACKWARD,
+    IN_LOSS, /* logits are right, while the loss and every gradient are wrong */
 };
 
 struct fault {
     int way, mutant;
     enum seen_as as;
     int first_P, last_P;
-    int64_t S; /* 0: 96 */
+    int64_t S; /* 0 means 96 */
 };
 
 #define FROM(P, w, m, as)                                                                          \
@@ -334,7 +341,8 @@ struct fault {
         w, MUTANT_##m, as, P, 4                                                                    \
     }
 #define ALL(w, m, as) FROM(2, w, m, as)
-/* Means may be averaged where ranks have as many targets each: 9, 9, 9, 9 and 5 are not. */
+/* Means may be averaged if all ranks have the same number of targets; ranks with 9, 9, 9, 9 and 5
+ * do not. */
 #define DATA(w)                                                                                    \
     ALL(w, LABEL_SHIFT, IN_LOSS), ALL(w, DOC_CROSSED, IN_FORWARD),                                 \
     {                                                                                              \
@@ -342,8 +350,8 @@ struct fault {
     }
 #define RING(w)                                                                                    \
     ALL(w, GRAD_OVER_P, IN_BACKWARD), ALL(w, HOP_OFF_BY_ONE, IN_FORWARD), ALL(w, SCALE, IN_FORWARD)
-/* A state that one rank passes on from another shows on a third; here a document lies over three of
- * four ranks' edges, and one begins within. */
+/* A wrong state that one rank passes on is seen on a third rank. Here a document crosses the edges
+ * of three of four ranks, and another one begins within a rank. */
 #define LASP(w)                                                                                    \
     DATA(w), ALL(w, GRAD_OVER_P, IN_BACKWARD), FROM(3, w, STATE_EARLY, IN_FORWARD),                \
         FROM(3, w, OWN_DROPPED, IN_FORWARD), FROM(4, w, STATE_CROSSED, IN_FORWARD)
@@ -352,7 +360,8 @@ struct fault {
 #define DELTA(w)                                                                                   \
     ALL(w, CARRY_LOST, IN_FORWARD), ALL(w, CARRY_EARLY, IN_FORWARD), ALL(w, HALO_LOST, IN_FORWARD)
 
-/* Faults of states that pass by maps; through one on a third rank, whose rows a document covers. */
+/* Faults of states that are passed by maps. A fault in passing through a map is seen on a third
+ * rank, whose rows a document covers. */
 #define MAPS(w)                                                                                    \
     DELTA(w), ALL(w, CARRY_BACK, IN_BACKWARD), FROM(3, w, MAP_LOST, IN_FORWARD),                   \
         FROM(4, w, MAP_BACK, IN_BACKWARD)
@@ -381,7 +390,7 @@ static const struct fault faults[] = {
     ALL(WAY_ULYSSES, GRAD_OVER_P, IN_BACKWARD),
     ALL(WAY_ULYSSES, HEADS_WRONG, IN_FORWARD),
     FROM(3, WAY_ULYSSES, SHARED_ONCE, IN_BACKWARD),
-    DATA(WAY_USP), /* four ranks are two groups of two */
+    DATA(WAY_USP), /* four ranks are two groups of two ranks */
     ALL(WAY_USP, LOCAL_POSITION, IN_FORWARD),
     ALL(WAY_USP, GRAD_OVER_P, IN_BACKWARD),
     ALL(WAY_USP, HEADS_WRONG, IN_FORWARD),
@@ -468,8 +477,10 @@ static const struct fault faults[] = {
     ALL(WAY_OFFLOAD_TNL, STALE_OFFLOAD, IN_BACKWARD),
 };
 
-/* Nearest to the output, backward is wrong in the last layer; but decays are of linear layers, and
- * TNL's last one hardly has any. In 16 bits a small fault of forward may show only in gradients. */
+/* Tells whether the fault is seen as expected. If backward is wrong, the wrong gradient that is
+ * nearest to the output is in the last layer. Decays, however, exist in linear layers only, and
+ * TNL's last layer has almost none. In 16 bits a small fault of forward may appear only in
+ * gradients. */
 static bool seen_as(const struct trial *t, enum seen_as as)
 {
     const struct verify *v = &t->out;
@@ -485,7 +496,8 @@ static bool seen_as(const struct trial *t, enum seen_as as)
     return targets && logits && v->nearest >= 0 && v->loss_rel > v->allowed_loss_rel;
 }
 
-/* In fp32 a fault is told from roundings: the tensor that shows it is at least twice its bound. */
+/* Tells whether a fault in fp32 can be told from rounding: the tensor that shows it must have at
+ * least twice its bound. */
 static bool far_beyond(const struct trial *t)
 {
     const struct verify *v = &t->out;
@@ -514,7 +526,7 @@ static void check_faults(enum precision_id precision)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         const struct fault *f = &faults[i];
         if (!way_takes(&ways[f->way], precision)) continue;
-        /* Some thousandths of the gradient: bf16 rounds more away. */
+        /* The fault changes some thousandths of the gradient, and bf16 rounds more than that. */
         if (f->mutant == MUTANT_BOUND_LEAKS && precision == PRECISION_BF16) continue;
         if (f->mutant == MUTANT_MAP_POSITION && precision != PRECISION_FP32) continue;
         for (int P = f->first_P; P <= f->last_P; P++) {
@@ -530,13 +542,13 @@ static void test_mutants(void)
     check_faults(PRECISION_FP32);
 }
 
-/* A fault is far beyond the differences of 16 bits, too. */
+/* Checks that a fault is far beyond the differences of 16 bits, too. */
 static void test_mutants_half(void)
 {
     check_faults(PRECISION_BF16), check_faults(PRECISION_FP16);
 }
 
-/* Faults that show only with attention dropout, or with scores that are far apart. */
+/* Checks faults that appear only with attention dropout, or with scores that are far apart. */
 static void test_mutants_of_modes(void)
 {
     static struct trial t;
@@ -558,8 +570,9 @@ static void test_mutants_of_modes(void)
     check_fault(&t, IN_FORWARD);
 }
 
-/* Diffusion models have gradients that are all rounding, so that in 16 bits those below 1e-4 of the
- * whole are not told from these. */
+/* Tells whether a gradient is too small to be compared. Diffusion models have gradients that
+ * consist of rounding, so in 16 bits a gradient below 1e-4 of the whole cannot be told from
+ * them. */
 static bool lost(const struct trial *t, const char *name)
 {
     double whole = 0, own = 0;
@@ -571,7 +584,8 @@ static bool lost(const struct trial *t, const char *name)
     return t->way->strategy == STRATEGY_DSP && t->spec.precision.params && own < 1e-4 * sqrt(whole);
 }
 
-/* One rank's part of one gradient is forgotten in the sum: it is that tensor, and no other. */
+/* Checks a gradient whose sum leaves out one rank's part: verify must name that tensor and no
+ * other. */
 static void check_dropped(const struct way *w, enum precision_id precision)
 {
     static struct trial t;
@@ -580,7 +594,8 @@ static void check_dropped(const struct way *w, enum precision_id precision)
         struct param p;
         char by[160];
         param_get(&w->shape, i, &p);
-        if (!strcmp(p.name, "y_embedder.y_embedding")) continue; /* its gradient is 0 */
+        /* the gradient of this tensor is 0 */
+        if (!strcmp(p.name, "y_embedder.y_embedding")) continue;
         trial_set(&t, w, 2, 96, precision);
         t.mutant = MUTANT_GRAD_DROPPED;
         t.mutant_tensor = i;

@@ -1,12 +1,13 @@
-/* An honest proof of a model that is deep and narrow, and trained, is not refused: such a model
- * makes more of roundings than the usual bound of fp32 allows, and how much is a draw. Every tensor
- * stays below half of its bound, over several texts; SEQD_VERIFY_SEEDS asks for more of them, as
- * make soak does. Prints the distribution. */
+/* Checks that a correct model that is deep, narrow and trained passes verification. Such a model
+ * amplifies roundings more than the usual bound of fp32 allows, by an amount that depends on
+ * chance. Every tensor must be below half of its bound, over several texts. SEQD_VERIFY_SEEDS sets
+ * how many texts, as make soak does. Prints the distribution. */
 /* Not under sanitizers: test_verify is. */
 #include "api/core/log.h"
 #include "tests/lib/verify.h"
 
-/* 30 layers, 9 heads, 3 of keys and values: SmolLM2-135M, a sixteenth as wide. */
+/* A model with 30 layers, 9 heads, and 3 heads of keys and values: SmolLM2-135M with a sixteenth
+ * of its width. */
 #define DEEP                                                                                       \
     {                                                                                              \
         .n_layers = 30, .width = 36, .n_heads = 9, .n_kv_heads = 3, .head_dim = 4,                 \
@@ -27,7 +28,7 @@ static uint64_t next(uint64_t *x)
     return *x >> 33;
 }
 
-/* n bytes of C, in some order. */
+/* Writes n bytes of C code, in random order. */
 static void write_words(char *text, int n, uint64_t seed)
 {
     static const char *const words[] = {"for ", "(i = 0; ", "i < n; ", "i++) ", "sum += a[i]; ",
@@ -64,7 +65,7 @@ static void fill_batch(struct batch *b, uint64_t seed)
     b->n_tokens = b->n_targets = TOKENS;
 }
 
-/* One rank's model in its own arena, by AdamW. */
+/* Trains a model on one rank, in its own arena, with AdamW. */
 static float *train(uint64_t seed)
 {
     static struct trial t;
@@ -141,7 +142,7 @@ static void test_honest(void)
         w = deep;
         w.weights = weights;
         w.text = "deep";
-        w.gain = 30; /* scores as far apart as a long training leaves them */
+        w.gain = 30; /* scores as far apart as after a long training */
         for (int i = 0; i < seeds(); i++) {
             write_text(w.text, (uint64_t)(1000 * k + i));
             if (seeds() > SEEDS || i % 2) prove(&w, i, 2);

@@ -1,10 +1,12 @@
-/* test_verify_pieces.c: verify of tensors that are longer than a piece of 65,536 elements, in which
- * it gathers and compares them, and of more bytes than stages send at a time. All tokens have the
- * last ids, so that the embedding's gradient is in its third piece alone. */
+/* test_verify_pieces.c: checks verify jobs with tensors that are longer than a piece of 65,536
+ * elements, in which it gathers and compares them, and with more bytes than stages send at a time.
+ * All tokens have the last ids, so that only the third piece of the embedding's gradient is not
+ * zero. */
 #include "api/core/log.h"
 #include "tests/lib/verify.h"
 
-enum { VOCAB = 3200, FIRST_ID = 2800 }; /* 153,600 elements; ids from 134,400 on */
+/* 153,600 elements, of which the ids used begin at element 134,400 */
+enum { VOCAB = 3200, FIRST_ID = 2800 };
 
 struct product {
     const char *name;
@@ -15,10 +17,10 @@ static const struct product products[] = {
     {"two ranks", 2, 1, 0, 0, 1},
     {"two ranks, tied", 2, 1, 0, 1, 1},
     {"two ranks, zero 3", 2, 1, 3, 0, 1},
-    {"two parts of each layer", 1, 2, 0, 0, 1}, /* 76,800 elements of a rank */
+    {"two parts of each layer", 1, 2, 0, 0, 1}, /* each rank has 76,800 elements */
     {"two parts of each layer, tied", 1, 2, 0, 1, 1},
     {"two stages", 1, 1, 0, 0, 2},
-    {"two stages of two parts", 1, 2, 0, 0, 2}, /* 524,288 bytes of a piece from both parts */
+    {"two stages of two parts", 1, 2, 0, 0, 2}, /* 524,288 bytes of a piece come from both parts */
 };
 
 static void write_ids(void)
@@ -56,7 +58,7 @@ static void set(struct trial *t, const struct product *x, enum precision_id prec
     CHECK_MSG(!family_check(&t->spec, &e), "%s: %s: %s", x->name, e.field, e.text);
 }
 
-/* The gradient of the embedding is the same on both sides, and there. */
+/* Checks that the gradient of the embedding is the same on both sides, and is not zero. */
 static void check_embedding(const struct verify *v, const char *name)
 {
     for (int i = 0; i < v->n_rows; i++) {

@@ -1,6 +1,6 @@
-/* test_verify_routes.c proves models whose rows choose among experts: in 16 bits a rounding may
- * turn a choice, which the reference then follows and judges (worker/model/routing.h); a wrong
- * router is found all the same. */
+/* test_verify_routes.c: checks verify jobs of models whose rows choose among experts. In 16 bits a
+ * rounding may change a choice, which the reference then follows and judges
+ * (worker/model/routing.h). A wrong router must nevertheless be found. */
 /* Not under sanitizers: test_verify is. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -12,7 +12,7 @@
     .norm_eps = 1e-5, .rope_theta = 10000, .max_pos = 4096, .n_kv_heads = 2, .n_experts = 16,      \
     .experts_per_token = 2
 
-/* plain: experts are weighted by a softmax over all of them. */
+/* "plain" means that experts are weighted by a softmax over all experts. */
 static const struct way models[] = {
     {"qwen2_moe of 16 experts, plain",
      {MANY, .family = FAMILY_QWEN2_MOE, .qkv_bias = 1, .expert_width = 16, .shared_width = 24},
@@ -24,7 +24,7 @@ static const struct way models[] = {
 
 enum { E = 5, K = 2 };
 
-/* Router logits of one row whose two best are experts 3 and 1. */
+/* The router's logits of one row, of which experts 3 and 1 are the best. */
 static const float logits[E] = {0.5f, 1.25f, -2, 1.5f, 1};
 
 struct met {
@@ -35,7 +35,7 @@ struct met {
     int rc;
 };
 
-/* Runs a router on the row, to follow experts a and b. */
+/* Runs a router on the row, and lets it follow the choice of experts a and b. */
 static struct met meet(int32_t a, int32_t b, bool plain)
 {
     struct met m = {.rc = 0};
@@ -77,12 +77,12 @@ static void check_weights(const struct met *m, bool plain)
 static void test_row(void)
 {
     for (int plain = 0; plain < 2; plain++) {
-        /* The same two in another order turn nothing. */
+        /* The same two experts in another order change no choice. */
         struct met m = meet(1, 3, plain);
         CHECK(!m.rc && m.expert[0] == 3 && m.expert[1] == 1);
         CHECK(m.routing.rows == 1 && m.routing.turned == 0 && m.routing.gap == 0);
         check_weights(&m, plain);
-        /* Expert 4 in the place of 1, a quarter below it. */
+        /* Expert 4 takes the place of expert 1, whose logit is a quarter higher. */
         m = meet(3, 4, plain);
         CHECK(!m.rc && m.expert[0] == 3 && m.expert[1] == 4 && m.routing.turned == 1);
         double mean = 0, square = 0;
@@ -90,14 +90,15 @@ static void test_row(void)
         for (int e = 0; e < E; e++) square += (logits[e] - mean) * (logits[e] - mean) / E;
         CHECK_MSG(fabs(m.routing.gap - 0.25 / sqrt(square)) < 1e-9, "%g", m.routing.gap);
         check_weights(&m, plain);
-        /* Neither of its own: from the best that is left out to the worst in its place. */
+        /* Neither is one of its own choices: the gap is from the best expert that is left out to
+         * the worst one in its place. */
         m = meet(0, 2, plain);
         CHECK(!m.rc && fabs(m.routing.gap - 3.5 / sqrt(square)) < 1e-9);
         check_weights(&m, plain);
     }
 }
 
-/* A gap that cannot be told refuses the proof, whatever the rows after it have. */
+/* Checks that a gap that is NaN fails the verification, whatever the rows after it have. */
 static void test_nan(void)
 {
     enum { ROWS = 2 };
@@ -151,8 +152,8 @@ static double farthest(const struct verify *v)
     return most;
 }
 
-/* Honest ranks are equal, without a wider bound; turned, farther: the choices that differed, and
- * the measure that came nearest to its bound. */
+/* Checks that correct ranks are equal without a wider bound. Adds to *turned the number of choices
+ * that differed, and raises *far to the measure that was nearest to its bound. */
 static void prove(int64_t *turned, double *far)
 {
     const struct model_shape *s = &t.spec.model.shape;
@@ -185,7 +186,8 @@ static void test_honest(void)
     CHECK_MSG(turned[PRECISION_BF16] > 0, "no rounding turned a choice: this test shows nothing");
 }
 
-/* The reference's rows are padded as the ranks' are: their choice is its own. */
+/* Checks rows that are padded, in the reference as on the ranks: a padding row of the reference
+ * follows no rank, and makes its own choice. */
 static void test_padded(void)
 {
     int64_t turned = 0;
@@ -198,7 +200,7 @@ static void test_padded(void)
     }
 }
 
-/* Kept in verify.json: how many rows chose, and how many otherwise. */
+/* Checks that verify.json says how many rows chose experts, and how many chose differently. */
 static void test_kept(void)
 {
     struct err e = {0};
@@ -213,8 +215,8 @@ static void test_kept(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Experts are weighted by a softmax of the chosen, so that the reference, which follows, has the
- * same gradients: the choice itself tells. */
+/* Checks the injected faults. Experts are weighted by a softmax of the chosen ones, so a reference
+ * that follows them has the same gradients, and only the choice itself shows the fault. */
 static void test_mutants(void)
 {
     for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {

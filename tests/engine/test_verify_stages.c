@@ -1,6 +1,6 @@
-/* verify of jobs on several stages (parallel.pp): pp + 1 samples, "equal" when the stages compute
- * what one rank with the whole model does, and the tensor and its stage are named when they do
- * not. */
+/* Checks verify jobs on several stages (parallel.pp), with pp + 1 samples: they must say "equal"
+ * if the stages compute what one rank with the whole model computes, and name the tensor and its
+ * stage if they do not. */
 /* Not under sanitizers: test_verify and test_stages run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -11,12 +11,12 @@
 
 struct product {
     int way, pp, sp, dp;
-    int layers;    /* 0: the way's own, 2 */
-    int tp;        /* 0: 1 */
-    int heads, kv; /* 0: the way's own */
+    int layers;    /* 0 means the way's own number, 2 */
+    int tp;        /* 0 means 1 */
+    int heads, kv; /* 0 means the way's own number */
     int tied, determinism;
-    double dropout, eps; /* eps 0: the way's own */
-    int seed;            /* 0: the trial's own */
+    double dropout, eps; /* an eps of 0 means the way's own */
+    int seed;            /* 0 means the trial's own */
 };
 
 static const struct product products[] = {
@@ -39,8 +39,8 @@ static const struct product products[] = {
     {.way = WAY_TNL_SCAN, .pp = 2, .sp = 3, .dp = 1},
     {.way = WAY_LINEAR_RING, .pp = 2, .sp = 2, .dp = 1},
     {.way = WAY_RETNET_GATHER, .pp = 2, .sp = 2, .dp = 1},
-    /* A token between two experts, of which bf16 takes the one or the other by the last bits of a
-     * sum (with AVX2). */
+    /* A token is between two experts, and bf16 chooses one of them by the last bits of a sum (with
+     * AVX2). */
     {.way = WAY_MINIMAX_RING, .pp = 2, .sp = 2, .dp = 1},
     {.way = WAY_MINIMAX_SCAN, .pp = 3, .sp = 3, .dp = 1, .layers = 4},
     {.way = WAY_DELTA_SOFTMAX, .pp = 2, .sp = 2, .dp = 1},
@@ -93,8 +93,8 @@ static void set(const struct product *x, int64_t S, enum precision_id precision)
     CHECK_MSG(!family_check(&t.spec, &e), "%s: %s: %s", say(x), e.field, e.text);
 }
 
-/* The stage that a row's tensor is of, by the layer in its name: layers are cut evenly enough that
- * a test may count them. */
+/* Returns the layer in a tensor's name, from which a test finds the stage of the tensor, because
+ * layers are split evenly enough. */
 static int layer_of(const char *name)
 {
     const char *at = strpbrk(name, "0123456789");
@@ -110,7 +110,7 @@ static void check_rows(const struct product *x, const struct verify *v)
         CHECK_MSG(may || (r->norm_1 > 0 && r->norm_p > 0), "%s: %s: no gradient", say(x), r->name);
         CHECK_MSG(r->allowed <= 0.25 && r->stage >= 0 && r->stage < x->pp, "%s", r->name);
         if (r->stage > last) last = r->stage;
-        for (int k = 0; k < i; k++) { /* layers ascend with stages */
+        for (int k = 0; k < i; k++) { /* layers ascend with their stages */
             const int a = layer_of(v->row[k].name), b = layer_of(r->name);
             if (a >= 0 && b > a) CHECK(v->row[k].stage <= r->stage);
         }
@@ -149,8 +149,8 @@ static void test_equal(void)
 
 /* ---- the samples ----------------------------------------------------------------------------- */
 
-/* Each is another part of the text, and all of them are learnt from: counted from the data alone.
- */
+/* Checks that each sample is another part of the text, and that all of them have targets, which
+ * are counted from the data. */
 static void test_samples(void)
 {
     struct err e = {0};
@@ -179,7 +179,8 @@ static void test_samples(void)
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
 
-/* Both gradients have every tensor of the model, and differ by the numbers of the verdict. */
+/* Checks that both sets of gradients have every tensor of the model, and differ by the reported
+ * numbers. */
 static void test_artifacts(void)
 {
     struct err e = {0};
@@ -220,9 +221,10 @@ static void test_artifacts(void)
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-/* As in test_verify: RetNet in bf16 with the eps of its released models. The effect of roundings is
- * measured over all samples, and honest stages pass by it. Whether a bound has to be widened
- * depends on the roundings of the instruction set: some need it in few of many. */
+/* Checks RetNet in bf16 with the eps of its released models, as test_verify does. The effect of
+ * roundings is measured over all samples, and correct stages pass by it. Whether a bound must be
+ * widened depends on the roundings of the instruction set: with some sets only a few of many runs
+ * need it. */
 static void test_widened(void)
 {
     int controlled = 0;
@@ -246,16 +248,16 @@ static void test_widened(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The reference is in the plan of the first stage alone, with weights of its own and room for all
- * gradients; limits take the stage that needs most with it. trial_body has seen that rank 0 placed
- * the memory of its plan. */
+/* Checks memory. The reference is in the plan of the first stage only, with weights of its own and
+ * room for all gradients, and limits apply to the stage that needs the most, including the
+ * reference. trial_body has checked that rank 0 placed the memory of its plan. */
 static void check_memory(struct job_spec *s)
 {
     struct plan p, of, ref, one;
     struct job_spec alone = *s;
     struct err e = {0};
     int64_t most = 0;
-    s->memory.recompute = RECOMPUTE_SELECTIVE; /* a limit decides on nothing */
+    s->memory.recompute = RECOMPUTE_SELECTIVE; /* the limit must decide nothing */
     if (s->memory.mlp_chunk_tokens < 0) s->memory.mlp_chunk_tokens = 0;
     alone.memory = s->memory;
     CHECK_MSG(!plan_make(s, 0, &p, &e), "%s: %s", e.field, e.text);
@@ -266,8 +268,8 @@ static void check_memory(struct job_spec *s)
         if (of.arena_size > most) most = of.arena_size;
     }
     CHECK(p.arena_size == most);
-    /* A limit is compared with the largest stage, the reference in the first among them: with less
-     * the layers lie otherwise, or it is refused. */
+    /* A limit is compared with the largest stage, where the first stage includes the reference. If
+     * it is smaller, the layers are distributed in another way, or the job is refused. */
     const int64_t need = most + p.segment_size;
     CHECK(!plan_make(s, need, &of, &e) && !of.cut_by_memory);
     const bool made = !plan_make(s, need - 1, &of, &e);
@@ -280,7 +282,8 @@ static void check_memory(struct job_spec *s)
     const int64_t n = param_count(&whole), unit = precision_size(p.precision);
     CHECK(ref.item[PLAN_PARAMS].size == n * unit && ref.item[PLAN_GRAD_ACC].size == n * 4);
     CHECK(ref.item[PLAN_GRAD].size == (n + 15) / 16 * 16 * 4);
-    /* Beside these it is the reference of a job of one rank, which borrows its weights. */
+    /* The other items are those of the reference in a job on one rank, which borrows its
+     * weights. */
     alone.parallel.pp = alone.parallel.sp = alone.parallel.dp = alone.resources.ranks = 1;
     alone.parallel.tp = 1, alone.model.shape = whole, alone.memory.offload = OFFLOAD_NONE;
     alone.parallel.strategy = STRATEGY_AUTO, alone.parallel.layout = LAYOUT_AUTO;
@@ -303,7 +306,7 @@ static void test_memory(void)
     }
 }
 
-/* ---- faults are named ------------------------------------------------------------------------ */
+/* ---- faults that verify must name ------------------------------------------------------------ */
 
 static void test_one_weight_off(void)
 {
@@ -334,8 +337,8 @@ static void report(int mutant, bool named)
     verify_fini(&t.out);
 }
 
-/* The second sample's stream is the first one's: logits are wrong, and the last stage's gradients.
- */
+/* Checks a fault in which the second sample has the stream of the first one: logits are wrong, and
+ * so are the last stage's gradients. */
 static void check_stale(const struct product *x, enum precision_id precision)
 {
     set(x, 96, precision);
@@ -346,7 +349,7 @@ static void check_stale(const struct product *x, enum precision_id precision)
                          v->row[v->nearest].stage == x->pp - 1);
 }
 
-/* One tensor is wrong, and nothing else: the embedding, which the first stage owns. */
+/* Checks a fault in which only one tensor is wrong: the embedding, which the first stage owns. */
 static void check_twice(const struct product *x, enum precision_id precision)
 {
     set(x, 96, precision);
@@ -360,8 +363,8 @@ static void check_twice(const struct product *x, enum precision_id precision)
                          v->row[1].rel_l2 <= v->row[1].allowed);
 }
 
-/* Checks that gradients are wrong on some stages alone, and no logits: on no stage before `first`
- * or after `last`. */
+/* Checks that only gradients are wrong, and no logits, and that no gradient is wrong on a stage
+ * before `first` or after `last`. */
 static void check_stages(const struct product *x, enum precision_id precision, int mutant,
                          int first, int last)
 {
@@ -383,14 +386,15 @@ static void test_mutants(void)
         const enum precision_id precision = (enum precision_id)p;
         check_stale(x, precision);
         if (ways[x->way].shape.tied | x->tied) check_twice(x, precision);
-        /* The last stage keeps one sequence, and so has one place. */
+        /* The last stage keeps one sequence, so it has a single place. */
         if (ways[x->way].offload_layers)
             check_stages(x, precision, MUTANT_SLOT_SHARED, 0, x->pp - 2);
         if (x->tp > 1) check_stages(x, precision, MUTANT_STAGE_ALONE, 1, x->pp - 1);
     }
 }
 
-/* Any tensor of any stage that is not summed from one rank is that tensor. */
+/* Checks, for any tensor of any stage, that verify names it if its sum leaves out one rank's
+ * part. */
 static void test_mutants_every_tensor(void)
 {
     const struct product x = {.way = WAY_ZIGZAG, .pp = 3, .sp = 2, .dp = 1, .layers = 3, .tied = 1};

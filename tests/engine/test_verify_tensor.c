@@ -1,5 +1,5 @@
-/* verify of jobs whose ranks share every layer (parallel.tp): "equal" when they compute what one
- * rank does, and the tensor is named when they do not. */
+/* Checks verify jobs whose ranks share every layer (parallel.tp): they must say "equal" if the
+ * ranks compute what one rank computes, and name the tensor if they do not. */
 /* Not under sanitizers: test_verify and test_tensor run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -8,13 +8,13 @@
 
 struct product {
     int way, tp, sp, dp;
-    int heads, kv, tied; /* heads 0: the way's own */
+    int heads, kv, tied; /* 0 heads means the way's own number */
     double dropout;
-    int family; /* 0: the way's own */
+    int family; /* 0 means the way's own */
 };
 
-/* KV heads that tp divides, that divide it, and one for all. No degree divides the vocabulary, tied
- * or not, with a bias over it or without. */
+/* KV heads that tp divides, KV heads that divide tp, and a single one for all ranks. No tp divides
+ * the vocabulary, which is tied or not, with or without a bias. */
 static const struct product products[] = {
     {.way = WAY_ZIGZAG, .tp = 2, .sp = 1, .dp = 1},
     {.way = WAY_ZIGZAG, .tp = 2, .sp = 3, .dp = 1, .tied = 1},
@@ -80,7 +80,7 @@ static void test_equal(void)
         }
 }
 
-/* One weight of the slice of one rank, each rank in turn. */
+/* Changes one weight in the slice of one rank, for each rank except rank 0 in turn. */
 static void test_one_weight_off(void)
 {
     const struct product x = {.way = WAY_CONTIGUOUS, .tp = 2, .sp = 2, .dp = 1};
@@ -107,8 +107,9 @@ static void check_fault(int mutant, const char *part)
     verify_fini(&t.out);
 }
 
-/* A part that counts twice is in the stream, and a target of another's ids in the loss, and so in
- * everything; the gradient of a shared KV head that is not summed is of that head alone. */
+/* Checks faults. A part that counts twice makes the stream wrong, and a target among another
+ * rank's ids makes the loss wrong, so in both cases every result is wrong. If the gradient of a
+ * shared KV head is not summed, only that head is wrong. */
 static void test_mutants(void)
 {
     EACH_PRODUCT(x)

@@ -1,5 +1,6 @@
-/* Texts of a plan and of a choice in buffers of fixed size: the longest of each, from every value
- * that decides its words, fits. Numbers are the largest that a job may have.
+/* Checks texts of a plan and of a choice in buffers of fixed size: the longest text of each, which
+ * is found by trying every value that decides its words, must fit. Numbers are the largest that a
+ * job may have.
  * tests: needs golden */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 
-static struct job_spec spec; /* 75 KiB: off the stack */
+static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 static struct plan plan;
 static struct choice choice;
 
@@ -36,10 +37,10 @@ static void test_cut(void)
     CHECK_STR(at, "0123456");
 }
 
-/* A text that fills its room has been cut. */
+/* A text that fills its buffer has been cut off. */
 #define CHECK_FITS(text) CHECK_MSG(strlen(text) + 1 < sizeof(text), "cut: %s", text)
 
-/* The next digit of a number in mixed radix. */
+/* Returns the next digit of a number in mixed radix, and removes it from the number. */
 static int take(int *x, int n)
 {
     const int digit = *x % n;
@@ -49,8 +50,9 @@ static int take(int *x, int n)
 
 /* ---- the reason of a plan -------------------------------------------------------------------- */
 
-/* How many values a part of the plan has, and the i-th of them. The reason is the parts' words one
- * after another: the longest has the longest of each. Returns how many there are. */
+/* Each of the functions below sets the i-th value of a part of the plan, and returns how many
+ * values the part has. The reason of a plan has the words of the parts one after another, so the
+ * longest reason has the longest words of each part. */
 
 static int set_ring(int i)
 {
@@ -99,7 +101,7 @@ static int set_pieces(int i)
     return 4;
 }
 
-/* Some have experts beside dense MLPs. */
+/* Some of these models have experts beside dense MLPs. */
 static int set_family(int i)
 {
     static const char *const names[] = {"mistral", "qwen3_moe", "gpt_oss"};
@@ -145,12 +147,13 @@ static void test_reason(void)
                                         set_family, set_pieces, set_zero};
     plan = (struct plan){.T = JOB_MAX_SEQ, .S = JOB_MAX_SEQ, .micro_batches = 2};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i](0);
-    /* Twice: the text of a part may depend on those after it, such as whether there is a ring. */
+    /* It runs twice, because the text of a part may depend on parts after it, such as whether
+     * there is a ring. */
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) set_longest(parts[i]);
     const size_t most = explained();
     CHECK_FITS(plan.reason);
-    CHECK_MSG(most > 500, "%zu bytes: %s", most, plan.reason); /* all parts are there */
+    CHECK_MSG(most > 500, "%zu bytes: %s", most, plan.reason); /* the text has all parts */
     for (const char *const *w =
              (const char *const[]){"stages of layers", "side by side", "walked", "tp 64",
                                    "recompute", "MLP in pieces", "experts whole", "offloaded",
@@ -189,7 +192,8 @@ static void check_choice(void)
     CHECK_FITS(choice.length_warning);
 }
 
-/* The chosen one and the second, with numbers of three digits in each unit, and absurd ones. */
+/* Checks the text with the chosen option and the second one, with numbers of three digits in each
+ * unit, and with absurd numbers. */
 static void test_choice(void)
 {
     static const double times[] = {0.000123, 0.123, 123, 1.23e-300, 1.23e300};

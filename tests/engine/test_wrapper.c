@@ -1,6 +1,7 @@
-/* test_wrapper.c: directories of models that read pictures around a model of text. Made of the
- * goldens of the text models: in every layout that the package has the same weights are read, and
- * the saved directory has the other half's keys and tensors as they were.
+/* test_wrapper.c: checks directories of models that read pictures and contain a text model. They
+ * are made from the goldens of the text models. In every layout that the package has, the same
+ * weights must be read, and the saved directory must have the keys and tensors of the other half
+ * unchanged.
  * tests: needs golden */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@
 static struct err e;
 static char dir[300];
 
-/* Prefixes of the text model's tensors, for names that begin with "model.", and for others. */
+/* Prefixes of the text model's tensors, for names that begin with "model." and for all other
+ * names. */
 static const struct layout {
     const char *model, *other, *vision[2];
 } layouts[] = {
@@ -70,7 +72,7 @@ static void put(const char *name, const char *file, const char *text)
           !file_write(path_of(name, file), text, strlen(text), &e));
 }
 
-/* A wrapper's config.json around `text`. */
+/* Writes a wrapper's config.json around `text`. */
 static void put_config(int i, const char *name, const char *text, const char *more)
 {
     static char out[8192];
@@ -85,7 +87,7 @@ static void put_config(int i, const char *name, const char *text, const char *mo
 static const uint8_t half_a[6] = {1, 2, 3, 4, 5, 6}; /* bf16 [3] */
 static const uint8_t half_b[4] = {250, 128, 0, 255}; /* u8 [2, 2] */
 
-/* The golden's tensors under that layout's names, and the other half. */
+/* Writes the golden's tensors with the names of that layout, and the tensors of the other half. */
 static void put_weights(int i, const char *name, const struct layout *l)
 {
     struct st_file *f = st_open(golden_of(i, "model.safetensors"), &e);
@@ -115,7 +117,8 @@ static void same_bytes(const struct st_file *f, const char *name, const void *wa
     CHECK_MSG(t && t->size == size && !memcmp(st_data(f, t), want, (size_t)size), "%s", name);
 }
 
-/* Every tensor of the one file is in the other, and no further one; the other half bit by bit. */
+/* Checks that both files have the same tensors, and that those of the other half are equal bit by
+ * bit. */
 static void same_files(const char *a, const char *b, const struct layout *l)
 {
     struct st_file *x = st_open(a, &e), *y = st_open(b, &e);
@@ -129,7 +132,7 @@ static void same_files(const char *a, const char *b, const struct layout *l)
     st_close(y);
 }
 
-/* A training saves this. */
+/* Checks the directory that a training saves. */
 static void check_saved(const char *name, const struct layout *l, const struct model_shape *m,
                         const float *params)
 {
@@ -144,7 +147,7 @@ static void check_saved(const char *name, const struct layout *l, const struct m
     CHECK_MSG(!hf_save_flat(path_of("saved", ""), &other, &weights, &beside, &written, &e), "%s",
               e.text);
     CHECK(!hf_weights_digest(m, DT_F32, params, digest, &e));
-    CHECK_STR(written.tensors, digest); /* the text model's tensors alone */
+    CHECK_STR(written.tensors, digest); /* only the tensors of the text model */
     same_files(path_of("in", "model.safetensors"), path_of("saved", "model.safetensors"), l);
     CHECK_MSG(!hf_load(path_of("saved", ""), m, DT_F32, again, &e), "%s", e.text);
     CHECK(!memcmp(again, params, size));
@@ -164,7 +167,7 @@ static void check_saved(const char *name, const struct layout *l, const struct m
     CHECK(!file_remove(path_of("saved", ""), &e));
 }
 
-/* A job keeps this of a directory that may go away while it runs. */
+/* Checks the files that a job keeps from a directory that may be removed while the job runs. */
 static void check_taken(const struct layout *l, const struct model_shape *m, const float *params)
 {
     char from[300], to[300];
@@ -238,7 +241,7 @@ static void test_config(void)
     parse(0, "{}", ",\"text_config\":{}", "text_config occurs twice");
     parse(0, "{}", ",\"model_type\":\"llama\"", "model_type occurs twice");
     parse(2, "{\"model_type\":\"qwen3_5\"}", "", "only \"qwen3_5_text\" is computed");
-    /* the wrapper's own key ties the head, where it is there */
+    /* if the wrapper has a key of its own that ties the head, that key decides */
     static const struct {
         int i, tied;
         const char *text, *more;
@@ -254,7 +257,7 @@ static void test_config(void)
         CHECK_MSG(!config_read_dir(path_of("tie", ""), &m, &e), "%s", e.text);
         CHECK_MSG(m.tied == ties[k].tied, "%s%s", ties[k].text, ties[k].more);
     }
-    /* in a job: the model of text */
+    /* in a job it is the text model */
     char *text = file_read(path_of("tie", "config.json"), 1 << 20, NULL, &e);
     spec_defaults(&job);
     CHECK_MSG(!config_take(&job, text, strlen(text), CONFIG_JOB, &e), "%s", e.text);
@@ -262,7 +265,8 @@ static void test_config(void)
     free(text);
 }
 
-/* Ids that end a text: the wrapper's, else its text_config's. */
+/* Checks the ids that end a text: they are the wrapper's, or, if it has none, those of its
+ * text_config. */
 static void test_ends(void)
 {
     struct token_ends ends;

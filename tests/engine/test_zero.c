@@ -1,5 +1,6 @@
-/* Who owns what (worker/plan/zero.h) against the list of tensors itself, the collectives that
- * follow it over views and the whole, and their bytes. */
+/* Compares which rank owns which elements (worker/plan/zero.h) with the list of tensors itself,
+ * and checks the collectives that follow this ownership, over views and over all ranks, and their
+ * bytes. */
 #include <stdlib.h>
 #include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
@@ -29,7 +30,7 @@ static const struct model_shape shapes[] = {
      .n_kv_heads = 1,
      .head_dim = 2,
      .ffn_width = 3,
-     .vocab = 5}, /* rows longer than a block of squares */
+     .vocab = 5}, /* rows that are longer than a block of squares */
     {.n_layers = 80,
      .width = 8192,
      .n_heads = 64,
@@ -43,13 +44,14 @@ static const struct model_shape shapes[] = {
      .n_kv_heads = 1,
      .head_dim = 2,
      .ffn_width = 1 << 20,
-     .vocab = 1 << 27}, /* as large as a plan admits, and as quick */
+     .vocab = 1 << 27}, /* as large as a plan accepts, and nevertheless quick */
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Units of a bucket, in order, are all its tensors' rows, whole rows of one tensor each. */
+/* Checks that the units of a bucket, in order, are all rows of its tensors, and that each unit has
+ * whole rows of one tensor. */
 static void check_units(const struct model_shape *m, const struct zero *z, int b)
 {
     const int64_t large = zero_len(z, b) / 4096, limit = large > 65536 ? large : 65536;
@@ -99,7 +101,7 @@ static void test_units(void)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Ranges tile the flat layout in order and start where units do. */
+/* Checks that the ranges tile the flat layout in order, and start where units start. */
 static void check_ranges(const struct model_shape *m, const struct zero *z)
 {
     int64_t at = 0;
@@ -110,7 +112,8 @@ static void check_ranges(const struct model_shape *m, const struct zero *z)
             const struct zero_range r = zero_range(z, b, w);
             CHECK(r.begin == at && r.end >= r.begin);
             at = r.end;
-            /* As even as units allow: half a unit too much at either end, and a gap. */
+            /* Ranges are as even as units allow: each may exceed its share by half a unit at each
+             * end, and by a gap. */
             CHECK(r.end - r.begin <= zero_len(z, b) / z->W + z->largest_unit + 16);
         }
     }
@@ -129,8 +132,8 @@ static void check_borders(const struct model_shape *m, const struct zero *z, int
     CHECK(z->unit_cut[k][z->W] == z->n_units[k] && z->cut[k][z->W] == zero_len(z, b));
 }
 
-/* No unit's border is nearer to the share of a rank, nor as near and before it; and which unit is
- * the largest. */
+/* Checks that no border of a unit is nearer to the border of a rank's share, nor as near and
+ * before it; and checks which unit is the largest. */
 static void check_nearest(const struct model_shape *m, const struct zero *z, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
@@ -149,7 +152,8 @@ static void check_nearest(const struct model_shape *m, const struct zero *z, int
     CHECK(u.unit + 1 == z->n_units[k]);
 }
 
-/* A rank's parts lie one after the other in its shard, 16 floats aligned. */
+/* Checks that the parts of a rank are stored one after the other in its shard, each at a multiple
+ * of 16 floats. */
 static void check_shard(const struct zero *z, int w)
 {
     int64_t end = 0;
@@ -183,9 +187,10 @@ static void test_window(void)
 {
     struct zero z;
     zero_init(&z, &shapes[0], 2, 1);
-    CHECK(zero_window(&z) == zero_len(&z, 1)); /* 64 x (64 + 32 + 64 + 480) + 128 */
+    CHECK(zero_window(&z) == zero_len(&z, 1)); /* This is 64 x (64 + 32 + 64 + 480) + 128. */
     CHECK(zero_len(&z, 1) == 64 * 640 + 128 && zero_window_at(&z, 4) == 0);
-    zero_init(&z, &shapes[1], 2, 1); /* tied: the embedding and the norm at once */
+    /* tied, so the embedding and the norm are needed at the same time */
+    zero_init(&z, &shapes[1], 2, 1);
     CHECK(zero_window_at(&z, 2) == 61 * 24 + 8 && zero_window_at(&z, 0) == 0);
     CHECK(zero_window(&z) >= zero_window_at(&z, 2) + 24);
 }
@@ -193,8 +198,8 @@ static void test_window(void)
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 struct parts {
-    int n;              /* ranks of a view; every view does the same */
-    bool across;        /* one rank of every block, else a block of ranks */
+    int n;              /* the number of ranks in a view; every view does the same */
+    bool across;        /* a view has one rank of every block, or else a block of ranks */
     const int64_t *cut; /* [n + 1] */
     float *x[JOB_MAX_RANKS], *y[JOB_MAX_RANKS];
 };
@@ -204,7 +209,7 @@ static float value(int rank, int64_t i)
     return (float)((rank * 7919 + i * 31) % 1009) / 1009 + (float)rank * 1e-6f;
 }
 
-/* The tree of comm.h over n ranks of a set, from its k-th on. */
+/* Computes the sum of n ranks of a set, from rank number k on, by the tree of comm.h. */
 static float tree(const struct rank_set *of, int k, int n, int64_t i)
 {
     int h = 1;
@@ -287,23 +292,26 @@ static void parts_case(int P, int n, const int64_t *cut)
 static void test_parts(void)
 {
     parts_case(2, 2, (int64_t[]){0, 1, 2});
-    parts_case(3, 3, (int64_t[]){0, 0, 17, 17});  /* two without any */
-    parts_case(4, 2, (int64_t[]){0, 1000, 1001}); /* views {0,1} and {2,3}; {0,2} and {1,3} */
+    parts_case(3, 3, (int64_t[]){0, 0, 17, 17}); /* two without any */
+    /* views {0,1} and {2,3}, and views {0,2} and {1,3} */
+    parts_case(4, 2, (int64_t[]){0, 1000, 1001});
     parts_case(6, 3, (int64_t[]){0, 5, 300, 301});
-    parts_case(4, 4, (int64_t[]){0, 33, 70001, 70002, 140000}); /* several slices, the last short */
+    /* several slices, of which the last one is short */
+    parts_case(4, 4, (int64_t[]){0, 33, 70001, 70002, 140000});
     parts_case(2, 2, (int64_t[]){0, 300001, 300001});
-    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one: no byte moves */
+    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one rank, in which no byte is moved */
     int64_t cut[JOB_MAX_RANKS + 1];
     for (int w = 0; w <= JOB_MAX_RANKS; w++) cut[w] = w * (w + 1) / 2 % 97 + w * 100;
     parts_case(JOB_MAX_RANKS, JOB_MAX_RANKS, cut);
 }
 
-/* The formulas themselves, by hand: parts of 10, 0 and 30 floats. */
+/* Compares the formulas with numbers by hand, for parts of 10, 0 and 30 floats. */
 static void test_volume(void)
 {
     const int64_t cut[] = {0, 10, 10, 40};
     struct comm_count c = volume_reduce_scatter(3, 0, cut);
-    CHECK(c.bytes_sent == 120 && c.messages_sent == 1); /* rank 2's part; rank 1 has none */
+    /* this is rank 2's part, because rank 1 has none */
+    CHECK(c.bytes_sent == 120 && c.messages_sent == 1);
     CHECK(c.bytes_received == 80 && c.messages_received == 2);
     c = volume_all_gather(3, 1, cut, 2);
     CHECK(c.bytes_sent == 0 && c.messages_sent == 0);

@@ -1,7 +1,7 @@
-/* parallel.zero_group: groups of ranks that shard state each for itself. Checks the bytes that
- * every rank sends, by a formula written from the algorithm; the memory that it holds; that groups
- * hold the same bits; and that a gradient which stays in its group shows. test_dp compares products
- * with one rank. */
+/* Checks parallel.zero_group, with which groups of ranks shard state, each group for itself: the
+ * bytes that every rank sends, by a formula written from the algorithm; the memory that it holds;
+ * that groups hold the same bits; and that a gradient that is not summed over groups is found.
+ * test_dp compares products with one rank. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
@@ -15,10 +15,10 @@ struct way {
     bool fused, bits;
 };
 
-/* State of the ranks of a run at the end, and their bytes of the last step. */
+/* The state of the ranks at the end of a run, and the bytes that they moved in the last step. */
 struct seen {
     const struct way *way;
-    float *held[MAX_RANKS][3]; /* by group: weights, m, v */
+    float *held[MAX_RANKS][3]; /* weights, m and v, for each group */
     struct comm_count moved[MAX_RANKS][PURPOSE_N];
 };
 
@@ -38,7 +38,8 @@ static void look(struct train *t, int rank, void *arg)
                   "%s", e.text);
 }
 
-/* alone: no group sums with another, which the ledger says too. */
+/* Trains. If alone is set, groups do not sum with each other, which the ledger must report,
+ * too. */
 static struct engine_run go(const struct way *w, struct seen *x, bool alone)
 {
     static struct synth y = {.S = SEQ, .doc_len = 17, .vocab = 61};
@@ -82,21 +83,22 @@ struct bytes {
     int64_t sent, received;
 };
 
-/* Parts of `own` of all `n` elements are gathered in a group of W. */
+/* Counts a gather in a group of W ranks, in which this rank has `own` of all `n` elements. */
 static void gather(struct bytes *b, int W, int64_t own, int64_t n, int64_t size)
 {
     b->sent += (W - 1) * own * size;
     b->received += (n - own) * size;
 }
 
-/* n floats are summed in a group of W, of which `own` stay here. */
+/* Counts a sum of n floats in a group of W ranks, of which this rank keeps `own`. */
 static void scatter(struct bytes *b, int W, int64_t own, int64_t n)
 {
     b->sent += (n - own) * 4;
     b->received += (W - 1) * own * 4;
 }
 
-/* The sum of `own` floats with those of the other groups: cut in K, summed, and gathered again. */
+/* Counts the sum of `own` floats with those of the other groups: they are cut into K pieces,
+ * summed, and gathered again. */
 static void across(struct bytes *b, int K, int g, int64_t own)
 {
     const int64_t piece = own * (g + 1) / K - own * g / K;
@@ -104,7 +106,8 @@ static void across(struct bytes *b, int K, int g, int64_t own)
     gather(b, K, piece, own, 4);
 }
 
-/* How often bucket b's gradient is summed, and its weights are gathered, in a step. */
+/* Returns how often the gradient of bucket b is summed in a step. The next function returns how
+ * often its weights are gathered. */
 static int64_t sums_of(const struct way *w, int b)
 {
     const bool each = w->zero >= 2 || w->fused || w->bits; /* sample; else once */
@@ -115,7 +118,7 @@ static int64_t gathers_of(const struct way *w, int b, int n_layers)
 {
     if (w->zero < 3) return 1;
     if (b >= 1 && b <= n_layers) return 2 * w->samples; /* forward and backward */
-    return w->samples * (b == 0 && w->tied ? 2 : 1);    /* and as the head */
+    return w->samples * (b == 0 && w->tied ? 2 : 1);    /* and once more as the head */
 }
 
 static void want_bytes(const struct way *w, const struct plan *p, int rank, struct bytes *grad,
@@ -159,7 +162,8 @@ static void check_bytes(const struct seen *x, const struct plan *p)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The largest shard of a group: parts of all buckets, each from a multiple of 16 on. */
+/* Returns the size of the largest shard of a group. It has parts of all buckets, each of which
+ * begins at a multiple of 16. */
 static int64_t largest_shard(const struct plan *p, int W)
 {
     int64_t most = 0;
@@ -198,7 +202,8 @@ static void check_replicas(const struct seen *x, const struct engine_run *r)
                       w->group, i, g);
 }
 
-/* Groups within a ring, of a ring, of several, and across the ends of rings; each rank alone. */
+/* Groups within a ring, groups that are a ring, groups of several rings, groups across the ends of
+ * rings, and groups of one rank. */
 static const struct way ways[] = {
     {.dp = 1, .sp = 4, .zero = 1, .group = 2, .samples = 2},
     {.dp = 2, .sp = 2, .zero = 1, .group = 2, .samples = 1, .tied = 1, .bits = true},
@@ -231,7 +236,7 @@ static void test_groups(void)
     }
 }
 
-/* ---- a gradient that stays in its group ------------------------------------------------------ */
+/* ---- a gradient that is not summed over groups ----------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
 static void test_mutant(void)

@@ -1,11 +1,13 @@
-/* answer.h: runs one request alone to its whole answer, and checks its ledger. */
+/* answer.h: runs one request, with no other request beside it, until its answer is complete, and
+ * checks the ledger. */
 #ifndef SEQD_TESTS_ANSWER_H
 #define SEQD_TESTS_ANSWER_H
 
 #include "tests/lib/test.h"
 #include "worker/infer/infer.h"
 
-/* Answers r in slot w[0]. All ranks call it together. After an error *out holds no answer. */
+/* Answers the request r in the slot w[0]. All ranks have to call this function together. If it
+ * fails, *out holds no answer. */
 static inline int answer_alone(const struct infer *in, struct infer_work *w,
                                const struct request *r, struct infer_answer *out, struct err *e)
 {

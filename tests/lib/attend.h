@@ -1,6 +1,7 @@
-/* attend.h: attention from its definition in float64, for tests. It knows documents and positions
- * only: query i sees key j iff doc(i) == doc(j), (not causal or j <= i) and (no window or
- * |i - j| < window); dropout's mask is that of tests/lib/philox.h. */
+/* attend.h: computes attention in float64 from its definition, for tests. The computation uses
+ * only documents and positions. Query i sees key j if both are in the same document, which means
+ * doc(i) == doc(j). If attention is causal, j <= i must hold, too. If there is a window, |i - j| <
+ * window must also hold. The mask of dropout is computed as in tests/lib/philox.h. */
 #ifndef SEQD_TESTS_ATTEND_H
 #define SEQD_TESTS_ATTEND_H
 
@@ -16,15 +17,19 @@ struct problem {
     int64_t S, H, Hk, D;
     enum docs docs;
     bool causal;
-    int64_t window;                     /* 0: none */
-    double cap;                         /* [H] logits of sinks, keys without a value; NULL: none */
-    float *sink;                        /* [H] the expected gradient of sink */
-    double *d_sink;                     /* [H]: the truth */
-    double drop;                        /* dropout rate, with drop_key, layer 3, sample 11 */
-    int64_t *doc;                       /* [S] the document of each position */
-    float *q, *kv, *d_o;                /* rows in the order of positions */
-    double *o, *dq, *dkv;               /* the expected results */
-    double floor_out, floor_q, floor_k; /* norms of sums without cancellation: see rel_l2 */
+    int64_t window; /* 0 means that there is no window */
+    /* [H] logits of the sinks, which are keys without a value. NULL means that there are no
+     * sinks. */
+    double cap;
+    float *sink;    /* [H] the expected gradient of sink */
+    double *d_sink; /* [H] the gradient of sink by the definition */
+    /* the rate of dropout; its mask is that of drop_key, layer 3 and sample 11 */
+    double drop;
+    int64_t *doc;         /* [S] the document of each position */
+    float *q, *kv, *d_o;  /* their row i belongs to position i */
+    double *o, *dq, *dkv; /* the expected results */
+    /* norms of the terms whose sum may cancel; norms_ratio divides by them */
+    double floor_out, floor_q, floor_k;
 };
 
 static const uint32_t drop_key[2] = {0x1234567u, 0x89abcdefu};
@@ -63,22 +68,24 @@ static inline bool sees(const struct problem *p, int64_t i, int64_t j)
            (!p->window || (j > i - p->window && j < i + p->window));
 }
 
-/* ---- the truth ------------------------------------------------------------------------------- */
+/* ---- the reference results ------------------------------------------------------------------- */
 
 static inline double mask_of(const struct problem *p, int64_t i, int64_t j, int64_t h)
 {
     return philox_mask(drop_key, &(struct philox_at){i, j, DROP_LAYER, h, DROP_SAMPLE}, p->drop);
 }
 
-struct truth_row { /* scratch of one query row */
-    int64_t n, *j; /* the keys it sees */
+struct truth_row { /* the scratch of one query row */
+    int64_t n, *j; /* the keys that the query sees */
     double *s, *dp, *mask, *slope;
-    const double *kk; /* [S * Hk] squares of the keys */
+    const double *kk; /* [S * Hk] the squared length of each key */
 };
 
 static inline double dot(const float *a, const float *b, int64_t n)
 {
-    double sum[4] = {0}; /* four chains, for speed: most of the test's time is spent here */
+    /* four partial sums instead of one, for speed, because most of the test's time is spent in
+     * this loop */
+    double sum[4] = {0};
     int64_t i = 0;
     for (; i + 4 <= n; i += 4)
         for (int c = 0; c < 4; c++) sum[c] += (double)a[i + c] * (double)b[i + c];
@@ -86,7 +93,8 @@ static inline double dot(const float *a, const float *b, int64_t n)
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-/* Computes one head of one query row: softmax, output, and its part of all three gradients. */
+/* Computes one head of one query row: its softmax, its output, and the terms that it adds to all
+ * three gradients. */
 static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t i, int64_t h)
 {
     int64_t D = p->D, kv_cols = 2 * p->Hk * D, g = h / (p->H / p->Hk);
@@ -174,7 +182,7 @@ static inline int64_t document_of(const struct problem *p, int64_t i)
     return d;
 }
 
-/* Stores the document of every position, because it is looked up for every pair of positions. */
+/* Computes the document of every position once, because each pair of positions looks it up. */
 static inline void problem_documents(struct problem *p, enum docs docs)
 {
     p->docs = docs;
@@ -194,13 +202,14 @@ static inline struct problem problem_make(int64_t S, int64_t H, int64_t Hk, int6
     return p;
 }
 
-/* Gives each head a sink of the scores' size, of either sign. */
+/* Gives each head a sink, some of them positive and some negative. A sink has about the size of
+ * the scores. */
 static inline void problem_sinks(struct problem *p)
 {
     p->sink = random_floats(p->H, 3);
 }
 
-/* Rounds the inputs to values that a type of 16 bits holds exactly. Call it before truth(). */
+/* Rounds the inputs to values that a 16-bit type holds exactly. Call it before truth(). */
 static inline void problem_round(struct problem *p, enum dtype t)
 {
     const int64_t q = p->S * p->H * p->D, kv = p->S * 2 * p->Hk * p->D;

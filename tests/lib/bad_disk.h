@@ -1,13 +1,16 @@
-/* bad_disk.h: a VFS of SQLite over the default one, whose disk blocks, fails or is full on demand.
+/* bad_disk.h: a VFS of SQLite on top of the default one. A test can make its disk block, fail, or
+ * be full.
  *
- *     bad_disk_install(); before the first store_open
- *     bad_disk_hold(); ... bad_disk_release(); commits wait in the sync of the log
- *     disk.fail_at = n; the n-th call from now that disk.faults names fails
- *     disk.full = true; no write finds room
- *     disk.full_while = path; the same, until that file is removed; a directory
- *                                               takes its place then, so that it stays away
+ *     bad_disk_install();       must be called before the first store_open
+ *     bad_disk_hold(); ... bad_disk_release();
+ *                               between these calls commits wait in the sync of the log
+ *     disk.fail_at = n;         the n-th call from now on fails, where only calls of the kinds in
+ *                               disk.faults are counted
+ *     disk.full = true;         every write fails because the disk is full
+ *     disk.full_while = path;   the disk is full until the file `path` is removed. After that, a
+ *                               directory is made in its place, so that no new file can be made
  *
- * A call is counted when it begins; disk.failed says which one failed. */
+ * A call is counted when it begins. disk.failed is the name of the call that failed. */
 #ifndef SEQD_TESTS_BAD_DISK_H
 #define SEQD_TESTS_BAD_DISK_H
 
@@ -25,17 +28,21 @@ enum { DISK_READ = 1, DISK_WRITE = 2, DISK_SYNC = 4, DISK_TRUNCATE = 8, DISK_SHM
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool hold;         /* syncs of the log wait */
-    int n_held, n_let; /* syncs that wait now; syncs that may pass, one by one */
-    int faults;        /* kinds of calls that count and may fail */
-    int files;         /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0: all */
+    bool hold; /* syncs of the log must wait */
+    /* n_held is the number of syncs that are waiting. n_let is the number of waiting syncs that
+     * may pass, one by one. */
+    int n_held, n_let;
+    int faults; /* the kinds of calls (DISK_...) that are counted and may fail */
+    int files;  /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0 means all files */
     int64_t fail_at, n_calls;
-    int code;     /* the failing call's result: SQLITE_IOERR and the like; 0: by its kind */
-    bool goes_on; /* all calls after the failing one fail, too */
-    bool quick;   /* nothing is synced */
+    /* the result of the failing call, such as SQLITE_IOERR; 0 means the usual error of this kind
+     * of call */
+    int code;
+    bool goes_on; /* all calls after the failing call fail, too */
+    bool quick;   /* syncs return without syncing */
     bool full;
     const char *failed, *full_while;
-    void (*before)(void); /* called before the first call that fails; NULL: not called */
+    void (*before)(void); /* a function that is called before the first call that fails, or NULL */
     sqlite3_vfs *real;
     sqlite3_vfs vfs;
 } disk = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -43,7 +50,7 @@ static struct {
 struct bad_file {
     sqlite3_file base;
     int flags;
-    sqlite3_file *real; /* follows this struct */
+    sqlite3_file *real; /* is stored after this struct */
 };
 
 static inline struct bad_file *bad(sqlite3_file *f)
@@ -51,7 +58,7 @@ static inline struct bad_file *bad(sqlite3_file *f)
     return (struct bad_file *)f;
 }
 
-/* Returns the code with which the call fails before it runs; 0: it runs. */
+/* Returns the error code if the call must fail without running, or 0 if it may run. */
 static inline int bad_disk_meets(const struct bad_file *f, int kind, const char *name, int code)
 {
     int rc = 0;
@@ -80,7 +87,7 @@ static inline int bad_disk_meets(const struct bad_file *f, int kind, const char 
     return rc;
 }
 
-/* Sets disk.full under the mutex: the writer may be reading it. */
+/* Sets disk.full with the mutex locked, because the writer may be reading it. */
 static inline void bad_disk_full(bool full)
 {
     pthread_mutex_lock(&disk.mutex);
@@ -185,7 +192,7 @@ static inline void bad_disk_install(void)
 {
     if (disk.real) return;
     disk.real = sqlite3_vfs_find(NULL);
-    disk.vfs = *disk.real; /* the calls that are copied unchanged use no file */
+    disk.vfs = *disk.real; /* the methods that are copied unchanged do not access the file */
     disk.vfs.pNext = NULL;
     disk.vfs.zName = "bad_disk";
     disk.vfs.szOsFile = (int)sizeof(struct bad_file) + disk.real->szOsFile;
@@ -208,7 +215,7 @@ static inline bool bad_disk_held(void)
     return held;
 }
 
-/* Waits until a commit is in its sync. */
+/* Waits until a commit is waiting in its sync. */
 static inline void bad_disk_wait_held(void)
 {
     pthread_mutex_lock(&disk.mutex);
@@ -216,7 +223,7 @@ static inline void bad_disk_wait_held(void)
     pthread_mutex_unlock(&disk.mutex);
 }
 
-/* Lets the sync that waits go, and holds the next one. */
+/* Lets the sync that is waiting pass, and makes the next sync wait. */
 static inline void bad_disk_let_one(void)
 {
     pthread_mutex_lock(&disk.mutex);
@@ -233,7 +240,7 @@ static inline void bad_disk_release(void)
     pthread_mutex_unlock(&disk.mutex);
 }
 
-/* Ends all faults, and counts calls from zero again. */
+/* Removes all faults, and counts calls from zero again. */
 static inline void bad_disk_mend(void)
 {
     pthread_mutex_lock(&disk.mutex);

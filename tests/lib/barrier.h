@@ -1,11 +1,11 @@
-/* barrier.h: a barrier of the ranks, by empty messages. */
+/* barrier.h: a barrier of the ranks, made of empty messages. */
 #ifndef SEQD_TESTS_BARRIER_H
 #define SEQD_TESTS_BARRIER_H
 
 #include "worker/comm/comm.h"
 
-/* Returns when every rank has entered: after the round of distance d, rank r knows of the 2d ranks
- * up to r. */
+/* Returns when every rank has called this function. After the round with distance d, rank r knows
+ * that it and the 2d - 1 ranks before it (counted modulo P) have called it. */
 static inline int barrier(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);

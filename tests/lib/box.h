@@ -1,5 +1,5 @@
-/* box.h: matrices for kernel tests, with sentinels before, after and between the rows, so that a
- * write outside the window shows. */
+/* box.h: matrices for kernel tests. There are sentinels before the first row, after the last row
+ * and between the rows, so that a write outside of the matrix is found. */
 #ifndef SEQD_TESTS_BOX_H
 #define SEQD_TESTS_BOX_H
 
@@ -12,14 +12,15 @@
 #include "tests/lib/ref.h"
 #include "tests/lib/twin.h"
 
-#define BOX_GUARD         40          /* elements before and after */
-#define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: a read past the window spreads it */
-#define BOX_SENTINEL_HALF 0x7fa5u     /* the same NaN in bf16, and a NaN in fp16 */
+#define BOX_GUARD    40          /* the number of elements before and after the matrix */
+#define BOX_SENTINEL 0x7fa5a5a5u /* a NaN, which appears in the results if it is read */
+/* a NaN both in bf16 (where it is the upper half of BOX_SENTINEL) and in fp16 */
+#define BOX_SENTINEL_HALF 0x7fa5u
 
 struct box {
     struct tensor t; /* the window */
     void *mem;
-    int64_t n; /* elements in all */
+    int64_t n; /* elements of the whole allocation */
 };
 
 static inline struct box box_new_as(enum dtype type, int64_t rows, int64_t cols, int64_t gap)
@@ -49,14 +50,16 @@ static inline void *box_ptr(struct box b, int64_t i, int64_t j)
 {
     return (char *)b.t.data + (i * b.t.ld + j) * dtype_size(b.t.dtype);
 }
-static inline float *box_at(struct box b, int64_t i, int64_t j) /* the element; fp32 only */
+/* returns the address of an element; fp32 only */
+static inline float *box_at(struct box b, int64_t i, int64_t j)
 {
     return box_ptr(b, i, j);
 }
 
-/* Returns the bf16 or fp16 nearest to x, ties to even. x divided by the spacing of its binade is
- * rounded to a whole number in double, which loses nothing. Beyond the largest number: infinity. A
- * NaN becomes a quiet one. */
+/* Returns the bf16 or fp16 number that is nearest to x, with ties to even. To find it, x is
+ * divided by the distance between neighbouring numbers of its binade, and the quotient is rounded
+ * to a whole number. Both steps are exact in double. A number beyond the largest number of the
+ * type becomes infinity, and a NaN becomes a quiet NaN. */
 static inline uint16_t box_half(enum dtype type, double x)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
@@ -64,10 +67,11 @@ static inline uint16_t box_half(enum dtype type, double x)
     int e = 0;
     if (isnan(x)) return sign | infinite | (uint16_t)(1 << (n - 1));
     if (isinf(x) || x == 0) return sign | (x == 0 ? 0 : infinite);
-    (void)frexp(x, &e); /* |x| in [1/2, 1) 2^e */
+    (void)frexp(x, &e); /* |x| is in [1/2, 1) 2^e */
     if (e < 2 - bias) e = 2 - bias;
     const int64_t whole = (int64_t)nearbyint(fabs(x) * ref_power(n + 1 - e));
-    const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole; /* its highest bit counts one e */
+    /* `whole` includes the leading bit of the significand, which adds one to the exponent */
+    const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole;
     return (uint16_t)(sign | (bits > infinite ? infinite : bits));
 }
 static inline void box_set(struct box b, int64_t i, int64_t j, float value)
@@ -97,7 +101,8 @@ static inline uint64_t box_rand(uint64_t *state) /* splitmix64 */
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-/* Draws from an about normal distribution of the given deviation: the sum of four uniforms. */
+/* Draws a number from an approximately normal distribution with the given standard deviation, as
+ * the sum of four uniform numbers. */
 static inline float box_normal(uint64_t *state, double deviation)
 {
     uint64_t z = box_rand(state);
@@ -115,7 +120,8 @@ static inline void box_fill(struct box b, float value)
     for (int64_t i = 0; i < b.t.rows; i++)
         for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, value);
 }
-/* Makes a box of the same shape and contents in other memory, with another gap. */
+/* Makes a box with the same shape and contents in other memory, and with another gap between
+ * rows. */
 static inline struct box box_copy(struct box from, int64_t gap)
 {
     struct box b = box_new_as(from.t.dtype, from.t.rows, from.t.cols, gap);
@@ -123,7 +129,7 @@ static inline struct box box_copy(struct box from, int64_t gap)
         memcpy(box_ptr(b, i, 0), box_ptr(from, i, 0), (size_t)(b.t.cols * dtype_size(b.t.dtype)));
     return b;
 }
-/* Tells whether the window of b and rows [r0, r0 + b.rows) of big have the same bits. */
+/* Tells whether b and the rows [r0, r0 + b.rows) of big have the same bits. */
 static inline bool box_same_bits(struct box b, struct box big, int64_t r0)
 {
     for (int64_t i = 0; i < b.t.rows; i++)

@@ -1,4 +1,4 @@
-/* checkpoint.h: checks a checkpoint and loads it, as a job does that resumes. */
+/* checkpoint.h: checks and loads a checkpoint in the same way as a job that resumes. */
 #ifndef SEQD_TESTS_CHECKPOINT_H
 #define SEQD_TESTS_CHECKPOINT_H
 

@@ -1,5 +1,5 @@
-/* corpus.h: writes documents of random ids with random masks, and keeps their tokens to compare
- * with. */
+/* corpus.h: writes documents of random ids, some of which are masked at random, and keeps their
+ * tokens for comparison. */
 #ifndef SEQD_TESTS_CORPUS_H
 #define SEQD_TESTS_CORPUS_H
 
@@ -8,7 +8,8 @@
 
 enum { MAX_DOCS = 400, MAX_TOKENS = 40000, V = 70000 };
 
-struct corpus { /* the documents and tokens that were written, as they were drawn */
+/* the documents and tokens that were written, in the order in which they were drawn */
+struct corpus {
     struct data *d;
     int64_t n_docs, n_tokens;
     int64_t start[MAX_DOCS + 1];
@@ -18,7 +19,7 @@ struct corpus { /* the documents and tokens that were written, as they were draw
 
 static uint64_t seed = 1;
 
-static inline int64_t draw(int64_t n) /* an integer in [0, n), by xorshift */
+static inline int64_t draw(int64_t n) /* returns an integer in [0, n), drawn by xorshift */
 {
     seed ^= seed << 13;
     seed ^= seed >> 7;
@@ -26,8 +27,8 @@ static inline int64_t draw(int64_t n) /* an integer in [0, n), by xorshift */
     return (int64_t)(seed % (uint64_t)n);
 }
 
-/* Writes documents of 1 to `most` tokens as records of ids, with some tokens masked, and appends
- * them to `name`. */
+/* Draws n_docs documents, each of 1 to `most` tokens, and appends them to the file `name` as
+ * records of ids. If masked is set, some of the tokens are masked. */
 static inline void corpus_write(struct corpus *c, const char *name, int64_t n_docs, int64_t most,
                                 bool masked)
 {
@@ -68,6 +69,6 @@ static inline void corpus_make(struct corpus *c, int64_t n_docs, int64_t most, b
     CHECK(data_stats(c->d)->n_tokens == c->n_tokens && data_stats(c->d)->n_documents == n_docs);
 }
 
-static struct corpus corp; /* 200 KiB: not on the stack */
+static struct corpus corp; /* static because it has 200 KiB, too many for the stack */
 
 #endif

@@ -1,5 +1,5 @@
-/* datadir.h: a directory of data files for tests of the preparation, and the calls that these tests
- * share. */
+/* datadir.h: a directory of data files for tests of data preparation, and the calls that these
+ * tests share. */
 #ifndef SEQD_TESTS_DATADIR_H
 #define SEQD_TESTS_DATADIR_H
 
@@ -15,7 +15,7 @@
 #include "worker/data/data.h"
 #include "worker/family/shape.h"
 
-static char dir[64]; /* the directory of all files of the test */
+static char dir[64]; /* the directory that has all files of the test */
 static struct job_spec *spec;
 static struct err e;
 
@@ -62,7 +62,7 @@ static inline struct spec_source *source_add(const char *path, enum data_format 
     return source_in(&spec->data.train[spec->data.n_train++], path, format, key);
 }
 
-static struct told preparing; /* reports of the last prepare() */
+static struct told preparing; /* the progress reports of the last prepare() */
 
 static inline int prepare(struct data_stats *st)
 {
@@ -75,8 +75,8 @@ static inline int prepare(struct data_stats *st)
     return rc;
 }
 
-/* Prepares the data and opens it. Aborts if it cannot, because the rest of the test would make no
- * sense. */
+/* Prepares the data and opens it. If this fails, the program is aborted, because the rest of the
+ * test needs the data. */
 static inline struct data *prepare_open(void)
 {
     struct data_stats st;
@@ -105,7 +105,8 @@ static inline struct data_order *order_open(const struct data *d, const struct o
 static inline void datadir_begin(const char *name)
 {
     scratch_dir(dir, sizeof dir, name);
-    setenv("SEQD_LOG", "error", 1); /* tests damage data on purpose: warnings are left out */
+    /* does not log warnings, because these tests damage data on purpose */
+    setenv("SEQD_LOG", "error", 1);
     log_init("test");
     spec = malloc(sizeof *spec);
 }

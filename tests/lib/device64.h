@@ -1,10 +1,14 @@
-/* device64.h: a reference device. Its tensors are float64 (DT_F64), and its operations are
- * computed as their definitions read.
+/* device64.h: a reference device for linear attention. Its tensors are float64 (DT_F64), and it
+ * computes each operation exactly as the definition is written.
  *
- *  struct be be = device64();
+ *     struct be be = device64();
  *
- * Linear attention goes token by token, S = lambda S + k v', o = scale q S: it uses no blocks and
- * no powers of lambda. The table has NULL for every other operation. */
+ * Linear attention is computed token by token, without blocks and without powers of lambda:
+ *
+ *     S = lambda S + k v'
+ *     o = scale q S
+ *
+ * In the device's table, every operation that is not part of linear attention is NULL. */
 #ifndef SEQD_TESTS_DEVICE64_H
 #define SEQD_TESTS_DEVICE64_H
 
@@ -41,8 +45,8 @@ static inline bool d64_valid(const struct d64_head *x, int64_t i)
 {
     return i < x->a->q.rows && x->a->lo[i] < x->a->hi[i];
 }
-/* Tells whether row i continues the document of the row before it, which is in the chunk or in the
- * state that entered. */
+/* Tells whether row i belongs to the same document as the row before it. For row 0 of the chunk,
+ * the row before it is the last row of the previous chunk. */
 static inline bool d64_goes_on(const struct d64_head *x, int64_t i)
 {
     return x->a->lo[i] < x->a->pos + i;
@@ -60,7 +64,7 @@ static inline void d64_scale(double *S, int64_t n, double by)
     for (int64_t i = 0; i < n; i++) S[i] *= by;
 }
 
-/* S += by a b', a [Dk], b [Dv] */
+/* Computes S += by a b', where a is [Dk] and b is [Dv]. */
 static inline void d64_outer(const struct d64_head *x, double *S, double by, const double *a,
                              const double *b)
 {
@@ -68,7 +72,7 @@ static inline void d64_outer(const struct d64_head *x, double *S, double by, con
         for (int64_t j = 0; j < x->Dv; j++) S[i * x->Dv + j] += by * a[i] * b[j];
 }
 
-/* out [Dv] += by S' a */
+/* Computes out += by S' a, where out is [Dv]. */
 static inline void d64_left(const struct d64_head *x, double *out, double by, const double *S,
                             const double *a)
 {
@@ -76,7 +80,7 @@ static inline void d64_left(const struct d64_head *x, double *out, double by, co
         for (int64_t j = 0; j < x->Dv; j++) out[j] += by * a[i] * S[i * x->Dv + j];
 }
 
-/* out [Dk] += by S b */
+/* Computes out += by S b, where out is [Dk]. */
 static inline void d64_right(const struct d64_head *x, double *out, double by, const double *S,
                              const double *b)
 {
@@ -91,7 +95,8 @@ static inline double *d64_zeros(const struct d64_head *x)
     return S;
 }
 
-/* Updates the state that row i-1 read to the state that row i reads; 0 before row 0. */
+/* Updates S from the state that row i - 1 reads to the state that row i reads. If row i begins a
+ * document, S is cleared before its own term is added. */
 static inline void d64_step(const struct d64_head *x, double *S, int64_t i)
 {
     d64_scale(S, x->Dk * x->Dv, d64_goes_on(x, i) ? x->lambda : 0);
@@ -115,7 +120,8 @@ static inline void d64_linear_fwd(struct be *be, const struct linear_fwd_args *f
             d64_step(&x, S, i);
             if (o) d64_left(&x, o, f->in.scale, S, d64_q(&x, i));
         }
-        d64_scale(S, x.Dk * x.Dv, x.lambda); /* step to the row after the last */
+        /* the result is the state as the row after the last one finds it, with one more decay */
+        d64_scale(S, x.Dk * x.Dv, x.lambda);
         if (f->m) memcpy(d64_state(&x, f->m), S, (size_t)(x.Dk * x.Dv) * sizeof *S);
         free(S);
     }
@@ -140,7 +146,9 @@ static inline void d64_linear_enter(struct be *be, const struct linear_enter_arg
     }
 }
 
-/* Goes from the last row to the first: G is the gradient of the state that row i reads. */
+/* Computes the gradients of one head. The gradient of q is computed from the first row to the
+ * last, and the gradients of k and v from the last row to the first. G is the gradient of the
+ * state that row i reads. */
 static inline void d64_bwd_head(const struct linear_bwd_args *f, const struct d64_head *x)
 {
     double *S = d64_zeros(x), *G = d64_zeros(x), scale = f->in.scale;
@@ -178,7 +186,8 @@ static inline void d64_linear_bwd(struct be *be, const struct linear_bwd_args *f
     }
 }
 
-/* Adds to dq the part of the incoming state S, for the rows that see it, from the first row on. */
+/* Adds the terms that come from the incoming state S to dq. Only the rows that see this state get
+ * a term, and they are the first rows of the chunk. */
 static inline void d64_enter_dq(const struct linear_enter_bwd_args *f, const struct d64_head *x)
 {
     double *S = d64_zeros(x);
@@ -191,8 +200,8 @@ static inline void d64_enter_dq(const struct linear_enter_bwd_args *f, const str
     free(S);
 }
 
-/* Adds to dk and dv the part of the outgoing state's gradient, for the rows of the last document,
- * from the last row back. */
+/* Adds the terms that come from the gradient of the outgoing state to dk and dv. Only the rows of
+ * the last document get a term; the loop runs backward from the last row. */
 static inline void d64_enter_dkv(const struct linear_enter_bwd_args *f, const struct d64_head *x)
 {
     double *G = d64_zeros(x);

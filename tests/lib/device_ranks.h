@@ -1,7 +1,8 @@
-/* device_ranks.h: ranks whose tensors lie in memory of their devices: collectives, every strategy
- * and its messages, compared with float64 results of the definition and with the volume formulas.
- * The device is the one of SEQD_TEST_DEVICE; without it the emulated device, where a host that
- * touches a tensor dies. Each program that includes this file tests one transport. */
+/* device_ranks.h: tests ranks whose tensors are stored in the memory of their devices. Collectives
+ * and every strategy are compared with results that are computed in float64 from the definitions,
+ * and their messages are compared with the volume formulas. SEQD_TEST_DEVICE names the device. If
+ * it is not set, the device is the emulated one, and a host thread that touches a tensor is
+ * killed. Each program that includes this file tests one transport. */
 #ifndef SEQD_TESTS_DEVICE_RANKS_H
 #define SEQD_TESTS_DEVICE_RANKS_H
 
@@ -22,7 +23,7 @@ enum { N_SUM = 4 * 16 * 75, N_SLICES = 2 * 16 * 5000, N_SMALL = 5 };
 struct sums {
     int P;
     int64_t n;
-    bool any_order; /* sums are added in the transport's own order */
+    bool any_order; /* the transport may add numbers in any order */
     int64_t cut[MAX_P + 1];
     float *all[MAX_P], *part[MAX_P], *gathered[MAX_P], *told[MAX_P]; /* results */
     double f[MAX_P][N_SMALL];
@@ -30,7 +31,8 @@ struct sums {
     int32_t word[MAX_P], words[MAX_P];
 };
 
-/* Returns addends of mixed magnitudes, so that another order of additions gives other bits. */
+/* Returns element i of a rank. The elements have different magnitudes, so that sums in different
+ * orders have different bits. */
 static float summand(int rank, int64_t i)
 {
     const float mag[] = {1e-6f, 1, 1e3f, 1e6f};
@@ -45,8 +47,9 @@ static float tree(int lo, int n, int64_t i)
     return tree(lo, h, i) + tree(lo + h, n - h, i);
 }
 
-/* Tells whether x is the sum of element i: the bits of the tree's sum, or, if the order is free,
- * within P - 1 roundings of partial sums. */
+/* Tells whether x is the sum of element i over all ranks. If the transport must add in the fixed
+ * order (a tree), x must have the bits of that sum. If it may add in any order, x may differ from
+ * the exact sum by P - 1 roundings of partial sums. */
 static bool is_sum(const struct sums *s, float x, int64_t i)
 {
     double sum = 0, size = 0;
@@ -60,7 +63,7 @@ static float *floats(int64_t n)
     return mem(n, sizeof(float));
 }
 
-/* Runs the collectives of tensors: every rank's numbers are in its device's memory. */
+/* Runs the collectives on tensors. Every rank's tensor is in the memory of its device. */
 static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r, struct err *e)
 {
     char *segment = comm_segment(c);
@@ -78,7 +81,7 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     if (comm_sum_f32(c, PURPOSE_GRAD, at[0], s->n, segment, e) ||
         comm_reduce_scatter(c, PURPOSE_GRAD, at[1], s->cut, segment, e) ||
         comm_all_gather(c, PURPOSE_PARAM, at[3], at[2], s->cut, 4, segment,
-                        e) || /* from another buffer */
+                        e) || /* the part is in another buffer */
         comm_all_gather(c, PURPOSE_PARAM, at[2] + s->cut[r], at[2], s->cut, 4, segment, e) ||
         comm_broadcast_tensor(c, PURPOSE_STATE, s->P - 1, at[3], bytes, segment, e))
         return -1;
@@ -86,7 +89,7 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     return 0;
 }
 
-/* Runs the collectives of numbers that are in host memory. */
+/* Runs the collectives on numbers that are in host memory. */
 static int sum_numbers(struct sums *s, struct comm *c, int r, struct err *e)
 {
     void *bounce = comm_segment(c);
@@ -148,7 +151,8 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
     volume_add(&want[PURPOSE_VERIFY], volume_gather(P, 4, r == 0), 1);
 }
 
-/* Runs all collectives on P ranks. The first n_free ranks may add in any order. */
+/* Runs all collectives on P ranks. The first n_free ranks allow any order of additions, and the
+ * other ranks do not. */
 static void sums_of(int P, int64_t n, bool even, int n_free)
 {
     static struct sums s;
@@ -186,7 +190,7 @@ static void sums_of(int P, int64_t n, bool even, int n_free)
 static void test_collectives(void)
 {
     for (int P = 2; P <= 4; P++) sums_of(P, N_SUM, P == 4, 0);
-    sums_of(2, N_SLICES, true, 2); /* two slices of each part */
+    sums_of(2, N_SLICES, true, 2); /* each part is so large that it is sent in two slices */
 }
 
 /* ---- softmax attention ----------------------------------------------------------------------- */
@@ -236,7 +240,8 @@ static void test_ulysses(void)
 {
     over_ranks(problem_make(37, 4, 2, 16, DOCS_FIVE, true),
                (struct variant){.strategy = STRATEGY_ULYSSES}, 1);
-    over_ranks(problem_make(21, 3, 1, 16, DOCS_ONE, true), /* 4 ranks divide the heads unevenly */
+    /* 4 ranks, among which these heads cannot be divided evenly */
+    over_ranks(problem_make(21, 3, 1, 16, DOCS_ONE, true),
                (struct variant){.strategy = STRATEGY_ULYSSES, .blind = true}, 4);
     struct variant v = {.strategy = STRATEGY_USP, .u = 2, .maps = true};
     over_ranks(problem_make(37, 4, 2, 16, DOCS_FIVE, true), v, 4);
@@ -244,7 +249,8 @@ static void test_ulysses(void)
     over_ranks(problem_make(37, 4, 2, 16, DOCS_FIVE, true), v, 4);
 }
 
-/* Checks that under determinism "ranks" the bits are those of one rank, with 16 bits as well. */
+/* Checks that the results of several ranks have the bits of one rank under determinism "ranks",
+ * also in 16-bit types. */
 static void test_rank_bits(void)
 {
     static const enum dtype types[] = {DT_F32, DT_BF16, DT_F16};
@@ -282,7 +288,9 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e = {0};
     float sums[64];
-    struct mirrors w = {.be = device(rank, 1)}, out = w; /* shared inputs are not copied back */
+    /* the inputs that ranks share are in w, and only the mirrors in `out` are copied back to the
+     * host */
+    struct mirrors w = {.be = device(rank, 1)}, out = w;
     mirror_add(&w, sums, sizeof sums);
     mirror_add(&w, p->q, p->S * q_cols * 4);
     mirror_add(&w, p->kv, p->S * kv_cols * 4);
@@ -300,7 +308,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .q = tensor_f32(mirror_of(&w, p->q + (p->S - 1) * q_cols), 1, q_cols, q_cols),
         .kv = &kv,
         .o = tensor_f32(mirror_of(&out, d->o[rank]), 1, q_cols, q_cols)};
-    for (int again = 0; again < 2; again++) /* several layers use the same buffer */
+    /* runs twice, because several layers of a model use the same buffer one after the other */
+    for (int again = 0; again < 2; again++)
         if (sp.ops->attn_decode(&sp, &a, &e)) {
             ranks_fail(g, rank, &e);
             break;
@@ -317,7 +326,8 @@ static void decode_over(const struct problem *p, int P)
     struct ranks_device on[MAX_P];
     const struct variant v = {.P = P, .n_threads = 1};
     const int64_t q_cols = p->H * p->D, size = volume_decode_size(P, p->H, p->D, 1);
-    for (int r = 0; r < P; r++) { /* rank 0 has no rows if there are several ranks */
+    /* if there are several ranks, rank 0 has no rows, so that this case is tested, too */
+    for (int r = 0; r < P; r++) {
         d.start[r] = r ? d.start[r - 1] + d.rows[r - 1] : 0;
         d.rows[r] = r == P - 1 ? p->S - d.start[r] : r ? p->S / P : 0;
         d.o[r] = floats(q_cols);
@@ -349,7 +359,7 @@ static void test_decode(void)
 
 /* ---- linear attention ------------------------------------------------------------------------ */
 
-/* Checks with the bounds of fp32, which are those of test_lasp.c. */
+/* Runs LASP and checks its results with the bounds for fp32 that test_lasp.c uses, too. */
 static void lasp_over(const struct lin_problem *p, struct lin_variant v)
 {
     struct lin_run x;
@@ -384,14 +394,14 @@ static void test_lasp(void)
 
 /* ---- DSP ------------------------------------------------------------------------------------- */
 
-struct grid { /* [n0, n1, cols] of 2-byte elements, whole on the host */
+struct grid { /* [n0, n1, cols] of 2-byte elements; the whole grid is on the host */
     int P;
     int64_t n[2], cols;
     uint16_t *whole, *back[MAX_P];
 };
 
-/* Spreads a grid, switches it there and back, and gathers it again: every byte must be as
- * before. */
+/* Divides a grid among the ranks, switches the axis along which it is divided there and back, and
+ * gathers the grid again. Every byte must be the same as at the start. */
 static void grid_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;
@@ -431,8 +441,11 @@ static void grid_body(struct ranks *g, int rank, void *arg)
 static void test_dsp(void)
 {
     for (int i = 0; i < 2 * N_FEW; i++) {
-        struct grid f = {.P = few[i / 2], .n = {7, 5}, .cols = 3}; /* odd: blocks end in a word */
-        if (i % 2) f.n[0] = 8, f.n[1] = 4;                         /* even: blocks of one size */
+        /* an odd number of columns of 2 bytes, so that blocks end in the middle of a 4-byte
+         * word */
+        struct grid f = {.P = few[i / 2], .n = {7, 5}, .cols = 3};
+        /* even numbers, so that all blocks have the same size */
+        if (i % 2) f.n[0] = 8, f.n[1] = 4;
         const int64_t n = f.n[0] * f.n[1] * f.cols,
                       size = dsp_buffer_size(f.n, f.P, false, f.cols, 2) + 64;
         struct ranks g;

@@ -1,9 +1,10 @@
-/* dit.h: a family's program run operation by operation, every value and gradient in memory of its
- * own: for tests of families and of operations that do without schedule, placement and plan.
+/* dit.h: runs the program of a model's family operation by operation, where every value and every
+ * gradient has memory of its own. It is for tests of families and operations, and uses no
+ * schedule, placement or plan.
  *
- * A column is one rank's instance of a model. No value is computed again and no two share memory.
- * A gradient that backward must overwrite is filled with NaN before. A gradient that backward must
- * add to keeps its sum. */
+ * A column is one rank's instance of a model. No value is computed a second time, and no two
+ * values share memory. A gradient that backward must overwrite is filled with NaN before backward.
+ * A gradient to which backward must add keeps the sum that it holds. */
 #ifndef SEQD_TESTS_DIT_H
 #define SEQD_TESTS_DIT_H
 
@@ -19,10 +20,10 @@ enum { COLUMN_SECTIONS = 16, COLUMN_SCRATCH = 16 << 20 };
 
 struct column_section {
     const struct program *p;
-    int layer; /* -1: the sections in and out */
+    int layer; /* the number of the layer, or -1 in the sections `in` and `out` */
     float *weights, *grad;
     struct tensor value[PROG_VALUES], dvalue[PROG_VALUES];
-    bool touched[PROG_VALUES]; /* the gradients that have been written */
+    bool touched[PROG_VALUES]; /* tells which gradients have been written so far */
 };
 
 struct column {
@@ -32,7 +33,7 @@ struct column {
     struct column_section section[COLUMN_SECTIONS];
     struct frame frame; /* shared by all sections */
     int64_t weight_at[PROG_WEIGHTS];
-    double *nll; /* [places of a row]: the loss of each */
+    double *nll; /* the loss of each place, in an array [places of a row] for each row */
 };
 
 static inline void *column_mem(int64_t size)
@@ -60,8 +61,8 @@ static inline struct tensor column_window(struct tensor base, const struct value
     return tensor_sub(base, 0, base.rows, v->view_col, v->cols);
 }
 
-/* Allocates the values of section k. Values of other sections that it reads stay where they
- * are. */
+/* Allocates the values of section k. If the section reads values of another section, it uses the
+ * memory of that section. */
 static inline void column_place(struct column *c, int k)
 {
     struct column_section *s = &c->section[k], *in = &c->section[0];
@@ -80,7 +81,8 @@ static inline void column_place(struct column *c, int k)
         } else if (shared >= 0) {
             s->value[i] = in->value[shared];
             s->dvalue[i] = in->dvalue[shared];
-            s->touched[i] = true; /* cleared before, summed by all sections */
+            /* this gradient is cleared before backward, and all sections add to it */
+            s->touched[i] = true;
         } else if (k && i == PROG_X) {
             s->value[i] = s[-1].value[s[-1].p->result];
             s->dvalue[i] = s[-1].dvalue[s[-1].p->result];
@@ -125,8 +127,8 @@ static inline double column_nll(const struct column *c, int64_t row)
     return s;
 }
 
-/* Opens a column. The caller has set c->m, c->family and the rows, parts, tree, be, dsp and batch
- * of c->frame. */
+/* Opens a column. Before the call, the caller has to set c->m, c->family, and in c->frame the
+ * members rows, parts, tree, be, dsp and batch. */
 static inline void column_open(struct column *c)
 {
     int64_t most = 0;

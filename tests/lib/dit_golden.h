@@ -1,7 +1,7 @@
-/* dit_golden.h: diffusion transformers on any number of ranks, run operation by operation
- * (tests/lib/dit.h) or as a job runs them, on any device (engine_device). Their prediction, loss
- * and every gradient are compared with goldens of PyTorch in float64
- * (tests/golden/make_dit_golden.py). */
+/* dit_golden.h: runs diffusion transformers on any number of ranks and on any device
+ * (engine_device). A model runs either operation by operation (tests/lib/dit.h), or as a job runs
+ * it. The prediction, the loss and every gradient are compared with the golden results of PyTorch
+ * in float64 (tests/golden/make_dit_golden.py). */
 #ifndef SEQD_TESTS_DIT_GOLDEN_H
 #define SEQD_TESTS_DIT_GOLDEN_H
 
@@ -24,18 +24,21 @@ struct dit_golden {
     struct model_shape m;
     struct family *family;
     struct st_file *weights, *gold;
-    int64_t grid[3], z[4];            /* grid: patches in time, height, width; z: C, T, H, W */
-    int64_t n_text, places;           /* places: numbers of a patch */
-    float *patches, *target, *weight; /* [space, time] order, as on one rank */
+    /* grid is the number of patches in time, height and width; z is the size of the latents in C,
+     * T, H and W */
+    int64_t grid[3], z[4];
+    int64_t n_text, places; /* places is the number of values in a patch */
+    /* rows in the order [space, time], which is the order on one rank */
+    float *patches, *target, *weight;
     float *y, *mask, *prediction;
     double loss, n_counted;
 };
 
-/* Results of a run, in [space, time] order. */
+/* The results of a run. Their rows are in the order [space, time]. */
 struct outcome {
     double *nll;
     float *prediction;
-    float *grad[COLUMN_SECTIONS]; /* gradients of each section, summed over ranks */
+    float *grad[COLUMN_SECTIONS]; /* gradients of each section, summed over all ranks */
     struct comm_count count[DIT_MAX_P];
 };
 
@@ -43,16 +46,21 @@ struct dit_run {
     const struct dit_golden *g;
     int P;
     bool rank_bits;
-    bool planned; /* by the engine, as a job: schedule, placement, plan; else by hand */
+    /* If it is set, the engine runs the model as a job does, with a schedule, a placement and a
+     * plan. If not, the test runs it operation by operation. */
+    bool planned;
     enum recompute_id recompute;
-    int64_t mlp_chunk; /* planned: rows of a piece; 0: MLPs are whole */
-    bool offload;      /* planned: activations are offloaded */
+    /* The number of rows in a piece of an MLP, if planned is set. 0 means that MLPs are not
+     * computed in pieces. */
+    int64_t mlp_chunk;
+    bool offload; /* if planned is set, activations are offloaded */
     struct outcome *out;
-    struct engine_memory mem[DIT_MAX_P]; /* planned: memory of each rank while it runs */
+    /* if planned is set, the memory of each rank during the run */
+    struct engine_memory mem[DIT_MAX_P];
 };
 
-/* Returns the program of section k: section 0 is in, the last one is out, the layers lie
- * between. */
+/* Returns the program of section k. Section 0 is `in`, the last section is `out`, and the sections
+ * between them are the layers. */
 static const struct program *section_program(const struct dit_golden *g, int k)
 {
     return k == 0                   ? &g->family->in
@@ -85,8 +93,8 @@ static inline double gold_number(const struct dit_golden *g, const char *name)
 
 /* ---- samples in patches ---------------------------------------------------------------------- */
 
-/* Returns the index in the latents of channel c at place k of row (s, f); -1: it lies beyond the
- * edge. */
+/* Returns the index in the latents of channel c at place k of row (s, f). Returns -1 if the patch
+ * extends beyond the latents and this place is outside of them. */
 static inline int64_t element(const struct dit_golden *g, int64_t s, int64_t f, int64_t k,
                               int64_t c)
 {
@@ -112,7 +120,8 @@ static inline void patchify(struct dit_golden *g, const float *z, const float *v
             g->n_counted += there && g->mask[i % T] > 0 ? (double)C : 0;
             for (int64_t c = 0; c < C; c++) {
                 const int64_t at = element(g, i / T, i % T, k, c);
-                g->patches[(i * C + c) * n + k] = there ? z[at] : 0; /* as a convolution's weight */
+                /* the columns have the order of a convolution's weight */
+                g->patches[(i * C + c) * n + k] = there ? z[at] : 0;
             }
             for (int64_t c = 0; c < targets; c++) {
                 const int64_t at = element(g, i / T, i % T, k, c);
@@ -177,7 +186,8 @@ static inline int64_t buffer_size(const struct dit_run *r)
     return (dsp_buffer_size(n, r->P, r->rank_bits, r->g->m.width, 4) + 63) / 64 * 64;
 }
 
-/* Returns the group of each of this rank's rows: 1 if the row's frame is given clean, else 0. */
+/* Returns the group of each row of this rank. The group is 1 if the latents of the row's frame are
+ * given as a condition and have no noise, and 0 in all other rows. */
 static inline int32_t *groups(const struct dit_run *r, const struct dsp *d, enum rows_id rows)
 {
     const int spread = rows == ROWS_ALT;
@@ -192,7 +202,8 @@ static inline int32_t *groups(const struct dit_run *r, const struct dsp *d, enum
     return group;
 }
 
-/* Copies this rank's rows of x [space, time, cols]; pads are 0. */
+/* Copies this rank's rows of x, which is [space, time, cols]. Rows of padding at the end of the
+ * rank's share are 0. */
 static inline float *own(const struct dsp *d, const float *x, int64_t cols)
 {
     const int64_t rows = dsp_rows(d->n, d->P, d->rank_bits, 0);
@@ -231,7 +242,8 @@ static inline void batch_free(struct batch *b)
     free((void *)b->latents.weight);
 }
 
-/* Returns the prediction, which is the input of the last operation, the loss. */
+/* Returns the prediction, which is the input of the last operation. That operation computes the
+ * loss. */
 static inline struct tensor predicted(const struct column *c)
 {
     const struct column_section *s = &c->section[c->n_sections - 1];
@@ -253,7 +265,8 @@ static inline int sum_gradients(const struct dit_run *r, struct column *c, struc
 {
     for (int k = 0; k < c->n_sections; k++) {
         const int64_t n = c->section[k].p->weights_size;
-        float *sum = column_mem((n + 128) * 4); /* room for a multiple of 16 P numbers */
+        /* has room for n numbers and for the padding up to a multiple of 16 P numbers */
+        float *sum = column_mem((n + 128) * 4);
         memset(sum, 0, (size_t)(n + 128) * 4);
         memcpy(sum, c->section[k].grad, (size_t)n * 4);
         void *bounce = g ? (char *)comm_segment(g->comm[rank]) + 2 * buffer_size(r) : NULL;
@@ -346,8 +359,8 @@ static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
     engine_on_device(spec);
 }
 
-/* A rank of the engine. Its memory is filled with NaN, so that a read before the first write
- * shows. */
+/* A rank of the engine. Its memory is filled with NaN, so that reading a value before it is
+ * written is found. */
 struct dit_seat {
     struct job_spec spec;
     struct plan plan;
@@ -436,7 +449,7 @@ static inline void dit_seat_body(struct ranks *g, int rank, void *arg)
     free(s);
 }
 
-/* Runs r by the engine, on engine_device(). */
+/* Runs r by the engine on the device that engine_device() names. */
 static inline void dit_planned(struct dit_run *r, const struct comm_options *extra)
 {
     struct dit_seat *s = calloc(1, sizeof *s);
@@ -530,7 +543,8 @@ static inline double loss_of(const struct dit_golden *g, const struct outcome *o
     return sum / g->n_counted;
 }
 
-/* Compares every row of one tensor, or every fifth if the file has no more. */
+/* Compares every row of one tensor. If the golden file holds only every fifth row, it compares
+ * these rows. */
 static inline struct distance tensor_distance(const struct weight *w, const float *got,
                                               const float *want, int64_t n_want)
 {
@@ -545,11 +559,12 @@ static inline struct distance tensor_distance(const struct weight *w, const floa
 
 struct verdict {
     double prediction, loss, worst;
-    char tensor[128]; /* the tensor with the worst gradient */
+    char tensor[128]; /* the name of the tensor whose gradient has the largest error */
 };
 
-/* Compares a run with its golden. A gradient that is 0 in exact arithmetic (attention to one key)
- * is measured by the norm of the model's whole gradient. */
+/* Compares a run with its golden results. Some gradients are 0 in exact arithmetic, for example in
+ * attention to a single key. The error of such a gradient is divided by the norm of the gradient
+ * of the whole model. */
 static inline struct verdict dit_compare(const struct dit_golden *g, const struct outcome *o)
 {
     struct verdict v = {.prediction = prediction_distance(g, o)};
@@ -592,7 +607,7 @@ static inline struct verdict dit_compare(const struct dit_golden *g, const struc
     return v;
 }
 
-/* Tells whether all distances are at most 1e-5, the required bound. */
+/* Tells whether no distance is larger than 1e-5, which is the bound that the project requires. */
 static inline bool dit_holds(const struct verdict *v)
 {
     return v->prediction <= 1e-5 && v->loss <= 1e-5 && v->worst <= 1e-5;
@@ -601,7 +616,7 @@ static inline bool dit_holds(const struct verdict *v)
 static const char *const dit_names[] = {GOLDENS_DIT};
 enum { DIT_NAMES = sizeof dit_names / sizeof dit_names[0] };
 
-/* Checks that each rank sent as many bytes as the plan counts, and that recomputing repeats a
+/* Checks two things: each rank sent as many bytes as the plan counts, and recomputation repeated a
  * switch only in mode full. */
 static inline void check_traffic(const struct dit_run *r)
 {
@@ -627,7 +642,8 @@ static inline void check_traffic(const struct dit_run *r)
     free(s);
 }
 
-/* Runs and compares. asked: P, recompute, mlp_chunk and offload are used. */
+/* Runs a model and compares it with its golden results. Only the members P, recompute, mlp_chunk
+ * and offload of `asked` are used. */
 static inline void dit_check_asked(const struct dit_golden *g, struct dit_run asked)
 {
     struct outcome o;
@@ -644,7 +660,8 @@ static inline void dit_check_asked(const struct dit_golden *g, struct dit_run as
     outcome_free(&o);
 }
 
-/* Checks a run whose MLPs are computed in pieces of mlp_chunk rows; 0: whole. */
+/* Checks a run whose MLPs are computed in pieces of mlp_chunk rows. If mlp_chunk is 0, MLPs are
+ * not computed in pieces. */
 static inline void dit_check_pieces(const struct dit_golden *g, int P, enum recompute_id mode,
                                     int64_t mlp_chunk)
 {

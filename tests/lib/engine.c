@@ -1,5 +1,5 @@
-/* engine.c: draws synthetic samples from (sample, position), runs each rank in a thread, and
- * gathers shards into whole arrays. */
+/* engine.c: makes synthetic samples as a function of (sample, position), runs each rank in a
+ * thread, and gathers the ranks' shards into whole arrays. */
 #include <pthread.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -87,7 +87,8 @@ int32_t synth_token(const struct synth *y, int64_t n, int64_t pos)
 int64_t synth_start(const struct synth *y, int64_t n, int64_t pos)
 {
     if (!y->doc_len) return 0;
-    const int64_t shift = n % y->doc_len; /* borders of documents differ from sample to sample */
+    /* shifts the edges of documents by one position from each sample to the next */
+    const int64_t shift = n % y->doc_len;
     const int64_t start = (pos + shift) / y->doc_len * y->doc_len - shift;
     return start < 0 ? 0 : start;
 }
@@ -104,7 +105,7 @@ int64_t synth_targets(void *arg, int64_t n, struct err *e)
     const struct synth *y = arg;
     (void)e;
     int64_t count = 0;
-    if (!y->doc_len) /* answer without the loop: a walk in time asks this for many windows */
+    if (!y->doc_len) /* needs no loop, which would slow down tests that have many windows */
         return y->bare_from && y->bare_from < y->S ? y->bare_from : y->S - 1;
     for (int64_t i = 0; i < y->S; i++) count += synth_target(y, n, i) >= 0;
     return count;
@@ -160,7 +161,8 @@ struct engine_memory engine_open(const struct job_spec *spec, const struct plan 
                                                : "cpu",
                                  .isa = isa,
                                  .n_threads = p->n_threads,
-                                 .any_order = !p->rank_bits, /* as a job's rank sets it */
+                                 /* has the value that the rank of a job gives it */
+                                 .any_order = !p->rank_bits,
                                  .scratch_later = true};
     struct engine_memory m = {.be = be_open(&o, &e)};
     CHECK_MSG(m.be, "%s", e.text);
@@ -237,11 +239,15 @@ void engine_keep(float **out, const float *from, int64_t n)
     memcpy(*out, from, (size_t)n * 4);
 }
 
-/* Returns the index in the whole tensor of row i, column k of the slice of rank t of tp; -1: room
- * that stays 0. Tensors are cut by Megatron's rule: o and down by columns; q, k, v, gate and up by
- * rows; tensors of BERT and of diffusion models likewise. With fewer KV heads than ranks,
- * neighbouring ranks have the same heads. A tensor with a row for each id is cut by rows, and the
- * last ranks have fewer ids. Everything else is whole on each rank. */
+/* Maps an element of a rank's slice to the whole tensor. The slice is that of rank t of tp ranks,
+ * and the element is at row i and column k. Returns the element's index in the whole tensor, or -1
+ * if the element is padding, which stays 0.
+ *
+ * Tensors are cut by Megatron's rule: o and down are cut by columns; q, k, v, gate and up are cut
+ * by rows; and the tensors of BERT and of diffusion models are cut likewise. If there are fewer KV
+ * heads than ranks, neighbouring ranks hold the same heads. A tensor that has one row for each id
+ * is cut by rows, and the last ranks hold fewer ids than the others. Every other tensor is whole
+ * on each rank. */
 static int64_t whole_element(const struct model_shape *m, const struct param *part,
                              const struct param *whole, int t, int64_t i, int64_t k)
 {
@@ -256,11 +262,14 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     static const char *const by_id[] = {"embed_tokens", "lm_head.weight", "word_embeddings",
                                         "lm_head.bias", "decoder.",       "predictions.bias"};
     const int64_t cols = whole->cols ? whole->cols : 1;
-    if (strstr(part->name, "gate_up_proj")) { /* each half, gate and up, is cut by rows */
+    /* each half of the tensor, gate and up, is cut by rows separately */
+    if (strstr(part->name, "gate_up_proj")) {
         const int64_t I = m->ffn_width, own = I / tp;
         return (i / own * I + t * own + i % own) * cols + k;
     }
-    if (strstr(part->name, "qkv_proj")) { /* rows of query heads, key heads, value heads */
+    /* the rows of the query heads come first, then those of the key heads, then those of the value
+     * heads */
+    if (strstr(part->name, "qkv_proj")) {
         const int64_t H = m->n_heads, Hk = m->n_kv_heads, D = m->head_dim, own = H / tp * D;
         const int64_t kv = (Hk > tp ? Hk / tp : 1) * D, at = i - own;
         if (at < 0) return (t * own + i) * cols + k;
@@ -278,8 +287,8 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     return i * cols + k;
 }
 
-/* Copies this rank's slices into the whole arrays. Ranks that hold the same element write the same
- * value. */
+/* Copies this rank's slices into the whole arrays. If several ranks hold the same element, all of
+ * them write the same value. */
 static void put_slices(const struct train *t, const float *held, float *out)
 {
     const struct model_shape *m = &t->model.shape;
@@ -334,9 +343,9 @@ static void engine_start(struct train *t, const struct engine_run *r)
     t->step = r->first_step;
 }
 
-/* Returns how many elements of a tensor, from its first on, get a gradient by a pass of this
- * rank's model. Constants get none, nor do ids that pad a part of a table, nor tensors that a
- * stage borrows, except the table. */
+/* Returns how many elements of a tensor get a gradient when this rank's model runs backward; they
+ * are the first elements of the tensor. Constants get no gradient. Ids that pad a rank's part of a
+ * table get none. Tensors that a stage borrows get none, with the exception of the table. */
 static int64_t written(const struct model *m, int i, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;
@@ -347,7 +356,8 @@ static int64_t written(const struct model *m, int i, const struct param *p)
     return left < 0 ? 0 : left * p->cols;
 }
 
-/* Fills gradients with NaN, so that a step that reads a value of the step before shows. */
+/* Fills the gradients with NaN, so that a step that reads a gradient of the previous step is
+ * found. */
 static void poison_gradients(struct train *t)
 {
     struct model *m = &t->model;

@@ -1,5 +1,5 @@
-/* engine.h: whole trainings and forward passes for tests: P ranks as threads on the real transport,
- * each with its own arena and backend, on synthetic sequences. */
+/* engine.h: runs whole trainings and forward passes for tests. P ranks run as threads on the real
+ * transport, each with its own arena and backend. The sequences are synthetic. */
 #ifndef SEQD_TESTS_ENGINE_H
 #define SEQD_TESTS_ENGINE_H
 
@@ -11,7 +11,8 @@
 
 #define ENGINE_STEPS 256
 
-/* A training of a tiny model; change fields before use. */
+/* Fills in the spec of a training of a tiny model on sequences of S tokens. The caller may then
+ * change its members. */
 void engine_spec(struct job_spec *s, int64_t S);
 
 /* Makes a job that family_check() accepts of a training: the model's sizes, lengths, axes, memory,
@@ -21,10 +22,13 @@ void engine_legal(struct job_spec *s);
 /* ---- synthetic samples: a pure function of (sample, position) -------------------------------- */
 
 struct synth {
-    int64_t S, doc_len; /* documents of doc_len tokens; 0: one document */
+    /* doc_len is the length of documents in tokens; 0 means that each sequence is one document */
+    int64_t S, doc_len;
     int32_t vocab;
-    int64_t bare_from; /* tokens from here on have no target; 0: all have one */
-    int32_t mirror;    /* id i becomes mirror - 1 - i; 0: ids stay */
+    /* the first position without a target; no later position has one, either. 0 means that all
+     * positions have a target. */
+    int64_t bare_from;
+    int32_t mirror; /* id i is replaced by mirror - 1 - i; 0 means that ids are not replaced */
 };
 
 uint32_t synth_hash(uint64_t x);
@@ -39,86 +43,101 @@ int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, s
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* Returns the name of the device that tests of the whole engine run on. */
+/* Returns the name of the device on which tests of the whole engine run. */
 const char *engine_device(void);
 
-/* The memory in which a rank runs a plan. */
+/* The memory that a rank needs to run a plan. */
 struct engine_memory {
     struct be *be;
-    char *arena, *host;      /* host: NULL if the plan needs no host memory */
-    void *segment;           /* a device with memory of its own; else NULL: comm has it */
-    struct offload *offload; /* NULL: the plan offloads nothing */
+    char *arena, *host; /* host is NULL if the plan needs no host memory */
+    /* The segment, on a device with memory of its own. On every other device it is NULL, because
+     * the comm allocates the segment. */
+    void *segment;
+    struct offload *offload; /* NULL if the plan offloads nothing */
 };
 
-/* Allocates memory as a job's rank does, for timings; false: small pages, for tests that ask which
- * pages were touched. */
+/* Tells engine_open to allocate memory in the same way as the rank of a job. Tests that ask which
+ * pages were touched set it to false, because they need small pages. */
 extern bool engine_as_job;
 struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p,
                                  const char *isa);
 
 void engine_close(struct engine_memory *m, const struct plan *p);
 
-/* Read and write a rank's memory for a test. */
+/* Read and write a rank's memory on behalf of a test. */
 void engine_read(struct be *be, void *to, const void *from, int64_t size);
 
 void engine_write(struct be *be, void *to, const void *from, int64_t size);
 
-/* Fills memory with NaN, so that a read before the first write shows. */
+/* Fills memory with NaN, so that reading a value before it is written is found. */
 void engine_poison(struct be *be, void *at, int64_t size);
 
-/* Runs body(g, rank, arg) on the plan's ranks, whose memory is mem[rank]. With one rank g is
- * NULL. */
+/* Runs body(g, rank, arg) on each rank of the plan. The memory of a rank is mem[rank]. If there is
+ * only one rank, g is NULL. */
 void engine_ranks(const struct job_spec *spec, const struct plan *p, const char *isa,
                   const struct comm_options *extra, struct engine_memory *mem,
                   void (*body)(struct ranks *, int, void *), void *arg);
 
-/* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master copy), moments and
- * grad (absent if fused) have param_count() elements each, gathered from all ranks. The caller
- * frees them with engine_free. */
+/* A run of `steps` optimizer steps on dp rings of P ranks. The arrays weights (the master copy),
+ * moments and grad are gathered from all ranks and have param_count() elements each. If the
+ * optimizer is fused, there is no grad. The caller frees the arrays with engine_free. */
 struct engine_run {
     const struct job_spec *spec;
     struct train_source source;
-    int P, dp, pp, tp; /* ranks of a ring, rings, stages, ranks that share layers; 0: one */
+    /* the number of ranks in a ring, of rings, of stages, and of ranks that share each layer; 0
+     * means one */
+    int P, dp, pp, tp;
     int64_t steps, first_step;
     const char *isa;
-    const float *initial; /* NULL: model_random */
-    const float *m, *v;   /* moments to start from; NULL: zero */
+    /* the weights at the start; NULL means the weights that model_random draws */
+    const float *initial;
+    const float *m, *v; /* the moments at the start; NULL means zero */
     int64_t memory_limit;
-    int64_t delay_us, bytes_per_ms; /* as comm_options has them */
-    enum transport_id transport;    /* likewise; TRANSPORT_AUTO: the transport of ranks.h */
-    struct guard *guard;            /* [P], one for each rank; NULL: none */
-    bool ledger_differs; /* a hook has falsified a plan: all ranks report it in the last step */
-    void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
+    int64_t delay_us, bytes_per_ms; /* with the meaning that comm_options gives them */
+    /* the transport; TRANSPORT_AUTO means the transport that ranks.h uses */
+    enum transport_id transport;
+    /* one guard for each rank, [P]; NULL means that there are no guards */
+    struct guard *guard;
+    /* set by a test whose hook falsifies a plan. All ranks then have to report a difference of the
+     * ledger in the last step. */
+    bool ledger_differs;
+    /* each function is called if it is not NULL */
+    void (*before_step)(struct train *, int rank, void *arg);
     void (*after_step)(struct train *, int rank, void *arg);
     void *arg;
-    struct engine_memory *mem; /* [ranks]; engine_go has it */
-    bool alone; /* the steps alone, for figures: no array is put together, and gradients are not
-                 * filled with NaN before a step */
+    struct engine_memory *mem; /* [ranks] the memory of each rank; set by engine_go */
+    /* For measurements: only the steps are run. No whole array is gathered, and gradients are not
+     * filled with NaN before a step. */
+    bool alone;
     /* out */
-    struct plan plan; /* plan of the stage that needs most */
-    int64_t n;        /* elements of the whole model; other than plan.n_params with tp */
+    struct plan plan; /* the plan of the stage that needs the most memory */
+    /* the number of elements of the whole model; with tp, plan.n_params is the number of one
+     * rank */
+    int64_t n;
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
-    float *weights, *grad, *adam_m, *adam_v; /* grad: the first step's, without loss scale */
-    double scale;                            /* the loss scale of the first step */
+    /* grad is the gradient of the first step, divided by the loss scale */
+    float *weights, *grad, *adam_m, *adam_v;
+    double scale; /* the loss scale of the first step */
 };
 
 void engine_keep(float **out, const float *from, int64_t n);
 
-/* Copies the elements that this rank owns, if it is of its stage's first group, to arrays that all
- * threads share. */
+/* Copies the elements that this rank owns into arrays that all threads share. A rank that is not
+ * in the first group of its stage copies nothing. */
 void engine_collect(const struct train *t, enum sharded_array which, float *out);
 
 void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e);
 
-/* Sets the device of a training, engine_device(), in its spec. */
+/* Sets the device in the spec of a training to engine_device(). */
 void engine_on_device(struct job_spec *s);
 
-/* Runs r. Sets the numbers of ranks in *spec: pass a copy, so that one spec serves every P. */
+/* Runs r. The call writes the numbers of ranks into *spec. If the same spec is needed for another
+ * number of ranks, pass a copy of it. */
 void engine_go(struct engine_run *r, struct job_spec *spec);
 
 void engine_free(struct engine_run *r);
 
-/* Returns |a - b| / |b| over n elements, in double. */
+/* Returns |a - b| / |b| over n elements, computed in double. */
 double rel_l2(const float *a, const float *b, int64_t n);
 
 #endif

@@ -1,10 +1,11 @@
-/* fake_rank.h: a rank without an engine, for tests of seqgang and seqw: it speaks the socket
- * protocol of api/core/rank.h and behaves as the job's name says, or the environment variable
- * FAKE_RANK.
+/* fake_rank.h: a rank without an engine, for tests of seqgang and seqw. It uses the socket
+ * protocol of api/core/rank.h. The job's name or the environment variable FAKE_RANK tells it how
+ * to behave.
  *
  *     int main(int argc, char **argv) { if (fake_rank_is(argv)) return fake_rank_main(); ... }
  *
- * seqgang executes struct gang_start.seqrank with argv[0] "seqrank": the test's own binary. */
+ * seqgang executes the program that struct gang_start.seqrank names. This is the test's own
+ * binary, with argv[0] set to "seqrank". */
 #ifndef SEQD_TESTS_FAKE_RANK_H
 #define SEQD_TESTS_FAKE_RANK_H
 
@@ -44,7 +45,8 @@ static inline void fake_send(int rank, enum rank_msg_type type, const void *payl
     if (sendmsg(RANK_SOCKET_FD, &m, MSG_NOSIGNAL) < 0) _exit(9);
 }
 
-/* Receives the payload of the next packet. A packet of another type or size ends the rank. */
+/* Receives the payload of the next packet. If the packet does not have this type and size, the
+ * rank exits. */
 static inline void fake_receive(enum rank_msg_type type, void *payload, size_t size)
 {
     struct rank_msg head;
@@ -63,7 +65,7 @@ static inline void fake_fail(int rank, enum err_code code, const char *text)
     _exit(1);
 }
 
-/* Waits as the transport does: on this rank's door, until the abort flag is up. */
+/* Waits as the transport does: the rank sleeps on its door until the abort flag is set. */
 static inline void fake_wait_abort(struct shm_head *h, int rank)
 {
     for (;;) {
@@ -90,8 +92,9 @@ static inline void fake_event(int rank, int type, const char *json)
     fake_send(rank, RANK_EVENT, &ev, sizeof ev.head + strlen(json));
 }
 
-/* Tells whether a rank is to do `what`: the job's name or FAKE_RANK is "what" (every rank) or
- * "what:N" (rank N; the others do "wait"). */
+/* The job's name or FAKE_RANK. It tells the ranks which failure to play. If it is "what", every
+ * rank does `what`. If it is "what:N", rank N does `what`, and the other ranks do "wait".
+ * fake_does tells whether a rank has to do `what`. */
 static const char *fake_plan = "";
 
 static inline bool fake_does(const char *what, int rank)
@@ -168,7 +171,7 @@ static inline int fake_rank_main(void)
     if (fake_does("stop", rank)) raise(SIGSTOP);
     if (fake_does("deaf", rank))
         for (;;) pause();
-    if (fake_does("fork", rank) && fork() == 0) { /* leaves a stray process */
+    if (fake_does("fork", rank) && fork() == 0) { /* leaves a stray process when the rank exits */
         printf("stray %d\n", getpid());
         fflush(stdout);
         setsid();

@@ -1,5 +1,5 @@
-/* files.h: data files written byte by byte, and the contents that a prepared directory must then
- * hold. */
+/* files.h: writes data files byte by byte, and checks the directory that preparation makes from
+ * them. */
 #ifndef SEQD_TESTS_FILES_H
 #define SEQD_TESTS_FILES_H
 
@@ -49,7 +49,8 @@ static inline void llmc_header(int64_t magic, int64_t version, int64_t n)
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* Checks that the directory holds these tokens and document ends, all in the training set. */
+/* Checks that the directory holds these tokens and these ends of documents, and that all tokens
+ * are in the training set. */
 static inline void check_data(struct data *d, const int64_t *ids, int64_t n, const uint64_t *ends,
                               int64_t n_documents)
 {
@@ -73,7 +74,7 @@ static inline void check_origin(struct data *d, int64_t document, uint64_t recor
               (long long)document, (unsigned long long)at.record, (unsigned long long)at.offset);
 }
 
-/* Sets the vocabulary, and one source alone, in the spec. */
+/* Sets the vocabulary and a single source in the spec. */
 static inline void one_source(const char *path, enum data_format format, int64_t vocab, int64_t eod)
 {
     sources_begin();

@@ -1,5 +1,6 @@
-/* flow_rank.h: a rank of the engine that samples a diffusion model of tests/golden, as a job runs
- * it. Its memory is full of NaN: a read before the first write shows. */
+/* flow_rank.h: a rank of the engine that samples a diffusion model of tests/golden in the same way
+ * as a job. Its memory is filled with NaN, so that reading a value before it is written is
+ * found. */
 #ifndef SEQD_TESTS_FLOW_RANK_H
 #define SEQD_TESTS_FLOW_RANK_H
 
@@ -17,7 +18,8 @@ struct flow_rank {
     void *arena;
 };
 
-/* Fills in a generate job of tests/golden/NAME for latents of at most these sizes. */
+/* Fills in a generate job of the model tests/golden/NAME. The job's latents have at most the sizes
+ * in `most`. */
 static inline void flow_rank_spec(struct job_spec *s, const char *name, int P,
                                   const int64_t most[3])
 {
@@ -67,7 +69,8 @@ static inline void flow_rank_close(struct flow_rank *s)
     free(s->arena);
 }
 
-/* Runs body(g, rank, arg) on as many ranks as the spec has. With one rank g is NULL. */
+/* Runs body(g, rank, arg) on as many ranks as the spec has. If there is only one rank, g is
+ * NULL. */
 static inline void flow_rank_run(const struct job_spec *spec,
                                  void (*body)(struct ranks *, int, void *), void *arg)
 {

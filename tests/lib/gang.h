@@ -1,10 +1,10 @@
-/* gang.h: drives real seqrank processes the way seqgang does: a socket pair each, one memfd, blobs
- * gathered and sent to all, the abort flag raised when a rank dies. It keeps the messages of the
- * ranks.
+/* gang.h: drives real seqrank processes in the same way as seqgang. Each process has a socket
+ * pair, and all processes share one memfd. Their blobs are gathered and sent to all of them. The
+ * abort flag is set when a rank dies. The messages that the ranks send are kept.
  *
  *     gang_program(argv[0]);
  *     gang_start(&g, n, &order);
- *     gang_run(&g); reads until all have left */
+ *     gang_run(&g);              reads until all ranks have exited */
 #ifndef SEQD_TESTS_GANG_H
 #define SEQD_TESTS_GANG_H
 
@@ -37,7 +37,7 @@
 #define MAX_STEPS  64
 #define MAX_EVENTS 64
 
-static char program[1024]; /* build/MODE/seqrank */
+static char program[1024]; /* the path of build/MODE/seqrank */
 
 /* ---- a gang, as small as it can be ----------------------------------------------------------- */
 
@@ -46,8 +46,9 @@ struct order {
     struct job_spec spec;
 };
 
-/* Makes a job of the small model, whose files, prepared data and directory lie beneath scratch.
- * The caller sets data, length and ranks. gang_start borrows the order; the caller frees it. */
+/* Makes a job of the small model. The model's files, the prepared data and the job's directory are
+ * beneath scratch. The caller sets the data, the length and the ranks. gang_start keeps a pointer
+ * to the order, and the caller frees the order. */
 static inline struct order *order_new(enum job_kind kind, const char *scratch,
                                       const char *prepared_id, const char *job_dir)
 {
@@ -90,23 +91,28 @@ struct gang {
     struct rank_blob blob[MAX_RANKS];
     int n_blobs, n_ready, n_steps, n_checkpoints, n_artifacts, n_notes, n_events, n_fails;
     struct rank_step step[MAX_STEPS];
-    char checkpoint[4096], artifact[4096]; /* JSON of the last event */
-    struct gang_event event[MAX_EVENTS];   /* all of them, in order */
-    struct rank_progress told[2];          /* the first report and the last one */
+    char checkpoint[4096], artifact[4096]; /* the JSON of the last event of each kind */
+    struct gang_event event[MAX_EVENTS];   /* all events, in order */
+    struct rank_progress told[2];          /* the first progress report and the last one */
     int n_told;
     char result[RANK_RESULT_SIZE + 1];
     struct rank_fail fail; /* the first failure */
     int fail_rank;
-    bool silent_blobs; /* never answer with BLOBS */
-    bool short_blobs;  /* send the blobs a byte too short */
-    int kill_rank;     /* the rank to SIGKILL at the first checkpoint event; -1: none */
-    int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS]; /* last-operation records, at the end */
-    void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
-    int stop_at_step; /* send STOP to all when this step is reported; 0: never */
-    int save_at_step; /* the same with SAVE */
-    int stopped;      /* a rank that stands still: killed when the others have left; -1: none */
-    struct rank_fail said[MAX_RANKS]; /* each rank's failure */
-    int64_t left_ms[MAX_RANKS];       /* gang_now_ms at the time when each had left */
+    bool silent_blobs; /* BLOBS is never sent */
+    bool short_blobs;  /* the blobs are sent one byte too short */
+    /* the rank that is killed by SIGKILL at the first checkpoint event; -1 means no rank */
+    int kill_rank;
+    /* numbers from the records of last operations, read when the run is over */
+    int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS];
+    /* a function that is called at each step that a rank reports, or NULL */
+    void (*on_step)(struct gang *g, const struct rank_step *s);
+    int stop_at_step; /* the step at which STOP is sent to all ranks; 0 means never */
+    int save_at_step; /* the step at which SAVE is sent to all ranks; 0 means never */
+    /* the rank that is stopped (SIGSTOP), and killed when all other ranks have exited; -1 means no
+     * rank */
+    int stopped;
+    struct rank_fail said[MAX_RANKS]; /* the failure of each rank */
+    int64_t left_ms[MAX_RANKS];       /* the time, by gang_now_ms, at which each rank was gone */
 };
 
 static inline int64_t gang_now_ms(void)
@@ -135,11 +141,12 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
     if (g->fd[r] >= 0) sendmsg(g->fd[r], &m, MSG_NOSIGNAL);
 }
 
-/* Sets environment variables of the process of one of n ranks; NULL: none. */
+/* A function that sets environment variables in the process of one of n ranks, or NULL. */
 static void (*gang_env)(int rank, int n);
 
-/* Sets variables for NCCL. If there is a GPU for each rank, each rank gets its own. Else the ranks
- * share one GPU, and NCCL takes it for GPUs of several hosts, which use sockets. */
+/* Sets variables for NCCL. If there are enough GPUs, each rank gets one of its own. If there are
+ * fewer GPUs than ranks, all ranks share one GPU. NCCL is then made to believe that each rank is
+ * on another host, so that it uses sockets. */
 static inline void gang_nccl_env(int rank, int n)
 {
     char number[16], host[32];
@@ -156,7 +163,8 @@ static inline void gang_nccl_env(int rank, int n)
     setenv("NCCL_MAX_CTAS", "1", 1);
 }
 
-/* Tells whether NCCL itself and a GPU for it are there; prints the library, or why not. */
+/* Tells whether NCCL and a GPU that it can use are available. Prints the name of the library, or
+ * the reason why they are not available. */
 static inline bool gang_has_nccl(const char *device)
 {
     struct library l;
@@ -176,7 +184,8 @@ static inline void spawn(struct gang *g, int r, int pair[2])
         g->pid[r] = pid;
         return;
     }
-    /* The pair's ends may be 3 or 4 themselves: lift both out of the way first. */
+    /* One of the two descriptors may be 3 or 4 already, so both are first duplicated to higher
+     * numbers. */
     int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 10), mem = fcntl(g->memfd, F_DUPFD_CLOEXEC, 10);
     if (dup2(sock, RANK_SOCKET_FD) < 0 || dup2(mem, RANK_MEMFD) < 0) _exit(127);
     if (gang_env) gang_env(r, g->n);
@@ -196,8 +205,8 @@ static inline void gang_start(struct gang *g, int n, struct order *o)
     for (int r = 0; r < n; r++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) abort();
-        /* Let a rank run only a few reports ahead of its reader. So a test that acts on a report
-         * acts in time, however fast the steps are. */
+        /* A small buffer allows a rank to be only a few reports ahead of the reader. A test that
+         * acts on a report therefore acts in time, however fast the steps are. */
         int few = 4096;
         if (setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few)) abort();
         spawn(g, r, pair);
@@ -273,7 +282,7 @@ static inline void take_message(struct gang *g, int r, const struct rank_msg *h,
     }
 }
 
-/* Reads until every rank has closed its socket, then reaps. */
+/* Reads until every rank has closed its socket, and then reaps the processes. */
 static inline void gang_run(struct gang *g)
 {
     static char packet[sizeof(struct rank_msg) + RANK_RESULT_SIZE + 4096];
@@ -284,8 +293,8 @@ static inline void gang_run(struct gang *g)
         for (int i = 0; i < g->n; i++) {
             if (!p[i].revents) continue;
             ssize_t got;
-            /* A rank that has not read our last message resets the connection. The messages that
-             * it sent before can still be read. */
+            /* If a rank exits without having read our last message, the connection is reset. The
+             * messages that the rank had sent can still be read. */
             do got = recv(g->fd[i], packet, sizeof packet, 0);
             while (got < 0 && (errno == EINTR || errno == ECONNRESET));
             struct rank_msg h;
@@ -322,7 +331,7 @@ static inline bool all_ok(const struct gang *g)
     return ok;
 }
 
-/* Runs a job whose spec must be right. Returns whether it succeeded. */
+/* Runs a job and returns whether it succeeded. The job's spec must be valid. */
 static inline bool gang_runs(struct gang *g, struct order *o)
 {
     struct err e = {0};
@@ -336,7 +345,8 @@ static inline bool gang_runs(struct gang *g, struct order *o)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* Finds the top-level member `key` of a JSON object. *t: the first token of its value. */
+/* Finds the member `key` of a JSON object, but not of objects inside it. Sets *t to the first
+ * token of the member's value. */
 static inline bool member(const char *json, const char *key, struct jread *j, enum jtok *t)
 {
     jread_init(j, json, strlen(json));
@@ -379,7 +389,7 @@ static inline bool flag(const char *json, const char *key)
     return member(json, key, &j, &t) && t == J_TRUE;
 }
 
-/* Returns the n-th event (from 0) of a type, or NULL. */
+/* Returns the n-th event of a type, counted from 0, or NULL if there are fewer. */
 static inline const struct gang_event *gang_event(const struct gang *g, int type, int n)
 {
     for (int i = 0; i < g->n_events; i++)
@@ -387,7 +397,8 @@ static inline const struct gang_event *gang_event(const struct gang *g, int type
     return NULL;
 }
 
-/* Finds seqrank: a test lies in build/MODE/tests, and seqrank in the directory above. */
+/* Finds the program seqrank. The test's program is in build/MODE/tests, and seqrank is in
+ * build/MODE. */
 static inline void gang_program(const char *argv0)
 {
     const char *slash = strrchr(argv0, '/');

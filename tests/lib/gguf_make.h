@@ -1,4 +1,4 @@
-/* gguf_make.h: writes GGUF files for tests, right or wrong ones, value by value. */
+/* gguf_make.h: writes GGUF files for tests, value by value. The files may be valid or invalid. */
 #ifndef SEQD_TESTS_GGUF_MAKE_H
 #define SEQD_TESTS_GGUF_MAKE_H
 
@@ -14,7 +14,9 @@ struct gguf_make {
     struct gguf_bytes keys, infos, data;
     uint64_t n_keys, n_tensors;
     uint32_t version;
-    uint64_t more_keys, more_tensors; /* added to the counts that are written */
+    /* numbers that are added to the counts in the file's header, so that the header may be
+     * wrong */
+    uint64_t more_keys, more_tensors;
 };
 
 static inline void bytes_put(struct gguf_bytes *b, const void *x, size_t n)
@@ -43,7 +45,7 @@ static inline void bytes_str(struct gguf_bytes *b, const char *s, size_t n)
     bytes_put(b, s, n);
 }
 
-/* Writes a key's name and type; its value follows. */
+/* Writes the name and the type of a key. The caller has to write the key's value next. */
 static inline struct gguf_bytes *make_key(struct gguf_make *g, const char *name, uint32_t type)
 {
     g->n_keys++;
@@ -72,7 +74,7 @@ static inline void make_str(struct gguf_make *g, const char *name, const char *v
     bytes_str(make_key(g, name, GGUF_STRING), v, strlen(v));
 }
 
-/* Writes the beginning of an array. */
+/* Writes the beginning of an array. The caller has to write the array's elements next. */
 static inline struct gguf_bytes *make_array(struct gguf_make *g, const char *name, uint32_t type,
                                             uint64_t n)
 {
@@ -88,7 +90,7 @@ static inline void make_strs(struct gguf_make *g, const char *name, const char *
     for (int i = 0; i < n; i++) bytes_str(b, v[i], strlen(v[i]));
 }
 
-/* Writes a tensor's entry alone. dims: the outermost first. */
+/* Writes the entry of a tensor, without its values. dims begins with the outermost dimension. */
 static inline void make_info(struct gguf_make *g, const char *name, uint32_t type, int n_dims,
                              const int64_t *dims, uint64_t offset)
 {
@@ -113,7 +115,7 @@ static inline void make_tensor(struct gguf_make *g, const char *name, uint32_t t
     bytes_align(&g->data, 0);
 }
 
-/* Gives all bytes of the file, owned by the caller. Frees g. */
+/* Returns all bytes of the file, which the caller owns. Frees g. */
 static inline struct gguf_bytes make_finish(struct gguf_make *g)
 {
     struct gguf_bytes b = {0};

@@ -1,5 +1,5 @@
-/* gguf_model.h: writes whole models as GGUF files for tests, in every type of tensors, beside the
- * values that they stand for. */
+/* gguf_model.h: writes whole models as GGUF files for tests, with tensors of every type. It
+ * returns the values that the tensors encode. */
 #ifndef SEQD_TESTS_GGUF_MODEL_H
 #define SEQD_TESTS_GGUF_MODEL_H
 
@@ -9,7 +9,8 @@
 #include "worker/family/config.h"
 #include "worker/hf/hf.h"
 
-/* The sizes of the models: widths are whole blocks, layers and heads are few. */
+/* The sizes of the models. Each width is a whole number of blocks, and there are few layers and
+ * heads. */
 #define GGUF_SIZES                                                                                 \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                         \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":32,\"vocab_size\":40,"       \
@@ -17,7 +18,7 @@
 static const struct gguf_case {
     const char *arch, *config;
     bool permuted, one_more, tied, bias, windows;
-    bool factor_alone; /* the file names no rope.scaling.type */
+    bool factor_alone; /* the file has a factor of RoPE, but no rope.scaling.type */
 } gguf_models[] = {
     {"llama",
      "{\"model_type\":\"llama\",\"tie_word_embeddings\":false,\"rope_theta\":5e5," GGUF_SIZES "}",
@@ -57,7 +58,8 @@ static inline float drawn(void)
     return (float)(int32_t)(gguf_seed >> 8 & 0xffff) / 32768.0f - 1;
 }
 
-/* The names that llama.cpp gives to a tensor of transformers. */
+/* Stores the name by which llama.cpp calls a tensor in out. `hf` is the name of the tensor in
+ * transformers. */
 static inline void gguf_name(const struct gguf_case *c, const char *hf, char out[128])
 {
     static const char *const parts[][2] = {
@@ -94,7 +96,8 @@ static inline void gguf_name(const struct gguf_case *c, const char *hf, char out
         snprintf(out, 128, "blk.%d.%s.%s", layer, to, end);
 }
 
-/* Draws n values, and writes them as numbers or blocks of a type. Returns the bytes. */
+/* Draws n values and writes them to out as numbers or blocks of the type. Stores the values that
+ * these numbers or blocks encode in `is`. Returns the number of bytes that it wrote to out. */
 static inline size_t draw_values(int type, int64_t n, uint8_t *out, float *is)
 {
     size_t at = 0;
@@ -146,7 +149,8 @@ static inline int64_t file_row(int64_t row, int64_t rows, int64_t heads)
     return row - r + (r < size / 2 ? 2 * r : 2 * (r - size / 2) + 1);
 }
 
-/* Adds a tensor of type `type` (of the file) and writes its values, as transformers has them. */
+/* Adds the tensor p with the GGUF type `type`, and writes its values to flat in the layout of
+ * transformers. */
 static inline void add_param(struct gguf_make *g, const struct gguf_case *c, const struct param *p,
                              int type, float *flat)
 {
@@ -156,7 +160,7 @@ static inline void add_param(struct gguf_make *g, const struct gguf_case *c, con
     float *is = malloc((size_t)p->count * sizeof *is);
     uint8_t *bytes = malloc((size_t)p->count * 4);
     gguf_name(c, p->name, name);
-    if (!matrix) type = 0; /* llama.cpp keeps vectors in fp32 */
+    if (!matrix) type = 0; /* llama.cpp stores vectors in fp32 */
     size_t size = draw_values(type, p->count, bytes, is);
     const int64_t heads = !c->permuted                ? 0
                           : strstr(p->name, "q_proj") ? 4
@@ -172,7 +176,7 @@ static inline void add_param(struct gguf_make *g, const struct gguf_case *c, con
     free(bytes);
 }
 
-/* A key of the architecture that is not written; NULL: all are. */
+/* The key of the architecture that is not written. NULL means that all keys are written. */
 static const char *gguf_without;
 
 static inline void arch_key(const struct gguf_case *c, const char *key, char out[96])
@@ -223,7 +227,7 @@ static inline void add_sizes(struct gguf_make *g, const struct gguf_case *c)
     if (c->windows) add_u32(g, c, "attention.sliding_window", 16);
 }
 
-/* Writes llama3's table, as convert_hf_to_gguf.py does. */
+/* Writes llama3's table of RoPE factors, as convert_hf_to_gguf.py does. */
 static inline void add_factors(struct gguf_make *g)
 {
     float x[16];
@@ -254,7 +258,7 @@ static inline void gguf_shape(const struct gguf_case *c, struct model_shape *m)
     CHECK_MSG(!config_parse(c->config, strlen(c->config), "case", m, &e), "%s", e.text);
 }
 
-/* Adds a tokenizer of six pieces. merges false: without its merges. */
+/* Adds a tokenizer of six pieces. It has no merges if `merges` is false. */
 static inline void add_tokens(struct gguf_make *g, const char *model, const char *pre, bool merges)
 {
     static const char *const tokens[] = {"<s>", "a", "b", "ab", "<|im_end|>", "!"};
@@ -269,8 +273,8 @@ static inline void add_tokens(struct gguf_make *g, const char *model, const char
     make_bool(g, "tokenizer.ggml.add_bos_token", 1);
 }
 
-/* Writes a model whose matrices have a type of the file, beside the keys that g has. Returns its
- * weights in the flat layout, as transformers has them. */
+/* Writes a model whose matrices have the given GGUF type. The file also has the keys that were
+ * added to g before. Returns the model's weights in the flat layout of transformers. */
 static inline float *gguf_make_beside(struct gguf_make *g, const struct gguf_case *c,
                                       const struct model_shape *m, int type, const char *path)
 {

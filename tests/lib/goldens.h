@@ -1,4 +1,5 @@
-/* goldens.h: directories of tests/golden that hold a model and another program's results of it. */
+/* goldens.h: lists directories of tests/golden. Each of them holds a model, and the results that
+ * another program computed with this model. */
 #ifndef SEQD_TESTS_GOLDENS_H
 #define SEQD_TESTS_GOLDENS_H
 

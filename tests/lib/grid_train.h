@@ -1,5 +1,5 @@
-/* grid_train.h: trainings of a small Transformer-2D on videos of one size, by each way in which
- * ranks exchange data for its attention (enum grid_way). The bytes that a step moved are read from
+/* grid_train.h: trains a small Transformer-2D on videos of one size. The ranks exchange data for
+ * its attention in one of several ways (enum grid_way). The bytes that a step moves are read from
  * the ledger. */
 #ifndef SEQD_TESTS_GRID_TRAIN_H
 #define SEQD_TESTS_GRID_TRAIN_H
@@ -17,12 +17,13 @@
 
 enum { GRID_SAMPLES = 4, GRID_CHANNELS = 2, GRID_CAPTION = 3, GRID_CAPTION_COLS = 6 };
 
-/* side: rows and columns of latents, in patches of 2 x 2. */
+/* A model. side is the number of patches of 2 x 2 in each row and in each column of the
+ * latents. */
 struct grid_model {
     int64_t frames, side, width;
     int n_layers, n_heads;
     bool captions;
-    int family; /* enum model_family; 0: Transformer-2D */
+    int family; /* enum model_family; 0 means Transformer-2D */
 };
 
 struct grid_data {
@@ -50,7 +51,7 @@ static inline void grid_spec(const struct grid_data *d, enum grid_way way, struc
                                           .text_len = g->captions ? GRID_CAPTION : 0,
                                           .grid_way = way};
     CHECK_MSG(!family_complete(&s->model.shape, &e), "%s", e.text);
-    if (way != GRID_TENSOR) s->parallel.form = FORM_SWITCH + (int)way; /* as a job has it */
+    if (way != GRID_TENSOR) s->parallel.form = FORM_SWITCH + (int)way; /* as in a job */
     CHECK(way == GRID_TENSOR ||
           strategy_form(STRATEGY_DSP, s->parallel.form)->grid_way == (int)way);
     s->data.frames = g->frames;
@@ -97,7 +98,7 @@ static inline void grid_close(struct grid_data *d)
     file_remove(d->dir, NULL);
 }
 
-/* Returns the bytes that a rank moved by its grid_way in the step that has just ended. */
+/* Returns the bytes that a rank moved for its grid_way in the step that has just ended. */
 static inline struct comm_count grid_moved(const struct train *t)
 {
     static const enum purpose purposes[] = {PURPOSE_SWITCH, PURPOSE_HEADS, PURPOSE_TENSOR};
@@ -107,7 +108,8 @@ static inline struct comm_count grid_moved(const struct train *t)
     return sum;
 }
 
-/* Runs r->steps steps on P ranks, which are parallel.tp with GRID_TENSOR, else parallel.sp. */
+/* Runs r->steps steps on P ranks. With GRID_TENSOR, P is parallel.tp; with every other way it is
+ * parallel.sp. */
 static inline void grid_go(struct grid_data *d, struct engine_run *r, const struct job_spec *spec,
                            int P)
 {

@@ -1,10 +1,11 @@
-/* hf_save.h: model directories, and digests, of weights in memory. */
+/* hf_save.h: writes weights that are in memory to model directories, and computes digests of these
+ * directories. */
 #ifndef SEQD_TESTS_HF_SAVE_H
 #define SEQD_TESTS_HF_SAVE_H
 
 #include "worker/hf/hf.h"
 
-/* Writes a model directory with the byte tokenizer. */
+/* Writes a model directory whose tokenizer maps each byte to a token. */
 static inline int hf_save(const char *to, const struct model_shape *m, enum dtype dtype,
                           const void *params, struct err *why)
 {

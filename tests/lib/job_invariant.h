@@ -1,5 +1,6 @@
-/* job_invariant.h: the rules that hold for a job after every fold. The simulator and the tests of
- * seqd check them after each fold (tests/sim/fold.c, tests/daemon/fold.c). */
+/* job_invariant.h: checks rules about a job. They must hold after each event that is folded into
+ * the job. The simulator and the tests of seqd check them at that time (tests/sim/fold.c,
+ * tests/daemon/fold.c). */
 #ifndef SEQD_TESTS_JOB_INVARIANT_H
 #define SEQD_TESTS_JOB_INVARIANT_H
 
@@ -9,8 +10,8 @@
 #include "api/core/rank.h"
 #include "daemon/state/jobs.h"
 
-/* Checks the rules of one fold. was: a copy of the job before the fold, whose pointers are not
- * followed. */
+/* Checks the rules for one fold. `was` is a copy of the job from before the fold; its pointers are
+ * not followed. */
 static inline const char *invariant_fold(const struct job *was, const struct job *j,
                                          const struct event *ev)
 {
@@ -41,8 +42,8 @@ static inline const char *invariant_states(const struct job *j)
     return NULL;
 }
 
-/* Checks that the places hold ranks from 0 on in order and each node once, and that a node is away
- * only while an attempt is on it. */
+/* Checks three rules about a job's places: they hold the ranks in order, beginning with rank 0; no
+ * node has two places; and a node is marked as away only while an attempt is on it. */
 static inline const char *invariant_places(const struct job *j)
 {
     int32_t rank = 0;
@@ -61,7 +62,7 @@ static inline const char *invariant_places(const struct job *j)
     return NULL;
 }
 
-/* Checks that a GPU serves one rank of a node. */
+/* Checks that no GPU of a node is used by two ranks. */
 static inline const char *invariant_gpus(const struct job *j)
 {
     for (int i = 0; i < j->n_places && j->gpus; i++) {
@@ -88,7 +89,7 @@ static inline const char *invariant_failures(const struct job *j)
     return NULL;
 }
 
-/* Returns the first rule that is broken; NULL: all hold. */
+/* Returns the text of the first rule that is broken, or NULL if all rules hold. */
 static inline const char *job_invariant(const struct job *j)
 {
     const char *why = invariant_states(j);
@@ -97,8 +98,9 @@ static inline const char *job_invariant(const struct job *j)
     return why ? why : invariant_failures(j);
 }
 
-/* Returns the first rule that a fold of ev has broken, or NULL. rc: the result of the fold; a
- * refused event must change nothing. was: a copy of the job before the fold. */
+/* Returns the text of the first rule that a fold of ev has broken, or NULL if it has broken none.
+ * rc is the result of the fold. An event that was refused must change nothing. `was` is a copy of
+ * the job from before the fold. */
 static inline const char *invariant_broken(const struct job *was, const struct job *j,
                                            const struct event *ev, int rc)
 {

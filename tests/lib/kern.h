@@ -1,4 +1,4 @@
-/* kern.h: declarations that the parts of check_kernels share. */
+/* kern.h: declarations that all parts of check_kernels share. */
 #ifndef SEQD_TESTS_KERN_H
 #define SEQD_TESTS_KERN_H
 
@@ -9,34 +9,39 @@
 #include "tests/lib/ref.h"
 #include "tests/lib/test.h"
 
-#define ULP (FLT_EPSILON / 2) /* 2^-24: one rounding */
+#define ULP (FLT_EPSILON / 2) /* 2^-24, which is one rounding */
 
-static struct be *be;       /* the device under test ... */
-static struct be *be_other; /* ... and one of the same instruction set with 3 threads */
-static bool quick;          /* SEQD_TEST_SHAPES=small: for tools that slow a device down */
-static enum dtype act;      /* type of the tensors that the contract calls "act" */
-static int64_t least_dim;   /* attention's checks leave out heads of fewer columns */
+static struct be *be;       /* the device under test */
+static struct be *be_other; /* a second device of the same instruction set, which has 3 threads */
+/* set if SEQD_TEST_SHAPES is "small"; it is for tools under which a device is slow */
+static bool quick;
+/* the type of the tensors whose type is "act" in the contract (kernels/backend.h) */
+static enum dtype act;
+/* checks of attention leave out shapes whose heads have fewer columns than this */
+static int64_t least_dim;
 
-/* Bounds the error of tensor cores' sums of products of 16 bits (kernels/cuda/emu.h names the
- * measurement). The total of CUT_K products, or more, and of the sum so far is cut off after
- * fp32's last place. A cut loses at most one unit of that place, half a unit on average, and
- * always toward zero, so that a long chain is biased. Before the cut each addend loses less than
- * half a unit, as often up as down, by 1 / sqrt(12) of a unit in root mean square, as in rounding
- * to nearest. */
+/* Bounds the error of tensor cores that add products of 16-bit numbers (kernels/cuda/emu.h names
+ * the measurement). A tensor core adds CUT_K or more products to the sum so far, and then cuts the
+ * total off after the last place of fp32. A cut loses at most one unit of that place, and half a
+ * unit on average. It always rounds toward zero, so the sum of a long chain is biased. Before the
+ * cut, each addend loses less than half a unit, upward as often as downward. The root mean square
+ * of this loss is 1 / sqrt(12) of a unit, as in rounding to nearest. */
 #define CUT_K 8
 static inline bool cuts(enum dtype in)
 {
     return be->own_memory && in != DT_F32;
 }
-/* Returns half of x's last place in fp32: cutting it off costs this much on average. */
+/* Returns half a unit of x's last place in fp32. This is the average loss when x is cut off after
+ * that place. */
 static inline double cut_mean(double x)
 {
     int e = 0;
     if (x == 0) return 0;
-    (void)frexp(x, &e); /* |x| in [1/2, 1) 2^e */
+    (void)frexp(x, &e); /* |x| is in [1/2, 1) 2^e */
     return ref_power(e - 25);
 }
-/* Roundings to nearest (half a place each) that a sum of n products may lose in the worst case. */
+/* Returns how many roundings to nearest, each of which loses half a place, correspond to the
+ * largest loss that a sum of n products may have. */
 static inline double cut_most(enum dtype in, double n)
 {
     return cuts(in) ? n + 2 * ceil(n / CUT_K) : n;
@@ -47,8 +52,8 @@ static inline struct box box_act(int64_t rows, int64_t cols, int64_t gap)
     return box_new_as(act, rows, cols, gap);
 }
 
-/* Calls an operation. Scratch is filled with NaN first. All tensors are on the host before and
- * after. */
+/* Fills the scratch with NaN, and then calls an operation. All tensors are in host memory before
+ * and after the call. */
 #define CALL(b, op, ...)                                                                           \
     do {                                                                                           \
         __auto_type call_args = *(__VA_ARGS__);                                                    \

@@ -1,6 +1,7 @@
-/* kern_angle.h: checks the gradient of LRPE's angles, for check_kernels: against the sum over
- * pairs of rows, weighed by their distance, and the states that enter and leave. kern_long.h has
- * that of a long sequence. */
+/* kern_angle.h: checks the gradient of LRPE's angles, as a part of check_kernels. The reference is
+ * a sum over all pairs of rows, in which each pair is weighted by its distance. It also contains
+ * the terms of the state before the chunk, and of the gradient of the state after it. kern_long.h
+ * checks the gradient of a long sequence. */
 #ifndef SEQD_TESTS_KERN_ANGLE_H
 #define SEQD_TESTS_KERN_ANGLE_H
 
@@ -28,8 +29,8 @@ static double angle_dot(struct mat x, int64_t i, struct mat y, int64_t j, int64_
     return s;
 }
 
-/* Returns the sum over e of w_e (x1 s2_e - x2 s1_e). s1 and s2 are rows d and d + D of the head's
- * state. */
+/* Returns the sum over e of w_e (x1 s2_e - x2 s1_e), where s1 and s2 are rows d and d + D of the
+ * head's state. */
 static double angle_state_dot(const struct lin_case *c, struct mat x, int64_t i, struct mat w,
                               struct mat s, int64_t h, int64_t d)
 {
@@ -41,8 +42,8 @@ static double angle_state_dot(const struct lin_case *c, struct mat x, int64_t i,
     return sum;
 }
 
-/* Returns row i's part of the gradient: from the rows that it sees, the state that entered and the
- * state that leaves. */
+/* Returns the term of row i in the gradient. It consists of the terms of the rows that row i sees,
+ * of the state before the chunk, and of the gradient of the state after the chunk. */
 static double angle_ref_row(const struct lin_case *c, const struct mat x[6], int64_t h, int64_t d,
                             int64_t i)
 {
@@ -89,7 +90,7 @@ static void angle_check(const struct lin_shape *s)
     struct linear_angle_args a = {lin_args(&c), c.d_o.t, c.state.t.data, c.d_state.t.data,
                                   got.t.data};
     CALL(be, linear_angle, &a);
-    /* the gradient is summed in double and rounded once */
+    /* the gradient is summed in double, and the sum is rounded once */
     CHECK_MSG(ref_rel_l2(got.t, want) <= 2 * ULP && box_intact(got), "n %lld Dk %lld: %g",
               (long long)s->n, (long long)s->Dk, ref_rel_l2(got.t, want));
     a.dtheta = again.t.data;

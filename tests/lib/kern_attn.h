@@ -1,4 +1,4 @@
-/* kern_attn.h: the checks of attention, forward to backward, for check_kernels. */
+/* kern_attn.h: checks attention, both forward and backward, as a part of check_kernels. */
 #ifndef SEQD_TESTS_KERN_ATTN_H
 #define SEQD_TESTS_KERN_ATTN_H
 
@@ -9,9 +9,13 @@ enum mask { CAUSAL, FULL, DOCS, DOC_EACH, WINDOW, RAGGED, NO_KEY };
 struct attn_shape {
     int64_t Tq, Tk, H, Hk, D;
     enum mask mask;
-    int n_calls;      /* the keys come in this many blocks of uneven length */
-    double deviation; /* deviation of queries and keys; that of scores is its square */
-    float cap;        /* soft cap of scores */
+    /* the number of calls, each of which gets one block of the keys; the blocks have different
+     * lengths */
+    int n_calls;
+    /* the standard deviation of queries and of keys; the standard deviation of scores is its
+     * square */
+    double deviation;
+    float cap; /* soft cap of scores */
 };
 
 struct attn_case {
@@ -20,11 +24,13 @@ struct attn_case {
     int n_calls;
     double deviation;
     float cap;
-    /* filled on first use */
+    /* the members below are filled when the case is used for the first time */
     struct box q, kv, d_o;
-    struct box o_act; /* 16 bits: the true o, rounded, of which delta is made */
+    /* used only with 16 bits: the expected o, rounded to 16 bits, from which delta is computed */
+    struct box o_act;
     struct mat o, lse, dq, dkv;
-    struct mat bound_o, bound_dq, bound_dkv; /* 16 bits: bounds of the error, element by element */
+    /* used only with 16 bits: the bounds of the error of each element */
+    struct mat bound_o, bound_dq, bound_dkv;
     int64_t *lo, *hi;
 };
 
@@ -51,7 +57,7 @@ static const struct attn_shape attn_shapes[] = {
 static void attn_mask(struct attn_case *c)
 {
     uint64_t seed = 77;
-    int64_t shift = c->Tk - c->Tq; /* the queries are the last Tq positions */
+    int64_t shift = c->Tk - c->Tq; /* the queries are the last Tq of the Tk positions */
     for (int64_t i = 0; i < c->Tq; i++) {
         int64_t pos = i + shift, doc = 1 + c->Tk / 5;
         c->lo[i] = 0;
@@ -61,18 +67,21 @@ static void attn_mask(struct attn_case *c)
         if (c->mask == DOC_EACH) c->lo[i] = pos;
         if (c->mask == WINDOW) c->lo[i] = pos > 70 ? pos - 70 : 0;
         if (c->mask == NO_KEY) c->hi[i] = 0;
-        if (c->mask == RAGGED) { /* any interval, empty ones and ones past the keys too */
+        /* each row gets an interval drawn at random, which may be empty or extend beyond the
+         * keys */
+        if (c->mask == RAGGED) {
             c->lo[i] = (int64_t)(box_rand(&seed) % (uint64_t)(c->Tk + 9)) - 4;
             c->hi[i] = (int64_t)(box_rand(&seed) % (uint64_t)(c->Tk + 9)) - 4;
         }
     }
 }
 
-/* Computes bounds of the errors that 16 bits may cause. Probabilities and ds are rounded before
- * they enter products: by at most 2^-8 of their value in bf16, and in fp16 by 2^-11 of it or half
- * the smallest subnormal. Sums are in fp32. A score is a sum of D products, of size D^0.5 (2
- * deviation)^2 if all are large, and its absolute error becomes a relative one in exp. A chain
- * over the keys follows, in tiles. Each chain loses as much as cut_most returns. */
+/* Computes bounds of the errors that 16-bit types may cause. Probabilities and ds are rounded
+ * before they enter products. In bf16, this changes them by at most 2^-8 of their value. In fp16,
+ * it changes them by 2^-11 of their value or by half of the smallest subnormal number. Sums are in
+ * fp32. A score is a sum of D products. Its size is D^0.5 (2 deviation)^2 if all products are
+ * large, and exp turns its absolute error into a relative one. The terms of the keys are then
+ * summed tile by tile, and each sum loses at most as much as cut_most returns. */
 static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
                         struct mat o, struct mat d_o)
 {
@@ -102,7 +111,8 @@ static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
     c->lo = twin_new(c->Tq * (int64_t)sizeof *c->lo);
     c->hi = twin_new(c->Tq * (int64_t)sizeof *c->hi);
     attn_mask(c);
-    /* in every other case rows begin at 16 bytes, where a device may copy whole packs */
+    /* If n_calls is even, rows begin at multiples of 16 bytes, so that a device may copy whole
+     * packs. If it is odd, rows may begin elsewhere. */
     const bool packs = c->n_calls % 2 == 0;
     c->q = box_act(c->Tq, c->H * c->D, packs ? 8 : 4);
     c->kv = box_act(c->Tk, 2 * c->Hk * c->D, packs ? 8 : 6);
@@ -137,7 +147,7 @@ static void attn_case_free(struct attn_case *c)
     twin_free(c->lo), twin_free(c->hi);
 }
 
-/* Returns the first key row of block b. Blocks are uneven on purpose. */
+/* Returns the first row of keys in block b. The blocks have different lengths on purpose. */
 static int64_t attn_cut(const struct attn_case *c, int b)
 {
     return b == 0 ? 0 : b == c->n_calls ? c->Tk : (c->Tk * b + b % 3) / c->n_calls;
@@ -145,13 +155,15 @@ static int64_t attn_cut(const struct attn_case *c, int b)
 
 struct attn_out {
     struct box o, m, l, delta, dq, dkv;
-    struct box out; /* the output in 16 bits; in fp32 it is o */
+    struct box out; /* the output in 16 bits; if act is fp32, it is o itself */
 };
 
-/* Runs query rows [r0, r0 + n) of a case through forward, finish, delta and backward. */
+/* Computes query rows [r0, r0 + n) of a case by attn_fwd, attn_finish, attn_delta and attn_bwd. */
 static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, int64_t n)
 {
-    const int64_t odd = c->n_calls % 2; /* pairs of addends begin at 8 bytes or do not */
+    /* if it is 1, gaps are odd, so that pairs of addends do not all begin at multiples of 8
+     * bytes */
+    const int64_t odd = c->n_calls % 2;
     struct attn_out x = {box_new(n, c->H * c->D, 2 + odd),
                          box_new(c->H, n, 3),
                          box_new(c->H, n, 3),
@@ -196,11 +208,14 @@ static void attn_out_free(struct attn_out *x)
     box_free(&x->dq), box_free(&x->dkv), box_free(&x->out);
 }
 
-/* Checks lse: within a few roundings of float64 in rows that see a key, and exactly -inf in the
- * others. Tensor cores cut D / CUT_K half places off a score (kern.h). Its partial sums are two
- * thirds of it on average, so the cuts are 21 ULP of it at D = 256. The error of lse is the
- * average error of the scores, which are at most 2 deviations: 42 ULP. The bound is 8 * (4 + lse)
- * ULP at deviation 1, and such rows see tens of keys. */
+/* Checks lse. In a row that sees a key, it must be within a few roundings of the float64 result.
+ * In all other rows it must be exactly -inf.
+ *
+ * The bound at deviation 1 is 8 * (4 + lse) ULP, and the rows whose scores have these errors see
+ * tens of keys. Tensor cores cut D / CUT_K half places off a score (kern.h). The partial sums of a
+ * score are two thirds of it on average, so at D = 256 the cuts amount to 21 ULP of the score. The
+ * error of lse is the average error of the scores. As the scores are at most 2 deviations, this
+ * makes 42 ULP. */
 static bool lse_close(struct box m, struct mat want, double deviation)
 {
     for (int64_t i = 0; i < m.t.rows; i++)
@@ -212,14 +227,15 @@ static bool lse_close(struct box m, struct mat want, double deviation)
     return true;
 }
 
-/* Checks with the bounds of the blockwise ring (2e-6, 5e-6), which are for scores of a few units.
- * The rounding of a score is relative to its size and goes through exp, so that larger scores get
- * larger bounds in proportion. */
+/* Checks results with the bounds of the blockwise ring (2e-6 and 5e-6), which hold for scores of a
+ * few units. A score's rounding error is relative to its size, and exp passes it on to the result.
+ * The bounds therefore grow in proportion to the scores. */
 static void check_attn_fp32(const struct attn_case *c, const struct attn_out *x)
 {
     double size = c->deviation * c->deviation, eo = ref_rel_l2(x->o.t, c->o);
     double eq = ref_rel_l2(x->dq.t, c->dq), ekv = ref_rel_l2(x->dkv.t, c->dkv);
-    /* If every row sees one key, dq is 0: only the rounding of dp - delta is left. */
+    /* If every row sees a single key, dq is exactly 0. The computed dq then consists only of the
+     * rounding error of dp - delta. */
     if (c->mask == DOC_EACH) eq /= sqrt((double)(c->Tq * c->H * c->D));
     CHECK_MSG(eo <= 2e-6 * size, "o %g", eo);
     CHECK_MSG(eq <= 5e-6 * size, "dq %g", eq);
@@ -257,9 +273,11 @@ static void check_attn_case(struct attn_case *c)
 static void check_attn(void)
 {
     enum { N = sizeof attn_shapes / sizeof attn_shapes[0] };
-    static struct attn_case with[DT_F16 + 1][N]; /* references are computed once */
+    /* static, so that the references are computed only once */
+    static struct attn_case with[DT_F16 + 1][N];
     for (int i = 0; i < N; i++) {
-        if (act != DT_F32 && attn_shapes[i].Tq > 1000) continue; /* adds nothing but time */
+        /* left out because this shape would take more time and test nothing new */
+        if (act != DT_F32 && attn_shapes[i].Tq > 1000) continue;
         if (act == DT_F16 && i % 3 == 1) continue;
         if (quick && attn_shapes[i].Tq > 200) continue;
         if (attn_shapes[i].D < least_dim) continue;
@@ -268,8 +286,8 @@ static void check_attn(void)
     }
 }
 
-/* Checks few queries of many keys, on a device that may cut the keys into pieces: the bounds stay,
- * and each run gives the same bits. */
+/* Checks few queries of many keys on a device that may divide the keys into pieces. The error must
+ * be within the same bounds as without pieces, and each run must give the same bits. */
 static void check_attn_any_order(void)
 {
     static const struct attn_shape shapes[] = {
@@ -279,7 +297,7 @@ static void check_attn_any_order(void)
     };
     enum { N = sizeof shapes / sizeof shapes[0] };
     struct err e;
-    if (!be->own_memory) return; /* the CPU's bits are the same in any case */
+    if (!be->own_memory) return; /* the results of the CPU do not depend on any_order */
     struct be *b[2];
     for (int i = 0; i < 2; i++) {
         b[i] = be_open(&(struct be_options){.device = be->ops->name,
@@ -306,9 +324,9 @@ static void check_attn_any_order(void)
     for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
 }
 
-/* Checks a row in which one key has 2^26 times the weight of each other key, and only the values
- * of the others are not 0. Together the others are the expected output. The weight of each alone
- * is too small for fp16. */
+/* Checks a row in which one key has 2^26 times the weight of every other key, but a value of 0.
+ * The expected output therefore comes from the other keys only, although the weight of each of
+ * them is too small for fp16. */
 static void check_attn_far(void)
 {
     enum { Tk = 1024, D = 16 };
@@ -335,7 +353,8 @@ static void check_attn_far(void)
                                  (float)scale, NULL, 0});
     const double want = 64 * (Tk - 1) * p / (1 + (Tk - 1) * p);
     const double got = ref_at(act == DT_F32 ? o.t : out.t, 0, D - 1);
-    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p and o are rounded */
+    /* both p and o are rounded to 16 bits */
+    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want);
     int64_t n_bad = 0;
     for (int64_t t = 0; t < Tk; t++)
         n_bad += !(fabs(*box_at(dkv, t, D) / (t == 500 ? 1 : p) - 1) <= u + 1024 * p);

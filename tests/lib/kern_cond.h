@@ -1,5 +1,5 @@
-/* kern_cond.h: the checks of positions (LRPE, rope's variants), modulation, gates and routing, for
- * check_kernels. */
+/* kern_cond.h: checks positions (LRPE and the variants of rope), modulation, gates and routing, as
+ * a part of check_kernels. */
 #ifndef SEQD_TESTS_KERN_COND_H
 #define SEQD_TESTS_KERN_COND_H
 
@@ -10,15 +10,16 @@
 
 enum { POS_T = 24 };
 
-/* Fills pos with positions up to the last of 4,194,304, and one past it. */
+/* Fills pos with positions up to the last position of a sequence of 4,194,304 tokens, and with one
+ * position beyond it. */
 static void far_positions(int64_t *pos)
 {
     for (int64_t t = 0; t < POS_T; t++) pos[t] = t < 12 ? t * t * 37 : 4194303 - 5 * (t - 12);
     pos[POS_T - 1] = (int64_t)1 << 24;
 }
 
-/* Checks rope element by element. A result is two products and their sum, with sine and cosine
- * rounded once. The bound is relative to the size of the pair. */
+/* Checks rope element by element. A result is the sum of two products with a sine and a cosine,
+ * each of which is rounded once. The bound is relative to the size of the pair of elements. */
 static void check_rope_case(int64_t D, int64_t rotary, bool neighbours, float scale, bool single)
 {
     const int64_t H = 2, half = (rotary ? rotary : D) / 2;
@@ -46,7 +47,7 @@ static void check_rope_case(int64_t D, int64_t rotary, bool neighbours, float sc
                                              : (long double)pos[t] * (long double)freq[j];
             const double cs = scale * (double)cosl(angle), sn = scale * (double)sinl(angle);
             const double want = c == a ? u * cs - v * sn : v * cs + u * sn;
-            /* the angle itself is a product in double */
+            /* the last term is the error of the angle itself, which is a product in double */
             const double bound = scale * (5 * ULP + ldexp((double)angle, -52)) *
                                  (fabs(u) + fabs(v));
             n_bad += !(fabs(is - want) <= bound + ref_rounding(act, is, want));
@@ -135,7 +136,8 @@ struct cond_case {
     int64_t T, C, G;
 };
 
-/* groups: 0: no groups; 1: in runs of rows; 2: another one in each row */
+/* Makes a case. If `groups` is 0, the rows have no groups. If it is 1, each group is a run of
+ * successive rows. If it is 2, successive rows have different groups. */
 static struct cond_case cond_new(int64_t T, int64_t C, int64_t G, int groups)
 {
     struct cond_case c = {.x = box_act(T, C, 1),
@@ -169,8 +171,8 @@ static void cond_free(struct cond_case *c)
     mat_free(&c->mdx), mat_free(&c->mdscale), mat_free(&c->mdshift);
 }
 
-/* Returns the bound of sums in double over successive rows of one group. Each run of such rows is
- * rounded into fp32 once, and there are T runs at most. */
+/* Returns the bound for a sum over the rows of a group. Each run of successive rows is summed in
+ * double, and its sum is rounded to fp32 once. There are at most T runs. */
 static double cond_sum_bound(const struct cond_case *c)
 {
     return 2 * ULP * (1 + sqrt((double)c->T));
@@ -204,7 +206,7 @@ static void check_modulate_case(int64_t T, int64_t C, int64_t G, int groups)
     CALL(be_other, modulate_bwd, &a);
     CHECK(ref_rel_l2(dx0.t, plain) <= 3 * ULP && box_intact(dx0));
     CHECK(box_same_bits(s2, c.dscale, 0) && box_same_bits(h2, c.dshift, 0));
-    CALL(be_other, modulate_fwd, /* in place too */
+    CALL(be_other, modulate_fwd, /* now in place */
          &(struct modulate_fwd_args){c.x.t, c.scale.t, c.shift.t, c.x.t, c.group});
     CHECK(box_same_bits(c.x, c.y, 0));
     mat_free(&my), mat_free(&plain), box_free(&s2), box_free(&h2), box_free(&dx0), cond_free(&c);
@@ -212,7 +214,8 @@ static void check_modulate_case(int64_t T, int64_t C, int64_t G, int groups)
 
 static void check_gate_case(int64_t T, int64_t C, int64_t G, int groups)
 {
-    struct cond_case c = cond_new(T, C, G, groups); /* scale: the gate; dx: base */
+    /* this case uses scale as the gate, and dx as the base */
+    struct cond_case c = cond_new(T, C, G, groups);
     struct box base = box_copy(c.dx, 0), g2 = box_copy(c.dscale, 0), dx = box_act(T, C, 0);
     struct mat my = mat_of(base.t), plain = mat_new(T, C);
     for (int64_t t = 0; t < T; t++)
@@ -252,8 +255,9 @@ static void check_groups(void)
 
 enum { ROUTE_T = 41 };
 
-/* Checks routing and its gradient. Each choice is the largest logit that is left. Its weight is
- * its share among the chosen ones, or with `plain` among all. */
+/* Checks routing and its gradient. Each choice must be the largest logit that was not chosen
+ * before. If `plain` is set, the weight of a chosen expert is its probability among all experts.
+ * Otherwise the weight is its share of the probability of the chosen experts. */
 static void check_route_case(int64_t E, int64_t k, bool plain)
 {
     struct box x = box_new(ROUTE_T, E, 2), dx = box_new(ROUTE_T, E, 1);
@@ -301,7 +305,8 @@ static void check_route_case(int64_t E, int64_t k, bool plain)
     box_free(&x), box_free(&dx);
 }
 
-/* Checks that experts are valid, distinct indices whatever the logits are. */
+/* Checks that the chosen experts are valid indices that differ, even if the logits contain NaN or
+ * infinities. */
 static void check_route_nan(void)
 {
     struct box x = box_new(1, 6, 0);

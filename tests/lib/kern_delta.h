@@ -1,6 +1,6 @@
-/* kern_delta.h: the checks of the gated delta rule and its short convolution, for check_kernels.
- * The reference is the recurrence, a row at a time in float64, and its derivative backwards through
- * every state: no blocks. */
+/* kern_delta.h: checks the gated delta rule and its short convolution, as a part of check_kernels.
+ * The reference computes the recurrence in float64, one row at a time and without blocks. It
+ * computes the derivative by going back through every state. */
 #ifndef SEQD_TESTS_KERN_DELTA_H
 #define SEQD_TESTS_KERN_DELTA_H
 
@@ -12,8 +12,10 @@ struct del_shape {
     int64_t n, H, Hk, Dk, Dv;
     enum lin_docs docs;
     int64_t n_pad;
-    double decay; /* a_log of head 0; each next head has 1 less */
-    double beta;  /* added to b, a normal number; at -40 beta is 0, at 40 it is 1 */
+    double decay; /* a_log of head 0; each following head has 1 less */
+    /* added to b, which is drawn from a normal distribution; at -40 beta becomes 0, and at 40 it
+     * becomes 1 */
+    double beta;
 };
 
 static const struct del_shape del_shapes[] = {
@@ -31,7 +33,7 @@ static const struct del_shape del_shapes[] = {
 enum { DEL_Q, DEL_K, DEL_V, DEL_A, DEL_B, DEL_O, DEL_IN = DEL_O, DEL_ROWS };
 struct del_case {
     struct del_shape s;
-    struct box x[DEL_ROWS]; /* rows that are read, d_o the last */
+    struct box x[DEL_ROWS]; /* the rows that the operations read; the last of them is d_o */
     struct box a_log, dt_bias, state, d_state;
     int64_t *lo, *hi, pos, n_valid;
 };
@@ -86,8 +88,9 @@ struct del_ref {
     struct mat o, state, d[DEL_IN], d_log, d_state;
 };
 
-struct del_row { /* unit rows and factors of one head's step */
-    double q[256], k[256], q_norm, k_norm, beta, g, d_g; /* d_g: derivative of g by a */
+struct del_row { /* the normalised rows and the factors of one step of a head */
+    /* d_g is the derivative of g with respect to a */
+    double q[256], k[256], q_norm, k_norm, beta, g, d_g;
 };
 
 static void del_unit(struct tensor x, int64_t i, int64_t c0, int64_t D, double *to, double *norm)
@@ -112,8 +115,10 @@ static struct del_row del_row(const struct del_case *c, int64_t h, int64_t i)
     return r;
 }
 
-/* Computes one step: S becomes exp(g) S; m = S' k; S += k (beta (v - m))'. before: a copy of
- * exp(g) S. */
+/* Computes one step, and stores a copy of exp(g) S in `before`:
+ *     S = exp(g) S
+ *     m = S' k
+ *     S += k (beta (v - m))' */
 static void del_step(const struct del_case *c, const struct del_row *r, int64_t h, int64_t i,
                      double *S, double *before, double *m)
 {
@@ -138,8 +143,8 @@ static void del_unit_back(struct mat *to, int64_t i, int64_t c0, int64_t D, cons
     for (int64_t d = 0; d < D; d++) MAT(*to, i, c0 + d) += norm * (d_unit[d] - along * unit[d]);
 }
 
-/* Takes one step back: dS is the gradient of the state after the step, and becomes that of the
- * state before it. */
+/* Computes the gradients of one step. Before the call, dS is the gradient of the state after the
+ * step. The call replaces it by the gradient of the state before the step. */
 static void del_step_back(const struct del_case *c, struct del_ref *f, const struct del_row *r,
                           int64_t h, int64_t i, const double *S, const double *before,
                           const double *m, double *dS)
@@ -237,7 +242,8 @@ static struct del_out del_out_new(const struct del_case *c)
     return x;
 }
 
-/* Runs rows [r0, r0 + n) forward, from state `from` to state `to`. */
+/* Computes rows [r0, r0 + n) forward. `from` is the state before these rows, and the state after
+ * them is stored in `to`. */
 static void del_forward(struct be *b, const struct del_case *c, struct del_out *x, int64_t r0,
                         int64_t n, float *from, float *to)
 {
@@ -285,9 +291,9 @@ static void del_close(struct box got, struct mat want, double bar, const char *w
     CHECK_MSG(e <= bar || (norm == 0 && e == 0), "%s %g", what, e);
 }
 
-/* Returns a wider bound for a device, which sums the gradient of a decay from the right
- * (kernels/cuda/delta.cu): there the gradient of a very small decay is a small difference of
- * larger numbers. */
+/* Returns the bound for the gate's gradient. The bound is wider for a device, because a device
+ * sums the gradient of a decay starting with the last row (kernels/cuda/delta.cu). The gradient of
+ * a very small decay is then a small difference of large numbers. */
 static double del_gate_bar(const struct del_case *c)
 {
     return be->own_memory && c->s.decay > 0 ? 1.2e-5 : 5e-6;
@@ -305,8 +311,8 @@ static void del_compare(const struct del_case *c, const struct del_out *x, const
     del_close(x->d_state, f->d_state, k * 5e-6, "d_state");
 }
 
-/* Checks that other threads give the same bits, and that o without the last rows has the same
- * bits. */
+/* Checks that another number of threads gives the same bits. Also checks that o has the same bits
+ * if the last rows are left out. */
 static void del_bits(const struct del_case *c, const struct del_out *x)
 {
     struct del_out y = del_run(be_other, c, c->s.n);
@@ -321,8 +327,8 @@ static void del_bits(const struct del_case *c, const struct del_out *x)
     del_out_free(&y);
 }
 
-/* Checks that chunks whose sizes no block divides, with the states handed on in place, give the
- * result of the whole. */
+/* Checks that a sequence gives the same result in chunks as in one call. The chunks' sizes are not
+ * multiples of a block, and the state of each chunk is passed to the next one in place. */
 static void del_chunks(const struct del_case *c, const struct del_ref *f)
 {
     struct del_out y = del_out_new(c);
@@ -358,8 +364,9 @@ static void del_padding(const struct del_case *c, const struct del_out *x)
     CHECK(n_bad == 0);
 }
 
-/* far: every fifth row of q and third of k is 2^70 times as long, so that products of two overflow
- * unless their lengths divide them. */
+/* Checks one shape. If far is set, every fifth row of q and every third row of k are 2^70 times as
+ * long as usual. A product of two such rows overflows unless each row is divided by its length
+ * first. */
 static void del_check(const struct del_shape *s, bool far)
 {
     const int failures = test_failures_now;
@@ -382,7 +389,7 @@ static void del_check(const struct del_shape *s, bool far)
     del_out_free(&x), del_ref_free(&f), del_free(&c);
 }
 
-/* Checks that NaN in one document does not reach the state of another. */
+/* Checks that a NaN in a document does not reach the states of other documents. */
 static void del_nan(void)
 {
     struct del_case c = del_new(&(struct del_shape){200, 1, 1, 16, 16, AT_BLOCKS, 0, -3, 0});
@@ -400,8 +407,9 @@ static void del_nan(void)
     del_out_free(&x), del_free(&c);
 }
 
-/* A device may be without, and may take squares in fp32, which have no room for rows so long; nor
- * has fp16. */
+/* Checks the delta rule on all shapes. A device may not have the operation. The far rows are left
+ * out for fp16, because its range is too small for them. They are also left out on devices, which
+ * square rows in fp32, because the squares exceed the range of fp32. */
 static void check_delta(void)
 {
     const struct del_shape far = {130, 2, 1, 32, 24, FROM_BEFORE, 0, -4, 0};
@@ -473,12 +481,13 @@ static void cnv_check(const struct cnv_shape *s)
             }
         }
     }
-    /* chains of up to 8 products, a sigmoid of 2 ulp; dw: rounded products summed in double */
+    /* y is a sum of up to 8 products and has a sigmoid with an error of 2 ulp; dw is a sum, in
+     * double, of products that are rounded */
     del_close(y, ry, 12 * ULP, "y"), del_close(out, rout, 0, "state"),
         del_close(dx, rx, 16 * ULP, "dx");
     del_close(dw, rw, 16 * ULP, "dw"), del_close(d_in, rin, 16 * ULP, "d_state");
     CHECK(box_intact(y) && box_intact(out) && box_intact(dx) && box_intact(dw) && box_intact(d_in));
-    /* in place: the state after the rows */
+    /* the state after the rows is written to the memory of the state before them */
     CALL(be, conv_fwd, &(struct conv_fwd_args){in, none, state.t.data});
     CHECK(box_same_bits(state, out, 0));
     struct box boxes[] = {x, w, dy, state, d_out, y, out, dx, dw, d_in};

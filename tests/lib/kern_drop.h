@@ -1,13 +1,13 @@
-/* kern_drop.h: the checks of dropout's masks, attention under them, and softmax of whole rows, for
- * check_kernels. */
+/* kern_drop.h: checks the masks of dropout, attention with these masks, and the softmax of whole
+ * rows, as a part of check_kernels. */
 #ifndef SEQD_TESTS_KERN_DROP_H
 #define SEQD_TESTS_KERN_DROP_H
 
 #include <stdio.h>
 #include "tests/lib/kern.h"
 
-/* Computes Philox4x32-10 as its paper writes it: with high and low words of products, and keys
- * that grow by a constant a round. */
+/* Computes Philox4x32-10 as its paper describes it, with the high and low words of products and
+ * with keys that grow by a constant in each round. */
 static void ref_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
     uint32_t x[4] = {counter[0], counter[1], counter[2], counter[3]};
@@ -21,7 +21,8 @@ static void ref_philox(const uint32_t key[2], const uint32_t counter[4], uint32_
     memcpy(out, x, sizeof x);
 }
 
-/* Returns the factor of one probability: 0, or 1 / (1 - rate). */
+/* Returns the factor by which one probability is multiplied: 0 if it is dropped, and 1 / (1 -
+ * rate) if it is kept. */
 static double ref_drop(const struct attn_drop *d, int64_t row, int64_t key, int64_t head)
 {
     const uint32_t counter[4] = {(uint32_t)row, (uint32_t)(key / 4),
@@ -33,13 +34,15 @@ static double ref_drop(const struct attn_drop *d, int64_t row, int64_t key, int6
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* Checks the mask of a zero key and zero counters by the generator's published answer. */
+/* Compares the mask of a zero key and zero counters with the answer that the generator's authors
+ * published. */
 static void check_dropout_known(void)
 {
     static const uint32_t answer[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     for (int w = 0; w < 4; w++)
         for (int above = 0; above < 2; above++) {
-            /* a rate equal to a word keeps the word's element; the next larger rate drops it */
+            /* An element is dropped if the generator's word for it is below the rate. So a rate
+             * that equals the word keeps the element, and the next larger rate drops it. */
             const struct attn_drop d = {
                 ((double)answer[w] + above) / 4294967296.0, {0, 0}, 0, 0, 0, 0};
             struct box x = box_new(1, 4, 0);
@@ -71,10 +74,11 @@ static void check_dropout(void)
                 n_kept += f != 0;
             }
         CHECK(n_bad == 0 && box_intact(x));
-        /* among many elements, the kept ones are within five standard deviations of the mean */
+        /* if there are many elements, the number of elements that are kept must be within five
+         * standard deviations of its expected value */
         const double p = 1 - d.rate, N = (double)(T * n);
         CHECK(N < 1000 || fabs((double)n_kept - N * p) <= 5 * sqrt(N * p * (1 - p)));
-        /* columns in pieces get the same mask */
+        /* columns that are computed in several calls get the same mask as in one call */
         const int64_t cut = n / 3;
         CALL(be_other, dropout,
              &(struct dropout_args){tensor_sub(y.t, 0, T, 0, cut), &d, pos, head});
@@ -88,7 +92,8 @@ static void check_dropout(void)
 /* ---- attention under dropout ----------------------------------------------------------------- */
 
 struct drop_shape {
-    int64_t Tq, Tk, H, Hk, D, first; /* queries are positions first .. first + Tq of Tk keys */
+    /* the queries are the positions [first, first + Tq) of the Tk keys */
+    int64_t Tq, Tk, H, Hk, D, first;
     int n_calls;
     double rate;
 };
@@ -101,7 +106,7 @@ struct drop_case {
     int64_t *lo, *hi;
 };
 
-/* Computes one head of one query by definition: scores, softmax, mask, output and all
+/* Computes one head of one query by the definition: its scores, softmax, mask, output and all
  * gradients. */
 static void ref_drop_row(struct drop_case *c, struct mat q, struct mat kv, struct mat d_o,
                          int64_t h, int64_t i, double scale)
@@ -166,7 +171,8 @@ struct drop_out {
     struct box o, out, m, l, dq, dkv;
 };
 
-/* Runs rows [r0, r0 + n) with keys in blocks whose sizes are no multiples of a tile or of four. */
+/* Computes rows [r0, r0 + n). The keys are passed in blocks whose sizes are multiples neither of a
+ * tile nor of four. */
 static struct drop_out drop_run(struct be *b, const struct drop_case *c, int64_t r0, int64_t n)
 {
     const struct drop_shape *s = &c->s;
@@ -217,7 +223,8 @@ static void check_attn_drop_case(const struct drop_shape *s)
     struct drop_case c = drop_new(s);
     struct drop_out x = drop_run(be, &c, 0, s->Tq), y = drop_run(be_other, &c, 0, s->Tq);
     const struct box out = act == DT_F32 ? x.o : x.out;
-    /* the bounds of attention hold with 16 bits, too, since masked probabilities stay fp32 */
+    /* the bounds of attention also hold with 16 bits, because masked probabilities remain in
+     * fp32 */
     const double eo = ref_rel_l2(out.t, c.o), el = ref_rel_l2(x.m.t, c.lse);
     const double eq = ref_rel_l2(x.dq.t, c.dq), ekv = ref_rel_l2(x.dkv.t, c.dkv);
     CHECK_MSG(eo <= 2e-6 && el <= 2e-6 && eq <= 5e-6 && ekv <= 5e-6,
@@ -226,7 +233,8 @@ static void check_attn_drop_case(const struct drop_shape *s)
     CHECK(box_same_bits(y.o, x.o, 0) && box_same_bits(y.dq, x.dq, 0));
     CHECK(box_same_bits(y.dkv, x.dkv, 0));
     const int64_t r0 = s->Tq / 3, n = (s->Tq - r0 + 1) / 2;
-    struct drop_out part = drop_run(be, &c, r0, n); /* rows in other tiles and lanes */
+    /* some of the same rows again, which are now in other tiles and lanes */
+    struct drop_out part = drop_run(be, &c, r0, n);
     CHECK(box_same_bits(part.o, x.o, r0) && box_same_bits(part.dq, x.dq, r0));
     drop_out_free(&x), drop_out_free(&y), drop_out_free(&part), drop_free(&c);
 }
@@ -272,7 +280,7 @@ static void check_softmax_shape(int64_t T, int64_t n, int64_t col_pos)
         const double l = max + log(sum), got = *box_at(lse, 0, t);
         n_bad += sum > 0 ? !(fabs(got - l) <= 2 * ULP * (fabs(l) + 20)) : got != -INFINITY;
     }
-    /* an exponential's argument, up to about 20, is rounded */
+    /* the bound is for the rounding of the argument of exp, which is up to about 20 */
     CHECK_MSG(n_bad == 0 && ref_rel_l2(x.t, want) <= 14 * ULP, "%lld bad, p %g", (long long)n_bad,
               ref_rel_l2(x.t, want));
     CHECK(box_intact(x) && box_intact(lse));

@@ -1,5 +1,5 @@
-/* kern_elem.h: the checks of norms, activations, gated units, sums, biases, permutations and
- * squared errors, for check_kernels. */
+/* kern_elem.h: checks norms, activations, gated units, sums, biases, permutations and squared
+ * errors, as a part of check_kernels. */
 #ifndef SEQD_TESTS_KERN_ELEM_H
 #define SEQD_TESTS_KERN_ELEM_H
 
@@ -14,7 +14,8 @@ static const int64_t elem_shapes[][2] = {{1, 1}, {3, 17}, {5, 64}, {37, 100}, {4
 struct norm_case {
     int64_t T, C, groups;
     bool rms, g, b, accumulate;
-    double offset; /* added to all of x; the mean removes it */
+    /* a number that is added to every element of x; subtracting the mean removes it again */
+    double offset;
 };
 
 struct norm_data {
@@ -38,8 +39,8 @@ static void ref_norm_fwd(const struct norm_case *p, struct norm_data *d, double 
     }
 }
 
-/* Computes the gradients by the chain rule, term by term: y = g (x - mean) r, in which mean and r
- * are functions of every x. */
+/* Computes the gradients of y = g (x - mean) r by the chain rule, term by term. mean and r depend
+ * on every x. */
 static void ref_norm_bwd(const struct norm_case *p, struct norm_data *d)
 {
     const int64_t n = p->C / p->groups;
@@ -55,7 +56,8 @@ static void ref_norm_bwd(const struct norm_case *p, struct norm_data *d)
         for (int64_t c = 0; c < n; c++) {
             const double x = MAT(d->mx, t, c0 + c) - mean, dy = MAT(d->mdy, t, c0 + c);
             double dx = dy * MAT(d->mg, 0, c) * r - dr * r * r * r * x / (double)n;
-            if (!p->rms) dx += dmean / (double)n; /* r does not change with the mean */
+            /* there is no such term through r, because r does not change with the mean */
+            if (!p->rms) dx += dmean / (double)n;
             MAT(d->mdx, t, c0 + c) = dx + (p->accumulate ? MAT(d->mdx, t, c0 + c) : 0);
             MAT(d->mdg, 0, c) += dy * x * r;
             MAT(d->mdb, 0, c) += dy;
@@ -100,7 +102,8 @@ static void norm_data_free(struct norm_data *d)
 
 static const struct tensor no_tensor = {0};
 
-/* Checks that other threads, and the last rows alone, give the same bits. */
+/* Checks that the bits are the same with another number of threads, and when only the last rows
+ * are computed. */
 static void check_norm_bits(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                             struct box dg0, struct box db0)
 {
@@ -122,7 +125,7 @@ static void check_norm_bits(const struct norm_case *p, const struct norm_data *d
     box_free(&y), box_free(&mean), box_free(&rstd);
 }
 
-/* Checks that rmsnorm has the same bits as norm with rms and a weight. */
+/* Checks that rmsnorm has the same bits as norm with the options rms and weight. */
 static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_data *d,
                                   struct box dx0)
 {
@@ -138,8 +141,8 @@ static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_d
     box_free(&y), box_free(&dx), box_free(&rstd), box_free(&dg);
 }
 
-/* Checks rows whose columns lie in two parts, each of which is given the sum over both. Each of
- * two ranks holds half of the gradient. */
+/* Checks rows whose columns are divided into two parts, as between two ranks. Each part is given
+ * the sum over both parts, and computes its half of the gradient. */
 static void check_norm_parts(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                              struct box dg0)
 {
@@ -206,12 +209,13 @@ static void check_norm_case(const struct norm_case *p)
     CALL(be, norm_fwd,
          &(struct norm_fwd_args){d.x.t, d.y.t, g, b, d.mean.t.data, d.rstd.t.data, p->groups,
                                  p->rms, 1e-5f, NULL, 0});
-    /* A mean is a sum of n numbers as large as the offset, and its error shows in y in units of
-     * x's deviation. The other errors are those of rmsnorm: r comes from a sum of n squares. */
+    /* A mean is a sum of n numbers that are as large as the offset. Its error appears in y in
+     * units of x's deviation. All other errors are the same as those of rmsnorm, whose r is
+     * computed from a sum of n squares. */
     const double n = (double)p->C / (double)p->groups, size = 1 + p->offset / 2;
     const double sum = ULP * sqrt(n), off = p->rms ? 0 : ULP * (sqrt(n) + 2) * size;
-    /* With few columns mean((x - mean)^2) can be near eps; then the rounding of x - mean is the
-     * whole error. */
+    /* With few columns, mean((x - mean)^2) can be close to eps. The error then consists of the
+     * rounding of x - mean. */
     const double few = n < 8 ? 8 : 1;
     CHECK_MSG(ref_rel_l2(d.y.t, d.my) <= few * (6 * ULP + sum + off), "y %g",
               ref_rel_l2(d.y.t, d.my));
@@ -219,7 +223,8 @@ static void check_norm_case(const struct norm_case *p)
          &(struct norm_bwd_args){d.x.t, d.dy.t, d.dx.t, g, d.mean.t.data, d.rstd.t.data,
                                  d.dg.t.data, d.db.t.data, p->groups, p->rms, p->accumulate, NULL,
                                  0, 0});
-    /* a group of one column has no gradient through the mean: only cancellation is left */
+    /* in a group of one column the exact gradient is 0: its terms cancel, and the computed result
+     * consists only of their rounding errors */
     CHECK_MSG(n == 1 || ref_rel_l2(d.dx.t, d.mdx) <= few * (10 * ULP + 4 * sum + 4 * off), "dx %g",
               ref_rel_l2(d.dx.t, d.mdx));
     CHECK_MSG(n == 1 || ref_rel_l2(d.dg.t, d.mdg) <= few * (8 * ULP + sum + 2 * off), "dg %g",
@@ -270,8 +275,8 @@ static double ref_act(enum act_id fn, double x)
     return x;
 }
 
-/* Returns the slope by differences of order four. Values are good to 1e-16 in double, and the
- * slope to 1e-11. */
+/* Returns the slope of a function, computed by differences of order four. In double the values are
+ * accurate to 1e-16, and the slope to 1e-11. */
 static double ref_slope(enum act_id fn, double x)
 {
     const double h = 1e-3;
@@ -282,9 +287,9 @@ static double ref_slope(enum act_id fn, double x)
            (12 * h);
 }
 
-/* Bounds the roundings: an exponential and the steps after it lose at most 8; the polynomial of
- * the normal distribution loses 5, and its argument x^2 / 2 at most 5 where the function is not
- * flat. */
+/* Bounds the errors, in roundings. An exponential and the steps after it lose at most 8. The
+ * polynomial for the normal distribution loses 5. Its argument x^2 / 2 loses at most 5 wherever
+ * the function is not flat. */
 static const double act_error = 12 * ULP;
 
 static void act_inputs(struct box x)
@@ -317,7 +322,7 @@ static void check_act_fn(enum act_id fn, int64_t T, int64_t C)
     CALL(be_other, act_fwd,
          &(struct act_fwd_args){fn, tensor_sub(x.t, T / 2, T - T / 2, 0, C),
                                 tensor_sub(x.t, T / 2, T - T / 2, 0, C)});
-    for (int64_t t = T / 2; t < T; t++) /* in place, other rows */
+    for (int64_t t = T / 2; t < T; t++) /* in place, for other rows */
         CHECK(!memcmp(box_ptr(x, t, 0), box_ptr(y, t, 0), (size_t)(C * dtype_size(act))));
     act_inputs(x);
     CALL(be, act_bwd, &(struct act_bwd_args){fn, x.t, dy.t, dy.t, false});
@@ -326,8 +331,8 @@ static void check_act_fn(enum act_id fn, int64_t T, int64_t C)
     box_free(&x), box_free(&y), box_free(&dy), box_free(&dx), box_free(&dx0);
 }
 
-/* Checks the tails of the functions element by element: a norm over many elements would hide
- * them. */
+/* Checks the tails of the functions element by element, because errors there would not be seen in
+ * a norm over many elements. */
 static void check_act_tails(void)
 {
     enum { N = 400 };
@@ -337,8 +342,8 @@ static void check_act_tails(void)
         CALL(be, act_fwd, &(struct act_fwd_args){fn, x.t, y.t});
         for (int64_t i = 0; i < N; i++) {
             const double at = *box_at(x, 0, i), want = ref_act(fn, at), got = *box_at(y, 0, i);
-            /* the argument of an exponential, up to at^2 for gelu, has the roundings of the steps
-             * that compute it */
+            /* the argument of the exponential (which for gelu is up to at^2) has the rounding
+             * errors of the steps that compute it */
             CHECK_MSG(fabs(got - want) <= (12 + 4 * at * at) * ULP * fabs(want),
                       "act %d at %g: %g, not %g", fn, at, got, want);
         }
@@ -350,7 +355,7 @@ static void check_act_tails(void)
     box_free(&x), box_free(&y);
 }
 
-/* Checks that a bounded activation turns infinity into its limit. */
+/* Checks that a bounded activation maps an infinity to its limit. */
 static void check_act_ends(void)
 {
     static const struct {
@@ -413,7 +418,7 @@ static void check_glu_fn(enum act_id fn, int64_t T, int64_t C)
     box_free(&db0);
 }
 
-/* Checks values on both sides of every limit, and on it. */
+/* Checks values below, above and exactly at each of the limits. */
 static void check_clamp_glu_of(int64_t T, int64_t C)
 {
     const float limit = 1.5f, alpha = 1.702f;
@@ -451,7 +456,7 @@ static void check_clamp_glu(void)
     EACH_ELEM_SHAPE(s) check_clamp_glu_of(elem_shapes[s][0], elem_shapes[s][1]);
 }
 
-/* Checks that SiLU's gated unit has the same bits as swiglu. */
+/* Checks that the gated unit with SiLU has the same bits as swiglu. */
 static void check_glu_is_swiglu(void)
 {
     enum { T = 21, I = 83 };
@@ -489,7 +494,7 @@ static void check_mix_types(int64_t T, int64_t C, int types)
     struct mat want = mat_of(a.t), mb = mat_of(b.t);
     for (int64_t i = 0; i < T * C; i++) want.p[i] = 0.7f * want.p[i] + -1.3f * mb.p[i];
     CALL(be, mix, &(struct mix_args){a.t, b.t, y.t, 0.7f, -1.3f});
-    CHECK(ref_rel_l2(y.t, want) <= 2 * ULP && box_intact(y)); /* two products, a sum */
+    CHECK(ref_rel_l2(y.t, want) <= 2 * ULP && box_intact(y)); /* two products and a sum */
     CALL(be_other, mix, &(struct mix_args){a.t, b.t, z.t, 0.7f, -1.3f});
     CHECK(box_same_bits(z, y, 0));
     if (ta == ty) { /* in place */
@@ -497,7 +502,8 @@ static void check_mix_types(int64_t T, int64_t C, int types)
         CHECK(box_same_bits(a, y, 0) && box_intact(a));
     }
     CALL(be, mix, &(struct mix_args){b.t, no_tensor, z.t, -2, NAN});
-    for (int64_t i = 0; i < T * C; i++) want.p[i] = -2 * mb.p[i]; /* exact, but for 16 bits' ends */
+    /* the product is exact, except at the ends of a 16-bit type's range */
+    for (int64_t i = 0; i < T * C; i++) want.p[i] = -2 * mb.p[i];
     CHECK(ref_rel_l2(z.t, want) == 0 && box_intact(z));
     mat_free(&want), mat_free(&mb);
     box_free(&a), box_free(&b), box_free(&y), box_free(&z);
@@ -522,7 +528,8 @@ static void check_bias(void)
         struct mat my = mat_of(y.t), mb = mat_of(b.t), mdb = mat_of(db.t);
         for (int64_t i = 0; i < T * C; i++) mdb.p[i % C] += my.p[i];
         CALL(be, bias_bwd, &(struct bias_bwd_args){y.t, db.t.data});
-        CHECK(ref_rel_l2(db.t, mdb) <= ULP && box_intact(db)); /* sums in double, rounded once */
+        /* each sum is computed in double and rounded once */
+        CHECK(ref_rel_l2(db.t, mdb) <= ULP && box_intact(db));
         CALL(be_other, bias_bwd, &(struct bias_bwd_args){y.t, db0.t.data});
         CHECK(box_same_bits(db0, db, 0));
         for (int64_t i = 0; i < T * C; i++) my.p[i] += mb.p[i % C];
@@ -533,8 +540,8 @@ static void check_bias(void)
     }
 }
 
-/* Checks blocks of any size between strides: every byte is in its place, and no byte beside it is
- * written. */
+/* Checks permutations of blocks of any size, with gaps between them. Every byte must be in its
+ * place, and no byte beside the blocks may be written. */
 static void check_permute(void)
 {
     static const int64_t shapes[][4] = {{1, 1, 1, 4},  {2, 3, 5, 8},   {4, 1, 7, 96},
@@ -546,7 +553,8 @@ static void check_permute(void)
         int64_t n_bad = 0;
         for (int64_t i = 0; i < total; i++) src[i] = (char)box_rand(&seed);
         memset(dst, 0x5a, (size_t)(2 * total) + 1);
-        /* [n0, n1, n2] becomes [n2, n0, n1], each block followed by a hole of its size */
+        /* the axes [n0, n1, n2] become [n2, n0, n1]; in the result, each block is followed by a
+         * gap as large as the block */
         struct permute_args a = {dst,
                                  src,
                                  {n[0], n[1], n[2]},
@@ -584,7 +592,7 @@ static void check_mse_shape(int64_t T, int64_t C, bool weighted)
     const float *w = weighted ? weight : NULL;
     CALL(be, mse, &(struct mse_args){x.t, y.t, dx.t, w, loss, 0.125f});
     CALL(be_other, mse, &(struct mse_args){x.t, y.t, dx2.t, w, again, 0.125f});
-    for (int64_t t = 0; t < T; t++) /* the rounding of a difference, squared; sums are in double */
+    for (int64_t t = 0; t < T; t++) /* a rounded difference is squared; sums are in double */
         CHECK(fabs(loss[t] - want[t]) <= 3 * ULP * want[t]);
     CHECK(ref_rel_l2(dx.t, mx) <= 3 * ULP && box_intact(dx));
     CHECK(box_same_bits(dx2, dx, 0) && !memcmp(loss, again, (size_t)T * sizeof loss[0]));
@@ -613,8 +621,9 @@ static double noise_cdf(double x)
     return 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3))));
 }
 
-/* Returns the bound of a value in bits, as paper 2102.09672 has it. z: the sample; d: the
- * difference of the means. */
+/* Returns the variational bound of one value in bits, as paper 2102.09672 defines it. z is the
+ * sample, and d is the difference of the means. v chooses the variance between its lower and its
+ * upper limit. */
 static double noise_bits(const struct noise_case *k, double z, double d, double v)
 {
     const double s = (1 + v) / 2 * k->log_max + (1 - v) / 2 * k->log_min;
@@ -625,7 +634,8 @@ static double noise_bits(const struct noise_case *k, double z, double d, double 
     return -log(fmax(z < -0.999 ? p : z > 0.999 ? 1 - q : p - q, 1e-12)) / log(2);
 }
 
-/* Compares gradients with differences, whose own errors are well within 1e-5. */
+/* Compares gradients with finite differences. The errors of these differences are well below
+ * 1e-5. */
 static void check_noise_case(const struct noise_case *k, int64_t T, int64_t C)
 {
     struct box x = box_new(T, 2 * C, 1), y = box_new(T, 2 * C, 0), dx = box_new(T, 2 * C, 2);
@@ -633,8 +643,8 @@ static void check_noise_case(const struct noise_case *k, int64_t T, int64_t C)
     float *weight = ARRAY(float, T);
     double *loss = ARRAY(double, T), *again = ARRAY(double, T), h = 1e-5;
     box_random(x, 1, 1), box_random(y, 2, 1);
-    /* Keep y near x: far from its mean a probability is the difference of two numbers that are
-     * nearly 1. */
+    /* y is a random value near x. Far from the mean, a probability would be the difference of two
+     * numbers that are both close to 1. */
     for (int64_t i = 0; k->slope < 1 && i < T * C; i++)
         box_set(y, i / C, i % C,
                 (float)(ref_at(x.t, i / C, i % C) + 0.3 * ref_at(y.t, i / C, i % C)));
@@ -676,7 +686,7 @@ static void check_noise(void)
         {0.3, -9, -4, false},
         {0.01, -10.8, -9.2, true},
         {0.1, -3, 1, true},
-        {1e6, -3, 1, true}}; /* the least probability there is */
+        {1e6, -3, 1, true}}; /* this case has the smallest probability that can occur */
     for (int i = 0; i < 5; i++)
         EACH_ELEM_SHAPE(s) check_noise_case(&cases[i], elem_shapes[s][0], elem_shapes[s][1]);
 }

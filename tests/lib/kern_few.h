@@ -1,14 +1,15 @@
-/* kern_few.h: products and attention of few rows, which have kernels of their own on the CPU, for
- * check_kernels: a row among few has the same bits as among many. */
+/* kern_few.h: checks products and attention of few rows, as a part of check_kernels. The CPU has
+ * kernels of its own for few rows. A row must have the same bits in a call with few rows as in a
+ * call with many rows. */
 #ifndef SEQD_TESTS_KERN_FEW_H
 #define SEQD_TESTS_KERN_FEW_H
 
 #include "tests/lib/kern_attn.h"
 
-enum { FEW_MANY = 40 }; /* more rows than such a kernel takes */
+enum { FEW_MANY = 40 }; /* more rows than the kernels for few rows can process */
 
-/* Checks products of few rows. N: columns, in whole groups and past them; K: several blocks, an
- * odd number, or less than a vector. */
+/* Checks products of few rows. In the shapes, the N columns are whole groups, or whole groups and
+ * a part of a group. K is several blocks, an odd number, or less than a vector. */
 static void check_gemm_few_of(int64_t N, int64_t K, bool acc, enum dtype out)
 {
     struct box a = box_act(FEW_MANY, K, 3), b = box_act(N, K, 5);
@@ -35,7 +36,8 @@ static void check_gemm_few_of(int64_t N, int64_t K, bool acc, enum dtype out)
 static void check_gemm_few(void)
 {
     static const int64_t shapes[][2] = {{1, 1}, {7, 45}, {64, 768}, {101, 1601}};
-    if (be->own_memory) return; /* a device may choose another order for few rows */
+    /* left out on a device, because it may add in another order if there are few rows */
+    if (be->own_memory) return;
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int acc = 0; acc < 2; acc++) {
             check_gemm_few_of(shapes[s][0], shapes[s][1], acc, act);

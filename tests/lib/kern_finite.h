@@ -1,14 +1,17 @@
-/* kern_finite.h: checks that NaN or infinity in an input shows in the outputs, for every operation
- * that computes. It is a part of check_kernels, and so runs on every row of a device's table.
+/* kern_finite.h: checks that a NaN or an infinity in an input of an operation appears in its
+ * outputs. It covers every operation that computes, and is a part of check_kernels, so that it
+ * runs on every row of a device's table.
  *
- * A case calls an operation with inputs that are all finite; its sites are columns of inputs. The
- * walk runs a case once unchanged, and every output must be finite. Then it runs the case once for
- * each site, end of the site and value (NaN, inf, -inf): every output that the site names must
- * hold NaN, or for an infinity a value that is not finite. If output and input have the same
- * number of rows, the poisoned row of the output must hold it.
+ * A case calls one operation with inputs that are all finite. The sites of a case are ranges of
+ * columns in its inputs. First the case runs unchanged, and every output must be finite. It then
+ * runs once for each site, for each end of the site (its first or its last element), and for each
+ * value (NaN, inf, -inf), which is written to that element. Every output that the site lists must
+ * then hold NaN, or, after an infinity, a value that is not finite. If the output and the input
+ * have the same number of rows, this must be in the row of the output that corresponds to the
+ * changed row of the input.
  *
- * A site names fewer outputs for an infinity that mathematics makes finite: exp(-inf) is 0,
- * tanh(inf) is 1. */
+ * A site lists fewer outputs for an infinity if mathematics makes the result finite: exp(-inf) is
+ * 0, and tanh(inf) is 1. */
 #ifndef SEQD_TESTS_KERN_FINITE_H
 #define SEQD_TESTS_KERN_FINITE_H
 
@@ -19,8 +22,9 @@ enum fin_value { FIN_NAN, FIN_INF, FIN_MINUS, FIN_VALUES };
 
 struct fin_site {
     struct box b;
-    int64_t c0, c1;             /* columns */
-    unsigned shows[FIN_VALUES]; /* a bit for each output in which the value must show */
+    int64_t c0, c1; /* columns */
+    /* for each value, one bit for each output in which it must appear */
+    unsigned shows[FIN_VALUES];
 };
 
 struct fin {
@@ -28,13 +32,15 @@ struct fin {
     void *mem[FIN_MEMS];
     struct fin_site site[FIN_SITES];
     struct box out[FIN_OUTS];
-    double *out64[FIN_OUTS]; /* instead of a box: n64 doubles */
+    double *out64[FIN_OUTS]; /* if it is not NULL, the output is n64 doubles instead of a box */
     int64_t n64[FIN_OUTS];
     int n_boxes, n_mems, n_sites, n_outs;
-    int at, end; /* at: the site of this run, -1: none; end: 0 its first, 1 its last element */
+    /* `at` is the site that this run changes, or -1 if it changes none. `end` is 0 for the site's
+     * first element, and 1 for its last element. */
+    int at, end;
     enum fin_value value;
     uint64_t seed;
-    bool failed; /* reported already: one line for each case */
+    bool failed; /* set when the case has reported a failure, so that it reports no second one */
 };
 
 /* ---- parts of cases -------------------------------------------------------------------------- */
@@ -46,7 +52,7 @@ static void *fin_mem(struct fin *f, int64_t size)
     return p;
 }
 
-/* Makes a box of about normal values. */
+/* Makes a box of values from an approximately normal distribution. */
 static struct box fin_new(struct fin *f, enum dtype t, int64_t rows, int64_t cols, int64_t gap)
 {
     struct box b = box_new_as(t, rows, cols, gap);
@@ -62,14 +68,14 @@ static void fin_positive(struct box b, int64_t n)
         for (int64_t j = 0; j < n; j++) box_set(b, i, j, 0.125f + fabsf((float)ref_at(b.t, i, j)));
 }
 
-/* Adds a site, columns [c0, c1) of b. nan, inf, minus: the outputs in which each value must
- * show. */
+/* Adds the site of columns [c0, c1) of b. The arguments nan, inf and minus are the sets of outputs
+ * in which NaN, inf and -inf must appear. */
 static void fin_site(struct fin *f, struct box b, int64_t c0, int64_t c1, unsigned nan,
                      unsigned inf, unsigned minus)
 {
     f->site[f->n_sites++] = (struct fin_site){b, c0, c1, {nan, inf, minus}};
 }
-/* Adds a site of all columns of b, with the same outputs for each value. */
+/* Adds a site of all columns of b. NaN, inf and -inf must appear in the same outputs. */
 static void fin_in(struct fin *f, struct box b, unsigned shows)
 {
     fin_site(f, b, 0, b.t.cols, shows, shows, shows);
@@ -87,8 +93,8 @@ static struct box fin_f32(struct fin *f, int64_t rows, int64_t cols, unsigned sh
     return b;
 }
 
-/* Adds the next output, which has the next bit. An output that is read as well is also an
- * input. */
+/* Adds an output, which gets the next bit. If the operation also reads this output, the caller
+ * adds it as an input, too. */
 static void fin_out(struct fin *f, struct box b)
 {
     f->out[f->n_outs++] = b;
@@ -113,8 +119,8 @@ static double *fin_out_f64(struct fin *f, int64_t n)
     return f->out64[f->n_outs++] = p;
 }
 
-/* Writes a value. At one end NaN differs from infinity in its lowest bit alone; at the other end
- * it is negative. */
+/* Writes a value to an element. At one end of the site, a NaN differs from infinity only in its
+ * lowest bit. At the other end, the NaN is negative. */
 static void fin_put(struct box b, int64_t row, int64_t col, enum fin_value value, int end)
 {
     const int n = b.t.dtype == DT_F32 ? 23 : b.t.dtype == DT_F16 ? 10 : 7;
@@ -128,8 +134,8 @@ static void fin_put(struct box b, int64_t row, int64_t col, enum fin_value value
         *(uint16_t *)box_ptr(b, row, col) = (uint16_t)bits;
 }
 
-/* Writes the value of this run into its site. Call it after everything is set, and before the call
- * that the case is about. */
+/* Writes the value of this run to its site. Call this after all inputs have been set, and before
+ * the call that the case checks. */
 static void fin_poison(struct fin *f)
 {
     if (f->at < 0 || f->at >= f->n_sites) return;
@@ -137,7 +143,8 @@ static void fin_poison(struct fin *f)
     fin_put(s->b, f->end ? s->b.t.rows - 1 : 0, f->end ? s->c1 - 1 : s->c0, f->value, f->end);
 }
 
-/* Calls an operation as CALL does, but without NaN in the scratch, which is another check's. */
+/* Calls an operation as CALL does, except that the scratch of the CPU is not filled with NaN.
+ * Another check covers the scratch. */
 #define FIN_CALL(op, ...)                                                                          \
     do {                                                                                           \
         if (be->own_memory)                                                                        \
@@ -153,7 +160,8 @@ static bool fin_shows(double x, enum fin_value value)
     return value == FIN_NAN ? isnan(x) : !isfinite(x);
 }
 
-/* Tells whether the value shows in rows [r0, r1) of output i, or in any of its doubles. */
+/* Tells whether the value appears in rows [r0, r1) of output i. If the output consists of doubles,
+ * all of them are searched. */
 static bool fin_out_shows(const struct fin *f, int i, int64_t r0, int64_t r1, enum fin_value value)
 {
     const struct box b = f->out[i];
@@ -205,9 +213,11 @@ static int fin_run(struct fin *f, const char *name, fin_fn fn, int arg)
     return f->n_sites;
 }
 
-/* Selects NaN at both ends of a site, inf at one and -inf at the other. A device with memory of
- * its own gets NaN at one end and one infinity at the other, since an emulated one takes a hundred
- * times as long. thin: it gets only one of the two; over several shapes each site gets both. */
+/* Tells whether this site, end and value are tested. On the CPU, NaN is tested at both ends of
+ * each site, inf at one end, and -inf at the other end. A device with memory of its own tests only
+ * NaN at one end, and either inf or -inf at the other end, because an emulated device takes a
+ * hundred times as long. If thin is set, it tests only one of these two. The choice alternates
+ * between shapes, so that over several shapes both are tested at each site. */
 static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value)
 {
     const bool near = end == at % 2;
@@ -217,7 +227,7 @@ static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value
     return value == (near ? FIN_NAN : other);
 }
 
-/* Walks one case. arg: a shape or a function. */
+/* Runs one case with all sites, ends and values. arg is the number of a shape or of a function. */
 static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 {
     struct fin first = {.at = -1};
@@ -237,7 +247,8 @@ static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 
 enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8, OUT4 = 16, OUT5 = 32 };
 
-/* Each value of each flag is in at least one row. */
+/* A product. In the table below, each flag is set in at least one row and not set in at least one
+ * row. */
 struct fin_product {
     int64_t M, N, K;
     bool ta, tb, add, bias, to_f32;
@@ -270,15 +281,15 @@ struct fin_attn {
     int64_t Tq, Tk, H, Hk, D, gap;
     bool drop;
 };
-/* Shapes with whole and partial tiles of queries and of keys, few queries, and rows that begin at
- * 16 bytes or not. */
+/* Shapes that have whole and partial tiles of queries and of keys, few queries, and rows that
+ * begin at multiples of 16 bytes or at other addresses. */
 static const struct fin_attn fin_attns[] = {
     {70, 100, 1, 1, 64, 8, false}, {3, 60, 4, 2, 32, 8, false}, {9, 70, 1, 1, 20, 1, false},
     {20, 60, 1, 1, 128, 8, false}, {20, 40, 2, 1, 64, 3, true},
 };
 enum { FIN_ATTNS = sizeof fin_attns / sizeof *fin_attns };
 
-#define FIN_BLIND 1 /* a query that sees no key */
+#define FIN_BLIND 1 /* the number of the query that sees no key */
 
 struct fin_attn_case {
     const struct fin_attn *s;
@@ -288,9 +299,9 @@ struct fin_attn_case {
     float scale;
 };
 
-/* Makes a case with positive scores: inf in a query or a key makes scores inf, and -inf in a query
- * makes all scores of its row -inf. Query 0 sees key 0 alone, one query sees no key, the later
- * half sees all. */
+/* Makes a case with positive scores. If a query or a key becomes inf, scores become inf. If an
+ * element of a query becomes -inf, all scores of its row become -inf. Query 0 sees only key 0, one
+ * query sees no key, and the later half of the queries see all keys. */
 static struct fin_attn_case fin_attn_new(struct fin *f, const struct fin_attn *s)
 {
     struct fin_attn_case c = {.s = s, .scale = (float)(1 / sqrt((double)s->D))};
@@ -311,7 +322,7 @@ static struct fin_attn_case fin_attn_new(struct fin *f, const struct fin_attn *s
     return c;
 }
 
-/* Attends to keys [k0, k0 + n). */
+/* Computes attention to the keys [k0, k0 + n). */
 static void fin_attn_keys(struct fin_attn_case *c, int64_t k0, int64_t n)
 {
     const struct fin_attn *s = c->s;
@@ -326,8 +337,8 @@ static void fin_attn_finish(struct fin_attn_case *c)
                                                      c->s->Tq, c->s->H, c->s->D});
 }
 
-/* Checks that the blind row is 0 and its lse -inf, whatever other rows hold. Sets this lse to 0,
- * for the walk. */
+/* Checks the row that sees no key: its output must be 0 and its lse -inf, whatever the other rows
+ * hold. Then sets this lse to 0, because all outputs of an unchanged case have to be finite. */
 static void fin_attn_blind(const struct fin_attn_case *c)
 {
     int64_t n_bad = 0;
@@ -340,13 +351,14 @@ static void fin_attn_blind(const struct fin_attn_case *c)
               (long long)n_bad);
 }
 
-/* Attends to the keys in two calls; the values carried between them are poisoned there. */
+/* Computes attention to the keys in two calls. If a site is in the values that the first call
+ * passes to the second, it is changed between the calls. */
 static void fin_attn_fwd(struct fin *f, int arg)
 {
     const struct fin_attn *s = &fin_attns[arg];
     struct fin_attn_case c = fin_attn_new(f, s);
     const int64_t K = s->Hk * s->D, first = s->Tk * 3 / 5;
-    const int n_given = 3; /* sites of the first call */
+    const int n_given = 3; /* the number of sites that exist before the first call */
     fin_in(f, c.q, OUT0 | OUT1);
     fin_site(f, c.kv, 0, K, OUT0 | OUT1, OUT0 | OUT1, 0);
     fin_site(f, c.kv, K, 2 * K, OUT0, OUT0, OUT0);
@@ -362,8 +374,9 @@ static void fin_attn_fwd(struct fin *f, int arg)
     fin_attn_blind(&c);
 }
 
-/* Attends with few queries to as many keys as a device that adds in any order cuts into pieces.
- * One query sees a key, one none, one all. */
+/* Computes attention of few queries to very many keys. A device that may add in any order divides
+ * such keys into pieces. One query sees one key, one query sees no key, and one query sees all
+ * keys. */
 static void fin_attn_pieces(struct fin *f, int arg)
 {
     static const struct fin_attn s = {3, 1100, 1, 1, 64, 8, false};
@@ -396,8 +409,8 @@ static void fin_attn_sink_fwd(struct fin *f, int arg)
     FIN_CALL(attn_sink_fwd, &(struct attn_sink_fwd_args){m.t.data, l, T, T, H, sink.t});
 }
 
-/* An infinite sink has an infinite probability, or 0. An infinite lse has a probability of 0, or
- * belongs to a row without keys. */
+/* If a sink is infinite, its probability is infinite or 0. An lse of inf makes the probability 0,
+ * and an lse of -inf belongs to a row without keys, so neither has to appear. */
 static void fin_attn_sink_bwd(struct fin *f, int arg)
 {
     const int64_t T = 5, H = arg ? 8 : 3;
@@ -411,8 +424,9 @@ static void fin_attn_sink_bwd(struct fin *f, int arg)
              &(struct attn_sink_bwd_args){sink.t, lse.t.data, delta.t.data, T, T, H, d.t.data});
 }
 
-/* lse comes from finite inputs: a score of inf has a probability of inf. A score of -inf has a
- * probability of 0, which times an infinite value shows. */
+/* lse was computed from finite inputs, so that a score of inf has the probability inf. A score of
+ * -inf has the probability 0. The product of this 0 with an infinite value is NaN, which appears
+ * in the outputs. */
 static void fin_attn_bwd(struct fin *f, int arg)
 {
     const struct fin_attn *s = &fin_attns[arg];
@@ -441,7 +455,8 @@ static void fin_attn_bwd(struct fin *f, int arg)
 
 /* ---- linear attention ------------------------------------------------------------------------ */
 
-/* Rows of a document that began before; the last two are padding, and hold NaN. */
+/* Rows of a document that began before the chunk. The last two rows are padding, which holds
+ * NaN. */
 struct fin_linear {
     int64_t n, H, Dk, Dv, gap;
 };
@@ -451,11 +466,11 @@ enum { FIN_LINEARS = sizeof fin_linears / sizeof *fin_linears, FIN_PAD = 2 };
 
 struct fin_linear_case {
     struct linear_args in;
-    struct box q, k, v, d_o, state, d_state; /* without the padding */
+    struct box q, k, v, d_o, state, d_state; /* the rows without padding */
 };
 
-/* Makes n rows of cols columns, with `pad` in the rows of padding. Returns a box of the other
- * rows; *all is the tensor of all rows. */
+/* Makes n rows of cols columns, and fills the rows of padding with `pad`. Returns a box of the
+ * rows that are not padding. *all is the tensor of all rows. */
 static struct box fin_linear_rows(struct fin *f, const struct fin_linear *s, enum dtype t,
                                   int64_t cols, float pad, struct tensor *all)
 {
@@ -573,7 +588,8 @@ static void fin_linear_fold(struct fin *f, int arg)
 
 /* ---- gated delta networks -------------------------------------------------------------------- */
 
-/* A block and a part of a block, of a document that began before; two rows of padding hold NaN. */
+/* One block and a part of a block, in a document that began before the chunk. Two rows of padding
+ * hold NaN. */
 struct fin_delta {
     struct delta_args in;
     struct box q, k, v, a, b, a_log, dt_bias, d_o, state, d_state;
@@ -595,7 +611,8 @@ static struct fin_delta fin_delta_new(struct fin *f, const struct fin_linear *s,
     c.b = fin_linear_rows(f, s, act, s->H, NAN, &c.in.b);
     c.d_o = fin_linear_rows(f, s, act, s->H * s->Dv, NAN, d_o);
     c.a_log = fin_new(f, act, 1, s->H, 0), c.dt_bias = fin_new(f, act, 1, s->H, 0);
-    for (int64_t h = 0; h < s->H; h++) box_set(c.a_log, 0, h, -6); /* the state reaches the end */
+    /* a small decay, so that the state at the start still influences the last rows */
+    for (int64_t h = 0; h < s->H; h++) box_set(c.a_log, 0, h, -6);
     c.state = fin_new(f, DT_F32, s->H * s->Dk, s->Dv, 0);
     c.d_state = fin_new(f, DT_F32, s->H * s->Dk, s->Dv, 0);
     c.in.lo = lo, c.in.hi = hi, c.in.a_log = c.a_log.t, c.in.dt_bias = c.dt_bias.t;
@@ -606,7 +623,7 @@ static struct fin_delta fin_delta_new(struct fin *f, const struct fin_linear *s,
     return c;
 }
 
-/* An infinite gate saturates: beta and the decay are 0 or 1. */
+/* An infinite gate is saturated, which means that beta or the decay becomes 0 or 1. */
 static void fin_delta_fwd(struct fin *f, int arg)
 {
     const struct fin_linear *s = &fin_linears[arg];
@@ -805,7 +822,7 @@ static void fin_swiglu_bwd(struct fin *f, int arg)
     FIN_CALL(swiglu_bwd, &(struct swiglu_bwd_args){gu.t, da.t, dgu.t});
 }
 
-/* Tells whether the activation of this infinity is finite; its slope is then finite, too. */
+/* Tells whether the activation is finite at this infinity. If it is, its slope is finite, too. */
 static bool fin_bounded(enum act_id fn, enum fin_value value)
 {
     if (fn == ACT_SIGMOID || fn == ACT_TANH) return value != FIN_NAN;
@@ -825,7 +842,8 @@ static void fin_act_fwd(struct fin *f, int fn)
     FIN_CALL(act_fwd, &(struct act_fwd_args){fn, x.t, y.t});
 }
 
-/* The slope at an infinity is finite for a function that is straight in the end. */
+/* The slope at an infinity is finite if the function approaches a straight line in that
+ * direction. */
 static void fin_act_bwd(struct fin *f, int fn)
 {
     const bool straight = fn == ACT_RELU || fn == ACT_ELU1 || fin_bounded(fn, FIN_INF);
@@ -861,7 +879,7 @@ static void fin_glu_bwd(struct fin *f, int fn)
     FIN_CALL(glu_bwd, &(struct glu_bwd_args){fn, a.t, b.t, dy.t, da.t, db.t, true, true});
 }
 
-/* Values are within the limit, and infinity becomes the limit. A gate has no limit below. */
+/* Values are clamped, so that an infinity becomes the limit. A gate has no lower limit. */
 static void fin_clamp_glu_fwd(struct fin *f, int arg)
 {
     const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_new(f, act, FIN_T, FIN_C, 0);
@@ -900,7 +918,7 @@ static void fin_embed_bwd(struct fin *f, int arg)
     FIN_CALL(embed_bwd, &(struct embed_bwd_args){table.t, dx.t, ids, 0});
 }
 
-/* A logit of -inf is a probability of 0. */
+/* A logit of -inf has the probability 0, so that only NaN and inf must appear in the outputs. */
 static void fin_xent(struct fin *f, int arg)
 {
     const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0), d = fin_new(f, act, FIN_T, FIN_C, 0);
@@ -913,7 +931,8 @@ static void fin_xent(struct fin *f, int arg)
     FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0, NULL, 0, 0});
 }
 
-/* A part whose largest logit is -inf adds nothing. */
+/* A part whose largest logit is -inf adds nothing to the sum, so that only NaN and inf must appear
+ * in the outputs. */
 static void fin_xent_part(struct fin *f, int arg)
 {
     const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0);
@@ -933,7 +952,7 @@ static void fin_add(struct fin *f, int arg)
     FIN_CALL(add, &(struct add_args){y.t.data, x.t.data, 1000});
 }
 
-/* An infinite v makes the update 0: it shows in v alone. */
+/* If v is infinite, the update is 0. Infinity therefore appears only in the new v. */
 static void fin_adamw(struct fin *f, int arg)
 {
     const int64_t n = 1000;
@@ -1071,7 +1090,7 @@ static void fin_softmax_bwd(struct fin *f, int arg)
     FIN_CALL(softmax_bwd, &(struct softmax_bwd_args){p.t, dp.t, delta.t.data});
 }
 
-/* A value shows even if it is dropped. */
+/* A value must appear in the output even if dropout drops its element. */
 static void fin_dropout(struct fin *f, int arg)
 {
     const struct attn_drop drop = {.rate = 0.5, .key = {(uint32_t)arg, 4}, .layer = 1};
@@ -1081,7 +1100,8 @@ static void fin_dropout(struct fin *f, int arg)
     FIN_CALL(dropout, &(struct dropout_args){x.t, &drop, 100, 0});
 }
 
-/* A logit of -inf has a probability of 0. NaN and inf reach every probability. */
+/* A logit of -inf has the probability 0. NaN and inf must appear in the probabilities of all
+ * experts. */
 static void fin_route_fwd(struct fin *f, int arg)
 {
     const int64_t E = 9, k = 1 + 4 * arg;
@@ -1116,7 +1136,7 @@ static void fin_mse(struct fin *f, int arg)
     FIN_CALL(mse, &(struct mse_args){x.t, y.t, dx.t, weight.t.data, loss, 0.5f});
 }
 
-/* arg 1: the last step. */
+/* If arg is 1, the step is the last step. */
 static void fin_noise(struct fin *f, int arg)
 {
     const struct box x = fin_f32(f, FIN_T, 2 * FIN_C, OUT0);
@@ -1139,8 +1159,8 @@ static const struct fin_case {
     const char *name;
     enum fin_part part;
     fin_fn fn;
-    int n_args; /* 0 to n_args - 1, one walk for each */
-    bool f32;   /* no tensor of it may have 16 bits */
+    int n_args; /* the case runs once for each arg from 0 to n_args - 1 */
+    bool f32;   /* the tensors of the operation cannot have 16 bits */
     size_t slots[2];
 } fin_cases[] = {
     {"gemm", FIN_OF_OTHERS, fin_gemm, FIN_GEMMS, false, {FIN_SLOT(gemm)}},
@@ -1210,8 +1230,7 @@ static const struct fin_case {
 };
 enum { FIN_CASES = sizeof fin_cases / sizeof *fin_cases };
 
-/* Slots that compute nothing: they move bytes at most, and the values of the bytes do not
- * matter. */
+/* Operations that compute nothing. They move bytes at most, whatever numbers the bytes encode. */
 static const size_t fin_movers[] = {FIN_SLOT(permute),
                                     FIN_SLOT(fill),
                                     FIN_SLOT(copy),
@@ -1235,11 +1254,11 @@ static const size_t fin_movers[] = {FIN_SLOT(permute),
                                     FIN_SLOT(copy_beside),
                                     FIN_SLOT(copy_await)};
 
-/* Checks that every slot has a case, or computes nothing. */
+/* Checks that every operation of the table has a case, unless it computes nothing. */
 static void test_every_slot_finite(void)
 {
     enum { N_SLOTS = sizeof(struct be_ops) / sizeof(void (*)(void)) };
-    bool has[N_SLOTS] = {true}; /* the first is the name */
+    bool has[N_SLOTS] = {true}; /* the first member of the table is a name, which needs no case */
     for (int i = 0; i < FIN_CASES; i++)
         for (int k = 0; k < 2; k++) has[fin_cases[i].slots[k]] = true;
     for (size_t i = 0; i < sizeof fin_movers / sizeof *fin_movers; i++) has[fin_movers[i]] = true;
@@ -1247,23 +1266,23 @@ static void test_every_slot_finite(void)
         CHECK_MSG(has[i], "slot %d of struct be_ops has no case of NaN and infinity", i);
 }
 
-/* Tells whether the shape has been tested already, on the device with room for large blocks: it
- * runs there as it does here. */
+/* Tells whether the shape was tested before, on the device that has room for large blocks. If the
+ * heads have fewer than least_dim columns, the operation runs in the same way on both devices. */
 static bool fin_tested(const struct fin_case *c, int arg)
 {
     if (c->part == FIN_OF_ATTN) return c->n_args == FIN_ATTNS && fin_attns[arg].D < least_dim;
     return c->part == FIN_OF_LINEAR && c->n_args == FIN_LINEARS && fin_linears[arg].Dk < least_dim;
 }
 
-/* Runs the cases of a part on the backend with several threads alone: the number of threads
- * changes nothing here. */
+/* Runs the cases of a part. They run only on the backend that has several threads, because the
+ * results do not depend on the number of threads. */
 static void fin_check(enum fin_part part)
 {
     if (be->n_threads == 1) return;
     for (int i = 0; i < FIN_CASES; i++) {
         const struct fin_case *c = &fin_cases[i];
         if (c->part != part || (c->f32 && act != DT_F32)) continue;
-        if (!((void *const *)be->ops)[c->slots[0]]) continue; /* a device may be without */
+        if (!((void *const *)be->ops)[c->slots[0]]) continue; /* a device may lack the operation */
         for (int arg = 0; arg < c->n_args; arg++)
             if (!fin_tested(c, arg))
                 fin_walk(c->name, c->fn, arg, arg > 0 && part != FIN_OF_OTHERS);
@@ -1277,7 +1296,8 @@ static void check_finite_pieces(void)
 {
     struct be *const usual = be;
     struct err e;
-    if (!be->own_memory) return; /* the CPU's way is the same in any case */
+    /* left out on the CPU, which computes attention in the same way with any_order */
+    if (!be->own_memory) return;
     be = be_open(&(struct be_options){.device = usual->ops->name,
                                       .isa = usual->isa,
                                       .n_threads = 1,

@@ -1,6 +1,6 @@
-/* kern_linear.h: the checks of linear attention, for check_kernels. The reference is the double
- * sum over rows and the rows they see, with powers of the distance. It has neither blocks nor
- * states. */
+/* kern_linear.h: checks linear attention, as a part of check_kernels. The reference is a double
+ * sum: over all rows, and for each row over the rows that it sees, with powers of the distance. It
+ * has neither blocks nor states. */
 #ifndef SEQD_TESTS_KERN_LINEAR_H
 #define SEQD_TESTS_KERN_LINEAR_H
 
@@ -12,7 +12,8 @@ enum lin_docs { ONE_DOC, FROM_BEFORE, MANY_DOCS, EACH_ROW, AT_BLOCKS };
 struct lin_shape {
     int64_t n, H, Dk, Dv;
     enum lin_docs docs;
-    double slope; /* slope of head 0; each next head has half of it */
+    /* the slope of head 0; each other head has half of the slope of the head before it */
+    double slope;
     int64_t n_pad;
 };
 
@@ -29,15 +30,16 @@ static const struct lin_shape lin_shapes[] = {
     {1200, 1, 8, 8, MANY_DOCS, 1e-3, 0},
 };
 
-/* Shapes up to the largest. Values have one column more, the sum of weights. The last shape has
- * more heads than kernels/cpu computes side by side on one thread. */
+/* Shapes up to the largest that is supported. Values have one more column, which is for the sum of
+ * weights. The last shape has more heads than kernels/cpu computes side by side in one thread. */
 static const struct lin_shape lin_large_shapes[] = {
     {20, 1, 512, 513, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
     {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 65, FROM_BEFORE, 1e-3, 0},
     {1050, 1, 264, 9, AT_BLOCKS, 1e-3, 2},   {70, 6, 128, 128, MANY_DOCS, 0.02, 3},
 };
 
-/* Shapes for which devices have kernels of their own. Rows begin where 16 bytes can be read. */
+/* Shapes for which devices have kernels of their own. The rows begin at multiples of 16 bytes, so
+ * that 16 bytes can be read at a time. */
 static const struct lin_shape lin_wide_shapes[] = {
     {200, 3, 128, 128, MANY_DOCS, 0.02, 9}, {150, 1, 64, 64, FROM_BEFORE, 0.3, 7},
     {190, 2, 64, 128, EACH_ROW, 0.01, 41},  {193, 1, 128, 64, AT_BLOCKS, 0, 0},
@@ -67,7 +69,8 @@ static void lin_docs(struct lin_case *c)
     c->through = c->n_valid == 0 || c->lo[c->n_valid - 1] < c->pos;
 }
 
-/* Makes a case. gap: the least number of elements between rows. */
+/* Makes a case. `gap` is the gap between two rows of d_o. The gaps of q and v are multiples of it,
+ * and k has no gap. */
 static struct lin_case lin_new(const struct lin_shape *s, int64_t gap)
 {
     struct lin_case c = {.s = *s, .pos = 1000003, .n_valid = s->n - s->n_pad};
@@ -104,8 +107,8 @@ static struct linear_args lin_args(const struct lin_case *c)
 /* ---- the reference --------------------------------------------------------------------------- */
 
 struct lin_ref {
-    struct mat o, m, dq, dk, dv, dm; /* computed from a state of zero */
-    struct mat eo, edq, edk, edv;    /* added by the entering states */
+    struct mat o, m, dq, dk, dv, dm; /* results for a state of zero before the chunk */
+    struct mat eo, edq, edk, edv;    /* the terms that the incoming states add to the results */
 };
 
 static double lin_pow(double slope, int64_t d)
@@ -113,7 +116,7 @@ static double lin_pow(double slope, int64_t d)
     return d == 0 ? 1 : exp(-slope * (double)d);
 }
 
-/* Adds the pair of rows i and j, where row i sees row j. */
+/* Adds the terms of the pair of rows i and j. Row i sees row j. */
 static void lin_ref_pair(const struct lin_case *c, struct lin_ref *r, const struct mat x[4],
                          int64_t h, int64_t i, int64_t j)
 {
@@ -123,14 +126,15 @@ static void lin_ref_pair(const struct lin_case *c, struct lin_ref *r, const stru
     double *restrict o = &MAT(r->o, i, h * V), *restrict dv = &MAT(r->dv, j, h * V);
     double *restrict dq = &MAT(r->dq, i, h * K), *restrict dk = &MAT(r->dk, j, h * K);
     const double p = LIN_SCALE * lin_pow(c->slope[h], i - j);
-    double qk = 0, gv = 0; /* q_i k_j, dO_i v_j */
+    double qk = 0, gv = 0; /* the products q_i k_j and dO_i v_j */
     for (int64_t a = 0; a < K; a++) qk += q[a] * k[a];
     for (int64_t b = 0; b < V; b++) gv += g[b] * v[b];
     for (int64_t b = 0; b < V; b++) o[b] += p * qk * v[b], dv[b] += p * qk * g[b];
     for (int64_t a = 0; a < K; a++) dq[a] += p * gv * k[a], dk[a] += p * gv * q[a];
 }
 
-/* Adds row i, which sees the entering state (from) or adds to the leaving one (to). */
+/* Adds the terms of row i and the states. If `from` is set, row i sees the state before the chunk.
+ * If `to` is set, row i contributes to the state after the chunk. */
 static void lin_ref_state(const struct lin_case *c, struct lin_ref *r, const struct mat x[4],
                           const struct mat state[2], int64_t h, int64_t i, bool from, bool to)
 {
@@ -185,7 +189,8 @@ struct lin_out {
     struct box o, m, dq, dk, dv, dm;
 };
 
-/* Runs rows [0, n) of a case. entered: adds the entering states, too. */
+/* Computes rows [0, n) of a case. If entered is set, it also adds the terms of the state before
+ * the chunk, and of the gradient of the state after it. */
 static struct lin_out lin_run(struct be *b, const struct lin_case *c, int64_t n, bool entered)
 {
     const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv;
@@ -224,18 +229,19 @@ static void mat_add(struct mat to, struct mat x)
     for (int64_t i = 0; i < to.rows * to.cols; i++) to.p[i] += x.p[i];
 }
 
-/* Compares a run with the reference. A result is a sum of up to Dk products, then of 64 and of Dv
- * products of both signs. Each is a chain whose error grows as the root of its length, and a state
- * is rounded once a block. The bounds are those of blockwise attention: forward 2e-6, backward
- * 5e-6. In 16 bits the entering part is added to a rounded sum. This is one rounding more than
- * ref_rel_l2 allows for: 2^-9 of the sum in bf16, 2^-12 in fp16. The same holds where kernels/cuda
- * adds to o for each 256 key columns.
+/* Compares a run with the reference. A result is a sum of up to Dk products, then of 64 products,
+ * and then of Dv products, with terms of both signs. The error of each sum grows as the square
+ * root of its length, and a state is rounded once per block. The bounds are the same as for
+ * blockwise attention: 2e-6 forward and 5e-6 backward. With 16-bit types, the term of the incoming
+ * state is added to a sum that was rounded. This is one rounding more than ref_rel_l2 allows for:
+ * 2^-9 of the sum in bf16, and 2^-12 in fp16. The same is true for kernels/cuda, which adds to o
+ * once for every 256 columns of keys.
  *
  * Tensor cores cut off half a place for each CUT_K products (kern.h). A partial sum is two thirds
- * of the whole on average, so that a cut loses ULP / 2. For m and dm these are 64 rows in three
- * terms: 12 ULP, or 0.7e-6. For rows they are Dk and 64 in two terms: 40 ULP at Dk = 256, or
- * 2.4e-6. With the 3.1e-6 that two terms miss (kernels/cuda/linear_bf16.cu) this makes 4e-6, since
- * the two errors are independent. */
+ * of the whole sum on average, so that a cut loses ULP / 2. For m and dm there are 64 rows in
+ * three terms, which makes 12 ULP, or 0.7e-6. For rows there are Dk and 64 products in two terms,
+ * which makes 40 ULP at Dk = 256, or 2.4e-6. The two terms also lack 3.1e-6
+ * (kernels/cuda/linear_bf16.cu). As the two errors are independent, both together make 4e-6. */
 static void lin_compare(const struct lin_case *c, const struct lin_out *x, struct lin_ref *r)
 {
     const struct lin_out y = lin_run(be, c, c->s.n, true);
@@ -252,8 +258,8 @@ static void lin_compare(const struct lin_case *c, const struct lin_out *x, struc
     lin_out_free(&copy);
 }
 
-/* Checks that other threads give the same bits, and that the first rows without the last have the
- * same bits. */
+/* Checks that another number of threads gives the same bits. Also checks that the first rows have
+ * the same bits if the last rows are left out. */
 static void lin_bits(const struct lin_case *c, const struct lin_out *x)
 {
     struct lin_out y = lin_run(be_other, c, c->s.n, false);
@@ -267,8 +273,9 @@ static void lin_bits(const struct lin_case *c, const struct lin_out *x)
     lin_out_free(&y);
 }
 
-/* Computes summary and output in two calls: the bits are those of one call. An output that is not
- * wanted is not touched, and an input that need not be read may hold any value. */
+/* Computes the summary and the output in two calls, and checks that they have the bits of a single
+ * call. If the caller does not request an output, it must not be written. If an input is not
+ * needed, it may hold any value. */
 static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_out *x)
 {
     const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv, n = c->s.n;
@@ -296,7 +303,7 @@ static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_o
     lin_out_free(&y);
 }
 
-/* Checks that padding is exactly 0. */
+/* Checks that the results in rows of padding are exactly 0. */
 static void lin_padding(const struct lin_case *c, const struct lin_out *x)
 {
     int64_t n_bad = 0;
@@ -309,8 +316,8 @@ static void lin_padding(const struct lin_case *c, const struct lin_out *x)
     CHECK(n_bad == 0);
 }
 
-/* Checks a chunk cut in two, each part from a state of zero: with the states folded and added
- * after, it equals the whole. */
+/* Checks a chunk that is divided into two parts, each of which begins with a state of zero. The
+ * states are then folded and added. The result must equal the result of the whole chunk. */
 static void lin_fold(const struct lin_case *c, const struct lin_ref *r)
 {
     const int64_t size = c->s.H * c->s.Dk * c->s.Dv;
@@ -326,7 +333,8 @@ static void lin_fold(const struct lin_case *c, const struct lin_ref *r)
     struct linear_fold_args a = {c->slope,   c->s.H,          c->s.Dk,  c->s.Dv,    c->n_valid,
                                  c->through, c->state.t.data, m.t.data, out.t.data, DT_F32};
     CALL(be, linear_fold, &a);
-    CHECK(ref_rel_l2(out.t, want) <= 2 * ULP && box_intact(out)); /* m was rounded too */
+    /* two roundings, because m was rounded, too */
+    CHECK(ref_rel_l2(out.t, want) <= 2 * ULP && box_intact(out));
     struct box again = box_copy(c->state, 0);
     a.in = a.out = again.t.data;
     CALL(be_other, linear_fold, &a);
@@ -352,7 +360,7 @@ static void lin_check(const struct lin_shape *s, int64_t gap)
     lin_out_free(&x), lin_ref_free(&r), lin_free(&c);
 }
 
-/* Checks that NaN in one document does not reach the state of another. */
+/* Checks that a NaN in a document does not reach the states of other documents. */
 static void lin_nan(int64_t D, int64_t gap)
 {
     struct lin_case c = lin_new(&(struct lin_shape){200, 1, D, D, AT_BLOCKS, 0.1, 0}, gap);
@@ -378,8 +386,8 @@ static void lin_nan(int64_t D, int64_t gap)
     lin_out_free(&x), lin_free(&c);
 }
 
-/* Checks a decay near 1 over thousands of blocks. q, k and v are 1, so that the last state is a
- * sum of powers that is known. */
+/* Checks a decay near 1 over thousands of blocks. All elements of q, k and v are 1, so that the
+ * last state is a sum of powers whose value is known. */
 static void lin_long(void)
 {
     enum { N = 1 << 18 };
@@ -392,14 +400,15 @@ static void lin_long(void)
     const struct linear_args in = {x.t, x.t, x.t, slope, lo, hi, 0, 1, 1, 1, 1, NULL, false};
     CALL(be, linear_fwd, &(struct linear_fwd_args){in, o.t, m.t.data});
     const double want = -expm1(-slope[0] * N) / -expm1(-slope[0]);
-    /* each of N / 64 = 4096 blocks rounds the sum at random: about 64 half ulps */
+    /* Each of the N / 64 = 4096 blocks rounds the sum by a random amount. Together this makes
+     * about 64 half ulps. */
     CHECK_MSG(fabs(*box_at(m, 0, 0) / (want * exp(-slope[0])) - 1) <= 64 * ULP, "m %.9g, not %.9g",
               (double)*box_at(m, 0, 0), want * exp(-slope[0]));
     box_free(&x), box_free(&o), box_free(&m);
 }
 
-/* Tells whether to check fewer shapes: an emulation takes minutes for all of fp16, which differs
- * from bf16 in its first steps alone. */
+/* Tells whether to check fewer shapes. An emulated device takes minutes for all shapes of fp16,
+ * and fp16 differs from bf16 in the first steps of a kernel only. */
 static bool lin_some(void)
 {
     return act == DT_F16 && !strcmp(be->ops->name, "emulated");

@@ -1,5 +1,6 @@
-/* kern_long.h: checks gradients of weights that sum over 100,000 tokens, for check_kernels. They
- * must be within 1e-5 of recurrences in double, whatever terms cancel. */
+/* kern_long.h: checks gradients of weights that are sums over 100,000 tokens, as a part of
+ * check_kernels. The gradients must be within 1e-5 of recurrences in double, even if large terms
+ * cancel. */
 #ifndef SEQD_TESTS_KERN_LONG_H
 #define SEQD_TESTS_KERN_LONG_H
 
@@ -9,7 +10,8 @@
 
 /* ---- angles ---------------------------------------------------------------------------------- */
 
-/* One head of 4 angles and 4 columns of v; x: queries, then keys, before they turn. */
+/* One head with 4 angles and 4 columns of v. x holds the queries, followed by the keys, before
+ * they are rotated. */
 enum { ANGLE_D = 4, ANGLE_N = 2 * ANGLE_D };
 struct angle_long {
     struct box x, q, k, v, d_o, theta;
@@ -26,7 +28,7 @@ static void angle_turned(const struct angle_long *l, int64_t t, int set, double 
     }
 }
 
-/* Computes s = lambda s + a c', then out = s b. */
+/* Computes s = lambda s + a c', and then out = s b. */
 static void angle_recur(double s[ANGLE_N][ANGLE_D], double lambda, const double *a, struct box c,
                         struct box b, int64_t t, double *out)
 {
@@ -39,9 +41,10 @@ static void angle_recur(double s[ANGLE_N][ANGLE_D], double lambda, const double 
     }
 }
 
-/* Computes the gradients of queries, from left to right, and of keys, from right to left, and
- * through them theta's. In double the parts may cancel: the error is 1e-16 of 100,000 times the
- * whole. */
+/* Computes the gradients of queries from left to right, the gradients of keys from right to left,
+ * and the gradient of theta from both. The terms of the queries and of the keys are up to 100,000
+ * times as large as their sum. They may cancel, because in double their error is only 1e-16 of
+ * their size. */
 static void angle_recurrence(struct angle_long *l)
 {
     for (int set = 0; set < 2; set++) {
@@ -81,7 +84,7 @@ static struct angle_long angle_long_new(double slope)
     return l;
 }
 
-/* Returns the arguments of chunk i of n. */
+/* Returns the arguments for chunk i, if the sequence is divided into n chunks. */
 static struct linear_args angle_chunk(const struct angle_long *l, int64_t i, int64_t n)
 {
     const int64_t rows = LONG / n, at = i * rows;
@@ -100,8 +103,8 @@ static struct linear_args angle_chunk(const struct angle_long *l, int64_t i, int
                                 false};
 }
 
-/* Folds a chunk's sum m into the state `in`: *to is the state after the chunk, forward, or before
- * it, backward. */
+/* Folds a chunk's sum m into the state `in`. In a forward pass, *to becomes the state after the
+ * chunk. In a backward pass, it becomes the gradient of the state before the chunk. */
 static void angle_fold(const struct angle_long *l, int64_t n, const float *in, float *m, float *to)
 {
     CALL(be, linear_fold,
@@ -109,7 +112,7 @@ static void angle_fold(const struct angle_long *l, int64_t n, const float *in, f
                                     DT_F32});
 }
 
-/* Sums the gradient as the ranks of a ring do, with a chunk each. */
+/* Sums the gradient in the same way as the ranks of a ring, where each rank has one chunk. */
 static void angle_long_sum(const struct angle_long *l, int64_t n, double *sum)
 {
     enum { SIZE = ANGLE_N * ANGLE_D };
@@ -137,8 +140,9 @@ static void angle_long_sum(const struct angle_long *l, int64_t n, double *sum)
     box_free(&s), box_free(&ds), box_free(&m), box_free(&part);
 }
 
-/* Checks the gradient of theta. The parts of queries and of keys alone are up to 100,000 times
- * their sum. q and k are rounded, and the states between chunks come from blocks of fp32. */
+/* Checks the gradient of theta. The term of the queries and the term of the keys are up to 100,000
+ * times as large as the sum of both. q and k are rounded, and the states between chunks are
+ * computed from blocks in fp32. */
 static void angle_long(double slope, int64_t n)
 {
     struct angle_long l = angle_long_new(slope);
@@ -153,8 +157,8 @@ static void angle_long(double slope, int64_t n)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* Checks the sum of the rows' shares in the gradient of a learnt decay; share: the parameter, a_log
- * (the rate) or dt_bias. */
+/* Checks the sum over rows of the gradient of a learnt decay. `share` is the name of the
+ * parameter: a_log (the rate) or dt_bias. */
 static void decay_sum(struct box rows, struct mat want, const char *share)
 {
     struct box sum = box_new(1, 1, 0);
@@ -167,8 +171,8 @@ static void decay_sum(struct box rows, struct mat want, const char *share)
     box_free(&sum);
 }
 
-/* Checks the gradient of a decay. A row's share is a product of two states at that row, in which
- * no position appears. */
+/* Checks the gradient of a decay. The term of a row is a product of two states at that row, and
+ * contains no position. */
 static void decay_long(double decay)
 {
     const struct del_shape s = {LONG, 1, 1, 4, 4, ONE_DOC, 0, decay, 0};

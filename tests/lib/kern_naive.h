@@ -1,15 +1,18 @@
-/* kern_naive.h: compares attention's error with that of a plain computation in the same precision,
- * and the error of eight blocks of keys, as eight ranks have them, with that of one block; for
- * check_kernels. */
+/* kern_naive.h: makes two comparisons of attention's error, as a part of check_kernels. The first
+ * is with the error of a plain computation in the same precision. The second is between eight
+ * blocks of keys, as eight ranks have them, and one block. */
 #ifndef SEQD_TESTS_KERN_NAIVE_H
 #define SEQD_TESTS_KERN_NAIVE_H
 
 #include "tests/lib/kern_attn.h"
 
-#define NAIVE_MORE  1.25 /* most of the error over that of the plain computation */
-#define BLOCKS_MORE 1.10 /* most of the error of eight blocks over that of one */
+/* the largest ratio of the error of attention to the error of the plain computation */
+#define NAIVE_MORE 1.25
+/* the largest ratio of the error with eight blocks to the error with one block */
+#define BLOCKS_MORE 1.10
 
-/* Rounds to the precision in which products take their inputs: to 16 bits if tensors have them. */
+/* Rounds x to the precision that the inputs of products have: to 16 bits if the tensors have 16
+ * bits. */
 static float naive_round(float x)
 {
     return act == DT_F32 ? x : (float)ref_half(act, box_half(act, x));
@@ -18,7 +21,7 @@ static float naive_round(float x)
 struct naive {
     const struct attn_case *c;
     struct mat q, kv, d_o;
-    struct box o, dq, dkv; /* results, in the dtypes of a device's */
+    struct box o, dq, dkv; /* the results, which have the same types as the results of a device */
     float *p;
 };
 
@@ -30,8 +33,8 @@ static float naive_dot(const struct naive *x, struct mat a, int64_t i, int64_t a
     return s;
 }
 
-/* Computes one row in float: its scores, the softmax over all of them at once, and each product in
- * a loop. */
+/* Computes one row in float. It computes the scores, one softmax over all of them, and each
+ * product in a loop. */
 static void naive_row(struct naive *x, int64_t h, int64_t i)
 {
     const struct attn_case *c = x->c;
@@ -85,7 +88,8 @@ static void naive_free(struct naive *x)
     box_free(&x->o), box_free(&x->dq), box_free(&x->dkv), free(x->p);
 }
 
-/* Returns |got - want| / |want|. Roundings to 16 bits are included, since both sides have them. */
+/* Returns |got - want| / |want|. Errors of rounding to 16 bits are included, because both
+ * computations have them. */
 static double naive_error(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -107,8 +111,9 @@ static void naive_compare(const char *what, struct box one, struct box eight, st
     CHECK_MSG(e8 <= BLOCKS_MORE * e1, "%s: in eight %g, at once %g", what, e8, e1);
 }
 
-/* Checks one shape. The errors are drawn from one distribution, thousands of each, so that their
- * rms agrees within a few percent. The same call twice gives the same bits. */
+/* Checks one shape. Both computations draw thousands of errors from the same distribution, so that
+ * the root mean squares of their errors agree within a few percent. A second call with the same
+ * arguments must give the same bits. */
 static void check_naive_shape(const struct attn_shape *s)
 {
     struct attn_case c = {0};

@@ -1,5 +1,6 @@
-/* kern_panels.h: products and tables of weights in panels (kernels/panels.h), for check_kernels:
- * results have the bits of the same weights in rows. */
+/* kern_panels.h: checks products and tables whose weights are stored in panels (kernels/panels.h),
+ * as a part of check_kernels. The results must have the same bits as with the same weights in
+ * rows. */
 #ifndef SEQD_TESTS_KERN_PANELS_H
 #define SEQD_TESTS_KERN_PANELS_H
 
@@ -36,7 +37,7 @@ static inline void check_panels_product(int64_t M, int64_t N, int64_t K, enum dt
     CHECK(box_intact(c));
     CHECK_MSG(box_same_bits(want, c, 0), "%s %lld x %lld x %lld, dtypes %d, %d", be->isa,
               (long long)M, (long long)N, (long long)K, act, out);
-    if (N >= 48) { /* a view of later panels */
+    if (N >= 48) { /* a part of the weight that does not begin at the first panel */
         struct box part = box_new_as(out, M, N - 32, 0);
         args = (struct gemm_args){
             .a = a.t, .b = tensor_sub(w.t, 32, N - 32, 0, K), .trans_b = true};
@@ -75,7 +76,7 @@ static inline void check_panels_table(void)
 
 static inline void check_panels(void)
 {
-    /* partial groups and panels, blocks of K, few rows and many */
+    /* the shapes have partial groups and panels, several blocks of K, few rows, and many rows */
     static const int64_t shapes[][3] = {{1, 5, 32},     {1, 16, 64},   {1, 100, 800}, {2, 64, 1600},
                                         {2, 70, 96},    {3, 48, 384},  {8, 33, 832},  {16, 80, 96},
                                         {17, 130, 448}, {90, 67, 1568}};

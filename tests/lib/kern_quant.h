@@ -1,6 +1,7 @@
-/* kern_quant.h: checks products and tables of weights in blocks, for check_kernels. They have the
- * bits of products with the values that the blocks stand for. But products of pairs of bf16 with a
- * weight [N, K] multiply codes: these are compared with a sum in fp64. */
+/* kern_quant.h: checks products and tables whose weights are stored in blocks, as a part of
+ * check_kernels. The results must have the same bits as products with the values that the blocks
+ * encode. Products of pairs of bf16 with a weight [N, K] are an exception: they multiply codes, so
+ * they are compared with a sum in fp64. */
 #ifndef SEQD_TESTS_KERN_QUANT_H
 #define SEQD_TESTS_KERN_QUANT_H
 
@@ -8,13 +9,13 @@
 #include "kernels/quant.h"
 #include "tests/lib/kern.h"
 
-/* A matrix in blocks, and a plain matrix of the values that products use. */
+/* A matrix in blocks, and a plain matrix with the values that products use for it. */
 struct quant_pair {
     struct tensor blocks, plain;
     void *room, *values;
 };
 
-/* Makes a pair. plain: the type of the plain matrix, to which its values are rounded. */
+/* Makes a pair. `plain` is the type of the plain matrix; the values are rounded to this type. */
 static inline struct quant_pair quant_pair_new(enum dtype t, enum dtype plain, int64_t rows,
                                                int64_t cols, int seed)
 {
@@ -24,7 +25,8 @@ static inline struct quant_pair quant_pair_new(enum dtype t, enum dtype plain, i
     if (!x) abort();
     p.room = twin_new(quant_size(dtype_format(t), rows, cols));
     p.values = twin_new(n * dtype_size(plain));
-    memset(p.room, 0xff, (size_t)quant_size(dtype_format(t), rows, cols)); /* NaN past the rows */
+    /* fills the memory with NaN, which remains after the last row */
+    memset(p.room, 0xff, (size_t)quant_size(dtype_format(t), rows, cols));
     uint64_t state = (uint64_t)seed;
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)((int64_t)(box_rand(&state) >> 44) - 524288) * 0x1p-20f;
@@ -45,21 +47,22 @@ static inline void quant_pair_free(struct quant_pair *p)
     twin_free(p->room), twin_free(p->values);
 }
 
-/* Tells whether products with a weight [N, K] in blocks multiply codes. */
+/* Tells whether products with a weight [N, K] in blocks multiply codes instead of values. */
 static inline bool of_codes(void)
 {
     return act == DT_BF16 && (!strcmp(be->isa, "avx512bf16") || !strcmp(be->isa, "neonbf16") ||
                               !strcmp(be->isa, "amx"));
 }
 
-/* Tells whether products round the blocks' values to act, as gradients of pairs and tensor cores
- * do. */
+/* Tells whether products round the values of blocks to the type act. Gradients of pairs do this,
+ * and so do tensor cores. */
 static inline bool of_pairs(void)
 {
     return be->own_memory ? act != DT_F32 : of_codes() && strcmp(be->isa, "amx");
 }
 
-/* Returns the activations as the plain product takes them: unchanged, or as floats. */
+/* Returns the activations in the form that the plain product accepts: unchanged, or converted to
+ * floats. */
 static inline struct box widened(struct box a, enum dtype plain)
 {
     struct box w = box_new_as(plain, a.t.rows, a.t.cols, 1);
@@ -71,7 +74,8 @@ struct quant_shape {
     int64_t M, N, K;
 };
 
-/* Checks that c of the whole product has the bits of other threads and of some rows alone. */
+/* Checks parts of a product, whose whole result is c. The bits must be the same with another
+ * number of threads, and if only some of the rows are computed. */
 static inline void check_quant_parts(struct gemm_args args, struct box old, struct box c)
 {
     const int64_t r0 = c.t.rows / 3, n = (c.t.rows - r0 + 1) / 2;
@@ -94,9 +98,9 @@ static inline double quant_at(struct box b, int64_t i, int64_t j)
     return b.t.dtype == DT_F32 ? *box_at(b, i, j) : bf16_value(*(uint16_t *)box_ptr(b, i, j));
 }
 
-/* Compares c = (old +) a w' (+ bias) with fp64: an element may be off by 2^-20 of the sum of |a|
- * times the largest |w| (exact terms are summed in fp32), and by the rounding of c. A weight that
- * is rounded to bf16 is off by 2^-9 of its own value. */
+/* Compares c = (old +) a w' (+ bias) with fp64. An element may differ by the rounding of c, and by
+ * 2^-20 of the sum of |a| times the largest |w|, because exact terms are summed in fp32. If the
+ * weight is rounded to bf16, this changes it by up to 2^-9 of its value. */
 static inline void check_quant_sums(struct box a, struct quant_pair w, const struct box *old,
                                     const struct box *bias, struct box c)
 {
@@ -121,7 +125,8 @@ static inline void check_quant_sums(struct box a, struct quant_pair w, const str
               (long long)c.t.cols, (long long)K, (long long)n_bad);
 }
 
-/* Checks one product. back: a [M, N] times w [N, K], as a gradient; else a [M, K] times w'. */
+/* Checks one product. If back is set, the product is a [M, N] times w [N, K], as in a gradient. If
+ * not, it is a [M, K] times w'. */
 static inline void check_quant_product(struct quant_shape s, enum dtype t, enum dtype out,
                                        bool back, bool add)
 {
@@ -150,9 +155,11 @@ static inline void check_quant_product(struct quant_shape s, enum dtype t, enum 
 
 static inline void check_quant_products(void)
 {
-    /* one panel and parts of panels; one to several of the panels that one or two rows take at a
-     * time; more rows than a product of few; blocks of K, 384 words or 768 values of codes;
-     * several tiles of 128, with rows of whole packs */
+    /* Together, the shapes have these properties. N is a part of a panel, one panel, or several
+     * panels. A product of one or two rows processes several panels at a time, and N has one or
+     * several such groups of panels. In some shapes, M is larger than it may be in a product of
+     * few rows. K has several blocks, which are 384 words or 768 codes. There are several tiles of
+     * 128, and rows that consist of whole packs. */
     static const struct quant_shape shapes[] = {{1, 1, 32},     {1, 16, 64},    {1, 300, 416},
                                                 {2, 129, 800},  {2, 65, 32},    {3, 40, 384},
                                                 {5, 33, 1600},  {16, 50, 96},   {17, 31, 448},
@@ -160,7 +167,7 @@ static inline void check_quant_products(void)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int f = 0; f < 16; f++) {
             const enum dtype out = f & 4 ? DT_F32 : act;
-            if (act == DT_F16 && f & 1) continue; /* no test trains in it */
+            if (act == DT_F16 && f & 1) continue; /* no test trains with it */
             if (quick && (i + (size_t)f) % 3) continue;
             check_quant_product(shapes[i], f & 8 ? DT_INT4 : DT_INT8, out, f & 1, f & 2);
         }

@@ -1,4 +1,4 @@
-/* kern_sink.h: the checks of attention's sinks, for check_kernels. */
+/* kern_sink.h: checks the sinks of attention, as a part of check_kernels. */
 #ifndef SEQD_TESTS_KERN_SINK_H
 #define SEQD_TESTS_KERN_SINK_H
 
@@ -6,9 +6,9 @@
 
 enum { SINK_T = 45, SINK_K = 83, SINK_H = 6, SINK_HK = 2, SINK_D = 16 };
 
-/* Checks attention that began with sinks. In float64, without sinks, each row's lse gets one term
- * more, and its output becomes smaller by the same factor. Row 0 sees no key. wide: sinks are in
- * fp32. */
+/* Checks attention that starts with sinks. The expected values are computed from attention in
+ * float64 without sinks: lse of each row gets one more term, and the output of the row becomes
+ * smaller by the same factor. Row 0 sees no key. If wide is set, the sinks are in fp32. */
 static void check_attn_sink_fwd(bool wide)
 {
     const int64_t C = SINK_H * SINK_D, KV = 2 * SINK_HK * SINK_D;
@@ -49,8 +49,8 @@ static void check_attn_sink_fwd(bool wide)
     box_free(&sink);
 }
 
-/* Checks the gradient of sinks: sums in double, rounded once. A row whose lse is -inf, without key
- * and sink, adds nothing. */
+/* Checks the gradient of sinks, which is summed in double and rounded once. A row that has neither
+ * a key nor a sink adds nothing to it; its lse is -inf. */
 static void check_attn_sink_bwd(int64_t T, bool wide)
 {
     struct box lse = box_new(SINK_H, T, 2), delta = box_new(SINK_H, T, 2);

@@ -1,5 +1,6 @@
-/* kern_transfer.h: checks of the operations that ranks need of a device with memory of its own:
- * transfers, memory of another process, waits that end. */
+/* kern_transfer.h: checks the operations that ranks need from a device with memory of its own:
+ * transfers, access to the memory of another process, and waits that end even if the device has
+ * stopped. */
 #ifndef SEQD_TESTS_KERN_TRANSFER_H
 #define SEQD_TESTS_KERN_TRANSFER_H
 
@@ -10,15 +11,15 @@
 
 #define SHARED_N 1000 /* floats */
 
-/* Opens a device without scratch, which no check here needs. */
+/* Opens a device without scratch memory, because no check in this file needs it. */
 static struct be *open_bare(const char *device, struct err *e)
 {
     return be_open(&(struct be_options){.device = device, .n_threads = 1, .scratch_later = true},
                    e);
 }
 
-/* Returns how many shared floats differ from want. The holder of the handle must see the owner's
- * writes, and the owner the holder's. */
+/* Returns how many of the shared floats differ from `want`. Each side of the shared memory must
+ * see the writes of the other side. */
 static int64_t check_shared_bad(struct be *b, const float *p, float want)
 {
     float got[SHARED_N];
@@ -43,7 +44,8 @@ static void check_share_here(float *p)
     CHECK(check_shared_bad(be, p, 2.5f) == 0);
 }
 
-/* Passes the handle as an argument to another process, where check_share_peer reads it. */
+/* Starts another process, and passes the memory's handle to it as an argument. check_share_peer
+ * reads the argument in that process. */
 static void check_share_there(const char *device, float *p)
 {
     extern char **environ;
@@ -63,7 +65,7 @@ static void check_share_there(const char *device, float *p)
     CHECK(check_shared_bad(be, p, 3.5f) == 0);
 }
 
-/* Runs in the other process. Its exit status says how far it came. */
+/* Runs in the other process. The exit status tells which step has failed. */
 static int check_share_peer(const char *device, const char *text)
 {
     struct err e;
@@ -82,8 +84,8 @@ static int check_share_peer(const char *device, const char *text)
     return 0;
 }
 
-/* Checks uploads that are larger than any staging buffer, and from memory that changes right
- * after. */
+/* Checks uploads that are larger than any staging buffer. Also checks uploads from memory that is
+ * overwritten immediately after the call. */
 static void check_transfer_sizes(void)
 {
     static const int64_t sizes[] = {0, 1, 1 << 20, (1 << 20) + 1, 5000003, 40000000};
@@ -108,7 +110,7 @@ static void check_transfer_sizes(void)
         }
         CHECK_MSG(n_bad == 0, "%lld of %lld bytes", (long long)n_bad, (long long)sizes[s]);
     }
-    /* many small uploads: more than can be on their way at once */
+    /* makes more small uploads than can be in progress at the same time */
     for (int32_t i = 0; i < 3000; i++) be->ops->upload(be, p + 4 * i, &i, 4);
     be->ops->download(be, got, p, 3000 * 4);
     int64_t n_bad = 0;
@@ -125,7 +127,8 @@ static struct {
     int asked, patience;
 } watching;
 
-/* Gives up, or lets the device continue, when it has been asked `patience` times. */
+/* Counts its calls. When it is called for the `patience`-th time, it ends the wait with an error,
+ * or lets the device continue. */
 static int check_watch(void *arg, struct err *e)
 {
     const bool *goes_on = arg;
@@ -135,7 +138,7 @@ static int check_watch(void *arg, struct err *e)
     return 0;
 }
 
-/* Checks waits for a device that stands still; only the emulation can be told to. */
+/* Checks that waits for a stopped device end. Only the emulated device can be told to stop. */
 static void check_watch_ends(const char *device, const char *library)
 {
     void *dl = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
@@ -159,14 +162,15 @@ static void check_watch_ends(const char *device, const char *library)
         CHECK(watching.asked == 3);
         CHECK(goes_on ? rc == 0 : rc == -1 && e.code == ERR_PEER && !!strstr(e.text, "rank 3"));
         CHECK(on != 1 || !memcmp(got, x, sizeof x));
-        /* the next wait returns the same at once */
+        /* the next wait returns the same result without waiting */
         CHECK(b->ops->sync(b, &e) == rc && watching.asked == 3);
         b->ops->free(b, p, sizeof x);
         be_close(b);
     }
 }
 
-/* Checks a launch that the device refuses: sync names the kernel. */
+/* Checks a kernel launch that the device refuses. The error that sync returns must name the
+ * kernel. */
 static void check_refused(const char *device)
 {
     struct err e = {0};
@@ -181,8 +185,8 @@ static void check_refused(const char *device)
     be_close(b);
 }
 
-/* Checks copies to the host's memory and back, beside other operations. These wait for the marks
- * of the copies alone. */
+/* Checks copies to the host's memory and back that run at the same time as other operations. An
+ * operation waits only for the mark of the copy that it depends on. */
 static void check_beside(void)
 {
     enum { SIZE = 64 * 1024, N = SIZE / 4 };
@@ -194,7 +198,8 @@ static void check_beside(void)
     be->ops->fill(be, there, N, 2.5f);
     be->ops->copy_beside(be, host, there, SIZE, 0);
     be->ops->copy_await(be, 0);
-    be->ops->fill(be, there, N, 1.0f); /* after the copy has read it */
+    /* this operation must run after the copy has read the old values */
+    be->ops->fill(be, there, N, 1.0f);
     CHECK(be->ops->sync(be, &e) == 0 && host[0] == 2.5f && host[N - 1] == 2.5f);
     host[N - 1] = 7;
     be->ops->copy_beside(be, there, host, SIZE, BE_COPIES - 1);

@@ -1,4 +1,4 @@
-/* latents.h: manifests of small latents and captions, for tests of diffusion training. */
+/* latents.h: writes manifests of small latents and captions, for tests of diffusion training. */
 #ifndef SEQD_TESTS_LATENTS_H
 #define SEQD_TESTS_LATENTS_H
 
@@ -9,24 +9,25 @@
 #include "worker/hf/safetensors.h"
 
 struct latents_made {
-    int64_t T, H, W, L; /* frames, rows, columns; tokens of the caption */
+    /* T, H and W are frames, rows and columns; L is the number of the caption's tokens */
+    int64_t T, H, W, L;
     int64_t height, width, num_frames;
 };
 
-/* Videos and pictures whose sides neither patches nor ranks divide, and a picture of a single
- * patch. */
+/* Videos and pictures whose sides are not multiples of a patch or of the number of ranks, and a
+ * picture that consists of a single patch. */
 static const struct latents_made latents_usual[] = {
     {5, 6, 8, 3, 480, 640, 17}, {1, 7, 5, 1, 512, 512, 1}, {3, 4, 10, 2, 240, 600, 9},
     {4, 8, 6, 3, 640, 480, 16}, {1, 2, 2, 3, 256, 256, 1},
 };
 enum { LATENTS_USUAL = sizeof latents_usual / sizeof *latents_usual };
-/* Sizes of the largest sample: data.frames, data.height, data.width. */
+/* The sizes of the largest sample, for data.frames, data.height and data.width. */
 #define LATENTS_FRAMES 5
 #define LATENTS_HEIGHT 6
 #define LATENTS_WIDTH  8
 
-/* Returns a value that is smooth within a sample and different in each sample: there is something
- * to learn. */
+/* Returns the value of one element of a sample. The values are smooth within a sample and differ
+ * between samples, so that a model can learn them. */
 static inline float latents_value(int which, int64_t c, int64_t t, int64_t h, int64_t w)
 {
     return (float)(0.7 * sin(0.9 * (double)(c + which) + 0.3 * (double)t) +
@@ -51,8 +52,8 @@ static inline void latents_write(const char *path, const char *name, int n_dims,
     free(x);
 }
 
-/* Writes <dir>/<name>.jsonl and its tensors: n samples of C channels, captions `width` wide (0:
- * none), labels from 0 on. */
+/* Writes the manifest <dir>/<name>.jsonl and its tensors. There are n samples of C channels, with
+ * labels from 0 on and captions of `width` columns. If width is 0, there are no captions. */
 static inline void latents_manifest(const char *dir, const char *name, const struct latents_made *s,
                                     int n, int64_t C, int64_t width)
 {

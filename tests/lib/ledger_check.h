@@ -1,5 +1,5 @@
-/* ledger_check.h: compares counted bytes and messages with those of a formula, and puts a
- * difference into words. */
+/* ledger_check.h: compares the bytes and messages that were counted with the numbers of a formula,
+ * and describes a difference in the text of an error. */
 #ifndef SEQD_TESTS_LEDGER_CHECK_H
 #define SEQD_TESTS_LEDGER_CHECK_H
 
@@ -15,8 +15,9 @@ static inline int ledger_compare(int purpose, const char *what, int64_t got, int
                    purpose_name(purpose), what, (long long)got, (long long)want);
 }
 
-/* Checks got == want for every purpose. fails: ERR_INTERNAL naming the first purpose and number
- * that differ, with both values. got, want: [PURPOSE_N]. */
+/* Checks that got equals want for every purpose. Both are arrays [PURPOSE_N]. If they differ, the
+ * function fails with ERR_INTERNAL. The error names the first purpose and the first number that
+ * differ, and both values. */
 static inline int ledger_check(const struct comm_count *got, const struct comm_count *want,
                                struct err *e)
 {

@@ -1,14 +1,15 @@
-/* linear.h: runs linear attention over ranks, and compares it with float64 results of the
- * definition, for tests.
+/* linear.h: runs linear attention over ranks for tests, and compares it with results that are
+ * computed in float64 from the definition.
  *
- * The truth is the double sum over tokens i, j of one document, with lambda^(i-j), and its
- * derivatives: no state, no chunk, no recurrence, so that it shares nothing with the code under
- * test.
+ * The expected values are the double sum over tokens i and j of one document, with the factor
+ * lambda^(i-j), and the derivatives of this sum. They are computed without a state, a chunk or a
+ * recurrence, so they share nothing with the code under test.
  *
- * Two devices run it: float64 token by token (device64.h), and the CPU in fp32. Every buffer
- * starts as NaN, several layers share the buffers, messages are delayed at random, every run is
- * compared with the volume formulas, and recomputing from kept tensors must give the same bits
- * again. */
+ * The code under test runs on two devices: on the reference device, which computes in float64
+ * token by token (device64.h), and on the CPU in fp32. Every buffer starts as NaN. Several layers
+ * use the same buffers, and messages are delayed at random. Every run is compared with the volume
+ * formulas, and computing a result again from the tensors that were kept must give the same
+ * bits. */
 #ifndef SEQD_TESTS_LINEAR_H
 #define SEQD_TESTS_LINEAR_H
 
@@ -27,28 +28,34 @@ enum { LIN_LAYERS = 3, LIN_MAX_P = 8 };
 enum lin_docs { LIN_ONE, LIN_MISS, LIN_HIT, LIN_SPAN, LIN_EACH, LIN_DOCS_N };
 enum lin_slopes { LIN_FLAT, LIN_FIRST, LIN_LAST, LIN_STEEP, LIN_SLOPES_N };
 
-struct lin_arrays { /* arrays of one layer, in the sequence's order */
+struct lin_arrays { /* the arrays of one layer, in the order of the sequence */
     double *q, *k, *v, *d_o, *o, *dq, *dk, *dv;
     double *carry_in, *carry_out, *d_carry_out, *d_carry_in;
 };
 
 struct lin_problem {
-    int64_t S, n_tokens, H, Dk, Dv; /* n_tokens: the rest of S is padding */
+    int64_t S, n_tokens, H, Dk, Dv; /* positions from n_tokens on are padding */
     enum lin_docs docs;
-    bool carry; /* a state comes in, and the one after the sequence is wanted */
+    /* there is a state before the sequence, and the state after the sequence is one of the
+     * outputs */
+    bool carry;
     double scale;
     double slope[LIN_LAYERS][16];
-    int64_t *start; /* [S] first token of the document of token i; -1: before the sequence */
-    struct lin_arrays layer[LIN_LAYERS]; /* inputs, and expected results */
+    /* [S] the first token of the document of token i, or -1 if this document began before the
+     * sequence */
+    int64_t *start;
+    struct lin_arrays layer[LIN_LAYERS]; /* the inputs and the expected results */
 };
 
 struct lin_variant {
-    int P, groups; /* groups: data-parallel groups beside each other, all with one sequence */
+    /* groups is the number of data-parallel groups that run side by side, all of them on the same
+     * sequence */
+    int P, groups;
     enum exchange_id exchange;
     int pieces;
     bool apart;
     bool rank_bits;
-    enum dtype dtype; /* DT_F64: the reference device; DT_F32: the CPU */
+    enum dtype dtype; /* DT_F64 chooses the reference device, and DT_F32 the CPU */
     int n_threads, mutant;
 };
 
@@ -56,7 +63,8 @@ struct lin_variant {
 
 static uint64_t lin_seed;
 
-static inline double lin_random(void) /* (-1, 1), as fp32 holds it */
+/* returns a random number in (-1, 1) that fp32 holds exactly */
+static inline double lin_random(void)
 {
     lin_seed += 0x9e3779b97f4a7c15u;
     uint64_t z = lin_seed;
@@ -83,7 +91,9 @@ static inline bool lin_starts(const struct lin_problem *p, int64_t i)
 {
     const int64_t S = p->S, quarter = (S + 3) / 4;
     if (i == 0 || p->docs == LIN_EACH) return true;
-    if (p->docs == LIN_HIT) return i % quarter == 0; /* edges of 4 ranks, and of others */
+    /* documents begin where the shards of 4 ranks begin; with other numbers of ranks, some shards
+     * begin there, too */
+    if (p->docs == LIN_HIT) return i % quarter == 0;
     if (p->docs == LIN_SPAN) return i == (S + 9) / 10 || i == (S * 9) / 10;
     if (p->docs == LIN_MISS)
         return i == S / 30 || i == S * 31 / 100 || i == S / 2 - 1 || i == S / 2;
@@ -94,7 +104,7 @@ static inline double lin_slope(enum lin_slopes kind, int64_t h, int64_t H)
 {
     const double alibi = exp2(-8.0 * (double)(h + 1) / (double)H);
     if (kind == LIN_FIRST) return alibi * (1 + 1e-5); /* TransNormerLLM's layer 0 */
-    if (kind == LIN_LAST) return alibi * 1e-5;        /* and its last */
+    if (kind == LIN_LAST) return alibi * 1e-5;        /* TransNormerLLM's last layer */
     return kind == LIN_STEEP ? 40 * (double)(h + 1) : 0;
 }
 
@@ -122,7 +132,7 @@ static inline void lin_arrays_free(struct lin_arrays *a)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-/* ---- the truth ------------------------------------------------------------------------------- */
+/* ---- the reference results ------------------------------------------------------------------- */
 
 static inline double lin_dot(const double *a, const double *b, int64_t n)
 {
@@ -136,7 +146,7 @@ static inline void lin_add(double *y, double by, const double *x, int64_t n)
     for (int64_t i = 0; i < n; i++) y[i] += by * x[i];
 }
 
-/* Adds the pair (query i, key j) of one head. */
+/* Adds the terms of the pair (query i, key j) of one head. */
 static inline void lin_truth_pair(struct lin_problem *p, struct lin_arrays *a, double w, int64_t h,
                                   int64_t i, int64_t j)
 {
@@ -150,7 +160,8 @@ static inline void lin_truth_pair(struct lin_problem *p, struct lin_arrays *a, d
     lin_add(a->dk + kj, ds, a->q + qi, p->Dk);
 }
 
-/* Adds the carried state as one more key, with any matrix in the place of its k v'. */
+/* Adds the terms of the carried state. They are those of one more key, whose product k v' is
+ * replaced by an arbitrary matrix. */
 static inline void lin_truth_carry(struct lin_problem *p, struct lin_arrays *a, double slope,
                                    int64_t h)
 {
@@ -209,7 +220,7 @@ static inline struct lin_problem lin_make(struct lin_sizes z, enum lin_docs docs
     for (int64_t i = 0; carry && i < p.S && p.start[i] == 0; i++) p.start[i] = -1;
     for (int l = 0; l < LIN_LAYERS; l++) {
         p.layer[l] = lin_arrays_make(&p, true);
-        for (int64_t h = 0; h < p.H; h++) /* layers differ in their decays, too */
+        for (int64_t h = 0; h < p.H; h++) /* each layer also has decays of its own */
             p.slope[l][h] = lin_slope(slopes, h, p.H) * (1 + 0.25 * l);
     }
     lin_truth(&p);
@@ -226,8 +237,9 @@ static inline void lin_free(struct lin_problem *p)
 
 struct lin_local { /* one layer's tensors */
     struct tensor q, k, v, d_o, o, dq, dk, dv;
-    void *state;                                           /* [n_chunks] */
-    void *carry_in, *carry_out, *d_carry_out, *d_carry_in; /* NULL: no carry */
+    void *state; /* [n_chunks] */
+    /* each is NULL if no state is carried */
+    void *carry_in, *carry_out, *d_carry_out, *d_carry_in;
 };
 
 static inline int64_t lin_state_count(const struct lin_problem *p)
@@ -255,14 +267,15 @@ static inline void lin_set(void *x, enum dtype t, int64_t i, double to)
         ((float *)x)[i] = (float)to;
 }
 
-/* Makes a window of a wider tensor, with NaN beside it. */
+/* Makes a tensor that is a part of wider rows. The rest of each row holds NaN. */
 static inline struct tensor lin_tensor(enum dtype t, int64_t rows, int64_t cols)
 {
     const int64_t ld = cols + 3;
     return tensor_of(t, lin_poison(rows * ld, t), rows, cols, ld);
 }
 
-/* Copies rows of the problem. Padding rows hold large numbers that must leave no trace. */
+/* Copies rows of the problem to a new tensor. Rows of padding are filled with large numbers, which
+ * must not influence any result. */
 static inline struct tensor lin_load(const struct lin_problem *p, enum dtype t, int64_t first,
                                      int64_t rows, int64_t cols, const double *from)
 {
@@ -317,10 +330,12 @@ struct lin_run {
     const struct lin_problem *p;
     const struct lin_variant *v;
     struct lin_arrays out[2][LIN_LAYERS]; /* by group */
-    int64_t n_bad[2 * LIN_MAX_P]; /* padding that is not exactly 0, recomputed bits that differ */
+    /* the number of padding elements that are not exactly 0, and the number of recomputed elements
+     * whose bits differ */
+    int64_t n_bad[2 * LIN_MAX_P];
 };
 
-/* Devices are opened once per (rank, threads). */
+/* A device is opened once for each pair of rank and number of threads. */
 static const char *lin_device_name = "cpu";
 static struct be *lin_devices[2 * LIN_MAX_P][3];
 
@@ -406,7 +421,7 @@ static inline int64_t lin_tensor_size(struct tensor t)
     return t.rows * t.ld * dtype_size(t.dtype);
 }
 
-/* Returns x with its tensors in the device's memory. */
+/* Returns a copy of x whose tensors are in the device's memory. */
 static inline struct lin_local lin_local_twin(struct mirrors *w, const struct lin_local *x,
                                               const struct lin_problem *p, const struct shard *sh)
 {
@@ -429,8 +444,8 @@ static inline struct lin_local lin_local_twin(struct mirrors *w, const struct li
     return d;
 }
 
-/* Tells whether recomputing from the kept states, which sends no message, gives other bits than
- * `first`. */
+/* Computes the output again from the states that were kept, which sends no message. Tells whether
+ * the bits differ from those of `first`. */
 static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, struct tensor first)
 {
     struct tensor again = lin_tensor(first.dtype, first.rows, first.cols);
@@ -450,13 +465,14 @@ static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, 
     return differs;
 }
 
-struct lin_rank { /* a rank at work */
+struct lin_rank { /* a rank that runs */
     struct lin_run *x;
     int rank;
     struct sp_linear sp;
     struct mirrors w;
     int64_t *lo, *hi;
-    struct lin_local a[LIN_LAYERS], d[LIN_LAYERS]; /* on the host, and in the device's memory */
+    /* `a` holds the arrays on the host, and `d` the arrays in the device's memory */
+    struct lin_local a[LIN_LAYERS], d[LIN_LAYERS];
 };
 
 static inline struct linear_fwd lin_fwd_of(const struct lin_rank *r, struct sp_linear_shape shape,
@@ -496,7 +512,7 @@ static inline struct linear_bwd lin_bwd_of(const struct lin_rank *r, struct sp_l
                                .d_carry_in = d->d_carry_in};
 }
 
-/* Runs all layers forward, then all layers backward, on one set of buffers. */
+/* Runs all layers forward and then all layers backward, with one set of buffers for all layers. */
 static inline int lin_layers(struct lin_rank *r, struct err *e)
 {
     const struct lin_problem *p = r->x->p;
@@ -591,14 +607,15 @@ static inline void lin_check_ledger(const struct lin_run *x, struct ranks *g, in
         if (p->carry)
             volume_add(c, volume_state_edge(v->exchange, &sh, p->H, p->Dk, p->Dv, back),
                        LIN_LAYERS);
-        c->bytes_sent *= dtype_size(v->dtype) / 4; /* the reference device's states are wider */
+        /* the states of the reference device have elements of 8 bytes instead of 4 */
+        c->bytes_sent *= dtype_size(v->dtype) / 4;
         c->bytes_received *= dtype_size(v->dtype) / 4;
     }
     CHECK_MSG(!ledger_check(comm_ledger(g->comm[rank]), want, &e), "P %d exchange %d rank %d: %s",
               v->P, (int)v->exchange, rank, e.text);
 }
 
-/* Runs v on p; x.out is the caller's to free. Returns the number of failures. */
+/* Runs v on p. Returns the number of failed checks. The caller frees x.out. */
 static inline int64_t lin_run(const struct lin_problem *p, const struct lin_variant *v,
                               struct lin_run *x)
 {
@@ -639,11 +656,11 @@ static inline void lin_run_free(struct lin_run *x)
 /* ---- comparison ------------------------------------------------------------------------------ */
 
 struct lin_errors {
-    double fwd, bwd; /* the largest |x - truth| / |truth| of all tensors */
+    double fwd, bwd; /* the largest value of |x - truth| / |truth| over all tensors */
 };
 
-/* Returns |x - truth| / |truth| over n numbers. A truth of zeros wants zeros. NaN gives infinity,
- * which no bound allows. */
+/* Returns |x - truth| / |truth| over n numbers. If truth consists of zeros, x must, too. If x
+ * holds a NaN, the result is infinity, which exceeds every bound. */
 static inline double lin_rel(const double *x, const double *truth, int64_t n)
 {
     double err = 0, ref = 0;

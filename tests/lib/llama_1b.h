@@ -1,4 +1,5 @@
-/* llama_1b.h: the sizes of Llama 3.2 1B, 1.24 B parameters, as members of a struct model_shape. */
+/* llama_1b.h: the sizes of Llama 3.2 1B (1.24 billion parameters), written as members of a struct
+ * model_shape. */
 #ifndef SEQD_TESTS_LLAMA_1B_H
 #define SEQD_TESTS_LLAMA_1B_H
 

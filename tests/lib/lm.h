@@ -1,9 +1,9 @@
-/* lm.h: runs language models of every family, by their programs, on any number of ranks and on any
- * device (engine_device). It compares logits, loss, every gradient, and tokens decoded one by one,
- * with goldens of PyTorch in float64 (tests/golden/make_lm_golden.py).
+/* lm.h: runs language models of every family by their programs, on any number of ranks and on any
+ * device (engine_device). It compares the logits, the loss, every gradient, and tokens that are
+ * decoded one by one with golden results of PyTorch in float64 (tests/golden/make_lm_golden.py).
  *
- * Bounds: 1e-5 relative L2 in fp32 is the requirement. The error of fp32 itself in these models
- * (sums of at most 300 terms, 2 or 3 layers) is some 1e-6. */
+ * The project requires a relative L2 error of at most 1e-5 in fp32. In these models, which have
+ * sums of at most 300 terms and 2 or 3 layers, the error that fp32 itself causes is about 1e-6. */
 #ifndef SEQD_TESTS_LM_H
 #define SEQD_TESTS_LM_H
 
@@ -98,15 +98,17 @@ static inline void lm_fill(const struct lm_golden *g, int64_t n, const struct sh
 struct lm_run {
     const struct lm_golden *g;
     struct job_spec spec;
-    struct engine_memory mem[JOB_MAX_RANKS]; /* while it runs */
-    /* out, for the whole job */
+    struct engine_memory mem[JOB_MAX_RANKS]; /* the memory of each rank during the run */
+    /* results for the whole job */
     float *logits, *grad;
     double loss;
     enum strategy_id strategy;
 };
 
-/* Returns the loss scale, by which gradients are multiplied. The gradient of a short query or key
- * is divided by its length: the scale is less there, so that fp16 holds it. */
+/* Returns the loss scale, by which gradients are multiplied. Families whose ranks compute one
+ * after the other (in_turn) divide queries and keys by their lengths, and so also the gradients.
+ * The gradient of a short row becomes large, so the scale of these families is smaller, to keep
+ * gradients within the range of fp16. */
 static inline float lm_scale(const struct lm_run *r)
 {
     if (r->spec.precision.params != PRECISION_FP16) return 1;
@@ -119,7 +121,7 @@ struct lm_seat {
     struct be *be;
 };
 
-/* Fills all memory but the kernels' own scratch with NaN. */
+/* Fills all of the rank's memory with NaN, except the scratch of the kernels. */
 static inline void lm_poison(const struct lm_seat *s, const struct engine_memory *mem,
                              struct ranks *g, int rank)
 {
@@ -142,8 +144,8 @@ static inline void lm_weights(struct lm_seat *s, const struct lm_golden *g)
     free(w);
 }
 
-/* Checks that the model's buffers end where the plan places those of the reference
- * (JOB_VERIFY). */
+/* Checks that the model's buffers end at the place where the plan puts the buffers of the
+ * reference (JOB_VERIFY). */
 static inline void lm_placed(const struct lm_seat *s)
 {
     const struct plan *p = &s->plan;
@@ -191,8 +193,8 @@ static inline void lm_keep_logits(struct lm_run *r, struct lm_seat *s, int64_t n
     }
 }
 
-/* Computes the gradients of a sample on all ranks. Under determinism "ranks" they replace those of
- * the sample before. */
+/* Computes the gradients of one sample on all ranks. Under determinism "ranks" they replace the
+ * gradients of the previous sample. In other modes they are added to them. */
 static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, double *nll,
                             struct err *e)
 {
@@ -294,7 +296,8 @@ static inline void lm_check(const struct lm_run *r, const char *what)
     for (int i = 0; i < param_tensors(&g->m); i++) {
         struct param p;
         param_get(&g->m, i, &p);
-        /* A key's bias shifts all scores of a row equally: its gradient is 0 but for rounding. */
+        /* The bias of keys shifts all scores of a row by the same amount. Its gradient is
+         * therefore 0, except for rounding errors. */
         if (lm_norm(g->grad + p.offset, p.count) < 1e-12 * all) {
             CHECK_MSG(lm_norm(r->grad + p.offset, p.count) <= 1e-6 * all,
                       "%s, %s: gradient of %s is not 0", g->name, what, p.name);
@@ -315,11 +318,11 @@ enum { LM_PROMPT = 21 };
 struct lm_decode {
     struct lm_run r;
     int64_t sample;
-    struct be_graphs graphs; /* out, from rank 0's device */
+    struct be_graphs graphs; /* a result: the graphs of rank 0's device */
 };
 
-/* Prefills the first LM_PROMPT tokens, then decodes the others one by one. Every rank gets every
- * row's logits. */
+/* Computes the first LM_PROMPT tokens by prefill, and then decodes the other tokens one by one.
+ * Every rank gets the logits of every row. */
 static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
 {
     struct lm_decode *d = arg;
@@ -331,7 +334,8 @@ static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
     int bad = 0;
     if (!s || !row) abort();
     lm_seat_open(s, &d->r, g, rank);
-    for (int pass = 0; pass < 2 && !bad; pass++) { /* the second rewinds to the end of the prompt */
+    /* the second pass starts again at the end of the prompt */
+    for (int pass = 0; pass < 2 && !bad; pass++) {
         lm_fill(x, d->sample, &s->m.sp.shard, &s->m.batch);
         bad = model_forward(&s->m, &s->m.batch, &e);
         for (int64_t at = LM_PROMPT; at < x->S && !bad; at++) {

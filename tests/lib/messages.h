@@ -1,4 +1,4 @@
-/* messages.h: makes a message of every kind with all of its fields set, and compares two
+/* messages.h: makes a message of every kind in which all fields are set, and compares two
  * messages. */
 #ifndef SEQD_TESTS_MESSAGES_H
 #define SEQD_TESTS_MESSAGES_H
@@ -12,8 +12,9 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 
-/* Tells whether a peer of the version before does not know the word. No field can be left out to
- * make a message with that word fit for such a peer. */
+/* Tells whether this word of a field is newer than the field, so that a peer of the previous
+ * version does not accept it. No field can be left out of a message with such a word to make the
+ * message acceptable to that peer. */
 static inline bool is_newer(const struct field *f, int word)
 {
     for (const struct field_word *w = f->newer; w && w->word; w++)
@@ -21,8 +22,8 @@ static inline bool is_newer(const struct field *f, int word)
     return false;
 }
 
-/* Fills a spec with a different value in every row of the table, so that a mixed-up row shows.
- * Takes no word that is newer than its field. */
+/* Fills a spec with a different value in every row of the table, so that a test finds rows that
+ * are exchanged. Words that are newer than their field (is_newer) are not used. */
 static inline void fields_fill(struct job_spec *s, const struct field *table, char *base, int salt)
 {
     for (int i = 0; table[i].path; i++) {
@@ -141,7 +142,7 @@ static struct {
     char payload[11];
 } record = {{RANK_ABI, RANK_RESULT, 1, 11}, "{\"nll\":1.5}"};
 
-/* Makes a message of the given kind, with every field set that the kind carries. */
+/* Makes a message of the given kind, and sets every field that the kind carries. */
 static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
 {
     struct msg m = {.type = type, .job = 7, .epoch = 3};

@@ -1,13 +1,15 @@
-/* mirror.h: a test's memory on a device that has its own. The test fills and reads blocks in the
- * host's memory. Each block has a mirror in the device's memory, and operations get the mirrors:
+/* mirror.h: memory of a test on a device with memory of its own. The test fills and reads blocks
+ * in the host's memory. Each block has a mirror, which is a copy in the device's memory, and
+ * operations get pointers to the mirrors:
  *
  *     struct mirrors w = {.be = be};
- *     mirror_add(&w, block, size); the mirror holds the bytes of the block
- *     call(mirror_of(&w, pointer)); into the block, or NULL; tensors: mirror_tensor()
- *     mirror_upload(&w); the blocks hold the bytes of the mirrors
+ *     mirror_add(&w, block, size);   copies the bytes of the block to a new mirror
+ *     call(mirror_of(&w, pointer));  returns the mirror of a pointer into a block, or NULL
+ *                                    for NULL; mirror_tensor() does the same for a tensor
+ *     mirror_upload(&w);             copies the bytes of the mirrors back to the blocks
  *     mirror_free(&w);
  *
- * If the device's memory is the host's, a block is its own mirror. */
+ * If the device uses the host's memory, each block is its own mirror. */
 #ifndef SEQD_TESTS_MIRROR_H
 #define SEQD_TESTS_MIRROR_H
 
@@ -16,8 +18,9 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-/* Sizes of device memory for the shapes of tests: the pool of one set of mirrors, which is
- * allocated at once, and scratch. An emulated device guards all of its memory at every launch. */
+/* Sizes of device memory that are enough for the shapes of tests. MIRROR_POOL is the memory of one
+ * set of mirrors, which is allocated as a whole. MIRROR_SCRATCH is the scratch. They are small
+ * because an emulated device guards all of its memory at every launch. */
 enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {
@@ -61,7 +64,7 @@ static inline void *mirror_of(const struct mirrors *w, const void *p)
     for (int i = 0; i < w->n; i++)
         if (x >= w->at[i].host && x < w->at[i].host + w->at[i].size)
             return w->at[i].device + (x - w->at[i].host);
-    abort(); /* p is in no block */
+    abort(); /* no block contains p */
 }
 
 static inline struct tensor mirror_tensor(const struct mirrors *w, struct tensor t)
@@ -70,7 +73,8 @@ static inline struct tensor mirror_tensor(const struct mirrors *w, struct tensor
     return t;
 }
 
-/* Copies the mirror of one block back into it; NULL: all mirrors. */
+/* Copies the mirror of a block back to the block at `host`. If host is NULL, all mirrors are
+ * copied back. */
 static inline void mirror_upload_block(struct mirrors *w, const void *host)
 {
     for (int i = 0; i < w->n; i++)
@@ -89,7 +93,8 @@ static inline void mirror_free(struct mirrors *w)
     *w = (struct mirrors){.be = w->be};
 }
 
-/* Fills size bytes at p with NaN, whether p is in the device's memory or the host's. */
+/* Fills size bytes at p with NaN. p may be an address in the device's memory or in the host's
+ * memory. */
 static inline void mirror_poison(struct be *be, void *p, int64_t size)
 {
     char *nan = malloc((size_t)size + 1);
@@ -99,7 +104,8 @@ static inline void mirror_poison(struct be *be, void *p, int64_t size)
     free(nan);
 }
 
-/* Opens a device by name with n threads, with NaN in its scratch. mirror_close closes it. */
+/* Opens the named device with n_threads threads, and fills its scratch with NaN. mirror_close
+ * closes it. */
 static inline struct be *mirror_open(const char *name, const char *isa, int n_threads)
 {
     struct err e = {0};

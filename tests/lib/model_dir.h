@@ -1,5 +1,5 @@
-/* model_dir.h: a tiny model's directory with its own tokenizer, and checks of its files in other
- * directories. */
+/* model_dir.h: writes the directory of a tiny model that has a tokenizer of its own, and checks
+ * the model's files in other directories. */
 #ifndef SEQD_TESTS_MODEL_DIR_H
 #define SEQD_TESTS_MODEL_DIR_H
 
@@ -11,7 +11,7 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"
 
-static char scratch[64]; /* the directory of all files of the test */
+static char scratch[64]; /* the directory that has all files of the test */
 static struct err e;
 static float *weights; /* weights of tiny_shape */
 
@@ -33,7 +33,8 @@ static inline void put(const char *dir, const char *name, const char *text)
               "%s", e.text);
 }
 
-/* Returns the file's bytes, or "" if there is no file. The caller frees them. */
+/* Returns the bytes of the file. If the file does not exist, the result is "". The caller frees
+ * the result. */
 static inline char *get(const char *dir, const char *name)
 {
     struct err none = {0};
@@ -54,7 +55,7 @@ static inline bool there(const char *dir, const char *name)
     return file_exists(in_dir(dir, name));
 }
 
-/* A tiny model with a tokenizer of its own, and other files that model directories have. */
+/* Files of the tiny model: its tokenizer, and other files that are usual in model directories. */
 #define OWN_TOKENIZER "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\"}}"
 static const char *const own_files[][2] = {
     {"tokenizer.json", OWN_TOKENIZER},
@@ -94,7 +95,8 @@ static inline int tokenizer_of(const char *dir)
     return t;
 }
 
-/* Checks that config.json has each text of `has`, and no text of `hasnt`. */
+/* Checks that config.json contains each of the texts in `has`, and none of the texts in
+ * `hasnt`. */
 static inline void check_config(const char *dir, const char *const *has, const char *const *hasnt)
 {
     char *text = get(dir, "config.json");

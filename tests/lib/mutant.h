@@ -1,5 +1,5 @@
-/* mutant.h: chooses an injected fault (api/core/mutant.h), and reports a test's verdict on it.
- * tests/mutants.sh gathers the lines into a table in which every fault must have been caught by a
+/* mutant.h: chooses an injected fault (api/core/mutant.h), and reports whether a test has caught
+ * it. tests/mutants.sh collects the reports in a table. Every fault must be caught by at least one
  * test. */
 #ifndef SEQD_TESTS_MUTANT_H
 #define SEQD_TESTS_MUTANT_H
@@ -8,22 +8,24 @@
 #include "tests/lib/test.h"
 
 #ifdef SEQD_MUTANTS
-extern const char *const mutant_names[]; /* "grad_over_p": enum mutant_id's, in lower case */
-/* Choose the fault (enum mutant_id), and the tensor of GRAD_DROPPED, for all threads from now on.
- * Call them while no rank runs. */
+/* the names of enum mutant_id in lower case, such as "grad_over_p" */
+extern const char *const mutant_names[];
+/* mutant_choose chooses the fault (enum mutant_id), and mutant_choose_tensor the tensor that the
+ * fault GRAD_DROPPED drops. Both apply to all threads from then on, and must be called while no
+ * rank runs. */
 void mutant_choose(int id);
 void mutant_choose_tensor(int tensor);
 
-/* Reports a verdict, in one line for each fault and `by`. by: the check that noticed the fault, or
- * should have: "dkv of 3 ranks". */
+/* Prints one line that reports whether a fault was caught. `by` names the check that noticed the
+ * fault or should have noticed it, such as "dkv of 3 ranks". */
 static inline void mutant_report(int mutant, bool caught, const char *by)
 {
     printf("mutant %s %s %s\n", mutant_names[mutant], caught ? "caught" : "missed", by);
     CHECK_MSG(caught, "mutant %s passes: %s", mutant_names[mutant], by);
 }
 
-/* Reports a fault that no proof sees: verify computes one step and no update, and the control plane
- * computes nothing. */
+/* Reports a fault that no verify job can see. Verify computes a single step and no update, and
+ * runs nothing of the control plane. */
 static inline void verify_blind(int mutant)
 {
     printf("verify %s blind %s\n", mutant_names[mutant],
@@ -31,15 +33,15 @@ static inline void verify_blind(int mutant)
                                    : "the control plane: it computes nothing");
 }
 
-/* Reports the verdict of a proof. by: the tensor that it names, and the run:
- * "layers.1.k_proj (llama, ring, P 3)". */
+/* Reports whether a verify job named the right tensor for a fault. `by` consists of that tensor
+ * and the run, such as "layers.1.k_proj (llama, ring, P 3)". */
 static inline void verify_report(int mutant, bool named, const char *by)
 {
     printf("verify %s %s %s\n", mutant_names[mutant], named ? "names" : "misses", by);
     CHECK_MSG(named, "verify does not name what %s makes wrong: %s", mutant_names[mutant], by);
 }
 #else
-/* A build without faults. */
+/* In a build without faults, these functions do nothing. */
 static inline void mutant_choose(int id)
 {
 }

@@ -1,22 +1,28 @@
-/* noise.h: measures on one rank how far apart two right trainings may lie. It runs the same
- * training with sums in other orders, and with weights that are rounded to the other side.
+/* noise.h: measures, on one rank, how far two correct trainings may be from each other. To measure
+ * it, the same training is run again with sums in other orders, and with weights that are rounded
+ * in the other direction.
  *
- * fp32: each of two right results lies within e of the exact one, so that they lie at most 2 e
- * apart. e is known from one pair, which by chance may lie half as far apart as others. So the
- * bound is 4 times the distance of the pair.
+ * In fp32, each of two correct results is within e of the exact result, so that they differ by at
+ * most 2 e. The number e is estimated from one pair of runs. By chance, the difference of this
+ * pair may be half of the difference of another pair. The bound is therefore 4 times the
+ * difference of the pair.
  *
- * bf16: products take rounded weights. Two runs round all of them to the same bits until a weight
- * lies so near the midpoint of two bf16 numbers that the runs' last bits of fp32 fall to both
- * sides of it. After a step this happens to none of 16,000 weights in most runs, and seldom to
- * more than ten. From then on the runs differ by the value of that bit, a thousand times their
- * difference before. By chance none or ten of the weights are rounded otherwise than on one rank,
- * and one pair tells nothing about the chance of another. The effect of one bit after each step
- * suffices: the bound is 2 times that. If a product sums activations in an order of its own (tp),
- * some activations are rounded to the other side in the first step, too, and by chance so is every
- * value that follows from them. At worst all values are, as after one element in eight of the
- * embedding was moved by a bit (worker/verify/rounding.h): the bound is 2 times that.
+ * In bf16, products use rounded weights. Usually, two runs round all weights to the same bits.
+ * This changes when a weight comes so near to the midpoint of two bf16 numbers that its fp32
+ * values in the two runs are on different sides of the midpoint. In most runs this happens to none
+ * of 16,000 weights in a step, and it seldom happens to more than ten. From then on, the runs
+ * differ by the value of the last bit of bf16, which is a thousand times their difference before.
+ * It depends on chance whether a run rounds no weight differently, or ten of them, so that one
+ * pair of runs tells nothing about other pairs. It is enough to measure the effect of one bit
+ * after each step. The bound is 2 times that effect.
  *
- * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
+ * If a product sums activations in an order of its own (tp), some activations are rounded in the
+ * other direction even in the first step. The same can then happen to every value that is computed
+ * from them. In the worst case it happens to all of these values. This has the same effect as
+ * changing one element in eight of the embedding by one bit (worker/verify/rounding.h). The bound
+ * is 2 times that effect.
+ *
+ * Differences below 2^-22 (4 roundings of fp32) are smaller than the resolution of the results. */
 #ifndef SEQD_TESTS_NOISE_H
 #define SEQD_TESTS_NOISE_H
 
@@ -26,21 +32,24 @@
 enum { NOISE_STEPS = 5, NOISE_NEAREST = 8, NOISE_FLIPS = 2 };
 #define NOISE_LEAST 0x1p-22
 
-/* A training on one rank: no parallel axis of `spec` is above 1, and it keeps all values. */
+/* A training on one rank. Every parallel axis of `spec` is 1, and all values are kept for
+ * backward. */
 struct trial {
     const struct job_spec *spec;
     struct train_source source;
     int steps; /* at most NOISE_STEPS */
 };
 
-/* The largest differences of two trainings. That of losses is absolute. The others are relative:
- * the first step's gradient by tensor, the norms, and weights and moments in the end. */
+/* The largest differences between two trainings. The difference of the losses is absolute, and all
+ * other differences are relative. `grad` has the difference of each tensor's gradient in the first
+ * step. The others are the differences of the gradient's norms, and of the weights and moments at
+ * the end. */
 struct noise {
     double loss, norm, weights, m, v;
-    double *grad; /* [param_tensors]; NULL: not asked for */
+    double *grad; /* [param_tensors]; NULL means that the caller does not need it */
 };
 
-/* The fp32 weights before every step, and after the last one. */
+/* The fp32 weights before every step and after the last step. */
 struct history {
     int64_t n; /* number of weights */
     float *weights[NOISE_STEPS + 1];
@@ -58,8 +67,8 @@ static inline double noise_length(const float *x, int64_t n)
     return sqrt(s);
 }
 
-/* Tells whether a tensor's gradient is nothing but rounding: it is less than a millionth of the
- * whole. */
+/* Tells whether a tensor's gradient consists only of rounding errors. It does if it is less than a
+ * millionth of the whole gradient. */
 static inline bool noise_rounds(const struct engine_run *r, const struct param *p)
 {
     return noise_length(r->grad + p->offset, p->count) <
@@ -93,8 +102,8 @@ static inline void noise_keep(struct train *t, int rank, void *arg)
     engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step]);
 }
 
-/* Makes a run of x. spec: the run's own copy, which lives as long as the run. determinism and isa
- * choose the order of its sums. */
+/* Runs the training x. *spec becomes the spec of this run, and must exist as long as the result.
+ * determinism and isa choose the order of the sums. */
 static inline struct engine_run noise_run(const struct trial *x, struct job_spec *spec,
                                           int determinism, const char *isa, struct history *h)
 {
@@ -113,11 +122,12 @@ static inline struct engine_run noise_run(const struct trial *x, struct job_spec
 
 /* ---- roundings of bf16 ----------------------------------------------------------------------- */
 
-/* A weight that is moved before a step. */
+/* A weight that a run changes before a step. */
 struct nudge {
     int64_t step, at;
     float to;
-    int distance; /* from the midpoint, in last bits of fp32 */
+    /* the distance of the weight from the midpoint, in units of the last bit of fp32 */
+    int distance;
 };
 
 static inline void noise_move(struct train *t, int rank, void *arg)
@@ -126,8 +136,8 @@ static inline void noise_move(struct train *t, int rank, void *arg)
     if (t->step == g->step) sharded_write(&t->state, SHARDED_WEIGHTS, g->at, 1, &g->to);
 }
 
-/* Finds the weights that are nearest to a midpoint before a step, each of which is to be moved to
- * the other side of it. */
+/* Finds the weights that are nearest to a midpoint of two bf16 numbers before a step. For each of
+ * them, `to` is a value on the other side of the midpoint. */
 static inline void noise_nearest(const struct history *h, int64_t step, struct nudge *g)
 {
     for (int k = 0; k < NOISE_NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
@@ -135,7 +145,8 @@ static inline void noise_nearest(const struct history *h, int64_t step, struct n
         uint32_t bits;
         memcpy(&bits, &h->weights[step][i], 4);
         struct nudge now = {.step = step, .at = i, .distance = abs((int)(bits & 0xffff) - 0x8000)};
-        const bool up = (bits & 0xffff) + (bits >> 16 & 1) > 0x8000; /* a tie goes to even */
+        /* in a tie, the weight is rounded to the even number */
+        const bool up = (bits & 0xffff) + (bits >> 16 & 1) > 0x8000;
         bits = (bits & 0xffff0000u) | (up ? 0x7fff : 0x8001);
         memcpy(&now.to, &bits, 4);
         for (int k = 0; k < NOISE_NEAREST; k++)
@@ -147,8 +158,9 @@ static inline void noise_nearest(const struct history *h, int64_t step, struct n
     }
 }
 
-/* Measures the effect of one bit of one weight after a step: on one rank, for each of the weights
- * most likely to be rounded differently, alone. */
+/* Measures the effect of one bit of one weight after a step. The training is run once for each of
+ * the weights that are most likely to be rounded differently, and only that weight is changed in
+ * the run. */
 static inline void noise_of_a_bit(const struct trial *x, const struct engine_run *one,
                                   const struct history *h, int64_t step, struct noise *e)
 {
@@ -175,7 +187,7 @@ struct flips {
     int number;
 };
 
-/* Moves one element in eight of the embedding by a bit of bf16, before the first step. */
+/* Changes one element in eight of the embedding by one bit of bf16, before the first step. */
 static inline void noise_flip(struct train *t, int rank, void *arg)
 {
     const struct flips *f = arg;
@@ -191,7 +203,7 @@ static inline void noise_flip(struct train *t, int rank, void *arg)
     }
 }
 
-/* Measures the effect of rounding every activation differently. */
+/* Measures the effect of rounding every activation in the other direction. */
 static inline void noise_of_rounding(const struct trial *x, const struct engine_run *one,
                                      const struct history *h, int number, struct noise *e)
 {
@@ -207,7 +219,7 @@ static inline void noise_of_rounding(const struct trial *x, const struct engine_
 
 /* ---- a training's noise ---------------------------------------------------------------------- */
 
-/* Sets each member of *to to the larger of its value and `times` that of *from. */
+/* Raises each member of *to to `times` the same member of *from, unless it is larger already. */
 static inline void noise_join(struct noise *to, const struct noise *from, double times, int tensors)
 {
     to->loss = noise_most(to->loss, times * from->loss);
@@ -219,10 +231,11 @@ static inline void noise_join(struct noise *to, const struct noise *from, double
         to->grad[i] = noise_most(to->grad[i], times * from->grad[i]);
 }
 
-/* Trains x into *one. *own receives its spec, which the caller keeps as long as *one. *bound: how
- * far a right result may lie from *one. pairs: in bf16, the factor for the difference of two
- * orders of sums: 4, as in fp32, if a product sums activations in an order of its own; 2 if it
- * sums gradients alone. */
+/* Trains x and stores the run in *one. *own becomes the spec of that run, so the caller must keep
+ * it as long as *one. *bound becomes the largest difference that a correct result may have from
+ * *one. In bf16, the difference between two orders of sums is multiplied by `pairs`. Pass 4, which
+ * is also the factor in fp32, if a product sums activations in an order of its own. Pass 2 if only
+ * sums of gradients have another order. */
 static inline void noise_measure(const struct trial *x, struct job_spec *own, double pairs,
                                  struct engine_run *one, struct noise *bound)
 {

@@ -1,5 +1,6 @@
-/* one_node.h: seqd's control and one simulated node, which keeps its spool by the rules of
- * api/wire.h. The test moves time, and the wall clock, by hand. sim.h has many nodes. */
+/* one_node.h: runs seqd's control with one simulated node. The node keeps its spool by the rules
+ * of api/wire.h. The test changes the time and the wall clock by hand. sim.h simulates many
+ * nodes. */
 #ifndef SEQD_TESTS_ONE_NODE_H
 #define SEQD_TESTS_ONE_NODE_H
 
@@ -23,10 +24,10 @@
 
 #define SPOOL 64
 
-struct sim_attempt { /* a node's record of one attempt */
+struct sim_attempt { /* a node's records of one attempt */
     int64_t job, epoch;
     int task, n_ranks;
-    int n_records, n_sent; /* n_sent: in this session */
+    int n_records, n_sent; /* n_sent is the number of records that were sent in this session */
     int64_t acked;
     bool stopped, saving, blobs, forgotten;
     struct {
@@ -38,20 +39,20 @@ struct sim_attempt { /* a node's record of one attempt */
 
 static struct world {
     char dir[64];
-    int64_t now, utc_shift; /* utc_shift: by how much the wall clock was set */
+    int64_t now, utc_shift; /* utc_shift is the amount by which the wall clock was changed */
     struct loop *loop;
     struct store *store;
     struct logs *logs;
     struct control *control;
     bool up;
-    uint32_t abi; /* the node's ABI; 0: this one */
+    uint32_t abi; /* the node's ABI; 0 means the current one */
     int n_attempts, n_assigns, n_changed;
-    int64_t submitted_s; /* from the last ASSIGN */
+    int64_t submitted_s; /* submitted_s of the last ASSIGN message */
     struct sim_attempt attempt[32];
     int64_t log_acked;
     int n_log_acks, log_ack_rank;
     struct msg last_expect;
-    int form; /* form of the last order's spec */
+    int form; /* parallel.form in the spec of the last order */
     int n_expected;
 } w;
 
@@ -81,7 +82,7 @@ static inline int on_send(void *arg, const char *node, const struct msg *m)
     case MSG_ASSIGN:
         w.n_assigns++;
         w.submitted_s = m->submitted_s;
-        if (a) return 0; /* the same epoch again is ignored */
+        if (a) return 0; /* the node ignores a second order with the same epoch */
         a = &w.attempt[w.n_attempts++];
         memset(a, 0, sizeof *a);
         a->job = m->job, a->epoch = m->epoch, a->task = m->task, a->n_ranks = m->n_ranks;
@@ -141,9 +142,9 @@ static inline void on_sentinel(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Runs the loop until everything asked for so far is committed and acted upon. An empty commit is
- * answered after all others; it is made several times, because an answer may cause another
- * commit. */
+/* Runs the loop until seqd has committed every request made so far and has acted on it. To find
+ * out, it makes an empty commit, which is answered after all earlier commits. It does this several
+ * times, because an answer may cause another commit. */
 static inline void settle(void)
 {
     for (int i = 0; i < 6; i++) {
@@ -206,7 +207,8 @@ static inline void goodbye(void)
     control_link_calls.down(w.control, "n1", "the test said so", 0);
 }
 
-/* Sends the records after the last ACK that have not been sent in this session. */
+/* Sends the records that seqd has not yet acknowledged, except those that were already sent in
+ * this session. */
 static inline void send_spool(struct sim_attempt *a)
 {
     for (; a->n_sent < a->n_records; a->n_sent++) {
@@ -364,11 +366,12 @@ static inline const char *state_of(int64_t job)
     settle();
     ask(ASK_JOB, job, on_row, NULL);
     const struct job *j = control_job(w.control, job);
-    if (j) CHECK_STR(stored_state, job_state_name(j->state)); /* doc and fold agree */
+    /* the state in the stored document must be the state that the fold computed */
+    if (j) CHECK_STR(stored_state, job_state_name(j->state));
     return stored_state;
 }
 
-/* Submits a job, brings the node up, and prepares the data. Returns the attempt that runs. */
+/* Submits a job, connects the node, and prepares the data. Returns the running attempt. */
 static inline struct sim_attempt *to_run(void)
 {
     int64_t id = submit(NULL, NULL);
@@ -379,7 +382,7 @@ static inline struct sim_attempt *to_run(void)
     settle();
     struct sim_attempt *a = attempt_of(id, 1);
     CHECK(a && a->task == TASK_PREPARE && a->n_ranks == 1);
-    CHECK(control_reserved(w.control, "n1") == 0); /* preparing holds no slot */
+    CHECK(control_reserved(w.control, "n1") == 0); /* a job that is preparing data holds no slot */
     play_prepare(a);
     send_spool(a);
     settle();

@@ -1,5 +1,5 @@
-/* ops_cases.h: the cases of attention, experts, inputs and losses, in the form of ops_rows.h, and
- * the list of all cases. */
+/* ops_cases.h: the cases of attention, experts, inputs and losses, in the form that ops_rows.h
+ * describes, and the list of all cases. */
 #ifndef SEQD_TESTS_OPS_CASES_H
 #define SEQD_TESTS_OPS_CASES_H
 
@@ -50,7 +50,8 @@ static inline void write_window_sink(struct env *t)
     write_sink(t);
     t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
 }
-/* Writes attention over a grid: rows are [3 spread, 4 whole]. */
+/* Writes attention over a grid whose rows are [3 spread, 4 whole]. This means that the ranks
+ * divide the first axis, and that the second is whole on each rank. */
 static inline void write_grid(struct env *t)
 {
     write_attention(t);
@@ -66,11 +67,11 @@ static inline void write_cross(struct env *t)
            ROWS_T, 24);
 }
 
-/* Finds the rows [from, to) that row i sees. */
+/* Finds the rows that row i attends to, which are the rows [*from, *to). */
 static inline void seen(const struct env *t, int64_t i, int64_t *from, int64_t *to)
 {
     *from = 0;
-    *to = TEXT - 1; /* the caption is a row short */
+    *to = TEXT - 1; /* the caption is one row shorter than TEXT */
     if (t->op.kind == OP_CROSS) return;
     if (t->op.u.attn.dim == 1) {
         *from = i / 4 * 4;
@@ -136,8 +137,8 @@ static inline void write_moe_plain(struct env *t)
     t->op.u.moe.plain = t->p.op[0].u.moe.plain = true;
 }
 
-/* Writes experts as gpt-oss has them: gate and up of an expert one after the other, biases, a
- * clamped unit. */
+/* Writes experts in the form of gpt-oss. The gate and up weights of an expert are stored one after
+ * the other, the matrices have biases, and the gated unit is clamped. */
 static inline void write_moe_joined(struct env *t)
 {
     const int a = input(t, ROWS_T, MOE_C), w = weight(t, EXPERTS, MOE_C);
@@ -232,7 +233,8 @@ static inline void write_position_2d(struct env *t)
 {
     write_position(t, OP_POSITION_2D, 2, 8);
 }
-/* Computes positions on a patch grid of 1 x 3 with four frames: row i is place i / 4. */
+/* Computes positions on a grid of 1 x 3 patches with four frames. Row i belongs to the patch i /
+ * 4. */
 static inline void loop_position_2d(const struct env *t)
 {
     const int64_t cols = t->p.value[t->op.out[0]].cols, n = cols / 4;
@@ -321,7 +323,8 @@ static inline void loop_xent(const struct env *t)
         ((double *)t->nll)[i] = t->targets[i] < 0 ? 0 : log(sum) - logit[t->targets[i]];
     }
 }
-/* Writes mse of four cells of three channels, of which two are compared. */
+/* Writes the mse of four cells with three channels each. Only the first two channels of each cell
+ * are compared. */
 static inline void write_mse(struct env *t)
 {
     const int a = input(t, ROWS_T, 12);
@@ -339,9 +342,12 @@ static inline void loop_mse(const struct env *t)
     }
 }
 
-/* Writes the noise loss of four cells of one noise and its variance, at step 371 and at the last.
- * The reference takes a noise as the float that the operation read: no difference moves it,
- * because it is detached. */
+/* Writes the noise loss of four cells at step 371. Each cell has one noise and the number that
+ * determines its variance.
+ *
+ * In the bound of the variance, the noise is a constant, because it is detached there. When a test
+ * changes an input to compute a finite difference, the bound must not change. The reference
+ * therefore reads that noise from the float that the operation read. */
 static inline void write_noise(struct env *t)
 {
     const int a = input(t, ROWS_T, 8);

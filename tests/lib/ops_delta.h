@@ -1,5 +1,5 @@
-/* ops_delta.h: the cases of gated delta networks, in the form of ops_rows.h. Their loops take one
- * row after the other, without blocks and chunks. */
+/* ops_delta.h: the cases of gated delta networks, in the form that ops_rows.h describes. The loops
+ * compute one row after the other, without blocks or chunks. */
 #ifndef SEQD_TESTS_OPS_DELTA_H
 #define SEQD_TESTS_OPS_DELTA_H
 

@@ -1,5 +1,5 @@
-/* ops_linear.h: the cases of linear attention whose queries and keys have turned by angles, in the
- * form of ops_rows.h. */
+/* ops_linear.h: the cases of linear attention that rotates queries and keys by angles, in the form
+ * that ops_rows.h describes. */
 #ifndef SEQD_TESTS_OPS_LINEAR_H
 #define SEQD_TESTS_OPS_LINEAR_H
 
@@ -21,8 +21,9 @@ static inline void write_angles(struct env *t)
            ROWS_T, LIN_H * LIN_V);
 }
 
-/* Returns the angle by which row i has turned since its queries and keys were made, because theta
- * has changed. */
+/* Returns the angle by which row i still has to be rotated. Its queries and keys were rotated with
+ * the theta in the float weights. If the test has changed theta since then, the angle is the row's
+ * position times the change. */
 static inline double lin_turned(const struct env *t, int64_t i, int64_t h, int64_t d)
 {
     const int64_t at = h * (LIN_K / 2) + d;

@@ -1,5 +1,5 @@
-/* ops_moves.h: the cases, on one rank, of operations that pass rows between ranks, and of linear
- * attention, in the form of ops_rows.h. */
+/* ops_moves.h: the cases of operations that move rows between ranks, and of linear attention, in
+ * the form that ops_rows.h describes. They run on one rank. */
 #ifndef SEQD_TESTS_OPS_MOVES_H
 #define SEQD_TESTS_OPS_MOVES_H
 
@@ -16,7 +16,7 @@ static inline void write_switch(struct env *t)
            5);
 }
 
-/* Moves rows from [place, frame] to [frame, place]. */
+/* Moves the rows from the order [place, frame] to the order [frame, place]. */
 static inline void loop_switch(const struct env *t)
 {
     for (int64_t place = 0; place < PLACES_OF; place++)
@@ -38,7 +38,8 @@ static inline void write_from_heads(struct env *t)
            ROWS_T, 6);
 }
 
-/* Copies the rows: one rank has all rows and all heads. */
+/* Copies the rows unchanged. On one rank, the operation has no effect, because the rank has all
+ * rows and all heads. */
 static inline void loop_same(const struct env *t)
 {
     memcpy(out(t), in(t, 0), (size_t)count_of(t, t->op.out[0]) * sizeof(double));
@@ -83,7 +84,10 @@ static inline void write_linear_attention(struct env *t)
     output(t, &op, ROWS_T, LINEAR_HEADS * LINEAR_VALUES);
 }
 
-/* Computes one state after the other: S = lambda S + k v', o = scale q S. */
+/* Computes one state after the other:
+ *
+ *     S = lambda S + k v'
+ *     o = scale q S */
 static inline void loop_linear_attention(const struct env *t)
 {
     enum { K = LINEAR_KEYS, V = LINEAR_VALUES, H = LINEAR_HEADS };

@@ -1,5 +1,5 @@
-/* ops_rows.h: programs of one operation on rows, and for each the plain loop in float64 that
- * defines its result (tests/engine/test_ops.c). */
+/* ops_rows.h: programs that consist of one operation on rows. For each program there is a plain
+ * loop in float64 that defines the operation's result (tests/engine/test_ops.c). */
 #ifndef SEQD_TESTS_OPS_ROWS_H
 #define SEQD_TESTS_OPS_ROWS_H
 
@@ -22,7 +22,8 @@ struct env {
     struct sp_carry carry;
     struct sp_linear linear;
     struct shard shard;
-    double *v[PROG_VALUES], *w; /* inputs and outputs of the loops */
+    /* v holds the inputs and outputs of the loops, and w their weights */
+    double *v[PROG_VALUES], *w;
     double r[T * 64], inv_freq[16];
     float nll_room[1];
     double nll[T];
@@ -35,7 +36,8 @@ struct env {
 
 struct op_case {
     const char *name;
-    void (*write)(struct env *);      /* writes the program: inputs, weights, one operation */
+    /* writes the program: its inputs, its weights and its single operation */
+    void (*write)(struct env *);
     void (*loop)(const struct env *); /* computes v[out] from v[in] and w */
 };
 
@@ -108,7 +110,8 @@ static inline double act(enum act_id fn, double x)
 
 /* ---- LINEAR ---------------------------------------------------------------------------------- */
 
-/* Writes a linear operation with two joined weights, joined biases and a base. */
+/* Writes a linear operation with two weights that are joined, with biases that are joined, and
+ * with a base to which the result is added. */
 static inline void write_linear(struct env *t)
 {
     const int a = input(t, ROWS_T, 12), base = input(t, ROWS_T, 9), w = weight(t, 5, 12);
@@ -166,7 +169,8 @@ static inline void write_rms_bare(struct env *t)
 }
 static inline void write_rms_heads(struct env *t)
 {
-    norm_case(t, NORM_RMS, 24, 2, 8, 1); /* a KV row: two key heads, then values */
+    /* each row holds the keys of two heads, and then values, which are not normalised */
+    norm_case(t, NORM_RMS, 24, 2, 8, 1);
 }
 static inline void write_rms_offset(struct env *t)
 {
@@ -363,7 +367,8 @@ static inline void loop_embed_add(const struct env *t)
 
 static inline void write_rope(struct env *t)
 {
-    const int a = input(t, ROWS_T, 24); /* two heads of 8, and values that do not turn */
+    /* two heads with 8 columns each, followed by values, which are not rotated */
+    const int a = input(t, ROWS_T, 24);
     output(t, &(struct op){.kind = OP_ROPE, .in = {a}, .u.rope = {2, 8, 0, false, false}}, ROWS_T,
            24);
 }
@@ -388,7 +393,8 @@ static inline void loop_rope(const struct env *t)
             }
 }
 
-/* Writes lrpe of queries and keys of two heads, with the same angles. */
+/* Writes lrpe of queries and keys. There are two heads, and both are rotated by the same
+ * angles. */
 static inline void write_lrpe(struct env *t)
 {
     const int a = input(t, ROWS_T, 24), w = weight(t, 2, 6);

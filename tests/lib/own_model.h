@@ -1,5 +1,5 @@
-/* own_model.h: runs whole jobs of a tiny model with a tokenizer.json of its own, that of a golden
- * file. Call model_dir_begin first: all files of a test lie beneath its directory. */
+/* own_model.h: runs whole jobs of a tiny model that has the tokenizer.json of a golden file. Call
+ * model_dir_begin first, because it makes the directory that holds all files of a test. */
 #ifndef SEQD_TESTS_OWN_MODEL_H
 #define SEQD_TESTS_OWN_MODEL_H
 
@@ -7,10 +7,11 @@
 #include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
 
-#define GOLDEN "tests/golden/tokenizers/llama2" /* has no pattern: a build without PCRE2 takes it */
+/* this tokenizer has no pattern, so that a build without PCRE2 can load it */
+#define GOLDEN "tests/golden/tokenizers/llama2"
 enum { VOCAB = 512, EOS = 2 };
 
-static struct gang g; /* 100 KiB: not on the stack */
+static struct gang g; /* static because it has 100 KiB, too many for the stack */
 static struct model_shape shape;
 static float *own_weights;
 
@@ -39,7 +40,8 @@ static inline void make_model(const char *dir, int64_t vocab)
     CHECK(tokenizer_of(dir) == TOKENIZER_OWN);
 }
 
-/* Makes a job that reads text from a source of JSONL beneath scratch, under the key "body". */
+/* Makes a job that reads text from a JSONL file beneath scratch. The text is the member "body" of
+ * each line. */
 static inline struct order *own_order(enum job_kind kind, const char *name, const char *model,
                                       const char *source)
 {
@@ -96,7 +98,8 @@ static inline void fails(const char *field, const char *word)
               g.fail.field, g.fail.text);
 }
 
-/* Runs a job of one request. answer receives the request's line of results.jsonl. */
+/* Runs a job with one request. Stores the line of results.jsonl that answers the request in
+ * `answer`. */
 static inline bool own_asks(const char *name, int ranks, const char *model, const char *url,
                             const char *body, char *answer, size_t size)
 {

@@ -1,4 +1,4 @@
-/* pages.h: memory whose touched pages a test can count. */
+/* pages.h: allocates memory for which a test can count the pages that were touched. */
 #ifndef SEQD_TESTS_PAGES_H
 #define SEQD_TESTS_PAGES_H
 
@@ -9,8 +9,8 @@
 #include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
-/* Allocates zeroed whole pages between two guard pages. The pages are small, so that a test sees
- * which were touched. */
+/* Allocates whole pages of zeros between two guard pages. Small pages are used, so that a test can
+ * tell which parts were touched. */
 static inline void *engine_pages(int64_t size)
 {
     char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
@@ -32,8 +32,8 @@ static inline bool pages_inside(const struct plan_item *it, int64_t at)
     return it->name && at + PLAN_PAGE > it->offset && at < it->offset + it->size;
 }
 
-/* Returns how many bytes of pages at base were touched. Checks that the untouched pages lie in
- * `spare`. */
+/* Returns the number of bytes in the pages at base that were touched. Checks that every page that
+ * was not touched is in the item `spare` of the plan. */
 static inline int64_t pages_touched(void *base, int64_t size, const struct plan_item *spare)
 {
     const int64_t n = size / PLAN_PAGE;
@@ -50,7 +50,7 @@ static inline int64_t pages_touched(void *base, int64_t size, const struct plan_
     return touched * PLAN_PAGE;
 }
 
-/* Returns the anonymous memory of the whole process, in bytes. */
+/* Returns how many bytes of anonymous memory the whole process has in memory. */
 static inline int64_t pages_anonymous(void)
 {
     char line[128];

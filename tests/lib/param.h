@@ -1,4 +1,4 @@
-/* param.h: finds a tensor of a model by its name in the checkpoint. */
+/* param.h: finds a tensor of a model by its name in a checkpoint. */
 #ifndef SEQD_TESTS_PARAM_H
 #define SEQD_TESTS_PARAM_H
 

@@ -1,5 +1,5 @@
-/* philox.h: Philox4x32-10 (Salmon et al., SC 2011) and the mask of attention dropout, written from
- * their definitions: for tests. */
+/* philox.h: Philox4x32-10 (Salmon et al., SC 2011) and the mask of attention dropout, for tests.
+ * Both are written from their definitions. */
 #ifndef SEQD_TESTS_PHILOX_H
 #define SEQD_TESTS_PHILOX_H
 
@@ -24,7 +24,7 @@ struct philox_at {
     int64_t layer, head, sample;
 };
 
-/* Returns 0 if the probability is dropped, and 1 / (1 - rate) if it is kept. */
+/* Returns the factor of a probability: 0 if it is dropped, or 1 / (1 - rate) if it is kept. */
 static inline double philox_mask(const uint32_t key[2], const struct philox_at *at, double rate)
 {
     uint32_t w[4];

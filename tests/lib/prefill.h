@@ -1,10 +1,11 @@
-/* prefill.h: the pass over a prompt, without an answer after it. */
+/* prefill.h: runs a prompt through a model without generating an answer. */
 #ifndef SEQD_TESTS_PREFILL_H
 #define SEQD_TESTS_PREFILL_H
 
 #include "worker/infer/infer.h"
 
-/* Prefills tokens [n]. logits [V]: the logits after the last one, on every rank. */
+/* Runs the prompt tokens [n] through the model. On every rank, logits [V] becomes the logits after
+ * the last token. */
 static inline int prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
                           struct err *e)
 {

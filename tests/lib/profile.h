@@ -1,4 +1,5 @@
-/* profile.h: profiles of machines for tests: all flops at one rate, all elements at another. */
+/* profile.h: profiles of machines for tests. A machine has one rate for all operations that count
+ * flops, and another rate for all operations that count elements. */
 #ifndef SEQD_TESTS_PROFILE_H
 #define SEQD_TESTS_PROFILE_H
 

@@ -1,6 +1,6 @@
-/* program.h: tries out a section's schedule and placement on memory in which every byte remembers
- * the value written there. This file does not use the rules by which schedule.c and placement.c
- * make theirs. */
+/* program.h: runs a section's schedule and placement on simulated memory. Every byte of that
+ * memory remembers which value was last written to it. This file does not use the rules by which
+ * schedule.c and placement.c compute their results. */
 #ifndef SEQD_TESTS_PROGRAM_H
 #define SEQD_TESTS_PROGRAM_H
 
@@ -30,17 +30,19 @@ struct trial {
     const struct extent *x;
     const struct placement *at;
     const char *what;
-    int *byte[R_N]; /* the tag of each byte */
+    int *byte[R_N]; /* for each byte, the tag of the value that was written to it */
     int64_t size[R_N];
-    int count[PROG_VALUES]; /* parts added so far to the gradient of a value or window */
-    int64_t row0, n_rows;   /* the piece of rows at work; n_rows 0: all of them */
+    /* how many terms have been added so far to the gradient of each value or window */
+    int count[PROG_VALUES];
+    /* the piece of rows that is being computed. If n_rows is 0, all rows are computed at once. */
+    int64_t row0, n_rows;
 };
 
-/* The bytes that one value takes at a step: rows of a window. */
+/* The bytes that one value occupies in a step. They are the rows of a window of memory. */
 struct span_of_bytes {
     enum region region;
     int64_t offset, rows, len, stride;
-    int tag; /* 0: no value */
+    int tag; /* the tag of the value; 0 means that there is no value */
 };
 
 static inline int64_t trial_unit(const struct trial *t, int v, bool grad)
@@ -134,7 +136,7 @@ static inline void trial_poison(struct trial *t, enum region r)
 struct trial_step {
     int n;
     struct span_of_bytes part[TRIAL_PARTS];
-    /* Parts that may lie in one place at this step, pair by pair. */
+    /* Pairs of parts that may have the same place in this step. */
     int n_same, same[TRIAL_PARTS][2];
 };
 
@@ -154,7 +156,9 @@ static inline void trial_disjoint(const struct trial *t, const struct trial_step
 {
     for (int i = 0; i < s->n; i++)
         for (int j = 0; j < i; j++) {
-            bool may = s->part[i].tag == s->part[j].tag; /* read twice, or windows of one */
+            /* the two parts may overlap if the same value is read twice, or if both are windows of
+             * one value */
+            bool may = s->part[i].tag == s->part[j].tag;
             for (int k = 0; k < s->n_same; k++)
                 may |= (s->same[k][0] == i && s->same[k][1] == j) ||
                        (s->same[k][0] == j && s->same[k][1] == i);
@@ -175,7 +179,7 @@ static inline void trial_extra(const struct trial *t, struct trial_step *s, cons
                                              t->x->loss_chunk * t->x->vocab * 4, TAG_JUNK + 1});
 }
 
-/* Returns whether the kernels promise that the output may overwrite input k. */
+/* Tells whether the kernels allow the output to overwrite input k. */
 static inline bool trial_over(enum op_kind kind, int k)
 {
     if (kind == OP_LINEAR) return k == 1;
@@ -206,12 +210,12 @@ static inline void trial_forward(struct trial *t, const struct step *st, int ste
     trial_disjoint(t, &s, step);
     for (int i = 0; i < s.n; i++)
         if (i >= (out[0] < 0 ? s.n : out[0]) && !(states && i == out[1])) trial_write(t, s.part[i]);
-    if (out[0] < 0) /* a loss: scratch alone */
+    if (out[0] < 0) /* the only memory that a loss writes is scratch */
         for (int i = 0; i < s.n; i++)
             if (s.part[i].tag >= TAG_JUNK) trial_write(t, s.part[i]);
 }
 
-/* Returns how many operations have a gradient for this window. */
+/* Returns how many operations add a term to the gradient of this window. */
 static inline int trial_readers(const struct trial *t, int v)
 {
     const struct value *w = &t->p->value[v];
@@ -243,14 +247,14 @@ static inline void trial_complete(const struct trial *t, int v, int step)
                   t->what, step, v, t->count[v], trial_readers(t, v));
 }
 
-/* Counts a part of the gradient of input k, for the input and for each value that is the same
- * window of the same base. */
+/* Counts one term of the gradient of input k. The term counts for the input, and for each other
+ * value that is the same window of the same base. */
 static inline void trial_count(struct trial *t, const struct step *st, int k)
 {
     const int in = t->p->op[st->op].in[k];
     const struct value *w = &t->p->value[in];
     const bool shared = t->p->value[prog_base(t->p, in)].shared;
-    if (t->row0) return; /* counted at the first piece */
+    if (t->row0) return; /* this term was counted when the first piece was computed */
     CHECK_MSG(!st->first[k] || !shared, "%s: a shared gradient is overwritten", t->what);
     for (int i = 0; i < t->p->n_values; i++) {
         const struct value *u = &t->p->value[i];
@@ -329,8 +333,8 @@ static inline void trial_give(struct trial *t, int v, bool grad)
     trial_write(t, trial_span(t, v, grad));
 }
 
-/* Sets the memory that the section finds: its input, the shared values, and the gradients that
- * others' backward left. */
+/* Sets up the memory as the section finds it. It contains the section's input, the shared values,
+ * and the gradients of shared values to which the backward passes of other sections have added. */
 static inline void trial_begin(struct trial *t)
 {
     const struct program *p = t->p;
@@ -359,7 +363,8 @@ static inline void trial_step_at(struct trial *t, bool back, int i)
         trial_backward(t, st, 1000 * back + i, scratch);
 }
 
-/* Runs step i of a list, or all steps that run on pieces together with it. Returns how many. */
+/* Runs step i of a list. If the step runs on pieces of rows, all steps that belong to the same
+ * pieces are run, piece by piece. Returns the number of steps that were run. */
 static inline int trial_steps(struct trial *t, bool back, int i)
 {
     const struct step *st = back ? &t->s->backward[i] : &t->s->forward[i];
@@ -377,7 +382,7 @@ static inline int trial_steps(struct trial *t, bool back, int i)
     return n ? n : 1;
 }
 
-/* Runs forward, lets other sections overwrite the workspace, and runs backward. */
+/* Runs forward, overwrites the workspace as other sections do, and then runs backward. */
 static inline void trial_run(struct trial *t)
 {
     const bool loss = t->p->result == PROG_NONE;
@@ -398,7 +403,8 @@ static inline void trial_run(struct trial *t)
     for (int r = 0; r < R_N; r++) free(t->byte[r]);
 }
 
-/* Schedules, places and tries a section. x->mlp_chunk > 0: dense MLPs run in pieces. */
+/* Schedules a section, places its values, and runs it on the simulated memory. If x->mlp_chunk >
+ * 0, dense MLPs run in pieces. */
 static inline void trial_section(const struct program *p, const struct extent *x,
                                  enum recompute_id mode, const char *what)
 {

@@ -1,14 +1,15 @@
-/* puppet.h: a rank played by hand over a plain socket, against an endpoint of the real transport:
- * it knows the handshake and the frames, and uses them as the test says.
+/* puppet.h: a rank that a test plays by hand over a plain socket. Its peer is an endpoint of the
+ * real transport. The puppet implements the handshake and the frames, and the test decides which
+ * messages it sends.
  *
  *     struct duel d;
  *     duel_open(&d, 1, &options);          the puppet is rank 1 of two: it dials the real rank 0
- *     puppet_shake(&d.p);                  ... or any other words
- *     duel_join(&d);                       comm_connect has returned: d.rc, d.e
+ *     puppet_shake(&d.p);                  ... or sends any other messages
+ *     duel_join(&d);                       comm_connect has returned d.rc and d.e
  *     puppet_frame(&d.p, FRAME_BEAT, ...)
  *     duel_close(&d);
  *
- * A read ends within a minute or counts as the end of the connection. */
+ * If a read takes longer than a minute, the connection counts as closed. */
 #ifndef SEQD_TESTS_PUPPET_H
 #define SEQD_TESTS_PUPPET_H
 
@@ -24,7 +25,7 @@
 
 enum { DUEL_SEGMENT = 1 << 16 };
 
-struct puppet_hello { /* as in worker/comm/tcp_hello.c */
+struct puppet_hello { /* the same layout as in worker/comm/tcp_hello.c */
     uint32_t magic, version, type;
     int32_t dialler, acceptor, n_ranks;
     uint8_t nonce[32], proof[HMAC_SIZE];
@@ -33,7 +34,7 @@ enum { SAY_HELLO = 1, SAY_CHALLENGE, SAY_PROOF, SAY_WELCOME };
 
 struct puppet {
     int fd, listen_fd;
-    int dialler, acceptor, n_ranks; /* the values that it sends */
+    int dialler, acceptor, n_ranks; /* the values that the puppet writes in its messages */
     uint32_t version;
     uint8_t key[RANK_KEY_SIZE], nonce_d[32], nonce_a[32];
     struct puppet_hello heard;
@@ -45,7 +46,8 @@ static inline void puppet_limit(int fd)
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof minute);
 }
 
-/* Reads exactly size bytes. false: the connection ended. */
+/* Reads exactly size bytes. Returns false if the connection ends before all of them have
+ * arrived. */
 static inline bool puppet_read(struct puppet *p, void *out, size_t size)
 {
     return recv(p->fd, out, size, MSG_WAITALL) == (ssize_t)size;
@@ -56,7 +58,8 @@ static inline bool puppet_write(struct puppet *p, const void *bytes, size_t size
     return send(p->fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* Returns whether the other end has hung up. Its earlier bytes are skipped. */
+/* Tells whether the other end has closed the connection. Bytes that arrive before the end are
+ * skipped. */
 static inline bool puppet_is_cut(struct puppet *p)
 {
     char waste[256];
@@ -94,7 +97,8 @@ static inline bool puppet_say(struct puppet *p, uint32_t type)
     return puppet_write(p, &m, sizeof m);
 }
 
-/* Reads the next message. Tells whether it is of that type and its proof, if it has one, holds. */
+/* Reads the next message. Returns whether it has this type and, if it has a proof, whether the
+ * proof is valid. */
 static inline bool puppet_hear(struct puppet *p, uint32_t type)
 {
     uint8_t want[HMAC_SIZE];
@@ -105,7 +109,7 @@ static inline bool puppet_hear(struct puppet *p, uint32_t type)
     return type == SAY_HELLO || hmac_equal(want, p->heard.proof);
 }
 
-/* Shakes hands, as it should be done. */
+/* Performs the handshake correctly. */
 static inline bool puppet_shake(struct puppet *p)
 {
     if (p->listen_fd < 0)
@@ -123,8 +127,8 @@ static inline bool puppet_frame(struct puppet *p, int type, int channel, int pur
     return puppet_write(p, &f, sizeof f);
 }
 
-/* Reads the next frame; heartbeats are skipped unless type is FRAME_BEAT. Tells whether the frame
- * has this type and number. */
+/* Reads the next frame. Skips heartbeats unless type is FRAME_BEAT. Returns whether the frame has
+ * this type and this number. */
 static inline bool puppet_expect(struct puppet *p, int type, uint64_t number, struct tcp_frame *out)
 {
     do {
@@ -133,12 +137,12 @@ static inline bool puppet_expect(struct puppet *p, int type, uint64_t number, st
     return out->type == type && out->number == number;
 }
 
-/* ---- a real rank against it ------------------------------------------------------------------ */
+/* ---- a real rank against the puppet ---------------------------------------------------------- */
 
 struct duel {
     struct ranks g;
     struct puppet p;
-    int rank; /* that of the real rank */
+    int rank; /* the number of the real rank */
     struct comm *c;
     struct rank_blob blobs[2];
     int rc;
@@ -160,7 +164,8 @@ static inline void *duel_connect(void *arg)
     return NULL;
 }
 
-/* Opens a socket for the puppet, which the real rank dials: the blob has its port. */
+/* Opens a socket on which the puppet listens. The real rank connects to it, because the puppet's
+ * blob contains its port. */
 static inline void duel_listen(struct duel *d)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -183,7 +188,8 @@ static inline void duel_accept(struct duel *d)
     puppet_limit(d->p.fd);
 }
 
-/* Starts comm_connect of the real rank and makes the puppet's plain connection to it. */
+/* Starts comm_connect of the real rank, and connects the plain socket of the puppet to that
+ * rank. */
 static inline void duel_open(struct duel *d, int puppet_rank, const struct comm_options *extra)
 {
     memset(d, 0, sizeof *d);
@@ -223,7 +229,7 @@ static inline void duel_join(struct duel *d)
     pthread_join(d->id, NULL);
 }
 
-/* Opens a duel and connects both ranks. */
+/* Opens a duel, and connects the puppet and the real rank with a correct handshake. */
 static inline void duel_meet(struct duel *d, int puppet_rank, const struct comm_options *extra)
 {
     duel_open(d, puppet_rank, extra);
@@ -237,7 +243,7 @@ static inline void duel_close(struct duel *d)
     if (d->p.fd >= 0) close(d->p.fd);
     if (d->p.listen_fd >= 0) close(d->p.listen_fd);
     comm_close(d->c);
-    d->g.P = 0; /* no endpoints in there */
+    d->g.P = 0; /* the endpoint is already closed */
     ranks_close(&d->g);
 }
 

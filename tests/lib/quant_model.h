@@ -1,5 +1,6 @@
-/* quant_model.h: models whose weights are stored in blocks, of families with every kind of
- * product, and the same models in plain numbers, with the values that the blocks stand for. */
+/* quant_model.h: models whose weights are stored in blocks, and copies of these models in plain
+ * numbers. The copies have the values that the blocks encode. The models come from families that
+ * together have every kind of product. */
 #ifndef SEQD_TESTS_QUANT_MODEL_H
 #define SEQD_TESTS_QUANT_MODEL_H
 
@@ -27,7 +28,7 @@ enum { PROMPT = 37, MORE = 6, MAX_V = 300 };
 static const struct {
     const char *name;
     struct model_shape shape;
-    int n_plain; /* matrices that stay numbers, in all sections */
+    int n_plain; /* the number of matrices in the whole model that are not stored in blocks */
 } models[] = {
     {"llama", {BASE, .n_kv_heads = 2}, 1}, /* the table */
     {"llama, tied", {BASE, .n_kv_heads = 2, .tied = 1}, 0},
@@ -38,7 +39,7 @@ static const struct {
      0},
     {"mixtral",
      {BASE, .family = FAMILY_MIXTRAL, .n_kv_heads = 2, .n_experts = 3, .experts_per_token = 2},
-     1 + 2}, /* the table, two routers */
+     1 + 2}, /* the table and two routers */
     {"gpt_oss",
      {BASE, .family = FAMILY_GPT_OSS, .n_kv_heads = 2, .window = 7, .layer_mask = {2},
       .n_experts = 3, .experts_per_token = 2},
@@ -46,13 +47,13 @@ static const struct {
     {"qwen2_moe",
      {BASE, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, .n_experts = 3,
       .experts_per_token = 2, .expert_width = 32, .shared_width = 64},
-     1 + 2 * 2}, /* and two gates of a row */
+     1 + 2 * 2}, /* the table, two routers, and two gates of one row each */
     {"qwen3_next",
      {BASE, .family = FAMILY_QWEN3_NEXT, .layer_mask = {1}, .n_kv_heads = 2, .rotary_dim = 8,
       .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 16, .delta_value_dim = 16,
       .conv_width = 4, .n_experts = 3, .experts_per_token = 2, .expert_width = 32,
       .shared_width = 64},
-     1 + 2 * 2 + 2}, /* and b, a and taps of the delta layer */
+     1 + 2 * 2 + 2}, /* in addition to the above, b, a and the taps of the delta layer */
     {"tnl",
      {BASE, .family = FAMILY_TNL, .n_kv_heads = 4, .layer_mask = {1}, .tied = 1},
      1}, /* angles */
@@ -64,13 +65,13 @@ static const struct {
 };
 #define N_MODELS (sizeof models / sizeof *models)
 
-/* The device of the jobs, and whether its products have one order of sums. */
+/* The device of the jobs. `bits` tells whether its products always sum in the same order. */
 static struct {
     const char *device;
     bool bits;
 } jobs_have = {"cpu", false};
 
-/* Makes a job that generates with such a model, and checks it. */
+/* Fills in and checks a job that generates with the given model. */
 static int set(struct job_spec *s, size_t model, enum weights_id weights,
                enum precision_id precision, int sp, struct err *e)
 {
@@ -97,7 +98,8 @@ static int32_t token(int64_t i)
     return (int32_t)(32 + i * i % 91);
 }
 
-/* Computes the logits after the prompt and after each of the tokens that follow. */
+/* Computes the logits after the prompt, and the logits after each of the tokens that follow the
+ * prompt. */
 static int run(struct tiny_rank *t, const struct job_spec *s, float (*out)[MAX_V], struct err *e)
 {
     struct infer in = {.model = &t->model, .spec = s};
@@ -115,7 +117,7 @@ static int run(struct tiny_rank *t, const struct job_spec *s, float (*out)[MAX_V
 
 /* ---- the same model in numbers --------------------------------------------------------------- */
 
-/* Gives a model in numbers the values of one in blocks. */
+/* Sets the values of a model in plain numbers to the values that a model in blocks encodes. */
 static void take_values(struct model *to, const struct model *from)
 {
     for (int i = 0; i < param_tensors(&from->shape); i++) {
@@ -129,7 +131,7 @@ static void take_values(struct model *to, const struct model *from)
     }
 }
 
-/* Counts the matrices of a model that are not in blocks. */
+/* Counts the matrices of a model that are not stored in blocks. */
 static int count_plain(const struct model *m)
 {
     int n = 0;
@@ -139,8 +141,7 @@ static int count_plain(const struct model *m)
     return n;
 }
 
-/* Tells whether products take the blocks' values exactly, as numbers of this precision have
- * them. */
+/* Tells whether products in this precision use the values of the blocks without rounding them. */
 static bool exact(const struct be *be, enum precision_id precision)
 {
     return be->own_memory ? !be->any_order : precision == PRECISION_FP32;
@@ -184,8 +185,8 @@ static void check_values(size_t model, enum weights_id weights, enum precision_i
 
 /* ---- not finite ------------------------------------------------------------------------------ */
 
-/* A NaN of a directory stays in its block, and the error of a job names tensor and block; so it
- * does of numbers whose scale is past fp16. */
+/* Checks that a NaN in a block is found. The error of a job must name the tensor and the block.
+ * Then checks the same for a block whose scale exceeds the range of fp16. */
 static void check_not_finite(enum weights_id weights)
 {
     static struct tiny_rank q;

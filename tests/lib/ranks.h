@@ -1,14 +1,15 @@
-/* ranks.h: P ranks as threads on the real transports, in one process.
+/* ranks.h: P ranks that run as threads of one process on the real transports.
  *
  *     struct ranks g;
  *     ranks_open(&g, P, segment_size, &(struct comm_options){.delay_max_us = 100});
  *                                        .transport = TRANSPORT_TCP: sockets for every pair
- *                                        .n_local = 2: nodes of two ranks, TCP between them
- *     ranks_run(&g, body, arg);          body(g, rank, arg) on P threads; joins them
+ *                                        .n_local = 2: nodes of two ranks, TCP between nodes
+ *     ranks_run(&g, body, arg);          runs body(g, rank, arg) on P threads and joins them
  *     ranks_close(&g);
  *
- * All threads of a node share one mapping, so that TSan sees both ends of the protocol. A body that
- * fails calls ranks_fail: the others leave with ERR_ABORTED and do not wait for the time limit. */
+ * All threads of a node use the same mapping, so that TSan sees both ends of the protocol. If a
+ * body fails, it calls ranks_fail. The other ranks then fail with ERR_ABORTED instead of waiting
+ * until the time limit. */
 #ifndef SEQD_TESTS_RANKS_H
 #define SEQD_TESTS_RANKS_H
 
@@ -23,18 +24,19 @@
 #include "tests/lib/test.h"
 #include "worker/comm/comm.h"
 
-/* The transport of ranks whose test names none. */
+/* The transport that the ranks use if their test does not choose one. */
 static enum transport_id ranks_transport = TRANSPORT_AUTO;
 
 struct ranks {
-    int P, n_local; /* ranks per node; the last node may have fewer */
+    int P, n_local; /* n_local is the number of ranks on each node; the last node may have fewer */
     int64_t map_size;
     int memfds[JOB_MAX_RANKS]; /* per node */
     struct shm_head *heads[JOB_MAX_RANKS];
-    int memfd;             /* the first node's */
+    int memfd;             /* the memfd of the first node */
     struct shm_head *head; /* the mapping of the first node */
     struct comm *comm[JOB_MAX_RANKS];
-    struct err err[JOB_MAX_RANKS]; /* a rank's first failure; ERR_NONE: none */
+    /* the first failure of each rank; ERR_NONE means that the rank has not failed */
+    struct err err[JOB_MAX_RANKS];
     void (*body)(struct ranks *, int rank, void *arg);
     void *arg;
 };
@@ -50,13 +52,14 @@ static inline int ranks_nodes(const struct ranks *g)
     return g->P ? (g->P + g->n_local - 1) / g->n_local : 0;
 }
 
-/* Returns the shared page of a rank's node. */
+/* Returns the shared page of the node on which a rank runs. */
 static inline struct shm_head *ranks_head(const struct ranks *g, int rank)
 {
     return g->heads[rank / g->n_local];
 }
 
-/* Aborts as seqgang does: the flag, then every door. by: the rank at fault; -1: none. */
+/* Aborts in the same way as seqgang: sets the flag first, and then wakes every rank at its door.
+ * `by` is the rank that caused the failure, or -1 if no rank did. */
 static inline void ranks_abort_node(struct ranks *g, int node, int by)
 {
     struct shm_head *h = g->heads[node];
@@ -79,11 +82,13 @@ static inline void ranks_fail(struct ranks *g, int rank, const struct err *e)
     ranks_abort(g, rank);
 }
 
-/* Makes the memfd of each node as seqgang hands it over: one page, magic and n_ranks. */
+/* Makes the memfd of each node. It is in the state in which seqgang passes it on, with a page that
+ * holds the magic and n_ranks. */
 static inline void ranks_segments(struct ranks *g, int P, int n_local, int64_t segment_size)
 {
     *g = (struct ranks){.P = P, .n_local = n_local};
-    /* If tensors are elsewhere, the segment is the host's bounce buffer. */
+    /* If tensors are in the memory of a device, the segment is only used as the host's bounce
+     * buffer. */
     const int64_t bounce = comm_bounce_size(P);
     g->map_size = comm_shm_size(n_local, segment_size > bounce ? segment_size : bounce);
     for (int k = 0; k < ranks_nodes(g); k++) {
@@ -106,7 +111,7 @@ static inline void ranks_segment(struct ranks *g, int P, int64_t segment_size)
     ranks_segments(g, P, P, segment_size);
 }
 
-/* Returns the options of one rank: extra's, and its place. */
+/* Returns the options of one rank: the options in extra, completed with the place of the rank. */
 static inline struct comm_options ranks_options(const struct ranks *g, int rank,
                                                 int64_t segment_size,
                                                 const struct comm_options *extra)
@@ -140,8 +145,8 @@ static inline void *ranks_connect_main(void *arg)
     return NULL;
 }
 
-/* Connects all ranks at once, because over sockets every rank waits for the others. Failures are
- * left in g->err. */
+/* Connects all ranks at the same time, because over sockets every rank waits for all other ranks.
+ * Failures are stored in g->err. */
 static inline void ranks_connect(struct ranks *g, const struct rank_blob *blobs)
 {
     struct ranks_connect t[JOB_MAX_RANKS];
@@ -152,14 +157,15 @@ static inline void ranks_connect(struct ranks *g, const struct rank_blob *blobs)
     for (int r = 0; r < g->P; r++) pthread_join(t[r].id, NULL);
 }
 
-/* The device of a rank: comm_options' be and segment. */
+/* The device of a rank, as the members be and segment of comm_options describe it. */
 struct ranks_device {
     struct be *be;
     void *segment;
 };
 
-/* Opens P ranks. extra: transport, n_local (ranks per node; 0: one node), hop_timeout_ms (default
- * 60000), silence_ms, delay_seed, delay_max_us ...; NULL: none. device: [P]; NULL: the host. */
+/* Opens P ranks. `extra` may be NULL. It sets the transport, n_local (ranks per node; 0 means one
+ * node), hop_timeout_ms (default 60000), silence_ms, delay_seed, delay_max_us and other options.
+ * `device` is an array [P], or NULL if tensors are in the host's memory. */
 static inline void ranks_open_on(struct ranks *g, int P, int64_t segment_size,
                                  const struct comm_options *extra,
                                  const struct ranks_device *device)

@@ -1,5 +1,5 @@
-/* reading.h: makes a job that reads documents (score, embed), prepares its data, and runs P ranks
- * on it. */
+/* reading.h: makes a job that reads documents (score or embed), prepares its data, and runs P
+ * ranks on it. */
 #ifndef SEQD_TESTS_READING_H
 #define SEQD_TESTS_READING_H
 
@@ -11,8 +11,8 @@
 #include "worker/family/shape.h"
 #include "worker/infer/embed.h"
 
-/* Fills in a job of that kind that reads the JSONL file `path`. The caller may change it before
- * reading_prepare. */
+/* Fills in a job of the given kind that reads documents from the JSONL file `path`. The caller may
+ * change the job before it calls reading_prepare. */
 static inline void reading_spec(struct job_spec *s, enum job_kind kind, const char *dir,
                                 const char *path, int P, int64_t seq_len)
 {
@@ -57,19 +57,20 @@ static inline void reading_run(const struct job_spec *s, int P,
 struct reading_embed {
     struct job_spec spec;
     char id[80], dir[128];
-    const char *parent; /* directory of the prepared data */
-    bool may_fail;      /* the test itself judges an error */
-    /* Called on each rank, before the job and after it; NULL: not called. */
+    const char *parent; /* the directory of the prepared data */
+    bool may_fail;      /* set if the test expects the job to fail and checks the error itself */
+    /* Functions that are called on each rank, before and after the job. Each of them may be
+     * NULL. */
     void (*before)(struct tiny_rank *t, const struct reading_embed *j);
     int (*after)(struct tiny_rank *t, struct reading_embed *j, struct err *e);
     void *arg;
-    /* out: rank 0's */
+    /* the result that rank 0 returned */
     struct embed out;
     struct err e;
     struct told told;
 };
 
-/* Runs one rank of the job at arg, for reading_run. */
+/* Runs one rank of the job that arg points to. reading_run calls it for each rank. */
 static inline void reading_embed(struct ranks *g, int rank, void *arg)
 {
     struct reading_embed *j = arg;
@@ -94,7 +95,7 @@ static inline void reading_embed(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
-/* Reads the whole of DIR/artifacts/NAME; the caller frees it. */
+/* Reads the whole file DIR/artifacts/NAME. The caller frees the bytes that it returns. */
 static inline char *reading_artifact(const char *dir, const char *name, size_t *size)
 {
     char path[512];

@@ -1,6 +1,7 @@
-/* records.h: texts of records as they are stored or sent, in files of tests/golden/records: a line
- * for each, "NAME TEXT", in the order in which the test asks for them. A test that is called with
- * --write writes its files again. Run it in the root of the tree. */
+/* records.h: compares texts of records, as they are stored or sent, with files in
+ * tests/golden/records. Each line of such a file is "NAME TEXT", and the lines are in the order in
+ * which the test asks for them. If a test is called with --write, it writes its files again; run
+ * it in the root of the tree. */
 #ifndef SEQD_TESTS_RECORDS_H
 #define SEQD_TESTS_RECORDS_H
 
@@ -27,7 +28,8 @@ static inline void records_open(const char *path)
     if (!records.file) perror(path), exit(1);
 }
 
-/* Returns the TEXT of the next line, whose NAME must be `name`; NULL: it is another. */
+/* Reads the next line and returns its TEXT. If the NAME of the line is not `name`, it reports a
+ * failure and returns NULL. */
 static inline const char *records_next(const char *name)
 {
     const size_t n = strlen(name);
@@ -40,8 +42,8 @@ static inline const char *records_next(const char *name)
     return records.line + n + 1;
 }
 
-/* Writes the line, or compares it with the committed line. Returns the committed text, until
- * the next call. */
+/* Compares the text with the next line of the file, or writes a new line if the test was called
+ * with --write. Returns the text of the line, which is valid until the next call. */
 static inline const char *records_hold(const char *name, const char *text)
 {
     if (records.writes) return fprintf(records.file, "%s %s\n", name, text), text;
@@ -60,7 +62,8 @@ static inline void records_close(void)
     records = (struct records){.writes = records.writes};
 }
 
-/* Writes `text`, a JSON object, with one member more at its end. */
+/* Returns the JSON object `text` with an additional member at its end. The name of that member is
+ * unknown to all readers. */
 static inline const char *records_unknown(const char *text)
 {
     static char out[1 << 16];

@@ -1,6 +1,6 @@
-/* ref.h: computes every operation of kernels/backend.h in float64, as plainly as it can be
- * written. It shares no code and no layout trick with the kernels: matrices are dense, sums are
- * plain loops. */
+/* ref.h: computes every operation of kernels/backend.h in float64, as plainly as possible. It
+ * shares no code and no memory layouts with the kernels: matrices are dense, and sums are plain
+ * loops. */
 #ifndef SEQD_TESTS_REF_H
 #define SEQD_TESTS_REF_H
 
@@ -12,7 +12,7 @@
 #include "api/core/assert.h"
 #include "kernels/backend.h"
 
-struct mat { /* dense, row-major, owned */
+struct mat { /* dense and row-major; the matrix owns its memory */
     int64_t rows, cols;
     double *p;
 };
@@ -29,7 +29,8 @@ static inline void mat_free(struct mat *m)
     free(m->p);
     m->p = NULL;
 }
-/* Returns 2^e, -1022 <= e <= 1023, as ldexp(1, e) does, without the cases that make ldexp slow. */
+/* Returns 2^e for -1022 <= e <= 1023. The result is the same as that of ldexp(1, e), but the slow
+ * special cases of ldexp are left out. */
 static inline double ref_power(int e)
 {
     const uint64_t bits = (uint64_t)(e + 1023) << 52;
@@ -37,7 +38,8 @@ static inline double ref_power(int e)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-/* Returns the number that 16 bits, bf16 or fp16, stand for: a sign, an exponent, the rest. */
+/* Returns the number that 16 bits of bf16 or fp16 encode. The bits are a sign, an exponent and a
+ * significand. */
 static inline double ref_half(enum dtype type, uint16_t bits)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
@@ -62,10 +64,11 @@ static inline struct mat mat_of(struct tensor t)
     return m;
 }
 
-/* Returns the most by which one rounding to nearest can move a value near x. In fp32 it is 0,
- * because the bounds of the operations count that rounding. In 16 bits it is half a spacing: 2^-8
- * of the power of two at or below the value in bf16, 2^-11 in fp16, and no less than for the
- * smallest power that is not subnormal. y is the result; the higher binade of x and y counts. */
+/* Returns how far one rounding to nearest may move a value near x. In fp32 it returns 0, because
+ * the bounds of the operations include that rounding. In a 16-bit type it returns half of the
+ * spacing of numbers: 2^-8 (bf16) or 2^-11 (fp16) of the power of two at or below the value. It
+ * returns at least the rounding of the smallest power of two that is not subnormal. y is the
+ * computed result, and the larger one of x and y determines the spacing. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
@@ -75,9 +78,9 @@ static inline double ref_rounding(enum dtype type, double x, double y)
     return ref_power((e < least ? least : e) - (type == DT_F16 ? 12 : 9));
 }
 
-/* Returns |got - want| / |want| over all elements, or the plain norm of the difference if want is
- * zero. If got has 16 bits, the rounding of its elements is taken off first: the rest is bounded
- * by the error of the fp32 value that was rounded, if it was rounded once. */
+/* Returns |got - want| / |want| over all elements. If want is zero, it returns the norm of the
+ * difference. If got has 16 bits, one rounding is subtracted from the difference of each element
+ * first. The rest is then the error of the fp32 value, if that value was rounded only once. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -92,7 +95,7 @@ static inline double ref_rel_l2(struct tensor got, struct mat want)
     return sqrt(norm > 0 ? diff / norm : diff);
 }
 
-/* Computes c (+)= op(a) op(b). */
+/* Computes c = op(a) op(b), or c += op(a) op(b). */
 static inline void ref_gemm(struct mat a, bool trans_a, struct mat b, bool trans_b, struct mat c,
                             bool accumulate)
 {
@@ -107,13 +110,14 @@ static inline void ref_gemm(struct mat a, bool trans_a, struct mat b, bool trans
         }
 }
 
-/* The sizes and the mask of an attention problem; key row t has global index kv_pos + t. */
+/* The sizes and the mask of an attention problem. Row t of the keys is the key with the global
+ * index kv_pos + t. */
 struct ref_attn {
     int64_t n_heads, n_kv_heads, head_dim;
     double scale;
     const int64_t *lo, *hi;
     int64_t kv_pos;
-    double cap; /* soft cap; 0: none */
+    double cap; /* the soft cap; 0 means none */
 };
 
 static inline double ref_score(const struct ref_attn *a, struct mat q, struct mat kv, int64_t h,
@@ -126,7 +130,7 @@ static inline double ref_score(const struct ref_attn *a, struct mat q, struct ma
     return a->cap > 0 ? a->cap * tanh(s / a->cap) : s;
 }
 
-/* Returns the derivative of a capped score by the score. */
+/* Returns the derivative of a capped score with respect to the score before the cap. */
 static inline double ref_cap_slope(const struct ref_attn *a, double s)
 {
     return a->cap > 0 ? 1 - s / a->cap * (s / a->cap) : 1;
@@ -137,8 +141,8 @@ static inline bool ref_sees(const struct ref_attn *a, int64_t i, int64_t t)
     return a->lo[i] <= a->kv_pos + t && a->kv_pos + t < a->hi[i];
 }
 
-/* Computes o [Tq, H*D], normalised, and lse [H, Tq], natural. A row that sees no key gets 0 and
- * -inf. */
+/* Computes o [Tq, H*D], which is normalised, and lse [H, Tq], which uses natural logarithms. In a
+ * row that sees no key, o is 0 and lse is -inf. */
 static inline void ref_attn_fwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
                                 struct mat lse)
 {
@@ -167,7 +171,7 @@ static inline void ref_attn_fwd(const struct ref_attn *a, struct mat q, struct m
     free(s);
 }
 
-/* Adds the gradients to dq and dkv, from the results of ref_attn_fwd. */
+/* Adds the gradients to dq and dkv. o and lse are the results of ref_attn_fwd. */
 static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
                                 struct mat lse, struct mat d_o, struct mat dq, struct mat dkv)
 {
@@ -193,9 +197,10 @@ static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct m
         }
 }
 
-/* Adds to bo, bdq and bdkv by how much o, dq and dkv may be off, element by element. Every
- * probability and every ds is off by u of itself and by `least` (their rounding to 16 bits, before
- * the products they feed), and every sum in fp32 by eps of the sum of its addends' sizes. */
+/* Computes, for each element, how far o, dq and dkv may be from their exact values, and adds this
+ * to bo, bdq and bdkv. Every probability and every ds has an error of u times its value plus
+ * `least`, because it is rounded to 16 bits before the products that use it. Every sum in fp32 has
+ * an error of eps times the sum of the absolute values of its terms. */
 static inline void ref_attn_bounds(const struct ref_attn *a, double u, double least, double eps,
                                    struct mat q, struct mat kv, struct mat o, struct mat lse,
                                    struct mat d_o, struct mat bo, struct mat bdq, struct mat bdkv)
@@ -229,8 +234,8 @@ static inline void ref_attn_bounds(const struct ref_attn *a, double u, double le
         }
 }
 
-/* Tells whether every element of got is within its bound, or, if got has 16 bits, one rounding
- * beyond it. */
+/* Tells whether the error of every element of got is within its bound. If got has 16 bits, it may
+ * exceed the bound by one rounding. */
 static inline bool ref_within(struct tensor got, struct mat want, struct mat bound)
 {
     for (int64_t i = 0; i < want.rows; i++)
@@ -313,8 +318,8 @@ static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct m
         for (int64_t c = 0; c < dx.cols; c++) MAT(dtable, ids[t], c) += MAT(dx, t, c);
 }
 
-/* Turns logits into their gradient, and sets nll [T]. cap: the logits were capped softly, and the
- * gradient is that of the logits before the cap; 0: they were not. */
+/* Replaces logits by their gradient, and sets nll [T]. If cap is not 0, the logits are values
+ * after a soft cap, and the gradient is the gradient of the values before the cap. */
 static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll,
                             double cap)
 {

@@ -1,5 +1,6 @@
-/* rest.h: runs seqd's REST surface in this process, with a loop that the test turns, and a client
- * of raw sockets. One server at a time: begin ... finish. */
+/* rest.h: runs seqd's REST interface in this process, with a loop that the test runs turn by turn,
+ * and a client on raw sockets. There can be only one server at a time. begin starts it, and finish
+ * stops it. */
 #ifndef SEQD_TESTS_REST_H
 #define SEQD_TESTS_REST_H
 
@@ -21,7 +22,7 @@
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 
-/* The token of an admin, which every request shows unless a test wants it otherwise. */
+/* The token of an admin. Requests contain it unless a test chooses another token. */
 #define REST_TOKEN                                                                                 \
     "seqd_1_0123456789abcdef0123456789abcdef"                                                      \
     "0123456789abcdef0123456789abcdef0cfd72fc"
@@ -40,24 +41,27 @@ static struct {
     struct routes routes;
     struct http_server *http;
     int port;
-    struct msg fetch; /* the last question to a node */
+    struct msg fetch; /* the last FETCH or DESCRIBE message that was sent to a node */
 } w;
 
-static int rest_connections;   /* the most at once; 0: seqd's default */
-static loop_clock *rest_clock; /* NULL: the machine's */
-static int rest_fetches;       /* FETCHes asked of nodes so far */
-static bool rest_away;         /* no node has a session */
-/* Answers in the place of a node that is asked for files of data: 0: it has them; -1: e; 1: it is
- * silent. NULL: no session takes the question. */
+/* the largest number of connections at the same time; 0 means the default of seqd */
+static int rest_connections;
+static loop_clock *rest_clock; /* the clock; NULL means the clock of the machine */
+static int rest_fetches;       /* the number of FETCH messages that were sent to nodes so far */
+static bool rest_away;         /* nodes have no sessions */
+/* Answers on behalf of a node that is asked for files of data. It returns 0 if the node has the
+ * files. It returns -1 if the node does not have them, with the reason in e. It returns 1 if the
+ * node never answers. If rest_look is NULL, the question cannot be sent, as if the node had no
+ * session. */
 static int (*rest_look)(const char *node, const struct msg *m, struct err *e);
 
-/* The way by which clients reach the server, if it is not plain TCP. */
+/* The way in which clients connect to the server, if it is not plain TCP. */
 static struct {
     bool by_unix;
-    bool proxy;             /* a proxy stands before the server: --tls-by-proxy */
-    const char *cert, *key; /* TLS, as the calls below */
+    bool proxy; /* clients connect as a proxy in front of the server, as with --tls-by-proxy */
+    const char *cert, *key; /* for TLS, in which the functions below transfer the bytes */
     void (*dialed)(int fd);
-    ssize_t (*send)(int fd, const void *bytes, size_t n); /* these do not wait */
+    ssize_t (*send)(int fd, const void *bytes, size_t n); /* send and recv must not wait */
     ssize_t (*recv)(int fd, void *bytes, size_t n);
     void (*shut)(int fd); /* ends sending */
 } rest_by;
@@ -74,7 +78,7 @@ static inline void rest_tell_looked(void *arg)
     free(a);
 }
 
-/* Answers in another turn of the loop. */
+/* Asks rest_look, and delivers its answer in a later turn of the loop. */
 static inline int rest_ask_look(const char *node, const struct msg *m)
 {
     struct rest_looked *a = calloc(1, sizeof *a);
@@ -102,7 +106,7 @@ static inline void note_done(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Commits t. Returns when it is on disk. */
+/* Commits the transaction t, and returns when it is on disk. */
 static inline void commit(struct store_txn *t)
 {
     bool done = false;
@@ -110,7 +114,8 @@ static inline void commit(struct store_txn *t)
     while (!done) loop_turn(w.loop, 5);
 }
 
-/* Makes a token of a user, in text. Returns its id. expires_ms 0: it never expires. */
+/* Makes a token for a user, and stores its text in `text`. Returns the token's id. If expires_ms
+ * is 0, the token never expires. */
 static inline int64_t rest_token(const char *user, enum role role, int64_t expires_ms,
                                  char text[AUTH_TOKEN_SIZE])
 {
@@ -126,7 +131,7 @@ static inline int64_t rest_token(const char *user, enum role role, int64_t expir
 static inline void begin_in(bool fresh, int64_t deadline_ms)
 {
     struct err e = {0};
-    static char path[96]; /* the server borrows it */
+    static char path[96]; /* static because the server keeps a pointer to it */
     if (fresh) {
         memset(&w, 0, sizeof w);
         snprintf(w.dir, sizeof w.dir, "/tmp/seqd-rest-XXXXXX");
@@ -225,7 +230,8 @@ static inline int dial_tcp(int last)
     struct sockaddr_in sa = {.sin_family = AF_INET};
     int fd = socket(AF_INET, SOCK_STREAM, 0), later = 1;
     sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)last);
-    /* connect chooses the port: ports of connections to other servers do not count as taken. */
+    /* The port is chosen by connect and not by bind. A port that is used by a connection to
+     * another server can then be chosen, too. */
     CHECK(!setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later));
     CHECK(!bind(fd, (struct sockaddr *)&sa, sizeof sa));
     sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -234,7 +240,7 @@ static inline int dial_tcp(int last)
     return fd;
 }
 
-/* Connects as the client 127.0.0.LAST. */
+/* Connects from the address 127.0.0.LAST. */
 static inline int dial_from(int last)
 {
     const int fd = rest_by.by_unix ? dial_unix() : dial_tcp(last);
@@ -248,7 +254,8 @@ static inline ssize_t rest_send(int fd, const void *bytes, size_t n)
                         : send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Returns 0 if the server has closed, -1 with EAGAIN if no byte has arrived. */
+/* Returns 0 if the server has closed the connection. Returns -1 and sets errno to EAGAIN if no
+ * byte has arrived yet. */
 static inline ssize_t rest_recv(int fd, void *bytes, size_t n)
 {
     return rest_by.recv ? rest_by.recv(fd, bytes, n) : recv(fd, bytes, n, MSG_DONTWAIT);
@@ -273,7 +280,8 @@ static inline void send_all(int fd, const char *bytes, size_t n)
         ssize_t sent = rest_send(fd, bytes, n);
         loop_turn(w.loop, sent > 0 ? 0 : 5);
         if (sent <= 0) {
-            if (errno != EAGAIN) return; /* the server has closed: the reply says why */
+            /* the server has closed the connection, and its reply tells the reason */
+            if (errno != EAGAIN) return;
             continue;
         }
         bytes += sent;
@@ -281,7 +289,8 @@ static inline void send_all(int fd, const char *bytes, size_t n)
     }
 }
 
-/* Reads until `until` has arrived or the peer closes. Returns false on close. */
+/* Reads until the text `until` has arrived. Returns false if the peer closes the connection
+ * before. */
 static inline bool receive(int fd, const char *until)
 {
     for (;;) {
@@ -310,8 +319,8 @@ static inline void clear(void)
     reply[0] = 0;
 }
 
-/* Reads the server's answer until it closes the connection. Returns the status, 0 when it closed
- * without a word. */
+/* Reads the answer until the server closes the connection. Returns the answer's status, or 0 if
+ * the connection was closed without an answer. */
 static inline int answer_of(int fd)
 {
     clear();
@@ -320,8 +329,9 @@ static inline int answer_of(int fd)
     return status_of();
 }
 
-/* Sends one request on a connection of its own, and reads the answer. The headers of one of them
- * must have "Connection: close". Returns the status. */
+/* Sends a request on a new connection, and reads the answer. The request must have the header
+ * "Connection: close", because the answer is read until the connection ends. Returns the
+ * status. */
 static inline int talk_n(const char *bytes, size_t n)
 {
     int fd = dial();
@@ -336,7 +346,7 @@ static inline int talk(const char *bytes)
 
 #define HEAD "Host: localhost\r\nConnection: close\r\n" BEARER
 
-/* Sends a GET; answer_of waits for the answer. */
+/* Sends a GET request. Call answer_of to wait for the answer. */
 static inline int get_begin(const char *path)
 {
     static char out[8192];
@@ -351,7 +361,7 @@ static inline int get(const char *path)
     return answer_of(get_begin(path));
 }
 
-/* Sends a POST; answer_of waits for the answer. */
+/* Sends a POST request. Call answer_of to wait for the answer. */
 static inline int post_begin(const char *path, const char *headers, const char *body)
 {
     static char out[16384];
@@ -410,7 +420,8 @@ static inline void node_joins(void)
     node_joins_as("n1", 0);
 }
 
-/* Waits until job 1 is placed on that node: preparing needs no slot. */
+/* Waits until job 1 is placed on node n1. This does not depend on free slots of the node, because
+ * the job is preparing its data. */
 static inline void wait_placed(void)
 {
     while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"node\":\"n1\"")) loop_turn(w.loop, 10);
@@ -422,7 +433,7 @@ static inline void wait_question(void)
     while (!w.fetch.type) loop_turn(w.loop, 5);
 }
 
-/* Makes a node's answer to MSG_DESCRIBE. */
+/* Makes the message by which a node answers MSG_DESCRIBE. */
 static inline struct msg described(const char *tokenizer)
 {
     struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};

@@ -1,12 +1,13 @@
-/* ring.h: runs attention over a ring of ranks, and compares it with float64 results of the
- * definition, for tests.
+/* ring.h: runs attention over a ring of ranks for tests, and compares it with results that are
+ * computed in float64 from the definition.
  *
- * The reference is tests/lib/attend.h. The visible intervals, the shard and the segment order of
- * the code under test do not enter it; local rows go to global order by this file's own formula.
+ * The reference is tests/lib/attend.h. It does not use the intervals, the shards or the order of
+ * segments that the code under test uses. This file maps local rows to positions in the sequence
+ * with a formula of its own.
  *
- * Every buffer that the strategy writes starts as NaN with guard bytes around it, and so does the
- * device's scratch; messages are delayed at random; every run is compared with the volume
- * formulas. */
+ * Every buffer that the strategy writes starts as NaN and has guard bytes around it. The scratch
+ * of the device starts as NaN, too. Messages are delayed at random, and every run is compared with
+ * the volume formulas. */
 #ifndef SEQD_TESTS_RING_H
 #define SEQD_TESTS_RING_H
 
@@ -25,31 +26,38 @@
 #include "worker/plan/volume.h"
 #include "worker/sp/sp.h"
 
-enum { MAX_P = 8, GUARD = 16 }; /* GUARD floats on both sides of a buffer */
+enum { MAX_P = 8, GUARD = 16 }; /* GUARD floats precede and follow each buffer */
 
 struct variant {
     int P;
-    int u; /* usp: ranks of a group; 0: two if P is even, else one */
+    /* for usp, the number of ranks in a group; 0 means two if P is even, and one if it is odd */
+    int u;
     enum form_id form;
     enum layout_id layout;
-    bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
+    bool rank_bits, fused; /* fused means that q, k and v are windows of one wide tensor */
     enum strategy_id strategy;
     int n_threads, mutant;
-    enum dtype act; /* type of q, kv, o and d_o; 16 bits want a problem that was rounded */
+    /* the type of q, kv, o and d_o. If it has 16 bits, the inputs of the problem must have been
+     * rounded to this type before. */
+    enum dtype act;
     enum transport_id transport;
-    int n_local; /* ranks per node; 0: one node */
-    bool maps;   /* every rank knows each rank's keys, and leaves out those that none sees */
-    bool blind;  /* with a device's own memory: the host does not know the intervals */
+    int n_local; /* ranks per node; 0 means that all ranks are on one node */
+    /* every rank has the map of all ranks' rows, and does not exchange keys that no query sees */
+    bool maps;
+    /* the host does not know the intervals of keys, on a device with memory of its own */
+    bool blind;
 };
 
-struct result { /* global order, S rows */
+struct result { /* S rows in the order of the sequence */
     float *o, *dq, *dkv;
-    float *d_sink; /* [MAX_P, H]: every rank's part; zeros where there are no sinks */
+    /* [MAX_P, H] the gradient of the sinks, one row from each rank; it is 0 if there are no
+     * sinks */
+    float *d_sink;
 };
 
 /* ---- one run of the code under test ---------------------------------------------------------- */
 
-/* Returns how many successive ranks share heads. */
+/* Returns how many successive ranks form a group, which shares the heads. */
 static inline int group_of(const struct variant *v)
 {
     if (v->strategy == STRATEGY_ULYSSES) return v->P;
@@ -57,8 +65,9 @@ static inline int group_of(const struct variant *v)
     return v->u ? v->u : v->P % 2 ? 1 : 2;
 }
 
-/* Returns the position in the sequence of local row i of rank r; >= S: padding. Zigzag: a group
- * has two chunks of u parts; as many chunks lie before the first as after the second. */
+/* Returns the position in the sequence of local row i of rank r. If it is S or more, the row is
+ * padding. In the zigzag layout each group has two chunks, which consist of u parts each. As many
+ * chunks precede the first chunk as follow the second one. */
 static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
 {
     if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
@@ -69,26 +78,28 @@ static inline int64_t global_of(const struct problem *p, const struct variant *v
 }
 
 static inline int64_t rows_of(const struct problem *p,
-                              const struct variant *v) /* T, by the definition */
+                              const struct variant *v) /* returns T by the definition */
 {
     if (v->rank_bits) return 8 / v->P * ((p->S + 7) / 8);
     if (v->layout == LAYOUT_CONTIGUOUS) return (p->S + v->P - 1) / v->P;
     return 2 * ((p->S + 2 * v->P - 1) / (2 * v->P));
 }
 
-struct local { /* one rank's tensors, in one guarded allocation */
+struct local { /* the tensors of one rank, which are in a single allocation with guards */
     struct tensor q, kv, o, d_o, dq, dkv;
-    struct tensor sink, d_sink; /* [1, H]; [SHARD_SEGS, H], its first row 0 */
+    /* sink is [1, H]. d_sink is [SHARD_SEGS, H], and its first row is 0 at the start. */
+    struct tensor sink, d_sink;
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
-    void *kept, *arena;       /* memory that the form needs, or NULL */
-    int64_t *all_lo, *all_hi; /* intervals of the rows of a rank's group, with padding, in order */
+    void *kept, *arena; /* memory for the form, or NULL if the form needs none */
+    /* the intervals of all rows that the ranks of the group have, in order and with padding */
+    int64_t *all_lo, *all_hi;
     float *block;
     int64_t block_size, kept_size, arena_size;
 };
 
-/* Takes n floats from the block and leaves GUARD on each side. Types of 16 bits use the first half
- * of the floats. */
+/* Takes memory for n floats from the block, with GUARD floats before and after it. Tensors of
+ * 16-bit types use the first half of this memory. */
 static inline float *take(float **at, int64_t n)
 {
     float *p = *at + GUARD;
@@ -129,7 +140,8 @@ static inline struct attention_need need_of(const struct problem *p, const struc
     return need;
 }
 
-/* Allocates memory full of NaN, by itself so that ASan sees its ends. */
+/* Allocates memory that is filled with NaN. Each call makes a separate allocation, so that ASan
+ * finds accesses beyond its ends. */
 static inline void *poisoned(int64_t size)
 {
     if (!size) return NULL;
@@ -205,7 +217,8 @@ static inline struct reach_document document_at(void *arg, int64_t pos)
     return d;
 }
 
-/* Returns the keys that a query at `at` sees; on padding none. */
+/* Returns the interval of keys that the query at position `at` sees. It is empty for a row of
+ * padding. */
 static inline struct reach_document visible_of(const struct problem *p, int64_t at)
 {
     if (at >= p->S) return (struct reach_document){at, at};
@@ -216,7 +229,8 @@ static inline struct reach_document visible_of(const struct problem *p, int64_t 
     return d;
 }
 
-/* Copies rows of the problem. Padding rows hold large numbers that must leave no trace. */
+/* Copies this rank's rows of the problem. Rows of padding are filled with large numbers, which
+ * must not influence any result. */
 static inline void local_load(struct local *l, const struct problem *p, const struct variant *v,
                               int r, int64_t T)
 {
@@ -249,10 +263,13 @@ struct run {
     const struct problem *p;
     const struct variant *v;
     struct result *out;
-    int64_t n_bad[MAX_P]; /* padding that is not exactly 0, and broken guards */
+    /* for each rank, the number of elements of padding that are not exactly 0, and of guards that
+     * were overwritten */
+    int64_t n_bad[MAX_P];
 };
 
-/* Devices are opened once per (rank, threads): 8 ranks, 1 or 2 threads; isa: NULL is the best. */
+/* A device is opened once for each pair of rank and number of threads, for 8 ranks and 1 or 2
+ * threads. If isa is NULL, the device uses its best instruction set. */
 static const char *device_name = "cpu";
 static struct be *devices[MAX_P][3];
 static const char *isa;
@@ -277,13 +294,15 @@ static struct be *device(int rank, int n_threads)
     return *be;
 }
 
-/* Returns the bytes of the ring's buffers in the comm segment: kv[2], dkv[2], whatever P is. */
+/* Returns the size in bytes of the ring's buffers kv[2] and dkv[2] in the segment of the comm. The
+ * size is the same for every P. */
 static inline int64_t ring_size(const struct problem *p, int64_t T)
 {
     return 4 * T * 2 * p->Hk * p->D * 4;
 }
 
-/* Returns the size of the comm segment: the buffers of the ring, of the form and of collectives. */
+/* Returns the size of the comm's segment. The segment holds the buffers of the ring, of the form,
+ * and of collectives. */
 static inline int64_t segment_size_of(const struct problem *p, const struct variant *v)
 {
     const struct attention_need need = need_of(p, v);
@@ -362,7 +381,7 @@ static inline int64_t guards_broken(const struct local *l, const struct run *x, 
     return n;
 }
 
-/* Returns l with its tensors in the device's memory. */
+/* Returns a copy of l whose tensors are in the device's memory. */
 static inline struct local local_twin(struct mirrors *w, const struct local *l,
                                       const struct variant *v, int64_t T)
 {
@@ -483,8 +502,8 @@ static inline void result_free(struct result *r)
 
 static uint64_t n_runs; /* seeds the delays */
 
-/* Counts the bytes by the strategy's row of the table. The ring's formulas are called by name
- * below. */
+/* Computes the expected counts with the formula in the strategy's row of the table. The functions
+ * below call the formulas of the ring by name. */
 static inline void count_row(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
@@ -506,7 +525,7 @@ static inline void count_row(const struct problem *p, const struct variant *v, i
                       want);
 }
 
-/* Counts the bytes that rank `rank` moves in one forward and one backward. */
+/* Computes the expected counts of rank `rank` for one forward and one backward pass. */
 static inline void count_run(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
@@ -529,7 +548,7 @@ static inline void count_run(const struct problem *p, const struct variant *v, i
             abort();
         if (v->maps) map_of(&map, p, &sh);
         if (is_all_gather(v)) {
-            const bool ring = v->rank_bits; /* and then its backward is the ring's */
+            const bool ring = v->rank_bits; /* with rank_bits, backward is that of the ring */
             volume_add(kv, volume_gather_kv(&sh, &map, p->Hk, p->D, b), ring ? 1 : 2);
             if (ring) volume_add(kv, volume_ring_kv_met(&sh, &map, p->Hk, p->D, b), 1);
             volume_add(dkv, volume_gather_dkv(&sh, &map, p->Hk, p->D), 1);
@@ -551,8 +570,8 @@ static inline void ranks_devices(struct ranks_device *on, const struct variant *
     }
 }
 
-/* Runs v on p. Every rank's counts must equal the formulas. Returns how many zeros and guards are
- * broken. */
+/* Runs v on p. The counts of every rank must equal the formulas. Returns the number of elements of
+ * padding that are not 0, and of guards that were overwritten. */
 static inline int64_t run(const struct problem *p, const struct variant *v, struct result *out)
 {
     struct run x = {.p = p, .v = v, .out = out};
@@ -591,7 +610,7 @@ struct norms {
     double err, ref;
 };
 
-/* Computes the norms of columns [c0, c0 + n) of all rows. */
+/* Computes the norms of columns [c0, c0 + n) over all rows. */
 static inline struct norms norms(const float *x, const double *ref, int64_t rows, int64_t cols,
                                  int64_t c0, int64_t n)
 {
@@ -605,9 +624,10 @@ static inline struct norms norms(const float *x, const double *ref, int64_t rows
     return (struct norms){sqrt(s.err), sqrt(s.ref)};
 }
 
-/* Returns the relative L2 error. If the truth is zero by cancellation (a token that sees one key
- * has no gradient to it), the error is relative to the terms that cancel. NaN stays NaN, which no
- * bound admits. */
+/* Returns the relative L2 error. Sometimes the true value is zero because its terms cancel; for
+ * example, a token that sees a single key has no gradient to it. The error is then divided by the
+ * size of these terms, which is `cancelled`. A NaN remains NaN, and is therefore not within any
+ * bound. */
 static inline double norms_ratio(struct norms s, double cancelled)
 {
     return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
@@ -617,8 +637,8 @@ struct errors {
     double o, dq, dk, dv, sink;
 };
 
-/* Sums over ranks as a tree, in place: under "ranks" the bits are the same for 1, 2, 4 and 8
- * ranks. */
+/* Sums the ranks' rows pairwise, as a tree, in place. Under determinism "ranks" the sums have the
+ * same bits for 1, 2, 4 and 8 ranks. */
 static inline const float *sinks_sum(const struct problem *p, const struct result *r)
 {
     for (int step = 1; step < MAX_P; step *= 2)
@@ -630,8 +650,9 @@ static inline const float *sinks_sum(const struct problem *p, const struct resul
     return r->d_sink;
 }
 
-/* Returns the error of the sinks' gradient, a sum over rows of either sign. The error is relative
- * to the root of the terms' squares, if these were as large as d_o and o are. */
+/* Returns the error of the sinks' gradient, which is a sum over rows of terms with both signs. The
+ * error is relative to the gradient's norm plus the square root of the number of terms. That root
+ * is about the norm of the terms if d_o and o have size 1. */
 static inline double sink_error(const struct problem *p, const struct result *r)
 {
     if (!p->sink) return 0;
@@ -651,7 +672,7 @@ static inline struct errors compare(const struct problem *p, const struct result
     };
 }
 
-/* Bounds of fp32 over a few thousand keys. */
+/* The bounds for fp32 in sums over a few thousand keys. */
 #define TOL_OUT  2e-6
 #define TOL_GRAD 5e-6
 

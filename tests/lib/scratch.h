@@ -1,5 +1,6 @@
-/* scratch.h: a folder for tests that write much and rely on the order of their writes, not on a
- * disk. It is in memory if there is room for it; a container's default of 64 MiB is too small. */
+/* scratch.h: makes a folder for tests that write much data. These tests depend on the order of
+ * their writes, but need no disk, so the folder is in memory if there is enough room. The 64 MiB
+ * that a container has by default are not enough. */
 #ifndef SEQD_TESTS_SCRATCH_H
 #define SEQD_TESTS_SCRATCH_H
 

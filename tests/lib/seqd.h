@@ -1,4 +1,4 @@
-/* seqd.h: the common beginning of every test of the daemon's parts. */
+/* seqd.h: the setup that all tests of the daemon's parts have in common. */
 #ifndef SEQD_TESTS_SEQD_H
 #define SEQD_TESTS_SEQD_H
 

@@ -1,4 +1,4 @@
-/* shapes.h: a small model of every family, complete. */
+/* shapes.h: for every family, the complete shape of a small model. */
 #ifndef SEQD_TESTS_SHAPES_H
 #define SEQD_TESTS_SHAPES_H
 

@@ -1,11 +1,12 @@
-/* sim.h: seqd's control over simulated nodes. Each node keeps a spool of its own by the rules of
- * api/wire.h. The test moves time by hand. A gang of a node counts as running until its final
- * record is made, so that the promises to jobs can be compared with the running gangs.
+/* sim.h: runs seqd's control with simulated nodes. Each node keeps a spool of its own by the rules
+ * of api/wire.h. The test changes the time by hand. The gang of a node counts as running until its
+ * final record is made, so that the gangs that run can be compared with seqd's promises to jobs.
  *
  *     begin(); hello(A); submit(2, 0); play_prepare(gang_of(A, 1, 1)); send_spool(A, ...);
  *     settle(); ... finish();
  *
- * A node with GPUs (struct sim.gpu) checks that none of them is ever given to two gangs. */
+ * A node with GPUs (struct sim.gpu) checks that seqd never gives one of its GPUs to two gangs at
+ * the same time. */
 #ifndef SEQD_TESTS_SIM_H
 #define SEQD_TESTS_SIM_H
 
@@ -29,19 +30,20 @@
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 
-#ifndef NODES /* a test may want many nodes of few gangs */
+/* a test may define NODES and these sizes itself, for many nodes with few gangs each */
+#ifndef NODES
 #define NODES 3
 #define SLOTS 2
 #define SPOOL 48
-#define GANGS 96 /* per node, in one test */
+#define GANGS 96 /* the number of gangs that each node can have during one test */
 #endif
 
-struct gang { /* a node's part of an attempt */
+struct gang { /* the part of an attempt that runs on one node */
     int64_t job, epoch;
     int task, n_ranks, first, n_local;
     unsigned char key[RANK_KEY_SIZE];
     int n_uuids;
-    char uuid[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* its ranks' GPUs */
+    char uuid[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPUs of its ranks */
     int n_records, n_sent;
     int64_t acked;
     bool blobs, stopped, over, forgotten;
@@ -55,28 +57,34 @@ struct sim {
     char name[8], address[24];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     bool up, emulated;
-    uint32_t abi;        /* 0: WIRE_ABI */
-    int64_t memory_size; /* 0: not reported */
+    uint32_t abi;        /* 0 means WIRE_ABI */
+    int64_t memory_size; /* 0 means that the node does not report it */
     int n_gpus;
     struct gpu gpu[GPU_MAX];
     int n_gangs, n_assigns, n_log_acks;
     struct gang gang[GANGS];
-    int n_unknown; /* expected by seqd and not here: to be answered */
+    /* attempts that seqd expects on the node and that the node does not have. The node must answer
+     * for them. */
+    int n_unknown;
     struct wire_attempt unknown[GANGS];
 };
 
 static struct world {
     char dir[64];
-    int64_t now, utc_shift; /* utc_shift: by how much the wall clock was set */
+    int64_t now, utc_shift; /* utc_shift is the amount by which the wall clock was changed */
     const struct retain_policy *policy;
     struct loop *loop;
     struct store *store;
     struct logs *logs;
     struct control *control;
-    bool obeys;                    /* gangs end when told to stop */
-    bool strangers;                /* some nodes send messages that are not theirs */
-    int64_t pass_costs_ms, passes; /* length of a scheduling pass; number of passes seen */
-    void (*hear)(const char *name, const struct msg *m); /* called with messages sent, or NULL */
+    bool obeys; /* gangs exit when they are told to stop */
+    /* some nodes send messages about attempts that they do not have */
+    bool strangers;
+    /* pass_costs_ms is the time that a scheduling pass takes, and passes is the number of passes
+     * seen so far */
+    int64_t pass_costs_ms, passes;
+    /* a function that is called with each message that seqd sends, or NULL */
+    void (*hear)(const char *name, const struct msg *m);
     struct sim node[NODES];
 } w;
 
@@ -97,7 +105,7 @@ static inline struct sim *sim_of(const char *name)
 {
     for (int i = 0; i < NODES; i++)
         if (!strcmp(w.node[i].name, name)) return &w.node[i];
-    return NULL; /* a name that only says HELLO */
+    return NULL; /* a test may send HELLO under a name that belongs to no simulated node */
 }
 
 static inline struct gang *gang_of(struct sim *n, int64_t job, int64_t epoch)
@@ -180,7 +188,7 @@ static inline void play_run(struct gang *g)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static inline int32_t running(const struct sim *n) /* ranks alive on a node */
+static inline int32_t running(const struct sim *n) /* counts the ranks that are alive on a node */
 {
     int32_t ranks = 0;
     for (int i = 0; i < n->n_gangs; i++)
@@ -189,7 +197,8 @@ static inline int32_t running(const struct sim *n) /* ranks alive on a node */
     return ranks;
 }
 
-/* Checks that every GPU of the gang is in the node, healthy, and given to no other gang. */
+/* Checks every GPU of the gang: the node has it, it is healthy, and no other gang of the node has
+ * it. */
 static inline void check_gpus(const struct sim *n, const struct gang *g)
 {
     for (int i = 0; i < g->n_uuids; i++) {
@@ -209,7 +218,7 @@ static inline void assign(struct sim *n, const struct msg *m)
 {
     struct gang *g = gang_of(n, m->job, m->epoch);
     n->n_assigns++;
-    if (g) { /* again: it must be the same */
+    if (g) { /* if the same order is sent again, it must not differ */
         CHECK(!memcmp(g->key, m->key, sizeof g->key) && g->first == m->first_rank);
         CHECK(g->n_uuids == m->n_uuids);
         for (int i = 0; i < m->n_uuids; i++) CHECK_STR(g->uuid[i], m->uuids[i]);
@@ -223,7 +232,7 @@ static inline void assign(struct sim *n, const struct msg *m)
     memcpy(g->key, m->key, sizeof g->key);
     g->n_uuids = m->n_uuids;
     for (int i = 0; i < m->n_uuids; i++) memcpy(g->uuid[i], m->uuids[i], GPU_UUID_SIZE);
-    for (int i = 0; i < n->n_gangs - 1; i++) /* a newer epoch fences off the older ones */
+    for (int i = 0; i < n->n_gangs - 1; i++) /* a newer epoch ends the gangs of all older ones */
         if (n->gang[i].job == m->job && !n->gang[i].over)
             rec_exit(&n->gang[i], RANK_GANG, GANG_STOPPED, 0);
     check_gpus(n, g);
@@ -321,7 +330,7 @@ static inline void hello(struct sim *n)
     struct msg m = {
         .type = MSG_HELLO, .abi = n->abi ? n->abi : WIRE_ABI, .n_slots = SLOTS, .attempts = list};
     n->n_unknown =
-        0; /* a session before this one asked: an agent answers in its session or never */
+        0; /* the previous session asked about these; an agent never answers in a later session */
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
     m.memory_size = n->memory_size;
     memcpy(m.instance, n->instance, sizeof m.instance);
@@ -375,8 +384,8 @@ static inline void open_seqd(void)
     open_seqd_with(fake_clock);
 }
 
-/* Checks that no message of the nodes is dropped: a report that is late, repeated or of an ended
- * gang is not a fault. */
+/* Checks that seqd has dropped no message from a node. Reports that are late, that are repeated,
+ * or that come from a gang that has ended are no reason to drop a message. */
 static inline void check_dropped(void)
 {
     const struct nodes *t = control_nodes(w.control);
@@ -400,7 +409,7 @@ static inline void on_sentinel(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Runs the loop until everything asked for so far is committed and acted upon. */
+/* Runs the loop until seqd has committed every request made so far and has acted on it. */
 static inline void settle(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -420,7 +429,8 @@ static inline void pass(int64_t ms)
 static inline void begin(void)
 {
     memset(&w, 0, sizeof w);
-    scratch_dir(w.dir, sizeof w.dir, "gangs"); /* thousands of commits */
+    /* is in memory if possible, because there are thousands of commits */
+    scratch_dir(w.dir, sizeof w.dir, "gangs");
     w.now = 1000;
     w.obeys = true;
     for (int i = 0; i < NODES; i++) {
@@ -449,9 +459,10 @@ static inline void on_done(void *arg, const struct job *j, const struct err *e)
     got_id = j ? j->id : 0;
 }
 
-static const char *submit_source; /* the node of the checkpoint, of step 20, that it begins from */
+/* the node that holds the checkpoint of step 20 with which a submitted job starts, or NULL */
+static const char *submit_source;
 
-/* Submits a job without waiting for the commit, for tests of many jobs. */
+/* Submits a job, and does not wait until it is committed. Tests with many jobs use it. */
 static inline void submit_begin(const char *device, int ranks, int restarts, const char *plan)
 {
     static struct job_spec s;
@@ -517,7 +528,7 @@ static inline bool is(int64_t id, const char *state)
     return strstr(doc(id), want) != NULL;
 }
 
-/* Collects all events of a job, as text. */
+/* Collects all events of a job in one text. */
 static inline void on_events(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     answered = true;

@@ -1,4 +1,5 @@
-/* small.h: the small model of tests, in one process or in a gang, and strings of its job's spec. */
+/* small.h: the small model of the tests, for one process or for a gang, and the strings in the
+ * spec of its job. */
 #ifndef SEQD_TESTS_SMALL_H
 #define SEQD_TESTS_SMALL_H
 

@@ -1,4 +1,4 @@
-/* store.h: the store to which a test's rank offloads. */
+/* store.h: opens the store to which a rank of a test offloads activations. */
 #ifndef SEQD_TESTS_STORE_H
 #define SEQD_TESTS_STORE_H
 
@@ -7,8 +7,9 @@
 #include "tests/lib/test.h"
 #include "worker/model/offload.h"
 
-/* Opens the store, with a file in /tmp if the device's memory is the host's; NULL: the plan
- * offloads nothing. host: the memory of the plan's host part. */
+/* Opens the store. If the device uses the host's memory, the store is a file in /tmp. `host` is
+ * the memory for the part of the plan that is on the host. Returns NULL if the plan offloads
+ * nothing. */
 static inline struct offload *store_open(const struct plan *p, struct be *be, void *host)
 {
     struct err e = {0};

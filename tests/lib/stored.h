@@ -1,5 +1,5 @@
-/* stored.h: for tests of files that the engine stores; they lie in `dir` as the engine wrote
- * them. */
+/* stored.h: for tests of files that the engine stores. The files in `dir` are exactly as the
+ * engine wrote them. */
 #ifndef SEQD_TESTS_STORED_H
 #define SEQD_TESTS_STORED_H
 
@@ -43,7 +43,8 @@ static inline void digits(char hex[SHA256_HEX], char digit)
     hex[SHA256_HEX - 1] = 0;
 }
 
-/* Returns `text` with `to` in the place of `from`, once or, with all, everywhere. */
+/* Returns a copy of `text` in which `from` is replaced by `to`. If all is set, every occurrence is
+ * replaced. If not, only the first one is. */
 static inline const char *edited(const char *text, const char *from, const char *to, bool all)
 {
     static char each[2][TEXT_SIZE];
@@ -62,13 +63,15 @@ static inline const char *edited(const char *text, const char *from, const char 
 
 #define STORED_UNKNOWN ",\"of_a_later_version\":[{},\"\\\"]\"]}"
 
-/* Returns the text with an unknown member added to every object that is not empty. */
+/* Returns a copy of the text. Each object that is not empty gets one more member, whose name is
+ * unknown to readers. */
 static inline const char *with_unknown(const char *text)
 {
     return edited(text, "}", STORED_UNKNOWN, true);
 }
 
-/* Returns the code and the text of an error, with DIR in the place of the test's folder. */
+/* Returns the name of an error's code and the error's text. The path of the test's folder is
+ * replaced by DIR. If rc reports no error, it returns "read". */
 static inline const char *said(int rc, const struct err *e)
 {
     static char text[TEXT_SIZE];
@@ -78,8 +81,8 @@ static inline const char *said(int rc, const struct err *e)
     return text;
 }
 
-/* An edit spoils a text, or omits a member. The line of that name in the records has the
- * refusal. */
+/* An edit that damages a text, or removes a member from it. The line with the same name in the
+ * records holds the error with which a reader refuses the edited text. */
 struct edit {
     const char *name, *from, *to;
 };

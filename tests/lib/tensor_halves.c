@@ -1,5 +1,5 @@
-/* tensor_halves.c: computes attention and MLP from matrix products and local attention, with
- * rows_in before a half and rows_out after it. */
+/* tensor_halves.c: computes the two halves of a block, attention and MLP. Each is made of matrix
+ * products and local attention, with rows_in before it and rows_out after it. */
 #include "tests/lib/tensor_halves.h"
 
 #include "api/core/assert.h"
@@ -20,7 +20,8 @@ static struct tensor dense(float *data, int64_t rows, int64_t cols)
     return tensor_f32(data, rows, cols, cols);
 }
 
-/* Finds the input of a half on all rows: TP has it already, SP gathers it into `room`. */
+/* Finds the input of a half for all rows. In TP, every rank has all rows already. In SP, the rows
+ * are gathered into `room`. */
 static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct tensor *whole,
                    struct err *e)
 {
@@ -33,8 +34,8 @@ static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct 
     return comm_all_gather(g->comm, PURPOSE_TENSOR, x.data, room, cut, 4, g->bounce, e);
 }
 
-/* Sums every rank's part of all rows. TP leaves the sum on every rank, SP leaves this rank's own
- * rows in y. */
+/* Sums the partial results of the ranks over all rows. In TP, every rank gets the whole sum. In
+ * SP, this rank gets only its own rows of the sum. The result is in y. */
 static int rows_out(struct tensor_group *g, float *part, struct tensor y, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -58,7 +59,7 @@ static void product(struct tensor_group *g, struct tensor a, struct tensor b, st
     g->be->ops->gemm(g->be, &(struct gemm_args){.a = a, .b = b, .c = c});
 }
 
-/* Computes c = a b' + bias. bias.data NULL: there is none. */
+/* Computes c = a b' + bias. There is no bias if bias.data is NULL. */
 static void product_turned(struct tensor_group *g, struct tensor a, struct tensor b,
                            struct tensor bias, struct tensor c)
 {
@@ -66,7 +67,7 @@ static void product_turned(struct tensor_group *g, struct tensor a, struct tenso
                      &(struct gemm_args){.a = a, .b = b, .c = c, .trans_b = true, .bias = bias});
 }
 
-/* Adds a' b, a sum over rows, to d. */
+/* Adds a' b to d. The product is a sum over rows. */
 static void gradient(struct tensor_group *g, struct tensor a, struct tensor b, float *d)
 {
     g->be->ops->gemm(
@@ -103,7 +104,7 @@ static int finish(struct tensor_group *g, const struct tensor_half *h, struct te
     return rows_out(g, h->part, y, e);
 }
 
-/* Computes d_act from dy, and adds the gradient of the last matrix. */
+/* Computes d_act from dy, and adds the gradient of the last matrix to its sum. */
 static int begin_back(struct tensor_group *g, const struct tensor_half *h, struct tensor dy,
                       struct err *e)
 {
@@ -114,7 +115,8 @@ static int begin_back(struct tensor_group *g, const struct tensor_half *h, struc
     return 0;
 }
 
-/* Computes dx from d_inner, and adds the gradients of the first matrix and of its bias. */
+/* Computes dx from d_inner. Adds the gradients of the first matrix and of its bias to their
+ * sums. */
 static int finish_back(struct tensor_group *g, const struct tensor_half *h, struct tensor x,
                        struct tensor dx, struct err *e)
 {
@@ -130,7 +132,7 @@ static int finish_back(struct tensor_group *g, const struct tensor_half *h, stru
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Sets up local attention over all rows, which is the strategy of one rank. */
+/* Sets up attention over all rows without communication, which is the strategy of one rank. */
 static int local_of(struct tensor_group *g, const struct tensor_attention *a, struct sp *out,
                     struct err *e)
 {

@@ -1,21 +1,22 @@
-/* tensor_halves.h: tensor parallelism (Megatron-LM) at the level of the two halves of a block:
- * attention by heads, MLP by columns and then rows. It is the baseline that sequence parallelism
- * is compared with: its bytes are counted, its results compared. A job's parallel.tp, in contrast,
- * is of whole layers. All is fp32.
+/* tensor_halves.h: tensor parallelism (Megatron-LM) of the two halves of a block. Attention is
+ * divided by heads, and the MLP is divided by columns and then by rows. It is the baseline for
+ * sequence parallelism: its bytes are counted, and its results are compared. In contrast,
+ * parallel.tp of a job divides whole layers. All numbers are fp32.
  *
- *   TP of 2021 (1909.08053) every rank holds all S rows. f: identity forward, all-reduce
- *                             backward; g: all-reduce forward, identity backward
- *   TP + SP (2205.05198) norms and residuals on the own rows alone. f: all-gather of rows
- *                             forward, reduce-scatter backward; g: the other way round. The
- *                             gathered input of a half is kept for the weights' gradients, or
- *                             gathered once more
+ *   TP of 2021 (1909.08053) Every rank holds all S rows. f is the identity forward and an
+ *                           all-reduce backward; g is an all-reduce forward and the identity
+ *                           backward.
+ *   TP + SP (2205.05198)    Norms and residuals are computed on the rank's rows only. f is an
+ *                           all-gather of rows forward and a reduce-scatter backward; g is the
+ *                           opposite. The gathered input of a half is kept for the gradients of
+ *                           the weights, or gathered once more in backward.
  *
- * The volume of a block of two halves, in units of H*E = T*C elements per rank: 4 (P-1) forward
- * and 4 (P-1) backward, in both; if inputs are gathered again, 6 (P-1) backward.
+ * In both forms, the volume of a block of two halves is 4 (P-1) forward and 4 (P-1) backward, in
+ * units of H*E = T*C elements per rank. If inputs are gathered again, it is 6 (P-1) backward.
  *
- * Weights are given as a rank's own slices: rows [out / P, C] of the first matrices, columns of
- * the last one. The steps after g (its bias, the residual, norms) are on the caller's rows and
- * need no communication. */
+ * A rank is given its slices of the weights, which are the rows [out / P, C] of the first matrices
+ * and the columns of the last matrix. The steps after g (the last bias, the residual, norms) are
+ * computed on the caller's rows and need no communication. */
 #ifndef SEQD_TESTS_TENSOR_HALVES_H
 #define SEQD_TESTS_TENSOR_HALVES_H
 
@@ -24,43 +25,51 @@
 
 struct tensor_group {
     struct be *be;
-    struct comm *comm; /* NULL: one rank */
+    struct comm *comm; /* NULL if there is one rank */
     int P, r;
-    bool sp, again; /* sp: TP + SP; again: backward gathers the inputs again */
-    int64_t S, C;   /* rows of the sequence, width */
-    void *bounce;   /* in the comm segment */
+    /* sp chooses TP + SP instead of TP; if again is set, backward gathers the inputs a second
+     * time */
+    bool sp, again;
+    int64_t S, C; /* S is the number of rows of the sequence, and C is the width */
+    void *bounce; /* a buffer in the segment of the comm */
 };
 
-/* Returns the first row that rank w holds under SP; the number of rows if w is P. */
+/* Returns the first of the rows that rank w holds under SP. If w is P, it returns the number of
+ * all rows. */
 int64_t tensor_row(const struct tensor_group *g, int w);
 
-/* One half: in(x) -> columns -> attention or activation -> rows -> out. It has slices of matrices,
- * and their gradients, to which the calls add. data NULL: absent (biases). */
+/* One half of a block, which computes in(x) -> columns -> attention or activation -> rows -> out.
+ * It contains slices of the matrices, and slices of their gradients, to which the functions add. A
+ * bias whose data is NULL does not exist. */
 struct tensor_half {
-    struct tensor first, bias, last;  /* [n, C], [1, n], [C, m] */
+    struct tensor first, bias, last;  /* first is [n, C], bias is [1, n], and last is [C, m] */
     float *d_first, *d_bias, *d_last; /* dense */
-    float *whole; /* [S, C]: the gathered input, kept from forward unless `again`; TP: unused */
-    float *inner; /* [S, n]: output of the first matrix; kept */
-    float *act;   /* [S, m]: input of the last one; kept */
-    float *part;  /* [S, C] workspace */
-    float *d_act, *d_inner; /* [S, m], [S, n] workspace of backward */
+    /* [S, C] the gathered input, which forward keeps unless `again` is set. TP does not use it. */
+    float *whole;
+    float *inner;           /* [S, n] the output of the first matrix, which is kept for backward */
+    float *act;             /* [S, m] the input of the last matrix, which is kept for backward */
+    float *part;            /* [S, C] workspace */
+    float *d_act, *d_inner; /* [S, m] and [S, n], workspace for backward */
 };
 
-/* Softmax attention over nq query and nk KV heads of this rank: inner is q | keys | values. */
+/* Softmax attention over the nq query heads and nk KV heads of this rank. inner consists of the
+ * columns q | keys | values. */
 struct tensor_attention {
     struct tensor_half half;
-    int64_t n_heads, n_kv_heads, head_dim; /* of this rank */
+    int64_t n_heads, n_kv_heads, head_dim; /* the numbers of this rank */
     float scale;
     const int64_t *lo, *hi; /* [S] */
-    float *lse, *m, *delta; /* [n_heads, S]; lse is kept */
+    float *lse, *m, *delta; /* [n_heads, S]; lse is kept for backward */
 };
-/* x, y: this rank's own rows (TP: all rows). All ranks call it together. */
+/* x and y hold the rows of this rank. In TP, they hold all rows. All ranks have to call these
+ * functions together. */
 int tensor_attention_fwd(struct tensor_group *g, const struct tensor_attention *a, struct tensor x,
                          struct tensor y, struct err *e);
 int tensor_attention_bwd(struct tensor_group *g, const struct tensor_attention *a, struct tensor x,
                          struct tensor dy, struct tensor dx, struct err *e);
 
-/* glu: inner is gate | up, act = silu(gate) up (the decoder); else act = gelu(inner) (BERT). */
+/* The MLP half. If glu is set, inner consists of the columns gate | up, and act = silu(gate) up,
+ * as in the decoder. If not, act = gelu(inner), as in BERT. */
 struct tensor_mlp {
     struct tensor_half half;
     bool glu;
@@ -70,8 +79,9 @@ int tensor_mlp_fwd(struct tensor_group *g, const struct tensor_mlp *a, struct te
 int tensor_mlp_bwd(struct tensor_group *g, const struct tensor_mlp *a, struct tensor x,
                    struct tensor dy, struct tensor dx, struct err *e);
 
-/* One rank's traffic in one half of a block, one way: a reduce-scatter and an all-gather of [S, C]
- * floats, which together are TP's all-reduce; again: another all-gather. */
+/* Returns the traffic of one rank in one half of a block, which is the same forward and backward.
+ * It consists of a reduce-scatter and an all-gather of [S, C] floats. In TP, the two together are
+ * the all-reduce. If again is set, there is one more all-gather. */
 struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);
 
 #endif

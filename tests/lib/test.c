@@ -1,4 +1,4 @@
-/* test.c: runs a test, counts passed and failed ones, and prints the total. */
+/* test.c: runs a test, counts the passed and the failed tests, and prints the totals. */
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -38,7 +38,7 @@ static void catch_deaths(void)
 
 void test_run(const char *name, void (*fn)(void))
 {
-    /* A build with injected faults is for the tests of those. */
+    /* A build with injected faults runs only the tests for these faults. */
     if (getenv("SEQD_TEST_MUTANTS") && !strstr(name, "mutant")) return;
     test_failures_now = 0;
     running = name;

@@ -1,10 +1,12 @@
-/* test.h: the whole harness, small enough to build where nothing is installed (gpu-check).
+/* test.h: the whole harness. It is so small that it can be built on a machine where nothing is
+ * installed (gpu-check).
  *
  *     static void test_x(void) { CHECK(1 + 1 == 2); CHECK_MSG(err < 2e-6, "err %g", err); }
  *     int main(void) { RUN(test_x); return test_done("core"); }
  *
- * A failed CHECK prints where and marks the running test failed; the test runs on. test_done prints
- * "core: N passed, N failed", which tests/run.sh adds up. */
+ * If a CHECK fails, it prints its place and marks the running test as failed. The test then
+ * continues. test_done prints "core: N passed, N failed", and tests/run.sh adds up these
+ * numbers. */
 #ifndef SEQD_TESTS_TEST_H
 #define SEQD_TESTS_TEST_H
 
@@ -15,12 +17,14 @@
 #include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1 /* sanitizers have a malloc and shadow pages of their own, and are slower */
+/* sanitizers have a malloc and shadow pages of their own, and run more slowly */
+#define SANITIZED 1
 #else
 #define SANITIZED 0
 #endif
 
-extern int test_failures_now; /* failures of the running test, in whatever file its checks are */
+/* the number of failed checks in the running test, in all files together */
+extern int test_failures_now;
 
 #define CHECK_MSG(cond, ...)                                                                       \
     do {                                                                                           \
@@ -29,7 +33,7 @@ extern int test_failures_now; /* failures of the running test, in whatever file 
             printf("  %s:%d: %s: ", __FILE__, __LINE__, #cond);                                    \
             printf(__VA_ARGS__);                                                                   \
             printf("\n");                                                                          \
-            fflush(stdout); /* the next may crash */                                               \
+            fflush(stdout); /* the next test may crash */                                          \
         }                                                                                          \
     } while (0)
 #define CHECK(cond) CHECK_MSG(cond, "failed")
@@ -38,20 +42,21 @@ extern int test_failures_now; /* failures of the running test, in whatever file 
 
 #define RUN(fn) test_run(#fn, fn)
 
-/* Tells whether SEQD_TEST_SMALL asks for the short form, which is for make check, for sanitizers
- * and for programs that have not changed. */
+/* Tells whether SEQD_TEST_SMALL asks for the short form. `make check` sets it, and so do runs
+ * under sanitizers and of programs that have not changed. */
 static inline bool small_tests(void)
 {
     return getenv("SEQD_TEST_SMALL") != NULL;
 }
 
-/* Tells whether the short form leaves out case i. It keeps one of n; sanitizers keep all. */
+/* Tells whether the short form leaves out case i. The short form runs one case of every n. Under
+ * sanitizers no case is left out. */
 static inline bool small_leaves(int64_t i, int n)
 {
     return !SANITIZED && small_tests() && i % n;
 }
 
-/* Runs a test that the short form leaves out; sanitizers keep it. */
+/* Runs a test unless the short form is chosen. Under sanitizers the test runs in any case. */
 #define RUN_LONG(fn) (SANITIZED || !small_tests() ? RUN(fn) : (void)0)
 
 void test_run(const char *name, void (*fn)(void));

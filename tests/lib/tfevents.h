@@ -1,6 +1,7 @@
-/* tfevents.h: a reader of TensorBoard's event files that shares nothing with the writer: CRC by the
- * polynomial of the standard, bit 31 first, and messages field by field, unknown ones refused.
- * tfe_show merges several files as TensorBoard does. */
+/* tfevents.h: reads the event files of TensorBoard, and shares no code with the writer. It
+ * computes the CRC with the standard's polynomial, bit 31 first. It reads messages field by field,
+ * and refuses fields that it does not know. tfe_show merges several files in the same way as
+ * TensorBoard. */
 #ifndef SEQD_TESTS_TFEVENTS_H
 #define SEQD_TESTS_TFEVENTS_H
 
@@ -17,12 +18,12 @@
 struct tfe_event {
     double wall_s;
     int64_t step;
-    char version[32]; /* "": none */
-    int status;       /* status of a session_log; 0: none */
+    char version[32]; /* "" means that there is none */
+    int status;       /* the status of a session_log, or 0 if there is none */
     int n;            /* scalars */
     char tag[TFE_TAGS][48];
     float value[TFE_TAGS];
-    size_t size; /* size of the record */
+    size_t size; /* the size of the record */
 };
 
 /* ---- CRC-32C --------------------------------------------------------------------------------- */
@@ -38,7 +39,7 @@ static inline uint32_t tfe_crc(const unsigned char *p, size_t n)
 {
     uint32_t crc = 0xffffffff;
     for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < 8; k++) { /* the lowest bit of a byte comes first */
+        for (int k = 0; k < 8; k++) { /* the lowest bit of each byte comes first */
             const uint32_t out = crc >> 31 ^ (p[i] >> k & 1);
             crc = crc << 1 ^ (out ? 0x1edc6f41 : 0);
         }
@@ -62,7 +63,9 @@ static inline bool tfe_crc_holds(const unsigned char *p, size_t n, const unsigne
 
 struct tfe_field {
     unsigned number, wire;
-    uint64_t v; /* value of a varint or a number of 4 or 8 bytes; else the length */
+    /* the value, if the field is a varint or has 4 or 8 bytes. For any other field it is the
+     * number of bytes. */
+    uint64_t v;
     const unsigned char *bytes;
 };
 
@@ -77,7 +80,8 @@ static inline bool tfe_varint(const unsigned char **at, const unsigned char *end
     return false;
 }
 
-/* Reads the next field. False: the end; *at is NULL then if the bytes are no message. */
+/* Reads the next field. Returns false at the end of the message. It also returns false if the
+ * bytes are not a message, and then sets *at to NULL. */
 static inline bool tfe_field(const unsigned char **at, const unsigned char *end,
                              struct tfe_field *f)
 {
@@ -155,8 +159,9 @@ static inline bool tfe_message(const unsigned char *at, size_t n, struct tfe_eve
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Reads the whole records of a file, at most TFE_EVENTS. *left: bytes after the last record.
- * Returns how many there are; -1: a record is damaged. */
+/* Reads the complete records of a file, but not more than TFE_EVENTS of them. *left becomes the
+ * number of bytes after the last record. Returns the number of records, or -1 if a record is
+ * damaged. */
 static inline int tfe_parse(const unsigned char *p, size_t size, struct tfe_event *out,
                             size_t *left)
 {
@@ -193,17 +198,18 @@ static inline int tfe_is_file(const struct dirent *d)
 
 struct tfe_curve {
     int n, n_files, n_starts;
-    size_t left; /* bytes of all files that are no whole record */
+    size_t left; /* the number of bytes, in all files, that do not belong to a complete record */
     struct tfe_point {
         int64_t step;
         char tag[48];
         float value;
     } point[TFE_EVENTS * TFE_TAGS];
-    char file[16][256]; /* in the order of their names */
+    char file[16][256]; /* the names of the files, in alphabetical order */
 };
 
-/* Reads the curve that TensorBoard shows of a directory: a START that is not the first drops events
- * of its step and later ones (plugin_event_accumulator.py, _CheckForRestartAndMaybePurge). */
+/* Reads the curve that TensorBoard shows for a directory. A START event that is not the first one
+ * marks a restart. It drops all earlier events whose step is the same or later
+ * (plugin_event_accumulator.py, _CheckForRestartAndMaybePurge). */
 static inline void tfe_show(const char *dir, struct tfe_curve *c)
 {
     static struct tfe_event ev[TFE_EVENTS];
@@ -236,7 +242,7 @@ static inline void tfe_show(const char *dir, struct tfe_curve *c)
     free(list);
 }
 
-/* Returns how often a tag has a value at a step. *value: the last one. */
+/* Returns how often a tag has a value at a step. *value becomes the last of these values. */
 static inline int tfe_count(const struct tfe_curve *c, const char *tag, int64_t step, float *value)
 {
     int n = 0;

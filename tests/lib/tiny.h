@@ -1,4 +1,5 @@
-/* tiny.h: one rank of a tiny model in a test: plan, arena, backend, model, on a struct ranks. */
+/* tiny.h: opens one rank of a tiny model in a test, with a plan, an arena, a backend and a model.
+ * The ranks communicate by a struct ranks. */
 #ifndef SEQD_TESTS_TINY_H
 #define SEQD_TESTS_TINY_H
 
@@ -14,20 +15,22 @@
 struct tiny_rank {
     struct plan plan;
     struct model model;
-    void *arena, *host; /* host: the plan's host_size bytes; NULL: host_size is 0 */
+    /* host is memory of the plan's host_size bytes, or NULL if host_size is 0 */
+    void *arena, *host;
     struct be *be;
     struct offload *offload;
 };
 
-/* Returns the index in m->params of a tensor's first element; -1: another stage has it. */
+/* Returns the index of a tensor's first element in m->params, or -1 if the tensor belongs to
+ * another stage. */
 static inline int64_t tiny_at(const struct model *m, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;
     return zero_holds(z, zero_bucket(z, p->offset)) ? zero_local(z, p->offset) : -1;
 }
 
-/* Makes weights larger than at the start of a training, so that attention prefers some keys and
- * logits differ. */
+/* Makes the weights larger than they are at the start of a training. Attention then prefers some
+ * keys to others, and the logits differ. */
 static inline void tiny_scale(struct model *m)
 {
     for (int i = 0; i < param_tensors(&m->shape); i++) {
@@ -45,7 +48,8 @@ static inline void tiny_scale(struct model *m)
     }
 }
 
-/* Opens one rank. spec: checked; the ranks must have been opened with the plan's segment. */
+/* Opens one rank. The spec must have been checked before, and the ranks must have been opened with
+ * the size of the plan's segment. */
 static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, struct ranks *g,
                             int rank, struct err *e)
 {
@@ -79,7 +83,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .n_ranks = t->plan.n_ranks};
     if (model_init(&t->model, &mo, e)) return -1;
     model_random(&t->model, spec->seed);
-    /* the weights are plain numbers in the host's memory */
+    /* only weights that are plain numbers in the host's memory can be scaled */
     if (!spec->model.shape.quant && !t->be->own_memory) tiny_scale(&t->model);
     return 0;
 }

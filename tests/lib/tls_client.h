@@ -1,4 +1,4 @@
-/* tls_client.h: a client of TLS over raw sockets, and certificates made when a test runs. */
+/* tls_client.h: a TLS client on raw sockets. Certificates are made while a test runs. */
 #ifndef SEQD_TESTS_TLS_CLIENT_H
 #define SEQD_TESTS_TLS_CLIENT_H
 
@@ -23,8 +23,8 @@ static inline void tls_write(const char *path, const gnutls_datum_t *d)
     CHECK(f && fwrite(d->data, 1, d->size, f) == d->size && !fclose(f) && !rename(next, path));
 }
 
-/* Makes a certificate for localhost, with a key of its own, which is valid for `seconds` from
- * `from` on. */
+/* Makes a certificate for localhost, and a key for it. The certificate is valid for `seconds`
+ * seconds, beginning at the time `from`. */
 static inline void tls_make_cert(const char *cert_path, const char *key_path, int serial,
                                  time_t from, int seconds)
 {
@@ -67,9 +67,13 @@ static inline void tls_fresh_cert(const char *cert_path, const char *key_path, i
 #define TLS_FDS  16384
 #define TLS_PLAN "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
-static gnutls_session_t tls_of[TLS_FDS]; /* by descriptor; a closed one's stays until reuse */
-static gnutls_certificate_credentials_t tls_trust_all; /* the server is under test */
-static int tls_n_cut;                                  /* sessions cut without close_notify */
+/* The session of each descriptor. After a descriptor was closed, its session is kept until the
+ * number is used again. */
+static gnutls_session_t tls_of[TLS_FDS];
+/* accepts every certificate, because the server is under test, and not the client */
+static gnutls_certificate_credentials_t tls_trust_all;
+/* the number of sessions that ended without close_notify */
+static int tls_n_cut;
 
 static inline void tls_drop(int fd)
 {
@@ -105,7 +109,7 @@ static inline gnutls_session_t tls_client(int fd, const char *priority, const ch
     return tls_of[fd] = s;
 }
 
-/* Shakes hands. Returns 0, or GnuTLS's error code. */
+/* Performs the handshake. Returns 0, or GnuTLS's error code. */
 static inline int tls_connect(int fd)
 {
     for (;;) {
@@ -116,7 +120,7 @@ static inline int tls_connect(int fd)
     }
 }
 
-/* tls_put and tls_get work as send and recv that do not wait. */
+/* tls_put and tls_get have the same interface as a send and a recv that do not wait. */
 static inline ssize_t tls_put(int fd, const void *bytes, size_t n)
 {
     const ssize_t rc = gnutls_record_send(tls_of[fd], bytes, n);

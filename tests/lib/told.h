@@ -1,4 +1,4 @@
-/* told.h: records every progress report of a piece of work. */
+/* told.h: records every progress report of a task. */
 #ifndef SEQD_TESTS_TOLD_H
 #define SEQD_TESTS_TOLD_H
 
@@ -7,10 +7,13 @@
 
 struct told {
     struct progress p;
-    int n;                        /* reports */
-    int n_inside;                 /* reports after the beginning and before the end */
-    struct rank_progress at, was; /* the last report, and the first */
-    bool fell, beyond;            /* fell: went back; beyond: went beyond the total */
+    int n; /* reports */
+    /* the number of reports that are neither at the beginning nor at the end */
+    int n_inside;
+    struct rank_progress at, was; /* `at` is the last report, and `was` is the first one */
+    /* `fell` means that a report was lower than the one before it; `beyond` means that a report
+     * exceeded the total */
+    bool fell, beyond;
 };
 
 static inline void told_take(void *arg, const struct rank_progress *now)
@@ -29,7 +32,8 @@ static inline void told_open(struct told *t)
     t->p.arg = t;
 }
 
-/* Checks that the reports begin where `from` says, go forward, and end with all of `total`. */
+/* Checks that the first report is `from`, that reports never decrease, and that the last report is
+ * `total`. */
 static inline void told_check(const struct told *t, int unit, double from, double total)
 {
     CHECK_MSG(t->at.unit == unit && t->was.done == from && t->was.from == from, "unit %d from %g",

@@ -1,5 +1,5 @@
-/* traffic.h: computes the bytes that one layer's attention moves, by a strategy's row, for
- * tests. */
+/* traffic.h: computes the bytes that the attention of one layer moves, for tests. It uses the
+ * formula in the strategy's row of the table. */
 #ifndef SEQD_TESTS_TRAFFIC_H
 #define SEQD_TESTS_TRAFFIC_H
 
@@ -11,8 +11,8 @@ struct traffic_heads {
     enum precision_id precision;
 };
 
-/* Returns the count of rank r of P for one purpose. The layout is contiguous, documents are not
- * known, and ulysses has one group. */
+/* Returns the count of rank r of P ranks for one purpose. It assumes the contiguous layout, a
+ * single group for ulysses, and ranks that have no map of the documents. */
 static inline struct comm_count traffic_of(enum strategy_id id, enum purpose purpose, int P, int r,
                                            const struct traffic_heads *h, bool back)
 {

@@ -1,17 +1,19 @@
-/* twin.h: buffers of kernel tests, for devices that reach no memory but their own.
+/* twin.h: buffers of kernel tests, for devices that can reach only their own memory.
  *
- * Tests keep the buffers that they compare in the host's memory, in blocks that twin_new gave. A
- * call's args struct points into them. If the device has memory of its own, twin_in packs the
- * blocks that are pointed to, one after the other, into one stretch of device memory, and gives
- * the call a copy of the args whose pointers lead there; twin_back waits, brings the blocks back
- * and so shows the test everything that was written, beside the windows too. Every call starts
- * from the host's bytes and ends there. This costs two copies, but the checks of the host's memory
- * (sentinels, gaps, inputs that stay as they are) then hold for the device's memory as well.
+ * A test keeps the buffers that it compares in the host's memory. They are in blocks that twin_new
+ * returned, and the args struct of a call contains pointers into these blocks. If the device has
+ * memory of its own, twin_in copies all blocks to which the args point into one area of device
+ * memory, one block after the other. It returns a copy of the args in which the pointers point
+ * into that area. twin_back waits for the call and copies the blocks back. The test then sees
+ * every byte that the call wrote, including bytes beside the windows. Every call starts with the
+ * bytes on the host, and its results are copied to the host. This costs two copies. But it allows
+ * the checks of the host's memory (sentinels, gaps, inputs that must not change) to be used for
+ * the device's memory, too.
  *
- * Pointers are found by their value: each aligned word of the args that is an address in a block.
- * A word that is another address of the host fails the check: an operation would be given memory
- * that it cannot reach. TWIN_HOST names the field that an operation reads on the host, its
- * drop. */
+ * Pointers are found by their value: each aligned word of the args that is an address in a block
+ * is a pointer. If a word is any other address on the host, the check fails, because the operation
+ * would be given memory that it cannot reach. One field is an exception, because operations read
+ * it on the host: `drop`. TWIN_HOST gives its offset. */
 #ifndef SEQD_TESTS_TWIN_H
 #define SEQD_TESTS_TWIN_H
 
@@ -25,27 +27,33 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-#define TWIN_SIZE    ((int64_t)32 << 20) /* device memory: scratch and the blocks of one call */
-#define TWIN_SCRATCH ((int64_t)9 << 20)  /* the part of scratch, at the front */
+/* the size of device memory for the scratch and for the blocks of one call */
+#define TWIN_SIZE ((int64_t)32 << 20)
+/* the size of the scratch, which is at the beginning of that memory */
+#define TWIN_SCRATCH ((int64_t)9 << 20)
 #define TWIN_BLOCKS  1024
-#define TWIN_WORDS   96   /* words of an args struct */
-#define TWIN_GUARD   64   /* bytes after each block that no operation may write */
-#define TWIN_MARK    0xa5 /* a tiny double or float, a negative index */
+#define TWIN_WORDS   96 /* the largest number of words in an args struct */
+#define TWIN_GUARD   64 /* the number of bytes after each block that no operation may write */
+/* a byte that, when repeated, makes a tiny double or float, or a negative index */
+#define TWIN_MARK 0xa5
 
 struct twin_block {
-    char *at; /* on the host, size + TWIN_GUARD bytes */
+    char *at; /* the block on the host, which has size + TWIN_GUARD bytes */
     int64_t size, offset;
-    bool packed;  /* in the call under way, at offset */
-    bool for_now; /* twin_forget frees it */
+    bool packed;  /* the block was packed for the current call, and begins at `offset` */
+    bool for_now; /* tells that twin_forget frees the block */
 };
 
 static struct twins {
     struct twin_block block[TWIN_BLOCKS];
     int n;
-    struct be *be; /* owner of the memory below; NULL: the tests' device is the host */
-    char *device;  /* TWIN_SIZE bytes of its memory */
+    /* the backend that owns the memory below; NULL means that the device uses the host's memory */
+    struct be *be;
+    char *device; /* TWIN_SIZE bytes of the device's memory */
     int64_t used;
-    char stage[TWIN_SIZE]; /* bytes copied there, and back: scratch is NaN in it */
+    /* the bytes that are copied to the device and back; at its beginning is the scratch, which is
+     * NaN */
+    char stage[TWIN_SIZE];
     uint64_t args[TWIN_WORDS];
 } twins;
 
@@ -82,7 +90,8 @@ static inline void twin_free(void *p)
     if (p) test_die("%p is in no block", p);
 }
 
-/* Allocates an array of n elements that lives until twin_forget, at the end of the check. */
+/* Allocates an array of n elements. It exists until twin_forget is called at the end of the
+ * check. */
 #define ARRAY(type, n) ((type *)twin_array((int64_t)(n) * (int64_t)sizeof(type)))
 static inline void *twin_array(int64_t size)
 {
@@ -99,7 +108,7 @@ static inline void twin_forget(void)
 
 /* ---- the device's side ----------------------------------------------------------------------- */
 
-/* Opens the twins for calls on b's device. */
+/* Opens the device memory for calls on b's device. */
 static inline void twin_open(struct be *b)
 {
     struct err e = {0};
@@ -116,9 +125,10 @@ static inline void twin_close(void)
     twins.be = NULL;
 }
 
-/* Allocates scratch on the host: a private mapping of a file of NaN. A call writes to copies of
- * pages, which are dropped before the next call: most calls write few pages, so that no call has
- * to write megabytes of NaN. */
+/* Allocates scratch on the host, as a private mapping of a file that is full of NaN. When a call
+ * writes to a page, it gets a copy of the page. These copies are dropped before the next call. As
+ * most calls write only a few pages, this is faster than writing megabytes of NaN before each
+ * call. */
 static inline void *twin_host_scratch(int64_t size)
 {
     const int fd = memfd_create("scratch", 0);
@@ -134,8 +144,8 @@ static inline void *twin_host_scratch(int64_t size)
     return p;
 }
 
-/* Gives b its scratch. Calls run one at a time, so that all open backends of a device may share
- * one. */
+/* Gives b its scratch memory. Calls run one at a time, so that all open backends of a device may
+ * use the same scratch. */
 static inline void twin_give_scratch(struct be *b)
 {
     const int64_t size = b->n_threads * (b->own_memory ? TWIN_SCRATCH / 3 : BE_SCRATCH_PER_THREAD);
@@ -149,8 +159,8 @@ static inline void twin_take_scratch(struct be *b)
     if (!b->own_memory) munmap(b->scratch, (size_t)b->scratch_size);
 }
 
-/* Clears the padding between the fields of args: it may hold any old address. If the compiler
- * cannot, addresses of the host are not looked for. */
+/* Clears the padding between the fields of args, because it may hold an old address. If the
+ * compiler has no builtin for that, the check for other addresses on the host is left out. */
 #if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
 #define TWIN_CLEAR(args) __builtin_clear_padding(args)
 #define TWIN_STRICT      1
@@ -159,7 +169,8 @@ static inline void twin_take_scratch(struct be *b)
 #define TWIN_STRICT      0
 #endif
 
-/* Tells whether the word is an address of this process: its page is mapped. */
+/* Tells whether the word is an address in this process. It is one if the page that it points to is
+ * mapped. */
 static inline bool twin_is_address(uint64_t word)
 {
     unsigned char seen;
@@ -167,7 +178,8 @@ static inline bool twin_is_address(uint64_t word)
            mincore((void *)(uintptr_t)(word & ~(uint64_t)4095), 1, &seen) == 0;
 }
 
-/* Packs a block. It begins in device memory as far from a multiple of 64 bytes as on the host. */
+/* Packs a block. Its distance from a multiple of 64 bytes is the same in device memory as on the
+ * host. */
 static inline void twin_pack(struct twin_block *k)
 {
     if (k->packed) return;
@@ -194,8 +206,8 @@ static inline uint64_t twin_word(uint64_t word)
     return word;
 }
 
-/* Gives the byte of the args at which a pointer to the host's memory may stand; -1: there is
- * none. */
+/* Gives the offset of the field in the args that may point to the host's memory. It is -1 if there
+ * is no such field. */
 #define TWIN_HOST(...)                                                                             \
     _Generic(*(__VA_ARGS__), struct attn_fwd_args                                                  \
              : (int64_t)offsetof(struct attn_fwd_args, drop), struct attn_bwd_args                 \
@@ -203,7 +215,8 @@ static inline uint64_t twin_word(uint64_t word)
              : (int64_t)offsetof(struct dropout_args, drop), default                               \
              : (int64_t)-1)
 
-/* Returns the args to give the call, valid until the next call. Scratch is full of NaN then. */
+/* Returns the args to pass to the call, which are valid until the next call. Also fills the
+ * scratch with NaN. */
 static inline const void *twin_in(struct be *b, const void *args, size_t size, int64_t host)
 {
     if (!b->own_memory) {

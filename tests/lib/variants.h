@@ -1,5 +1,6 @@
-/* variants.h: runs one problem after another over numbers of ranks and forms of attention,
- * compares each with float64 (ring.h), and keeps the worst errors of a whole test program. */
+/* variants.h: runs problems on several numbers of ranks and with several forms of attention, one
+ * after the other. Each result is compared with float64 (ring.h). The largest errors of the whole
+ * test program are kept. */
 #ifndef SEQD_TESTS_VARIANTS_H
 #define SEQD_TESTS_VARIANTS_H
 
@@ -8,7 +9,7 @@
 static const int degrees[] = {1, 2, 3, 4, 5, 8};
 enum { N_DEGREES = 6 };
 
-static struct errors worst; /* worst errors of all check_variant runs */
+static struct errors worst; /* the largest errors of all calls of check_variant */
 
 static inline void check_variant(const struct problem *p, const struct variant *v)
 {
@@ -30,8 +31,8 @@ struct heads {
     int64_t H, Hk, D;
 };
 
-/* Calls back with every way in which documents lie in S tokens, causal and not, for each of the
- * heads. */
+/* Calls `call` for each of the n heads, with a problem for each way in which documents can divide
+ * S tokens. Each problem is made twice, once causal and once not. */
 static inline void each_problem(int64_t S, const struct heads *h, int n,
                                 void (*call)(struct problem))
 {
@@ -41,7 +42,7 @@ static inline void each_problem(int64_t S, const struct heads *h, int n,
                 call(problem_make(S, h[i].H, h[i].Hk, h[i].D, (enum docs)docs, causal));
 }
 
-/* Ends a suite: the last line of main. */
+/* Ends a suite. main calls it in its last line and returns its result. */
 static inline int variants_done(const char *suite)
 {
     devices_close();

@@ -1,5 +1,5 @@
-/* verify.h: runs a proof on tiny models of every family, split in every way, for tests of
- * verify. */
+/* verify.h: runs verify jobs for tests. The models are tiny ones of every family, and they are
+ * divided in every way that is supported. */
 #ifndef SEQD_TESTS_VERIFY_H
 #define SEQD_TESTS_VERIFY_H
 
@@ -20,7 +20,7 @@
 
 static char scratch[64];
 
-/* A model and how its sequence is split. */
+/* A model, and the way in which the ranks divide its sequence. */
 struct way {
     const char *name;
     struct model_shape shape;
@@ -28,15 +28,23 @@ struct way {
     enum layout_id layout;
     enum form_id form;
     enum exchange_id exchange;
-    const char *mixer; /* in the names of tensors that attention's backward makes wrong */
-    double dropout;    /* dropout of attention's weights */
-    /* Factor of the queries' weights, for scores that no plain exp survives, and of the delta
-     * rule's dt_bias, which is 1, for decays that many rows survive. 0 means 1. */
+    /* a part of the names of the tensors whose gradients are wrong if the backward of attention is
+     * wrong */
+    const char *mixer;
+    double dropout; /* the rate of dropout of attention's weights */
+    /* A factor by which some weights are multiplied; 0 means 1. Larger weights of queries make
+     * scores that are too large for a plain exp. In models with the delta rule, the factor is that
+     * of dt_bias, which is 1, so that a part of the state remains after many rows. */
     double gain;
-    const char *text;     /* a file of write_docs; NULL: docs */
-    int64_t mlp_chunk;    /* memory.mlp_chunk_tokens; 0: the default, whole MLPs */
-    int offload_layers;   /* activations are offloaded, of this many layers; 0: they are not */
-    const float *weights; /* fp32, as the model orders them, borrowed; NULL: random */
+    const char *text; /* the name of a file that write_docs wrote; NULL means "docs" */
+    /* memory.mlp_chunk_tokens; 0 means the default, in which MLPs are not computed in pieces */
+    int64_t mlp_chunk;
+    /* the number of layers of a model that offloads activations; 0 means that nothing is
+     * offloaded */
+    int offload_layers;
+    /* the weights in fp32, in the order of the model; the caller owns them. NULL means random
+     * weights. */
+    const float *weights;
 };
 
 #define SIZES                                                                                      \
@@ -46,18 +54,19 @@ struct way {
     {                                                                                              \
         SIZES, .n_kv_heads = 2                                                                     \
     }
-/* Layer 0 has a window, layer 1 has none. */
+/* A decoder in which layer 0 has a window, and layer 1 has none. */
 #define WAY_WINDOW                                                                                 \
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = { 2 }                                   \
     }
-/* Soft caps, norms of 1 + w, windows as above. */
+/* A decoder with soft caps, norms with the factor 1 + w, and the same windows as WAY_WINDOW. */
 #define WAY_GEMMA                                                                                  \
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GEMMA,            \
                .attn_cap = 0.5, .final_cap = 2, .tied = 1                                          \
     }
-/* Sinks, clamped experts with biases, windows as above. */
+/* A decoder with sinks, with experts that are clamped and have biases, and with the same windows
+ * as WAY_WINDOW. */
 #define WAY_GPT_OSS                                                                                \
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GPT_OSS,          \
@@ -87,7 +96,7 @@ struct way {
                    1                                                                               \
                }                                                                                   \
     }
-/* A delta layer, then softmax attention; or two delta layers. */
+/* A model with a delta layer followed by softmax attention, or with two delta layers. */
 #define WAY_DELTA(mask)                                                                            \
     {                                                                                              \
         SIZES, .layer_mask = {mask}, .family = FAMILY_QWEN3_5, .n_kv_heads = 2, .rotary_dim = 4,   \
@@ -99,7 +108,8 @@ struct way {
     {                                                                                              \
         SIZES, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, EXPERTS                 \
     }
-/* More heads than above: with four, few roundings decide the gradient of A_log in bf16. */
+/* A model with more heads than WAY_DELTA has. With four heads, the gradient of A_log would depend
+ * on a few roundings in bf16. */
 #define WAY_NEXT                                                                                   \
     {                                                                                              \
         SIZES, .layer_mask = {1}, .family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .rotary_dim = 4,   \
@@ -115,7 +125,7 @@ struct way {
         .type_vocab = (text) ? 0 : LATENTS_USUAL + 1, .caption_channels = (text) ? 6 : 0,          \
         .text_len = (text) ? 3 : 0, .qk_norm = norm, .trained_on = objective                       \
     }
-/* Windows both ways, layer 1 has none. */
+/* An encoder whose windows extend in both directions. Layer 1 has no window. */
 #define WAY_MODERNBERT                                                                             \
     {                                                                                              \
         SIZES, .family = FAMILY_MODERNBERT, .window = 7, .layer_mask = {2}, .rope_local = 500,     \
@@ -260,7 +270,7 @@ static const struct way ways[N_WAYS] = {
     [WAY_PIECES_STDIT3] = {"stdit3 in pieces", WAY_DIT(FAMILY_STDIT3, 1, 1),
                            .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS,
                            .mixer = "temporal_blocks.0.mlp.", .mlp_chunk = 4},
-    /* The stream that enters layer 1 is the last one that is copied. */
+    /* with 4 layers, the input of layer 1 is the last value that is copied to the host */
     [WAY_OFFLOAD] = {"llama offloaded", WAY_LLAMA, .strategy = STRATEGY_RSA, .mixer = "mlp.",
                      .offload_layers = 4},
     [WAY_OFFLOAD_BERT] = {"bert offloaded", WAY_BERT, .strategy = STRATEGY_RSA,
@@ -292,7 +302,8 @@ static inline void write_long(void)
     CHECK_MSG(!file_write(path, text, (size_t)n, &e), "%s", e.text);
 }
 
-/* Writes documents of 0 to 150 tokens: within a rank, over an edge, over several ranks. */
+/* Writes documents of 0 to 150 tokens. Some of them are on one rank, some extend over an edge
+ * between two ranks, and some extend over several ranks. */
 static inline void write_docs(void)
 {
     static const char *const docs[] = {
@@ -327,7 +338,7 @@ struct trial {
     const struct way *way;
     char id[80];
     int mutant, mutant_tensor;
-    int disturb; /* the rank whose copy of one weight is off; -1: none */
+    int disturb; /* the rank in whose copy one weight is wrong; -1 means no rank */
     bool artifacts;
     struct verify out;
     struct err sentence;
@@ -353,7 +364,7 @@ static inline void trial_data(struct trial *t)
         s->data.width = LATENTS_WIDTH;
         s->data.train[0].format = DATA_LATENTS;
     } else {
-        s->data.seq_len = 200; /* longer than the compared part */
+        s->data.seq_len = 200; /* larger than the compared part of a sequence */
         if (s->verify.max_tokens > 200) s->data.seq_len = s->verify.max_tokens;
         s->data.document_mask = s->data.reset_positions = 1;
         s->data.train[0].text_key = tiny_text(s, "text");
@@ -376,7 +387,8 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
     s->model.shape = w->shape;
     CHECK_MSG(!family_complete(&s->model.shape, &e), "%s: %s", w->name, e.text);
     s->precision.params = (int32_t)precision;
-    s->seed = w->strategy == STRATEGY_DSP ? 4 : 3; /* 4: 12 places of 5 frames come first */
+    /* with seed 4, the first sample has 12 places and 5 frames */
+    s->seed = w->strategy == STRATEGY_DSP ? 4 : 3;
     s->resources.ranks = P;
     s->resources.threads = 1;
     s->verify.max_tokens = S;
@@ -440,7 +452,8 @@ static inline void trial_disturb(const struct trial *t, struct model *m)
     stored_put(m, p.offset, QUANT_K, x);
 }
 
-/* Fills a reference that has weights of its own. */
+/* Fills the weights of the reference, which verify asks for if the model's weights are in blocks.
+ * They are drawn from the job's seed. */
 static inline int trial_reference(void *arg, struct model *reference, struct err *e)
 {
     const struct trial *t = arg;
@@ -472,7 +485,9 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
         rc = verify_run(&a, &v, &e);
     }
     if (rc) ranks_fail(g, rank, &e);
-    if (!rc && rank == 0) { /* progress counts its part, the reference, and the control, if any */
+    /* the total of the progress is the work of the rank's part, of the reference, and of the
+     * control if there is one */
+    if (!rc && rank == 0) {
         const int64_t S = r->model.sp.shard.S;
         const int alone = 1 + (v.controlled ? rounding_rule(r->model.dtype).runs : 0);
         told_check(&told, PROGRESS_TOKENS, 0,
@@ -490,8 +505,8 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
-/* Runs a trial. Messages are late at random, so that a use of data before its arrival shows. The
- * caller ends t->out. */
+/* Runs a trial. Messages are delayed at random, so that reading data before it has arrived is
+ * found. The caller frees t->out. */
 static inline void trial_run(struct trial *t)
 {
     static struct plan plan;

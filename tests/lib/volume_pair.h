@@ -1,29 +1,38 @@
-/* volume_pair.h: the published volumes of DSP (2403.10266) and of its rivals: DeepSpeed-Ulysses
- * (2309.14509), Megatron-LM with sequence parallelism (2205.05198). */
+/* volume_pair.h: computes the published volumes of DSP (2403.10266), and of the two methods with
+ * which it is compared: DeepSpeed-Ulysses (2309.14509), and Megatron-LM with sequence parallelism
+ * (2205.05198). */
 #ifndef SEQD_TESTS_VOLUME_PAIR_H
 #define SEQD_TESTS_VOLUME_PAIR_H
 
 #include <stdint.h>
 #include "api/core/assert.h"
 
-/* Ways to compute a pair of a spatial and a temporal block, with the nominal volume for M bytes of
- * one activation. */
+/* The ways to compute a pair of a spatial and a temporal block. The comment on each way gives its
+ * nominal volume, where M is the number of bytes of one activation. */
 enum volume_way {
-    VOLUME_DSP,          /* 2M/P: two switches */
-    VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in attention along the spread dimension */
-    VOLUME_OPEN_SORA_12, /* 6M/P: its own way: q, k, v, o, and two in the cross-attention */
-    VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
-    VOLUME_OPEN_SORA_10, /* 10M/P: the same, and two in the cross-attention */
-    VOLUME_RING,         /* 2M: keys and values past everyone, in one attention */
-    VOLUME_MEGATRON_SP /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
+    VOLUME_DSP, /* 2M/P: the whole activation is switched twice */
+    /* 4M/P: in the attention along the dimension that the ranks divide, q, k and v are sent, and o
+     * is sent back */
+    VOLUME_ULYSSES_ONE,
+    /* 6M/P: q, k, v and o in the attention, and two more activations in the cross-attention */
+    VOLUME_OPEN_SORA_12,
+    VOLUME_ULYSSES_BOTH, /* 8M/P: q, k, v and o in the attention of both blocks */
+    /* 10M/P: q, k, v and o in the attention of both blocks, and two more activations in the
+     * cross-attention */
+    VOLUME_OPEN_SORA_10,
+    VOLUME_RING, /* 2M: in one attention, keys and values are passed to every rank */
+    /* 8M: in both blocks, there is an all-gather and a reduce-scatter for attention, and again for
+     * the MLP */
+    VOLUME_MEGATRON_SP
 };
 
-/* Counts the bytes that a rank sends forward for one pair, where P * P divides the rows: (P-1)/P of
- * the nominal volume, since its own part stays. */
+/* Counts the bytes that a rank sends in the forward pass of one pair. The number of rows must be a
+ * multiple of P * P. The result is (P-1)/P of the nominal volume, because a rank does not send its
+ * own part. */
 static inline int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size)
 {
     const int64_t M = n_rows * row_size;
-    assert(n_rows % ((int64_t)P * P) == 0); /* blocks of one size: the papers' case */
+    assert(n_rows % ((int64_t)P * P) == 0); /* all blocks have the same size, as in the papers */
     switch (way) {
     case VOLUME_DSP: return 2 * M / P / P * (P - 1);
     case VOLUME_ULYSSES_ONE: return 4 * M / P / P * (P - 1);
