@@ -1,7 +1,8 @@
-/* confine.c: runs a program in a domain of Landlock. There it can read the system and the given
- * paths, but no other file of the tree or of the user's home. Writing is not limited.
- *   confine                                exit 0: this kernel has Landlock
- *   confine TREE PATH... -- PROGRAM ARG... exit 125: the domain cannot be made */
+/* confine.c: runs a program in a domain of Landlock. In this domain the program can read the system
+ * and the given paths, but no other file of the tree or of the user's home. Writing is not
+ * restricted.
+ *   confine                                exits with 0 if this kernel has Landlock
+ *   confine TREE PATH... -- PROGRAM ARG... exits with 125 if the domain cannot be made */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 
 #define READING                                                                                    \
     (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
-/* A domain forbids renames from folder to folder unless it grants them. */
+/* A domain forbids renames from one folder to another unless it allows them explicitly. */
 #define RENAMING LANDLOCK_ACCESS_FS_REFER
 
 static int fail(const char *what)
@@ -39,15 +40,15 @@ static int allow(int rules, const char *path, uint64_t access)
     return rc ? -1 : 0;
 }
 
-/* Tells whether a folder of / holds the path. */
+/* Tells whether a folder of / contains the path. */
 static int holds(const char *folder, const char *path)
 {
     const size_t n = strlen(folder);
     return path && !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
 }
 
-/* Allows each folder of / that holds neither the tree nor a home. A link needs no rule: its
- * target has a rule of its own, or may not be read. */
+/* Allows each folder of / that contains neither the tree nor a home. A symlink needs no rule,
+ * because its target either has its own rule or may not be read. */
 static int allow_system(int rules, const char *tree)
 {
     char path[PATH_MAX], of_home[PATH_MAX];

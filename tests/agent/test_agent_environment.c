@@ -1,4 +1,4 @@
-/* test_agent_environment: the part of seqw's environment that a rank receives. */
+/* test_agent_environment: tests which part of seqw's environment is passed on to a rank. */
 #include "tests/lib/test.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* Private files that a job may read: only paths beneath a root of this node are taken from seqd,
- * and job:ID becomes this node's own path. */
+/* test_agent_grants: tests the private files that a job may read. Only paths beneath a root of
+ * this node are accepted from seqd, and job:ID becomes this node's own path. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,8 @@ static void test_spec(void)
     free(spec);
 }
 
-/* A file without an epoch is no missing one: an old attempt could begin again. */
+/* Checks that a file that has no epoch in it is not treated like a missing file, because an old
+ * attempt could then begin again. */
 static void test_epochs(void)
 {
     static const char *const bad[] = {"x\n", "4", "", "-1\n", "99999999999999999999\n"};

@@ -1,6 +1,7 @@
-/* seqw and seqgang as real processes over fake ranks; the test is seqd. At every message it checks
- * that records come in order, that a repeated record has the same bytes, that logs have no gaps and
- * are complete before the final record, and that nothing follows that record.
+/* test_agent_life: runs seqw and seqgang as real processes over fake ranks. The test plays
+ * seqd. At every message it checks that records come in order, that a repeated record has the
+ * same bytes, that logs have no gaps and are complete before the final record, and that nothing
+ * follows the final record.
  * tests: needs libfake_nvml.so seqgang seqw */
 #include <fcntl.h>
 #include <limits.h>
@@ -23,7 +24,7 @@
 
 enum { RECORDS = 256, LOG_SIZE = 1 << 16, MAX_RANKS = 4 };
 
-/* seqd's view of one attempt. */
+/* The state of one attempt as seqd sees it. */
 struct view {
     int64_t job, epoch;
     int64_t seq; /* records held */
@@ -34,7 +35,8 @@ struct view {
     int n_unknown;
     struct rank_fail fail;
     char log[MAX_RANKS][LOG_SIZE];
-    int64_t log_size[MAX_RANKS], log_got[MAX_RANKS]; /* got: also bytes sent again */
+    /* log_got also counts bytes that were sent again */
+    int64_t log_size[MAX_RANKS], log_got[MAX_RANKS];
     bool ack;
 };
 
@@ -51,8 +53,8 @@ struct seqd {
     int n_hellos, n_heartbeats, n_answers, n_leavings;
     struct msg leaving;
     struct disk_use disk; /* as it last said */
-    int refusals;         /* number of next hellos to refuse */
-    bool before;          /* it is of WIRE_ABI_BEFORE, which says no version of its own */
+    int refusals;         /* number of HELLO messages to refuse, from the next one on */
+    bool before;          /* it is of WIRE_ABI_BEFORE, which does not report its version */
     uint32_t said[8];     /* ABI of the first hellos */
     struct msg answer;    /* the last DESCRIBED or FETCHED */
     char chunk[WIRE_CHUNK];
@@ -62,7 +64,8 @@ struct seqd {
 static struct seqd d;
 static struct gpu gpus[GPU_MAX]; /* as last told */
 static int n_gpus;
-static struct rank_fail refused; /* for an attempt that was never begun */
+/* the failure that it reports for an attempt that was never begun */
+static struct rank_fail refused;
 static int refused_rank;
 static struct job_spec spec;
 
@@ -73,7 +76,7 @@ static void give_up(void *arg)
     abort();
 }
 
-/* Turns the loop until the condition holds; the bound only ends a test that would hang. */
+/* Turns the loop until the condition holds. The bound only ends a test that would hang. */
 #define UNTIL(cond)                                                                                \
     do {                                                                                           \
         struct loop_timer *limit_ = loop_timer_create(d.loop, give_up, NULL);                      \
@@ -130,7 +133,7 @@ static void on_report(const struct msg *m)
         return;
     }
     assert(m->seq < RECORDS);
-    if (m->seq <= v->seq) { /* again, after a new session */
+    if (m->seq <= v->seq) { /* a record that is sent again in a new session */
         CHECK(v->sums[m->seq] == sum(m->data, m->size));
         return;
     }
@@ -251,7 +254,8 @@ static void server_stop(void)
     d.stream = NULL;
 }
 
-/* A directory with bin/seqgang, bin/seqrank (this very test), state/, and a server. */
+/* Makes a directory with bin/seqgang, bin/seqrank (this very test) and state/, and starts a
+ * server. */
 static void setup(void)
 {
     char self[PATH_MAX], to[PATH_MAX + 64], from[128];
@@ -285,7 +289,7 @@ static void teardown(void)
     CHECK(file_remove(d.dir, NULL) == 0);
 }
 
-static const char *config_text; /* --config FILE with that text; NULL: none */
+static const char *config_text; /* text of a file for --config, or NULL for none */
 
 static int agent_start(const char *orphan_ms)
 {
@@ -315,7 +319,8 @@ static int agent_start(const char *orphan_ms)
     return pid;
 }
 
-/* Waits for a child while the loop turns, so that it can still talk. Its wait status. */
+/* Waits for a child while the loop turns, so that the child can still send messages. Returns its
+ * wait status. */
 static int agent_wait(int pid)
 {
     int status = 0;
@@ -330,7 +335,7 @@ static void agent_kill(int pid)
     UNTIL(!d.stream);
 }
 
-/* name: the mode of the fake ranks. */
+/* Sends an ASSIGN. name is the mode of the fake ranks. */
 static void assign(int64_t job, int64_t epoch, const char *name, int n_ranks)
 {
     memset(&spec, 0, sizeof spec);
@@ -367,7 +372,7 @@ static void expect(int64_t job, int64_t epoch)
     tell(&(struct msg){.type = MSG_EXPECT, .n_attempts = job ? 1 : 0, .attempts = &one});
 }
 
-/* An attempt whose ranks have joined and now wait. */
+/* Returns an attempt whose ranks have joined and now wait. */
 static struct view *running(int64_t job, int64_t epoch, const char *name, int n_ranks)
 {
     UNTIL(d.n_hellos && d.stream);
@@ -448,15 +453,16 @@ static void test_whole_life(void)
     CHECK(v->end == GANG_DONE && v->n[RANK_STEP] == 3 && v->n[RANK_RESULT] == 1);
     CHECK(v->n[RANK_EXIT] == 3 && v->n[RANK_FAIL] == 0);
     CHECK(strstr(v->log[0], "rank 0 is done") && strstr(v->log[1], "rank 1 is done"));
-    /* The same acknowledgement again: seqd could not keep what followed. */
+    /* The same acknowledgement again means that seqd could not keep the bytes that followed. */
     const int64_t got = v->log_got[1];
     tell(&(struct msg){.type = MSG_ACK, .job = 7, .epoch = 2, .rank = 1, .offset = 0});
     UNTIL(v->log_got[1] == got + v->log_size[1]);
     UNTIL(file_exists(in_dir("gangs/%lld-e%lld/exit", 7, 2)));
-    assign(7, 2, "ok", 2); /* again: ignored, as nothing follows the final record */
+    /* ASSIGN is sent again and ignored, because nothing may follow the final record */
+    assign(7, 2, "ok", 2);
     about(MSG_FORGET, 7, 2);
     UNTIL(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
-    /* An epoch is begun once, and older ones never. */
+    /* An epoch is begun only once, and an older epoch never. */
     assign(7, 2, "ok", 2);
     UNTIL(v->n_unknown == 1);
     assign(7, 1, "ok", 2);
@@ -472,8 +478,8 @@ static void test_whole_life(void)
     teardown();
 }
 
-/* The node's end time is sent in each session, and when it changes. SAVE goes to the gang, and is
- * answered if the gang is not there. */
+/* Checks that the node's end time is sent in each session, and when it changes. SAVE is passed to
+ * the gang, and is answered by the agent if there is no gang. */
 static void test_leaving(void)
 {
     char config[128];
@@ -518,7 +524,8 @@ static void ended_well(int pid)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* After SIGTERM nothing begins, jobs save, and the agent ends when the last is forgotten. */
+/* Checks that after SIGTERM no attempt begins, jobs save, and the agent ends when seqd has sent
+ * FORGET for the last attempt. */
 static void test_sigterm_saves(void)
 {
     setup();
@@ -527,22 +534,24 @@ static void test_sigterm_saves(void)
     leave_asked(pid, 1);
     assign(8, 1, "ok", 2);
     UNTIL(view_of(8, 1)->n_unknown == 1);
-    rpc_stream_close(d.stream); /* a session that breaks meanwhile: it is said again */
+    /* the session breaks in the meantime, so the agent says it again */
+    rpc_stream_close(d.stream);
     UNTIL(d.n_leavings == 2);
     CHECK(v->end < 0 && d.hello.n_attempts == 1 && waitpid(pid, NULL, WNOHANG) == 0);
     about(MSG_SAVE, 7, 1);
     UNTIL(v->end == GANG_SAVED);
     about(MSG_FORGET, 7, 1);
     ended_well(pid);
-    pid = agent_start("0"); /* without a job it ends at once */
+    pid = agent_start("0"); /* without a job the agent ends at once */
     UNTIL(d.n_hellos == 3 && d.stream);
     kill(pid, SIGTERM);
     ended_well(pid);
     teardown();
 }
 
-/* A second SIGTERM, no grace, and a seqd that cannot let jobs save: all stops at once. QUIT is the
- * word of a seqd that ends itself, which hears no LEAVING. */
+/* Checks the cases in which an agent stops its jobs at once. They are a second SIGTERM, a SIGTERM
+ * if there is no grace period, a SIGTERM under a seqd of the previous version, which cannot let
+ * jobs save, and QUIT. A seqd sends QUIT when it ends, so it cannot receive LEAVING. */
 static void test_sigterm_stops(void)
 {
     enum { TWICE, NO_GRACE, BEFORE, ORDER, N };
@@ -568,7 +577,8 @@ static void test_sigterm_stops(void)
     }
 }
 
-/* A signal to every process of a machine or an allocation leaves ranks and their gang running. */
+/* Checks that a signal to every process of a machine or an allocation does not end ranks and their
+ * gang. */
 static void test_signals_to_all(void)
 {
     setup();
@@ -585,14 +595,14 @@ static void test_signals_to_all(void)
     teardown();
 }
 
-/* Sets the driver's report of this machine from now on. */
+/* Sets the report that the driver gives about this machine from now on. */
 static void machine_is(const char *text)
 {
     char path[128], part[160];
     snprintf(path, sizeof path, "%s/nvml", d.dir);
     snprintf(part, sizeof part, "%s.part", path);
     CHECK(file_write(part, text, strlen(text), NULL) == 0);
-    CHECK(rename(part, path) == 0); /* all of it at once */
+    CHECK(rename(part, path) == 0); /* the file is replaced as a whole */
 }
 
 static const char *in_here(const char *name)
@@ -625,7 +635,7 @@ static void fake_nvml(const char *text)
     "far GPU-a GPU-c nvlink\n"                                                                     \
     "far GPU-a GPU-b 10\n"
 
-/* The node's GPUs are in its HELLO, and every change is in a heartbeat. */
+/* Checks that the node's GPUs are in its HELLO, and that every change is in a heartbeat. */
 static void test_gpus(void)
 {
     setup();
@@ -642,13 +652,14 @@ static void test_gpus(void)
     CHECK(gpus[0].far[2] == 0 && gpus[2].far[0] == 0); /* NVLink */
     CHECK(gpus[0].far[1] == GPU_FAR_SWITCH && gpus[1].far[2] == GPU_FAR_SYSTEM);
     for (int i = 0; i < 3; i++) CHECK(gpus[i].health == GPU_OK && gpus[i].far[i] == 0);
-    /* Errors that a program makes (31), one that condemns the GPU (79), memory that rots. */
+    /* There are an error that a program causes (31), an error that condemns the GPU (79), and
+     * memory that is failing. */
     machine_is("gpu GPU-a H100 81559\ngpu GPU-b H100 81559 ecc=3\ngpu GPU-c A30 24576\n"
                "xid 1 GPU-a 31\nxid 2 GPU-c 79\n");
     UNTIL(gpus[2].health == GPU_XID && gpus[1].health == GPU_ECC);
     CHECK(gpus[2].xid == 79 && gpus[1].ecc_errors == 3);
     CHECK(gpus[0].health == GPU_OK && gpus[0].xid == 0);
-    /* One falls off the bus: it keeps its place in the list. */
+    /* One GPU falls off the bus, and keeps its place in the list. */
     machine_is("gpu GPU-b H100 81559 mig=1\ngpu GPU-c A30 24576\n");
     UNTIL(gpus[0].health == GPU_LOST && gpus[1].health == GPU_MIG);
     CHECK(n_gpus == 3 && gpus[2].health == GPU_XID);
@@ -661,8 +672,8 @@ static void test_gpus(void)
     teardown();
 }
 
-/* Without kernels a GPU is of no use. A GPU with an Xid is of no use to the next seqw either, until
- * an operator removes its record. */
+/* Checks that a GPU is unfit if there are no kernels for it. A GPU with an Xid is unfit for the
+ * next seqw, too, until an operator removes its record. */
 static void test_unfit_gpus(void)
 {
     setup();
@@ -683,7 +694,7 @@ static void test_unfit_gpus(void)
     CHECK(gpus[2].health == GPU_XID && gpus[2].xid == 79 && gpus[0].health == GPU_OK);
     CHECK(unlink(in_here("state/" GPU_XIDS)) == 0);
     UNTIL(gpus[2].health == GPU_OK);
-    /* A record of another boot has no effect. */
+    /* A record of an earlier boot has no effect. */
     terminate(pid);
     const char old[] = "0000 GPU-a 79\n";
     CHECK(file_write(in_here("state/" GPU_XIDS), old, sizeof old - 1, NULL) == 0);
@@ -708,7 +719,8 @@ static void cores_here(void)
         cores.n = 0; /* none is bound */
 }
 
-/* The ranks of a job run where the policy says, beside `used`, which grows by theirs. */
+/* Checks that the ranks of a job run on the cores that the policy chooses, which are not in
+ * `used`. Then adds their cores to `used`. */
 static void check_bound(int64_t job, cpu_set_t *used)
 {
     cpu_set_t want[MAX_RANKS], is;
@@ -728,8 +740,8 @@ static void stop(int64_t job)
     UNTIL(view_of(job, 1)->end >= 0);
 }
 
-/* Two jobs have cores of their own while there are some, also after the agent was killed; the cores
- * that one job leaves go to the next one. */
+/* Checks that two jobs have different cores as long as there are enough cores, even if the agent
+ * was killed in between. The next job must get the cores of a job that has ended. */
 static void test_bound_ranks(void)
 {
     char apart[32];
@@ -739,7 +751,7 @@ static void test_bound_ranks(void)
     CPU_ZERO(&used);
     CPU_ZERO(&none);
     snprintf(apart, sizeof apart, "-%d", getpid());
-    setenv("SEQD_PINS", apart, 1); /* other tests run beside this one */
+    setenv("SEQD_PINS", apart, 1); /* other tests run at the same time as this one */
     int pid = agent_start("0");
     running(1, 1, "wait", 1);
     check_bound(1, &used);
@@ -768,7 +780,7 @@ static void test_bound_ranks(void)
     teardown();
 }
 
-/* Each rank sees the GPU that is its own, by name, and a job of the CPU sees none. */
+/* Checks that each rank sees only its own GPU, by name, and that a job of the CPU sees no GPU. */
 static void test_visible_gpus(void)
 {
     static const char two[][GPU_UUID_SIZE] = {"GPU-c", "GPU-a"};
@@ -792,7 +804,7 @@ static void test_visible_gpus(void)
     about(MSG_STOP, 7, 1);
     about(MSG_STOP, 8, 1);
     UNTIL(v->end >= 0 && w->end >= 0);
-    /* A GPU that will not do is refused in the name of its rank, and no rank is started. */
+    /* A GPU that cannot be used is refused in the name of its rank, and no rank is started. */
     static const char other[][GPU_UUID_SIZE] = {"GPU-b", "GPU-x"};
     m.job = 9, m.n_uuids = 2, m.uuids = other;
     tell(&m);
@@ -828,11 +840,12 @@ static void test_killed_agent(void)
     about(MSG_STOP, 7, 2);
     UNTIL(v->end >= 0);
     CHECK(v->end == GANG_STOPPED && v->fail.code == ERR_ABORTED && n_alive(&p) == 0);
-    /* Killed between the end and FORGET: the end is told again, nothing is run again. */
+    /* The agent is killed between the end and FORGET. It reports the end again, and runs nothing
+     * again. */
     agent_kill(pid);
     int64_t seq = v->seq;
     memset(v->sums, 0, sizeof v->sums);
-    v->seq = 0, v->end = -1; /* as a seqd that had not committed anything */
+    v->seq = 0, v->end = -1; /* as if seqd had committed nothing before */
     pid = agent_start("0");
     UNTIL(v->end >= 0);
     CHECK(v->end == GANG_STOPPED && v->seq == seq);
@@ -852,7 +865,7 @@ static void test_killed_gang(void)
     UNTIL(v->end >= 0);
     CHECK(v->end == GANG_LOST && n_alive(&p) == 0 && v->n[RANK_EXIT] == 1);
     about(MSG_FORGET, 7, 2);
-    /* The gang dies while there is no agent. */
+    /* The gang dies while no agent runs. */
     v = running(7, 3, "wait", 2);
     p = pids_read(7, 3);
     int gang = parent_of(p.pid[0]);
@@ -866,11 +879,13 @@ static void test_killed_gang(void)
     teardown();
 }
 
-/* seqgang ends before it has written anything: by itself, which the node is blamed for, or not. */
+/* Checks a seqgang that ends before it has written anything. If it exits, or ends by a signal that
+ * a program raises itself, the agent reports a failure of the node. If it was killed from outside,
+ * the agent reports no failure. */
 static void test_broken_gang(void)
 {
     static const struct {
-        const char *script, *says; /* NULL: nothing */
+        const char *script, *says; /* NULL if it reports nothing */
     } how[] = {
         {"#!/bin/sh\nexit 127\n", "seqgang exited with status 127 before it began"},
         {"#!/bin/sh\nkill -s ILL $$\n", "seqgang was ended by signal 4 (Illegal instruction)"},
@@ -895,7 +910,7 @@ static void test_broken_gang(void)
     teardown();
 }
 
-/* seqgang cannot be started: its control group goes with its directory. */
+/* Checks that if seqgang cannot be started, its control group is removed with its directory. */
 static void test_no_gang(void)
 {
     char group[80], path[128];
@@ -918,8 +933,8 @@ static void test_no_gang(void)
     teardown();
 }
 
-/* Checks that an attempt does not begin while the file of its job's newest epoch is damaged, that
- * the error names this file, and that the attempt begins once the file holds an epoch again. */
+/* Checks an attempt whose job has a damaged file of the newest epoch. The attempt must not begin,
+ * and the error must name the file. Once the file holds an epoch again, the attempt begins. */
 static void test_damaged_epoch(void)
 {
     setup();
@@ -990,8 +1005,9 @@ static void kills_write(int n)
     CHECK(!file_write(path, text, strlen(text), NULL));
 }
 
-/* A report says whether the kernel killed for memory while the attempt was here, for a rank, for a
- * gang, and for an attempt that another agent began. */
+/* Checks that a report tells whether the kernel killed a process for lack of memory while the
+ * attempt ran. The report may be about a rank, about a gang, or about an attempt that an earlier
+ * agent began. */
 static void test_killed_for_memory(void)
 {
     static const char *const what[] = {"rank", "gang", "rank, without memory", "gang, adopted"};
@@ -1023,8 +1039,8 @@ static void test_killed_for_memory(void)
     teardown();
 }
 
-/* seqd goes away and comes back: the ranks do not notice, and only data that it lacks is sent
- * again. */
+/* Checks that the ranks do not notice when seqd goes away and comes back, and that only data that
+ * seqd lacks is sent again. */
 static void test_server_restart(void)
 {
     setup();
@@ -1056,20 +1072,21 @@ static void test_reconcile(void)
     struct pids p = pids_read(7, 2);
     running(8, 1, "wait", 1);
     struct pids q = pids_read(8, 1);
-    /* A list in several messages is read to its end before anything is stopped. */
+    /* A list that is sent in several messages is read to its end before any attempt is stopped. */
     struct wire_attempt one = {7, 2, 0}, two = {8, 1, 0};
     struct msg list = {.type = MSG_EXPECT, .n_attempts = 1, .attempts = &one, .more = true};
     tell(&list);
     list.attempts = &two, list.more = false;
     tell(&list);
-    about(MSG_STOP, 97, 1); /* answered after both were read */
+    about(MSG_STOP, 97, 1); /* this is answered after both messages were read */
     UNTIL(view_of(97, 1)->n_unknown == 1);
     CHECK(n_alive(&p) == 2 && n_alive(&q) == 1 && file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
     CHECK(view_of(7, 2)->end < 0 && view_of(8, 1)->end < 0);
-    expect(8, 1); /* job 7 is none of seqd's: stopped, and forgotten without being asked */
+    /* job 7 is not one of seqd's jobs, so it is stopped, and forgotten without an order */
+    expect(8, 1);
     UNTIL(n_alive(&p) == 0 && !file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
     CHECK(n_alive(&q) == 1);
-    /* A newer epoch of the same job ends the older one. */
+    /* A newer epoch of the same job ends the older epoch. */
     struct view *v = running(8, 2, "wait", 1);
     UNTIL(view_of(8, 1)->end == GANG_STOPPED);
     CHECK(n_alive(&q) == 0 && v->end < 0);
@@ -1078,7 +1095,7 @@ static void test_reconcile(void)
     teardown();
 }
 
-/* Ranks 2 and 3 of an attempt whose others are on another node. */
+/* Checks an attempt of which only ranks 2 and 3 are on this node. */
 static void test_part(void)
 {
     struct stat st;
@@ -1112,7 +1129,8 @@ static void test_part(void)
     server_start();
     UNTIL(d.n_hellos == 2);
     CHECK(d.hello.n_attempts == 1 && d.listed[0].job == 3 && d.listed[0].slots == 2);
-    expect(0, 0); /* not ours any more: stopped, and when it is gone, said */
+    /* the attempt is no longer expected: it is stopped, and reported when it is gone */
+    expect(0, 0);
     UNTIL(v->n_unknown == 1);
     CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 3, 1)));
     CHECK(n_alive(&p) == 0);
@@ -1138,7 +1156,8 @@ static void test_orphan(void)
     teardown();
 }
 
-/* The agent dies while its seqgang is on its way: the next agent waits for it, and gets it. */
+/* Checks an agent that dies while its seqgang is starting. The next agent waits for that seqgang,
+ * and adopts it. */
 static void test_gang_on_its_way(void)
 {
     setup();
@@ -1177,7 +1196,8 @@ static void test_gang_on_its_way(void)
     teardown();
 }
 
-/* Sessions that are refused, one after the other, do not make up for one that is up. */
+/* Checks that sessions that are refused, one after the other, do not count as a session that is
+ * up. */
 static void test_orphan_of_refusals(void)
 {
     setup();
@@ -1195,7 +1215,7 @@ static void test_orphan_of_refusals(void)
     teardown();
 }
 
-/* Reads a file in /proc of another process, its NULs as newlines. */
+/* Reads a file in /proc of another process, with its NULs as newlines. */
 static const char *proc_file(int pid, const char *name)
 {
     static char text[65536];
@@ -1235,7 +1255,7 @@ static void test_rank_environment(void)
     teardown();
 }
 
-/* Runs ranks in control groups, if this machine lets the test make them. */
+/* Checks that ranks run in control groups, if this machine lets the test make them. */
 static void test_control_group(void)
 {
     static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -1258,7 +1278,7 @@ static void test_control_group(void)
     snprintf(want, sizeof want, "seqd-agent-%d/attempt-7-e2\n", (int)getpid());
     for (int i = 0; i < p.n; i++) CHECK(strstr(proc_file(p.pid[i], "cgroup"), want));
     CHECK(!strstr(proc_file(pid, "cgroup"), "attempt-7-e2"));
-    agent_kill(pid); /* the agent that comes back ends it */
+    agent_kill(pid); /* the agent that starts next ends the attempt */
     const int n_hellos = d.n_hellos;
     pid = agent_start("0");
     UNTIL(d.n_hellos > n_hellos && d.stream);
@@ -1266,7 +1286,7 @@ static void test_control_group(void)
     CHECK(n_alive(&p) == 0);
     unsetenv("SEQD_CGROUP");
     snprintf(path, sizeof path, "%s/attempt-7-e2", base);
-    rmdir(path); /* it goes when seqd forgets the attempt, which this test does not */
+    rmdir(path); /* the group would be removed at FORGET, which this test does not send */
     CHECK(!rmdir(base));
     teardown();
 }
@@ -1328,8 +1348,8 @@ static void put_file(const char *name, int64_t job, size_t size)
     CHECK(file_make_dir(dir, NULL) == 0 && file_write(path, zeros, size, NULL) == 0);
 }
 
-/* The removal of a job that has ended leaves only files of other jobs; a symbolic link is not
- * followed. */
+/* Checks that the removal of a job that has ended leaves only files of other jobs, and does not
+ * follow a symbolic link. */
 static void test_remove(void)
 {
     setup();
@@ -1341,7 +1361,7 @@ static void test_remove(void)
     put_file("jobs/%lld/artifacts/a.bin", 7, 1 << 16);
     put_file("jobs/%lld/checkpoints/step-1/w/x.safetensors", 7, 1 << 16);
     put_file("jobs/%lld/checkpoints/step-1/y", 77, 100);
-    put_file("jobs/%lld.gone/rest", 7, 100); /* rest of a removal that a crash cut short */
+    put_file("jobs/%lld.gone/rest", 7, 100); /* the rest of a removal that a crash interrupted */
     char link[300];
     snprintf(link, sizeof link, "%s", in_dir("jobs/%lld/checkpoints/best", 7, 0));
     CHECK(symlink("../../77/checkpoints", link) == 0);
@@ -1354,14 +1374,16 @@ static void test_remove(void)
     CHECK(!file_exists(in_dir("jobs/%lld", 7, 0)) && !file_exists(in_dir("jobs/%lld.gone", 7, 0)));
     CHECK(!file_exists(in_dir("epochs/%lld", 7, 0)));
     CHECK(file_exists(in_dir("jobs/%lld/checkpoints/step-1/y", 77, 0)));
-    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_NONE && d.answer.total == 0); /* again */
+    /* a second order for it has nothing to do */
+    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_NONE && d.answer.total == 0);
     CHECK(remove_job(1234, REMOVAL_JOB)->err.code == ERR_NONE); /* never was here */
     terminate(pid);
     teardown();
 }
 
-/* A removal that seqd asks for before it says FORGET is held, and done then. Asked for again, it is
- * refused at once and held no more; a new session begins without held removals. */
+/* Checks that a removal that seqd orders before it sends FORGET is held, and carried out after
+ * FORGET. A second order for it is refused at once and not held, and a new session begins without
+ * held removals. */
 static void test_remove_held(void)
 {
     const struct msg ask_it = {.type = MSG_REMOVE, .job = 7, .what = REMOVAL_JOB};
@@ -1387,7 +1409,8 @@ static void test_remove_held(void)
     teardown();
 }
 
-/* Files of checkpoints alone, beneath checkpoints/; a file that was replaced has another stamp. */
+/* Checks that only files of checkpoints, which are beneath checkpoints/, can be fetched. A file
+ * that was replaced must have another stamp. */
 static void test_fetch_checkpoint(void)
 {
     static const char *const bad[] = {"checkpoints/",
@@ -1415,7 +1438,7 @@ static void test_fetch_checkpoint(void)
     const int64_t stamp = d.answer.stamp;
     ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 5);
     CHECK(d.answer.size == 0 && !d.answer.err.code && stamp && d.answer.stamp == stamp);
-    CHECK(file_write(path, "Hello", 5, NULL) == 0); /* by a rename: another inode */
+    CHECK(file_write(path, "Hello", 5, NULL) == 0); /* by a rename, which makes another inode */
     ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 0);
     CHECK(d.answer.size == 5 && d.answer.stamp != stamp);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -1426,7 +1449,8 @@ static void test_fetch_checkpoint(void)
     teardown();
 }
 
-/* More questions at once than may wait: each has exactly one answer, of its own bytes or none. */
+/* Sends more questions than may wait at the same time. Checks that each question has exactly one
+ * answer, which has either the bytes that it asked for or an error. */
 static void test_fetch_many(void)
 {
     enum { N = 300 };
@@ -1442,7 +1466,8 @@ static void test_fetch_many(void)
         tell(&m);
     }
     UNTIL(d.n_answers >= before + N);
-    ask(MSG_FETCH, "a.bin", 3); /* none came twice: this is the next one */
+    /* no answer came twice, so this is the answer to the next question */
+    ask(MSG_FETCH, "a.bin", 3);
     CHECK(d.n_answers == before + N + 1 && d.answer.size == 7 && !memcmp(d.chunk, "3456789", 7));
     terminate(pid);
     teardown();
@@ -1465,14 +1490,14 @@ static void test_describe(void)
     CHECK(mkdir(path, 0700) == 0);
     ask(MSG_DESCRIBE, path, 0);
     CHECK_MSG(d.answer.err.code == ERR_NONE, "%s", d.answer.err.text);
-    CHECK_STR(d.answer.config, FAKE_DESCRIPTION); /* byte for byte: seqd reads it */
+    CHECK_STR(d.answer.config, FAKE_DESCRIPTION); /* byte for byte, because seqd reads it */
     snprintf(path, sizeof path, "%s/bad", d.dir);
     CHECK(mkdir(path, 0700) == 0);
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_INVALID);
     CHECK_STR(d.answer.err.text, "config.json: hidden_size is missing");
     CHECK_STR(d.answer.err.field, "model.path");
-    snprintf(path, sizeof path, "%s/dies", d.dir); /* that is no fault of the path */
+    snprintf(path, sizeof path, "%s/dies", d.dir); /* this is not a fault of the path */
     CHECK(mkdir(path, 0700) == 0);
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_INTERNAL && !*d.answer.err.field);
@@ -1481,12 +1506,13 @@ static void test_describe(void)
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     CHECK(symlink("/etc", in_dir("../link", 0, 0)) == 0);
     snprintf(path, sizeof path, "%s/link", d.dir);
-    ask(MSG_DESCRIBE, path, 0); /* the target of the link counts */
+    ask(MSG_DESCRIBE, path, 0); /* the target of the symlink counts */
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     snprintf(path, sizeof path, "%s/none", d.dir);
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_NOT_FOUND);
-    /* all beneath the roots: one process at a time, and its answer as it stands */
+    /* Ask for all models beneath the roots. One process runs at a time, and its answer is passed
+     * on unchanged. */
     struct msg m = {.type = MSG_DESCRIBE, .request = 900, .models = true};
     const int n = d.n_answers;
     tell(&m);
@@ -1514,7 +1540,8 @@ static void test_describe(void)
     teardown();
 }
 
-/* Asks for a description that takes until `go` lies in its directory, as request 900. */
+/* Asks, by request id 900, for a description that is not finished until its directory has a file
+ * `go`. */
 static void ask_slow(const char *name)
 {
     struct msg m = {.type = MSG_DESCRIBE, .request = 900};
@@ -1523,7 +1550,7 @@ static void ask_slow(const char *name)
     tell(&m);
 }
 
-/* Reads the pid of the slow description; 0: it has not begun. */
+/* Reads the pid of the slow description. It is 0 if the description has not begun. */
 static int slow_pid(const char *name)
 {
     char path[160];
@@ -1534,8 +1561,9 @@ static int slow_pid(const char *name)
     return pid;
 }
 
-/* A seqd that is restarted counts from 1 again: the answer of a question of before, with the number
- * of one of now, is not sent, and its program ends and leaves its place. */
+/* Checks a restart of seqd, which gives request ids from 1 again. The answer to an earlier
+ * question must not be sent, even if its id is in use again. The program of the earlier question
+ * is ended, and its slot is free. */
 static void test_describe_restart(void)
 {
     setup();
@@ -1561,7 +1589,8 @@ static void test_describe_restart(void)
     teardown();
 }
 
-/* Files of data: the field is the word that seqrank prints, whatever its sentence begins with. */
+/* Checks files of data. The field of an error is the word that seqrank prints, whatever the
+ * sentence of the error begins with. */
 static void test_files(void)
 {
     static const char *const files[][2] = {
@@ -1611,34 +1640,35 @@ static void fails_full(int64_t job, enum err_code code)
     about(MSG_FORGET, job, 2);
 }
 
-/* A seqd of the version before refuses the HELLO, and gets the next one in its own, at once; a seqd
- * that has been upgraded meanwhile is spoken to in the newest. */
+/* Checks the agent with a seqd of the previous version, which refuses the HELLO and is sent the
+ * next HELLO in its own version at once. If that seqd has been upgraded in the meantime, the agent
+ * uses the newest version again. */
 static void test_seqd_before(void)
 {
     setup();
     d.before = true;
-    d.refusals = 1; /* for another reason: no newer version is of use then */
+    d.refusals = 1; /* it refuses for another reason, so a newer version would not help */
     int pid = agent_start("0");
     UNTIL(d.n_heartbeats);
     CHECK(d.n_hellos == 3);
     CHECK(d.said[0] == WIRE_ABI);
     CHECK(d.said[1] == WIRE_ABI_BEFORE && d.said[2] == WIRE_ABI_BEFORE);
-    /* Messages that its version lacks are not sent: an answer to REMOVE would end the session
-     * there. */
+    /* Messages that its version lacks are not sent to it, because an answer to REMOVE would end
+     * its session. */
     tell(&(struct msg){.type = MSG_REMOVE, .job = 9});
     struct view *v = running(7, 2, "ok", 1);
     UNTIL(v->end == GANG_DONE);
     CHECK(d.n_answers == 0 && d.n_hellos == 3);
     about(MSG_FORGET, 7, 2);
-    fails_full(8, ERR_IO); /* its policy knows a full disk by the words of errno alone */
-    /* A session that breaks begins with the newest again. */
+    fails_full(8, ERR_IO); /* it recognises a full disk only by the text of errno */
+    /* After a session breaks, the agent begins with the newest version again. */
     d.n_heartbeats = 0;
     server_stop();
     server_start();
     UNTIL(d.n_heartbeats);
     CHECK(d.n_hellos == 5);
     CHECK(d.said[3] == WIRE_ABI && d.said[4] == WIRE_ABI_BEFORE);
-    /* It is upgraded between a refusal and the HELLO after it. */
+    /* It is upgraded between a refusal and the HELLO that follows. */
     server_stop();
     server_start();
     UNTIL(d.n_hellos == 6 && !d.stream);
@@ -1652,8 +1682,8 @@ static void test_seqd_before(void)
     teardown();
 }
 
-/* A restarted agent is the same instance, one with another state directory is not; a refused agent
- * dials again. */
+/* Checks that a restarted agent is the same instance, that an agent with another state directory
+ * is another one, and that a refused agent dials again. */
 static void test_instance(void)
 {
     unsigned char first[WIRE_INSTANCE_SIZE];
@@ -1685,7 +1715,7 @@ static void test_instance(void)
     teardown();
 }
 
-/* The machine's measurements of itself come once in every session. */
+/* Checks that the machine's measurements of itself are sent once in every session. */
 static void test_profile(void)
 {
     setup();
@@ -1700,7 +1730,7 @@ static void test_profile(void)
     teardown();
 }
 
-/* `seqrank --profile` of the fake rank. */
+/* Acts as `seqrank --profile`. */
 static int fake_profile(void)
 {
     const struct profile p = profile_of(1e11, 2e9, 5e9, 6e-6);
@@ -1721,7 +1751,7 @@ static int fake_slow(const char *dir)
     return printf("{\"slow\":\"%s\"}\n", strrchr(dir, '/') + 1) < 0;
 }
 
-/* `seqrank --describe DIR ROOT` of the fake rank. */
+/* Acts as `seqrank --describe DIR ROOT`. */
 static int fake_describe(const char *dir, const char *root)
 {
     if (strncmp(dir, root, strlen(root))) return puts("beneath no root"), 1;
@@ -1733,7 +1763,7 @@ static int fake_describe(const char *dir, const char *root)
     return 0;
 }
 
-/* `seqrank --files ROOT --file=FIELD:FORMAT:PATH ...` of the fake rank. */
+/* Acts as `seqrank --files ROOT --file=FIELD:FORMAT:PATH ...`. */
 static int fake_files(char *const *argv, int n)
 {
     if (*argv[0] != '/' || !strncmp(argv[0], "--", 2)) return puts("want a root"), 1;
@@ -1747,7 +1777,7 @@ static int fake_files(char *const *argv, int n)
     return 0;
 }
 
-/* `seqrank --models [--first=N] ROOT` of the fake rank, which takes as long as the test wants. */
+/* Acts as `seqrank --models [--first=N] ROOT`, and takes as long as the test wants. */
 static int fake_models(char **words, int n)
 {
     const char *root = words[n - 1];

@@ -1,6 +1,6 @@
-/* A node's certificate: joining, state kept through restarts, renewal, and coordinators that are
- * not the right one. The coordinator is this test: it signs the requests of the node, or
- * refuses. */
+/* test_agent_member: tests the certificate of a node. It covers joining, the state that is kept
+ * through restarts, renewal, and coordinators that are not the right one. The test plays the
+ * coordinator, which signs the node's requests or refuses them. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,12 +21,13 @@ static struct pki *ours, *other;
 
 static struct {
     struct rpc_server *server;
-    char address[64], token[WIRE_TOKEN_SIZE]; /* the token that came last */
-    const char *refuse;                       /* why no node joins; NULL: all do */
-    int64_t serial, life_s, behind_s;         /* how much less its clock shows */
+    char address[64], token[WIRE_TOKEN_SIZE]; /* the token that was received last */
+    /* the reason for which every node is refused, or NULL */
+    const char *refuse;
+    int64_t serial, life_s, behind_s; /* behind_s: seconds by which its clock is slow */
     int n_joins;
 } d;
-static int64_t ahead_ms; /* lead of the loop's clock */
+static int64_t ahead_ms; /* how far the loop's clock is ahead */
 
 static void reply(struct rpc_stream *s, const struct msg *m)
 {
@@ -102,7 +103,7 @@ static struct {
     char state[96], token_file[96];
     struct member *m;
     int n_ready, n_sent;
-    struct msg sent; /* the last, without its pointers' targets */
+    struct msg sent; /* the last message, without the targets of its pointers */
     char csr[PKI_PEM_SIZE];
 } n;
 
@@ -184,26 +185,26 @@ static void test_joins_once(void)
         CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0600);
     }
     member_close(n.m);
-    /* Started again: the same one, with the file or without. */
+    /* After another start the certificate is the same, with the file or without it. */
     for (int i = 0; i < 2; i++) {
         CHECK(open_member("n1", i) && member_identity(n.m) && serial_now() == 1);
-        member_refused(n.m); /* the file has nothing new */
+        member_refused(n.m); /* the file has no new token */
         loop_turn(loop, 50);
         CHECK(d.n_joins == 1 && !n.n_ready);
         member_close(n.m);
     }
-    /* Another token in the file is used, by the same key. */
+    /* Another token in the file is used, with the same key. */
     token("seqj_2", ours);
     CHECK(open_member("n1", true));
     UNTIL(n.n_ready == 1);
     CHECK(serial_now() == 2 && !strcmp(member_identity(n.m)->key, key));
-    /* Also when it is put there while seqd refuses the certificate. */
+    /* A token that is put there while seqd refuses the certificate is used, too. */
     token("seqj_3", ours);
     member_refused(n.m);
     UNTIL(n.n_ready == 2);
     CHECK(serial_now() == 3);
     member_close(n.m);
-    /* The certificate is of n1. */
+    /* The certificate belongs to n1. */
     CHECK(!open_member("n2", false) && strstr(e.text, "node n2 has no certificate"));
     stop();
 }
@@ -223,7 +224,7 @@ static void test_refused_and_tried_again(void)
     stop();
 }
 
-/* A coordinator that is not the token's is told nothing. */
+/* Checks that the node sends nothing to a coordinator whose fingerprint is not the token's. */
 static void test_false_coordinator(void)
 {
     start(other);
@@ -239,7 +240,8 @@ static void test_false_coordinator(void)
     stop();
 }
 
-/* Closed while a thread looks, and the loop turns on. */
+/* Checks that the member can be closed while its thread looks for a file, and that the loop
+ * continues. */
 static void test_closed_early(void)
 {
     start(ours);
@@ -277,7 +279,7 @@ static void test_files(void)
     snprintf(path, sizeof path, "%s/pki/node.pem", n.state);
     CHECK(!file_write_private(path, "token 00\nnonsense", 17, &e));
     CHECK(!open_member("n1", true) && e.code == ERR_CORRUPT && strstr(e.text, path));
-    /* Another key than the certificate's. */
+    /* The key does not belong to the certificate. */
     CHECK(!file_remove(path, &e) && open_member("n1", true));
     UNTIL(n.n_ready == 1);
     member_close(n.m);
@@ -298,12 +300,12 @@ static void test_renews(void)
     CHECK(open_member("n1", true));
     UNTIL(n.n_ready == 1);
     const struct msg early = {.type = MSG_JOINED, .pem = ""};
-    CHECK(!member_answer(n.m, &early)); /* not asked for */
+    CHECK(!member_answer(n.m, &early)); /* no request was made for it */
     UNTIL(n.n_sent == 1);               /* at half its life */
     CHECK(n.sent.type == MSG_JOIN && !strcmp(n.sent.node, "n1"));
     d.life_s = 3600;
     n.sent.pem = n.csr;
-    /* Refused, or of another name: the old one stays. */
+    /* If the answer is a refusal, or is for another name, the old certificate is kept. */
     const struct msg no = {.type = MSG_REFUSED, .reason = "no"};
     CHECK(member_answer(n.m, &no) && n.n_ready == 1);
     member_welcome(n.m);
@@ -329,7 +331,8 @@ static void test_renews(void)
     stop();
 }
 
-/* A node that has joined does not join again, in minutes: a new token is tried next. */
+/* Checks that a node that has joined does not join again for some minutes, except that a new token
+ * is tried at once. */
 static void test_joins_no_more(void)
 {
     start(ours);
@@ -350,7 +353,8 @@ static void test_joins_no_more(void)
     stop();
 }
 
-/* A certificate that just came is new, whatever this node's wall clock makes of its dates. */
+/* Checks that a certificate that has just been received counts as new, whatever its dates are by
+ * this node's wall clock. */
 static void test_renews_by_its_own_time(void)
 {
     start(ours);

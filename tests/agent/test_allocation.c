@@ -1,5 +1,5 @@
-/* test_allocation: the allocation that an engine gave, over made control groups, environments and
- * GPUs. */
+/* test_allocation: tests how the allocation of a batch system is found, with made-up control
+ * groups, environments and GPUs. */
 #include "tests/lib/test.h"
 
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static void clear(void)
     CHECK(file_remove(root, &e) == 0 && mkdir(root, 0700) == 0);
 }
 
-/* env: ended by NULL. */
+/* env ends with a NULL. */
 static int find(struct allocation *a, struct err *e, ...)
 {
     char *env[16];
@@ -62,7 +62,8 @@ static void test_groups_v2(void)
     clear();
     put("proc/self/cgroup", "0::/pods/one/box\n");
     put("sys/fs/cgroup/pods/memory.max", "8589934592\n");
-    put("sys/fs/cgroup/pods/one/memory.max", "4294967296\n"); /* the least is in the middle */
+    /* the smallest limit is in the middle */
+    put("sys/fs/cgroup/pods/one/memory.max", "4294967296\n");
     put("sys/fs/cgroup/pods/one/box/memory.max", "max\n");
     put("sys/fs/cgroup/pods/one/box/cpu.max", "350000 100000\n");
     put("sys/fs/cgroup/pods/cpu.max", "max 100000\n");
@@ -71,7 +72,7 @@ static void test_groups_v2(void)
     CHECK(a.cores.n == 3 && a.memory.n == 4 * GIB && !strcmp(a.memory.from, "the control group"));
     put("sys/fs/cgroup/pods/one/cpu.max", "50000 100000\n"); /* half a core */
     CHECK(limits_cores(root) == 1);
-    /* A container sees the host's path, and has the mount alone. */
+    /* A container sees the host's path, but has only the mount. */
     clear();
     put("proc/self/cgroup", "0::/../../kubepods/pod1\n");
     put("sys/fs/cgroup/memory.max", "1073741824");
@@ -137,15 +138,15 @@ static void test_slurm(void)
     CHECK(find(&a, &e, "SLURM_MEM_PER_CPU=512", "SLURM_CPUS_ON_NODE=4", "SLURM_MEM_PER_NODE=0",
                NULL) == 0);
     CHECK(a.memory.n == 2 * GIB && !strcmp(a.memory.from, "SLURM_MEM_PER_CPU") && a.cores.n == 4);
-    /* The batch script has no step; the second task of a node is named, too. */
+    /* The batch script has no step number. The second task of a node has a name, too. */
     CHECK(find(&a, &e, "SLURM_JOB_ID=1", "SLURMD_NODENAME=n", "SLURM_LOCALID=1", NULL) == 0);
     CHECK(!strcmp(a.name, "n.1.1"));
-    /* A long name keeps its job and step. */
+    /* If a name is long, its job and step are kept. */
     CHECK(find(&a, &e, "SLURM_JOB_ID=4294967295", "SLURM_STEP_ID=7",
                "SLURMD_NODENAME=a23456789b23456789c23456789d23456789e23456789f23456789g23456789",
                NULL) == 0);
     CHECK(strlen(a.name) == ALLOCATION_NAME - 1 && strstr(a.name, ".4294967295.7"));
-    /* The control group is less than what Slurm says. */
+    /* The control group has less memory than Slurm reports. */
     put("proc/self/cgroup", "0::/\n");
     put("sys/fs/cgroup/memory.max", "536870912");
     CHECK(find(&a, &e, "SLURM_MEM_PER_NODE=1000", NULL) == 0 && a.memory.n == GIB / 2);
@@ -217,7 +218,7 @@ static const struct gpu four[] = {{.uuid = "GPU-aa00-1"},
                                   {.uuid = "GPU-bb00-3"},
                                   {.uuid = "GPU-cc00-4", .health = GPU_MIG}};
 
-/* Returns the places as digits, or the error. */
+/* Returns the indices of the matched GPUs as digits, or the error. */
 static const char *matched(char *variable, int n)
 {
     static char text[1024];
@@ -257,7 +258,7 @@ static void test_gpus(void)
         {"CUDA_VISIBLE_DEVICES=NoDevFiles", 4, ""},
         {"CUDA_VISIBLE_DEVICES=MIG-GPU-cc00-4/1/0,MIG-GPU-cc00-4/2/0", 4, "3"},
         {"CUDA_VISIBLE_DEVICES=MIG-8f1c-22", 4, "3"},
-        /* The step's GPUs are 5 and 7 of the machine: the driver shows these two alone. */
+        /* The step's GPUs are 5 and 7 of the machine, and the driver shows only these two. */
         {"SLURM_STEP_GPUS=5,7", 2, "01"},
         {"SLURM_JOB_GPUS=1,2", 4, "12"}, /* it shows them all */
         {"SLURM_JOB_GPUS=5", 4,
@@ -278,7 +279,7 @@ static void test_slots(void)
     struct err e;
     clear();
     CHECK(find(&a, &e, "SLURM_CPUS_ON_NODE=6", NULL) == 0);
-    CHECK(allocation_slots(&a, four, 4, 4096).n == 3); /* no rank gets the divided one */
+    CHECK(allocation_slots(&a, four, 4, 4096).n == 3); /* no rank gets the GPU that is divided */
     CHECK(allocation_slots(&a, four + 3, 1, 4096).n == 6);
     CHECK(allocation_slots(&a, NULL, 0, 4096).n == 6 && allocation_slots(&a, NULL, 0, 2).n == 2);
 }

@@ -1,5 +1,6 @@
-/* Programs that are asked and do not answer: the blame for each end, and a loop that runs on until
- * they have ended. */
+/* test_capture: runs programs that are asked a question and do not answer. Checks which party
+ * is blamed for each kind of end, and that the loop continues to run until the programs have
+ * ended. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,7 +77,7 @@ static void test_ends(void)
     loop_destroy(l);
 }
 
-static char go[64]; /* file for which programs wait */
+static char go[64]; /* the file for which the programs wait */
 
 static void let_go(void *arg)
 {
@@ -89,7 +90,8 @@ static bool has_children(void)
     return waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* A program closes its outputs and runs on: the loop, whose timer lets it end, does so too. */
+/* Checks a program that closes its outputs and continues to run. The loop, whose timer lets the
+ * program end, must continue to run as well. */
 static void test_runs_on(void)
 {
     char script[256];
@@ -112,7 +114,8 @@ static void test_runs_on(void)
     loop_destroy(l);
 }
 
-/* A program past its limit, or one that is killed, is answered when it has been reaped. */
+/* Checks that a program that exceeds its limit, or is killed, is answered for when it has been
+ * reaped. */
 static void test_killed(void)
 {
     static const char *const scripts[] = {"exec sleep 1000", "exec >&- 2>&-; exec sleep 1000"};

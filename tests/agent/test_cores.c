@@ -1,4 +1,4 @@
-/* test_cores: the cores that ranks get, on machines that hwloc makes up. */
+/* test_cores: tests which cores ranks get, on machines that hwloc simulates. */
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 static struct cores cores;
 static cpu_set_t got[64];
 
-/* Reads the form that cores_print writes, as "0-3,8". */
+/* Reads a set of CPUs in the form that cores_print writes, such as "0-3,8". */
 static cpu_set_t set_of(const char *text)
 {
     cpu_set_t s;
@@ -37,7 +37,8 @@ static void machine(const char *synthetic, const char *allowed)
     CHECK_MSG(!cores_find(&cores, &set, synthetic, &e), "%s", e.text);
 }
 
-/* Ranks of n_threads threads get the cores of `want`, a text for each; NULL: none is bound. */
+/* Checks that ranks of n_threads threads get the cores of `want`, which has a text for each rank
+ * and is NULL if no rank is bound. */
 static void choice(const char *used, int n_ranks, int n_threads, const char *const *want)
 {
     const cpu_set_t set = set_of(used);
@@ -60,7 +61,8 @@ static void test_print(void)
     CHECK_STR(small, "0,2,4");
 }
 
-/* Two packages of four cores of two hardware threads each, which are neighbours' numbers. */
+/* Checks a machine of two packages with four cores each, whose two hardware threads have
+ * successive numbers. */
 static void test_nodes(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "0-15");
@@ -69,7 +71,8 @@ static void test_nodes(void)
     choice("", 4, 1, WANT("0-1", "2-3", "4-5", "6-7"));
     choice("", 2, 2, WANT("0-3", "4-7"));
     choice("", 8, 1, WANT("0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"));
-    choice("", 2, 3, WANT("0-5", "8-13")); /* no rank on two nodes while one has room for it */
+    /* no rank is on two nodes while one node has room for it */
+    choice("", 2, 3, WANT("0-5", "8-13"));
     choice("", 1, 8, WANT("0-15"));
     choice("", 1, 6, WANT("0-11"));
 }
@@ -77,17 +80,18 @@ static void test_nodes(void)
 static void test_beside_others(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "0-15");
-    choice("0-3", 2, 1, WANT("4-5", "6-7"));            /* the node that this fills */
-    choice("0-3", 3, 1, WANT("8-9", "10-11", "12-13")); /* the node with room for all */
+    choice("0-3", 2, 1, WANT("4-5", "6-7"));            /* the node that becomes full */
+    choice("0-3", 3, 1, WANT("8-9", "10-11", "12-13")); /* the node that has room for all */
     choice("8-15", 4, 1, WANT("0-1", "2-3", "4-5", "6-7"));
-    choice("0-3,8", 5, 1, WANT("10-11", "12-13", "14-15", "4-5", "6-7")); /* 8: half of a core */
+    /* CPU 8 is one of the two threads of a core */
+    choice("0-3,8", 5, 1, WANT("10-11", "12-13", "14-15", "4-5", "6-7"));
     choice("0-9", 4, 1, NULL);
     choice("", 9, 1, NULL);
     choice("", 2, 5, NULL);
     choice("0-15", 1, 1, NULL);
 }
 
-/* Cores that a container or a batch system leaves. */
+/* Checks the cores that a container or a batch system leaves us. */
 static void test_allowed(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "1,5-6,12");
@@ -110,7 +114,8 @@ static void test_one_node(void)
     choice("0", 2, 1, NULL);
 }
 
-/* This one, whatever it is: each core once, and only CPUs that we may use. */
+/* Checks that on this machine, whatever it is, each core is given once, and only CPUs that we may
+ * use. */
 static void test_this_machine(void)
 {
     struct err e = {0};

@@ -1,5 +1,6 @@
-/* seqgang in a process of its own over fake ranks: a whole life, and every way to end early. The
- * test is the agent: it connects, sends commands, reads the spool.
+/* test_gang_life: runs seqgang in a separate process over fake ranks, through a whole life and
+ * through every early end. The test plays the agent: it connects, sends commands and reads the
+ * spool.
  * tests: needs seqrank */
 #include <fcntl.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ static void dir_make(void)
 {
     char template[] = "/tmp/seqd-gang-XXXXXX";
     assert(mkdtemp(template));
-    /* Longer than a socket address: the socket must work all the same. */
+    /* The path is longer than a socket address may be, and the socket must work all the same. */
     snprintf(dir, sizeof dir, "%s/%0*d", template, 120, 7);
     assert(file_make_dir(dir, NULL) == 0);
 }
@@ -58,7 +59,8 @@ static void start_write(void)
     CHECK_MSG(gang_start_write(path, &start, &e) == 0, "%s", e.text);
 }
 
-/* The gang process. Its exit status: 0 over, 1 could not begin. */
+/* Starts the gang's process. Its exit status is 0 if the attempt is over, and 1 if it could not
+ * begin. */
 static pid_t gang_fork(const char *what)
 {
     fflush(stdout);
@@ -98,23 +100,26 @@ static void send_blobs(int fd, int n_ranks)
 {
     struct rank_blob *blobs = calloc((size_t)n_ranks, sizeof *blobs);
     assert(blobs);
-    for (int i = 0; i < n_ranks; i++) { /* not in rank order: the gang sorts */
+    /* the blobs are not in rank order, because the gang must sort them */
+    for (int i = 0; i < n_ranks; i++) {
         struct rank_blob *b = &blobs[n_ranks - 1 - i];
         b->rank = i;
         b->size = snprintf(b->data, sizeof b->data, "blob of %d", i);
     }
     agent_send(fd, RANK_BLOBS, blobs, (size_t)n_ranks * sizeof *blobs);
-    agent_send(fd, RANK_BLOBS, blobs, (size_t)n_ranks * sizeof *blobs); /* again: ignored */
+    /* sent again, so it is ignored */
+    agent_send(fd, RANK_BLOBS, blobs, (size_t)n_ranks * sizeof *blobs);
     free(blobs);
 }
 
-/* The content of the spool: counts by type, and the records that matter. */
+/* The content of the spool: counts of records by type, and the records that matter to the
+ * tests. */
 struct seen {
     int n[RANK_EXIT + 1], n_records;
     struct rank_fail fail; /* the first */
     int fail_rank, first_exit_rank, first_exit_signal, first_exit_status;
     bool fail_before_exit;
-    int end; /* enum gang_end of the final record, -1 before */
+    int end; /* enum gang_end of the final record, or -1 before it */
     double last_loss;
 };
 
@@ -164,7 +169,7 @@ static struct seen spool_read(void)
     return v;
 }
 
-/* Reads nudges until the spool holds n records of a type, or the gang has closed the socket. */
+/* Reads nudges until the spool has n records of a type or the gang has closed the socket. */
 static void wait_records(int fd, enum rank_msg_type type, int n)
 {
     char nudge[16];
@@ -181,7 +186,8 @@ static int gang_wait(pid_t pid)
     return status;
 }
 
-/* Waits until every rank process that the gang wrote down is gone: a kill takes a moment. */
+/* Waits until every rank process whose pid the gang has written is gone, because a kill takes a
+ * moment. */
 static void ranks_are_gone(int n_want)
 {
     char path[FILE_PATH_SIZE + 16];
@@ -208,7 +214,7 @@ static bool log_has(int rank, const char *text)
     return has;
 }
 
-/* One attempt of n ranks with the blobs given, ended by itself. */
+/* Runs one attempt of n ranks, with the given blobs, that ends by itself. */
 static struct seen whole_life(const char *what, int n_ranks)
 {
     dir_make();
@@ -248,7 +254,7 @@ static void test_done_life(void)
         CHECK(v.last_loss == 5.0 / 3);
         exit_file_says(GANG_DONE);
         CHECK(log_has(n - 1, "is done"));
-        /* The same directory does not run twice. */
+        /* The same directory cannot run an attempt twice. */
         pid_t pid = gang_fork("ok");
         CHECK(WEXITSTATUS(gang_wait(pid)) == 3);
         CHECK(spool_read().n_records == v.n_records);
@@ -297,7 +303,7 @@ static void test_hang(void)
     dir_remove();
 }
 
-/* If other nodes have ranks, their gangs get time to name their slowest rank. */
+/* Checks that if other nodes have ranks, their gangs get time to name their slowest rank. */
 static void test_hang_of_part(void)
 {
     dir_make();
@@ -345,8 +351,8 @@ static void test_stop(void)
     dir_remove();
 }
 
-/* SAVE is told to every rank once, and when rank 0 has left with its state saved, the others are
- * told to stop: how they take that changes nothing. */
+/* Checks that SAVE is passed to every rank once. When rank 0 has left with its state saved, the
+ * other ranks are told to stop, and how they end does not change the result. */
 static void test_save(void)
 {
     dir_make();
@@ -370,15 +376,15 @@ static void test_save(void)
     dir_remove();
 }
 
-/* Without SAVE that exit status is a failure as any other. */
+/* Checks that without SAVE this exit status is a failure like any other. */
 static void test_saved_unasked(void)
 {
     struct seen v = whole_life("exit3", 1);
     CHECK_MSG(v.end == GANG_FAILED && v.first_exit_status == RANK_EXIT_SAVED, "%d", v.end);
 }
 
-/* A rank that leaves with a STOP unread resets its socket; its earlier messages must not be
- * lost. */
+/* Checks a rank that leaves without having read a STOP, which resets its socket. Its earlier
+ * messages must not be lost. */
 static void test_last_words(void)
 {
     int pair[2];
@@ -394,7 +400,8 @@ static void test_last_words(void)
     close(p.sock);
 }
 
-/* A rank that exits before its arguments are sent: its exit status tells why, not the pipe. */
+/* Checks a rank that exits before its arguments are sent. Its exit status gives the reason, and
+ * not the broken pipe. */
 static void test_early_exit(void)
 {
     int pair[2];
@@ -418,7 +425,8 @@ static void test_early_exit(void)
     dir_remove();
 }
 
-/* One rank fails, the other neither reads nor leaves: killed after the grace. */
+/* Checks that if one rank fails and the other neither reads nor leaves, the other is killed after
+ * the grace period. */
 static void test_deaf_rank(void)
 {
     dir_make();
@@ -454,7 +462,7 @@ static void test_orphan(void)
 {
     dir_make();
     start_fill(2);
-    start.task = TASK_PREPARE; /* no rendezvous: the ranks wait at once */
+    start.task = TASK_PREPARE; /* there is no rendezvous, so the ranks wait at once */
     start.orphan_ms = 1;
     start_write();
     CHECK(gang_wait(gang_fork("wait")) == 0); /* no agent connects */
@@ -477,11 +485,13 @@ static void test_killed_gang(void)
     CHECK(WTERMSIG(gang_wait(pid)) == SIGKILL);
     ranks_are_gone(3);
     char nudge[4];
-    while (recv(fd, nudge, sizeof nudge, 0) > 0) continue; /* the agent sees the end, too */
+    /* the agent sees the end of the connection, too */
+    while (recv(fd, nudge, sizeof nudge, 0) > 0) continue;
     close(fd);
     struct seen v = spool_read();
     CHECK(v.end == -1 && v.n[RANK_READY] == 3);
-    CHECK(WEXITSTATUS(gang_wait(gang_fork("ok"))) == 3); /* ranks ran here: never again */
+    /* ranks have run here, so the directory is never used again */
+    CHECK(WEXITSTATUS(gang_wait(gang_fork("ok"))) == 3);
     dir_remove();
 }
 

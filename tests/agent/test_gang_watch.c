@@ -1,5 +1,5 @@
-/* The hang watchdog's arithmetic and words, and the spool: torn at every byte, damaged at every
- * byte. */
+/* test_gang_watch: tests the arithmetic and the messages of the watchdog for hangs. Also tests a
+ * spool that is torn and damaged at every byte. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -34,21 +34,22 @@ static void test_quiet(void)
     struct watch w = {0};
     struct watch_sample s[2] = {sample(5, 100, 'S'), sample(5, 100, 'S')};
     watch_tick(&w, s, 2, 1000);
-    CHECK(w.quiet_ms == 0); /* from nothing to 5 operations */
+    CHECK(w.quiet_ms == 0); /* from no operation to 5 */
     for (int i = 0; i < 3; i++) watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 3000);
-    s[1].op.n_ops++; /* any rank's progress is progress */
+    s[1].op.n_ops++; /* the progress of any rank counts */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 0);
-    for (int i = 0; i < 10; i++) { /* computing without an operation: a tenth */
+    /* computing without an operation counts as a tenth of the time */
+    for (int i = 0; i < 10; i++) {
         s[0].cpu_ms += 1000;
         watch_tick(&w, s, 2, 1000);
     }
     CHECK(w.quiet_ms == 1000);
-    s[0].cpu_ms += 40; /* 4 % of a core is waiting */
+    s[0].cpu_ms += 40; /* 4 % of a core counts as waiting */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 2000);
-    s[1].state = 'D'; /* in the disk: a checkpoint */
+    s[1].state = 'D'; /* it waits for the disk, as during a checkpoint */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 2100);
     for (int i = 0; i < 1000; i++) { /* an operation that computes for a quarter of an hour */
@@ -57,10 +58,10 @@ static void test_quiet(void)
         watch_tick(&w, s, 2, 1000);
         CHECK(w.quiet_ms == 0);
     }
-    watch_tick(&w, s, 2, 1000); /* and then none */
+    watch_tick(&w, s, 2, 1000); /* then there is none */
     CHECK(w.quiet_ms > 0);
     s[1].state = 'S';
-    for (int i = 0; i < 1000; i++) { /* rank 0 writes, on a machine where it gets no CPU */
+    for (int i = 0; i < 1000; i++) { /* rank 0 writes, on a machine on which it gets no CPU */
         s[0].moved += 4096;
         watch_tick(&w, s, 2, 1000);
         CHECK(w.quiet_ms == 0);
@@ -70,7 +71,8 @@ static void test_quiet(void)
     CHECK(w.quiet_ms == 1000);
 }
 
-/* A rank that wants a processor and gets 1 % of one is not hung: other processes have the cores. */
+/* Checks that a rank that wants a processor and gets 1 % of one is not taken for hung, because
+ * other processes use the cores. */
 static void test_starved(void)
 {
     struct watch w = {0};
@@ -86,7 +88,7 @@ static void test_starved(void)
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 11000);
     s[0].state = 'S';
-    s[1].runnable = false; /* the same processor time, but it sleeps in between */
+    s[1].runnable = false; /* it used the same processor time, but sleeps in between */
     s[1].cpu_ms += 10;
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 12000);
@@ -99,7 +101,7 @@ static void *spin(void *arg)
     return arg;
 }
 
-/* A child whose main thread waits while another one spins, or that waits alone. */
+/* Starts a child whose main thread waits. If spins is set, another thread of it spins. */
 static pid_t child_begin(bool spins)
 {
     pthread_t t;
@@ -115,7 +117,8 @@ static void child_end(pid_t pid)
     CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
 }
 
-/* Any thread counts, and none does in a process that sleeps, is stopped or is gone. */
+/* Checks that any runnable thread counts, and that a process that sleeps, is stopped or is gone
+ * has none. */
 static void test_runnable(void)
 {
     struct process_stat s;
@@ -131,8 +134,8 @@ static void test_runnable(void)
     CHECK(!process_runnable(spins) && process_runnable(getpid()));
 }
 
-/* The counts of a real process: they show its writes, and the count of a process that sleeps
- * stays. */
+/* Checks the counts of a real process. They show its writes, and do not change for a process that
+ * sleeps. */
 static void test_moved(void)
 {
     char buf[8192] = "";
@@ -140,12 +143,14 @@ static void test_moved(void)
     const int64_t before = process_moved(getpid());
     CHECK(write(fd, buf, sizeof buf) == sizeof buf);
     const int64_t after = process_moved(getpid());
-    CHECK(!before || after >= before + (int64_t)sizeof buf); /* 0: a kernel without the counts */
+    /* before is 0 on a kernel without these counts */
+    CHECK(!before || after >= before + (int64_t)sizeof buf);
     CHECK(process_moved(1 << 30) == 0);
     close(fd);
 }
 
-/* A step on a GPU shows on no CPU: it has a tenth of the clock, unless a rank is stopped. */
+/* Checks that a step on a GPU, which uses no CPU, is given a tenth of the clock, unless a rank is
+ * stopped. */
 static void test_on_gpu(void)
 {
     struct watch w = {0};
@@ -169,7 +174,7 @@ static void test_behind(void)
     s[2].state = 'T';
     CHECK(watch_slowest(s, 3) == 2);
     s[2].state = 'S';
-    s[1].state = 'Z'; /* it is done, no rank waits for it */
+    s[1].state = 'Z'; /* it has ended, so no rank waits for it */
     CHECK(watch_slowest(s, 3) == 2);
     s[0].state = s[2].state = 'Z';
     CHECK(watch_slowest(s, 3) == 0);
@@ -192,7 +197,7 @@ static void test_sentence(void)
         .step = 8, .layer = -1, .hop = -1, .purpose = -1, .peer = -1, .n_ops = 3};
     watch_where(&s[1].op, text, sizeof text);
     CHECK_STR(text, "step 8, no transfer");
-    s[1].op.purpose = 99; /* whatever a rank left there */
+    s[1].op.purpose = 99; /* a value that a rank may have left there */
     watch_where(&s[1].op, text, sizeof text);
     CHECK_STR(text, "step 8, no transfer");
 }
@@ -244,9 +249,10 @@ static void test_spool_torn(void)
         struct err e;
         CHECK(truncate(path, cut) == 0);
         int n = spool_count();
-        CHECK(n == whole || n == whole - 1); /* a record is there or not, and it never comes back */
+        /* a record is complete or missing, and a missing one never comes back */
+        CHECK(n == whole || n == whole - 1);
         whole = n;
-        CHECK(spool_open(&s, path, &last, &e) == 0); /* it resumes after the whole ones */
+        CHECK(spool_open(&s, path, &last, &e) == 0); /* it continues after the complete records */
         CHECK(s.seq == n && (n ? last.rank == n - 1 : last.type == 0));
         spool_close(&s);
     }
@@ -272,8 +278,8 @@ static void test_spool_damaged(void)
     CHECK(spool_count() == 3);
 }
 
-/* In a child whose files are limited: 0 where a failure and 64 ends find room after the last
- * step. */
+/* Runs in a child whose files are limited. Returns 0 if a failure and 64 ends find room after the
+ * last step. */
 static int spool_limited(void)
 {
     static char steps[4000], fail[sizeof(struct rank_fail)];

@@ -1,5 +1,5 @@
-/* Prepared data: the least recently used entry goes first, an entry in use never, and no other
- * file. */
+/* test_prepared: tests which prepared data is removed. The least recently used entry is removed
+ * first. An entry in use is never removed, nor is any other file. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -94,7 +94,7 @@ static void put(const char *id, int64_t used_s)
     CHECK(!utimensat(AT_FDCWD, at(id), t, 0));
 }
 
-/* Until the sweep that is due has listed, chosen and removed. */
+/* Turns the loop until the sweep that is due has listed, chosen and removed entries. */
 static void sweep(struct loop *l, const char *gone)
 {
     now_ms += PREPARED_SWEEP_MS;
@@ -123,7 +123,7 @@ static void test_files(void)
     CHECK(!file_exists(at("0a0a.gone")) && !file_exists(at("0d0d.gone")));
     CHECK(file_exists(at("0b0b/tokens")) && file_exists(at("0c0c/tokens")));
     CHECK(file_exists(at("0e0e.tmp")) && file_exists(at("notes")) && file_exists(at("0a0a.lock")));
-    prepared_use(p, "0b0b"); /* by the machine's clock: long after now_s */
+    prepared_use(p, "0b0b"); /* uses the machine's clock, which is long after now_s */
     prepared_use(p, "none"), prepared_use(p, "");
     used = "";
     now_s += 800;

@@ -1,6 +1,6 @@
-/* The fields of the job spec against those of the version before: its own always travel, and every
- * other one says since which ABI it is. tests/previous_fields.sh writes the list. Run in the
- * root.
+/* test_api_fields: compares the fields of the job spec with those of the previous version. A field
+ * that the previous version has is always sent, and every other field tells since which ABI it
+ * exists. tests/previous_fields.sh writes the list. The test must be run in the root of the tree.
  * tests: needs previous previous.fields */
 #include <math.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static const struct table {
     const struct field *fields;
 } tables[] = {{"spec", spec_fields}, {"source", source_fields}, {"stage", stage_fields}};
 
-/* Listed fields whose default has changed, each with a WIRE_ABI that was new then. */
+/* Listed fields whose default has changed, each with the WIRE_ABI that was new at that time. */
 static const struct {
     const char *path;
     uint32_t abi;
@@ -62,7 +62,7 @@ static const struct listed *list_find(const char *table, const char *path)
     return NULL;
 }
 
-/* ---- one row: NULL, or a sentence ------------------------------------------------------------ */
+/* ---- one row: a check returns NULL or a sentence --------------------------------------------- */
 
 static char said[TEXT];
 
@@ -207,7 +207,7 @@ static void test_none_is_gone(void)
         }
 }
 
-/* A row of each kind that must not pass, and the start of the error text. */
+/* Checks a row of each kind that must be refused, and the beginning of its error text. */
 static void test_refuses(void)
 {
     static const char *const words[] = {"auto", "contiguous", "zigzag", "spiral", NULL};
@@ -252,7 +252,8 @@ static void test_refuses(void)
     }
 }
 
-/* A job with a newer word is for no peer of the ABI before, whatever else it says. */
+/* Checks that a job that uses a newer word cannot be sent to a peer of the previous ABI, whatever
+ * its other fields are. */
 static void test_words_are_needs(void)
 {
     static struct job_spec s;

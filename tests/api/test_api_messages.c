@@ -1,5 +1,6 @@
-/* Messages as they are sent, byte by byte: tests/golden/records/messages.txt has each kind with all
- * of its fields, with none, and with one that this version does not know.
+/* test_api_messages: checks messages as they are sent, byte by byte.
+ * tests/golden/records/messages.txt has each kind of message with all its fields, with no
+ * field, and with one that this version does not know.
  * tests: needs golden/records */
 #include "tests/lib/records.h"
 
@@ -7,8 +8,9 @@
 
 enum { ARENA_SIZE = 16 << 20, MOST = 1 << 15 };
 
-/* The fields of a spec have a table of their own: at their defaults, less those of this version
- * alone, the bytes stay as they are when a row is added. */
+/* Makes a spec without most of its fields, which have their own table. They have their defaults,
+ * and the fields of this version are left out, so that the bytes are unchanged when a row is
+ * added. */
 static struct job_spec *spec_plain(bool lists)
 {
     struct job_spec *s = calloc(1, sizeof *s);
@@ -58,7 +60,7 @@ static size_t number_get(const unsigned char *in, size_t *v)
     return n;
 }
 
-/* Appends field 1000, a number, to the message within the message. Returns the new size. */
+/* Appends field 1000, a number, to the inner message. Returns the new size. */
 static size_t with_unknown(const unsigned char *in, size_t size, unsigned char *out)
 {
     static const unsigned char unknown[] = {0xc0, 0x3e, 0x05};
@@ -122,7 +124,7 @@ static void test_all(void)
     free(spec);
 }
 
-/* A message without its fields, and the sentence that refuses it. */
+/* Checks a message without its fields, and the sentence with which it is refused. */
 static void test_none(void)
 {
     struct job_spec *spec = spec_plain(false);
@@ -146,8 +148,8 @@ static void test_none(void)
     free(spec);
 }
 
-/* Messages of messages_0.2.0.txt, which 0.2.0 packed: they read, and are packed for it as they
- * were. */
+/* Checks the messages of messages_0.2.0.txt, which 0.2.0 packed. They can be read, and are packed
+ * for 0.2.0 with the same bytes. */
 static void test_before(void)
 {
     char name[32];

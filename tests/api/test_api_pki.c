@@ -1,4 +1,5 @@
-/* The authority of a seqd: its files, the requests that it signs, and its refusals. */
+/* test_api_pki: tests the authority of a seqd, which includes its files, the requests that it
+ * signs, and the requests that it refuses. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -62,14 +63,14 @@ static void test_authority_damaged(void)
 {
     pki_close(open_ca("bad"));
     chmod(in_dir("bad/ca.pem"), 0644);
-    /* The file that lies there is made private again, with all of a state directory. */
+    /* An existing file is made private again, like everything in a state directory. */
     struct pki *p = pki_open(in_dir("bad"), NOW, &e);
     struct stat st;
     CHECK(p && !stat(in_dir("bad/ca.pem"), &st) && (st.st_mode & 0777) == 0600);
     pki_close(p);
     CHECK(!file_write_private(in_dir("bad/ca.pem"), "nonsense", 8, &e));
     CHECK(!pki_open(in_dir("bad"), NOW, &e) && e.code == ERR_CORRUPT && strstr(e.text, "ca.pem"));
-    /* The key of one, the certificate of another. */
+    /* The key is of one authority and the certificate of another. */
     struct pki *other = open_ca("bad2");
     char *text = file_read(in_dir("kept/ca.pem"), PKI_FILE_SIZE, NULL, &e), *cert;
     CHECK(text && (cert = strstr(text, "-----BEGIN CERTIFICATE")));
@@ -77,7 +78,7 @@ static void test_authority_damaged(void)
     snprintf(mixed, sizeof mixed, "%.*s%s", (int)(cert - text), text, pki_ca(other));
     CHECK(!file_write_private(in_dir("bad/ca.pem"), mixed, strlen(mixed), &e));
     CHECK(!pki_open(in_dir("bad"), NOW, &e) && e.code == ERR_CORRUPT);
-    /* A certificate of a node is not one of an authority. */
+    /* A node's certificate is not the certificate of an authority. */
     char key[PKI_PEM_SIZE], csr[PKI_PEM_SIZE], node[PKI_PEM_SIZE];
     make_request("a", key, csr);
     CHECK(!pki_sign(other, csr, &(struct pki_node){"a", 1, NOW, NOW + 9, ""}, node, &e));
@@ -114,7 +115,7 @@ static void test_node(void)
     char key2[PKI_PEM_SIZE];
     CHECK(!pki_key_make(key2, &e) && strcmp(key, key2));
     CHECK(pki_match(key2, cert, pki_ca(p), &e) && strstr(e.text, "another key"));
-    /* One flipped bit of the signature. */
+    /* One bit of the signature is flipped. */
     char *end = strstr(cert, "-----END");
     end[-12] = end[-12] == 'A' ? 'B' : 'A';
     CHECK(pki_verify(p, cert, NOW, &got, &e) < 0);
@@ -136,7 +137,7 @@ static void test_server_is_no_node(void)
     pki_close(p);
 }
 
-/* A key of another curve. */
+/* The key is of another curve. */
 static const char p384[] = "-----BEGIN CERTIFICATE REQUEST-----\n"
                            "MIIBBDCBiwIBADAMMQowCAYDVQQDDAFhMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE\n"
                            "R4uybr6sH+EsOVEfaG4qYoepAx0RItg0U2+zXN7TZObCLFVTxhc6QWdkqfg3Zc6y\n"
@@ -162,7 +163,7 @@ static void test_requests(void)
     CHECK(pki_request_key(pki_ca(p), digest, &e) && e.code == ERR_INVALID);
     make_request("a", key, csr);
     CHECK(pki_request_key(key, digest, &e) && e.code == ERR_INVALID);
-    /* Every byte of its text, changed: refused, or the same request. */
+    /* Change every byte of its text. The text must then be refused, or give the same request. */
     int n_taken = 0;
     char want[SHA256_HEX];
     CHECK(!pki_request_key(csr, want, &e));
@@ -181,7 +182,7 @@ static void test_requests(void)
     pki_close(p);
 }
 
-/* An encrypted key asks nothing on the terminal. */
+/* Checks that an encrypted key does not ask for a passphrase on the terminal. */
 static void test_no_passphrase(void)
 {
     static const char locked[] = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"

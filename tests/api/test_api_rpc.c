@@ -1,5 +1,6 @@
-/* Sessions over gRPC: echo on both kinds of address, restart and reconnect, closes from both sides,
- * too large messages, a full queue, addresses that are taken or wrong. */
+/* test_api_rpc: tests sessions over gRPC. It covers an echo on both kinds of address, restart and
+ * reconnect, closes from both sides, messages that are too large, a full queue, and addresses that
+ * are in use or wrong. */
 #include "api/rpc.h"
 #include "api/address.h"
 
@@ -16,7 +17,7 @@
 #include "api/core/assert.h"
 #include "tests/lib/test.h"
 
-/* One side's view of the events so far. */
+/* The events that one side has seen so far. */
 struct side {
     struct rpc_stream *stream;
     int n_opened, n_closed, n_messages;
@@ -107,7 +108,7 @@ static void echo_over(const char *address)
     CHECK(at_server.n_messages == N);
     CHECK(at_client.n_bytes == total && at_server.n_bytes == total);
     CHECK(rpc_stream_queued(at_client.stream) == 0);
-    CHECK(rpc_send(at_client.stream, "", 0) == 0); /* an empty message is a message */
+    CHECK(rpc_send(at_client.stream, "", 0) == 0); /* an empty message is also a message */
     at_client.in_order = false;
     UNTIL(l, at_client.n_messages == N + 1);
     rpc_client_destroy(client);
@@ -132,7 +133,7 @@ static void test_restart(void)
     struct err e = {0};
     struct loop *l = loop_create(NULL, NULL, NULL);
     struct side at_server = {.echo = true}, at_client = {0};
-    /* The client may be there first. */
+    /* The client may start before the server. */
     struct rpc_client *client = rpc_dial(l, unix_address, &calls, &at_client, &e);
     CHECK_MSG(client, "%s", e.text);
     for (int round = 1; round <= 3; round++) {
@@ -172,7 +173,7 @@ static void test_close(void)
     UNTIL(l, at_client.n_closed == 2 && at_server.n_closed == 2);
     CHECK_STR(at_client.why, "closed here");
     UNTIL(l, at_client.n_opened == 3 && at_server.n_opened == 3);
-    rpc_server_destroy(server); /* with a live session: no call */
+    rpc_server_destroy(server); /* a live session exists, and no call is made for it */
     CHECK(at_server.n_closed == 2);
     rpc_client_destroy(client);
     loop_destroy(l);
@@ -195,7 +196,7 @@ static void test_oversize(void)
     CHECK(at_server.n_messages == 1);
     CHECK_MSG(strstr(at_client.why, "status 8"), "%s", at_client.why);
     UNTIL(l, at_client.n_opened == 2);
-    /* From the server to the client likewise. */
+    /* The same holds from the server to the client. */
     UNTIL(l, at_server.stream);
     CHECK(rpc_send(at_server.stream, big, RPC_MAX_SIZE + 1) == 0);
     UNTIL(l, at_client.n_closed == 2 && at_server.n_closed == 2);
@@ -216,19 +217,20 @@ static void test_queue_limit(void)
     char *data = calloc(1, SIZE);
     assert(data);
     UNTIL(l, at_client.stream);
-    int n = 0; /* the loop does not turn, so nothing drains */
+    int n = 0; /* the loop does not turn, so no message is sent */
     while (rpc_send(at_client.stream, data, SIZE) == 0) n++;
     CHECK(n == RPC_QUEUE_SIZE / SIZE);
     CHECK(rpc_stream_queued(at_client.stream) == RPC_QUEUE_SIZE);
     UNTIL(l, at_server.n_messages == n);
     CHECK(rpc_send(at_client.stream, data, SIZE) == 0);
-    rpc_client_destroy(client); /* with a send in flight */
+    rpc_client_destroy(client); /* destroy the client while a send is under way */
     rpc_server_destroy(server);
     free(data);
     loop_destroy(l);
 }
 
-/* Beyond this machine only when the address says that its author knows. */
+/* Checks that an address that other machines can reach is used without TLS only if the address
+ * itself says "insecure". */
 static void test_insecure(void)
 {
     char host[ADDRESS_HOST_SIZE];
@@ -283,7 +285,8 @@ static void test_addresses(void)
     loop_destroy(l);
 }
 
-/* A foreign client with another method gets an answer, not silence until its deadline. */
+/* A foreign client that calls another method. It must get an answer, and not have to wait for its
+ * deadline. */
 struct foreign {
     struct loop *loop;
     bool done;
@@ -351,7 +354,7 @@ static void test_unknown_method(void)
     loop_destroy(l);
 }
 
-/* A socket file left by a server that was killed does not stop the next server. */
+/* Checks that a socket file that a killed server has left does not stop the next server. */
 static void test_stale_socket(void)
 {
     struct err e = {0};

@@ -1,4 +1,4 @@
-/* test_api_settings: options from a TOML file, and the file read again. */
+/* test_api_settings: tests options from a TOML file, and a file that is read again. */
 #include "tests/lib/test.h"
 
 #include <unistd.h>

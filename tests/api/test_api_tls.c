@@ -1,4 +1,5 @@
-/* Sessions over TLS: who may open one, who may only ask to join, and what both sides are told. */
+/* test_api_tls: tests sessions over TLS. It covers the peers that may open a session, the peers
+ * that may only ask to join, and the messages that both sides get. */
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
@@ -23,7 +24,7 @@ struct side {
     struct rpc_stream *stream;
     int n_opened, n_closed, n_messages, n_refused;
     bool joins;
-    struct pki_node node; /* the last peer's; name empty: none */
+    struct pki_node node; /* the last peer; its name is empty if there was none */
     char why[512], peer[RPC_PEER_SIZE];
 };
 
@@ -99,7 +100,7 @@ static struct texts {
     struct rpc_identity id;
 } texts;
 
-/* A node of `ca` that takes `trusts` for its coordinator. */
+/* Makes the identity of a node of `ca` that accepts a coordinator of `trusts`. */
 static const struct rpc_identity *node_of(const struct pki *ca, const struct pki *trusts,
                                           const char *name, int64_t life_s)
 {
@@ -124,7 +125,7 @@ static void test_session(void)
     CHECK_MSG(!strncmp(at_server.peer, "ipv4:127.0.0.1:", 15), "%s", at_server.peer);
     CHECK(!rpc_send(c.stream, "abc", 3));
     UNTIL(at_server.n_messages == 1);
-    /* Another identity is of the next session. */
+    /* Another identity is used only from the next session on. */
     rpc_client_renew(client, node_of(ours, ours, "n2", 60));
     CHECK(!rpc_send(c.stream, "abc", 3));
     UNTIL(at_server.n_messages == 2);
@@ -158,7 +159,7 @@ static void test_refused(void)
     stop();
 }
 
-/* Without a certificate there is Join, and nothing else. */
+/* Checks that without a certificate only Join is possible. */
 static void test_join(void)
 {
     struct side c = {0};
@@ -172,8 +173,9 @@ static void test_join(void)
     stop();
 }
 
-/* A client of gRPC that is not a node: TLS with our authority, no certificate, and Session all the
- * same. The server's loop runs meanwhile, so it calls from a thread. */
+/* A client of gRPC that is not a node. It uses TLS with our authority, has no certificate, and
+ * calls Session all the same. It calls from a thread, because the server's loop must run at the
+ * same time. */
 struct foreign {
     bool done;
     grpc_status_code status;
@@ -255,7 +257,7 @@ static void never_opens(struct rpc_client *client, const struct side *c)
     struct loop_timer *t = loop_timer_create(loop, count_down, NULL);
     assert(client);
     n_downs = 0;
-    loop_timer_set(t, 700); /* attempts are 100 ms apart at first */
+    loop_timer_set(t, 700); /* attempts are 100 ms apart at the beginning */
     while (!n_downs) loop_turn(loop, 1000);
     CHECK(!c->n_opened && !at_server.n_opened && !c->n_refused);
     loop_timer_destroy(t);
@@ -267,11 +269,11 @@ static void test_never_opens(void)
     struct side c = {0};
     char plain[80];
     serve(RPC_LIFE_S);
-    /* A coordinator of another authority: the client does not talk to it. */
+    /* The coordinator is of another authority, so the client sends it nothing. */
     never_opens(rpc_dial_tls(loop, address, node_of(other, other, "n1", 60), &calls, &c, &e), &c);
     const struct rpc_identity join = {pki_ca(other), NULL, NULL};
     never_opens(rpc_dial_tls(loop, address, &join, &calls, &c, &e), &c);
-    /* A certificate without its key. */
+    /* The certificate has no key. */
     node_of(ours, ours, "n1", 60);
     char key[PKI_PEM_SIZE];
     CHECK(!pki_key_make(key, &e));
@@ -283,7 +285,7 @@ static void test_never_opens(void)
     CHECK(!rpc_dial(loop, address, &calls, &c, &e) && e.code == ERR_UNSUPPORTED);
     CHECK(!rpc_dial_tls(loop, plain, &texts.id, &calls, &c, &e) && e.code == ERR_UNSUPPORTED);
     stop();
-    /* And the other way round. */
+    /* Now the other way round. */
     memset(&at_server, 0, sizeof at_server);
     loop = loop_create(NULL, NULL, NULL);
     server = rpc_serve(loop, "insecure:127.0.0.1:0", &calls, &at_server, &e);
@@ -294,7 +296,8 @@ static void test_never_opens(void)
     stop();
 }
 
-/* A server outlives its certificate. */
+/* Checks that a server continues to work when its first certificate has expired, because it renews
+ * it. */
 static void test_server_renews(void)
 {
     struct side c = {0};

@@ -1,4 +1,5 @@
-/* Messages: round trip of every kind, hostile bytes at every position. */
+/* test_api_wire: tests the round trip of every kind of message, and hostile bytes at every
+ * position. */
 #include "tests/lib/messages.h"
 
 enum { ARENA_SIZE = 16 << 20 };
@@ -17,15 +18,16 @@ static void test_round_trip(void)
         void *data = wire_pack(&in, &a, &size);
         CHECK_MSG(data, "type %d", type);
         CHECK_MSG(wire_unpack(data, size, &b, &out, &e) == 0, "type %d: %s", type, e.text);
-        arena_fini(&a); /* the answer has no pointer into the packed bytes */
+        arena_fini(&a); /* the answer must have no pointer into the packed bytes */
         msg_compare(&in, &out);
         arena_fini(&b);
     }
     free(spec);
 }
 
-/* Every prefix and every byte changed in several ways: an answer or an error, never a fault (ASan
- * watches), and whatever is accepted packs again. */
+/* Unpacks every prefix of a packed message, and the whole message with every byte changed in
+ * several ways. Each of these must give a message or an error. ASan reports any fault of memory.
+ * Each message that is accepted must pack again. */
 static void message_attack(const unsigned char *data, size_t size, int stride)
 {
     unsigned char *bad = malloc(size + 1);
@@ -40,7 +42,7 @@ static void message_attack(const unsigned char *data, size_t size, int stride)
             if (way == 2) bad[i] ^= 0x01;
             if (way == 3) bad[i] = 0xff;
             if (way == 4) bad[i] = 0;
-            /* An exact-size copy, so that a read past the end is seen. */
+            /* Use a copy of exactly this size, so that a read past the end is detected. */
             size_t n = way == 0 ? i : size;
             unsigned char *exact = malloc(n ? n : 1);
             assert(exact);
@@ -61,7 +63,7 @@ static void message_attack(const unsigned char *data, size_t size, int stride)
 static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
-    spec->data.n_train = 2; /* the attack is quadratic in the size */
+    spec->data.n_train = 2; /* the time of the attack is quadratic in the size */
     for (int type = MSG_HELLO; type < MSG_TYPE_N; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
@@ -89,7 +91,7 @@ static int unpack_of(struct msg *in, struct err *e)
     return rc;
 }
 
-/* Messages that pack but must not be believed. */
+/* Checks messages that can be packed but must not be accepted. */
 static void test_refusals(void)
 {
     struct job_spec *spec = spec_fill();
@@ -143,7 +145,7 @@ static void test_refusals(void)
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "node");
     static const char *const not_names[] = {"a b", "a\"b", "a\nb", "a/b", "n\xc3\xb6"};
-    for (int i = 0; i < 5; i++) { /* it stands in logs and commands */
+    for (int i = 0; i < 5; i++) { /* the name appears in logs and commands */
         m = msg_fill(MSG_HELLO, spec);
         snprintf(m.node, sizeof m.node, "%s", not_names[i]);
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", not_names[i]);
@@ -153,8 +155,9 @@ static void test_refusals(void)
     CHECK(unpack_of(&m, &e) == 0);
     m.abi = WIRE_ABI_BEFORE - 1;
     snprintf(m.address, sizeof m.address, "not read of another version");
-    CHECK(unpack_of(&m, &e) == 0); /* so that it can be told why it may not join */
-    /* An id of prepared data becomes the name of a directory. */
+    /* it must be read, so that the node can be told why it may not join */
+    CHECK(unpack_of(&m, &e) == 0);
+    /* The id of prepared data becomes the name of a directory. */
     static const char *const not_hex[] = {"../../x", "0123ABCD", "12 34", "12/34", "."};
     for (int i = 0; i < 10; i++) {
         m = msg_fill(i < 5 ? MSG_ASSIGN : MSG_TRACE, spec);
@@ -162,7 +165,8 @@ static void test_refusals(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", m.prepared_id);
         CHECK_STR(e.field, "prepared_id");
     }
-    /* Ranks connect where a node says: an address, never a name or something longer. */
+    /* Ranks connect to the place that a node names, so it must be an address, and not a name or
+     * anything longer. */
     static const char *const not_numeric[] = {"node-7", "10.0.0.1:80", "10.0.0", "::1%lo",
                                               " 1.2.3.4"};
     for (int i = 0; i < 5; i++) {
@@ -171,7 +175,7 @@ static void test_refusals(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", not_numeric[i]);
         CHECK_STR(e.field, "address");
     }
-    m.address[0] = 0; /* an older seqw sends none */
+    m.address[0] = 0; /* an older seqw does not send one */
     CHECK(unpack_of(&m, &e) == 0);
     struct wire_attempt many = {1, 1, JOB_MAX_RANKS + 1};
     m.n_attempts = 1, m.attempts = &many;
@@ -185,13 +189,14 @@ static void test_refusals(void)
     m = msg_fill(MSG_DESCRIBE, spec);
     m.offset = 256;
     CHECK(unpack_of(&m, &e) == 0);
-    m.models = false; /* the number of a model, where no models are listed */
+    m.models = false; /* the number of a model in a message that asks for no models */
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "offset");
     free(spec);
 }
 
-/* They are added up and shown: no node has less than nothing, or more free than there is. */
+/* Checks sizes of disks, which are summed and shown. No node may have less than nothing, or more
+ * free bytes than there are. */
 static void test_disk(void)
 {
     static const struct {
@@ -211,7 +216,7 @@ static void test_disk(void)
     CHECK(unpack_of(&(struct msg){.type = MSG_HEARTBEAT}, &e) == 0); /* it does not say */
 }
 
-/* A UUID becomes a word of a rank's environment; a GPU is known by it. */
+/* Checks UUIDs of GPUs. A UUID becomes a word of a rank's environment, and identifies a GPU. */
 static void test_gpus(void)
 {
     struct job_spec *spec = spec_fill();
@@ -250,7 +255,7 @@ static void test_gpus(void)
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "grants");
     m = msg_fill(MSG_ASSIGN, spec);
-    m.n_uuids = 0; /* a job that takes none */
+    m.n_uuids = 0; /* a job that takes no GPU */
     CHECK(unpack_of(&m, &e) == 0);
     free(spec);
 }
@@ -284,7 +289,8 @@ static void test_limits(void)
     char *big = calloc(1, WIRE_MAX_SIZE + 1);
     assert(big);
     CHECK(wire_unpack(big, WIRE_MAX_SIZE + 1, &a, &out, &e) < 0 && e.code == ERR_TOO_LARGE);
-    /* Half a million empty attempts: 2 bytes each on the wire, 48 in memory. The arena says no. */
+    /* Half a million empty attempts take 2 bytes each on the wire and 48 in memory. The arena
+     * refuses them. */
     size_t n = 0;
     big[n++] = 0x0a; /* Msg.hello */
     size_t body = 1000000;
@@ -336,8 +342,8 @@ static void test_versions(void)
     free(spec);
 }
 
-/* A job for a peer without some of the spec's fields: the rest is as it was, and a field that is
- * left out has its default there. */
+/* Checks a job for a peer that lacks some fields of the spec. The other fields are unchanged, and
+ * a field that is left out has its default at the peer. */
 static void test_spec_before(void)
 {
     struct job_spec *spec = spec_fill();
@@ -355,11 +361,11 @@ static void test_spec_before(void)
     CHECK(data && size < whole);
     CHECK_MSG(wire_unpack(data, size, &a, &out, &e) == 0, "%s", e.text);
     CHECK(!spec_needs(out.spec, WIRE_ABI_BEFORE));
-    for (const struct field *f = spec_fields; f->path; f++) { /* then it is the same */
+    for (const struct field *f = spec_fields; f->path; f++) { /* now the spec is the same again */
         if (f->since > WIRE_ABI_BEFORE) spec_set_default(spec, f, spec);
     }
     spec_compare(spec, out.spec);
-    /* Nodes of ABI 6 take job:ID for the name of a file. */
+    /* Nodes of ABI 6 would take job:ID for the name of a file. */
     CHECK(spec_intern(spec, "job:7/step-3", 12, &spec->model.path) == 0);
     CHECK_STR(spec_needs(spec, WIRE_ABI_BEFORE), "paths by job:ID");
     CHECK(!spec_needs(spec, WIRE_ABI));

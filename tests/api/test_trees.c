@@ -1,4 +1,5 @@
-/* Trees are removed whole or not at all, measured as the disk has them, and nothing beside them is
+/* test_trees: tests how trees of files are removed and measured. A tree is removed as a whole or
+ * not at all, and is measured by the space that it takes on the disk. Files beside them are not
  * touched. */
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -87,7 +88,8 @@ static void test_whole(void)
     finish();
 }
 
-/* A tree that cannot be removed is named, and keeps no other. */
+/* Checks that a tree that cannot be removed is named, and does not prevent the removal of
+ * others. */
 static void test_failure(void)
 {
     static const char *const names[] = {"jobs/1", "jobs/2"};
@@ -105,7 +107,8 @@ static void test_failure(void)
     finish();
 }
 
-/* A removal that is under way is cut short, waiting ones are dropped: no answer comes. */
+/* Checks that a removal that is under way is interrupted and waiting ones are dropped, without an
+ * answer. */
 static void test_end(void)
 {
     begin();

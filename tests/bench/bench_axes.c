@@ -1,8 +1,8 @@
-/* bench_axes: a training step on four ranks of one thread each, by the axis that they divide,
- * beside the ring of all four. Every way trains the same four sequences a step, in accumulation
- * where its rings are fewer. Best of a few steps; ways take turns, so that other load of the
- * machine falls on all of them. On two cores the waiting that a way adds shows as time that its
- * ranks cannot overlap. */
+/* bench_axes: the time of a training step on four ranks of one thread each, for each axis by which
+ * the ranks can be divided, compared with a ring of all four. Every way trains the same four
+ * sequences in a step; it uses accumulation if it has fewer rings. The best of a few steps counts.
+ * The ways are measured alternately, so that other load of the machine affects all of them alike.
+ * On two cores, the waiting that a way adds appears as time that its ranks cannot overlap. */
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
@@ -21,7 +21,7 @@ struct way {
     bool offload; /* to a file in /tmp */
     /* out */
     double best_s;
-    int64_t memory, sent; /* bytes: planned of a rank; by the busiest rank in a step */
+    int64_t memory, sent; /* bytes: planned for a rank; sent by the busiest rank in a step */
 };
 
 static struct way ways[] = {
@@ -60,7 +60,7 @@ static void step_ended(struct train *t, int rank, void *arg)
     const struct comm_count *n = comm_ledger(t->model.job);
     c->sent[rank] = 0;
     for (int p = 0; p < PURPOSE_N; p++) c->sent[rank] += n[p].bytes_sent;
-    if (rank == 0 && t->step > 1) /* 1st: cold pages */
+    if (rank == 0 && t->step > 1) /* the first step is not counted, because its pages are cold */
         c->best = fmin(c->best, peak_now_s() - c->start);
 }
 

@@ -1,13 +1,14 @@
-/* DSP against Ulysses and Megatron, over links of a limited rate.
+/* bench_dsp: compares DSP with Ulysses and Megatron over links of a limited rate.
  *
- * Exchanges: wall time of the exchanges in a pair of blocks, DSP's two switches against Ulysses'
- * all-to-alls: the ratio of times must be that of bytes within 10 %. Attention itself is left out.
- * Ulysses' four (q, k, v to heads, the output back) and eight (in both attentions) are all-to-alls
- * of one activation's slice each, as its description has them, by the same code and transport.
+ * The first part measures the wall time of the exchanges in a pair of blocks: DSP's two switches,
+ * and Ulysses' all-to-alls. The ratio of the times must equal the ratio of the bytes within 10 %.
+ * Attention itself is left out. Ulysses does four exchanges (q, k and v to heads, and the output
+ * back), or eight in both attentions. Each of them is an all-to-all of one activation's slice, as
+ * in the description of Ulysses, and uses the same code and transport as DSP.
  *
- * Steps: whole training steps of a Transformer-2D in fp32, attention included, also by Megatron's
- * gathering and scattering of both halves of a block; bytes from the ledger of the step. Times are
- * the best of a few. */
+ * The second part measures whole training steps of a Transformer-2D in fp32, including attention.
+ * It also measures Megatron's method, which gathers and scatters both halves of a block. The bytes
+ * are from the ledger of the step. Times are the best of a few. */
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
@@ -25,8 +26,8 @@ static double now_s(void)
 
 struct exchange {
     int P, n_switches, n_rounds;
-    double best_s;      /* of all of them, rank 0 */
-    int64_t bytes_sent; /* in one round, rank 0 */
+    double best_s;      /* the best time of all exchanges, on rank 0 */
+    int64_t bytes_sent; /* bytes that rank 0 sends in one round */
 };
 
 static void body(struct ranks *g, int rank, void *arg)
@@ -101,7 +102,7 @@ enum { STEPS = 4 };
 
 struct step_time {
     double start_s, best_s; /* rank 0 */
-    int64_t bytes_sent;     /* as grid_moved() has it, in one step, rank 0 */
+    int64_t bytes_sent;     /* as grid_moved() counts it, in one step, on rank 0 */
 };
 
 static void step_begins(struct train *t, int rank, void *arg)
@@ -179,7 +180,7 @@ int main(void)
     printf("%4s %10s %-24s %9s %9s %8s %8s %9s\n", "P", "MB/s", "against", "DSP ms", "its ms",
            "bytes", "time", "off by");
     for (int P = 2; P <= MAX_P; P *= 2) compare(P, 50000);
-    compare(4, 1000000); /* 1 GB/s: here the copies begin to show */
+    compare(4, 1000000); /* at 1 GB/s the time of copies begins to matter */
     steps();
     return 0;
 }

@@ -1,13 +1,13 @@
-/* bench_estimate: the estimated time of a step against its measured time, for small jobs of every
- * family and strategy: widths from 32 to 512, one to four ranks, trainings, walks in time, and the
- * passes of score, embed, generate and sampling.
+/* bench_estimate: compares the estimated time of a step with its measured time, for small jobs of
+ * every family and strategy. The jobs have widths from 32 to 512, one to four ranks, trainings,
+ * walks in time, and the passes of score, embed, generate and sampling.
  *
  * Estimates are made as seqd makes them: from the plan, and from the measurements that `seqrank
- * --profile` makes first. A time is the least of a few steps: other programs on the machine only
- * ever add to it; and where the machine was not quiet while it was profiled, all rows are off
- * alike.
- * SEQD_BENCH_JOB=name: that row alone. SEQD_BENCH_CLOCK=cpu: on a machine that is not quiet, the
- * processor time of a step over the cores that it has. */
+ * --profile` makes first. A time is the smallest of a few steps, because other programs on the
+ * machine can only add to it. If the machine was not quiet while it was profiled, all rows are
+ * wrong by the same factor. SEQD_BENCH_JOB=name runs only that row. SEQD_BENCH_CLOCK=cpu, for a
+ * machine that is not quiet, measures the processor time of a step divided by the number of its
+ * cores. */
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/barrier.h"
@@ -131,7 +131,7 @@ static void set_spec(struct job_spec *s, const struct row *r)
     s->train.steps = STEPS + 1;
 }
 
-/* One document of S tokens, which BERT's mask reads both ways. */
+/* Makes one document of S tokens, over which BERT's mask lets attention look both ways. */
 static int batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     const struct synth *y = arg;
@@ -177,7 +177,7 @@ static int picture(void *arg, const struct shard *sh, int64_t n, struct batch *b
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-static bool by_cpu; /* all ranks' time on the cores that they have */
+static bool by_cpu; /* time of all ranks on the cores that they have */
 
 static double now_s(const struct row *r)
 {
@@ -202,8 +202,8 @@ static void step_begins(struct train *t, int rank, void *arg)
 static void step_ended(struct train *t, int rank, void *arg)
 {
     struct clock *c = arg;
-    if (rank == 0 && t->step > 1)
-        c->best = fmin(c->best, now_s(c->row) - c->start); /* 1st: cold pages */
+    if (rank == 0 && t->step > 1) /* the first step is not counted, because its pages are cold */
+        c->best = fmin(c->best, now_s(c->row) - c->start);
 }
 
 static double train_seconds(struct job_spec *s, const struct row *r, struct synth *y)
@@ -230,7 +230,8 @@ struct pass {
     double best;
 };
 
-/* Runs a step in the plan's sense: a window with its losses, a document, a prompt. */
+/* Runs one step in the plan's sense, which is a window with its losses, a document, or a
+ * prompt. */
 static int one_pass(struct pass *x, struct model *m, struct err *e)
 {
     const bool diff = diffusion(x->row);

@@ -1,14 +1,16 @@
-/* bench_growth: attention's rates as the sequence grows, on all cores.
+/* bench_growth: measures how the rates of attention change as the sequence grows, on all cores.
  *
- *     bench_growth [word ...]      only those whose name, "softmax fp32" to "linear bf16", has all
+ *     bench_growth [word ...]      measures only the kinds whose names contain all words; the
+ *                                  names are "softmax fp32" to "linear bf16"
  *
- * Softmax attention by flops of visible pairs, 14 D a pair and head forward and backward, 1K to 64K
- * tokens, as a share of the unit's peak; linear attention by tokens, 8K to 1M. Two heads of 64:
- * few, so that 1M tokens fit into memory and 64K into a minute. Linear attention is measured with
- * four as well: a thread that has one of two heads meets rows in pieces, with two of four whole
- * lines of them. Lengths take turns, so that what else the machine does falls on all of them; each
- * figure is the best of its rounds. LASP on ranks:
- * bench_lasp. */
+ * Softmax attention is measured for 1K to 64K tokens. Its rate counts the flops of visible
+ * pairs, which are 14 D for each pair and head forward and backward, and is shown as a share of
+ * the unit's peak. Linear attention is measured in tokens/s for 8K to 1M tokens. There are only
+ * two heads of 64, so that 1M tokens fit into memory and 64K tokens take less than a minute.
+ * Linear attention is also measured with four heads: with two heads a thread has one of them
+ * and reads pieces of rows, and with four it has two heads and reads whole cache lines. The
+ * lengths are measured alternately, so that other load of the machine affects all of them
+ * alike. Each figure is the best of its rounds. bench_lasp measures LASP on several ranks. */
 #include <string.h>
 #include <unistd.h>
 #include "kernels/backend.h"
@@ -17,14 +19,14 @@
 
 enum { H = 2, MOST_HEADS = 4, D = 64, C = H * D, ROUNDS = 3, MAX_LENGTHS = 8 };
 
-#define ROUND_S 0.05 /* time of a length in a round, at least one run */
-#define LONG_S  10   /* seconds of a run: beyond, two rounds are enough */
+#define ROUND_S 0.05 /* time for a length in a round, which has at least one run */
+#define LONG_S  10   /* if a run takes longer than this many seconds, two rounds are enough */
 
 static struct be *be;
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* Rows of the longest sequence; a shorter one has the first of them. */
+/* Makes rows for the longest sequence. A shorter sequence uses the first of them. */
 static struct tensor rows(enum dtype type, int64_t S, int64_t cols)
 {
     struct err e;
@@ -60,7 +62,7 @@ static struct tensor first(struct tensor t, int64_t S)
     return t;
 }
 
-/* The ranges that rows of a causal sequence see. */
+/* The ranges of rows that each row of a causal sequence sees. */
 struct causal {
     int64_t *lo, *hi;
 };
@@ -95,7 +97,7 @@ static void *softmax_open(enum dtype type, int64_t S)
     return x;
 }
 
-/* A whole pass, as a layer has it: sums are zero before. */
+/* Runs a whole pass as a layer does, with sums that are zero before. */
 static void softmax_run(void *arg, int64_t S)
 {
     struct softmax *x = arg;
@@ -211,12 +213,12 @@ static double linear_work(int64_t S)
 
 static const struct kind {
     const char *name, *unit;
-    int64_t from, to; /* tokens, by factors of 4 and 8 */
+    int64_t from, to; /* lengths in tokens, which grow by factors of 4 and 8 */
     int factor;
     void *(*open)(enum dtype, int64_t S);
     void (*run)(void *, int64_t S);
     void (*close)(void *);
-    double (*work)(int64_t S); /* of unit, times 1e9 or 1 */
+    double (*work)(int64_t S); /* returns the work in `unit`, times 1e9 or 1 */
     bool flops;
 } kinds[] = {
     {"softmax", "GFLOP/s", 1024, 65536, 4, softmax_open, softmax_run, softmax_close, softmax_work,
@@ -227,7 +229,7 @@ static const struct kind {
      linear_work, false},
 };
 
-/* Seconds of the best of as many runs as fit into a round. */
+/* Returns the seconds of the best of as many runs as fit into a round. */
 static double round_s(const struct kind *k, void *x, int64_t S)
 {
     double best = INFINITY;
@@ -258,7 +260,7 @@ static void print_length(const struct kind *k, const char *dtype, int64_t S, str
     printf("}\n");
 }
 
-/* Rounds of a length, of which the first took s. */
+/* Returns the number of rounds for a length whose first run took s. */
 static int rounds_of(double s)
 {
     return s > LONG_S ? 2 : ROUNDS;
@@ -286,7 +288,7 @@ static void bench(const struct kind *k, enum dtype type, const char *dtype)
     growth_report(&g, k->name, dtype);
 }
 
-/* Every word is in the name. */
+/* Tells whether the name contains every word. */
 static bool wanted(const char *name, char **words)
 {
     for (; *words; words++)

@@ -1,6 +1,7 @@
-/* LASP in time: one training step on sequences of up to 4,194,304 tokens by two ranks that hold
- * 8192 of them at once: time, and memory, which is that of a window whatever the length. A tiny
- * TransNormerLLM. SEQD_BENCH_TOKENS=n: that length alone. */
+/* bench_in_time: LASP in time. It measures one training step, on sequences of up to 4,194,304
+ * tokens, by two ranks that hold 8192 tokens of them at a time. It prints the time and the memory.
+ * The memory is that of one window, whatever the length of the sequence. The model is a tiny
+ * TransNormerLLM. SEQD_BENCH_TOKENS=n runs only that length. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>

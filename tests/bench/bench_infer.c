@@ -1,17 +1,19 @@
-/* bench_infer: prefill, score and decode of a model of 124 M parameters, on one rank of two threads
- * and two ranks of one.
+/* bench_infer: measures prefill, score and decode of a model of 124 M parameters, on one rank with
+ * two threads and on two ranks with one thread each.
  *
- *     bench_infer [tokens]                        of the sequence; without: 2048
- *     bench_infer tokens 124m|1b model|int8|int4  in bf16 on one rank of two threads: a model of
- *                                                 124 M or 1.24 B, its weights by model.weights
+ *     bench_infer [tokens]                        a sequence of that length (default 2048)
+ *     bench_infer tokens 124m|1b model|int8|int4  a model of 124 M or 1.24 B in bf16, on one rank
+ *                                                 of two threads; the last word is the value of
+ *                                                 model.weights
  *
- * Prefill and score do the same forward pass; score adds the head of every row and its loss, which
- * prefill computes for none (here) or one (a job). Both are stated in tokens/s and in GFLOP/s by
- * the plan's count, as a fraction of the peak of the unit that multiplies this dtype; score also as
- * a fraction of its own prefill's two rates. Decode reads every weight and the whole cache for a
- * token: GB/s of these, as a fraction of the machine's rate over as many bytes by as many threads,
- * read just before or just after, whichever is more: on shared machines that changes from minute to
- * minute. Limits are measured in the same run (peak_memory.h) and printed with their share. Each
+ * Prefill and score do the same forward pass. Score also computes the head and the loss of every
+ * row, which prefill does for one row in a job and for none here. Both are given in tokens/s and
+ * in GFLOP/s by the plan's count, the latter as a share of the peak of the unit that multiplies
+ * this dtype. Score is also given as a share of the two rates of its prefill. Decode reads every
+ * weight and the whole cache for each token. Its GB/s are given as a share of the rate at which
+ * the same number of threads reads the same number of bytes. That rate is measured just before and
+ * just after, and the higher one counts, because it changes from minute to minute on shared
+ * machines. Limits are measured in the same run (peak_memory.h) and printed with their share. Each
  * figure is the best of a few. */
 #include "tests/bench/passes.h"
 #include "tests/bench/peak_memory.h"
@@ -27,7 +29,7 @@ static const struct model_shape *const sizes[] = {&llama_124m, &llama_1b};
 static void llama_spec(int64_t S, int P, int threads, enum precision_id precision)
 {
     engine_spec(&spec, S);
-    spec.kind = JOB_GENERATE; /* its plan has room for losses as well */
+    spec.kind = JOB_GENERATE; /* the plan of this kind has room for losses, too */
     spec.sampling.max_tokens = TOKENS;
     spec.model.shape = *size;
     spec.model.weights = spec.model.shape.quant = (int32_t)weights;
@@ -40,8 +42,9 @@ static void llama_spec(int64_t S, int P, int threads, enum precision_id precisio
 
 struct run {
     struct plan plan;
-    double forward, loss, token; /* seconds, the best; loss: a forward pass and all losses */
-    double read[2];              /* GB/s of memory: before the tokens, after them */
+    /* best times in seconds; `loss` is that of a forward pass with all losses */
+    double forward, loss, token;
+    double read[2]; /* GB/s of memory, before the tokens and after them */
 };
 
 static int score_pass(struct model *m, struct err *e)
@@ -50,7 +53,7 @@ static int score_pass(struct model *m, struct err *e)
     return model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &nll, e) ? -1 : 0;
 }
 
-/* Both in turn, so that what else runs on the machine meets both. */
+/* Times both passes alternately, so that other load of the machine affects both alike. */
 static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
 {
     for (int k = 0; k < PASSES; k++) {
@@ -66,8 +69,9 @@ static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
     return 0;
 }
 
-/* Returns the bytes that a rank reads for a token: its weights, once, though the table of a tied
- * head is also that of embeddings; and its rows of every layer's cache. */
+/* Returns the bytes that a rank reads for a token. These are its weights, each counted once,
+ * although the table of a tied head is also that of the embeddings, and its rows of every layer's
+ * cache. */
 static double token_bytes(const struct plan *p, int64_t S)
 {
     const struct model_shape *m = &spec.model.shape;
@@ -81,8 +85,8 @@ static int n_threads_of(const struct plan *p)
     return p->sp * p->n_threads;
 }
 
-/* After the sequence of the last pass. Other ranks wait while rank 0 reads memory by as many
- * threads as they all have. */
+/* Times tokens after the sequence of the last pass. The other ranks wait while rank 0 reads memory
+ * with as many threads as all ranks have. */
 static int time_tokens(struct run *r, struct model *m, int rank, struct err *e)
 {
     const int64_t bytes = (int64_t)token_bytes(m->plan, m->plan->S);
@@ -119,7 +123,7 @@ static struct run run(int64_t S, int P, int threads, enum precision_id p)
 struct figure {
     const char *what, *way, *precision;
     int64_t S;
-    double tokens_s, rate, limit_rate; /* in `unit`, but for tokens_s */
+    double tokens_s, rate, limit_rate; /* all in `unit`, except for tokens_s */
     const char *unit, *limit;
     int n_threads;
 };
@@ -193,7 +197,7 @@ static void row(int64_t S, const struct way *way, enum precision_id p, const str
     print_decode(&r, f);
 }
 
-/* Returns the number of a word; another one ends the program. */
+/* Returns the index of a word in the list. Any other word ends the program. */
 static int word_of(const char *word, const char *const *list, int n)
 {
     for (int i = 0; i < n; i++)

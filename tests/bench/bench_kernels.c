@@ -1,16 +1,19 @@
-/* bench_kernels: speed of the operations that matter, as fractions of this machine's limits.
+/* bench_kernels: measures the speed of the operations that matter, as shares of this machine's
+ * limits.
  *
- *     bench_kernels [word ...]   only figures whose op, dtype, shape and threads ("2t") have all;
- *                                "ten": the products that libraries are compared by
+ *     bench_kernels [word ...]   measures only figures that contain all words in their op, dtype,
+ *                                shape or threads ("2t"); the word "ten" stands for the ten
+ *                                products by which libraries are compared
  *
- * Every figure is compared with its own limit, measured in the same run by as many threads
- * (peak_memory.h): that of the unit that multiplies its dtype, or of the memory that its operands
- * lie in, whichever takes longer for its flops or for its bytes; the line names it. Limits are
- * measured before and after each group of figures: figures are compared with the largest until
- * then, and the smallest is printed beside it at the end. Bytes are each operand's once, read or
- * written. A figure is the best of several short runs, because other programs share the machine,
- * with their median and worst; a table line is followed by the same as JSON. Flops of attention
- * count visible pairs only: 4 D a pair and head forward, 10 D backward. */
+ * Every figure is compared with a limit that is measured in the same run with the same number of
+ * threads (peak_memory.h). The limit is that of the unit that multiplies the dtype, or that of the
+ * memory which holds the operands. The limit by which the operation takes longer counts, and the
+ * line names it. Limits are measured before and after each group of figures. Figures are compared
+ * with the largest limit up to then, and the smallest one is printed beside it at the end. The
+ * bytes of an operation count each operand once, read or written. A figure is the best of several
+ * short runs, because other programs share the machine; their median and worst are printed, too.
+ * Each line of the table is followed by the same figures as JSON. The flops of attention count
+ * only visible pairs, 4 D for each pair and head forward and 10 D backward. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,17 +27,18 @@
 #include "tests/bench/pin.h"
 #include "tests/lib/box.h"
 
-#define ROUNDS_MS  400 /* at most so long for one figure, at least 3 rounds */
+#define ROUNDS_MS  400 /* largest time for one figure, which has at least 3 rounds */
 #define MAX_ROUNDS 200
 
 /* ---- a figure -------------------------------------------------------------------------------- */
 
 static struct be *be;
-static struct peaks peaks; /* peaks of this many threads */
+static struct peaks peaks; /* peaks with this number of threads */
 static char **words;       /* up to NULL */
-static const char *set;    /* a word that names the figures being measured; or "" */
+static const char *set;    /* a word that names the figures that are being measured, or "" */
 
-/* One thread is timed by its own processor time, several by the wall clock. */
+/* Returns the time in seconds. A single thread is timed by its own processor time, and several
+ * threads by the wall clock. */
 static double clock_s(void)
 {
     struct timespec t;
@@ -57,22 +61,23 @@ static struct spread time_rounds(void (*run)(void *), void *arg)
 
 /* The work of an operation. */
 struct work {
-    enum dtype type; /* dtype that it multiplies, and of the figure */
-    double flops;    /* 0: it does not count */
+    enum dtype type; /* dtype that it multiplies, and that of the figure */
+    double flops;    /* 0 if flops do not count */
     double in, out;  /* bytes of its operands that it reads and writes */
-    double operands; /* bytes of them all; 0: in and out */
-    bool in_place;   /* its output lies where it was read */
+    double operands; /* bytes of all operands; 0 stands for in + out */
+    bool in_place;   /* its output is written over its input */
 };
 
 struct range {
     double low, high;
-    int group; /* in which it was measured last */
+    int group; /* group in which it was measured last */
 };
 
 static struct range memory[3][256];
 static int group; /* counts from 1 */
 
-/* GB/s by as many bytes, rounded to a quarter of an octave: each is measured once in a group. */
+/* Returns the GB/s for this number of bytes, rounded to a quarter of an octave, so that each size
+ * is measured only once in a group. */
 static const struct range *memory_rate(double bytes, enum peak_mix mix)
 {
     const int at = (int)lround(4 * log2(fmax(bytes, 4096)));
@@ -85,8 +90,8 @@ static const struct range *memory_rate(double bytes, enum peak_mix mix)
     return r;
 }
 
-/* Seconds that moving its bytes takes: all of them, and those that are read no faster than
- * reading. */
+/* Returns the seconds for moving its bytes. All of them count, and the bytes that are read cannot
+ * move faster than the rate of reading. */
 static double memory_time(const struct work *w, double operands)
 {
     const double all = (w->in + w->out) /
@@ -100,7 +105,7 @@ static const char *dtype_name(enum dtype type)
     return type == DT_BF16 ? "bf16" : "fp32";
 }
 
-/* Every word is in the figure's name. */
+/* Tells whether the figure's name contains every word. */
 static bool wanted(const char *op, enum dtype type, const char *shape)
 {
     char name[128];
@@ -110,7 +115,7 @@ static bool wanted(const char *op, enum dtype type, const char *shape)
     return true;
 }
 
-/* Figures wait for the limits that are measured at the end of their group. */
+/* A figure, which waits for the limits that are measured at the end of its group. */
 static struct figure {
     const char *op, *set;
     char shape[64];
@@ -128,7 +133,7 @@ static void report(const char *op, const char *shape, const struct work *w, stru
     snprintf(f->shape, sizeof f->shape, "%s", shape);
 }
 
-/* Returns its share of its limit. */
+/* Prints a figure. Returns its share of its limit. */
 static double print_figure(const struct figure *f)
 {
     const struct work *w = &f->work;
@@ -166,7 +171,7 @@ static void print_mean(const char *name, enum dtype type, int n, double log_sum,
            name, dtype_name(type), be->isa, be->n_threads, n, mean, least);
 }
 
-/* Ends a group: its limits, again, and its figures. */
+/* Ends a group: measures its limits again, and prints its figures. */
 static void print_group(void)
 {
     double log_sum = 0, least = INFINITY;
@@ -190,7 +195,7 @@ static double bytes_of(const struct box *b)
     return (double)(b->n * dtype_size(b->t.dtype));
 }
 
-/* Matrices come from the device, as the engine's do. */
+/* Makes a matrix. Matrices come from the device, as the engine's do. */
 static struct box big_new_as(enum dtype type, int64_t rows, int64_t cols)
 {
     struct box b = {.n = rows * cols};
@@ -219,7 +224,8 @@ static void run_gemm(void *arg)
     be->ops->gemm(be, arg);
 }
 
-/* As the model has them: a weight gradient is fp32, other results are of the inputs' dtype. */
+/* Measures a product in the form in which the model has it. A weight gradient is fp32, and other
+ * results have the dtype of the inputs. */
 static void bench_gemm(enum dtype type, int64_t M, int64_t N, int64_t K, bool ta, bool tb)
 {
     const char *op = ta ? "gemm_dw" : tb ? "gemm_y" : "gemm_dx";
@@ -263,7 +269,8 @@ static void run_attn_bwd(void *arg)
 
 enum { NOT_CAUSAL };
 
-/* Causal in documents of that many tokens, S: in one, or NOT_CAUSAL. */
+/* Measures causal attention in documents of `documents` tokens, where S means a single document;
+ * or attention that is NOT_CAUSAL. */
 static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D,
                        int64_t document)
 {
@@ -294,7 +301,8 @@ static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_
     };
     const double flops = pairs * (double)H * (double)D, ins = bytes_of(&q) + bytes_of(&kv);
     const double outs = bytes_of(&o) + bytes_of(&ml), back = ins + bytes_of(&d_o);
-    const double sums = bytes_of(&dq) + bytes_of(&dkv); /* added to, as outs are */
+    /* the result is added to them, as to outputs */
+    const double sums = bytes_of(&dq) + bytes_of(&dkv);
     const struct work w_fwd = {type, 4 * flops, ins + outs, outs, ins + outs, true},
                       w_bwd = {type, 10 * flops, back + sums, sums, back + sums, true},
                       w_both = {type,        14 * flops,         ins + back + outs + sums,
@@ -327,10 +335,12 @@ static void run_linear_bwd(void *arg)
     be->ops->linear_bwd(be, &((struct linear_bench *)arg)->bwd);
 }
 
-/* Flops that blocks of 32 rows need: in a block every row with those up to it, 2 D for each of two
- * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
- * forward, five times backward. The limit is the FMA peak, whatever the dtype:
- * kernels/cpu/linear.inc says which products are of pairs of bf16. */
+/* Measures linear attention. The flops are those of blocks of 32 rows. In a block every row is
+ * multiplied with the rows up to it, which takes 2 D flops for each pair of rows and product.
+ * Forward has two such products, and backward five. A product with a state takes 2 D^2 flops for
+ * each row. Forward has two of these products (one forms the state, and one reads it), and
+ * backward five. The limit is the FMA peak for every dtype; kernels/cpu/linear.inc tells which
+ * products are of pairs of bf16. */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D, bool decays)
 {
     char shape[64];
@@ -381,10 +391,11 @@ static void run_delta_bwd(void *arg)
     be->ops->delta_bwd(be, &((struct delta_bench *)arg)->bwd);
 }
 
-/* Flops that blocks of 64 rows need, a row having 32.5 rows up to it on average. Forward: products
- * of keys and of queries with keys, of both with the state, the solution, the output, the state.
- * Backward forms all of forward but the output, then as many gradients, among them six products
- * with states. The limit is the FMA peak, as bench_linear's is. */
+/* Measures the delta rule. The flops are those of blocks of 64 rows, where a row has 32.5 rows up
+ * to it on average. Forward computes the products of keys and of queries with keys, those of both
+ * with the state, the solution, the output and the state. Backward computes all of forward except
+ * for the output, and then the same number of gradients, among them six products with states. The
+ * limit is the FMA peak, as in bench_linear. */
 static void bench_delta(enum dtype type, int64_t S, int64_t H, int64_t D)
 {
     char shape[64];
@@ -424,7 +435,7 @@ static void bench_delta(enum dtype type, int64_t S, int64_t H, int64_t D)
     free(lo), free(hi);
 }
 
-/* Operations on rows move memory. */
+/* Operations on rows, whose time is that of moving memory. */
 struct rows_bench {
     struct rmsnorm_fwd_args norm_fwd;
     struct rmsnorm_bwd_args norm_bwd;
@@ -478,7 +489,7 @@ static void run_add(void *p)
 #define ROWS_C 768
 #define ROWS_I 2048
 #define ROWS_N ((int64_t)ROWS_T * ROWS_I)
-#define UNIT   65536 /* elements of one sum of squares */
+#define UNIT   65536 /* number of elements of one sum of squares */
 
 static void bench_rows(void)
 {
@@ -523,7 +534,8 @@ static void bench_rows(void)
     static const struct {
         const char *op, *shape;
         void (*run)(void *);
-        double n, in, out, held; /* floats of a tensor; tensors: read, written, distinct */
+        /* n is the floats of a tensor; the others count tensors: read, written, distinct */
+        double n, in, out, held;
         bool in_place;
     } table[] = {
         {"rmsnorm_fwd", "T 4096 C 768", run_norm_fwd, ROWS_T * ROWS_C, 1, 1, 2, false},
@@ -549,8 +561,8 @@ static void bench_rows(void)
     big_free(&d);
 }
 
-/* The ten products that libraries are compared by: products of two layers' weights and of a head,
- * forward and both ways back, and a square. */
+/* Measures the ten products by which libraries are compared. They are products of two layers'
+ * weights and of a head, forward and both kinds of backward, and one of square matrices. */
 static void bench_ten(enum dtype type)
 {
     set = "ten";
@@ -588,7 +600,7 @@ static void bench_products(enum dtype type)
     bench_attn(type, 1024, 1024, 12, 1, 64, NOT_CAUSAL);
     bench_attn(type, 1024, 1024, 16, 16, 32, 1024);
     bench_attn(type, 1, 4096, 12, 4, 64, NOT_CAUSAL);
-    bench_attn(type, 16384, 16384, 4, 4, 64, 16384); /* 64K: bench_growth */
+    bench_attn(type, 16384, 16384, 4, 4, 64, 16384); /* bench_growth measures 64K */
     bench_linear(type, 8192, 12, 64, true);
     bench_linear(type, 8192, 6, 128, true);
     bench_linear(type, 65536, 12, 64, true);
@@ -599,7 +611,7 @@ static void bench_products(enum dtype type)
     if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64, true);
 }
 
-/* The limits by size, as far as they are known: smallest and largest. */
+/* Prints the limits by size, smallest and largest, as far as they have been measured. */
 static void print_memory(void)
 {
     static const char *const mixes[] = {"read", "copied", "updated"};

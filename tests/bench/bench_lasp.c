@@ -1,20 +1,23 @@
-/* The cost of the exchange of linear attention's states under latency: how long the chain of ranks
- * is, and how much of it stays exposed. Ratios for people, one JSON line each for programs.
+/* bench_lasp: measures the cost of the exchange of linear attention's states under latency, which
+ * is the length of the chain of ranks, and how much of that is not hidden by computation. It
+ * prints ratios for people, and one line of JSON for each of them for programs.
  *
- * First on a device whose operations take a time by the clock and no core, so that the figures are
- * those of the schedule whatever this machine has: a layer's chunk takes `work`, a message `hop`.
+ * The first part uses a device whose operations take a fixed time by the clock and use no core, so
+ * that the figures depend only on the schedule and not on this machine. A layer's chunk takes the
+ * time `work`, and a message the time `hop`.
  *
- *   one layer      work + (P-1) hop, where receiving, computing and sending in turn takes P work
- *                  + (P-1) hop: that is the critical path
- *   many layers    the last rank starts (P-1) hops late and stays (P-1) hops late: the latency
- *                  is (P-1) hop, once, instead of layers * (P-1) hop. The ranks of all_gather start
- *                  together: each layer has one hop, during which the outputs are computed, so that
- *                  no latency remains while a hop is shorter than that
+ *   one layer      The critical path is work + (P-1) hop. If each rank received, computed and sent
+ *                  one after the other, it would be P work + (P-1) hop.
+ *   many layers    In a chain the last rank starts (P-1) hops late, and is later by no more in the
+ *                  layers that follow. The latency is therefore (P-1) hop in all, instead of
+ *                  layers * (P-1) hop. The ranks of all_gather start together. Each of their
+ *                  layers has one hop, during which the outputs are computed, so that no latency
+ *                  remains if a hop takes less time than the outputs.
  *
- * Then with the CPU's kernels on two ranks, where the tokens/s of a layer, forward and back, should
- * be the same from 8K to 1M tokens. Times are the best of a few rounds.
+ * The second part uses the CPU's kernels on two ranks, where the tokens/s of a layer, forward and
+ * backward, should be the same from 8K to 1M tokens. Times are the best of a few rounds.
  *
- *     bench_lasp [path | bandwidth | hidden | growth]     one of them; without a word all */
+ *     bench_lasp [path | bandwidth | hidden | growth]     runs one part, or all without a word */
 #include <math.h>
 #include <time.h>
 #include "tests/bench/figure.h"
@@ -38,11 +41,13 @@ static void must(int rc, const struct err *e)
     exit(1);
 }
 
-/* ---- a device that takes its time ------------------------------------------------------------ */
+/* ---- a device whose operations take a fixed time --------------------------------------------- */
 
-static int64_t work_us; /* time of linear_fwd and linear_bwd; all else is at once */
+static int64_t work_us; /* time of linear_fwd and linear_bwd; all other operations take no time */
 
-/* A summary alone is a third of it, asked for apart it is paid once more (kernels/backend.h). */
+/* Waits for the time of an operation. An operation that makes only the summary takes a third of
+ * it. If the summary is made separately, the time of its own operation is added
+ * (kernels/backend.h). */
 static void work(bool outputs)
 {
     struct timespec t;
@@ -94,8 +99,8 @@ struct layers {
     enum exchange_id exchange;
     int64_t T, H, D, hop_us, bytes_per_ms;
     bool cpu;
-    bool together;       /* all_gather: summaries and outputs in one call */
-    double fwd_s, bwd_s; /* until the last rank is done, best */
+    bool together;       /* all_gather computes summaries and outputs in one call */
+    double fwd_s, bwd_s; /* best times until the last rank is done */
     pthread_barrier_t gate;
 };
 
@@ -151,11 +156,12 @@ static void place(struct rank_state *x, const struct layers *a)
                                  .hi = x->hi};
 }
 
-/* One pass over all layers, and the time until the last rank is done. */
+/* Runs one pass over all layers. Returns the time until the last rank is done. */
 static double pass(struct layers *a, struct rank_state *x, bool back)
 {
     struct err e;
-    pthread_barrier_wait(&a->gate); /* not barrier(): it would be late by the delay, too */
+    /* barrier() is not used, because it would be delayed as well */
+    pthread_barrier_wait(&a->gate);
     double t0 = now_s();
     for (int l = 0; l < a->n_layers; l++)
         must(back ? x->sp.ops->bwd(&x->sp, &x->bwd, &e) : x->sp.ops->fwd(&x->sp, &x->fwd, &e), &e);
@@ -237,9 +243,10 @@ static void bench_one_layer(void)
             }
 }
 
-/* Latency that was injected, in a layer and direction (P-1) hops of a chain, one of all_gather,
- * whose messages are under way together; and what of it was hidden: not seen in the time beyond
- * that of the same layers without any. */
+/* Returns the part of the injected latency that was hidden. In a layer and direction the injected
+ * latency is (P-1) hops for a chain, and one hop for all_gather, whose messages are under way
+ * together. The rest, which was not hidden, is the time beyond that of the same layers without
+ * latency. */
 static double hidden(const struct layers *a, double without_s)
 {
     const int hops = a->exchange == EXCHANGE_ALL_GATHER ? 1 : a->P - 1;
@@ -247,9 +254,10 @@ static double hidden(const struct layers *a, double without_s)
     return 1 - (a->fwd_s + a->bwd_s - without_s) / injected;
 }
 
-/* Returns the share that can be hidden: for a chain all layers but the first, each way; for
- * all_gather's one hop as much as the outputs take, three quarters of a layer whose summary is made
- * apart. */
+/* Returns the share of the latency that can be hidden. For a chain this is the latency of all
+ * layers but the first, forward and backward. For all_gather, which has one hop, it is at most the
+ * time of the outputs, which is three quarters of the time of a layer whose summary is made
+ * separately. */
 static double can_hide(const struct layers *a, double without_s)
 {
     if (a->exchange != EXCHANGE_ALL_GATHER) return 1 - 1.0 / a->n_layers;
@@ -268,7 +276,8 @@ static void report_hidden(const char *device, const struct layers *a, double wit
            without_s * 1e3, (a->fwd_s + a->bwd_s) * 1e3, share, can);
 }
 
-/* Reports the cost of making summaries apart, which shared memory saves (comm_hides). */
+/* Reports the cost of making summaries separately, which is avoided with shared memory
+ * (comm_hides). */
 static void report_apart(const char *device, struct layers a, double apart_s)
 {
     a.together = true;
@@ -301,8 +310,9 @@ static void bench_hidden(const char *device, struct layers a, int max_P)
         }
 }
 
-/* A slow link: 4 heads of 64 are 64 KiB, 6.5 ms of 10 MB/s. A ring pays that at every hop; a scan's
- * pieces overtake: (P-1 + K-1) / K of it. */
+/* Measures a slow link. 4 heads of 64 are 64 KiB, which take 6.5 ms at 10 MB/s. A ring needs that
+ * time at every hop. The pieces of a scan overlap, so that it needs (P-1 + K-1) / K of that
+ * time. */
 static void bench_bandwidth(void)
 {
     printf("\none layer, forward, a link of 10 MB/s, no latency: ms, and states in a row\n");
@@ -323,7 +333,8 @@ static void bench_bandwidth(void)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Two heads of 64, as bench_growth has them: 1M tokens fit into memory. Lengths take turns. */
+/* Measures growth with two heads of 64, as bench_growth does, so that 1M tokens fit into memory.
+ * Each round measures every length once. */
 static void bench_growth(void)
 {
     enum { FROM = 8192, TO = 1 << 20, N = 8, ROUNDS = 3, P = 2 };

@@ -1,9 +1,11 @@
-/* The cost of TLS: submit, list and follow on kept connections beside plain HTTP, in one run;
- * handshakes; the server's memory for an idle connection and for a follower.
+/* bench_rest: measures the cost of TLS. In one run it measures submit, list and follow on kept
+ * connections, with TLS and as plain HTTP; handshakes; and the server's memory for an idle
+ * connection and for a follower.
  *
- * The server is this process, the client a child: its figures are of both together, on loopback.
- * Rounds of plain and TLS alternate, and the least of each counts: other load only adds. The time
- * of the processors is that of both processes, and says more where others use them. */
+ * The server is this process and the client a child, so the figures are of both together, on
+ * loopback. Rounds of plain HTTP and TLS alternate, and the smallest time of each counts, because
+ * other load can only add time. The processor time is that of both processes, and is the better
+ * figure if other programs use the processors. */
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -28,7 +30,7 @@ static const char *const names[FIGURES] = {"submit a job", "list 100 jobs",
 static struct cost best[2][FIGURES]; /* plain, TLS */
 static char dir[] = "/tmp/seqd-bench-XXXXXX", cert[64], key[64];
 
-/* A child must not run on: the server would wait for it. */
+/* A child must not continue after a failure, because the server would wait for it. */
 #define MUST(x)                                                                                    \
     do {                                                                                           \
         if (!(x))                                                                                  \
@@ -42,7 +44,7 @@ static double read_clock(clockid_t id)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* In the client: since it began. */
+/* Returns the cost since the client began. Called in the client. */
 static struct cost spent(void)
 {
     clockid_t server;
@@ -60,7 +62,7 @@ static struct cost since(struct cost from, int n)
 /* ---- the client's process -------------------------------------------------------------------- */
 
 struct client {
-    int to_server; /* a pipe: its reports and requests */
+    int to_server; /* a pipe for its reports and requests */
     bool tls;
     int fd;
     struct cost us[FIGURES];
@@ -90,7 +92,7 @@ static void say(struct client *c, const char *bytes, size_t n)
     }
 }
 
-/* Reads on until `until` is there; all but the last bytes before it are dropped. */
+/* Reads until `until` has been received. Drops all bytes before it except for the last ones. */
 static void hear(struct client *c, const char *until)
 {
     const size_t keep = strlen(until);
@@ -150,7 +152,7 @@ static void ask_server(struct client *c, char what)
     MUST(write(c->to_server, &what, 1) == 1);
 }
 
-/* Each line is written when the one before has been read. */
+/* Writes lines, each of them when the previous one has been read. */
 static void do_lines(struct client *c)
 {
     char ask[512];
@@ -166,7 +168,7 @@ static void do_lines(struct client *c)
     c->fd = dial_kept(c);
 }
 
-/* Job 2 has ended; its log is read whole. */
+/* Reads the whole log of job 2, which has ended. */
 static void do_replays(struct client *c)
 {
     char ask[512];
@@ -221,7 +223,7 @@ static void run_shakes(struct client *c)
     MUST(write(c->to_server, us, sizeof us) == sizeof us);
 }
 
-/* Clients that hold something, while the server looks at itself. */
+/* Makes n clients that hold something, while the server measures itself. */
 static void hold(struct client *c, int n, const char *ask, const char *until)
 {
     int *fd = calloc((size_t)n, sizeof *fd);
@@ -313,7 +315,7 @@ static void begin_bench(bool tls, int connections)
     begin_in(true, 0);
 }
 
-/* Turns the loop until the child says that it has finished, or asks for a look. */
+/* Turns the loop until the child reports that it has finished, or asks for a measurement. */
 static void serve(const struct child *k)
 {
     struct err e;
@@ -336,7 +338,8 @@ static double least(double a, double b)
     return a && a < b ? a : b;
 }
 
-/* The test's client of rest.h speaks plain TCP: its requests go by the Unix socket. */
+/* Measures all figures. The test's client of rest.h speaks only plain TCP, so its requests use the
+ * Unix socket. */
 static void measure(bool tls)
 {
     struct cost us[FIGURES];
@@ -407,7 +410,7 @@ static void hold_followers(struct client *c)
     hold(c, FOLLOWERS, ask, "retry: 3000");
 }
 
-/* KiB of each of n. */
+/* Returns the KiB of each of n clients. */
 static double held(bool tls, int n, void (*run)(struct client *c))
 {
     begin_bench(tls, 4 * n + 8);
@@ -418,14 +421,16 @@ static double held(bool tls, int n, void (*run)(struct client *c))
     const struct child k = start(tls, run);
     serve(&k);
     MUST(server.look);
-    for (int i = 0; i < 100; i++) loop_turn(w.loop, 2); /* the last of them is accepted */
+    /* the last of them must be accepted, too */
+    for (int i = 0; i < 100; i++) loop_turn(w.loop, 2);
     const double kib = (double)(resident() - before) / 1024 / n;
     end(&k);
     finish();
     return kib;
 }
 
-/* Measures in a process of its own: memory that earlier ones freed would be used again. */
+/* Measures in a separate process, because memory that earlier measurements have freed would be
+ * used again. */
 static double held_alone(bool tls, int n, void (*run)(struct client *c))
 {
     int up[2], status;

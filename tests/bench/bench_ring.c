@@ -1,8 +1,10 @@
-/* The cost of the ring: hops against memcpy, two ranks against one rank of two threads, and how
- * much of an injected latency stays exposed. Ratios for people, one JSON line each for programs.
- * Times are the best of a few rounds: other work on the machine only ever adds.
+/* bench_ring: measures the cost of the ring. It compares hops with memcpy, and two ranks with one
+ * rank of two threads, and measures how much of an injected latency is not hidden. It prints
+ * ratios for people, and one line of JSON for each of them for programs. Times are the best of a
+ * few rounds, because other work on the machine can only add time.
  *
- *     bench_ring [hops | steps | sums | attention | overlap ...]     these; without a word all */
+ *     bench_ring [hops | steps | sums | attention | overlap ...]
+ *                                    runs the named parts, or all parts if none is named */
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
@@ -31,7 +33,7 @@ static void must(int rc, const struct err *e)
 struct hops {
     int64_t size;
     int n_rounds;
-    double best_s; /* time of one hop, rank 0 */
+    double best_s; /* time of one hop on rank 0 */
     char *in[2];
 };
 
@@ -102,7 +104,7 @@ static void bench_hops(const char *name, enum transport_id transport)
 struct ring {
     int64_t size;
     int n_rounds;
-    double *s; /* seconds of each step, rank 0 */
+    double *s; /* seconds of each step on rank 0 */
 };
 
 static void ring_body(struct ranks *g, int rank, void *arg)
@@ -139,9 +141,10 @@ static int by_value(const void *a, const void *b)
 
 enum { ROUNDS = 5, N_STEPS = 2000 };
 
-/* Seconds of the steps of several rounds: a round's ranks are threads of their own. */
+/* The seconds of the steps of several rounds. The ranks of a round are new threads. */
 struct ring_figure {
-    double best, median, lowest, highest, p99; /* the medians: the middle one, and their spread */
+    /* the middle one of the rounds' medians, and the spread of the medians */
+    double best, median, lowest, highest, p99;
 };
 
 static struct ring_figure ring_measure(int P, int64_t size, const struct comm_options *o)
@@ -168,7 +171,8 @@ static struct ring_figure ring_measure(int P, int64_t size, const struct comm_op
     return f;
 }
 
-/* Ranks that do nothing but hop: the cost of one step of the ring that no work hides. */
+/* Runs ranks that do nothing but hop. This measures the cost of one step of the ring when no work
+ * hides it. */
 static void bench_ring_step(const char *name, int P, enum transport_id transport, int n_local)
 {
     for (int64_t size = 64 << 10; size <= 4 << 20; size *= 64) {
@@ -244,7 +248,7 @@ struct attn {
     int P, n_threads, n_rounds;
     int64_t S, H, Hk, D, delay_us;
     enum layout_id layout;
-    double fwd_s, bwd_s; /* until the last rank is done, best */
+    double fwd_s, bwd_s; /* best times until the last rank is done */
     pthread_barrier_t gate;
 };
 
@@ -317,7 +321,8 @@ static void attn_body(struct ranks *g, int rank, void *arg)
         x.sp.buf.dkv[k] = seg + (2 + k) * n;
     }
     for (int k = 0; k < a->n_rounds; k++) {
-        pthread_barrier_wait(&a->gate); /* not barrier(): it would be late by the delay, too */
+        /* barrier() is not used, because it would be delayed as well */
+        pthread_barrier_wait(&a->gate);
         double t0 = now_s();
         must(x.sp.ops->attn_fwd(&x.sp, &x.fwd, &e), &e);
         pthread_barrier_wait(&a->gate);
@@ -362,7 +367,8 @@ static void print_two_ranks(const struct attn *one, const struct attn *two)
            (long long)two->S, name, two->fwd_s * 1e3, two->bwd_s * 1e3, f, b);
 }
 
-/* The ways take turns: other load of the machine meets all of them. */
+/* Measures one rank and two ranks alternately, so that other load of the machine affects both
+ * alike. */
 static void two_ranks(int64_t S)
 {
     const bool long_run = S > 4096;
@@ -392,9 +398,9 @@ static void bench_two_ranks(void)
     for (int64_t S = 1024; S <= 16384; S *= 2) two_ranks(S);
 }
 
-/* Every message late by up to delay_us. The ring posts its hop, then computes: a forward hop takes
- * place during its step, and so does a KV hop of the backward; a dKV hop cannot begin before its
- * step is done, so the backward grows by it. */
+/* Delays every message by up to delay_us. The ring posts its hop and then computes. A forward hop
+ * therefore takes place during its step, and so does a KV hop of the backward. A dKV hop cannot
+ * begin before its step is done, so the time of the backward grows by it. */
 static void bench_overlap(void)
 {
     printf("\ninjected latency, 2 ranks, S 2048, zigzag\n");

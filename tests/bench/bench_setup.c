@@ -1,19 +1,20 @@
 /* bench_setup: measures the work of a job before its first step and between steps, in MB/s. The
- * rows of checkpoint and of load stand beside a limit of this machine, measured in the same run:
+ * rows of checkpoint and of load are printed beside a limit of this machine that is measured in
+ * the same run:
  *
- *   random       weights of a Llama of 124 M, by one thread and by two
- *   checkpoint   the same model's weights and moments: saved, checked (both files at one time),
- *                checked and loaded, and loaded by two threads without a check, as by a job that
- *                has just checked; against SHA-256 by one core, and writing and fsyncing as many
- *                bytes
- *   load         the same model's directory in fp32 and bf16, as weights of either: from files in
- *                the page cache to fresh pages; against reading as many bytes. LAYERS=N in the
- *                environment takes a model of N layers
- *   prepare      text, of one file and of many, and records to tokens, by one thread and by two:
- *                bytes, and a tokenizer of the GPT-2 kind
+ *   random       makes the weights of a Llama of 124 M, by one thread and by two
+ *   checkpoint   saves the same model's weights and moments, checks them (both files at the same
+ *                time), checks and loads them, and loads them by two threads without a check, as a
+ *                job does that has just checked them. The limits are SHA-256 by one core, and
+ *                writing and fsyncing as many bytes.
+ *   load         loads the same model's directory, in fp32 and in bf16, as weights of either
+ *                dtype, from files in the page cache to fresh pages. The limit is reading as many
+ *                bytes. LAYERS=N in the environment selects a model of N layers.
+ *   prepare      turns text of one file, text of many files, and records into tokens, by one
+ *                thread and by two, as bytes and with a tokenizer of the GPT-2 kind
  *
  * usage: bench_setup [random|checkpoint|load|prepare] ...; scratch files are written to $TMPDIR.
- * The best of a few runs counts: other programs only add time. */
+ * The best of a few runs counts, because other programs can only add time. */
 #include <fcntl.h>
 #include "api/core/file.h"
 #include "tests/bench/passes.h"
@@ -70,7 +71,8 @@ static void bench_random(void)
     const struct model_shape m = llama_124m;
     const int64_t n = param_count(&m);
     double best[3] = {0, INFINITY, INFINITY};
-    for (int i = 0; i < 2 * RUNS; i++) { /* alternated, each on fresh pages, as a job's */
+    /* the ways alternate, each on new pages like those of a job */
+    for (int i = 0; i < 2 * RUNS; i++) {
         const int threads = 1 + i % 2;
         struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = threads}, &e);
         MUST(be);
@@ -98,7 +100,8 @@ static double hash_seconds(const float *p, int64_t n)
     return peak_now_s() - start;
 }
 
-/* The disk alone: large pieces of what lies in memory, nothing hashed. */
+/* Returns the seconds of the disk without the rest: it writes large pieces of memory, and hashes
+ * nothing. */
 static double write_seconds(const float *p, int64_t n)
 {
     enum { PIECE = 1 << 20 };
@@ -116,7 +119,7 @@ static double write_seconds(const float *p, int64_t n)
     return end - start;
 }
 
-/* Writes an array of a training where it lies. */
+/* Writes an array of a training to its offset. */
 static int put_array(void *arg, int which, int64_t offset, int64_t n, const float *x,
                      struct err *why)
 {
@@ -170,7 +173,7 @@ static void bench_checkpoint(void)
 
 /* ---- weights of a directory ------------------------------------------------------------------ */
 
-struct read_all { /* a file that threads read to pages, and no more */
+struct read_all { /* a file that threads read into pages, without doing anything else */
     int fd;
     char *to;
     int64_t size;
@@ -258,7 +261,8 @@ static void bench_load(void)
 
 /* ---- preparation ----------------------------------------------------------------------------- */
 
-/* Words of a skewed distribution, as a text has: a few of them are half of it. */
+/* Writes words of a skewed distribution, as in a real text, where a few of the words make up half
+ * of it. */
 static int64_t write_text(const char *path, int64_t size, bool records)
 {
     struct file_out f;
@@ -285,7 +289,7 @@ static int64_t write_text(const char *path, int64_t size, bool records)
     return written;
 }
 
-/* The same text in files of 4 KiB. */
+/* Writes the same text into files of 4 KiB. */
 static void split_text(const char *path, const char *to)
 {
     enum { PIECE = 4096 };

@@ -1,16 +1,19 @@
-/* bench_train: whole steps, training and prefill, on one rank of two threads and two ranks of one.
+/* bench_train: measures whole steps of training and of prefill, on one rank with two threads and
+ * on two ranks with one thread each.
  *
- *     bench_train                           the demo's model, about 5 M parameters
- *     bench_train 124m [SEQ_LEN [fp32 | bf16 [ranks]]]   training of a Llama of 124 M at 1024 and
- *                                           4096 tokens or at SEQ_LEN; on two ranks only if asked
+ *     bench_train         measures the demo's model of about 5 M parameters
+ *     bench_train 124m [SEQ_LEN [fp32 | bf16 [ranks]]]
+ *                         measures the training of a Llama of 124 M, at SEQ_LEN tokens or at both
+ *                         1024 and 4096, and on two ranks only if `ranks` is given
  *
- * Speeds are tokens/s and GFLOP/s by the plan's own count (causal attention counted once,
- * recomputation not counted), as a fraction of the peak of the unit that multiplies this dtype,
- * measured in the same run, again before each figure is printed: the largest until then counts.
- * Two-rank efficiency is the ratio of the two ways on one row; the gain of bf16 is its tokens/s
- * over those of fp32 in the same way. Each figure is the best of a few steps, with their median and
- * worst: other programs on the machine only ever add time. Memory is the most that the process had
- * resident beside the memory that the plan counts; all ranks are threads of the process. */
+ * Speeds are given in tokens/s and in GFLOP/s by the plan's own count (causal attention counted
+ * once, recomputation not counted), the latter as a share of the peak of the unit that multiplies
+ * this dtype. The peak is measured in the same run, again before each figure is printed, and the
+ * largest value up to then counts. Two-rank efficiency is the ratio of the two ways on one row.
+ * The gain of bf16 is its tokens/s divided by those of fp32 in the same way. Each figure is the
+ * best of a few steps, because other programs on the machine can only add time; their median and
+ * worst are printed, too. The largest resident memory of the process is printed beside the memory
+ * that the plan counts. All ranks are threads of this process. */
 #include "tests/bench/figure.h"
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
@@ -40,7 +43,8 @@ static void make_spec(int64_t S, int threads, enum precision_id precision)
     spec.train.steps = STEPS + 1;
 }
 
-/* The work of a step by the plan, and the memory of all ranks: planned, and the resident peak. */
+/* The work of a step by the plan, and the memory of all ranks, both planned and at its resident
+ * peak. */
 struct cost {
     double flops, planned_mib, peak_mib;
 };
@@ -54,7 +58,7 @@ static struct cost cost_of(const struct plan *p)
 /* ---- training -------------------------------------------------------------------------------- */
 
 struct clock {
-    double start, s[STEPS]; /* but the first, which meets cold pages */
+    double start, s[STEPS]; /* times of the steps without the first, which uses cold pages */
     int n;
 };
 
@@ -132,8 +136,8 @@ struct figure {
     int64_t S;
     struct spread s;
     struct cost cost;
-    bool half;            /* its limit is that of bf16 */
-    double fp32_s, one_s; /* the same in fp32, and on one rank; 0 where this is it */
+    bool half;            /* its limit is the peak of bf16 */
+    double fp32_s, one_s; /* the same in fp32, and on one rank; 0 if this row is that one */
 };
 
 static struct peaks peaks; /* peaks of two cores */
@@ -162,7 +166,7 @@ static void print_figure(const struct figure *f)
     fflush(stdout);
 }
 
-/* In the first n_ways ways, in a precision or in each. */
+/* Measures the first n_ways ways, in one precision or in each. */
 static void row(const char *what, seconds_of *run, int64_t S, int n_ways, const char *precision)
 {
     struct spread s[2][PRECISIONS] = {0};

@@ -1,6 +1,7 @@
-/* figure.h: how often a figure was measured and how far its rounds lie apart, and whether a rate
- * stays the same as the work grows. Other programs on a machine only ever add time, so the best
- * round is compared with limits; median and worst say how quiet the machine was. */
+/* figure.h: the number of times that a figure was measured and the spread of its rounds, and
+ * whether a rate is constant as the work grows. Other programs on a machine can only add time, so
+ * the best round is compared with limits, and the median and the worst show how quiet the machine
+ * was. */
 #ifndef SEQD_BENCH_FIGURE_H
 #define SEQD_BENCH_FIGURE_H
 
@@ -29,14 +30,14 @@ static inline struct spread spread_of(double *s, int n)
     return (struct spread){s[0], s[n / 2], s[n - 1], n};
 }
 
-/* Returns the spread of two parts that were measured one after the other. */
+/* Returns the spread of the sum of two parts, which were measured one after the other. */
 static inline struct spread spread_sum(struct spread a, struct spread b)
 {
     return (struct spread){a.best + b.best, a.median + b.median, a.worst + b.worst,
                            a.n < b.n ? a.n : b.n};
 }
 
-/* The members of a line of JSON that say a figure's spread, after its best. */
+/* Writes the members of a line of JSON that give a figure's spread, after its best. */
 static inline void spread_json(const struct spread *s, double unit)
 {
     printf("\"median\":%.4f,\"worst\":%.4f,\"rounds\":%d", s->median * unit, s->worst * unit, s->n);
@@ -44,7 +45,7 @@ static inline void spread_json(const struct spread *s, double unit)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-#define GROWTH_LIMIT 0.05 /* part of the highest rate that the lowest one may lack */
+#define GROWTH_LIMIT 0.05 /* the share of the highest rate by which the lowest one may be lower */
 
 struct growth {
     double low, high; /* rates */
@@ -62,7 +63,7 @@ static inline bool growth_flat(const struct growth *g)
     return g->low >= (1 - GROWTH_LIMIT) * g->high;
 }
 
-/* The verdict, for people and as JSON. */
+/* Prints the verdict for people and as JSON. */
 static inline void growth_report(const struct growth *g, const char *what, const char *dtype)
 {
     printf("%s %s: at %lld tokens %.2f of the rate at %lld: %swithin %.0f %%\n", what, dtype,

@@ -1,5 +1,5 @@
-/* passes.h: a model of 124 M parameters, and passes of models that infer, on one rank or several,
- * to be timed. */
+/* passes.h: a model of 124 M parameters, and the passes of models that infer, on one rank or
+ * several, in a form in which they can be timed. */
 #ifndef SEQD_BENCH_PASSES_H
 #define SEQD_BENCH_PASSES_H
 
@@ -23,18 +23,18 @@ static const struct model_shape llama_124m = {.n_layers = 12,
 
 static const struct model_shape llama_1b = {LLAMA_1B, .max_pos = 8192};
 
-/* The ways that a pass is timed in. */
+/* The ways in which a pass is timed. */
 static const struct way {
     const char *name;
     int P, threads;
 } ways[] = {{"1 rank x 2 threads", 1, 2}, {"2 ranks x 1 thread", 2, 1}};
-/* fp16 is widened by the CPU, and no faster than fp32. */
+/* fp16 is left out, because the CPU widens it, so that it is no faster than fp32. */
 enum { PRECISIONS = PRECISION_BF16 + 1 };
 static const char *const words[PRECISIONS] = {"fp32", "bf16"};
 
 struct passes {
-    const struct job_spec *spec; /* its kind infers; parallel.sp ranks */
-    /* On every rank, of a model with random weights that has a sequence of synth's. */
+    const struct job_spec *spec; /* a job whose kind infers, with parallel.sp ranks */
+    /* Called on every rank, with a model of random weights that has a sequence of synth's. */
     int (*run)(struct model *m, int rank, void *arg, struct err *e);
     void *arg;
     struct plan plan; /* out */
@@ -68,7 +68,7 @@ out:
     free(m);
 }
 
-/* Ends the process where there is no plan. */
+/* Runs the passes. Ends the process if there is no plan. */
 static inline void passes_run(struct passes *p, int64_t S)
 {
     struct err e = {0};

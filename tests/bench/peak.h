@@ -1,6 +1,7 @@
-/* peak.h: the limits of this machine's multiply-adds, measured in the run that is compared with
- * them: in fp32, and in bf16 with sums in fp32 (dot products, or the tiles of AMX), with nothing
- * but registers in the loop. peak_memory.h has the limits of its memory. */
+/* peak.h: the limits of this machine's multiply-adds, which are measured in the same run as the
+ * figures that are compared with them. They are measured in fp32, and in bf16 with sums in fp32
+ * (dot products, or the tiles of AMX), by loops that use only registers. peak_memory.h has the
+ * limits of the memory. */
 #ifndef SEQD_BENCH_PEAK_H
 #define SEQD_BENCH_PEAK_H
 
@@ -109,7 +110,7 @@ static inline double peak_neon(void)
     return 2.0 * 4 * 24 * PEAK_STEPS;
 }
 
-/* BFDOT, which the row "neonbf16" multiplies by. */
+/* Measures BFDOT, with which the row "neonbf16" multiplies. */
 static inline double peak_bfdot(void)
 {
     float32x4_t acc[24];
@@ -130,7 +131,8 @@ static inline double peak_bfdot(void)
 }
 #endif
 
-/* Without either: products and sums in the compiler's vectors of 4. */
+/* Measures products and sums in the compiler's vectors of 4, for a processor for which there is no
+ * other loop here. */
 static inline double peak_portable(void)
 {
     typedef float v4 __attribute__((vector_size(16)));
@@ -164,7 +166,8 @@ static inline double peak_work(void)
 }
 
 #if defined(PEAK_HAS_BF16)
-/* The same by the tiles of AMX, four sums from two and two: 16 x 16 x 32 products each. */
+/* Measures the tiles of AMX. Two tiles are multiplied with two others, which gives four sums. Each
+ * of these products has 16 x 16 x 32 multiply-adds. */
 static inline double peak_amx(void)
 {
     _Alignas(64) struct {
@@ -195,7 +198,7 @@ static inline void peak_task(void *arg, int64_t task, int worker)
     c->done[task] = c->work();
 }
 
-/* GFLOP/s, the best of many short runs on n_threads cores. */
+/* Returns GFLOP/s, the best of many short runs on n_threads cores. */
 static inline double peak_gflops(int n_threads, double (*work)(void))
 {
     struct pool *p = pool_open(n_threads, NULL, NULL);
@@ -211,13 +214,14 @@ static inline double peak_gflops(int n_threads, double (*work)(void))
     return sum / best * 1e-9;
 }
 
-/* GFLOP/s, the largest and the smallest that were measured in this run, and by which unit. */
+/* The largest and the smallest GFLOP/s that were measured in this run, and the unit that reached
+ * them. */
 struct peaks {
     double fp32, bf16, fp32_low, bf16_low;
     const char *fp32_unit, *bf16_unit;
 };
 
-/* Returns the rate of the unit for products of bf16; 0: there is none. */
+/* Returns the rate of the unit for products of bf16, or 0 if there is none. */
 static inline double peak_bf16_gflops(int n_threads, const char *isa)
 {
 #if defined(PEAK_HAS_BF16)
@@ -230,8 +234,8 @@ static inline double peak_bf16_gflops(int n_threads, const char *isa)
     return 0;
 }
 
-/* isa: that of an opened CPU device: with "amx", this process may use the tiles. Without a product
- * of bf16 that is faster, it is widened and multiplied as fp32. */
+/* Measures the peaks. isa is that of an opened CPU device; if it is "amx", this process may use
+ * the tiles. If no product of bf16 is faster, bf16 is widened and multiplied as fp32. */
 static inline struct peaks peaks_measure(int n_threads, const char *isa)
 {
     struct peaks p = {.fp32 = peak_gflops(n_threads, peak_work), .fp32_unit = "fp32 FMA"};
@@ -242,7 +246,8 @@ static inline struct peaks peaks_measure(int n_threads, const char *isa)
     return p;
 }
 
-/* Measures them again: a machine that others use, or whose clock changes, has a range. */
+/* Measures the peaks again, because they vary on a machine that other programs use or whose clock
+ * changes. */
 static inline void peaks_again(struct peaks *p, int n_threads, const char *isa)
 {
     const double fp32 = peak_gflops(n_threads, peak_work);

@@ -1,7 +1,8 @@
-/* peak_memory.h: the limits of this machine's memory, in bytes a second of reading, of copying and
- * of updating in place. They are measured over as many bytes as an operation has in its operands:
- * so of the cache that holds them, or of memory. Threads read their bytes as one part, as two and
- * as four side by side, each of which has its own prefetch: the fastest way is the limit. */
+/* peak_memory.h: the limits of this machine's memory, in bytes per second of reading, of copying
+ * and of updating in place. A limit is measured over as many bytes as the operands of an operation
+ * have, so it is that of the cache that holds them, or that of memory. Threads read their bytes as
+ * one part, as two and as four parts side by side, each of which has its own prefetch. The fastest
+ * of these ways is the limit. */
 #ifndef SEQD_BENCH_PEAK_MEMORY_H
 #define SEQD_BENCH_PEAK_MEMORY_H
 
@@ -15,12 +16,13 @@ enum peak_mix { PEAK_READ, PEAK_COPY, PEAK_UPDATE };
 
 struct peak_memory {
     char *at;
-    int64_t slice; /* bytes of a thread, a multiple of PEAK_UNIT */
+    int64_t slice; /* bytes of each thread, a multiple of PEAK_UNIT */
     int reps, n_parts;
     enum peak_mix mix;
 };
 
-/* Defines NAME(p, n, n_parts): reads n bytes as n_parts parts, four vectors of each in turn. */
+/* Defines NAME(p, n, n_parts), which reads n bytes as n_parts parts. It reads four vectors of the
+ * first part, four of the next part, and so on, and then the next four of each part. */
 #define PEAK_READER(NAME, TARGET, VECTOR_SIZE)                                                     \
     TARGET static inline void NAME(const char *p, int64_t n, int n_parts)                          \
     {                                                                                              \
@@ -45,7 +47,7 @@ __attribute__((target("avx512f"))) static inline void peak_update_avx512(char *p
 {
     for (int64_t i = 0; i < n; i += 64) {
         __m512 x = _mm512_load_ps(p + i);
-        __asm__ volatile("" : "+v"(x)); /* it may be another one now */
+        __asm__ volatile("" : "+v"(x)); /* tells the compiler that x may have another value now */
         _mm512_store_ps(p + i, x);
     }
 }
@@ -76,7 +78,7 @@ static inline void peak_update(char *p, int64_t n)
     }
 #endif
     v4 *x = (v4 *)p;
-    volatile float still = 1; /* as far as the compiler knows, another number */
+    volatile float still = 1; /* tells the compiler that this may be another number */
     const v4 factor = {still, still, still, still};
     for (int64_t i = 0; i < n / 16; i++) x[i] *= factor;
 }
@@ -113,7 +115,7 @@ static inline double peak_memory_s(struct peak_memory *m, struct pool *p, int n_
     return best;
 }
 
-/* GB/s read and written by n_threads, each over its part of footprint bytes. */
+/* Returns the GB/s that n_threads read and write, each over its part of footprint bytes. */
 static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix mix)
 {
     const int64_t huge = 2 << 20;
@@ -132,11 +134,12 @@ static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix m
         best = fmin(best, peak_memory_s(&m, p, n_threads));
     pool_close(p);
     free(m.at);
-    /* bytes read and written: the whole slice once, or twice if it is updated */
+    /* The bytes that are read and written: the whole slice once, or twice if it is updated. */
     return (mix == PEAK_UPDATE ? 2.0 : 1.0) * (double)slice * n_threads * m.reps / best * 1e-9;
 }
 
-/* Bytes of the first core's data cache of a level; 0: it has none, or the system does not say. */
+/* Returns the bytes of the first core's data cache of a level, or 0 if it has none or the system
+ * does not tell. */
 static inline int64_t peak_cache_size(int level)
 {
     for (int i = 0; i < 8; i++) {
@@ -162,7 +165,8 @@ static inline int64_t peak_cache_size(int level)
     return 0;
 }
 
-/* The level that holds operands of `footprint` bytes split over the threads; they share L3. */
+/* Returns the level that holds operands of `footprint` bytes, split over the threads, which share
+ * L3. */
 static inline const char *peak_level(int n_threads, int64_t footprint)
 {
     static const char *const names[] = {"L1", "L2", "L3"};

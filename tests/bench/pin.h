@@ -1,8 +1,8 @@
-/* pin.h: binds the threads of a bench to the cores that BENCH_CORES lists ("0 1"), as peers.py sets
- * it. The first thread is bound to the first core. A thread that it starts is bound to the next of
- * the other cores, in turn: the threads of a pool as large as the list have a core each. A rank
- * that is a thread binds itself (pin_rank), and its pool follows it. Without BENCH_CORES no thread
- * is bound. */
+/* pin.h: binds the threads of a bench to the cores that BENCH_CORES lists ("0 1"), which peers.py
+ * sets. The first thread is bound to the first core. The threads that a thread starts are bound to
+ * the other cores in turn, so that each thread of a pool as large as the list has its own core. A
+ * rank that is a thread binds itself (pin_rank), and its pool follows it. Without BENCH_CORES no
+ * thread is bound. */
 #ifndef SEQD_BENCH_PIN_H
 #define SEQD_BENCH_PIN_H
 
@@ -14,8 +14,9 @@
 
 enum { PIN_MAX = 64 };
 
-static int pin_cores[PIN_MAX], pin_n;           /* pin_n 0: no thread is bound */
-static _Thread_local int pin_at, pin_n_started; /* this thread's place in the list; its threads */
+static int pin_cores[PIN_MAX], pin_n; /* if pin_n is 0, no thread is bound */
+/* this thread's index in the list; number of threads that it has started */
+static _Thread_local int pin_at, pin_n_started;
 
 static inline cpu_set_t pin_set(int at)
 {
@@ -25,7 +26,7 @@ static inline cpu_set_t pin_set(int at)
     return set;
 }
 
-/* Binds this thread, rank `rank` of those that share the cores. */
+/* Binds this thread, which is rank `rank` of the ranks that share the cores. */
 static inline void pin_rank(int rank)
 {
     if (!pin_n) return;
@@ -38,7 +39,7 @@ static inline void pin_rank(int rank)
     exit(1);
 }
 
-/* Reads BENCH_CORES and binds the first thread; call it before any other is started. */
+/* Reads BENCH_CORES and binds the first thread. Call it before any other thread is started. */
 static inline void pin_open(void)
 {
     const char *at = getenv("BENCH_CORES");
@@ -56,7 +57,8 @@ static inline void pin_open(void)
     pin_rank(0);
 }
 
-/* Stands before libc's in a bench, whose libraries start their threads by it. */
+/* Replaces libc's function in a bench, so that it is called for the threads that libraries
+ * start. */
 int pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
 {
     int (*start)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);

@@ -1,13 +1,14 @@
-/* resident.h: the most memory that this process had resident, as the system counts it. A bench
- * whose figures are those of one process begins each with resident_reset(). */
+/* resident.h: the largest amount of memory that this process had resident, as counted by the
+ * system. A bench whose figures are those of one process begins each of them with
+ * resident_reset(). */
 #ifndef SEQD_BENCH_RESIDENT_H
 #define SEQD_BENCH_RESIDENT_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-/* Forgets the largest size until now. Without that file, or the right to write to it, the size
- * stays that of the process's whole life. */
+/* Forgets the largest size so far. Without that file of the system, or without the right to write
+ * to it, the size remains that of the process's whole life. */
 static inline void resident_reset(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -16,7 +17,7 @@ static inline void resident_reset(void)
     fclose(f);
 }
 
-/* Returns the largest size in MiB; 0: the system does not say. */
+/* Returns the largest size in MiB, or 0 if the system does not tell. */
 static inline double resident_peak_mib(void)
 {
     FILE *f = fopen("/proc/self/status", "re");

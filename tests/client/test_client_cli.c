@@ -1,4 +1,5 @@
-/* The command line: verbs, options, operands, and refused words. */
+/* test_client_cli: tests how the command line is parsed: its verbs, options and operands, and
+ * arguments that are refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 static const char *operands[16];
 
-/* Parses a line of words. Returns 0 or -1 with e. */
+/* Parses a line of words. Returns 0, or -1 with e. */
 static int parse(struct cli *c, struct err *e, const char *line)
 {
     static char words[256];
@@ -51,7 +52,7 @@ static void test_options(void)
     CHECK(!parse(&c, &e, "artifacts 3 -x") == 0);
     CHECK(!parse(&c, &e, "artifacts 3 -- -x") && !strcmp(c.arg[1], "-x"));
     CHECK(!parse(&c, &e, "") && !c.verb);
-    CHECK(!parse(&c, &e, "show --help") && c.opt.help); /* operands may be missing then */
+    CHECK(!parse(&c, &e, "show --help") && c.opt.help); /* with --help, operands may be missing */
 }
 
 static void refused(const char *line, const char *want)
@@ -152,7 +153,7 @@ static void test_url(void)
     unsetenv("SEQD_URL");
 }
 
-/* The socket of a seqd that systemd runs needs neither a URL nor a token. */
+/* Checks that the socket of a seqd that systemd runs needs neither a URL nor a token. */
 static void test_system_socket(void)
 {
     struct err e = {0};
@@ -166,7 +167,7 @@ static void test_system_socket(void)
     FILE *f = fopen(a.sun_path, "w");
     CHECK(f && !fclose(f));
     CHECK(!url_of(NULL, NULL, out, sizeof out, &e));
-    CHECK_STR(out, "http://127.0.0.1:7433"); /* a file is no socket */
+    CHECK_STR(out, "http://127.0.0.1:7433"); /* a regular file is not a socket */
     unlink(a.sun_path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a));
@@ -203,7 +204,7 @@ static void test_job_id(void)
     fclose(f);
 }
 
-/* Every verb describes itself, and its help names each option that is its own. */
+/* Checks that every verb describes itself, and that its help names each of its own options. */
 static void test_help(void)
 {
     char *out = NULL;
@@ -220,7 +221,7 @@ static void test_help(void)
 
 /* ---- every verb ------------------------------------------------------------------------------ */
 
-/* How many operands a usage line has: "ID [NAME]" 1 to 2, "ID..." 1 to any number. */
+/* How many operands a usage line has: "ID [NAME]" has 1 to 2, and "ID..." has 1 to any number. */
 struct usage {
     int least, most;
     bool any;
@@ -237,7 +238,7 @@ static struct usage read_words(const char *at, const char *end)
             const struct usage in = read_words(at + 1, close);
             u.most += in.most, u.any |= in.any;
             at = close + 1;
-        } else if (at[0] == '|') { /* an alternative: the next word is counted from 0 */
+        } else if (at[0] == '|') { /* an alternative, whose words are counted from 0 again */
             if (u.least < best.least) best.least = u.least;
             if (u.most > best.most) best.most = u.most;
             best.any |= u.any, u = (struct usage){0};
@@ -246,7 +247,7 @@ static struct usage read_words(const char *at, const char *end)
             const char *word = at;
             while (at < end && *at != ' ') at += *at == '[' ? strcspn(at, "]") + 1 : 1;
             if (at - word >= 3 && !strncmp(at - 3, "...", 3)) u.any = true;
-            if (at - word == 3 && u.any) continue; /* more of the word before */
+            if (at - word == 3 && u.any) continue; /* it repeats the word before it */
             u.least++, u.most++;
         }
     }
@@ -256,8 +257,8 @@ static struct usage read_words(const char *at, const char *end)
     return best;
 }
 
-/* Runs a line of words as main() does, with n operands. Returns the exit status; said: its words.
- */
+/* Runs a line of words with n operands, as main() does. Returns the exit status; said receives the
+ * output. */
 static int run_verb(const struct verb *v, int n, const char *option, char *said, size_t size)
 {
     char *argv[8] = {"seqctl", (char *)v->name};
@@ -278,7 +279,7 @@ static int run_verb(const struct verb *v, int n, const char *option, char *said,
     return rc;
 }
 
-/* The usage line of a verb's help matches the operands that it takes. */
+/* Checks that the usage line of a verb's help matches the operands that it accepts. */
 static void check_synopsis(const struct verb *v)
 {
     const struct usage u = read_words(v->operands, v->operands + strlen(v->operands));
@@ -295,7 +296,7 @@ static void check_synopsis(const struct verb *v)
     free(out);
     snprintf(line, sizeof line, "%s --help", v->name);
     CHECK_MSG(!parse(&c, &e, line) && c.opt.help && c.verb == v, "%s: %s", line, e.text);
-    if (v == &verb_completion) return; /* scripts call it with the words of a line */
+    if (v == &verb_completion) return; /* scripts call it with the words of a whole line */
     CHECK_MSG(u.least == v->min_args && (u.any ? v->max_args > u.most : v->max_args == u.most),
               "%s %s: %d to %d operands, takes %d to %d", v->name, v->operands, u.least, u.most,
               v->min_args, v->max_args);
@@ -320,7 +321,7 @@ static void check_refusals(const struct verb *v)
               said);
 }
 
-/* Options of other verbs are refused by name. */
+/* Checks that options of other verbs are refused by name. */
 static void check_options(const struct verb *v)
 {
     struct cli_option_info o;

@@ -1,5 +1,5 @@
-/* Whole verbs against a scripted server: a child process that answers each connection with the next
- * reply of a list and keeps the requests. */
+/* test_client_http: runs whole verbs against a scripted server. The server is a child process that
+ * answers each connection with the next reply of a list and keeps the requests. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,11 +20,11 @@
 
 struct server {
     pid_t pid;
-    int port, asked; /* asked: a pipe with the requests, one after the other */
+    int port, asked; /* asked is a pipe to which the requests are written, one after the other */
     char url[80];
 };
 
-/* Reads one request: headers and Content-Length bytes. */
+/* Reads one request, which is its headers and Content-Length bytes. */
 static size_t read_request(int fd, char *buf, size_t size)
 {
     size_t n = 0, need = 0;
@@ -51,17 +51,18 @@ static void put(int fd, const char *p, size_t n)
     }
 }
 
-/* Who waits for a job looks at it now and then, as often as there is time for. */
+/* Tells whether a request only reads a job. A client that waits for a job reads it from time to
+ * time, and the number of these requests is not fixed. */
 static bool looks_at_job(const char *request)
 {
     return !strncmp(request, "GET /v1/jobs/12 ", 16);
 }
 
-static void (*before_reply)(void); /* called in the server before each reply; NULL: nothing */
+static void (*before_reply)(void); /* called in the server before each reply; NULL for no call */
 
-/* Gives the replies in order, then the last one again and again. While the next reply is a stream,
- * a look at the job gets the last reply, and the stream stays the next one. A reply NULL hangs up
- * without an answer. */
+/* Gives the replies in order, and then repeats the last one. While the next reply is a stream, a
+ * request that only reads a job gets the last reply, and the stream remains the next one. If a
+ * reply is NULL, the server closes the connection without an answer. */
 static void serve(int listener, int asked, const char *const *reply, int n)
 {
     static char buf[1 << 16];
@@ -76,7 +77,8 @@ static void serve(int listener, int asked, const char *const *reply, int n)
         if (say) put(fd, say, strlen(say));
         i += !beside;
         shutdown(fd, SHUT_WR);
-        while (read(fd, buf, sizeof buf) > 0) continue; /* until the client has read it all */
+        /* until the client has read the whole reply */
+        while (read(fd, buf, sizeof buf) > 0) continue;
         close(fd);
     }
 }
@@ -116,13 +118,13 @@ static void server_start_unix(struct server *s, const char *path, const char *co
     server_begin(s, listener, reply, n);
 }
 
-/* The verb has ended, and so does the server; returns all it was asked. */
+/* Ends the server, after the verb has ended. Returns all requests that it got. */
 static const char *server_end(struct server *s)
 {
     static char all[1 << 16];
     size_t n = 0;
     int status;
-    kill(s->pid, SIGKILL); /* following leaves other signals blocked */
+    kill(s->pid, SIGKILL); /* other signals are still blocked by `follow` */
     for (ssize_t k; (k = read(s->asked, all + n, sizeof all - 1 - n)) > 0;) n += (size_t)k;
     all[n] = 0;
     close(s->asked);
@@ -141,7 +143,8 @@ static void slurp(FILE *f, char *to, size_t size)
     fclose(f);
 }
 
-/* Runs seqctl in this process; stdout and stderr land in out and err. s NULL: without --url. */
+/* Runs seqctl in this process. Its stdout and stderr are stored in out and err. If s is NULL,
+ * there is no --url. */
 static int seqctl(const struct server *s, char *const *words)
 {
     char *argv[20] = {"seqctl", "--url", s ? (char *)s->url : NULL};
@@ -195,7 +198,8 @@ static int count(const char *text, const char *what)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* The answer to a submit is lost twice: the third try carries the same key, and one job exists. */
+/* Checks a submit whose answer is lost twice. The third try has the same key, and only one job
+ * exists. */
 static void test_submit_retries_with_one_key(void)
 {
     static const char *const reply[] = {NULL, JSON_REPLY("503 Service Unavailable", "{}"),
@@ -229,7 +233,8 @@ static void test_submit_retries_with_one_key(void)
 #define BATCH_REPLY(status)                                                                        \
     JSON_REPLY(status, "{\"data\":[" JOB("queued") ",{\"id\":13,\"state\":\"queued\"}]}")
 
-/* Several specs are one request, sent again with its key when it meets itself. */
+/* Checks that several specs are one request, which is sent again with its key if the server
+ * answers that the first try is still under way. */
 static void test_submit_several(void)
 {
     static const char *const files[] = {
@@ -266,10 +271,10 @@ static void test_submit_several(void)
     CHECK(strstr(server_end(&s), "{\"jobs\": [{\"kind\": \"train\"}, {\"kind\": \"train\"}]}"));
     server_start(&s, reply + 2, 1);
     CHECK(SEQCTL(&s, "submit", (char *)spec_file("[{}]"), "-q", "-o", "name") == CLI_OK);
-    CHECK(strstr(server_end(&s), "POST /v1/jobs ")); /* alone it is no batch */
+    CHECK(strstr(server_end(&s), "POST /v1/jobs ")); /* a single spec is not a batch */
 }
 
-/* A file that is not a list of specs is not sent. */
+/* Checks that a file that is not a list of specs is not sent. */
 static void test_submit_several_refused(void)
 {
     static const char *const wrong[][2] = {
@@ -290,7 +295,8 @@ static void test_submit_several_refused(void)
     CHECK(SEQCTL(&s, "plan", (char *)spec_file("[{},{}]")) == CLI_ERROR);
 }
 
-/* unix:PATH: the same requests through a socket, whatever proxy the environment names. */
+/* Checks that unix:PATH sends the same requests through a socket, whatever proxy the environment
+ * names. */
 static void test_unix_socket(void)
 {
     static const char *const reply[] = {JSON_REPLY("200 OK", JOB("queued"))};
@@ -310,7 +316,8 @@ static void test_unix_socket(void)
     CHECK_MSG(strstr(err, path) && strstr(err, "Is it running?"), "%s", err);
 }
 
-/* A token is sent to this machine, and beyond it by https alone, whatever a URL looks like. */
+/* Checks that a token is sent to this machine, and to other machines only by https, whatever the
+ * URL looks like. */
 static void test_token_in_the_clear(void)
 {
     static const char *const reply[] = {JSON_REPLY("200 OK", JOB("queued"))};
@@ -337,7 +344,8 @@ static void test_token_in_the_clear(void)
     unlink(path);
 }
 
-/* A refusal is not repeated; it names the field and the fix, cleaned of terminal escapes. */
+/* Checks that a refused request is not repeated, and that the message names the field and the fix,
+ * without terminal escapes. */
 static void test_submit_refused(void)
 {
     static const char *const reply[] = {JSON_REPLY(
@@ -356,7 +364,7 @@ static void test_submit_refused(void)
     CHECK(!strchr(err, '\033'));
 }
 
-/* As many faults as an answer names, each with its line. */
+/* Checks that the message has a line for each of as many faults as an answer can name. */
 static void test_many_faults(void)
 {
     static char body[1 << 15], reply[1 << 16];
@@ -417,7 +425,8 @@ static void test_exit_codes(void)
     CHECK_MSG(strstr(err, "cannot reach seqd at http://127.0.0.1:1"), "%s", err);
 }
 
-/* The stream breaks in the middle of event 3: the next connection asks from event 2 on. */
+/* Checks a stream that breaks in the middle of event 3. The next connection asks for the events
+ * after event 2. */
 static void test_events_resume(void)
 {
     static const char *const reply[] = {
@@ -437,9 +446,10 @@ static void test_events_resume(void)
     CHECK(count(asked, "Accept: text/event-stream") == 3);
 }
 
-static char moved_to[80], moved_in[128]; /* URL of another server; directory that names it, or "" */
+/* URL of another server; the directory that names it, or "" */
+static char moved_to[80], moved_in[128];
 
-/* Another server is chosen, or a restarted one has another address. */
+/* Chooses another server, or moves a restarted one to a new address. */
 static void move(void)
 {
     char path[160];
@@ -449,8 +459,9 @@ static void move(void)
     if (!moved) abort();
 }
 
-/* A stream that breaks continues at its server, whichever one seqctl login or contexts chose
- * meanwhile, but at the new address of a seqd that is named by its state directory. */
+/* Checks that a stream that breaks continues at its own server, whichever server seqctl login or
+ * contexts choose in the meantime. The exception is a seqd that is named by its state directory,
+ * which is found at its new address. */
 static void test_follow_keeps_server(void)
 {
     static const char *const broken[] = {SSE_REPLY("id: 1\ndata: {\"seq\":1}\n\nid: 2\nda"),
@@ -483,9 +494,9 @@ static void test_follow_keeps_server(void)
     CHECK(!file_remove(dir, NULL));
 }
 
-/* A busy server, or a proxy before it, ends no stream and no wait: the request is made again, when
- * Retry-After says. A refusal does not pass, and an order that may have been obeyed is not sent
- * again without a key. */
+/* Checks that streams and waits continue while the server, or a proxy in front of it, is busy. The
+ * request is made again when Retry-After allows it. A refusal is final, and an order that seqd may
+ * have carried out is not sent again without a key. */
 static void test_busy(void)
 {
     static const char *const stream[] = {
@@ -554,7 +565,7 @@ static void test_wait_verdicts(void)
     }
 }
 
-/* All are waited for: one stream after the other. */
+/* Checks that all jobs are waited for, one stream after the other. */
 static void test_wait_for_several(void)
 {
     static const char *const reply[] = {
@@ -578,7 +589,7 @@ static void test_wait_for_several(void)
     }
 }
 
-/* A stream that never ends: --timeout leaves with 124, a signal with 130. */
+/* Checks a stream that never ends. --timeout leaves it with 124, and a signal with 130. */
 static void test_leave(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -595,13 +606,14 @@ static void test_leave(void)
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    raise(SIGINT); /* pending: the first wait sees it */
+    raise(SIGINT); /* the signal is pending, and the first wait receives it */
     CHECK(SEQCTL(&s, "events", "12", "-f") == CLI_DETACHED);
     CHECK_MSG(strstr(err, "detached; job 12 runs on; seqctl watch 12"), "%s", err);
     close(listener);
 }
 
-/* Logs continue at the offset that the server names, and end when it marks the end. */
+/* Checks that the next part of a log is asked for at the offset that the server names, and that
+ * reading ends when the server marks the end. */
 static void test_logs(void)
 {
     static const char *const reply[] = {LOG_REPLY("6", "false", "hello\n"),
@@ -611,12 +623,13 @@ static void test_logs(void)
     int rc = SEQCTL(&s, "logs", "12", "--rank", "1");
     const char *asked = server_end(&s);
     CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
-    CHECK_STR(out, "hello\nyou\033\n"); /* not a terminal: bytes as they are */
+    CHECK_STR(out, "hello\nyou\033\n"); /* stdout is not a terminal, so the bytes are unchanged */
     CHECK_MSG(count(asked, "rank=1&offset=0") == 1 && count(asked, "rank=1&offset=6") == 1, "%s",
               asked);
 }
 
-/* A followed log breaks off in the middle of a message and continues in another attempt. */
+/* Checks a followed log that breaks off in the middle of a message and continues in another
+ * attempt. */
 static void test_logs_follow(void)
 {
     static const char *const reply[] = {
@@ -636,7 +649,8 @@ static void test_logs_follow(void)
     CHECK_MSG(count(asked, "Last-Event-ID: 1.6\r\n") == 1, "%s", asked);
 }
 
-/* Two streams, the job before and after; lines because stdout is no terminal. */
+/* Checks `watch`, which uses two streams and the job before and after. It prints lines, because
+ * stdout is not a terminal. */
 static void test_watch_lines(void)
 {
     static const char *const reply[] = {
@@ -666,7 +680,8 @@ static void test_ls(void)
 #define LIST(jobs)       JSON_REPLY("200 OK", "{\"data\":[" jobs "],\"has_more\":false}")
 #define NAMED(id, state) "{\"id\":" id ",\"name\":\"my run\",\"state\":\"" state "\"}"
 
-/* A name means the live job, else the newest; several live jobs of a name are refused. */
+/* Checks that a name means the live job with that name. If no job with that name is live, it means
+ * the newest one. If several live jobs have the name, it is refused. */
 static void test_names(void)
 {
     static const char *const live[] = {LIST(NAMED("7", "running")), JSON_REPLY("200 OK", JOB("x"))};
@@ -695,7 +710,8 @@ static void test_names(void)
     server_end(&s);
 }
 
-/* Every verb of a job ends with the code that says why a name leads to none, and asks no more. */
+/* Checks that if no job has a name, every verb that needs a job ends with the exit code for the
+ * reason, and makes no further requests. */
 static void test_names_of_no_job(void)
 {
     static const struct {
@@ -724,7 +740,8 @@ static void test_names_of_no_job(void)
     CHECK(n >= 14);
 }
 
-/* Removes the jobs that the names meant before the question, and looks up no name again. */
+/* Checks that rm removes the jobs that the names meant before its question, and looks up no name
+ * again. */
 static void test_rm_by_name(void)
 {
     static const char *const reply[] = {LIST(NAMED("7", "failed")),
@@ -737,8 +754,8 @@ static void test_rm_by_name(void)
     CHECK_MSG(count(asked, "GET ") == 1 && strstr(asked, "DELETE /v1/jobs/7 "), "%s", asked);
 }
 
-/* Several ids: each is asked, whatever becomes of the one before. Several jobs of a filter: only
- * with --yes where no terminal can be asked. */
+/* Checks that each of several ids is asked for, even if an earlier one failed, and that several
+ * jobs of a filter are cancelled only with --yes if there is no terminal to ask on. */
 static void test_cancel(void)
 {
 #define COUNT(matched, cancelled)                                                                  \
@@ -774,8 +791,8 @@ static void test_cancel(void)
     CHECK(SEQCTL(&no, "ls", "--label", "=x") == CLI_USAGE);
 }
 
-/* With --wait 0 means that the job is cancelled or suspended. A job that ended first is no success,
- * and neither is one that succeeded. */
+/* Checks that with --wait an exit code of 0 means that the job is cancelled or suspended. A job
+ * that ended before that is not a success, even if it succeeded. */
 static void test_ends_first(void)
 {
     static const struct {
@@ -806,7 +823,7 @@ static void test_ends_first(void)
     }
 }
 
-/* A job that has ended before the action is asked for. */
+/* Checks a job that has ended before the action is requested. */
 static void test_ended_already(void)
 {
     static const struct {
@@ -832,7 +849,8 @@ static void test_ended_already(void)
     }
 }
 
-/* The newest checkpoint continues, and what differs is said; a retry is the spec as it was. */
+/* Checks that `continue` begins at the newest checkpoint and prints the differences, and that
+ * `retry` uses the spec unchanged. */
 static void test_continue(void)
 {
 #define ENDED(state, steps)                                                                        \
@@ -897,7 +915,8 @@ static void test_continue(void)
               "%s", asked);
 }
 
-/* Both lists of products have all pages, and so does the list that continue reads. */
+/* Checks that both lists of products have all pages, and that the list that `continue` reads has
+ * them, too. */
 static void test_products_of_several_pages(void)
 {
 #define PAGE(rows, more)                                                                           \
@@ -921,8 +940,8 @@ static void test_products_of_several_pages(void)
     CHECK(count(server_end(&s), "/v1/jobs/12/artifacts?limit=1000") == 3);
 }
 
-/* A download that breaks off leaves no file that looks whole, and resumes where it stopped; a file
- * with another digest is not kept. */
+/* Checks that a download that breaks off leaves no file that looks complete, and is continued
+ * where it stopped. A file that has another digest is not kept. */
 #define PARTS(status, size, body)                                                                  \
     "HTTP/1.1 " status "\r\nContent-Length: " size "\r\nConnection: close\r\n\r\n" body
 #define LISTED(sha) JSON_REPLY("200 OK", "{\"data\":[{\"name\":\"a/b\",\"sha256\":\"" sha "\"}]}")
@@ -942,7 +961,7 @@ static void test_artifact_broken(void)
         good,
         PARTS("200 OK", "14", "half and wrong"),
         good,                          /* another digest */
-        PARTS("200 OK", "14", "half"), /* breaks; then a server without ranges */
+        PARTS("200 OK", "14", "half"), /* it breaks off; then the server does not support ranges */
         good,
         PARTS("200 OK", "14", "half and whole"),
         good};
@@ -969,8 +988,9 @@ static void test_artifact_broken(void)
     unlink(file);
 }
 
-/* Bytes that are here are not continued while the artifact has no digest, nor kept when it has lost
- * the one it had: they may be of another job. */
+/* Checks that a download begins again while the list has no digest for the artifact, and that it
+ * leaves no file if the digest that the list had is missing at the end. The bytes of an earlier
+ * download may be of another job, which only a digest shows. */
 static void test_artifact_growing(void)
 {
     static const char *const reply[] = {LISTED(""),
@@ -1004,8 +1024,8 @@ static void test_artifact_growing(void)
 #define NODE_LIST(node, models, error)                                                             \
     "{\"node\":\"" node "\",\"models\":[" models "],\"incomplete\":null,\"error\":" error "}"
 
-/* Lists of models over several pages: a node that was busy once is asked again. A list that was not
- * read to its end is an error that names the node. */
+/* Checks lists of models over several pages. A node that was busy once is asked again. A list that
+ * was not read to its end is an error that names the node. */
 static void test_models(void)
 {
     static const char *const reply[] = {

@@ -1,6 +1,6 @@
-/* seqctl pull against a server that breaks off at every byte, lies about names, sizes and digests,
- * or changes its mind; files that lie in the directory already; and that no byte lands outside of
- * it. */
+/* test_client_pull: runs seqctl pull against a server that breaks off at every byte, that sends
+ * wrong names, sizes and digests, or that changes its answer in the middle. Some of the files
+ * exist in the directory already. Checks that no byte is written outside of the directory. */
 #include <arpa/inet.h>
 #include <ftw.h>
 #include <signal.h>
@@ -23,14 +23,15 @@ static struct {
     char dir[64], out[160], url[64];
     int listener;
     pid_t pid;
-    const char *name, *bytes, *sha256; /* the one file beside MANIFEST.json, as the list says */
+    const char *name, *bytes, *sha256; /* the only file beside MANIFEST.json, as in the list */
     int64_t size;                      /* as the list says */
-    int cut;                           /* bytes of a body until it breaks off; -1: never */
-    bool ignores_range;                /* sends the whole */
-    bool paged;     /* the list of artifacts has a page before, of a file "first" */
-    bool artifacts; /* the list is that of artifacts, by a name without a digest */
-    size_t grown;   /* bytes of the file that are there now */
-    size_t grows;   /* and how many more with each request; 0: all are there */
+    /* bytes of a body after which the server breaks off, or -1 for never */
+    int cut;
+    bool ignores_range; /* sends the whole */
+    bool paged;         /* the list of artifacts has an earlier page, which has a file "first" */
+    bool artifacts;     /* the list is that of artifacts, in which the name has no digest */
+    size_t grown;       /* bytes of the file that exist now */
+    size_t grows;       /* the number of bytes by which it grows with each request, or 0 */
 } t;
 
 static char list[2048], say[4096], hex_of[SHA256_HEX];
@@ -225,7 +226,7 @@ static void write_out(const char *name, const char *text)
 
 static const char body[] = "0123456789abcdef0123456789ABCDEF!";
 
-/* Each answer breaks off after `cut` bytes: all of them together are the file. */
+/* Checks answers that each break off after `cut` bytes. Together they are the file. */
 static void test_broken(void)
 {
     for (int cut = 1; cut < (int)sizeof body; cut += cut < 3 ? 1 : 7) {
@@ -237,8 +238,8 @@ static void test_broken(void)
     }
 }
 
-/* A partial file of every size, from an earlier pull: right bytes are continued, wrong ones
- * found. */
+/* Checks a partial file of every size from an earlier pull. If its bytes are right it is
+ * continued, and if they are wrong this is detected. */
 static void test_resume(void)
 {
     for (int n = 0; n <= (int)sizeof body + 1; n++) {
@@ -257,7 +258,8 @@ static void test_resume(void)
     CHECK(pull() == CLI_OK && holds("hf/x", body));
     teardown();
     setup(body);
-    t.ignores_range = true; /* it has been replaced: the whole comes, and counts */
+    /* the file has been replaced, so the server sends the whole file, which is used */
+    t.ignores_range = true;
     write_out("hf/x.part", "wrong bytes");
     CHECK(pull() == CLI_OK && holds("hf/x", body));
     teardown();
@@ -275,7 +277,7 @@ static void test_present(void)
     write_out("MANIFEST.json", "of another");
     write_out("mine", "stays");
     t.cut = 0;
-    CHECK(pull() == CLI_ERROR); /* no checkpoint any more, rather than a mixed one */
+    CHECK(pull() == CLI_ERROR); /* it is better to have no checkpoint than a mixed one */
     CHECK(holds("hf/x", "another one") && access(in_out("MANIFEST.json"), F_OK));
     t.cut = -1;
     CHECK(pull() == CLI_OK && holds("hf/x", body) && holds("mine", "stays"));
@@ -283,7 +285,7 @@ static void test_present(void)
     teardown();
 }
 
-/* A server that sends bad names gets no file written. */
+/* Checks that no file is written for a server that sends bad names. */
 static void test_names(void)
 {
     static const char *const bad[] = {"../x", "/tmp/x",  "hf/../../x", "hf//x", "./x",
@@ -316,33 +318,35 @@ static void test_links(void)
 static void test_lies(void)
 {
     setup(body);
-    t.sha256 = digest("other", 5); /* hex_of is overwritten: keep a copy */
+    t.sha256 = digest("other", 5); /* hex_of is overwritten by the next call, so keep a copy */
     char sha[SHA256_HEX];
     memcpy(sha, t.sha256, sizeof sha);
     t.sha256 = sha;
     CHECK(pull() == CLI_ERROR && files_beneath(t.out) == 0);
     teardown();
     setup(body);
-    t.sha256 = ""; /* every file of a checkpoint has one */
+    t.sha256 = ""; /* every file of a checkpoint must have a digest */
     CHECK(pull() == CLI_ERROR && access(in_out("hf/x"), F_OK));
     teardown();
     setup(body);
-    t.size += 5; /* more is promised than comes */
+    t.size += 5; /* the list promises more bytes than the server sends */
     CHECK(pull() == CLI_ERROR && access(in_out("hf/x"), F_OK));
     teardown();
     setup(body);
-    t.size -= 5; /* more comes than was promised: no disk is filled */
+    /* the server sends more bytes than the list promises, which must not fill the disk */
+    t.size -= 5;
     CHECK(pull() == CLI_ERROR && access(in_out("hf/x"), F_OK));
     CHECK(files_beneath(t.out) == 0);
     teardown();
 }
 
-/* A file without a digest is fetched as far as it is, whatever was listed or lies here, though it
- * grows between two requests and breaks off. */
+/* Checks that a file without a digest is fetched as far as it has been written, whatever its size
+ * in the list or in the directory, even if it grows between two requests and the answers break
+ * off. */
 static void test_growing(void)
 {
-    /* 5 bytes more with each request: a reader of 3 a request never has all before the last is
-     * written, one of 7 has at 20. */
+    /* The file grows by 5 bytes with each request. A reader of 3 bytes a request has all of it
+     * only when the last byte is written; a reader of 7 has all of it at 20. */
     static const struct {
         int cut, n;
     } ways[] = {{-1, 10}, {3, 33}, {7, 20}};
@@ -351,7 +355,7 @@ static void test_growing(void)
         setup(body);
         t.artifacts = true;
         t.cut = ways[way % 3].cut;
-        t.size = way * 7; /* less, and more than there is */
+        t.size = way * 7; /* sizes that are smaller, and larger, than the file */
         t.grows = way < 3 ? 5 : 0;
         t.grown = 10;
         if (way / 3 == 2) write_out("hf/x", "0123");
@@ -363,7 +367,7 @@ static void test_growing(void)
     }
 }
 
-/* The files of a second page come too. */
+/* Checks that the files of a second page are fetched, too. */
 static void test_pages(void)
 {
     setup(body);

@@ -1,4 +1,5 @@
-/* The parser of event streams: the same events whatever the pieces the bytes come in. */
+/* test_client_sse: tests the parser of event streams. It must find the same events whatever the
+ * pieces in which the bytes arrive. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static const struct {
     {"data:  two spaces\n\n", "[message|| two spaces|11]"},
     {"id: 1\ndata: a\n\ndata: b\n\n", "[message|1|a|1][message|1|b|1]"},
     {"id: 1\n\ndata: b\n\n", "[message|1|b|1]"},
-    {"event: x\n\ndata: b\n\n", "[message||b|1]"}, /* a name alone is no event, and is forgotten */
+    /* a name without data is no event, and is forgotten */
+    {"event: x\n\ndata: b\n\n", "[message||b|1]"},
     {"\xef\xbb\xbf"
      "data: bom\n\n",
      "[message||bom|3]"},
@@ -38,14 +40,14 @@ static const struct {
 
 static void feed(struct sse *s, const char *p, size_t n)
 {
-    /* From a heap copy of exactly n bytes, so that a read past the end is seen. */
+    /* Use a heap copy of exactly n bytes, so that a read past the end is detected. */
     char *copy = malloc(n ? n : 1);
     memcpy(copy, p, n);
     sse_feed(s, copy, n);
     free(copy);
 }
 
-/* Cut once at every byte, and byte by byte. */
+/* Checks a stream that is cut once at every byte, and one that is passed byte by byte. */
 static void test_every_cut(void)
 {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -64,7 +66,8 @@ static void test_every_cut(void)
     }
 }
 
-/* Half an event before a lost connection is not joined with the data of the next one. */
+/* Checks that half of an event before a lost connection is not joined with the data of the next
+ * one. */
 static void test_restart(void)
 {
     struct sse s;
@@ -77,7 +80,8 @@ static void test_restart(void)
     sse_fini(&s);
 }
 
-/* The id of an event that was cut off must not be sent as seen: the event would be lost. */
+/* Checks that the id of an event that was cut off is not sent as seen, because the event would be
+ * lost. */
 static void test_id_of_a_half_event(void)
 {
     struct sse s;

@@ -1,4 +1,5 @@
-/* The text that seqctl shows: cleaned strings, numbers, tables, curves, JSON values. */
+/* test_client_text: tests the text that seqctl shows, which includes cleaned strings, numbers,
+ * tables, curves and JSON values. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,13 @@ static void test_clean(void)
          "a?31mb"}, /* C1 CSI as UTF-8 */
         {"a\x9b"
          "31mb",
-         "a?31mb"}, /* C1 CSI as a byte */
+         "a?31mb"}, /* the CSI of C1 as a single byte */
         {"a\rb\bc\x7f", "a?b?c?"},
         {"x\xe2\x80\xaetxt.exe", "x?txt.exe"}, /* right-to-left override */
         {"\xe2\x81\xa6y", "?y"},
         {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
-        {"\xc0\xaf\xed\xa0\x80\xf5", "??????"}, /* overlong, surrogate, no such byte */
+        /* an overlong form, a surrogate, and a byte that UTF-8 never uses */
+        {"\xc0\xaf\xed\xa0\x80\xf5", "??????"},
         {"cut \xe2\x82", "cut ??"},
         {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
         {"line\n\ttab", "line??tab"},
@@ -42,7 +44,8 @@ static void test_clean(void)
     CHECK_STR(text_clean(out, sizeof out, "a\0b", 3, "\n"), "a?b");
 }
 
-/* Every buffer size holds a whole prefix: no code point is cut, nothing is written past the end. */
+/* Checks that in a buffer of any size the result is a whole prefix, so that no code point is cut
+ * and nothing is written past the end. */
 static void test_clean_sizes(void)
 {
     const char *in = "ab\xe2\x82\xac\xf0\x9f\x98\x80z";
@@ -142,7 +145,7 @@ static void test_progress(void)
     }
 }
 
-/* Lines of one job, at times of a clock that the test turns. */
+/* Checks the lines about one job, at times of a clock that the test sets. */
 static void test_progress_lines(void)
 {
 #define AT(phase, fraction, eta)                                                                   \
@@ -162,7 +165,8 @@ static void test_progress_lines(void)
         {3600005, true, AT("preparing", "0.07001", "8")},
         {3660004, false, AT("preparing", "0.08", "8")},
         {3660005, true, AT("preparing", "0.08", "8")}, /* a minute */
-        {3660006, true, AT("running", "0", "null")},   /* falls back with the phase */
+        /* the figures go back when a new phase begins */
+        {3660006, true, AT("running", "0", "null")},
         {3660007, true, AT("running", "1", "null")},
         {3660008, false, AT("running", "1", "null")},
     };
@@ -193,7 +197,7 @@ static void test_table(void)
     free(out);
 }
 
-/* Wide letters take two columns and marks none, whatever the locale. */
+/* Checks that wide letters take two columns and marks none, in every locale. */
 static void test_widths(void)
 {
     static const struct {
@@ -217,7 +221,7 @@ static void test_widths(void)
         CHECK_MSG(text_width(cases[i].text) == cases[i].width, "case %zu: %d", i,
                   text_width(cases[i].text));
     CHECK(text_cut("\u65e5\u672c", 3) == 3); /* no half letter */
-    CHECK(text_cut("e\u0301x", 1) == 3);     /* its mark belongs to it */
+    CHECK(text_cut("e\u0301x", 1) == 3);     /* the mark belongs to the letter */
 }
 
 static const char *red_ok(const char *cell)
@@ -225,7 +229,7 @@ static const char *red_ok(const char *cell)
     return !strcmp(cell, "ok") ? "\033[31m" : NULL;
 }
 
-/* On a terminal of 12 columns no line is longer; colours take no column. */
+/* Checks that on a terminal of 12 columns no line is longer, and that colours take no column. */
 static void test_table_cut(void)
 {
     static const char *const head[] = {"ID", "STATE", "NAME", NULL};
@@ -284,7 +288,8 @@ static void test_curve_braille(void)
     curve_add(c, 0, 1);
     curve_add(c, 1, 0);
     curve_draw(c, 1, 1, 1, true, rows, &low, &high);
-    /* dots 1 and 2 of the left column, 6 and 8 of the right: the diagonal of 2 x 4 */
+    /* The diagonal of 2 x 4 dots is dots 1 and 2 of the left column, and 6 and 8 of the right
+     * one. */
     CHECK_STR(rows[0], "\xe2\xa2\xa3");
     free(c);
 }
@@ -299,14 +304,14 @@ static void test_curve_edges(void)
     curve_add(c, 1, NAN);
     curve_add(c, 2, INFINITY);
     CHECK(c->n == 0);
-    curve_add(c, 3, 2.5); /* a single value: a range is made around it */
+    curve_add(c, 3, 2.5); /* for a single value, a range is made around it */
     curve_draw(c, 20, 4, 0, false, rows, &low, &high);
     CHECK_MSG(low < 2.5 && high > 2.5, "%g %g", low, high);
     CHECK(strchr(rows[1], '*') || strchr(rows[2], '*'));
     free(c);
 }
 
-/* A resumed job repeats steps: points after the checkpoint are dropped. */
+/* Checks a resumed job, which repeats steps. The points after the checkpoint are dropped. */
 static void test_curve_resume(void)
 {
     struct curve *c = malloc(sizeof *c);
@@ -443,7 +448,8 @@ static void test_event_line(void)
     jv_free(v);
 }
 
-/* Paths are relative to the user's directory; absolute paths and other strings stay as they are. */
+/* Checks that paths are relative to the user's directory, and that absolute paths and other
+ * strings are unchanged. */
 static void test_spec_paths(void)
 {
     static const char given[] =
@@ -475,8 +481,8 @@ static void test_spec_paths(void)
     jv_free(w);
 }
 
-/* Relative paths become absolute only where the URL is this machine: a socket, or a host by its
- * exact name. */
+/* Checks that relative paths become absolute only if the URL is this machine, which is a socket,
+ * or a host by its exact name. */
 static void test_paths_of_this_machine(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* YAML: texts that are read, as JSON; refused texts, with the place; printed texts read back the
- * same. And tables of CSV. */
+/* test_client_yaml: tests YAML and CSV. Accepted texts of YAML are compared with JSON, refused
+ * texts must name the position of the error, and printed texts must read back the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static void test_refuses(void)
     }
 }
 
-/* Neither depth nor number of values is without a limit, nor the time that it takes. */
+/* Checks that the depth, the number of values and the time are all limited. */
 static void test_limits(void)
 {
     static char text[1 << 20];
@@ -155,7 +155,7 @@ static void test_prints(void)
     struct jv *v = jv_parse(json, strlen(json), NULL);
     char *want = jv_dump(v, JV_COMPACT);
     struct err e = {0};
-    /* Text for a terminal has no control character; it reads back the same. */
+    /* A text for a terminal has no control character, and reads back the same. */
     free(out);
     out = printed(yaml_print, json, true);
     for (const char *p = out; *p; p++) CHECK(*p == '\n' || (*p >= 0x20 && *p < 0x7f));

@@ -1,5 +1,5 @@
-/* test_cgroup: an attempt's control group, in a folder that looks like one, and in a real one where
- * this machine lets the test make it. */
+/* test_cgroup: tests an attempt's control group. It uses a folder that imitates one, and a real
+ * one if the test can make it on this machine. */
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ static void test_folder(void)
     CHECK(!mkdir(in(dir, "base"), 0700) && !mkdir(in(dir, "attempt"), 0700));
     setenv("SEQD_CGROUP", in(dir, "base"), 1);
     CHECK(cgroup_make(in(dir, "attempt"), 7, 2) == 1);
-    CHECK(cgroup_make(in(dir, "attempt"), 7, 2) == 1); /* again, after a kill */
+    CHECK(cgroup_make(in(dir, "attempt"), 7, 2) == 1); /* made again, as after a kill */
     const char *group = in(dir, "base/attempt-7-e2");
     is(in(dir, "attempt/cgroup"), group);
     CHECK(!file_write(in(dir, "base/attempt-7-e2/cgroup.procs"), "", 0, NULL));
@@ -49,7 +49,7 @@ static void test_folder(void)
     CHECK(!file_exists(in(dir, "base/attempt-7-e2")));
 }
 
-/* Without delegation, and with a group that cannot be made, attempts run as before. */
+/* Checks that attempts run as before without delegation, and if a group cannot be made. */
 static void test_none(void)
 {
     CHECK(!mkdir(in(dir, "alone"), 0700));
@@ -63,10 +63,11 @@ static void test_none(void)
     cgroup_remove(in(dir, "alone"));
 }
 
-/* A group whose path cannot be recorded, as on a full disk, is not left. */
+/* Checks that a group whose path cannot be recorded, for example on a full disk, is removed. */
 static void test_no_record(void)
 {
-    CHECK(!mkdir(in(dir, "attempt/cgroup.tmp"), 0700)); /* in the way of the record */
+    /* a directory prevents the record from being written */
+    CHECK(!mkdir(in(dir, "attempt/cgroup.tmp"), 0700));
     setenv("SEQD_CGROUP", in(dir, "base"), 1);
     CHECK(cgroup_make(in(dir, "attempt"), 7, 4) == 0);
     CHECK(!file_exists(in(dir, "base/attempt-7-e4")));
@@ -94,8 +95,8 @@ static void test_real(void)
     const pid_t child = fork();
     if (!child) {
         cgroup_join(in(dir, "real"));
-        /* A process that left the session and the parent: no signal to a group of processes finds
-         * it. */
+        /* The process has left the session and its parent, so a signal to a group of processes
+         * does not find it. */
         if (!fork()) setsid();
         if (write(ready[1], "x", 1) == 1) pause();
         _exit(0);
@@ -106,7 +107,8 @@ static void test_real(void)
     cgroup_kill(in(dir, "real"));
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
-    CHECK(read(ready[0], two, 1) == 0); /* the stray is gone too: the end of the pipe */
+    /* the end of the pipe shows that the stray process is gone, too */
+    CHECK(read(ready[0], two, 1) == 0);
     while (file_exists(in(base, "attempt-1-e1"))) cgroup_remove(in(dir, "real"));
     CHECK(!rmdir(base));
     unsetenv("SEQD_CGROUP");

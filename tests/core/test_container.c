@@ -1,4 +1,5 @@
-/* Files that are text, files that are containers of other programs, and paths that name no file. */
+/* test_container: tests files that are text, files that are containers of other programs, and
+ * paths that do not name a file. */
 #include <string.h>
 #include "api/core/container.h"
 #include "api/core/remote.h"
@@ -41,7 +42,7 @@ static void test_containers(void)
     char name[400];
     struct err e = {0};
     memset(name, 'a', sizeof name);
-    strcpy(name + 300, ".gz"); /* too long to be written twice */
+    strcpy(name + 300, ".gz"); /* too long for the message to have it twice */
     CHECK(container_refuse(container_by_suffix(name), "", name, "", &e) == -1);
     CHECK(strstr(e.text, "gunzip FILE"));
 }

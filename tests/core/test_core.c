@@ -1,4 +1,4 @@
-/* test_core: errors, arenas, digests, JSON in and out. */
+/* test_core: tests errors, arenas, digests, and reading and writing JSON. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -120,7 +120,7 @@ static void test_sha256(void)
     free(a);
 }
 
-/* The fast blocks, where this machine has them, against the plain ones. */
+/* Checks the fast blocks, if this machine has them, against the plain ones. */
 static void check_hmac(const char *key, size_t key_size, const char *data, size_t size,
                        const char *want, size_t want_digits)
 {
@@ -136,7 +136,7 @@ static void check_hmac(const char *key, size_t key_size, const char *data, size_
     CHECK(!hmac_equal(mac, other));
 }
 
-/* RFC 4231, cases 1 to 7. */
+/* Checks cases 1 to 7 of RFC 4231. */
 static void test_hmac(void)
 {
     char key[131], data[50];
@@ -177,7 +177,8 @@ static void test_sha256_portable(void)
     CHECK(!memcmp(s.h, h, sizeof h));
 }
 
-/* Two digests that begin at all places of a block take the same bytes, of all sizes. */
+/* Checks sha256_add_two, which adds the same bytes to two digests. The digests begin at different
+ * positions of a block, for all positions, and the bytes have all sizes. */
 static void test_sha256_two(void)
 {
     uint8_t bytes[330];
@@ -219,7 +220,7 @@ static void test_sha256_file(void)
     CHECK(strstr(e.text, path) != NULL);
 }
 
-/* Reads to the end in a heap copy of exactly n bytes, so that a sanitizer sees an overrun.
+/* Reads to the end of a heap copy of exactly n bytes, so that a sanitizer detects an overrun.
  * Returns the number of tokens, or -1. */
 static int read_all(const char *text, size_t n)
 {
@@ -407,7 +408,8 @@ static void test_jread_depth(void)
     free(bomb);
 }
 
-/* Every proper prefix of a closed value is an error, and so is the value with a byte after it. */
+/* Checks that every proper prefix of a closed value is an error, and so is the value with a byte
+ * after it. */
 static void test_jread_truncated(void)
 {
     static const char sample[] =
@@ -419,7 +421,8 @@ static void test_jread_truncated(void)
     CHECK(read_all(sample, n + 1) == -1); /* with its NUL */
 }
 
-/* Every single byte replaced by every value: no crash, and accepted text is consistent. */
+/* Checks that with any single byte replaced by any value there is no crash, and that each text
+ * that is accepted is consistent. */
 static void test_jread_mutated(void)
 {
     char sample[] = "{\"a\":[1,-2e3,\"\\ud83d\\ude00x\\n\"],\"b\":{\"c\":null,\"d\":true}}";
@@ -525,7 +528,8 @@ static void test_jwrite(void)
     }
 }
 
-/* All 256 byte values and their neighbours survive a round trip when they are UTF-8. */
+/* Checks that texts with all 256 byte values and their neighbours survive a round trip if they are
+ * UTF-8. */
 static void test_jwrite_round_trip(void)
 {
     char in[3], buf[64], out[64];
@@ -600,7 +604,7 @@ static void test_file(void)
     snprintf(deep, sizeof deep, "%s/a/b", dir);
     CHECK(file_make_dir(deep, &e) == -1 && strstr(e.text, "/a"));
     CHECK(!file_read(deep, 10, &n, &e) && strstr(e.text, deep));
-    /* a large file in odd pieces has the digest of the whole */
+    /* A large file that is passed in odd pieces has the digest of the whole. */
     snprintf(path, sizeof path, "%s/big", dir);
     char *big = malloc(700001);
     for (int i = 0; i < 700001; i++) big[i] = (char)(i * 31);
@@ -617,14 +621,14 @@ static void test_file(void)
     CHECK_STR(hex, want);
     CHECK(sha256_file(path, hex, NULL, &e) == 0);
     CHECK_STR(hex, want);
-    file_out_abort(&f); /* after a success: nothing */
+    file_out_abort(&f); /* does nothing after a success */
     CHECK(file_exists(path));
-    /* abandoned: gone */
+    /* an abandoned file is gone */
     CHECK(file_out_open(&f, path, &e) == 0 && file_out_add(&f, big, 700001, &e) == 0);
     file_out_abort(&f);
     CHECK(!file_exists(path));
     free(big);
-    /* removal does not follow links */
+    /* A removal does not follow symlinks. */
     snprintf(other, sizeof other, "%s/keep", dir);
     CHECK(file_make_dir(other, &e) == 0);
     snprintf(path, sizeof path, "%s/keep/file", dir);
@@ -633,7 +637,7 @@ static void test_file(void)
     CHECK(symlink(other, deep) == 0);
     snprintf(deep, sizeof deep, "%s/x", dir);
     CHECK(file_remove(deep, &e) == 0 && !file_exists(deep) && file_exists(path));
-    CHECK(file_remove(deep, &e) == 0); /* a missing one is fine */
+    CHECK(file_remove(deep, &e) == 0); /* a missing file is no error */
     CHECK(file_remove(dir, &e) == 0 && !file_exists(dir));
     char *longer = malloc(FILE_PATH_SIZE + 10);
     memset(longer, 'p', FILE_PATH_SIZE + 9);
@@ -642,7 +646,8 @@ static void test_file(void)
     free(longer);
 }
 
-/* Other users reach nothing in it, whatever the umask was and however it was made. */
+/* Checks that other users cannot reach a file in the directory, whatever the umask was and however
+ * the directory was made. */
 static void test_private_dir(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], file[220], own[220];
@@ -663,7 +668,8 @@ static void test_private_dir(void)
     CHECK(!stat(file, &st) && (st.st_mode & 0777) == 0600);
     CHECK(!stat(own, &st) && (st.st_mode & 0777) == 0700);
     CHECK(file_make_private_dir(path, &n, &e) == 0 && n == 0);
-    /* Another user's directory: root makes one, other users take one of root's. */
+    /* A directory of another user. If the test runs as root it makes one; otherwise it uses one of
+     * root's. */
     const bool root = geteuid() == 0;
     if (root && chown(path, 12345, (gid_t)-1)) abort();
     CHECK(file_make_private_dir(root ? path : "/usr", &n, &e) == -1 && e.code == ERR_INVALID);
@@ -673,8 +679,8 @@ static void test_private_dir(void)
     file_remove(dir, NULL);
 }
 
-/* A lock that a child has inherited, as one has that is not its own program yet, is waited for
- * until the child is gone; a lock that stays is not. */
+/* Checks a lock that a child has inherited, as a child has before its exec. The lock is waited for
+ * until the child is gone. A lock that is not released is not waited for. */
 static void test_file_lock(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200];
@@ -694,14 +700,15 @@ static void test_file_lock(void)
         _exit(0);
     }
     close(mine);
-    close(go[0]), close(go[1]); /* the child has the lock, for a moment more */
+    close(go[0]), close(go[1]); /* the child has the lock for a moment longer */
     CHECK(!file_lock(other));
     CHECK(waitpid(child, NULL, 0) == child);
     close(other);
     file_remove(dir, NULL);
 }
 
-/* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
+/* Checks that every step of a write can fail on a full disk. The error names the file, which is
+ * then removed. */
 static void test_file_full(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], tmp[300];
@@ -721,8 +728,8 @@ static void test_file_full(void)
     CHECK(file_remove(dir, &e) == 0);
 }
 
-/* In a child, whose files may have 10,000 bytes: 0 where each is refused in the words that it is to
- * have, and nothing of it is left. */
+/* Runs in a child whose files may have 10,000 bytes. Returns 0 if each write is refused with the
+ * expected text and leaves no file. */
 static int try_limited(const char *path)
 {
     const struct rlimit limit = {10000, 10000};
@@ -770,7 +777,7 @@ static void test_duration(void)
 {
     static const struct {
         const char *text;
-        int64_t s; /* -1: refused */
+        int64_t s; /* -1 if it is refused */
     } rows[] = {{"90", 90},     {"90s", 90},
                 {"30m", 1800},  {"24h", 86400},
                 {"7d", 604800}, {"0", -1},

@@ -1,5 +1,5 @@
-/* Manifests of checkpoints and contexts of seqctl as they are stored, byte by byte:
- * tests/golden/records/manifest.txt and context.txt.
+/* test_core_records: checks manifests of checkpoints and contexts of seqctl as they are stored,
+ * byte by byte, in tests/golden/records/manifest.txt and context.txt.
  * tests: needs golden/records */
 #include "tests/lib/records.h"
 
@@ -29,7 +29,8 @@ static void digits(char hex[SHA256_HEX], char digit)
     hex[SHA256_HEX - 1] = 0;
 }
 
-/* Writes a manifest's text with an unknown member before its digest, which is of all before it. */
+/* Writes a manifest's text with an unknown member before its digest, which covers all bytes before
+ * it. */
 static const char *manifest_unknown(const char *text)
 {
     static char out[8192];
@@ -99,7 +100,7 @@ static void test_context(void)
     records_close();
 }
 
-/* A wrong type, a token of two lines, a value that ends in its middle. */
+/* Checks a member of a wrong type, a token of two lines, and a value that ends in the middle. */
 static void test_context_damaged(void)
 {
     static const char *const damaged[] = {

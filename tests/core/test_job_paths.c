@@ -1,4 +1,5 @@
-/* job:ID in the place of a path: its form, its meaning on a node; no path leads out. */
+/* test_job_paths: tests job:ID in the place of a path. It covers the form of such a path and its
+ * meaning on a node, and checks that no such path leads outside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +87,8 @@ static void test_tidy(void)
     CHECK(!job_path_tidy("/234567890123456", out, sizeof out));
 }
 
-/* Every field that names files: a field that is added to a spec is added there, or this counts
- * it. */
+/* Checks every field that names files. A new field of the spec must be added to the list, because
+ * this test counts them. */
 static void test_fields(void)
 {
     struct job_spec *s = calloc(1, sizeof *s);
@@ -97,7 +98,7 @@ static void test_fields(void)
     CHECK(!spec_intern(s, "x", 1, &s->model.path) && !spec_intern(s, "x", 1, &s->context.load) &&
           !spec_intern(s, "x", 1, &s->checkpoint.resume_path) &&
           !spec_intern(s, "x", 1, &s->input.source.path));
-    CHECK(job_paths(s, path) == 3); /* resume_path counts with its word */
+    CHECK(job_paths(s, path) == 3); /* resume_path counts if its word names a path */
     s->checkpoint.resume = RESUME_PATH;
     s->data.n_train = s->eval.n_data = SPEC_SOURCES;
     for (int i = 0; i < SPEC_SOURCES; i++)
@@ -106,7 +107,7 @@ static void test_fields(void)
     CHECK(job_paths(s, path) == SPEC_PATHS);
     CHECK_STR(path[1].field, "checkpoint.resume");
     CHECK_STR(path[SPEC_PATHS - 1].field, "eval.data.31.path");
-    for (int i = 0; i < SPEC_PATHS; i++) { /* input.path, and those after context.load */
+    for (int i = 0; i < SPEC_PATHS; i++) { /* input.path, and the paths after context.load */
         const bool data = i == 2 || i > 3;
         CHECK(data ? path[i].ref == &path[i].source->path : !path[i].source);
     }

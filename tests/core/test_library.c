@@ -1,6 +1,6 @@
-/* The folders that are searched for optional libraries: each case in a process of its own, since a
- * library stays open. The library that is found is the tests' NCCL, under a name that no machine
- * has.
+/* test_library: tests which folders are searched for optional libraries. Each case runs in a
+ * separate process, because a library is never closed. The library that is found is the tests'
+ * NCCL, under a name that no machine has.
  * tests: needs libnccl_fake.so */
 #include <limits.h>
 #include <sys/wait.h>
@@ -21,7 +21,8 @@ static void shell(const char *command)
     CHECK_MSG(!system(all), "%s", all);
 }
 
-/* Runs find in a process with this environment. out: the text of *l, or the error's. */
+/* Runs find in a process with this environment. out receives the text of *l, or that of the
+ * error. */
 static bool child_says(char *out, size_t size, const char *folders, const char *path,
                        int (*find)(char *, size_t))
 {
@@ -80,7 +81,8 @@ static void test_in_a_named_folder(void)
     CHECK_MSG(child_says(said, sizeof said, folders, "/nowhere", find_wanted), "%s", said);
 }
 
-/* A relative folder would be another one in every process's directory. */
+/* Checks that a relative folder is not used, because it would be another one in every process's
+ * directory. */
 static void test_relative_folders_do_not_count(void)
 {
     char said[1024];
@@ -98,7 +100,7 @@ static void test_in_a_wheel(void)
     CHECK(!child_says(said, sizeof said, NULL, path, find_wanted));
 }
 
-/* The sentence is about a library that is there and does not open. */
+/* Checks that the error is about a library that exists but cannot be opened. */
 static void test_broken(void)
 {
     char said[1024], folders[256];
@@ -107,7 +109,7 @@ static void test_broken(void)
     CHECK_MSG(strstr(said, "broken/" WANTED ": "), "%s", said);
 }
 
-/* The folder that is named comes before those of the system. */
+/* Checks that the folder that is named is searched before those of the system. */
 static void test_version_and_path(void)
 {
     char said[1024], folders[256], want[PATH_MAX + 64], real[PATH_MAX];

@@ -1,4 +1,5 @@
-/* The loop: timers by a clock moved by hand, mailbox from threads, descriptors, signals. */
+/* test_loop: tests the loop, with timers by a clock that the test sets, posts from threads,
+ * descriptors and signals. */
 #include "api/core/loop.h"
 
 #include <pthread.h>
@@ -58,7 +59,7 @@ static void test_timers(void)
     loop_turn(l, 0);
     CHECK_STR(n.text, "");
     now += 10;
-    loop_turn(l, 1000000); /* due: does not wait */
+    loop_turn(l, 1000000); /* a timer is due, so it does not wait */
     CHECK_STR(n.text, "bc");
     CHECK(loop_now_ms(l) == 1010);
     loop_timer_set(b, 100);
@@ -70,7 +71,7 @@ static void test_timers(void)
     loop_timer_destroy(c);
     n.again = loop_timer_create(l, note_again, &n);
     loop_timer_set(n.again, 0);
-    loop_turn(l, 0); /* a timer that re-arms itself for now fires once a turn */
+    loop_turn(l, 0); /* a timer that is set again for the present time fires once in each turn */
     CHECK_STR(n.text, "bcar");
     loop_turn(l, 0);
     CHECK_STR(n.text, "bcarr");
@@ -85,7 +86,7 @@ static void take_long(void *arg)
     *(int64_t *)arg += 300;
 }
 
-/* Posts from before the turn run before a timer that is due. */
+/* Checks that posts from before the turn run before a timer that is due. */
 static void test_mail_before_timers(void)
 {
     int64_t now = 0;
@@ -93,11 +94,12 @@ static void test_mail_before_timers(void)
     struct loop *l = loop_create(hand_clock, &now, NULL);
     struct loop_timer *t = loop_timer_create(l, note_a, &n);
     loop_timer_set(t, 10);
-    now += 5000; /* the loop was away for long */
+    now += 5000; /* the loop was away for a long time */
     loop_post(l, note_b, &n);
     loop_turn(l, 0);
     CHECK_STR(n.text, "ba");
-    CHECK(loop_busy_ms(l) == 0 && loop_clock_ms(l) == 5000); /* asleep, it was not busy */
+    /* while it was asleep it was not busy */
+    CHECK(loop_busy_ms(l) == 0 && loop_clock_ms(l) == 5000);
     loop_post(l, take_long, &now);
     loop_turn(l, 0);
     CHECK(loop_busy_ms(l) == 300 && loop_now_ms(l) == 5000 && loop_clock_ms(l) == 5300);
@@ -209,7 +211,8 @@ static void pipe_first(void *arg, uint32_t events)
 {
     struct pipes *p = arg;
     p->n_calls++;
-    /* Whichever is called first removes both: the other's event of this turn must not be seen. */
+    /* The callback that is called first removes both descriptors, so the other one's event of this
+     * turn must not be delivered. */
     loop_fd_remove(p->f[0]);
     loop_fd_remove(p->f[1]);
 }

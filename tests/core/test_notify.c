@@ -1,5 +1,5 @@
-/* test_notify: the messages to a manager, over a path and over an abstract name, and the feeding of
- * the watchdog. The loop's clock is the test's. */
+/* test_notify: tests the messages to a service manager, over a path and over an abstract name, and
+ * the feeding of its watchdog. The loop's clock is the test's. */
 #include "tests/lib/test.h"
 
 #include <stddef.h>
@@ -85,7 +85,7 @@ static void test_messages(void)
         notify_stopping(n);
         CHECK_STR(next(), "STOPPING=1\nSTATUS=stopping");
         later(NOTIFY_STATUS_MS);
-        CHECK_STR(next(), ""); /* no news, and no watchdog */
+        CHECK_STR(next(), ""); /* there is no news and no watchdog */
         status = "two\nREADY=1";
         later(NOTIFY_STATUS_MS);
         CHECK_STR(next(), "STATUS=two READY=1");
@@ -127,7 +127,7 @@ static void test_watchdog_of_another(void)
     close_one(n);
 }
 
-/* A manager that is gone, or that reads nothing, stops no one. */
+/* Checks that a manager that is gone, or that reads nothing, does not delay the program. */
 static void test_silent_manager(void)
 {
     struct notify *n = open_one('@', "4");

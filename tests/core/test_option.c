@@ -1,4 +1,5 @@
-/* test_option: a table of options, from the command line, from keys of a file, and read again. */
+/* test_option: tests a table of options, which is read from the command line, from keys of a file,
+ * and again when the file has changed. */
 #include "tests/lib/test.h"
 
 #include "api/core/option.h"
@@ -81,7 +82,8 @@ static void test_key(void)
     line("--word", "mine");
     CHECK(key("word", OPTION_IS_TEXT, "theirs", 0, -1, 0) == 0); /* the command line's holds */
     CHECK_STR(t.word, "mine");
-    CHECK(key("word", OPTION_IS_NUMBER, "", 3, -1, 0) == -1); /* and the file must be right */
+    /* the file must be correct as well */
+    CHECK(key("word", OPTION_IS_NUMBER, "", 3, -1, 0) == -1);
     CHECK_STR(e.text, "word: want a string");
     CHECK(key("number", OPTION_IS_NUMBER, "", 9, -1, 0) == 0 && t.number == 9);
     CHECK(key("number", OPTION_IS_NUMBER, "", 10, -1, 0) == -1 && t.number == 9);
@@ -97,7 +99,8 @@ static void test_key(void)
     CHECK_STR(e.text, "help belongs to the command line");
     CHECK(key("nubmer", OPTION_IS_NUMBER, "", 1, -1, 0) == -1);
     CHECK_STR(e.text, "unknown key nubmer: did you mean number?");
-    CHECK(key("hepl", OPTION_IS_NUMBER, "", 1, -1, 0) == -1); /* not what no file may say */
+    /* it suggests no option that a file may not have */
+    CHECK(key("hepl", OPTION_IS_NUMBER, "", 1, -1, 0) == -1);
     CHECK_STR(e.text, "unknown key hepl: the keys are the options of prog --help");
 }
 

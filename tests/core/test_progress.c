@@ -1,4 +1,4 @@
-/* How far a rank says it is: when it speaks, and what of. */
+/* test_progress: tests when a rank reports its progress, and about which work. */
 #include "tests/lib/told.h"
 
 static void test_speaks(void)
@@ -24,7 +24,7 @@ static void test_speaks(void)
     told_check(&t, PROGRESS_REQUESTS, 1, 6);
 }
 
-/* However often it is called: once at the beginning, once at the end. */
+/* Checks that however often it is called, it reports once at the beginning and once at the end. */
 static void test_seldom(void)
 {
     struct told t;
@@ -37,7 +37,8 @@ static void test_seldom(void)
     CHECK(t.n == 2 && t.at.done == 1000);
 }
 
-/* A part that begins again is told where it stood, until it is beyond that. */
+/* Checks that a part that begins again is shown at its earlier position until it is beyond
+ * that. */
 static void test_begins_again(void)
 {
     struct told t;
@@ -70,7 +71,7 @@ static void test_total_comes_later(void)
     CHECK(t.at.done == 30 && t.at.total == 30);
 }
 
-/* Code that works calls on without asking whether anyone listens. */
+/* Checks that code may call it without asking whether there is a listener. */
 static void test_nobody_listens(void)
 {
     struct told t;

@@ -1,5 +1,5 @@
-/* A record with a member of every type: it is written and read back, and the reader refuses
- * damage. */
+/* test_record: tests a record with a member of every type, which is written and read back. The
+ * reader must refuse damage. */
 #include "api/core/record.h"
 
 #include <math.h>
@@ -137,7 +137,8 @@ static void test_round_trip(void)
     CHECK_STR(written(&r), "{\"version\":2,\"lenient\":\"three\"}");
 }
 
-/* Another order, blanks, an unknown member in every object, an unknown word. */
+/* Checks that the reader accepts another order, blanks, an unknown member in every object, and an
+ * unknown word. */
 static void test_tolerates(void)
 {
     struct every r;
@@ -153,7 +154,7 @@ static void test_tolerates(void)
     CHECK_STR(r.raw, "{ \"a\" : 1 }");
 }
 
-/* NaN is written as null, which a member may take: it keeps its value. */
+/* Checks that NaN is written as null, and that a member that may be null then keeps its value. */
 static void test_null(void)
 {
     static const char text[] = "{\"version\":2,\"maybe\":null}";
@@ -167,7 +168,8 @@ static void test_null(void)
     CHECK(read_text("{\"version\":2,\"maybe\":\"1\"}", &r, &e) == -1);
 }
 
-/* An owned text that may be null is written as null where there is none, and read back as none. */
+/* Checks that an owned text that may be null is written as null if there is none, and read back as
+ * none. */
 static void test_null_text(void)
 {
     static const struct field lone[] = {
@@ -190,7 +192,7 @@ static void test_null_text(void)
     CHECK(read_text("{\"version\":2,\"owned\":null}", &r, &(struct err){0}) == -1);
 }
 
-/* A text that is no object, or more than one. */
+/* Checks a text that is not an object, or is more than one. */
 static void test_parse(void)
 {
     static const char *const bad[] = {
@@ -206,7 +208,7 @@ static void test_parse(void)
     CHECK(!record_parse(" {\"version\":2}\n", 15, rows, &r, &e));
 }
 
-/* The member that the error names, and the start of its value. */
+/* Checks the member that the error names, and the beginning of its value. */
 static void test_refuses(void)
 {
     static const char *const bad[][2] = {
@@ -263,7 +265,7 @@ static const struct field closed_rows[] = {
     RECORD_CLOSED,
 };
 
-/* A closed table refuses a member that it has no row for, wherever it stands. */
+/* Checks that a closed table refuses a member for which it has no row, wherever it is. */
 static void test_closed(void)
 {
     static const char *const bad[] = {"{\"c\":1}", "{\"a\":1,\"c\":null,\"b\":0}", "{\"\":{}}"};
@@ -278,7 +280,7 @@ static void test_closed(void)
     }
 }
 
-/* The field of a member in a list says in which element it stands. */
+/* Checks that the field of a member in a list tells in which element the member is. */
 static void test_place(void)
 {
     struct every r;

@@ -1,5 +1,5 @@
-/* fold.c: takes the place of job_fold in the tests of seqd, and checks the job's invariants after
- * each. */
+/* fold.c: replaces job_fold in the tests of seqd. It folds the event and then checks the job's
+ * invariants. */
 #include "tests/lib/job_invariant.h"
 #include "tests/lib/test.h"
 

@@ -1,5 +1,6 @@
-/* Deaths that repeat: the same failure at the same place is final at the third time, kills by
- * others never are, and steps that were made before are no progress. All of it outlives seqd. */
+/* test_seqd_again: tests failures that repeat. The same failure at the same place is final at the
+ * third time. A kill from outside is never final. Steps that were made before do not count as
+ * progress. All of this survives restarts of seqd. */
 #include <signal.h>
 #include "daemon/state/blame.h"
 #include "tests/lib/one_node.h"
@@ -18,7 +19,8 @@ static void restart(void)
     settle();
 }
 
-/* The next attempt, which has waited for its backoff and runs; or NULL: there is none. */
+/* Returns the next attempt, which has waited for its backoff and runs, or NULL if there is
+ * none. */
 static struct sim_attempt *next(void)
 {
     for (int i = 0; i < 70 && the_job() && the_job()->state == JOB_QUEUED; i++)
@@ -29,7 +31,7 @@ static struct sim_attempt *next(void)
     return a;
 }
 
-/* Rank 0 makes these steps and ends so. */
+/* Lets rank 0 make these steps and then end in this way. */
 static void die(struct sim_attempt *a, int steps, int status, int signo)
 {
     for (int i = 1; i <= steps; i++) rec_step(a, i);
@@ -48,7 +50,7 @@ static struct sim_attempt *begin_run(void)
     return a;
 }
 
-/* A limit of the size of files, that ranks of the version before die of. */
+/* Checks a limit on the size of files, by which ranks of the previous version are killed. */
 static void test_final(void)
 {
     for (int restarts = 0; restarts < 2; restarts++) {
@@ -70,7 +72,7 @@ static void test_final(void)
     }
 }
 
-/* At another step, or by another signal, it is another failure. */
+/* Checks that at another step, or by another signal, it is another failure. */
 static void test_other_places(void)
 {
     struct sim_attempt *a = begin_run();
@@ -82,7 +84,8 @@ static void test_other_places(void)
     finish();
 }
 
-/* Others kill, disks are full until someone makes room: neither is the job's, however often. */
+/* Checks that kills from outside, and full disks, never count as the job's failures, however often
+ * they happen. */
 static void test_never_final(void)
 {
     static const int signo[] = {SIGKILL, SIGTERM, 0};
@@ -98,7 +101,8 @@ static void test_never_final(void)
     }
 }
 
-/* The kernel killed for memory: that counts once nothing else could have taken it. */
+/* Checks that a kill for lack of memory counts only if nothing but the job could have used the
+ * memory. */
 static void test_memory(void)
 {
     struct sim_attempt *a = begin_run();
@@ -115,13 +119,13 @@ static void test_memory(void)
         send_spool(a);
         settle();
         a = next();
-        CHECK((a == NULL) == (i == 3)); /* the first one was not alone */
+        CHECK((a == NULL) == (i == 3)); /* during the first one the job was not alone */
     }
     CHECK_STR(state_of(1), "failed");
     finish();
 }
 
-/* A checkpoint, a step: made again and again they are as old as they were the first time. */
+/* Checks that a checkpoint or a step that is made again does not count as progress. */
 static void test_no_progress(void)
 {
     struct sim_attempt *a = begin_run();
@@ -139,7 +143,7 @@ static void test_no_progress(void)
     finish();
 }
 
-/* A farther step begins the day again. */
+/* Checks that a further step begins the day of retries again. */
 static void test_progress(void)
 {
     struct sim_attempt *a = begin_run();
@@ -152,7 +156,7 @@ static void test_progress(void)
     finish();
 }
 
-/* Products count once a name, evaluations once a step. */
+/* Checks that a product counts once for each name, and an evaluation once for each step. */
 static void test_products(void)
 {
     static const struct {

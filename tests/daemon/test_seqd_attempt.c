@@ -1,5 +1,6 @@
-/* The verdicts that reports of an attempt lead to, without a store, a clock or nodes. A job of four
- * ranks, two on each of the nodes a and b; b is not connected. */
+/* test_seqd_attempt: checks the verdicts that follow from the reports of an attempt, without a
+ * store, a clock or nodes. The job has four ranks, two on each of the nodes a and b, and b is not
+ * connected. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,8 @@ static struct verdict tell_exit(struct job *j, int part, int rank, int status, i
     return tell(j, part, RANK_EXIT, rank, &x, sizeof x);
 }
 
-/* The ring opens when the last rank is ready, and records that only memory had are released. */
+/* Checks that the ring opens when the last rank is ready, and that records that were only in
+ * memory are released then. */
 static void test_start(void)
 {
     struct job *j = job_of(2);
@@ -80,7 +82,8 @@ static void test_start(void)
     drop(j);
 }
 
-/* A step of rank 0 proves a ring over two nodes; on one node every rank reports its own. */
+/* Checks that a step of rank 0 proves a ring over two nodes. On a single node every rank reports
+ * for itself. */
 static void test_proof(void)
 {
     for (int n = 1; n <= 2; n++) {
@@ -88,13 +91,14 @@ static void test_proof(void)
         struct rank_step s = {.step = 1, .tokens = 10, .step_us = 1000};
         struct spooled r = {{RANK_ABI, RANK_STEP, 0, sizeof s}, (const char *)&s, 1};
         CHECK(spooled_proves_ring(j, &r) == (n == 2));
-        s.step = 0; /* no step has that number */
+        s.step = 0; /* steps are counted from 1, so 0 is not a step */
         CHECK(!spooled_proves_ring(j, &r));
         drop(j);
     }
 }
 
-/* A peer that is missed waits for a better cause; a rank that was killed is one. */
+/* Checks that a report that a peer is missing waits for a better cause, such as a rank that was
+ * killed. */
 static void test_suspect(void)
 {
     struct job *j = job_of(2);
@@ -106,7 +110,7 @@ static void test_suspect(void)
     drop(j);
 }
 
-/* No better cause comes in time: the node that is away is named. */
+/* Checks that if no better cause comes in time, the node that is away is named. */
 static void test_convict(void)
 {
     struct job *j = job_of(2);
@@ -133,7 +137,8 @@ static void test_start_timeout(void)
     drop(j);
 }
 
-/* The attempt is done when both parts are; a stopping job has stopped when both have ended. */
+/* Checks that the attempt is done when both parts are, and that a stopping job has stopped when
+ * both parts have ended. */
 static void test_ends(void)
 {
     struct event ev;

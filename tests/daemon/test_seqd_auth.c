@@ -1,5 +1,6 @@
-/* Who may do what, over raw sockets: every route without a token, with a wrong, an expired, a
- * revoked and a weaker one; owners of jobs; the audit log; and a database of a version before. */
+/* test_seqd_auth: tests which users may do what, over raw sockets. Covers every route without a
+ * token and with a wrong, an expired, a revoked and a weaker one; the owners of jobs; the audit
+ * log; and a database of the previous version. */
 #include <sqlite3.h>
 #include "api/core/sha256.h"
 #include <sqlite3.h>
@@ -7,7 +8,7 @@
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE], operator_o[AUTH_TOKEN_SIZE];
 
-/* With that token; NULL: none. */
+/* Sends a request with that token, or without one if it is NULL. */
 static int ask_as(const char *token, const char *method, const char *path, const char *body)
 {
     static char out[16384];
@@ -37,7 +38,7 @@ static void begin_users(void)
     rest_token("olga", ROLE_OPERATOR, 0, operator_o);
 }
 
-/* A path of the route with something in the place of its parameters. */
+/* Writes a path of the route, with values in the place of its parameters. */
 static void path_of(const struct route *t, char *out, size_t size)
 {
     size_t n = 0;
@@ -53,12 +54,12 @@ static void path_of(const struct route *t, char *out, size_t size)
     out[n] = 0;
 }
 
-/* Every route of the table, by every kind of caller. */
+/* Checks every route of the table with every kind of caller. */
 static void test_every_route(void)
 {
     char path[256];
     begin_users();
-    CHECK(post("/v1/jobs", job_json) == 201); /* job 1 is the admin's */
+    CHECK(post("/v1/jobs", job_json) == 201); /* job 1 belongs to the admin */
     for (const struct route *t = route_table; t->method; t++) {
         path_of(t, path, sizeof path);
         const int bare = ask_as(NULL, t->method, path, "");
@@ -77,7 +78,8 @@ static void test_every_route(void)
     finish();
 }
 
-/* A caller that is not known is told that alone, not what else is wrong with the request. */
+/* Checks that a caller who is not known is told only that, and not the other faults of the
+ * request. */
 static void test_unknown_first(void)
 {
     static const char *const wrong[][3] = {
@@ -108,8 +110,8 @@ static void test_unknown_first(void)
     finish();
 }
 
-/* Every route of a job refuses another user, whether the job is live or has ended, before anything
- * else is said of it. */
+/* Checks that every route of a job refuses another user, whether the job is live or has ended,
+ * before it tells anything else about the job. */
 static void test_owner_of_every_route(void)
 {
     char path[256];
@@ -158,9 +160,9 @@ static void test_lists(void)
     finish();
 }
 
-/* One user's key says nothing of another's. */
-/* By name and label a user finds its own jobs alone, and cancels no other's; an operator's filter
- * takes anyone's. */
+/* A user's key tells nothing about the keys of other users. */
+/* Checks that a user who selects by name and label finds and cancels only its own jobs. An
+ * operator's filter selects the jobs of all users. */
 static void test_filters(void)
 {
     static const char *const by[] = {"name=t", "label.node=evil", "name=t&label.state=fake",
@@ -229,18 +231,20 @@ static void test_wrong_tokens(void)
         CHECK_MSG(talk(text) == 401, "%s", never[i]);
     }
     const size_t n = strlen(user_a);
-    for (size_t at = 5; at < n; at += n / 4) { /* the id, the secret, the check */
+    /* at the id, at the secret and at the check digits */
+    for (size_t at = 5; at < n; at += n / 4) {
         snprintf(wrong, sizeof wrong, "%s", user_a);
         CHECK_MSG(get_as(flip(wrong, at), "/v1/me") == 401, "byte %zu", at);
     }
     CHECK(get_as(wrong, "/v1/me") == 429 || get_as(wrong, "/v1/me") == 429);
     CHECK(strstr(reply, "wrong tokens from this address") && strstr(reply, "Retry-After"));
-    CHECK(get_as(user_a, "/v1/me") == 200); /* a right one is listened to */
+    CHECK(get_as(user_a, "/v1/me") == 200); /* a right token is accepted all the same */
     CHECK(strstr(reply, "\"user\":\"ann\",\"role\":\"user\""));
     finish();
 }
 
-/* With a proxy too: the owner of a network of 64 bits has all its addresses. */
+/* Checks wrong tokens of a network, also through a proxy. The limit is for a network of 64 bits,
+ * because its owner has all its addresses. */
 static void test_wrong_tokens_of_a_network(void)
 {
     static const char get[] = "GET /v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -281,7 +285,8 @@ static void test_expiry(void)
     finish();
 }
 
-/* A stolen token makes none that is valid for longer than it is; an admin's does. */
+/* Checks that a stolen token cannot make a token that is valid longer than itself, while an
+ * admin's token can. */
 static void test_made_ends_with_maker(void)
 {
     char late[AUTH_TOKEN_SIZE], boss[AUTH_TOKEN_SIZE];
@@ -302,7 +307,7 @@ static void test_made_ends_with_maker(void)
     finish();
 }
 
-/* All of a user at once: one's own, or anyone's for an admin. */
+/* Checks that all tokens of a user can be revoked in one request, by the user or by an admin. */
 static void test_revoking_a_user(void)
 {
     char more[AUTH_TOKEN_SIZE];
@@ -324,7 +329,8 @@ static void test_revoking_a_user(void)
     finish();
 }
 
-/* Revoked tokens are refused at once and after a restart; others survive it. */
+/* Checks that revoked tokens are refused at once and after a restart, and that other tokens remain
+ * valid. */
 static void test_revocation(void)
 {
     char path[64];
@@ -335,7 +341,7 @@ static void test_revocation(void)
     CHECK(get_as(user_a, "/v1/me") == 200);
     CHECK(post_as(user_a, path, "") == 200 && strstr(reply, "\"revoked_at\":\"2"));
     CHECK(get_as(user_a, "/v1/me") == 401 && strstr(reply, "revoked"));
-    CHECK(post(path, "") == 200); /* again, by an admin */
+    CHECK(post(path, "") == 200); /* an admin makes the same request */
     close_server();
     begin_in(false, 0);
     CHECK(get_as(user_a, "/v1/me") == 401 && strstr(reply, "revoked"));
@@ -343,7 +349,7 @@ static void test_revocation(void)
     finish();
 }
 
-/* The text of a new token works; the database has no part of it. */
+/* Checks that the text of a new token works, and that no part of it is in the database. */
 static void test_making(void)
 {
     char text[AUTH_TOKEN_SIZE], path[128], body[256];
@@ -402,8 +408,8 @@ static int try_token(const char *user, struct err *e)
     return auth_make(w.auth, &k, text, NULL, NULL, e);
 }
 
-/* A user has at most 100 valid tokens. Tokens that have ended make room for new ones, of any
- * user. */
+/* Checks that a user has at most 100 valid tokens, and that tokens that have ended make room for
+ * new ones of any user. */
 static void test_most_tokens(void)
 {
     char user[16], body[64];
@@ -453,7 +459,7 @@ static void test_audit(void)
 {
     begin_users();
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
-    CHECK(get_as(user_a, "/v1/jobs/1") == 200);     /* one's own: no row */
+    CHECK(get_as(user_a, "/v1/jobs/1") == 200);     /* a read of one's own job makes no row */
     CHECK(get_as(operator_o, "/v1/jobs/1") == 200); /* another's prompts */
     CHECK(get_as(operator_o, "/v1/jobs") == 200);
     CHECK(get_as(user_b, "/v1/jobs/1") == 403);
@@ -476,20 +482,20 @@ static void test_audit(void)
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"has_more\":true"));
     CHECK(post_as(user_a, "/v1/jobs", "{}") == 400); /* a request that was refused */
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"status\":400}"));
-    /* An end of seqd right after an answer loses nothing of it. */
+    /* If seqd ends right after an answer, nothing of that answer is lost. */
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
     close_server();
     begin_in(false, 0);
     CHECK(get("/v1/audit?limit=1") == 200 &&
           strstr(reply, "\"status\":201,\"made\":\"/v1/jobs/2\"}"));
-    /* Without an event that makes the log be written: within a second. */
+    /* Without an event that makes the log write, the answer is written within a second. */
     CHECK(post_as(user_a, "/v1/jobs/2:cancel", "") == 202);
     for (int i = 0; i < 3000 && answered_rows() < 5; i++) loop_turn(w.loop, 10);
     CHECK_MSG(answered_rows() == 5, "%d", answered_rows());
     finish();
 }
 
-/* Events have the user; owners survive a restart. */
+/* Checks that events have the user, and that owners survive a restart. */
 static void test_event_says_who(void)
 {
     begin_users();
@@ -524,7 +530,8 @@ static void test_limits(void)
     users = control_users(w.control);
     users->limits = (struct users_limits){.jobs = 2, .submits = 3};
     CHECK(users_of(users, "ann")->n_live == 2 && users_of(users, "bob")->n_live == 1);
-    CHECK(post_as(user_a, "/v1/jobs", job_json) == 429); /* a refused one counts, too */
+    /* a request that was refused counts, too */
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 429);
     CHECK(post_as(user_a, "/v1/plan", job_json) == 200 && post_as(user_a, "/v1/plan", "{") == 400);
     CHECK(post_as(user_a, "/v1/plan", job_json) == 429 && strstr(reply, "within a minute"));
     CHECK(post_as(user_b, "/v1/plan", job_json) == 200);
@@ -549,7 +556,8 @@ static bool counted(const char *who)
     return false;
 }
 
-/* The disk space of a user's jobs counts, also that of ended jobs; a live job gets a note. */
+/* Checks that the disk space of a user's jobs counts, including that of ended jobs, and that a
+ * live job gets a note. */
 static void test_disk_limit(void)
 {
     begin_users();
@@ -560,10 +568,10 @@ static void test_disk_limit(void)
     wrote(1000, 1, "{\"step\":1,\"detail\":{\"path\":\"/x\",\"size\":5242880}}");
     wrote(1001, 1, "{\"step\":2,\"detail\":{\"path\":\"/y\",\"size\":1048576}}");
     close_server();
-    begin_in(false, 0); /* it counts at its start */
+    begin_in(false, 0); /* it counts when it starts */
     struct users *users = control_users(w.control);
     users->limits = (struct users_limits){.disk = 6 << 20};
-    users_of(users, "ann")->limited = true; /* it came as a user */
+    users_of(users, "ann")->limited = true; /* as if it had asked as a user */
     struct job *runs = jobs_find(&control_commits(w.control)->cluster->jobs, 2);
     struct event assign = {
         .type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN, .at_ms = 1};
@@ -615,8 +623,9 @@ static void run(const char *sql)
     sqlite3_close(db);
 }
 
-/* Its jobs have no owner: operators only. That version still reads and writes what this one has
- * opened, as its own statements show. */
+/* Checks a database of the previous version. Its jobs have no owner, so only operators may see
+ * them. That version can still read and write a database that this version has opened, which its
+ * own statements show. */
 static void test_version_before(void)
 {
     begin();

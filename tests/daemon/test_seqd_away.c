@@ -1,6 +1,6 @@
-/* Jobs whose nodes are silent: they are away, not stopped. They continue when the node is back, are
- * given up only for a place elsewhere, for a cancel, a suspend or a peer's report, and all of that
- * holds after a restart of seqd. */
+/* test_seqd_away: tests jobs whose nodes are silent. Such jobs are away and not stopped. They
+ * continue when the node is back, and are given up only for a place elsewhere, for a cancel, for a
+ * suspend, or because of a peer's report. All of this holds after a restart of seqd. */
 #include "tests/lib/sim.h"
 
 static struct gang *run_on(struct sim *n, int64_t id, int ranks)
@@ -18,7 +18,7 @@ static struct gang *run_on(struct sim *n, int64_t id, int ranks)
     return g;
 }
 
-/* Until its silence is long enough. */
+/* Lets time pass until the node's silence is long enough. */
 static void lose(struct sim *n)
 {
     goodbye(n);
@@ -37,7 +37,7 @@ static bool is_here(int64_t id)
     return is(id, "running") && !strstr(stored, "\"away\"");
 }
 
-/* Its ranks run on in its absence, and seqd is restarted as well. */
+/* Checks that the ranks continue to run while the node is away, also if seqd is restarted. */
 static void test_comes_back(void)
 {
     for (int restarts = 0; restarts < 2; restarts++) {
@@ -62,7 +62,7 @@ static void test_comes_back(void)
     }
 }
 
-/* Another node has a place for it. */
+/* Checks a job for which another node has a place. */
 static void test_moves(void)
 {
     begin();
@@ -76,7 +76,8 @@ static void test_moves(void)
     CHECK_STR(job(1)->err.text, "node a has not been seen for 12 s");
     CHECK(job(1)->err_cause == CAUSE_INFRASTRUCTURE && job(1)->backoff_ms == 0);
     CHECK(gang_of(B, 1, 3));
-    /* It is back, and has come further: that counts for nothing, and its slots are not free. */
+    /* The node is back, and its attempt has come further. That does not count, and its slots are
+     * not free. */
     w.obeys = false;
     hello(A);
     rec_step(a, 7), rec_event(a, 0, EV_CHECKPOINT, 7, "{}"), send_spool(A, a);
@@ -89,7 +90,7 @@ static void test_moves(void)
     finish();
 }
 
-/* No other node has room: it stays, until there is. */
+/* Checks that if no other node has room, the job remains in its place until there is room. */
 static void test_waits_for_a_place(void)
 {
     begin();
@@ -121,8 +122,8 @@ static void to_gang(struct gang **a, struct gang **b)
     CHECK(is(1, "running"));
 }
 
-/* The slots that the job holds on other nodes are free for it alone, and its part there stops
- * first. */
+/* Checks that the slots that the job holds on other nodes are free only for the job itself, and
+ * that its part there stops first. */
 static void test_own_place(void)
 {
     struct gang *a, *b;
@@ -130,7 +131,8 @@ static void test_own_place(void)
     to_gang(&a, &b);
     lose(B);
     CHECK(is_away(1, "b") && !a->stopped);
-    CHECK(doc_job_node(doc(1), node) && !strcmp(node, "a")); /* not the one that is away */
+    /* it is a, and not the node that is away */
+    CHECK(doc_job_node(doc(1), node) && !strcmp(node, "a"));
     w.obeys = false;
     hello(C);
     settle();
@@ -143,7 +145,7 @@ static void test_own_place(void)
     finish();
 }
 
-/* A peer is gone, says its gang on another node: there is nothing to wait for. */
+/* Checks that if the gang on another node reports that its peer is gone, the job does not wait. */
 static void test_peer_reports(void)
 {
     struct gang *a, *b;
@@ -181,7 +183,7 @@ static void test_orders(void)
         settle();
         CHECK(code == ERR_NONE && is(1, i ? "suspended" : "cancelled"));
         CHECK(count(events(1), "node_lost ") == 1);
-        hello(A); /* and is stopped there */
+        hello(A); /* the node comes back, and the attempt is stopped there */
         send_all(A);
         settle();
         CHECK(a->over && a->forgotten && control_reserved(w.control, "a") == 0);
@@ -189,7 +191,8 @@ static void test_orders(void)
     }
 }
 
-/* seqd is killed between the order and what follows from it: the silence is counted again. */
+/* Checks a seqd that is killed between the order and its consequences. The silence is counted from
+ * the beginning again. */
 static void test_order_and_restart(void)
 {
     begin();
@@ -197,14 +200,14 @@ static void test_order_and_restart(void)
     run_on(A, 1, 2);
     lose(A);
     order_cancel(control_commits(w.control), 1, "u", on_order, NULL);
-    close_seqd(); /* commits what waits, and acts upon nothing */
+    close_seqd(); /* commits the events that wait, and acts on none of them */
     open_seqd();
     pass(1001), pass(NODE_LOST_MS + 1001);
     CHECK(is(1, "cancelled"));
     finish();
 }
 
-/* The node of its checkpoint is gone for good: a restart gives the checkpoint up. */
+/* Checks a job whose checkpoint's node is gone for good. A restart gives the checkpoint up. */
 static void test_given_up(void)
 {
     struct gang *a, *b;
@@ -228,7 +231,7 @@ static void test_given_up(void)
     finish();
 }
 
-/* The node is back without its ranks: its agent reports that. */
+/* Checks a node that is back without its ranks, which its agent reports. */
 static void test_back_without_ranks(void)
 {
     begin();
@@ -246,7 +249,7 @@ static void test_back_without_ranks(void)
     finish();
 }
 
-/* Both nodes of a gang are silent: it is away until the last of them is back. */
+/* Checks a gang both of whose nodes are silent. It is away until the last of them is back. */
 static void test_both(void)
 {
     struct gang *a, *b;
@@ -264,7 +267,7 @@ static void test_both(void)
     finish();
 }
 
-/* The tries of a day end by failures, not by the wait for a node. */
+/* Checks that a day of retries is ended by failures, and not by the wait for a node. */
 static void test_a_day_away(void)
 {
     begin();

@@ -1,6 +1,7 @@
-/* Places of the ranks of a job's axes: ranks that talk most, which share layers or are of one ring,
- * are on one node wherever nodes have room for them, and each node has consecutive ranks. From a
- * job's spec to the ASSIGN of its attempt (daemon/loop/pass.h). */
+/* test_seqd_axes: checks the nodes of a job's ranks along its axes. Ranks that share layers, and
+ * ranks of one ring, talk most. They are placed on one node wherever nodes have room for them, and
+ * each node has consecutive ranks. The test goes from a job's spec to the ASSIGN of its attempt
+ * (daemon/loop/pass.h). */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/loop/pass.h"
@@ -9,50 +10,51 @@
 
 enum { NODES = 8 };
 
-/* A product of axes, nodes' slots, and how many blocks of a stage's ring (sp tp ranks) and of
- * ranks that share layers (tp) are then on more than one node. */
+/* The axes of a job and the slots of the nodes, with the expected result. split_rings is the
+ * number of rings of a stage (sp tp ranks each) that are on more than one node. split_layers is
+ * the same number for the sets of ranks that share layers (tp ranks each). */
 struct way {
     struct axes axes;
-    int slots[NODES]; /* 0: no further node */
+    int slots[NODES]; /* 0 after the last node */
     int n_nodes, split_rings, split_layers;
 };
 
 static const struct way ways[] = {
-    /* All on one node: the smallest that holds them. */
+    /* All ranks are on one node, the smallest that can hold them. */
     {{1, 2, 2, 2}, {16, 8, 4}, 1, 0, 0},
     {{1, 1, 8, 1}, {8}, 1, 0, 0},
-    /* A stage to each node. */
+    /* Each node has one stage. */
     {{1, 2, 2, 2}, {4, 4}, 2, 0, 0},
     {{1, 4, 4, 2}, {8, 8, 8, 8}, 4, 0, 0},
     {{2, 2, 2, 2}, {4, 4, 4, 4}, 4, 0, 0},
-    /* Two stages, or two rings, to a node. */
+    /* Each node has two stages or two rings. */
     {{2, 2, 2, 2}, {8, 8}, 2, 0, 0},
     {{2, 1, 2, 2}, {8, 4}, 1, 0, 0},
     {{4, 1, 2, 2}, {8, 8, 3}, 2, 0, 0},
-    /* Slots that no whole ring fills stay free where others suffice. */
+    /* Slots that do not make up a whole ring are left free if the others suffice. */
     {{1, 2, 2, 2}, {5, 4, 3}, 2, 0, 0},
     {{1, 3, 3, 1}, {5, 5, 5}, 3, 0, 0},
     {{2, 1, 1, 4}, {7, 7}, 2, 0, 0},
     {{1, 2, 3, 2}, {11, 7}, 2, 0, 0},
-    /* Uneven nodes: rings as they fit. */
+    /* Nodes of different sizes get as many rings as fit. */
     {{1, 4, 2, 1}, {6, 2}, 2, 0, 0},
     {{2, 3, 1, 2}, {7, 4, 3}, 3, 0, 0},
     {{1, 5, 2, 2}, {13, 9}, 2, 0, 0},
-    /* No node holds a ring: ranks that share layers stay together. */
+    /* No node can hold a ring, so the ranks that share layers are kept together. */
     {{1, 1, 4, 2}, {4, 4}, 2, 1, 0},
     {{1, 1, 4, 4}, {6, 6, 6, 6}, 4, 1, 0},
     {{2, 1, 4, 2}, {6, 6, 6}, 3, 2, 0},
     {{1, 2, 2, 4}, {4, 4, 4, 4}, 4, 2, 0},
     {{1, 1, 2, 3}, {5, 5}, 2, 1, 0},
-    /* A node holds one ring and too little is left for the others. */
+    /* One node can hold one ring, and too few slots are left for the other rings. */
     {{1, 2, 2, 2}, {7, 2}, 2, 1, 0},
     {{1, 3, 2, 2}, {6, 4, 2}, 3, 1, 0},
-    /* Nor those that share layers: whatever there is. */
+    /* No node can hold the ranks that share layers either, so any slots are used. */
     {{1, 1, 1, 8}, {4, 4}, 2, 1, 1},
     {{1, 1, 2, 4}, {3, 3, 3}, 3, 1, 2},
     {{1, 2, 1, 4}, {5, 3}, 2, 1, 1},
     {{1, 1, 8, 1}, {3, 3, 3}, 3, 1, 0},
-    /* Not enough for all: it waits. */
+    /* There are too few slots for all ranks, so the job waits. */
     {{1, 2, 2, 2}, {4, 3}, 0, 0, 0},
     {{2, 2, 2, 2}, {15}, 0, 0, 0},
 };
@@ -67,12 +69,12 @@ static void add_node(struct cluster *k, int slots)
 
 static void add_job(struct cluster *k, const struct axes *a)
 {
-    static struct job_spec s; /* 75 KiB: off the stack */
+    static struct job_spec s; /* its 75 KiB are too many for the stack */
     s = (struct job_spec){.kind = JOB_TRAIN};
     CHECK(!spec_intern(&s, "cpu", 3, &s.resources.device));
     s.resources.ranks = axes_ranks(a);
     s.parallel.dp = a->dp;
-    s.parallel.pp = a->pp == 1 ? 0 : a->pp; /* as they are left out */
+    s.parallel.pp = a->pp == 1 ? 0 : a->pp; /* a value of 1 is left out of a spec */
     s.parallel.sp = a->sp;
     s.parallel.tp = a->tp == 1 ? 0 : a->tp;
     struct job *j = job_create(1, &s);
@@ -81,8 +83,8 @@ static void add_job(struct cluster *k, const struct axes *a)
     jobs_add(&k->jobs, j);
 }
 
-/* The node of each rank, as the ASSIGN has it: all ranks, in order, and no node beyond its
- * slots. */
+/* Finds the node of each rank in the ASSIGN. Checks that it has all ranks in order, and that no
+ * node has more ranks than slots. */
 static void nodes_of(const struct way *w, const struct event *ev, int out[JOB_MAX_RANKS])
 {
     int next = 0;
@@ -96,7 +98,8 @@ static void nodes_of(const struct way *w, const struct event *ev, int out[JOB_MA
     CHECK(next == axes_ranks(&w->axes) && ev->n_ranks == next);
 }
 
-/* Sets of ranks that stand at the same place but for `along`, on more than one node. */
+/* Counts the sets of ranks that are on more than one node. A set has the ranks whose positions
+ * differ only along the axes in `along`. */
 static int count_split(const struct axes *a, const int node[JOB_MAX_RANKS], unsigned along)
 {
     int n = 0;

@@ -1,4 +1,5 @@
-/* test_seqd_backup: a copy of the database over REST, its content, and the refused requests. */
+/* test_seqd_backup: tests a copy of the database over REST, its content, and the requests that are
+ * refused. */
 #include "tests/lib/rest.h"
 
 #include <dirent.h>
@@ -135,7 +136,7 @@ static void secrets(void (*call)(const char *, const char *))
     call("token", "sq_of_dev");
 }
 
-/* A state directory that holds the copy alone: the files beside the database are restored. */
+/* Checks a state directory that has only the copy. The files beside the database are restored. */
 static void test_restored(void)
 {
     char from[256], to[256];
@@ -160,14 +161,15 @@ static void test_restored(void)
     CHECK(get("/v1/jobs/5") == 200 && strstr(reply, "\"state\":\"queued\""));
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(get("/v1/jobs?limit=2&cursor=4") == 200 && strstr(reply, "\"id\":3"));
-    /* Not an id that nodes may know of a job which the backup does not have. */
+    /* The id must not be one that nodes may know for a job that the backup does not have. */
     CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":1000001"));
     make_one(); /* nothing is carried twice */
     finish();
     nftw(old, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A copy over the state of another seqd: the files there stay, and seqd does not start. */
+/* Checks a copy that is put over the state of another seqd. The files of that state are kept, and
+ * seqd does not start. */
 static void test_restored_over_another(void)
 {
     char from[256], to[256];
@@ -187,12 +189,12 @@ static void test_restored_over_another(void)
     check_file("pki/ca.pem", "another one");
     put_file("pki/ca.pem", "an authority");
     loop_destroy(l);
-    begin_in(false, 0); /* the same: as after a crash between the files and the commit */
+    begin_in(false, 0); /* the same secret, as after a crash between the files and the commit */
     secrets(check_file);
     finish();
 }
 
-/* seqd stops while a copy is being made, and does not hang. */
+/* Checks that seqd can stop while a copy is being made, without hanging. */
 static void test_stopped(void)
 {
     begin();

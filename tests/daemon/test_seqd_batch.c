@@ -1,6 +1,6 @@
-/* POST /v1/jobs:batch: all jobs of a body or none, in one transaction; the error names the spec at
- * fault; keys, limits and turns of the loop; a client that goes, and seqd that stops, in the
- * middle. */
+/* test_seqd_batch: tests POST /v1/jobs:batch. All jobs of a body are stored in one transaction, or
+ * none is, and the error names the wrong spec. Also covers keys, limits and turns of the loop, and
+ * a client that disconnects and a seqd that stops in the middle of a batch. */
 #include "api/core/job.h"
 #include "daemon/http/batch.h"
 #include "tests/lib/bad_disk.h"
@@ -13,7 +13,7 @@
     "{\"kind\":\"train\",\"name\":\"" name "\"," MODEL                                             \
     ",\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":" steps "}}"
 #define THREE "{\"jobs\":[" SPEC("a", "1") "," SPEC("b", "2") "," SPEC("c", "3") "]}"
-/* Its model is described by a node: until that answers the batch is under way. */
+/* A spec whose model is described by a node. Until the node answers, the batch is under way. */
 #define DESCRIBED "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}"
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE];
@@ -25,7 +25,7 @@ static void begin_users(void)
     rest_token("bob", ROLE_USER, 0, user_b);
 }
 
-/* Sends it alone. who: a token; NULL: the admin's. */
+/* Sends a batch without reading the answer. who is a token, or NULL for the admin's. */
 static int batch_begin(const char *who, const char *query, const char *headers, const char *body)
 {
     char *out = NULL;
@@ -56,7 +56,7 @@ static int batch_with_key(const char *body)
     return answer_of(batch_begin(NULL, "", "Idempotency-Key: k\r\n", body));
 }
 
-/* The rows of the answer are jobs of these ids, in this order. */
+/* Tells whether the rows of the answer are jobs with these ids, in this order. */
 static bool rows_are(int64_t first, int n)
 {
     const char *at = strstr(reply, "\"data\":[");
@@ -75,7 +75,7 @@ static bool nothing_is_stored(void)
     return get("/v1/jobs") == 200 && strstr(reply, "\"data\":[]") && !control_n_live(w.control);
 }
 
-/* {"jobs":[SPEC, ...]}: the caller frees. */
+/* Makes {"jobs":[SPEC, ...]}, which the caller frees. */
 static char *body_of(int n)
 {
     char *out;
@@ -92,7 +92,7 @@ static char *body_of(int n)
     return out;
 }
 
-/* ---- what becomes jobs ----------------------------------------------------------------------- */
+/* ---- batches that become jobs ---------------------------------------------------------------- */
 
 static void test_batch(void)
 {
@@ -109,14 +109,15 @@ static void test_batch(void)
     CHECK(get("/v1/jobs?name=c") == 200 && rows_are(4, 1)); /* tags are there */
     CHECK(get("/v1/audit") == 200 && strstr(reply, "\"POST /v1/jobs:batch\",\"status\":201}"));
     close_server();
-    begin_in(false, 0); /* and after a restart */
+    begin_in(false, 0); /* the same after a restart */
     CHECK(control_n_live(w.control) == 4);
     CHECK(get("/v1/jobs/4") == 200 && strstr(reply, "\"name\":\"c\""));
     CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":5,"));
     finish();
 }
 
-/* One bad spec: it is named, with the status that it had alone, and nothing is stored. */
+/* Checks a batch with one bad spec. The answer names it, with the status that it would have alone,
+ * and nothing is stored. */
 static void test_none(void)
 {
     static const struct {
@@ -146,7 +147,8 @@ static void test_none(void)
                   reply);
         CHECK(strstr(reply, "application/problem+json") && nothing_is_stored());
     }
-    /* All that are wrong are told at once, by name as far as there is room, and then by number. */
+    /* One answer reports all wrong specs. It names as many as there is room for, and tells the
+     * number of the others. */
     CHECK(batch("{\"jobs\":[" SPEC("a", "-1") "," SPEC("b", "1") ",{}," SPEC("c", "-3") "]}") ==
           400);
     CHECK(strstr(reply, "\"detail\":\"jobs[0]: train.steps is -1") &&
@@ -165,7 +167,8 @@ static void test_none(void)
         snprintf(more, sizeof more, "{\"pointer\":\"/jobs\",\"detail\":\"and 34 more of the %d", n);
         CHECK_MSG(!strstr(reply, more) == (n <= BATCH_WRONG), "%d: %.2000s", n, reply);
     }
-    /* A job that does not fit is shown with its plan; a model on a node, and no node. */
+    /* A job that does not fit is shown with its plan. Another job names a model on a node, and
+     * there is no node. */
     CHECK(batch("{\"jobs\":[" SPEC(
               "a", "1") ",{\"kind\":\"train\"," MODEL
                         ",\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1000000},\"train\":{"
@@ -263,14 +266,14 @@ static void test_idempotency(void)
         close_server();
         begin_in(false, 0); /* remembered across a restart */
     }
-    /* They are answered as they are now; a removed job keeps its place. */
+    /* The answer has the jobs in their present state, and a removed job keeps its position. */
     CHECK(post("/v1/jobs/3:cancel", "") == 202);
     CHECK(batch_with_key(THREE) == 201 && rows_are(2, 3) && strstr(reply, "\"cancelled\""));
     CHECK(talk("DELETE /v1/jobs/3 HTTP/1.1\r\n" HEAD "\r\n") < 300);
     CHECK_MSG(batch_with_key(THREE) == 201 && rows_are(2, 3), "%s", reply);
     CHECK(strstr(reply, "{\"id\":3,\"removed\":true}"));
     CHECK(control_n_live(w.control) == 4);
-    /* A body that was refused has taken no key. */
+    /* A body that was refused does not use up its key. */
     static const char other[] = "Idempotency-Key: other\r\n";
     CHECK(answer_of(batch_begin(NULL, "", other, "{\"jobs\":[{}]}")) == 400);
     CHECK(answer_of(batch_begin(NULL, "", other, THREE)) == 201 && rows_are(6, 3));
@@ -284,7 +287,7 @@ static void answer_question(void)
     control_link_calls.message(w.control, "n1", &m);
 }
 
-/* Four times the same model directory: the node is asked once. */
+/* Four specs name the same model directory, and the node is asked only once. */
 #define MANY_DESCRIBED "{\"jobs\":[" DESCRIBED "," DESCRIBED "," DESCRIBED "," DESCRIBED "]}"
 
 static void test_under_way(void)
@@ -297,18 +300,19 @@ static void test_under_way(void)
     CHECK(strstr(reply, "still under way") && strstr(reply, "Retry-After: "));
     CHECK(batch_as(user_a, THREE) == 429 && strstr(reply, "one at a time"));
     CHECK(strstr(reply, "Retry-After: "));
-    CHECK(batch_as(user_b, THREE) == 201 && rows_are(1, 3)); /* another's is not held up */
+    /* another user's batch is not delayed */
+    CHECK(batch_as(user_b, THREE) == 201 && rows_are(1, 3));
     CHECK(post("/v1/jobs", job_json) == 201);
     answer_question();
     CHECK_MSG(answer_of(fd) == 201 && rows_are(5, 4), "%s", reply);
-    CHECK(!w.fetch.type); /* it was not asked again */
+    CHECK(!w.fetch.type); /* the node was not asked again */
     CHECK(control_job(w.control, 8)->spec->model.shape.tokenizer ==
           control_job(w.control, 5)->spec->model.shape.tokenizer);
     CHECK(batch_as(user_a, THREE) == 201);
     finish();
 }
 
-/* As many as there may be, of as many users; one more waits outside. */
+/* Checks the largest number of batches, of different users. A further batch is refused. */
 static void test_many_batches(void)
 {
     char token[BATCHES][AUTH_TOKEN_SIZE], user[16];
@@ -326,14 +330,15 @@ static void test_many_batches(void)
     answer_question(); /* of the last one */
     CHECK(answer_of(fd[BATCHES - 1]) == 201);
     CHECK(batch_as(user_a, THREE) == 201);
-    close_server(); /* seqd stops while the others wait: their jobs are not stored */
+    close_server(); /* seqd stops while the other batches wait, and their jobs are not stored */
     for (int i = 0; i < BATCHES - 1; i++) close(fd[i]);
     begin_in(false, 0);
     CHECK(control_n_live(w.control) == 4);
     finish();
 }
 
-/* The client is gone before the node answers: all its jobs are submitted all the same. */
+/* Checks a client that disconnects before the node answers. All its jobs are submitted all the
+ * same. */
 static void test_client_gone(void)
 {
     begin();
@@ -377,7 +382,7 @@ static void test_limits(void)
     finish();
 }
 
-/* The queue's limit counts jobs that are being committed. */
+/* Checks that the limit on the queue counts jobs that are being committed. */
 static void test_queue_limit(void)
 {
     begin();
@@ -395,8 +400,8 @@ static void test_queue_limit(void)
 
 /* ---- a thousand ------------------------------------------------------------------------------ */
 
-/* While a commit is held back, later work waits as requests to the store, and all jobs of a batch
- * are one request. No job of it is shown before it is on disk. */
+/* Checks a commit that is held back. Later work waits as requests to the store, and all jobs of a
+ * batch are one request. No job of the batch is shown before it is on disk. */
 static void test_one_transaction(void)
 {
     char *body = body_of(BATCH_JOBS);
@@ -409,7 +414,7 @@ static void test_one_transaction(void)
     while (!bad_disk_held() || !all->last_job) loop_turn(w.loop, 5); /* it is planned first */
     const int fd = batch_begin(NULL, "", "", body);
     for (; all->last_job < 1 + BATCH_JOBS; turns++) {
-        CHECK(all->last_job == 1); /* the ids of all are taken at once */
+        CHECK(all->last_job == 1); /* the ids of all jobs are taken at once */
         store_health(w.store, &before);
         loop_turn(w.loop, 5);
     }
@@ -433,7 +438,7 @@ static void test_one_transaction(void)
     finish();
 }
 
-/* The disk has no room for any of it: none is taken. */
+/* Checks a disk that has no space for some of the batch. No job of it is accepted. */
 static void test_full_disk(void)
 {
     begin();

@@ -1,4 +1,5 @@
-/* The blame for a failure: every row of the rule, then its effect in the fold. */
+/* test_seqd_blame: checks the blame for a failure, for every row of the rule, and its effect in
+ * the fold. */
 #include <signal.h>
 #include <stdlib.h>
 #include "api/core/choices.h"
@@ -20,7 +21,8 @@ static struct job *job_at(enum job_state state, bool stepped)
     j->state = state;
     j->task = TASK_RUN;
     j->epoch = 4;
-    j->step_epoch = stepped ? 4 : 3; /* steps of an earlier attempt, on another node, say nothing */
+    /* steps of an earlier attempt, on another node, prove nothing */
+    j->step_epoch = stepped ? 4 : 3;
     return j;
 }
 
@@ -52,7 +54,7 @@ static const struct {
     {1, ERR_IO, "", "read /x: No space left on device", SAME(CAUSE_USER, BLAME_NONE)}, /* a name */
     {1, ERR_NO_SPACE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_INTERNAL, "", "x", CAUSE_INFRASTRUCTURE, BLAME_NODE, CAUSE_USER, BLAME_NONE},
-    /* the gang itself: seqrank cannot be run */
+    /* the gang itself reports that seqrank cannot be run */
     {RANK_GANG, ERR_NOT_FOUND, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
     {RANK_GANG, ERR_IO, "", "cannot run /x: Permission denied",
      SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
@@ -76,8 +78,8 @@ static void test_reports(void)
     }
 }
 
-/* Every signal: signals that a program raises itself count as an exit, the rest come from
- * outside. */
+/* Checks every signal. A signal that a program raises itself counts as an exit, and any other
+ * comes from outside. */
 static void test_exits(void)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
@@ -129,10 +131,10 @@ struct said {
     int task, status, signo;
     bool elsewhere;
     int cause, blame; /* wanted */
-    int n_left;       /* and nodes left out then */
+    int n_left;       /* number of nodes that are left out then */
 };
 
-/* One attempt that fails so. */
+/* Runs one attempt that fails in this way. */
 static void fail(struct job *j, const struct said *s, size_t line)
 {
     struct event assign = {
@@ -221,7 +223,7 @@ static void test_stories(void)
     }
 }
 
-/* A node that lacks files is no failure that the next one should wait for. */
+/* Checks that after a failure because a node lacks files, the next attempt does not wait. */
 static void test_backoff(void)
 {
     struct job *j = job_at(JOB_QUEUED, false);
@@ -229,13 +231,13 @@ static void test_backoff(void)
         fail(j, &(struct said){"a", JOB_STARTING, TASK_RUN, -1, 0, true, INFRA, BLAME_FILES, 1}, 0);
     CHECK(j->n_failures == 0 && j->not_before_ms == 1);
     fail(j, &(struct said){"b", JOB_STARTING, TASK_RUN, 9, 0, true, INFRA, BLAME_NODE, 2}, 1);
-    CHECK(j->n_failures == 1 && j->not_before_ms == 1); /* the first one at once */
+    CHECK(j->n_failures == 1 && j->not_before_ms == 1); /* the first retry comes at once */
     fail(j, &(struct said){"c", JOB_STARTING, TASK_RUN, 8, 0, true, INFRA, BLAME_NODE, 3}, 2);
     CHECK(j->n_failures == 2 && j->not_before_ms == 1001);
     job_destroy(j);
 }
 
-/* A toy run has its answer with its first failure. */
+/* Checks that a toy run has found its answer with its first failure. */
 static void test_toy(void)
 {
     struct job *j = job_at(JOB_QUEUED, false);

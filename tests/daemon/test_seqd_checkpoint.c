@@ -1,6 +1,7 @@
-/* Checkpoints over REST: the list, the files and the tar of one that a node has, by ranges cut at
- * every place; a checkpoint that is replaced or removed meanwhile, a node that is away, and a node
- * that lies. The node is this test, with the files in memory. */
+/* test_seqd_checkpoint: tests checkpoints over REST, which are the list, the files and the tar of
+ * a checkpoint that a node has, with ranges cut at every position. Also covers a checkpoint that
+ * is replaced or removed in between, a node that is away, and a node that sends wrong answers. The
+ * test plays the node, with the files in memory. */
 #include "api/core/jwrite.h"
 #include "api/core/manifest.h"
 #include "api/core/sha256.h"
@@ -24,7 +25,7 @@ static struct node_file {
 enum { N_FILES = sizeof files / sizeof *files };
 
 static int n_fetches;   /* answered */
-static int lie_at = -1; /* the fetch before which `lie` is called */
+static int lie_at = -1; /* number of the fetch before which `lie` is called */
 static void (*lie)(void);
 
 static void digest(const void *bytes, size_t n, char hex[SHA256_HEX])
@@ -88,7 +89,7 @@ static void answer_fetch(void)
     control_link_calls.message(w.control, "n1", &m);
 }
 
-/* The node answers until the client has all of the reply. */
+/* Sends a GET. The node answers until the client has the whole reply. */
 static int get_from(const char *path, const char *headers)
 {
     char out[512];
@@ -138,7 +139,7 @@ static void add_event(int64_t seq, int64_t epoch, enum job_event type, const cha
     commit(t);
 }
 
-/* Job 1, whose attempt 1 on n1 wrote step 5 and whose attempt 2 is on another node. */
+/* Makes job 1, whose attempt 1 on n1 wrote step 5 and whose attempt 2 is on another node. */
 static void begin_job(void)
 {
     for (size_t i = 0; i < sizeof weights; i++) weights[i] = (unsigned char)(i * 31 + (i >> 9));
@@ -170,7 +171,7 @@ static void test_list(void)
     snprintf(want, sizeof want,
              "\"files\":[{\"name\":\"MANIFEST.json\",\"size\":%lld,\"sha256\":\"%s\"}",
              (long long)manifest_size, hex);
-    CHECK_MSG(strstr(reply, want), "%s", reply); /* in the order of names */
+    CHECK_MSG(strstr(reply, want), "%s", reply); /* in the order of the names */
     CHECK(strstr(reply, "{\"name\":\"hf/config.json\",\"size\":7,"));
     CHECK(header_is("ETag", etag, sizeof etag));
     CHECK(get_from(AT "?path=hf", "") == 200 && !strstr(reply, "train_state"));
@@ -218,7 +219,8 @@ static void test_file(void)
     finish();
 }
 
-/* From every border of its parts and beside it, the rest of the tar is the same bytes. */
+/* Checks ranges of the tar that begin at a border of its blocks, or at the byte before or after
+ * it, and have no end. Each range must be the rest of the whole tar. */
 static void test_tar(void)
 {
     static char all[1 << 19];
@@ -267,7 +269,7 @@ static void away(void)
     control_link_calls.down(w.control, "n1", "gone", 0);
 }
 
-/* The file changes or is gone at its third chunk: the reply ends short. */
+/* Checks a file that changes or is gone at its third chunk. The reply ends short. */
 static void test_cut(void)
 {
     static void (*const all[])(void) = {replaced, removed, shorter, away};
@@ -278,7 +280,9 @@ static void test_cut(void)
             char text[32] = "";
             begin_job();
             lie = all[i];
-            lie_at = 1 + 2 + (k ? 2 : 0); /* manifest, (manifest, config,) two chunks */
+            /* The node lies after the manifest and two chunks of the file. For the tar it has also
+             * sent the manifest again, as a file, and the config. */
+            lie_at = 1 + 2 + (k ? 2 : 0);
             CHECK_MSG(get_from(paths[k], "") == 200, "%s", reply);
             CHECK(header_is("Content-Length", text, sizeof text));
             want = (size_t)atoll(text);
@@ -311,7 +315,8 @@ static void test_refused(void)
     finish();
 }
 
-/* Each name is listed once, as it was named last, and comes from the node of that attempt. */
+/* Checks that each name is listed once, as it was published last, and comes from the node of that
+ * attempt. */
 static void test_artifacts(void)
 {
     size_t n;
@@ -339,7 +344,8 @@ static void test_artifacts(void)
     finish();
 }
 
-/* At most TRANSFER_FETCHES chunks of one node are on their way; the others wait their turn. */
+/* Checks that at most TRANSFER_FETCHES chunks of one node are on their way, and that other
+ * transfers wait their turn. */
 static void test_share(void)
 {
     enum { N = 9 };
@@ -354,7 +360,7 @@ static void test_share(void)
     while (rest_fetches < TRANSFER_FETCHES) loop_turn(w.loop, 1);
     for (int i = 0; i < 200; i++) loop_turn(w.loop, 1);
     CHECK_MSG(rest_fetches == TRANSFER_FETCHES, "%d", rest_fetches);
-    w.fetch.type = 0; /* the last one is answered: the next may ask */
+    w.fetch.type = 0; /* the last question is answered, so the next transfer may ask */
     struct msg m = {.type = MSG_FETCHED, .request = w.fetch.request, .data = "x", .size = 1};
     m.total = 1;
     control_link_calls.message(w.control, "n1", &m);

@@ -1,4 +1,5 @@
-/* The programs that seqd run starts: their exit codes, and one that cannot be started. */
+/* test_seqd_children: tests the exit codes of the programs that `seqd run` starts, and a program
+ * that cannot be started. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 
 static bool out_of_processes;
 
-/* Stands in for the system's fork, which fails where the processes of a user are at their limit. */
+/* Replaces the system's fork by one that fails, as it does if the user has reached the limit of
+ * processes. */
 pid_t fork(void)
 {
     if (!out_of_processes) return _Fork();
@@ -41,7 +43,8 @@ static void test_status(void)
     CHECK(status_of(&c, "/no/such/program") == 127);
 }
 
-/* A program that cannot be started has not succeeded, whatever became of the one before it. */
+/* Checks that a program that cannot be started does not count as a success, whatever the result of
+ * the previous program was. */
 static void test_not_started(void)
 {
     struct children c;

@@ -1,5 +1,6 @@
-/* REST and SSE show only state that is on disk: while the sync of a commit is held back, every GET
- * and every stream shows the last committed state, though the fold in memory is ahead of it. */
+/* test_seqd_committed: checks that REST and SSE show only state that is on disk. While the sync of
+ * a commit is held back, every GET and every stream shows the last committed state, although the
+ * fold in memory is ahead of it. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/rest.h"
 
@@ -18,7 +19,8 @@ static bool job_is_starting(void)
     return control_job(w.control, 1)->state == JOB_STARTING;
 }
 
-/* No answer on fd by now: whatever could be said has been said, as the GETs before show. */
+/* Tells whether there is no answer on fd by now. An answer would have come, because the GETs
+ * before were answered. */
 static bool silent(int fd)
 {
     struct pollfd p = {fd, POLLIN, 0};
@@ -53,7 +55,7 @@ static void test_cancel_that_is_not_committed(void)
     int first = post_begin("/v1/jobs/1:cancel", "", "");
     turn_until(job_is_cancelled);
     bad_disk_wait_held();
-    int second = post_begin("/v1/jobs/1:cancel", "", ""); /* is no answer of its own */
+    int second = post_begin("/v1/jobs/1:cancel", "", ""); /* gets no separate answer */
     int third = post_begin("/v1/jobs/1:restart", "", "");
     all_say_queued();
     CHECK(silent(first) && silent(second) && silent(third) && silent(stream) && silent(metrics));
@@ -69,7 +71,7 @@ static void test_cancel_that_is_not_committed(void)
     close(stream);
     close(metrics);
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"cancelled\""));
-    CHECK(post("/v1/jobs/1:cancel", "") == 200); /* has ended: changes nothing */
+    CHECK(post("/v1/jobs/1:cancel", "") == 200); /* the job has ended, so nothing changes */
     finish();
 }
 
@@ -94,7 +96,7 @@ static const char generate_json[] =
     "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"},"
     "\"resources\":{\"ranks\":2}}";
 
-/* A job without data to prepare, so that its first order holds slots. */
+/* Submits a job without data to prepare, so that its first attempt already holds slots. */
 static void submit_generate(void)
 {
     w.fetch.type = 0;
@@ -110,7 +112,8 @@ static void test_placement_that_is_not_committed(void)
     begin();
     node_joins();
     submit_generate();
-    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"reason\":{\"code\":")); /* not in its row */
+    /* the reason is not in its row */
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"reason\":{\"code\":"));
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"reason\":{\"code\":"));
     bad_disk_hold();
     node_joins_as("n1", 4);
@@ -137,8 +140,8 @@ static bool two_wait(void)
     return h.n_waiting >= 2;
 }
 
-/* Holds the commit that carries the row of a request; the next commit, with the row of a second
- * request, carries the answer to the first. Returns the connection of the second. */
+/* Holds the commit that has the row of a request. The next commit, which has the row of a second
+ * request, also has the answer to the first. Returns the connection of the second request. */
 static int hold_the_audit(void)
 {
     begin();
@@ -152,7 +155,8 @@ static int hold_the_audit(void)
 static void test_audit_that_is_not_committed(void)
 {
     const int second = hold_the_audit(), audit = get_begin("/v1/audit");
-    for (int i = 0; i < 3; i++) CHECK(get("/v1/jobs") == 200); /* audit has been taken by now */
+    /* by now the commit with the audit rows has been taken */
+    for (int i = 0; i < 3; i++) CHECK(get("/v1/jobs") == 200);
     CHECK(silent(audit));
     bad_disk_release();
     CHECK(answer_of(audit) == 200);
@@ -172,7 +176,8 @@ static int status_of_rest(int fd)
     return status_of();
 }
 
-/* seqd stops while the audit waits for a commit: the commit is made, and the reader is gone. */
+/* Checks a seqd that stops while the audit waits for a commit. The commit is made, and the reader
+ * of the audit is gone. */
 static void test_audit_while_seqd_stops(void)
 {
     const int second = hold_the_audit(), audit = get_begin("/v1/audit");

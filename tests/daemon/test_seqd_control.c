@@ -1,5 +1,6 @@
-/* Jobs through their whole life against a simulated node: submits, preparation, rendezvous,
- * failures of every class, cancels, lost nodes. test_seqd_kept.c tests the stored state. */
+/* test_seqd_control: tests jobs through their whole life with a simulated node. It covers submits,
+ * preparation, rendezvous, failures of every class, cancels and lost nodes. test_seqd_kept.c tests
+ * the stored state. */
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
@@ -26,7 +27,8 @@ static void test_life(void)
               n_events); /* submit assign prepared assign ready ckpt art done */
     ask(ASK_METRICS, 1, on_count, &n_rows);
     CHECK(n_rows >= 1);
-    /* A report of the past changes nothing and is let go of. */
+    /* A report about an earlier attempt changes nothing, and the node is told that it may remove
+     * the attempt. */
     a->forgotten = false;
     struct msg late = {.type = MSG_REPORT, .job = 1, .epoch = 2, .seq = a->n_records};
     late.data = a->record[a->n_records - 1].data;
@@ -53,8 +55,9 @@ static void flush(void)
     settle();
 }
 
-/* A job's document has its progress, committed like its steps: as rank 0 reports it, or counted in
- * steps. It has a speed only while the job runs. Impossible numbers are dropped. */
+/* Checks that a job's document has its progress, which is committed like its steps. The progress
+ * is as rank 0 reports it, or is counted in steps. It has a speed only while the job runs.
+ * Impossible numbers are dropped. */
 static void test_progress(void)
 {
     begin();
@@ -75,7 +78,7 @@ static void test_progress(void)
     struct rank_progress other = {.unit = PROGRESS_UNIT_N, .done = 3, .total = 5};
     record(a, RANK_PROGRESS, 0, &other, sizeof other, NULL);
     other.unit = 0;
-    record(a, RANK_PROGRESS, 1, &other, sizeof other, NULL); /* for rank 0 alone to say */
+    record(a, RANK_PROGRESS, 1, &other, sizeof other, NULL); /* only rank 0 may report this */
     record(a, RANK_PROGRESS, 0, &other, sizeof other - 1, NULL);
     send_spool(a);
     flush();
@@ -90,7 +93,7 @@ static void test_progress(void)
     rec_exit(a, 1, 0, 9);
     rec_exit(a, RANK_GANG, GANG_FAILED, 0);
     send_spool(a);
-    CHECK_STR(state_of(1), "starting"); /* the next attempt, from its checkpoint */
+    CHECK_STR(state_of(1), "starting"); /* the next attempt begins from its checkpoint */
     CHECK_STR(stored_progress(), "{\"unit\":\"steps\",\"done\":5,\"total\":10,\"fraction\":0.5,"
                                  "\"rate\":null,\"tokens_s\":null,\"eta_s\":null}");
     finish();
@@ -103,7 +106,8 @@ static void cancel(int64_t id)
     settle();
 }
 
-/* A job that is cancelled before it began has done none of it, however far its data were. */
+/* Checks that a job that is cancelled before it began shows no progress, however far the
+ * preparation of its data was. */
 static void test_progress_of_none(void)
 {
     begin();
@@ -123,7 +127,8 @@ static void test_progress_of_none(void)
     finish();
 }
 
-/* The form that "auto" waited for is in the order to the ranks, also after a restart. */
+/* Checks that the form for which "auto" waited is in the order to the ranks, also after a
+ * restart. */
 static void test_form(void)
 {
     static const char *const said[] = {
@@ -147,7 +152,7 @@ static void test_form(void)
         CHECK(w.form == (i ? FORM_BLOCKWISE : FORM_ALL_GATHER) && w.n_attempts == 2);
         const struct job *j = control_job(w.control, 1);
         CHECK(j->spec->parallel.form == w.form);
-        /* the plan that is shown is that of the form which runs */
+        /* The plan that is shown is that of the form which runs. */
         if (!i) CHECK(j->plan && strstr(j->plan, "\"form\":\"all_gather\""));
         goodbye();
         close_seqd();
@@ -159,11 +164,12 @@ static void test_form(void)
     }
 }
 
-/* JSON of a node that does not parse is its failure: the job has not succeeded without a result. */
+/* Checks that JSON of a node that does not parse is the node's failure, and that the job does not
+ * succeed without a result. */
 static void test_garbled(void)
 {
     static const struct {
-        int event; /* 0: a result */
+        int event; /* 0 stands for a result */
         const char *json;
     } said[] = {
         {0, "{\"loss\":"}, {0, "[1]"},     {0, "{} {}"}, {0, ""}, {EV_CHECKPOINT, "{\"path\""},
@@ -206,7 +212,7 @@ static void test_sigkill_is_infrastructure(void)
           control_reserved(w.control, "n1") == 2); /* no slot is free before STOPPED */
     rec_exit(a, RANK_GANG, GANG_FAILED, 0);
     send_spool(a);
-    CHECK_STR(state_of(1), "starting"); /* the first retry is at once */
+    CHECK_STR(state_of(1), "starting"); /* the first retry comes at once */
     const struct job *j = control_job(w.control, 1);
     CHECK(j->epoch == 3 && j->restarts == 0 && j->err_cause == CAUSE_INFRASTRUCTURE);
     CHECK(j->err_rank == 1 && strstr(j->err.text, "signal 9"));
@@ -245,7 +251,8 @@ static void test_failures_of_the_job(void)
     }
 }
 
-/* A rank that says "my peer is gone" before its peer's death is known does not take the blame. */
+/* Checks that a rank that reports the loss of its peer before the peer's death is known is not
+ * blamed. */
 static void test_consequence_waits_for_cause(void)
 {
     begin();
@@ -263,7 +270,7 @@ static void test_consequence_waits_for_cause(void)
     CHECK(control_job(w.control, 1)->restarts == 0);
     finish();
 
-    begin(); /* and when no better cause comes, it is the cause */
+    begin(); /* if no better cause comes, it is the cause */
     a = to_run();
     play_start(a);
     rec_fail(a, 0, ERR_PEER, "rank 1 is silent");
@@ -286,7 +293,7 @@ static void test_cancel(void)
     CHECK(got_code == ERR_NOT_FOUND);
     finish();
 
-    for (int when = 0; when < 3; when++) { /* starting, running, and after a death */
+    for (int when = 0; when < 3; when++) { /* while starting, while running, and after a death */
         begin();
         struct sim_attempt *a = to_run();
         if (when) play_start(a);
@@ -310,7 +317,7 @@ static void test_cancel(void)
     }
 }
 
-/* Another node, which runs nothing. */
+/* Connects another node, on which nothing runs. */
 static void hello_as(const char *name)
 {
     struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4};
@@ -332,7 +339,8 @@ static void test_node_lost(void)
     CHECK_STR(state_of(1), "running"); /* an outage is harmless */
     w.now += 3000;
     settle();
-    CHECK_STR(state_of(1), "running"); /* a long one as well, where no other node is */
+    /* a long silence changes nothing, too, if there is no other node */
+    CHECK_STR(state_of(1), "running");
     CHECK(job_away(control_job(w.control, 1)) == 0);
     hello();
     settle();
@@ -340,7 +348,8 @@ static void test_node_lost(void)
     play_train(a);
     send_spool(a);
     CHECK_STR(state_of(1), "succeeded");
-    /* Placed on another node meanwhile, the old attempt is not expected any more. */
+    /* If the job has been placed on another node in the meantime, the old attempt is no longer
+     * expected. */
     finish();
     begin();
     a = to_run();
@@ -363,8 +372,8 @@ static void test_node_lost(void)
     finish();
 }
 
-/* A replay takes longer than a node may be silent and a start may take: neither is counted from
- * before the loop's first tick. */
+/* Checks a replay that takes longer than a node may be silent and than a start may take. Neither
+ * time counts before the loop's first tick. */
 static void test_long_replay(void)
 {
     for (int ready = 0; ready < 2; ready++) {
@@ -391,7 +400,8 @@ static void test_long_replay(void)
     }
 }
 
-/* Data lies on the node that prepared it: another node prepares it again before it runs. */
+/* Checks that data is on the node that prepared it, and that another node prepares it again before
+ * it runs the job. */
 static void test_other_node_prepares_again(void)
 {
     begin();
@@ -438,7 +448,8 @@ static void test_unknown_attempt(void)
     finish();
 }
 
-/* Ctrl-C of seqd --dev: seqw stops its gangs. The job resumes later and has not failed. */
+/* Checks Ctrl-C in seqd --dev, at which seqw stops its gangs. The job resumes later and has not
+ * failed. */
 static void test_stopped_by_agent(void)
 {
     begin();
@@ -467,13 +478,13 @@ static void test_start_timeout(void)
     finish();
 }
 
-/* A committed ASSIGN whose message was lost with the session is sent again. */
+/* Checks that a committed ASSIGN whose message was lost with the session is sent again. */
 static void test_lost_assign(void)
 {
     begin();
     struct sim_attempt *a = to_run();
     CHECK(a == &w.attempt[1]);
-    w.n_attempts = 1; /* the node never received it */
+    w.n_attempts = 1; /* the node has never received it */
     goodbye();
     close_seqd();
     open_seqd();
@@ -484,7 +495,8 @@ static void test_lost_assign(void)
     finish();
 }
 
-/* A delay is measured by the monotonic clock: setting the wall clock does not change it. */
+/* Checks that a delay is measured by the monotonic clock, so that setting the wall clock does not
+ * change it. */
 static void test_backoff_and_the_wall_clock(void)
 {
     for (int restarted = 0; restarted < 2; restarted++)
@@ -502,13 +514,14 @@ static void test_backoff_and_the_wall_clock(void)
                     settle();
                 }
             }
-            /* Every attempt gets the day on which the job was submitted, not its own. */
+            /* Every attempt gets the day on which the job was submitted, and not the day on which
+             * it begins. */
             const int64_t created_ms = control_job(w.control, 1)->created_ms;
             CHECK_MSG(created_ms >= 1000 && w.submitted_s == created_ms / 1000, "%lld of %lld",
                       (long long)w.submitted_s, (long long)created_ms);
             CHECK_STR(state_of(1), "queued");
             CHECK(control_job(w.control, 1)->n_failures == 3);
-            w.utc_shift = set * 3600000LL; /* an hour back, not at all, an hour on */
+            w.utc_shift = set * 3600000LL; /* by -1, 0 or 1 hour */
             if (restarted) {
                 goodbye();
                 close_seqd();
@@ -518,7 +531,7 @@ static void test_backoff_and_the_wall_clock(void)
             }
             w.now += 1001;
             settle();
-            const bool over = restarted && set > 0; /* by its clock the time is over */
+            const bool over = restarted && set > 0; /* by the wall clock the time is over */
             CHECK_STR(state_of(1), over ? "starting" : "queued");
             CHECK(over || strstr(control_job(w.control, 1)->reason, "waits 1.0 s more"));
             w.now += 1001;
@@ -536,10 +549,10 @@ static void test_damaged_reports(void)
     struct msg m = {.type = MSG_REPORT, .job = 1, .epoch = 2, .seq = 1, .data = &head, .size = 3};
     control_link_calls.message(w.control, "n1", &m); /* shorter than its head */
     m.size = sizeof head;
-    control_link_calls.message(w.control, "n1", &m); /* says 4 bytes, has none */
+    control_link_calls.message(w.control, "n1", &m); /* the message claims 4 bytes but has none */
     head.size = 0;
     for (uint32_t type = 0; type < 20;
-         type++) { /* every type without its payload, and unknown ones */
+         type++) { /* every type without its payload, and unknown types */
         head.type = type;
         head.rank = (int32_t)type - 3;
         m.seq = type + 1;

@@ -1,6 +1,7 @@
-/* The disk beneath the store fails, is full, or holds a damaged file: a failed write, sync or
- * checkpoint ends seqd and nothing that was acknowledged is lost; a failed query is a 500; with a
- * full disk seqd takes no new job and runs on; the log stays bounded. */
+/* test_seqd_disk: tests a disk beneath the store that fails, is full, or has a damaged file. A
+ * failed write, sync or checkpoint ends seqd, and no acknowledged data is lost. A failed query is
+ * answered with 500. With a full disk seqd accepts no new job and continues to run. The size of
+ * the log is bounded. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -16,8 +17,8 @@
 #include "tests/lib/scratch.h"
 
 enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
-/* It is emptied at the first checkpoint past LOG_MAX: with requests waiting one is due every
- * 16 MiB, and a commit takes the five rows that wait here. */
+/* The largest log. It is emptied at the first checkpoint past LOG_MAX. While requests wait, a
+ * checkpoint is due every 16 MiB, and a commit takes the five rows that wait in this test. */
 enum { LOG_MOST = LOG_MAX + (16 << 20) + (5 << 20) };
 #define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not commits wait */
 
@@ -25,7 +26,7 @@ static char dir[64], path[128];
 
 static void make_dir(void)
 {
-    scratch_dir(dir, sizeof dir, "disk"); /* a hundred starts of a store, a log of 64 MiB */
+    scratch_dir(dir, sizeof dir, "disk"); /* for a hundred starts, and a log of 64 MiB */
 }
 
 static void remove_dir(void)
@@ -50,7 +51,7 @@ static int64_t size_of(const char *name)
 static int ack_fd;
 static int n_done;
 
-/* No commit may be acknowledged after a call has failed. */
+/* Checks that no commit is acknowledged after a call has failed. */
 static void on_done(void *arg, const struct err *e)
 {
     int64_t id = (int64_t)(intptr_t)arg;
@@ -60,7 +61,7 @@ static void on_done(void *arg, const struct err *e)
     if (write(ack_fd, &id, sizeof id) != sizeof id) _exit(5);
 }
 
-/* Commits that were complete before the call that is to fail are acknowledged before it: their
+/* Commits that were complete before the call that fails must be acknowledged before it. Their
  * answers are on their way to the loop, which takes posts in order. */
 static struct loop *acks;
 static pthread_t acks_thread;
@@ -97,7 +98,7 @@ static char *text_of(size_t size)
     return text;
 }
 
-/* Four commits one by one, the second of which fills the log so that it is checkpointed. */
+/* Makes four commits one by one. The second fills the log, so that it is checkpointed. */
 static void work(int fd, size_t size)
 {
     struct err e = {0};
@@ -115,7 +116,7 @@ static void work(int fd, size_t size)
         add_job(s, ++id, i == 1 ? data : NULL, on_done);
         while (!n_done) loop_turn(l, 20);
     }
-    _exit(disk.failed ? 0 : UNTOUCHED); /* as kill -9 does, and not by closing */
+    _exit(disk.failed ? 0 : UNTOUCHED); /* like kill -9, without closing the store */
 }
 
 struct round {
@@ -125,7 +126,7 @@ struct round {
     int code;
 };
 
-/* Returns the child's status; *last: the largest id that was acknowledged. */
+/* Returns the child's status. *last is the largest id that was acknowledged. */
 static int run_round(const struct round *r, int64_t *last)
 {
     int fd[2], status = 0;
@@ -152,7 +153,7 @@ static int run_round(const struct round *r, int64_t *last)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Checks that the store opens and has all acknowledged jobs. */
+/* Checks that the store can be opened and has all acknowledged jobs. */
 static void check_kept(int64_t last)
 {
     struct err e = {0};
@@ -166,7 +167,7 @@ static void check_kept(int64_t last)
     loop_destroy(l);
 }
 
-/* Walks until a round meets no fault any more. */
+/* Runs rounds with a later failing call each time, until a round has no failing call any more. */
 static int64_t walk(const char *name, int kind, int files, size_t size, int64_t dense,
                     int64_t stride)
 {
@@ -175,7 +176,7 @@ static int64_t walk(const char *name, int kind, int files, size_t size, int64_t 
     disk.quick = true;
     for (int64_t at = 1; at < 1000000; at += at < dense ? 1 : stride, n++) {
         const struct round r = {kind, files, at, size, 0};
-        if (at > 1 && size > 1 << 20) { /* it would grow and grow */
+        if (at > 1 && size > 1 << 20) { /* the log would grow without end */
             remove_dir();
             make_dir();
             last = 0;
@@ -202,16 +203,17 @@ static void test_every_fault(void)
     walk("writes of a checkpoint", DISK_WRITE, SQLITE_OPEN_MAIN_DB, FILLS_LOG, 8, 997);
 }
 
-/* The database cannot be synced: the log is sound, every commit still succeeds, and each checkpoint
- * puts less on the disk than it says. */
+/* Checks a database that cannot be synced. The log is sound, every commit still succeeds, and each
+ * checkpoint writes less to the disk than it reports. */
 static void test_failed_checkpoint(void)
 {
     int64_t last = 0;
     make_dir();
-    check_kept(0); /* the files that a first start writes and syncs are there */
+    check_kept(0); /* the files that a first start writes and syncs exist */
     const struct round r = {DISK_SYNC, SQLITE_OPEN_MAIN_DB, 1, FILLS_LOG, 0};
     CHECK(run_round(&r, &last) == DIED);
-    CHECK(last == 2); /* the commit that filled the log was durable; the next was not promised */
+    /* the commit that filled the log was durable, and the next one was not promised */
+    CHECK(last == 2);
     check_kept(last);
     remove_dir();
 }
@@ -232,7 +234,8 @@ static void count_answer(void *arg, const struct store_rows *rows, const struct 
     CHECK(!e);
 }
 
-/* 1 MiB each; a query is under way all the time. Returns the largest size of the log's file. */
+/* Adds rows of 1 MiB while a query is always under way. Returns the largest size of the log's
+ * file. */
 static int64_t fill(struct loop *l, struct store *s, int n_rows)
 {
     char *data = text_of(1 << 20);
@@ -241,7 +244,7 @@ static int64_t fill(struct loop *l, struct store *s, int n_rows)
     int asked = n_answers = n_done = 0;
     for (int i = 0; i < n_rows; i++) {
         add_job(s, id + 1 + i, data, count_done);
-        if (i < 4) continue; /* some always wait: it is never idle */
+        if (i < 4) continue; /* some requests always wait, so the writer is never idle */
         while (n_done < i - 3) {
             if (n_answers == asked) {
                 store_read(s, ASK_METRICS, (const int64_t[4]){id + 1, 0, 10}, NULL, count_answer,
@@ -268,7 +271,8 @@ static void test_log_is_bounded(void)
     struct store *s = store_open(l, dir, &e);
     int64_t largest = fill(l, s, 100);
     CHECK_MSG(largest > 0 && largest <= LOG_MOST, "%lld bytes", (long long)largest);
-    /* A reader from outside, as a backup is, keeps the log from being reused: no failure. */
+    /* A reader outside of seqd, such as a backup, prevents the log from being reused. This is not
+     * a failure. */
     sqlite3 *other = NULL;
     CHECK(!sqlite3_open(in_dir("seqd.db"), &other) &&
           !sqlite3_exec(other, "BEGIN; SELECT count(*) FROM jobs", 0, 0, 0));
@@ -286,7 +290,7 @@ static void test_log_is_bounded(void)
     remove_dir();
 }
 
-/* Another program reads the database while seqd starts, as a backup does. */
+/* Checks a program that reads the database while seqd starts, as a backup does. */
 static void test_read_at_the_start(void)
 {
     struct err e;
@@ -321,7 +325,7 @@ static void test_damaged_file(void)
     check_kept(0);
     const struct round r = {0, 0, 0, 1 << 20, 0};
     CHECK(run_round(&r, &last) == UNTOUCHED && last == 4);
-    check_kept(4); /* and all is in the database */
+    check_kept(4); /* all data is in the database */
     int fd = open(in_dir("seqd.db"), O_RDWR);
     char page[4096];
     memset(page, 0x5a, sizeof page);
@@ -334,7 +338,8 @@ static void test_damaged_file(void)
     remove_dir();
 }
 
-/* A disk that cannot be read is no damage: no one is told to bring back an older copy. */
+/* Checks that a disk that cannot be read does not count as damage, so that the message does not
+ * suggest to restore an older copy. */
 static void test_unreadable_disk(void)
 {
     int64_t last = 0, n = 0;
@@ -348,7 +353,7 @@ static void test_unreadable_disk(void)
         struct err e = {0};
         disk.faults = DISK_READ;
         disk.fail_at = at;
-        disk.goes_on = at % 2; /* or that call alone */
+        disk.goes_on = at % 2; /* every call from there on fails, or only that call */
         disk.n_calls = 0;
         disk.failed = NULL;
         struct store *s = store_open(l, dir, &e);
@@ -364,7 +369,8 @@ static void test_unreadable_disk(void)
     remove_dir();
 }
 
-/* A commit, so that the reader's pages are of the past, and then reads that fail. */
+/* Makes a commit, so that the pages that the reader holds are out of date, and then makes reads
+ * fail. */
 static void forget_pages(void)
 {
     bad_disk_mend();
@@ -376,7 +382,7 @@ static void forget_pages(void)
     disk.goes_on = true;
 }
 
-/* ---- what REST says -------------------------------------------------------------------------- */
+/* ---- the answers of REST --------------------------------------------------------------------- */
 
 static void test_failed_query(void)
 {
@@ -404,9 +410,10 @@ static void test_failed_query(void)
     }
     forget_pages();
     CHECK(post_with("/v1/jobs", "Idempotency-Key: k\r\n", job_json) == 500);
-    CHECK(post("/v1/jobs/1:cancel", "") == 500); /* done, but it cannot be shown */
+    CHECK(post("/v1/jobs/1:cancel", "") == 500); /* the job is cancelled, but cannot be shown */
     clear();
-    CHECK(!receive(stream, NULL) && !strstr(reply, "event: end")); /* cut: the client comes back */
+    /* the stream is cut, and the client reconnects */
+    CHECK(!receive(stream, NULL) && !strstr(reply, "event: end"));
     close(stream);
     bad_disk_mend();
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"cancelled\""));
@@ -435,7 +442,7 @@ static void test_stuck_writer(void)
     while (!bad_disk_held()) loop_turn(w.loop, 5);
     clock_ms += STORE_SLOW_MS + 1;
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"writer\":\"slow\""));
-    CHECK(strstr(reply, "\"commits_waiting\":2")); /* the audit row, the cancel */
+    CHECK(strstr(reply, "\"commits_waiting\":2")); /* the audit row and the cancel */
     clock_ms += STORE_STUCK_MS;
     CHECK(get("/readyz") == 503 && strstr(reply, "committed nothing for 11 s"));
     CHECK(get("/livez") == 200 && get("/v1/jobs/1") == 200);
@@ -446,7 +453,7 @@ static void test_stuck_writer(void)
     for (int i = 0; i < 2; i++)
         while (!store_moved(w.store)) loop_turn(w.loop, 1); /* with work and without */
     CHECK(get("/readyz") == 200);
-    clock_ms += 10 * STORE_STUCK_MS; /* no commit waits: the store is not stuck */
+    clock_ms += 10 * STORE_STUCK_MS; /* no commit waits, so the store is not stuck */
     CHECK(get("/readyz") == 200);
     finish();
     rest_clock = NULL;
@@ -474,24 +481,24 @@ static void test_full_disk(void)
     CHECK(has_reserve());
     for (int i = 0; i < 3; i++) CHECK(post("/v1/jobs", job_json) == 201);
     disk.full_while = reserve;
-    refused(); /* found out by this one */
+    refused(); /* this request finds out that the disk is full */
     CHECK(!has_reserve() && store_full(w.store));
-    refused(); /* and known from now on */
+    refused(); /* from now on it is known */
     CHECK(get("/v1/jobs") == 200 && get("/v1/jobs/4") == 404);
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "new jobs are refused"));
     CHECK(post("/v1/jobs/1:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 200);
-    /* The reserve is used up as well: requests that write wait, reads are answered. */
+    /* The reserve is used up as well. Requests that write wait, and reads are answered. */
     bad_disk_full(true);
     int fd = post_begin("/v1/jobs/2:cancel", "", "");
     while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
     refused();
-    for (int i = 0; i < 2; i++)
-        while (!store_moved(w.store)) loop_turn(w.loop, 1); /* it waits for room, and moves */
+    for (int i = 0; i < 2; i++) /* the writer waits for space, and still looks at its queue */
+        while (!store_moved(w.store)) loop_turn(w.loop, 1);
     bad_disk_full(false);
     CHECK(answer_of(fd) == 202 && strstr(reply, "\"state\":\"cancelled\""));
-    /* Room again: the reserve first, then new jobs. */
+    /* There is space again: first the reserve is made, and then new jobs are accepted. */
     CHECK(!rmdir(reserve));
     for (int i = 0; i < 600 && store_full(w.store); i++) loop_turn(w.loop, 10);
     CHECK(has_reserve() && post("/v1/jobs", job_json) == 201);
@@ -510,7 +517,8 @@ static int late_answer(int fd)
     return status_of();
 }
 
-/* seqd stops while orders wait for room: their clients hear that they are not stored. */
+/* Checks a seqd that stops while orders wait for disk space. Their clients are told that the
+ * orders are not stored. */
 static void test_stop_on_a_full_disk(void)
 {
     begin();
@@ -523,7 +531,8 @@ static void test_stop_on_a_full_disk(void)
     while (control_job(w.control, 1)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
     const int cordon = post_begin("/v1/nodes/n9:uncordon", "", "");
     struct store_health h = {.n_waiting = 0};
-    for (; h.n_waiting < 4; store_health(w.store, &h)) loop_turn(w.loop, 5); /* and audit rows */
+    /* the audit rows wait, too */
+    for (; h.n_waiting < 4; store_health(w.store, &h)) loop_turn(w.loop, 5);
     close_server();
     CHECK_MSG(late_answer(cancel) == 503 && strstr(reply, "seqd is stopping"), "%s", reply);
     CHECK_MSG(late_answer(cordon) == 503 && strstr(reply, "has not stored this"), "%s", reply);
@@ -558,7 +567,7 @@ int main(void)
 {
     seqd_test_init();
     bad_disk_install();
-    RUN(test_every_fault); /* first: it forks */
+    RUN(test_every_fault); /* first, because it forks */
     RUN(test_failed_checkpoint);
     RUN(test_damaged_file);
     RUN(test_unreadable_disk);

@@ -1,5 +1,5 @@
-/* A job's version and entity tag, 304, and PATCH: the changes that it makes, users who are refused,
- * and the values that If-Match takes. */
+/* test_seqd_edit: tests a job's version and entity tag, 304, and PATCH. It covers the changes that
+ * a PATCH makes, the users who are refused, and the values of If-Match that are accepted. */
 #include "api/core/job.h"
 #include "daemon/http/etag.h"
 #include "tests/lib/rest.h"
@@ -21,7 +21,7 @@ static int patch(const char *if_match, const char *body)
     return ask("PATCH", "/v1/jobs/1", header, body);
 }
 
-/* The tag of the last answer. */
+/* Returns the tag of the last answer. */
 static const char *tag_of_reply(void)
 {
     static char tag[ETAG_SIZE];
@@ -41,7 +41,7 @@ static long long version_of_reply(void)
 
 static const struct {
     const char *text;
-    int matches; /* -1: malformed */
+    int matches; /* -1 if it is malformed */
 } lists[] = {
     {"\"7\"", 1},
     {"\"7-0123456789abcdef\"", 1},
@@ -98,7 +98,7 @@ static void test_not_modified(void)
     CHECK(post("/v1/jobs", job_json) == 201);
     while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"code\":\"no_node\"") &&
            strstr(reply, "\"reason\":null"))
-        loop_turn(w.loop, 5); /* the first pass has said why it waits */
+        loop_turn(w.loop, 5); /* the first pass has noted why the job waits */
     snprintf(tag, sizeof tag, "%s", tag_of_reply());
     CHECK_MSG(!strncmp(tag, "\"1-", 3), "%s", tag);
     CHECK(get_unless(tag) == 304 && !strcmp(tag_of_reply(), tag) && strstr(reply, "\r\n\r\n"));
@@ -127,7 +127,7 @@ static void test_edit(void)
     CHECK(get("/v1/jobs/1/events") == 200);
     CHECK(strstr(reply,
                  "\"type\":\"edit\",\"data\":{\"by\":\"tester\",\"detail\":{\"priority\":77}"));
-    /* Lists find it by its new fields, and so do filters after a restart. */
+    /* Lists find the job by its new fields, and so do filters after a restart. */
     for (int i = 0; i < 2; i++) {
         CHECK(get("/v1/jobs?label.team=x") == 200 && strstr(reply, "\"id\":1,"));
         CHECK(get("/v1/jobs?label.node=evil") == 200 && strstr(reply, "\"data\":[]"));
@@ -204,7 +204,8 @@ static void test_refused(void)
     finish();
 }
 
-/* The body of a PATCH: a job takes JSON, an upload takes bytes, and neither takes the other. */
+/* Checks the type of the body of a PATCH. A job accepts JSON and an upload accepts bytes, and
+ * neither accepts the other. */
 static void test_types(void)
 {
     static const char head[] = "PATCH %s HTTP/1.1\r\n" HEAD "If-Match: *\r\nContent-Type: %s\r\n"

@@ -1,5 +1,5 @@
-/* The events of all jobs as pages and streams: order, filters, owners, resumption of a stream,
- * gaps, and the ends of a stream. */
+/* test_seqd_feed: tests the events of all jobs as pages and streams. It covers their order,
+ * filters, owners, resumed streams, gaps, and the ends of a stream. */
 #include <sqlite3.h>
 #include "daemon/http/feed.h"
 #include "tests/lib/rest.h"
@@ -32,8 +32,8 @@ static int ask_as(const char *token, const char *method, const char *path, const
 #define SSE   "Accept: text/event-stream\r\n"
 #define LINES "Accept: application/x-ndjson\r\n"
 
-/* Jobs 1 (ann's), 2 (bob's), 3 (ann's), whose submissions are events 1, 2 and 3; job 1 is
- * cancelled: event 4. */
+/* Makes job 1 of ann, job 2 of bob and job 3 of ann, whose submissions are events 1, 2 and 3. Then
+ * cancels job 1, which is event 4. */
 static void begin_jobs(void)
 {
     begin();
@@ -45,7 +45,7 @@ static void begin_jobs(void)
     CHECK(ask_as(user_a, "POST", "/v1/jobs/1:cancel", "") == 202);
 }
 
-/* The numbers of the events in the reply: "1 2 4". */
+/* Returns the numbers of the events in the reply, such as "1 2 4". */
 static const char *numbers(void)
 {
     static char out[1024];
@@ -78,7 +78,8 @@ static void test_pages(void)
     CHECK(strstr(reply, "\"next_cursor\":\"4\",\"has_more\":false"));
     CHECK_STR(page(REST_TOKEN, "last=1"), "4");
     CHECK_STR(page(REST_TOKEN, "last=99"), "1 2 3 4");
-    /* A page looks at `limit` events, whether they pass or not. */
+    /* A page is made from `limit` events, whether they match the filter or not, so it may be
+     * empty. */
     CHECK_STR(page(user_b, "limit=1"), "");
     CHECK(strstr(reply, "\"next_cursor\":\"1\",\"has_more\":true"));
     CHECK_STR(page(user_b, "limit=1&cursor=1"), "2");
@@ -106,7 +107,8 @@ static void test_filters(void)
     finish();
 }
 
-/* A stream begins now, after Last-Event-ID, or where it is told; ann's has no event of bob's. */
+/* Checks that a stream begins now, after Last-Event-ID, or at the given position, and that ann's
+ * stream has no event of bob's. */
 static void test_streams(void)
 {
     begin_jobs();
@@ -154,7 +156,7 @@ static void run(const char *sql)
     sqlite3_close(db);
 }
 
-/* Leaves the body of a chunked reply, as far as it was received. */
+/* Leaves only the body of a chunked reply, as far as it has been received. */
 static void unchunk(void)
 {
     const char *p = strstr(reply, "\r\n\r\n");
@@ -173,7 +175,7 @@ static void unchunk(void)
     reply[reply_len = n] = 0;
 }
 
-/* Events that retention has removed, or is removing, are reported as gaps. */
+/* Checks that events that retention has removed, or is removing, are reported as gaps. */
 static void test_gaps(void)
 {
     begin_jobs();
@@ -183,7 +185,7 @@ static void test_gaps(void)
     begin_in(false, 0);
     int fd = open_as(REST_TOKEN, "/v1/events", SSE "Last-Event-ID: 0\r\n");
     CHECK(receive(fd, "id: 5\n"));
-    unchunk(); /* a gap and the event after it may be written apart */
+    unchunk(); /* a gap and the event after it may arrive separately */
     CHECK_MSG(strstr(reply, "event: gap\ndata: {\"from\":1,\"to\":2}\n\nid: 3\n"), "%s", reply);
     CHECK_MSG(strstr(reply, "event: gap\ndata: {\"from\":4,\"to\":4}\n\nid: 5\n"), "%s", reply);
     close(fd);
@@ -195,13 +197,13 @@ static void test_gaps(void)
     close(fd);
     CHECK_STR(page(REST_TOKEN, ""), "3 5");
     CHECK(strstr(reply, "\"gaps\":[{\"from\":1,\"to\":2},{\"from\":4,\"to\":4}]"));
-    /* The first gap may have had events of Bob. */
+    /* The first gap may have included events of Bob. */
     CHECK_STR(page(user_b, ""), "5");
     CHECK(strstr(reply, "\"gaps\":[{\"from\":1,\"to\":2},"));
     finish();
 }
 
-/* Many more events than a look reads, to a client that reads nothing for a while. */
+/* Checks a client that reads nothing for a while, with many more events than one query reads. */
 static void test_slow_reader(void)
 {
     enum { N = 3 * FEED_ROWS };
@@ -225,7 +227,7 @@ static void test_slow_reader(void)
     finish();
 }
 
-/* A token that is revoked shows nothing more: the stream ends. */
+/* Checks that a stream ends, and shows nothing more, when its token is revoked. */
 static void test_revoked(void)
 {
     char path[64];
@@ -242,7 +244,8 @@ static void test_revoked(void)
     finish();
 }
 
-/* Every kind of stream, and a request that waits, when nothing happens: before the next event. */
+/* Checks every kind of stream, and a request that waits, if nothing happens: they end before the
+ * next event. */
 static void test_revoked_quiet(void)
 {
     static const char *const path[] = {"/v1/events", "/v1/jobs/3/events", "/v1/jobs/3/metrics",
@@ -286,7 +289,8 @@ static void test_limit(void)
     close(b);
     CHECK_STR(page(user_a, ""), "1 3 4"); /* pages are no streams */
     for (int i = 0; i < FEED_USER; i++) close(fd[i]);
-    for (int status = 429; status == 429;) { /* places come back when seqd sees that they left */
+    /* places are free again when seqd notices that the clients have left */
+    for (int status = 429; status == 429;) {
         const int one = open_as(user_a, "/v1/events", SSE);
         receive(one, "\r\n\r\n");
         status = status_of();

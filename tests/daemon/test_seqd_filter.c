@@ -1,6 +1,6 @@
-/* Jobs by name, labels and state: as a list, and cancelled together; also jobs from before the
- * index of names existed.
- *   SEQD_BENCH=1   instead: pages by name, label and state of a million jobs, by the clock */
+/* test_seqd_filter: selects jobs by name, labels and state, to list them and to cancel them
+ * together. Also covers jobs from before the index of names existed.
+ *   SEQD_BENCH=1   only measures the time of pages by name, label and state of a million jobs */
 #include <sqlite3.h>
 #include "api/core/clock.h"
 #include "daemon/http/filter.h"
@@ -18,7 +18,7 @@ static void submit(const char *name, const char *labels)
     CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
 }
 
-/* The ids of a page, as "3 1", newest first. */
+/* Returns the ids of a page, such as "3 1", newest first. */
 static const char *ids(const char *query)
 {
     static char out[4096];
@@ -36,7 +36,7 @@ static void list_all(void)
 {
     CHECK_STR(ids("name=a"), "5 3 1");
     CHECK_STR(ids("name=none"), "");
-    CHECK_STR(ids("name="), ""); /* a job without a name has none to be found by */
+    CHECK_STR(ids("name="), ""); /* a job without a name cannot be found by its name */
     CHECK_STR(ids("label.team=x"), "4 3 2");
     CHECK_STR(ids("label.team=x&name=a"), "3");
     CHECK_STR(ids("label.team=x&label.size=l"), "4 2");
@@ -64,7 +64,7 @@ static void test_lists(void)
     submit("b", "{\"team\":\"\\u00e9\\\"'\"}");
     CHECK(post("/v1/jobs/5:cancel", "") == 202);
     list_all();
-    /* An older seqd wrote the database; one document is damaged. */
+    /* An older seqd wrote the database, and one document is damaged. */
     submit("a", "{}");
     close_server();
     snprintf(path, sizeof path, "%s/seqd.db", w.dir);
@@ -121,7 +121,7 @@ static void test_refused(void)
     finish();
 }
 
-/* Cancels more jobs than a group of commits has room for; jobs that have ended are not counted. */
+/* Cancels more jobs than fit into a group of commits. Jobs that have ended are not counted. */
 static void test_cancel_many(void)
 {
     enum { N = 2 * STORE_GROUP + 3 };
@@ -162,7 +162,8 @@ static void time_page(const char *query)
            (double)each[N - 3] / 1e3);
 }
 
-/* A million jobs that have ended, half of them of one name; the index made at a start. */
+/* Measures pages over a million jobs that have ended, half of which have the same name. The index
+ * is made at a start. */
 static void bench(void)
 {
     sqlite3 *db = NULL;

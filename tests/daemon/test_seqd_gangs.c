@@ -1,8 +1,10 @@
-/* Gangs over several simulated nodes (tests/lib/sim.h): placement, rendezvous, first causes, ends,
- * lost nodes that come back, and a seqd restarted at any point. */
+/* test_seqd_gangs: tests gangs over several simulated nodes (tests/lib/sim.h). It covers
+ * placement, rendezvous, first causes, ends, lost nodes that come back, and a seqd that is
+ * restarted at any point. */
 #include "tests/lib/sim.h"
 
-/* A job of 4 ranks on a and b, whose gangs have been assigned: epoch 2. */
+/* Makes a job of 4 ranks on a and b, and brings it to the ASSIGN of its gangs, which is epoch
+ * 2. */
 static void to_run(struct gang **a, struct gang **b, int restarts)
 {
     hello(A);
@@ -47,7 +49,7 @@ static void test_life(void)
     play_run(a), send_spool(A, a);
     CHECK(is(1, "running") && !a->forgotten);
     pass(1001);
-    CHECK(a->acked == a->n_records - 1); /* its end is not enough: it must be told again */
+    CHECK(a->acked == a->n_records - 1); /* its end is not enough, so it must be reported again */
     play_run(b), send_spool(B, b);
     CHECK(is(1, "succeeded"));
     CHECK(a->forgotten && b->forgotten && a->acked == a->n_records && b->acked == b->n_records);
@@ -70,8 +72,8 @@ static int n_rows_of(enum store_ask ask, const int64_t n[4])
     return n_rows;
 }
 
-/* The record that proves the ring is not acknowledged yet when the proof is committed: a seqd that
- * is killed between the two receives it again. */
+/* Checks the record that proves the ring. It is not acknowledged yet when the proof is committed,
+ * so a seqd that is killed between the two receives it again. */
 static void test_proof_is_kept(void)
 {
     struct gang *a, *b;
@@ -80,7 +82,7 @@ static void test_proof_is_kept(void)
     play_blobs(a), play_blobs(b);
     rec_step(a, 1);
     send_all(A), send_all(B);
-    settle(); /* the ring's row; steps are committed once a second */
+    settle(); /* commits the row of the ring; steps are committed once a second */
     CHECK(is(1, "running") && a->acked == 2);
     goodbye(A), goodbye(B);
     close_seqd();
@@ -93,19 +95,20 @@ static void test_proof_is_kept(void)
     finish();
 }
 
-/* A failure that may be a consequence holds the mark of its part back, and records after it are
- * committed: a seqd that is killed then is sent all of them again, and takes each once. */
+/* Checks a failure that may be a consequence. It holds the mark of its part back, while the
+ * records after it are committed. A seqd that is killed then is sent all of them again, and takes
+ * each only once. */
 static void test_taken_once(void)
 {
     for (int order = 0; order < 2; order++) {
         struct gang *a, *b;
         begin();
-        if (order == 0) { /* b misses a peer before a has said that it is ready */
+        if (order == 0) { /* b misses a peer before a has reported that it is ready */
             to_run(&a, &b, 0);
             play_blobs(b), play_ready(b), rec_fail(b, 2, ERR_PEER, "rank 1 has gone");
             send_spool(B, b);
             play_blobs(a), play_ready(a);
-        } else { /* a's own rank 1 does, before rank 0 takes a step */
+        } else { /* a's own rank 1 misses a peer before rank 0 takes a step */
             to_ready(&a, &b, 0);
             rec_fail(a, 1, ERR_PEER, "rank 2 has gone");
         }
@@ -127,7 +130,7 @@ static void test_taken_once(void)
         CHECK(n_rows_of(ASK_EVENTS, events) == 2);
         CHECK(n_rows_of(ASK_EVENTS, notes) == 1);
         CHECK(n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9}) == 1);
-        /* It is a failure still, when no better cause comes; and new records are taken. */
+        /* It is still a failure if no better cause comes, and new records are taken. */
         rec_step(a, 2);
         rec_event(a, 0, EV_CHECKPOINT, 3, "{\"path\":\"/x/step-3\"}");
         send_spool(A, a);
@@ -140,7 +143,8 @@ static void test_taken_once(void)
     }
 }
 
-/* A node that is slow to report is not waited for: a report of rank 0 proves the ring. */
+/* Checks that a node that reports late is not waited for, because a report of rank 0 proves the
+ * ring. */
 static void test_late_ready(void)
 {
     struct gang *a, *b;
@@ -156,7 +160,8 @@ static void test_late_ready(void)
     finish();
 }
 
-/* Ranks next to a death tell of it before its own node does, and are not blamed. */
+/* Checks that ranks that notice a death before the dead rank's own node reports it are not
+ * blamed. */
 static void test_first_cause(void)
 {
     for (int order = 0; order < 3; order++) {
@@ -182,7 +187,8 @@ static void test_first_cause(void)
         CHECK_MSG(is(1, "stopping"), "order %d", order);
         CHECK(job(1)->err_rank == 3 && !strcmp(job(1)->err_node, "b"));
         CHECK(strstr(job(1)->err.text, "signal 9") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
-        CHECK(control_reserved(w.control, "a") == 2); /* free when all have confirmed */
+        /* they are free when all parts have confirmed */
+        CHECK(control_reserved(w.control, "a") == 2);
         rec_exit(b, RANK_GANG, GANG_FAILED, 0), send_spool(B, b);
         CHECK(is(1, "starting") && job(1)->epoch == 3 && job(1)->restarts == 0);
         CHECK(a->forgotten && b->forgotten);
@@ -190,7 +196,8 @@ static void test_first_cause(void)
     }
 }
 
-/* The network between two nodes fails: no rank died, each node misses a rank of the other. */
+/* Checks a network between two nodes that fails. No rank has died, and each node misses a rank of
+ * the other. */
 static void test_partition(void)
 {
     struct gang *a, *b;
@@ -209,7 +216,8 @@ static void test_partition(void)
     CHECK_STR(job(1)->err.text, "rank 2 has been silent for 2.0 s");
     finish();
 
-    begin(); /* one side alone: after SUSPECT_MS it is believed, and the other is stopped */
+    /* only one side reports: after SUSPECT_MS it is believed, and the other side is stopped */
+    begin();
     to_ready(&a, &b, 0);
     w.obeys = false;
     rec_fail(a, 1, ERR_PEER, "rank 2 has been silent for 2.0 s");
@@ -225,7 +233,7 @@ static void test_partition(void)
     CHECK(is(1, "starting") && job(1)->epoch == 3);
     finish();
 
-    begin(); /* and a node whose agent is gone as well is what its peers missed */
+    begin(); /* a node whose agent is gone as well is the cause that its peers noticed */
     to_ready(&a, &b, 0);
     goodbye(B);
     rec_fail(a, 1, ERR_PEER, "rank 2 has been silent for 2.0 s");
@@ -243,7 +251,8 @@ static void rec_hang(struct gang *g, int rank, int64_t reached, const char *text
     record(g, RANK_FAIL, rank, &f, sizeof f, NULL);
 }
 
-/* In a hang every gang names the slowest of its own ranks: the slowest of all is blamed. */
+/* Checks a hang, in which every gang names the slowest of its own ranks. The slowest of all of
+ * them is blamed. */
 static void test_hang(void)
 {
     for (int first = 0; first < 2; first++) {
@@ -265,7 +274,8 @@ static void test_hang(void)
     }
 }
 
-/* A gang that was killed with its agent: found lost when the agent is back. */
+/* Checks a gang that was killed together with its agent. It is found to be lost when the agent is
+ * back. */
 static void test_gang_lost(void)
 {
     struct gang *a, *b;
@@ -294,15 +304,17 @@ static void test_node_lost(void)
     goodbye(B);
     pass(NODE_LOST_MS + 1001);
     CHECK(is(1, "running") && !a->stopped);
-    hello(C); /* there is a place for it */
+    hello(C); /* now there is a place for the job */
     pass(1001);
     CHECK(is(1, "stopping") && a->stopped);
     CHECK(!strcmp(job(1)->err_node, "b") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
     rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
     pass(1001);
     struct gang *c = gang_of(C, 1, 3);
-    CHECK(c && c->first == 2 && gang_of(A, 1, 3)->first == 0); /* rank 0 where the checkpoint is */
-    /* It comes back and still runs the lost attempt: no slot of it is free, whatever it reports. */
+    /* rank 0 is placed where the checkpoint is */
+    CHECK(c && c->first == 2 && gang_of(A, 1, 3)->first == 0);
+    /* The node comes back and still runs the lost attempt. Its slots are not free, whatever it
+     * reports. */
     hello(B);
     settle();
     CHECK(control_reserved(w.control, "b") == 2 && !b->over);
@@ -313,7 +325,7 @@ static void test_node_lost(void)
     send_all(A), send_all(B), send_all(C);
     pass(1001);
     CHECK_STR(job(2)->reason_code, "waiting_for_slots");
-    play_run(b), send_spool(B, b); /* only its end counts of its reports */
+    play_run(b), send_spool(B, b); /* only the end of its reports counts */
     settle();
     CHECK(b->forgotten &&
           control_reserved(w.control, "b") == (job(2)->n_places && *job(2)->node == 'b' ? 2 : 0));
@@ -321,7 +333,7 @@ static void test_node_lost(void)
     finish();
 }
 
-/* seqd is away while the node is given up: the fenced part stays fenced. */
+/* Checks a node that is given up while seqd is down. The fenced part remains fenced. */
 static void test_lost_and_restarted(void)
 {
     struct gang *a, *b;
@@ -341,7 +353,7 @@ static void test_lost_and_restarted(void)
     settle();
     send_all(B);
     CHECK(is(1, "stopping") && !job(1)->attempt->parts[0].ended && job(1)->attempt->parts[1].lost);
-    CHECK(control_reserved(w.control, "b") == 4); /* slots of the job and of the stale gang */
+    CHECK(control_reserved(w.control, "b") == 4); /* the slots of the job and of the stale gang */
     rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
     settle();
     CHECK(job(1)->state == JOB_QUEUED && control_reserved(w.control, "b") == 2);
@@ -373,7 +385,8 @@ static void test_waits_for_checkpoints(void)
     CHECK_STR(job(1)->reason, AWAY);
     B->up = C->up = false;
     close_seqd(),
-        open_seqd(); /* a restarted seqd has not seen that node, and knows it all the same */
+        /* a restarted seqd has had no session with that node, and knows of it all the same */
+        open_seqd();
     hello(B), hello(C);
     pass(1001);
     CHECK(is(1, "queued"));
@@ -386,8 +399,8 @@ static void test_waits_for_checkpoints(void)
     finish();
 }
 
-/* A job that begins from a checkpoint by job:ID goes to the node that has it, also after a restart
- * of seqd, and waits while that node is away. */
+/* Checks a job that begins from a checkpoint by job:ID. It is placed on the node that has the
+ * checkpoint, also after a restart of seqd, and waits while that node is away. */
 static void test_goes_to_its_source(void)
 {
     begin();
@@ -425,8 +438,8 @@ static enum err_code restart(int64_t id)
     return code;
 }
 
-/* The node with the checkpoint does not come back: the job starts again elsewhere when told to, and
- * not before; that order survives a restart of seqd. */
+/* Checks a node with a checkpoint that does not come back. The job starts again elsewhere only
+ * when it is told to, and that order survives a restart of seqd. */
 static void test_restart_without_checkpoint(void)
 {
     struct gang *a, *b;
@@ -448,14 +461,15 @@ static void test_restart_without_checkpoint(void)
     CHECK(restart(1) == ERR_NONE && job(1)->checkpoint_step == 0 && !*job(1)->checkpoint_node);
     B->up = C->up = false;
     close_seqd(), open_seqd();
-    CHECK(restart(1) == ERR_CONFLICT); /* no checkpoint is left to give up */
+    CHECK(restart(1) == ERR_CONFLICT); /* there is no checkpoint left to give up */
     hello(B), hello(C);
     pass(1001);
     CHECK(!is(1, "queued") && strcmp(job(1)->node, "a") != 0);
     finish();
 }
 
-/* Two ends in any order around restarts of seqd after every record: the same job. */
+/* Checks that two ends, in any order and with a restart of seqd after every record, give the same
+ * job. */
 static void test_restart_after_each_record(void)
 {
     int n_a = 9 + 2 * 1, total = 2 * n_a;
@@ -465,7 +479,7 @@ static void test_restart_after_each_record(void)
         to_run(&a, &b, 0);
         bool restarted = false;
         for (int phase = 0, sent = 0; phase < 6; phase++) {
-            struct sim *n = phase % 2 ? A : B; /* b first: ends come in both orders */
+            struct sim *n = phase % 2 ? A : B; /* b first, so that the ends come in both orders */
             struct gang *g = phase % 2 ? a : b;
             if (phase / 2 == 0) play_blobs(g);
             if (phase / 2 == 1) play_ready(g);
@@ -485,7 +499,8 @@ static void test_restart_after_each_record(void)
                 open_seqd();
                 hello(A), hello(B);
                 settle();
-                /* The other node's spool is complete up to now; this one's up to the record. */
+                /* The other node's spool is complete up to now, and this node's spool up to the
+                 * record. */
                 struct sim *other = n == A ? B : A;
                 send_all(other);
                 g->n_records = at;
@@ -521,14 +536,15 @@ static void test_lost_assign(void)
     settle();
     b = gang_of(B, 1, 2);
     CHECK(b && b->first == 2 && !memcmp(b->key, key, sizeof key) && A->n_assigns == 2);
-    /* Documents and events, which people read, do not have the key. */
+    /* Documents and events, which people read, must not contain the key. */
     char hex[8];
     snprintf(hex, sizeof hex, "%02x%02x%02x", key[0], key[1], key[2]);
     CHECK(!strstr(doc(1), hex) && !strstr(events(1), hex));
     finish();
 }
 
-/* One secret for the life of a state directory, that no other user can read. */
+/* Checks that a state directory has one secret for its whole life, which no other user can
+ * read. */
 static void test_secret(void)
 {
     unsigned char one[SECRET_SIZE], two[SECRET_SIZE], k[4][RANK_KEY_SIZE];
@@ -568,8 +584,8 @@ static void test_cancel(void)
     finish();
 }
 
-/* A full disk is the node's fault and is named with it; other errors of a file are the job's. Ranks
- * of the version before report a full disk as ERR_IO. */
+/* Checks that a full disk is the node's fault and that the error names the node, while other
+ * errors of a file are the job's. Ranks of the previous version report a full disk as ERR_IO. */
 static void test_disk(void)
 {
     static const struct {
@@ -600,7 +616,8 @@ static void test_disk(void)
     }
 }
 
-/* A node that prepares its data is not a late start; an idle node is a late start, and is named. */
+/* Checks that a node that prepares its data does not count as a late start, while an idle node
+ * does, and is named. */
 static void test_preparing(void)
 {
     struct gang *a, *b;
@@ -624,7 +641,7 @@ static void test_preparing(void)
     finish();
 }
 
-/* A node speaks for its own ranks alone. */
+/* Checks that a node can report only about its own ranks. */
 static void test_not_its_rank(void)
 {
     struct gang *a, *b;
@@ -665,7 +682,8 @@ static void tally_job(const struct job *j, const char *node, int32_t *slots)
         if (!strcmp(j->places[i].node, node)) *slots += j->places[i].n_ranks;
 }
 
-/* Checks that the reserved slots follow from the jobs' states and suffice for the running ranks. */
+/* Checks that the number of reserved slots follows from the jobs' states, and that
+ * it is at least the number of ranks that run. */
 static void check_slots(int64_t last_job)
 {
     for (int i = 0; i < NODES; i++) {
@@ -680,9 +698,9 @@ static void check_slots(int64_t last_job)
     }
 }
 
-static int n_played, n_spread; /* runs to the end; gangs begun that are on several nodes */
+static int n_played, n_spread; /* runs that reached the end; gangs that began on several nodes */
 
-/* Something happens to one gang of one node. */
+/* Lets something happen to one gang of one node. */
 static void random_progress(struct sim *n)
 {
     struct gang *g = n->n_gangs ? &n->gang[n->n_gangs - 1 - below(n->n_gangs > 3 ? 3 : n->n_gangs)]
@@ -730,8 +748,8 @@ static void random_act(int64_t *last_job)
     if (what % 4 == 0) send_all(n);
 }
 
-/* Whatever happens, no slot is promised twice and none that is in use is free; and when the faults
- * end, every job ends and every slot is free. */
+/* Runs random events. Checks that no slot is given twice, and that no slot in use counts as free.
+ * When the faults end, every job must end and every slot must become free. */
 static void test_random(void)
 {
     int rounds = small_tests() ? 10 : 100;
@@ -759,7 +777,7 @@ static void test_random(void)
                                            &(struct msg){.type = MSG_HEARTBEAT}),
                     send_all(&w.node[k]);
         }
-        pass(31000); /* EXPECT once more, for messages that a node missed */
+        pass(31000); /* one more EXPECT, which makes up for messages that a node has missed */
         for (int k = 0; k < NODES; k++) send_all(&w.node[k]);
         settle();
         CHECK_MSG(control_n_live(w.control) == 0, "round %d: %d jobs never end", round,

@@ -1,5 +1,6 @@
-/* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd,
- * effects of a fault, and refused requests. */
+/* test_seqd_gpus: tests the GPUs of simulated nodes (tests/lib/sim.h). It covers the choice of
+ * GPUs for a job, which the job keeps over a restart of seqd, the effects of a fault, and refused
+ * requests. */
 #include "api/core/job.h"
 #include "daemon/sched/ring.h"
 #include "daemon/state/cluster.h"
@@ -10,7 +11,8 @@
 
 #define GIB ((int64_t)1 << 30)
 
-/* Gives a node GPUs "A0", "A1", ..., `count` of them, all well, each far from every other. */
+/* Gives a node `count` GPUs, named "A0", "A1", ..., all of them healthy and each far from every
+ * other. */
 static void give_gpus(struct sim *n, int count)
 {
     n->n_gpus = count;
@@ -23,7 +25,7 @@ static void give_gpus(struct sim *n, int count)
     }
 }
 
-/* A job on GPUs, prepared on the node where it then runs: its gang there, of the given epoch. */
+/* Submits a job on GPUs, which is prepared on the node where it then runs. */
 static int64_t submit_gpus(struct sim *n, int ranks)
 {
     const int64_t id = submit_on("cuda", ranks, 0,
@@ -54,7 +56,8 @@ static bool reason_is(int64_t id, const char *code, const char *text)
 
 static void test_ring(void)
 {
-    /* Two boards of four: 0 2 4 6 and 1 3 5 7, near within, far between. */
+    /* Two boards have four GPUs each, 0 2 4 6 and 1 3 5 7. GPUs of one board are near each other,
+     * and those of different boards are far apart. */
     struct sched_gpu g[8] = {0};
     bool may[8];
     uint8_t out[8];
@@ -62,7 +65,7 @@ static void test_ring(void)
         for (int k = 0; k < 8; k++) g[i].far[k] = i % 2 == k % 2 ? 0 : GPU_FAR_SYSTEM;
     memset(may, 1, sizeof may);
     CHECK(ring_pick(g, may, 8, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 4, 6}, 4));
-    may[2] = false; /* then the other board has four */
+    may[2] = false; /* now only the other board has four */
     CHECK(ring_pick(g, may, 8, 4, out) && !memcmp(out, (uint8_t[]){1, 3, 5, 7}, 4));
     memset(may, 1, sizeof may);
     CHECK(ring_pick(g, may, 8, 8, out)); /* over both, crossing twice */
@@ -70,7 +73,8 @@ static void test_ring(void)
     for (int i = 0; i < 8; i++) may[i] = i < 3;
     CHECK(!ring_pick(g, may, 8, 4, out) && ring_pick(g, may, 8, 3, out));
     CHECK(!ring_pick(g, may, 3, 4, out));
-    /* A chain 0 - 2 - 1 - 3 of bridges: its order, not the numbers'. */
+    /* The bridges form a chain 0 - 2 - 1 - 3. The ring must follow the order of the chain, and not
+     * that of the indices. */
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 4; k++) g[i].far[k] = GPU_FAR_SYSTEM;
     g[0].far[2] = g[2].far[0] = g[2].far[1] = g[1].far[2] = g[1].far[3] = g[3].far[1] = 0;
@@ -78,7 +82,8 @@ static void test_ring(void)
     CHECK(ring_pick(g, may, 4, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 1, 3}, 4));
 }
 
-/* Two jobs of 3 GPUs: a node of 8, and of memory for 5 ranks beside them, takes one at a time. */
+/* Checks two jobs of 3 GPUs. A node that has 8 GPUs, but memory for only 5 ranks, takes one of
+ * them at a time. */
 static void test_memory_beside(void)
 {
     begin();
@@ -103,7 +108,7 @@ static void test_given(void)
 {
     begin();
     give_gpus(A, 4);
-    A->gpu[1].far[3] = A->gpu[3].far[1] = 0; /* the two that are near each other */
+    A->gpu[1].far[3] = A->gpu[3].far[1] = 0; /* the two GPUs that are near each other */
     hello(A);
     const int64_t id = submit_gpus(A, 2);
     struct gang *g = gang_of(A, id, 2);
@@ -120,7 +125,8 @@ static void test_given(void)
     CHECK(submit(2, 0) == id + 1);
     play_prepare(gang_of(A, id + 1, 1)), send_spool(A, gang_of(A, id + 1, 1)), settle();
     CHECK(gang_of(A, id + 1, 2) && gang_of(A, id + 1, 2)->n_uuids == 0);
-    /* Two are free, not three. A job that waits for GPUs does not block one that needs fewer. */
+    /* Two GPUs are free, but not three. A job that waits for GPUs does not block a job that needs
+     * fewer. */
     const int64_t three = submit_gpus(A, 3);
     CHECK(reason_is(three, "waiting_for_gpus", "2/4 GPUs free on 1 node, needs 3"));
     const int64_t behind = submit_gpus(A, 1);
@@ -134,7 +140,8 @@ static void test_given(void)
     finish();
 }
 
-/* A node's report of processes is two seconds old: its GPU is free once the report has none. */
+/* Checks a node's report of processes that is two seconds old. The GPU is free once the report has
+ * none. */
 static void test_busy(void)
 {
     begin();
@@ -148,7 +155,7 @@ static void test_busy(void)
     heartbeat(A), settle();
     struct gang *g = gang_of(A, id, 2);
     CHECK(g && g->n_uuids == 2);
-    /* Its own processes are no others'. */
+    /* The job's own processes do not count as those of others. */
     A->gpu[0].n_processes = A->gpu[1].n_processes = 1;
     heartbeat(A);
     play_to_running(A, g);
@@ -170,7 +177,7 @@ static void test_memory(void)
     A->gpu[0].memory_size = 24 * GIB;
     hello(A);
     snprintf(plan, sizeof plan, "{\"a\":{\"total_bytes\":1},\"memory\":{\"total_bytes\":%lld}}",
-             (long long)(24 * GIB - GPU_RESERVE + 1)); /* a byte more than the small one has */
+             (long long)(24 * GIB - GPU_RESERVE + 1)); /* one byte more than the small GPU has */
     const int64_t two = submit_on("cuda", 2, 0, plan);
     CHECK(reason_is(two, "too_large",
                     "needs 2 GPUs, the largest node up has 1 (1 node up, 0 down); of 2 GPUs 1 has "
@@ -182,14 +189,14 @@ static void test_memory(void)
     finish();
 }
 
-/* Memory that is taken is not available, though no process computes with it. */
+/* Checks that memory that is taken is not available, even if no process computes with it. */
 static void test_memory_free(void)
 {
     begin();
     give_gpus(A, 1);
     A->gpu[0].memory_free = 999;
     hello(A);
-    const int64_t id = submit_gpus(A, 1); /* its plan is 1000 bytes */
+    const int64_t id = submit_gpus(A, 1); /* its plan needs 1000 bytes */
     CHECK(!gang_of(A, id, 2) && strstr(job(id)->reason, "1 is used by others"));
     A->gpu[0].memory_free++;
     heartbeat(A);
@@ -198,7 +205,8 @@ static void test_memory_free(void)
     finish();
 }
 
-/* Data are prepared where the GPUs are, and again elsewhere when those are gone. */
+/* Checks that data are prepared where the GPUs are, and again elsewhere when those GPUs are
+ * gone. */
 static void test_where_prepared(void)
 {
     begin();
@@ -252,7 +260,7 @@ static void test_emulated(void)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* A job on A0 and A1 of 4, running. */
+/* Brings a job on A0 and A1, of 4 GPUs, to the point where it runs. */
 static struct gang *to_running(int64_t *id)
 {
     begin();
@@ -268,7 +276,7 @@ static struct gang *to_running(int64_t *id)
 
 static void again(struct sim *n, struct gang *g)
 {
-    send_spool(n, g); /* it stopped as it was told */
+    send_spool(n, g); /* the gang stopped as it was told to */
     settle();
     pass(1001);
 }
@@ -301,7 +309,8 @@ static void test_unfit(void)
     }
 }
 
-/* A driver that says nothing for a while is given no new rank, and takes none. */
+/* Checks that while a driver does not answer, its GPUs get no new rank, and the ranks that run on
+ * them are not stopped. */
 static void test_silent(void)
 {
     int64_t id;
@@ -316,7 +325,7 @@ static void test_silent(void)
     finish();
 }
 
-/* A GPU that vanishes while seqd is away. */
+/* Checks a GPU that disappears while seqd is down. */
 static void test_gone_at_hello(void)
 {
     int64_t id;
@@ -332,8 +341,8 @@ static void test_gone_at_hello(void)
     finish();
 }
 
-/* The rank itself reports a device error: another GPU is tried, and a failure there, too, is the
- * job's. */
+/* Checks a rank that reports a device error itself. Another GPU is tried. If it fails as well, the
+ * failure counts as the job's. */
 static void test_device_error(void)
 {
     int64_t id;
@@ -359,7 +368,7 @@ static void test_device_error(void)
     finish();
 }
 
-/* Without another GPU the failed one is taken again. */
+/* Checks that if there is no other GPU, the failed one is used again. */
 static void test_nothing_else(void)
 {
     begin();
@@ -395,7 +404,8 @@ static void test_restart(void)
     finish();
 }
 
-/* The ASSIGN is committed and seqd dies: the node gets it again with the same GPUs. */
+/* Checks an ASSIGN that is committed before seqd dies. The node gets it again with the same
+ * GPUs. */
 static void test_lost_assign(void)
 {
     begin();
@@ -413,7 +423,8 @@ static void test_lost_assign(void)
     finish();
 }
 
-/* A node is given up, its job runs elsewhere, and it comes back with the gang still on its GPUs. */
+/* Checks a node that is given up. Its job runs elsewhere, and the node comes back with the old
+ * gang still on its GPUs. */
 static void test_node_lost(void)
 {
     int64_t id;
@@ -434,7 +445,7 @@ static void test_node_lost(void)
     p = gang_of(A, next, 1);
     CHECK(p != NULL);
     if (p) play_prepare(p), send_spool(A, p), settle();
-    CHECK(!gang_of(A, next, 2)); /* all of A's are well, and none is free */
+    CHECK(!gang_of(A, next, 2)); /* all GPUs of A are healthy, and none is free */
     w.obeys = true;
     rec_exit(g, RANK_GANG, GANG_STOPPED, 0);
     send_spool(A, g), settle();
@@ -476,7 +487,8 @@ static void test_refused(void)
     CHECK_STR(refused(&t, "cuda", 3), "");
     CHECK_STR(refused(&t, "cuda", 4),
               "resources.ranks 4: a rank takes a GPU, and all nodes together have 3 (n2: 3)");
-    /* The plan uses memory that every rank has: the smallest of the n largest GPUs. */
+    /* The plan may use the memory that every rank has, which is that of the smallest of the n
+     * largest GPUs. */
     gpus_offer(&t, 2, &o);
     CHECK(o.memory_size == 30 * GIB && gpus_limit(&o) == 29 * GIB && o.n_gpus == 3);
     CHECK_STR(o.node, "n2");
@@ -553,8 +565,9 @@ static void random_act(int64_t *last_job)
     if (what % 4 == 0) send_all(n);
 }
 
-/* Whatever happens, no GPU is given to two gangs or to one while it is unfit (check_gpus at every
- * ASSIGN), and when the faults end every job ends and every GPU is free. */
+/* Checks random events. No GPU may be given to two gangs, or to a gang while it is unfit, which
+ * check_gpus tests at every ASSIGN. When the faults end, every job must end and every GPU must
+ * become free. */
 static void test_random(void)
 {
     const int rounds = small_tests() ? 10 : 60;
@@ -594,8 +607,9 @@ static void test_random(void)
               "%d faults, %d given, %d played", n_faults, n_given, n_played);
 }
 
-/* Ranks of attempts that are over for seqd hold slots until they are gone, and those with a GPU
- * their GPU: an agent says which, and of the version before the job does. */
+/* Checks attempts that are over for seqd. Their ranks hold slots until they are gone, except that
+ * a rank with a GPU holds its GPU. The agent reports which ranks have one, and for an agent of the
+ * previous version the job tells it. */
 static int slots_of_the_stale(void)
 {
     begin();
@@ -623,7 +637,7 @@ static void test_stale(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* The simulator finds it too seldom. */
+/* Checks the injected fault, which the simulator's schedules find too seldom. */
 static void test_mutant(void)
 {
     mutant_choose(MUTANT_STALE_FREE);

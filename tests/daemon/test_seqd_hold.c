@@ -1,5 +1,6 @@
-/* Jobs that are asked to save and stop: the orders to their node, also to stop instead, and the
- * jobs' states afterwards, through restarts of seqd. */
+/* test_seqd_hold: tests jobs that are asked to save and stop. It covers the orders to their node,
+ * including an order to stop instead, and the jobs' states afterwards, through restarts of
+ * seqd. */
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
@@ -47,7 +48,7 @@ static struct sim_attempt *running(void)
     return a;
 }
 
-/* Plays the ranks' records after SAVE, without the last `missing`. */
+/* Plays the ranks' records after SAVE, without the last `missing` ones. */
 static void play_save(struct sim_attempt *a, int64_t step, int missing)
 {
     rec_step(a, step);
@@ -89,7 +90,8 @@ static void test_suspend_and_resume(void)
     finish();
 }
 
-/* seqd ends at any point of it: the node is told again, or repeats its reports. */
+/* Checks a seqd that is restarted at any point of a save. The node is told again, or repeats its
+ * reports. */
 static void test_restarted_in_between(void)
 {
     for (int missing = 0; missing < 6; missing++) {
@@ -106,7 +108,7 @@ static void test_restarted_in_between(void)
         a->n_records += missing;
         hello();
         settle();
-        if (missing) CHECK(a->saving); /* with its end known there is nothing to ask */
+        if (missing) CHECK(a->saving); /* if its end is known, nothing has to be asked for */
         send_spool(a);
         CHECK_STR(state_of(1), "suspended");
         CHECK(control_job(w.control, 1)->checkpoint_step == 2 && !*notes_of(1));
@@ -114,8 +116,9 @@ static void test_restarted_in_between(void)
     }
 }
 
-/* It does not save in time; it fails while it saves; its agent does not know how: it is suspended
- * all the same, and says why it has no more than it had. */
+/* Checks a job that does not save in time, one that fails while it saves, one whose agent cannot
+ * save, and one whose ranks end before. Each is suspended all the same, and its note tells why it
+ * has not saved, and the step of its checkpoint. */
 static void test_not_saved(void)
 {
     static const char *const says[] = {"it took longer than the 600 s of --save-grace",
@@ -154,7 +157,7 @@ static void test_not_saved(void)
     }
 }
 
-/* It came to its end before it read of the wish. */
+/* Checks a job that finishes before it reads the request to save. */
 static void test_done_in_between(void)
 {
     begin();
@@ -172,7 +175,7 @@ static void test_done_in_between(void)
 
 static void test_other_states(void)
 {
-    begin(); /* queued: held at once */
+    begin(); /* a queued job is held at once */
     CHECK(submit(NULL, NULL) == 1);
     hold(1);
     CHECK_STR(state_of(1), "suspended");
@@ -183,7 +186,7 @@ static void test_other_states(void)
     CHECK(w.n_assigns == 1);
     finish();
 
-    begin(); /* starting: nothing to save */
+    begin(); /* a starting job has nothing to save */
     struct sim_attempt *a = to_run();
     hold(1);
     CHECK(a->stopped && !a->saving);
@@ -193,7 +196,7 @@ static void test_other_states(void)
     CHECK(!*notes_of(1));
     finish();
 
-    begin(); /* resumed while it saves: queued, and so it starts again */
+    begin(); /* the job is resumed while it saves, so it is queued and starts again */
     a = running();
     hold(1);
     resume(1);
@@ -203,7 +206,7 @@ static void test_other_states(void)
     CHECK_STR(state_of(1), "starting");
     finish();
 
-    begin(); /* cancelled while it saves: stopped now */
+    begin(); /* the job is cancelled while it saves, so it is stopped now */
     a = running();
     hold(1);
     order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
@@ -230,7 +233,7 @@ static struct sim_attempt *limited(int64_t wall_s)
     return a;
 }
 
-/* Time that passes, tick by tick. */
+/* Lets time pass, tick by tick. */
 static void pass(int64_t ms)
 {
     for (int64_t end = w.now + ms; w.now < end;) {
@@ -239,8 +242,9 @@ static void pass(int64_t ms)
     }
 }
 
-/* The limit counts the time in which the job runs, over its attempts, and not the time in the queue
- * or suspended. The warning comes once; the error at the end names the saved step. */
+/* Checks that the limit counts the time in which the job runs, over all its attempts, and not the
+ * time in the queue or while suspended. The warning comes once, and the error at the end names the
+ * saved step. */
 static void test_wall_limit(void)
 {
     begin();
@@ -276,8 +280,8 @@ static void test_wall_limit(void)
     finish();
 }
 
-/* A checkpoint that takes longer than a twentieth of the limit moves the warning. The wall clock
- * moves nothing. */
+/* Checks that the warning comes earlier if a checkpoint takes longer than a twentieth of the
+ * limit, and that changes of the wall clock have no effect. */
 static void test_wall_warning(void)
 {
     begin();
@@ -326,8 +330,9 @@ static const char *reason_of(int64_t id)
     return control_job(w.control, id)->reason;
 }
 
-/* Cordoned: running jobs continue, queued jobs wait. Drained: it saves, costs nothing, and waits
- * for its checkpoint; a restart of seqd changes nothing. */
+/* Checks that on a cordoned node running jobs continue and queued jobs wait. On a drained node a
+ * job saves, which does not count as a retry, and waits for its checkpoint. A restart of seqd
+ * changes nothing of this. */
 static void test_drain(void)
 {
     begin();
@@ -370,7 +375,7 @@ static void test_drain(void)
     finish();
 }
 
-/* The checkpoint of a job that waits for such a node can be given up. */
+/* Checks that the checkpoint of a job that waits for a drained node can be given up. */
 static void test_drain_and_restart(void)
 {
     begin();
@@ -400,8 +405,8 @@ static void leaving(int64_t in_s, int64_t margin_s)
     settle();
 }
 
-/* A node that ends is drained its margin before, by itself, whatever the wall clock does meanwhile;
- * and before that it gets no job whose time limit ends later. */
+/* Checks a node that ends. It is drained without an order, its margin before that time, whatever
+ * happens to the wall clock. Before that, it gets no job whose time limit ends later. */
 static void test_leaving(void)
 {
     begin();
@@ -430,7 +435,7 @@ static void test_leaving(void)
     send_spool(a);
     CHECK_STR(state_of(1), "queued");
     CHECK_MSG(strstr(reason_of(1), "is drained: the node ends in"), "%s", reason_of(1));
-    leaving(0, 0); /* and now it does not */
+    leaving(0, 0); /* now the node does not end any more */
     pass(2000);
     CHECK(attempt_of(1, 3));
     finish();

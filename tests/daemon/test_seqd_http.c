@@ -1,5 +1,5 @@
-/* The HTTP front over raw sockets: the form of requests, byte by byte, and the limits on clients at
- * once. */
+/* test_seqd_http: tests the HTTP front over raw sockets. It covers the form of requests, byte by
+ * byte, and the limits on the number of clients. */
 #include <netinet/tcp.h>
 #include "tests/lib/rest.h"
 #include "tests/lib/tls_client.h"
@@ -8,7 +8,7 @@
 
 #define SMUGGLED "GET /v1/nodes HTTP/1.1\r\n" HEAD "\r\n"
 
-/* Bytes may contain NUL. Each ends with a request that may not be answered. */
+/* Bytes may contain NUL. Each case ends with a request that must not be answered. */
 #define CASE(name, bytes, status)                                                                  \
     {                                                                                              \
         name, bytes, sizeof(bytes) - 1, status                                                     \
@@ -32,7 +32,7 @@ static const struct {
     const char *name, *bytes;
     size_t size;
     int status; /* status of the only answer */
-    bool host;  /* it is the host's name that is refused: on TCP */
+    bool host;  /* the host's name is refused, which happens only on TCP */
 } hostile[] = {
     CASE("chunked and length",
          POST_HEAD "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
@@ -136,8 +136,8 @@ static const struct {
     CASE("other method", "BREW /livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 405),
 };
 
-/* Each is answered once, with a problem, and the connection is over: later bytes are not a
- * request. */
+/* Checks that each of these requests is answered once, with a problem, and that the connection is
+ * closed then, so that later bytes are not taken for a request. */
 static void test_hostile_requests(void)
 {
     begin();
@@ -152,7 +152,7 @@ static void test_hostile_requests(void)
         CHECK_MSG(!strstr(reply, "}HTTP/"), "%s: answered twice: %s", hostile[i].name, reply);
     }
     CHECK(get("/livez") == 200); /* still there */
-    CHECK(!tls_n_cut);           /* each was told that the answer is over */
+    CHECK(!tls_n_cut);           /* each client was told that the answer is over */
     finish();
 }
 
@@ -160,7 +160,7 @@ static void test_hostile_requests(void)
     {                                                                                              \
         name, bytes, sizeof(bytes) - 1, says                                                       \
     }
-/* Requests that look odd and are right. */
+/* Requests that look odd and are valid. */
 static const struct {
     const char *name, *bytes;
     size_t size;
@@ -191,7 +191,7 @@ static void test_sound_requests(void)
     for (size_t i = 0; i < sizeof sound / sizeof *sound; i++) {
         talk_n(sound[i].bytes, sound[i].size);
         CHECK_MSG(strstr(reply, sound[i].says), "%s: %s", sound[i].name, reply);
-        /* a byte at a time as well */
+        /* they must also be answered when they are sent byte by byte */
         int fd = dial();
         for (size_t k = 0; k < sound[i].size; k++) send_all(fd, sound[i].bytes + k, 1);
         answer_of(fd);
@@ -200,7 +200,7 @@ static void test_sound_requests(void)
     finish();
 }
 
-/* Requests sent at once are answered one after the other. */
+/* Checks that requests that are sent together are answered one after the other. */
 static void test_pipelined(void)
 {
     static const char two[] = "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -215,7 +215,7 @@ static void test_pipelined(void)
     finish();
 }
 
-/* The first value of a header counts, however many others stand before it. */
+/* Checks that the first value of a header counts, however many other headers precede it. */
 static void test_headers_kept(void)
 {
     begin();
@@ -242,7 +242,7 @@ static void test_large_requests(void)
                 "GET /livez?a=1&b=2&c=3&d=4&e=5&f=6&g=7&h=8&i=9&j=1&k=1&l=1&m=1&n=1&o=1&p=1&q=1"
                 " HTTP/1.1\r\n" HEAD "\r\n");
     CHECK(talk_n(big, (size_t)n) == 400);
-    /* Chunked and endless: swallowed up to the limit, then refused. */
+    /* A chunked body without an end is read up to the limit, and then refused. */
     n = sprintf(big, "POST /v1/jobs HTTP/1.1\r\n" HEAD
                      "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 20; i++) {
@@ -253,7 +253,7 @@ static void test_large_requests(void)
     }
     n += sprintf(big + n, "0\r\n\r\n");
     CHECK(talk_n(big, (size_t)n) == 413);
-    /* A whole MiB of nothing but brackets is read and refused as JSON. */
+    /* A whole MiB that consists of brackets is read, and refused as JSON. */
     n = sprintf(big, "POST /v1/plan HTTP/1.1\r\n" HEAD
                      "Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n");
     memset(big + n, '[', 1 << 20);
@@ -264,7 +264,7 @@ static void test_large_requests(void)
 
 enum { DRIPS = 3000 };
 
-/* Sends `whole`, then `byte` again and again, up to DRIPS times. */
+/* Sends `whole`, and then `byte` repeatedly, up to DRIPS times. */
 static void drip(int fd, const char *whole, char byte)
 {
     char back[512];
@@ -280,7 +280,8 @@ static void drip(int fd, const char *whole, char byte)
     close(fd);
 }
 
-/* A client that drips is cut off, in its first or its second request, in headers or body. */
+/* Checks that a client that sends single bytes slowly is cut off, in its first or its second
+ * request, in headers or in a body. */
 static void test_slow_clients(void)
 {
     static const char first[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -314,11 +315,12 @@ static void test_keep_alive(void)
     finish();
 }
 
-/* Clients that say early that they will ask no more, as `nc -N` does, get the whole answer. */
+/* Checks that a client that tells early that it will send no more requests, as `nc -N` does, gets
+ * the whole answer. */
 static void test_half_closed(void)
 {
     static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    const size_t size = strlen(routes_document()); /* more than is moved at once */
+    const size_t size = strlen(routes_document()); /* more bytes than are moved at a time */
     begin();
     for (int n = 1; n <= 2; n++) {
         int fd = dial();
@@ -332,7 +334,8 @@ static void test_half_closed(void)
     finish();
 }
 
-/* A client that asks and does not read is cut off, as a silent client is. */
+/* Checks that a client that sends a request and does not read the answer is cut off, as a silent
+ * client is. */
 static void test_no_reader(void)
 {
     static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -353,9 +356,10 @@ static void test_no_reader(void)
 
 /* ---- how many -------------------------------------------------------------------------------- */
 
-#define LIMIT 32 /* connections at once; 8 of an address, 16 streams */
+/* largest number of connections, of which an address may have 8, and streams half */
+#define LIMIT 32
 
-/* One request of the client 127.0.0.last. Returns its status. */
+/* Sends one request as the client 127.0.0.last. Returns the status of the answer. */
 static int ask_from(int last, const char *path)
 {
     char out[256];
@@ -365,7 +369,7 @@ static int ask_from(int last, const char *path)
     return answer_of(fd);
 }
 
-/* A stream of events, or its refusal. Returns the status. */
+/* Opens a stream of events, or gets a refusal. Returns the status. */
 static int follow_from(int last, int *fd)
 {
     static const char follow[] = "GET /v1/jobs/1/events HTTP/1.1\r\nHost: localhost\r\n" BEARER
@@ -382,7 +386,8 @@ static void begin_limited(void)
     char out[1024];
     rest_connections = LIMIT;
     begin();
-    /* From an address of its own: the server may count this connection for a moment longer. */
+    /* Use another address, because the server may still count the earlier connection for a
+     * moment. */
     const int fd = dial_from(50);
     snprintf(out, sizeof out,
              "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
@@ -401,9 +406,10 @@ static void test_address_quarter(void)
     CHECK(ask_from(1, "/readyz") == 200);
     CHECK(ask_from(1, "/v1/jobs") == 429 && strstr(reply, "problem+json"));
     CHECK(strstr(reply, "Retry-After: "));
-    CHECK(ask_from(2, "/v1/jobs") == 200); /* another one is not concerned */
+    CHECK(ask_from(2, "/v1/jobs") == 200); /* another client is not affected */
     close(fd[0]);
-    while (ask_from(1, "/v1/jobs") != 200) loop_turn(w.loop, 1); /* seen to be gone at once */
+    /* the server notices at once that they have gone */
+    while (ask_from(1, "/v1/jobs") != 200) loop_turn(w.loop, 1);
     for (int i = 1; i < LIMIT / 4; i++) close(fd[i]);
     finish();
 }
@@ -422,7 +428,8 @@ static void test_streams_half(void)
     finish();
 }
 
-/* A request whose client has gone counts until it is answered: it holds as much as before. */
+/* Checks that a request whose client has gone counts until it is answered, because it still holds
+ * as much as before. */
 static void test_left_behind(void)
 {
     static const char plan[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},"
@@ -454,13 +461,13 @@ static void test_left_behind(void)
     finish();
 }
 
-/* Silent clients hold all connections: health is still answered. */
+/* Checks that if silent clients hold all connections, requests for health are still answered. */
 static void test_all_taken(void)
 {
     int fd[2 * LIMIT], flood[64], n = 0;
     begin_limited();
-    /* A connection that the server has not seen close takes a place, so that LIMIT may be too few
-     * of them. */
+    /* A connection whose end the server has not seen yet takes a place, so LIMIT connections may
+     * be too few. */
     while (n < LIMIT || (n < 2 * LIMIT && ask_from(9, "/v1/jobs") != 503)) {
         fd[n] = dial_from(11 + n / 8);
         n++;
@@ -475,7 +482,8 @@ static void test_all_taken(void)
     finish();
 }
 
-/* A client that goes away in the middle of a request or a stream frees its connection. */
+/* Checks that a client that disconnects in the middle of a request or a stream frees its
+ * connection. */
 static void test_gone_clients(void)
 {
     begin_limited();
@@ -501,7 +509,8 @@ static void handshake(int fd)
     int one = 1;
     CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one));
     tls_client(fd, TLS_PLAN, "http/1.1");
-    tls_connect(fd); /* a flood's may fail: the oldest give way */
+    /* some of the many handshakes may fail, because the oldest connections are replaced */
+    tls_connect(fd);
 }
 
 static void say_bye(int fd)

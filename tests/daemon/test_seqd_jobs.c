@@ -1,5 +1,6 @@
-/* A job is the fold of its events: replay through the stored JSON gives the same job, whatever the
- * order of events, and an allocation is a function of the state. */
+/* test_seqd_jobs: checks that a job is the fold of its events. A replay through the stored JSON
+ * must give the same job, in whatever order the events came, and the slots of a job must follow
+ * from its state. */
 #include <stdlib.h>
 #include "api/core/choices.h"
 #include "api/core/job.h"
@@ -67,7 +68,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->gives_up = rand_r(&seed) % 8 == 0;
         ev->exit_status = rand_r(&seed) % 3;
         ev->oom = rand_r(&seed) % 4 == 0;
-        ev->stepped_ms = j->stepped_ms; /* steps have no rows: their time is told here */
+        ev->stepped_ms = j->stepped_ms; /* steps have no rows, so the test sets their time */
         snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node%d", rand_r(&seed) % 2);
         err_field(&ev->err, ERR_PEER, "data.train.0", "line\twith \"quotes\" \xc3\xa9 and %d", 5);
         break;
@@ -134,12 +135,13 @@ static void check_same(const struct job *a, const struct job *b)
         CHECK(!memcmp(&a->left[i], &b->left[i], sizeof *a->left));
 }
 
-/* The ASSIGN of a seqd that knew one node, and what no seqd has written. */
+/* Checks the ASSIGN of a seqd that knew only one node, and texts that no seqd has written. */
 static void test_places(void)
 {
     static const char old[] = "{\"task\":\"run\",\"n_ranks\":2,\"node\":\"n1\"}";
     static const char *const damaged[] = {
-        "{\"nodes\":[{\"node\":\"a\",\"first_rank\":1,\"n_ranks\":1}]}", /* does not begin at 0 */
+        /* it does not begin at rank 0 */
+        "{\"nodes\":[{\"node\":\"a\",\"first_rank\":1,\"n_ranks\":1}]}",
         "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":65}]}",
         "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":0}]}",
         "{\"nodes\":[{\"node\":\"\",\"first_rank\":0,\"n_ranks\":1}]}",
@@ -189,7 +191,7 @@ static void test_replay(void)
                 continue;
             }
             CHECK(!job_final(before.state));
-            if (ev.type == EV_STEP) continue; /* no row of the log */
+            if (ev.type == EV_STEP) continue; /* a step is not a row of the log */
             int64_t n = event_write(&ev, text, sizeof text);
             CHECK(n > 0);
             memset(&back, 0, sizeof back);
@@ -239,14 +241,15 @@ static void test_budgets(void)
                   (long long)j->not_before_ms - 1000);
     }
     for (int i = 9; i < 40; i++) fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + i);
-    CHECK(j->state == JOB_QUEUED); /* not a count: a day from the first attempt ends it */
+    /* the job is not ended by the number of its retries, but by a day after the first attempt */
+    CHECK(j->state == JOB_QUEUED);
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + JOB_RETRY_MS - 1);
     CHECK(j->state == JOB_QUEUED && !job_gives_up(j, 1000 + JOB_RETRY_MS - 1));
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + JOB_RETRY_MS);
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
 
-    j = queued(); /* or from the last step, wherever it was reported */
+    j = queued(); /* a day after the last step also ends the job, wherever the step was reported */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
     struct event assign = {
         .type = EV_ASSIGN, .node = "n", .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
@@ -264,7 +267,7 @@ static void test_budgets(void)
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
 
-    /* The log of a seqd that counted to 16 says nothing of days: its retries stay valid. */
+    /* The log of a seqd that counted to 16 has no times, and its retries are still valid. */
     static const char old[] = "{\"node\":\"n1\",\"class\":\"infrastructure\",\"signal\":9,"
                               "\"code\":\"peer\",\"text\":\"x\"}";
     struct event was = {.type = EV_RANK_EXIT, .at_ms = 1000 + 3 * JOB_RETRY_MS};
@@ -276,7 +279,7 @@ static void test_budgets(void)
     CHECK(!job_fold(j, &was, NULL) && j->target == JOB_QUEUED);
     job_destroy(j);
 
-    j = queued(); /* told to begin again, it has its day again */
+    j = queued(); /* after an order to begin again, it has a whole day again */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
     CHECK(!job_fold(j, &(struct event){.type = EV_RESTART, .at_ms = 1500}, NULL));
     fail_once(j, CAUSE_INFRASTRUCTURE, 2000 + JOB_RETRY_MS);
@@ -296,7 +299,8 @@ static void test_budgets(void)
     job_destroy(j);
 }
 
-/* A checkpoint that failed is the reason of a job that runs, until one is complete. */
+/* Checks that a failed checkpoint is the reason that a running job shows until a checkpoint is
+ * complete. */
 static void test_unsaved(void)
 {
     struct job *j = queued();
@@ -318,7 +322,7 @@ static void test_unsaved(void)
     job_destroy(j);
 }
 
-/* The state that a job ends in. */
+/* Returns the state in which the job ends. */
 static enum job_state cancelled_after_a_failure(void)
 {
     struct job *j = queued();
@@ -340,7 +344,7 @@ static void test_cancel_outranks(void)
     CHECK(!job_fold(j, &assign, NULL));
     CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL, .at_ms = 1}, NULL));
     CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
-    CHECK(j->restarts == 0); /* a death that was ordered burns nothing */
+    CHECK(j->restarts == 0); /* a death that was ordered does not count as a restart */
     CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED, .at_ms = 1}, NULL));
     CHECK(j->state == JOB_CANCELLED);
     job_destroy(j);
@@ -348,7 +352,8 @@ static void test_cancel_outranks(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* The simulator's schedules cancel a job between its failure and its end too seldom. */
+/* Checks the injected fault. In the simulator's schedules a job is cancelled between its failure
+ * and its end too seldom. */
 static void test_mutant(void)
 {
     mutant_choose(MUTANT_CANCEL_LOST);
@@ -359,7 +364,7 @@ static void test_mutant(void)
 }
 #endif
 
-/* A job that runs, with an attempt of epoch 1. */
+/* Makes a job that runs, with an attempt of epoch 1. */
 static struct job *running(void)
 {
     struct job *j = queued();
@@ -377,13 +382,13 @@ static void fold(struct job *j, enum job_event type)
     CHECK_MSG(!job_fold(j, &ev, NULL), "%s", job_event_name(type));
 }
 
-/* Folds requests to a running job, one after the other, and checks its state when it has
+/* Folds requests into a running job, one after the other, and checks its state when it has
  * stopped. */
 static void test_holds(void)
 {
 #define N 5
     static const struct {
-        enum job_event asked[N]; /* EV_SUBMIT: no more */
+        enum job_event asked[N]; /* EV_SUBMIT ends the list */
         enum job_state end;
         bool saving; /* before the end */
     } cases[] = {
@@ -419,7 +424,7 @@ static void test_holds(void)
         if (j->state == JOB_FAILED) CHECK(j->err.code == ERR_WALL_LIMIT);
         job_destroy(j);
     }
-    struct job *j = queued(); /* a job that has not begun, or starts, has nothing to save */
+    struct job *j = queued(); /* a job that has not begun, or is starting, has nothing to save */
     fold(j, EV_SUSPEND);
     CHECK(j->state == JOB_SUSPENDED);
     struct event assign = {.type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN};
@@ -432,7 +437,7 @@ static void test_holds(void)
 #undef N
 }
 
-/* A month later a failure is tried again all the same. */
+/* Checks that a failure a month later is retried all the same. */
 static void test_hold_stops_the_clock(void)
 {
     struct job *j = running();
@@ -451,7 +456,7 @@ static void test_hold_stops_the_clock(void)
     job_destroy(j);
 }
 
-/* The error of a time limit names the saved step. */
+/* Checks that the error of a time limit names the saved step. */
 static void test_wall_error(void)
 {
     for (int saved = 0; saved < 2; saved++) {
@@ -470,10 +475,11 @@ static void test_wall_error(void)
 
 static void test_steps(void)
 {
-    struct job_spec *s = spec_of(JOB_TRAIN); /* S 100, batch 4, 2 passes */
+    /* a sequence of 100 tokens, batches of 4, and 2 passes */
+    struct job_spec *s = spec_of(JOB_TRAIN);
     CHECK(job_steps(s, 1) == 1);
     CHECK(job_steps(s, 400) == 2);
-    CHECK(job_steps(s, 401) == 3); /* 5 windows a pass, 10 in all, 4 a step */
+    CHECK(job_steps(s, 401) == 3); /* 5 windows in a pass, 10 in all, 4 in a step */
     s->train.passes = 0;
     s->train.tokens = 801;
     CHECK(job_steps(s, 1000000) == 3);

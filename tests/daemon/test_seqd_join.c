@@ -1,5 +1,6 @@
-/* Nodes that join over TLS, against the real store and real links: tokens, names, uses, times, the
- * state after a restart, renewal and revocation. Time is the test's where seqd asks for it. */
+/* test_seqd_join: tests nodes that join over TLS, with the real store and real links. It covers
+ * tokens, names, uses, times, the state after a restart, renewal and revocation. The test sets the
+ * time that seqd reads. */
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static struct {
     int n_up, n_down;
     char down_why[128];
 } w;
-static int64_t later_s; /* seqd's clock is ahead by that */
+static int64_t later_s; /* seconds by which seqd's clock is ahead */
 
 static int64_t utc_ms(void)
 {
@@ -58,7 +59,7 @@ static void close_node(void *arg, const char *node, const char *why)
     link_close(w.links, node, why);
 }
 
-/* Port: the same after a restart. */
+/* Starts seqd on that port, which after a restart is the same as before. */
 static void start(int port)
 {
     char path[64], address[64];
@@ -132,7 +133,7 @@ static void on_done(void *arg, const struct err *why)
     if (why) order.e = *why;
 }
 
-/* The token without the fingerprint, which is checked. */
+/* Makes a token. Returns it without the fingerprint, which is checked here. */
 static const char *make_token(const char *names, int64_t uses, int64_t ttl_s)
 {
     static char text[8][256];
@@ -162,7 +163,7 @@ struct node {
     struct rpc_client *client;
     struct rpc_stream *stream;
     int n_closed;
-    enum msg_type got; /* the last; 0: none */
+    enum msg_type got; /* the last message, or 0 */
     char reason[512], refused[512];
 };
 
@@ -219,7 +220,7 @@ static void node_key(struct node *n, const char *name)
     CHECK(!pki_key_make(n->key, &e) && !pki_request(n->key, name, n->csr, &e));
 }
 
-/* True: it has a certificate now. */
+/* Joins. Returns true if the node has a certificate now. */
 static bool join(struct node *n, const char *token)
 {
     const struct rpc_identity id = {pki_ca(w.ca), NULL, NULL};
@@ -247,7 +248,7 @@ static struct msg hello_of(const char *name)
     return m;
 }
 
-/* Opens a session as `name`; it stays open when there is one. */
+/* Opens a session as `name`, which remains open if it is accepted. */
 static bool session(struct node *n, const struct msg *hello)
 {
     const struct rpc_identity id = {pki_ca(w.ca), n->cert, n->key};
@@ -279,12 +280,12 @@ static void test_joins(void)
     CHECK(!pki_verify(w.ca, n.cert, time(NULL), &got, &e) && !strcmp(got.name, "gpu-1"));
     CHECK(got.until_s - time(NULL) > 3500 && got.until_s - time(NULL) <= 3600);
     CHECK(session(&n, &hello) && w.n_up == 1);
-    /* Its answer was lost: the same key joins again, and no use is counted. */
+    /* The answer was lost, so the same key joins again, and no further use is counted. */
     m = n;
     CHECK_MSG(join(&m, t), "%s", m.reason);
     node_key(&m, "gpu-2");
     refused(&m, t, "is used up: 1 of 1 uses");
-    /* The certificate is of another name. */
+    /* The certificate is for another name. */
     m = n;
     CHECK(!session(&m, &other) && m.got == MSG_REFUSED);
     CHECK_MSG(strstr(m.reason, "of node gpu-1, and the session is said to be of gpu-2"), "%s",
@@ -336,7 +337,7 @@ static void test_refusals(void)
     stop();
 }
 
-/* Only the key that joined with it has a name. */
+/* Checks that only the key that joined with a name has that name. */
 static void test_name_is_taken(void)
 {
     struct node n, thief;
@@ -356,7 +357,8 @@ static void test_name_is_taken(void)
     CHECK(!session(&n, &hello) && strstr(n.reason, "was revoked"));
     leave(&n);
     leave(&thief);
-    /* Nor after its certificate has expired. */
+    /* Another key does not get the name by that token either, after the certificate has
+     * expired. */
     t = make_token("*", 5, 7200);
     later_s = 3601;
     CHECK(join(&n, t));
@@ -388,7 +390,8 @@ static void test_revoked(void)
     leave(&n);
     revoke_node("r1");
     CHECK(order.failed && order.e.code == ERR_NOT_FOUND);
-    /* No token of before serves the name, whatever uses it has, and others it does serve. */
+    /* A token from before the revocation is refused for the name, however many uses it has left.
+     * For other names it is still accepted. */
     refused(&n, t, "and the join token");
     restart();
     refused(&n, t, "was made before that");
@@ -416,8 +419,8 @@ static int n_rows(const char *table)
     return n;
 }
 
-/* Whatever clocks do, a token of before the revocation never serves that name; and nothing of it is
- * left once they are gone. */
+/* Checks that, whatever the clocks do, a token from before the revocation is never accepted for
+ * that name. The row of the revocation must be gone when all these tokens are gone. */
 static void test_revoked_and_clocks(void)
 {
     static const int64_t hours[] = {0, -700, 2, -2, 3000 * 24, 0};
@@ -426,7 +429,8 @@ static void test_revoked_and_clocks(void)
     const char *t = make_token("k*", 100, 3600);
     node_key(&n, "k1");
     CHECK(join(&n, t));
-    later_s = 4 * 3600; /* its certificate has expired, by that clock: it is revoked all the same */
+    /* by that clock its certificate has expired, but it is revoked all the same */
+    later_s = 4 * 3600;
     revoke_node("k1");
     CHECK(!order.failed);
     for (size_t i = 0; i < sizeof hours / sizeof *hours; i++) {
@@ -435,11 +439,11 @@ static void test_revoked_and_clocks(void)
         if (i == 2) restart();
     }
     CHECK(n_rows("revocations") >= 1);
-    /* A token that is made while the clock shows less is newer all the same. */
+    /* A token that is made while the clock shows an earlier time is a newer token all the same. */
     later_s = -3600 * 24;
     const char *next = make_token("k*", 100, 3600);
     CHECK(join(&n, next));
-    /* All that expires does, and the next token is made then. */
+    /* Everything that can expire has expired when the next token is made. */
     later_s = 3600 * 24 * 4000;
     node_key(&m, "k2");
     CHECK(join(&m, make_token("k*", 1, 3600)));
@@ -448,7 +452,8 @@ static void test_revoked_and_clocks(void)
     stop();
 }
 
-/* A file of the version before: its tokens are numbered in the order in which they were made. */
+/* Checks a database of the previous version. Its tokens are numbered in the order in which they
+ * were made. */
 static void test_without_numbers(void)
 {
     struct node n;
@@ -469,7 +474,7 @@ static void test_without_numbers(void)
     refused(&n, a, "was made before that");
     refused(&n, b, "was made before that");
     stop();
-    /* And one that it makes after the revocation is newer. */
+    /* A token that is made after the revocation is newer, too. */
     CHECK(!sqlite3_open(path, &db));
     char sql[128];
     snprintf(sql, sizeof sql, "UPDATE join_tokens SET number = NULL WHERE id = '%.12s'", b + 5);
@@ -498,7 +503,8 @@ static void test_restart(void)
     stop();
 }
 
-/* A certificate of this authority that is not in the table, as after an older backup. */
+/* Checks a certificate of this authority that is not in the table, as after a restore of an older
+ * backup. */
 static void test_unknown_serial(void)
 {
     struct node n;
@@ -529,7 +535,7 @@ static void test_renewal(void)
     UNTIL(n.got);
     CHECK(n.got == MSG_JOINED && !pki_read(n.cert, &is, &e));
     CHECK(is.serial != was.serial && !strcmp(is.key, was.key) && !strcmp(is.name, "v1"));
-    /* A request of another name, or for another key, is refused. */
+    /* A request for another name, or for another key, is refused. */
     node_key(&m, "v2");
     const struct msg bad[] = {{.type = MSG_JOIN, .node = "v2", .token = "", .pem = n.csr},
                               {.type = MSG_JOIN, .node = "v1", .token = "", .pem = m.csr}};
@@ -542,7 +548,7 @@ static void test_renewal(void)
     CHECK(w.n_up == 1 && w.n_down == 0 && n.stream);
     leave(&n);
     CHECK(session(&n, &hello));
-    /* All of them are revoked. */
+    /* All certificates of the node are revoked. */
     revoke_node("v1");
     UNTIL(!n.stream);
     leave(&n);
@@ -551,7 +557,8 @@ static void test_renewal(void)
     stop();
 }
 
-/* A node keeps JOIN_PER_NODE certificates: the oldest count for nothing, the newest does. */
+/* Checks that a node keeps JOIN_PER_NODE certificates. The oldest ones are no longer valid, and
+ * the newest is. */
 static void test_many_renewals(void)
 {
     struct node n, first;
@@ -578,7 +585,7 @@ static void test_many_renewals(void)
     stop();
 }
 
-/* Over Join there is one JOIN and nothing else. */
+/* Checks that over the method Join one JOIN is accepted and nothing else. */
 static void test_strangers(void)
 {
     const struct msg hello = hello_of("x1"), beat = {.type = MSG_HEARTBEAT};
@@ -594,7 +601,8 @@ static void test_strangers(void)
         CHECK(!n.got && w.n_up == 0);
         leave(&n);
     }
-    /* More than a join needs: a good one with an unknown field of 20,000 bytes. */
+    /* The message is larger than a join needs to be: a valid one with an unknown field of 20,000
+     * bytes. */
     static unsigned char big[32 << 10];
     const unsigned char unknown[] = {0xa2, 0x06, 0xa0, 0x9c, 0x01};
     const struct msg good = {.type = MSG_JOIN, .node = "x1", .token = "", .pem = ""};
@@ -616,7 +624,7 @@ static void test_strangers(void)
                   (int)n.got, n.n_closed);
         leave(&n);
     }
-    /* A second JOIN, whatever the first was answered. */
+    /* A second JOIN is refused, whatever the answer to the first was. */
     struct msg ask = {.type = MSG_JOIN, .node = "x1", .token = "", .pem = n.csr};
     node_key(&n, "x1");
     n.first = &ask;
@@ -628,11 +636,11 @@ static void test_strangers(void)
     stop();
 }
 
-/* A session of a node whose certificate is valid for life_s from now on. */
+/* Opens a session of a node whose certificate is valid for life_s from now on. */
 static bool short_session(struct node *n, const char *name, const char *token, int life_s)
 {
     const struct msg hello = hello_of(name);
-    later_s = life_s - 3600; /* signed as if it were nearly an hour ago */
+    later_s = life_s - 3600; /* the certificate is then signed nearly an hour in the past */
     node_key(n, name);
     CHECK(join(n, token));
     later_s = 0;
@@ -648,8 +656,8 @@ static bool beaten(struct node *n)
     return w.n_down > 0;
 }
 
-/* A session does not outlive its certificate. On a machine that is too busy to open one in time the
- * next one has longer. */
+/* Checks that a session does not outlive its certificate. If the machine is too busy to open a
+ * session in time, the next certificate is valid for longer. */
 static void test_expires(void)
 {
     struct node n;

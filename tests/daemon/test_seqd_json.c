@@ -1,5 +1,5 @@
-/* Request bodies: the specs that they give, refused bodies with their errors, and written specs,
- * which read back the same. */
+/* test_seqd_json: tests request bodies. It covers the specs that they give, the errors of refused
+ * bodies, and written specs, which must read back the same. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,14 +20,15 @@
 
 static struct job_spec s, again;
 
-/* A sanitizer's malloc ends the process where the system's says that there is no memory. */
+/* Makes a sanitizer's malloc return NULL, as the system's does, instead of ending the process. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "allocator_may_return_null=1";
 }
 
-/* Jansson leaves out a member that it has no memory for: a job would be stored without it. */
+/* Checks that seqd ends if it is out of memory. Jansson would leave out a member for which it has
+ * no memory, and a job would be stored without it. */
 static void test_out_of_memory(void)
 {
     json_malloc_t take;
@@ -60,8 +61,8 @@ static void test_short_spec(void)
     CHECK(s.data.train[0].format == DATA_TEXT && s.model.shape.vocab == 258);
 }
 
-/* The fields that an embed job does not set are left to its model; a stored job leaves no field
- * unset. */
+/* Checks that the fields that an embed job does not set are left to its model, while a stored job
+ * leaves no field unset. */
 static void test_unsaid(void)
 {
     static const struct {
@@ -83,8 +84,9 @@ static void test_unsaid(void)
     CHECK(!s.embed.unsaid);
 }
 
-/* A batch whose job does not say how many tokens a request may ask for leaves room for a prompt in
- * a short sequence. Stored specs, and prompts without numbers of their own, mean the default. */
+/* Checks that a batch whose job does not say how many tokens a request may ask for leaves room for
+ * a prompt in a short sequence. In stored specs, and for prompts that do not state a number of
+ * tokens, a missing number means the default. */
 static void test_unsaid_tokens(void)
 {
 #define BATCH(format, length, more)                                                                \
@@ -111,7 +113,7 @@ static void test_unsaid_tokens(void)
 #undef BATCH
 }
 
-/* A field belongs to the kinds of job that read it. */
+/* Checks that a field is accepted only for the kinds of job that read it. */
 static void test_kinds(void)
 {
     static const struct {
@@ -125,13 +127,14 @@ static void test_kinds(void)
         CHECK(json_spec_read(v[i].text, n, JSON_FOR_PEOPLE, &s, &e) && e.code == ERR_INVALID);
         CHECK_STR(e.field, v[i].field);
         CHECK(strstr(e.text, " does not belong to a ") != NULL);
-        /* Older versions wrote the defaults of these fields down. */
+        /* Older versions wrote the defaults of these fields into stored specs. */
         CHECK_MSG(!json_spec_read(v[i].text, n, JSON_STORED, &s, &e), "%s", e.text);
     }
 }
 
-/* How many prompts are answered at once is chosen for a job that does not say it. A stored spec
- * that lacks the field, as one of 0.2.0, is of a job that answers one. */
+/* Checks that the number of prompts that are answered at the same time is chosen for a job that
+ * does not set it. A stored spec without that field, such as one of 0.2.0, is of a job that
+ * answers one. */
 static void test_unsaid_batch(void)
 {
     static const char unsaid[] = "{\"kind\":\"generate\",\"data\":{\"seq_len\":8}}";
@@ -179,7 +182,7 @@ static void test_every_form(void)
     text = "{" BASE ",\"train\":{\"steps\":5},\"memory\":{\"mlp_chunk_tokens\":0}}";
     CHECK_MSG(!read_text(text, &e), "%s", e.text);
     CHECK(s.memory.mlp_chunk_tokens == 0);
-    /* A vocabulary without bytes, of token ids. */
+    /* A vocabulary of token ids, without bytes. */
     text =
         "{\"kind\":\"train\",\"model\":{\"config\":{\"model_type\":\"llama\",\"hidden_size\":64,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128,"
@@ -189,7 +192,7 @@ static void test_every_form(void)
     CHECK(s.model.shape.vocab == 65 && !job_reads_bytes(&s));
 }
 
-/* text, then the field the error names, then words that must be in its sentence. */
+/* The text, then the field that the error names, then words that must be in its sentence. */
 static const char *const refused[][3] = {
     {"{" BASE ",\"train\":{\"stepz\":5}}", "train.stepz", "did you mean train.steps"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"lrr\":1}}", "optim.lrr", "optim.lr"},
@@ -316,19 +319,19 @@ static void test_depth_and_size(void)
     strcpy(big + at + n - 64, "\"}");
     CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
     CHECK(e.code == ERR_TOO_LARGE && !strcmp(e.field, "name"));
-    /* Half a million zeros where a number belongs. */
+    /* Half a million zeros in the place of a number. */
     at = sprintf(big, "{\"kind\":\"train\",\"seed\":[0");
     for (; at < (int)n - 8; at += 2) memcpy(big + at, ",0", 2);
     strcpy(big + at, "]}");
     CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
     CHECK_STR(e.field, "seed");
-    /* A key longer than any field. */
+    /* A key that is longer than any field. */
     at = sprintf(big, "{\"kind\":\"train\",\"");
     memset(big + at, 'k', 5000);
     strcpy(big + at + 5000, "\":1}");
     CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
     CHECK(strstr(e.text, "unknown field"));
-    /* Nesting inside strings does not count. */
+    /* Nesting inside of strings does not count. */
     CHECK(!read_text("{" BASE
                      ",\"name\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\",\"train\":"
                      "{\"steps\":1}}",
@@ -455,7 +458,8 @@ static void test_round_trip(void)
         round_trip(JSON_FOR_PEOPLE);
         round_trip(JSON_STORED);
     }
-    /* Values that seqd found survive a restart: the shape that a path has, steps beside passes. */
+    /* Values that seqd has found are kept over a restart: the shape of the model at a path, and
+     * steps beside passes. */
     struct err e;
     CHECK(!read_text(
         "{\"kind\":\"train\",\"model\":{\"path\":\"/m\"}," DATA ",\"train\":{\"passes\":1}}", &e));
@@ -498,7 +502,8 @@ static int read_config(const char *config, enum json_form form, struct err *e)
     return json_spec_read(text, strlen(text), form, &s, e) || family_check(&s, e) ? -1 : 0;
 }
 
-/* Every name that a config.json may have is one that a job may give, its keys with it. */
+/* Checks that every name that a config.json may have can be given in a job, together with its
+ * keys. */
 static void test_model_types(void)
 {
     static const struct {
@@ -552,7 +557,8 @@ static void test_model_types(void)
     CHECK(!read_config(types[12].config, JSON_FOR_PEOPLE, &e) && s.model.shape.n_layers == 4);
 }
 
-/* Keys that change nothing pass, other keys are honoured or refused: all at once, by name. */
+/* Checks that keys that change nothing are accepted, and that other keys are honoured or refused.
+ * All refused ones are named in one error. */
 static void test_config_keys(void)
 {
     struct err e;
@@ -593,8 +599,8 @@ static void test_config_keys(void)
     CHECK_STR(e.field, "model.config.hidden_size");
 }
 
-/* A spec as the version before this one stored it: every size of every family stands there, those
- * of a directory with 0 where its family has none. */
+/* Checks a spec as the previous version stored it. It has every size of every family, and in the
+ * spec of a directory the sizes that its family lacks are 0. */
 static void test_config_of_previous_version(void)
 {
     static const char config[] = SIZES
@@ -624,7 +630,7 @@ static void test_config_of_previous_version(void)
     struct err e;
     CHECK(!read_config(SIZES, JSON_FOR_PEOPLE, &e));
     same = s.model.shape;
-    for (int form = 0; form < 2; form++) { /* a config that seqd showed is valid again */
+    for (int form = 0; form < 2; form++) { /* a config that seqd has shown is accepted again */
         CHECK_MSG(!read_config(config, (enum json_form)form, &e), "%s", e.text);
         CHECK(!memcmp(&s.model.shape, &same, sizeof same));
     }
@@ -634,8 +640,8 @@ static void test_config_of_previous_version(void)
     round_trip(JSON_STORED);
 }
 
-/* A spec that another version has stored is read, and its unknown keys stay when this version
- * writes the spec again. */
+/* Checks that a spec that another version has stored can be read, and that its unknown keys are
+ * kept when this version writes the spec again. */
 static void test_stored_by_another_version(void)
 {
     static const char text[] =
@@ -651,7 +657,8 @@ static void test_stored_by_another_version(void)
     CHECK(json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, &e)); /* a person is told */
     CHECK_MSG(!json_spec_read(text, strlen(text), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.data.seq_len == 100 && s.n_stages == 1 && s.data.train[0].weight == 0.5);
-    CHECK(s.stages[0].seq_len == 200 && s.train.steps == 5); /* keys after the unknown ones, too */
+    /* the keys after the unknown ones are read, too */
+    CHECK(s.stages[0].seq_len == 200 && s.train.steps == 5);
     CHECK(!family_check(&s, &e));
     s.train.steps = 7;
     CHECK(json_spec_write(&s, JSON_STORED, out, sizeof out) > 0);
@@ -663,7 +670,7 @@ static void test_stored_by_another_version(void)
     CHECK(strstr(whole, "\"sooner\":null") && strstr(whole, "\"steps\":7"));
     CHECK_MSG(!json_spec_read(whole, strlen(whole), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.train.steps == 7);
-    char *more = json_spec_merge(out, out); /* out lacks no key of itself */
+    char *more = json_spec_merge(out, out); /* out has every key of itself */
     CHECK(!more);
     free(whole);
     free(more);
@@ -682,7 +689,7 @@ static void test_canonical(void)
     CHECK(!json_canonical("{", 1, &e));
 }
 
-/* Random damage: never a crash, never accepted with garbage. */
+/* Checks that random damage never causes a crash, and never an accepted spec with wrong values. */
 static void test_mutations(void)
 {
     static const char text[] =
@@ -705,7 +712,7 @@ static void test_mutations(void)
 int main(void)
 {
     json_init();
-    RUN(test_out_of_memory); /* first: it forks */
+    RUN(test_out_of_memory); /* first, because it forks */
     RUN(test_short_spec);
     RUN(test_unsaid);
     RUN(test_kinds);

@@ -1,5 +1,6 @@
-/* The state of jobs and of their logs on disk, and its use by a restarted seqd: after any record of
- * a job, with a spec of another version, while a commit is in its sync. */
+/* test_seqd_kept: tests the state of jobs and of their logs on disk, and how a restarted seqd uses
+ * it after any record of a job, with a spec of another version, and while a commit is in its
+ * sync. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/one_node.h"
 
@@ -23,7 +24,8 @@ static void on_steps(void *arg, const struct store_rows *rows, const struct err 
         out += sprintf(out, "%d ", atoi(strstr(rows->row[i].text[0], "\"step\":") + 7));
 }
 
-/* Bytes of a log that could not be kept are asked for again: they come in no other way. */
+/* Checks that bytes of a log that could not be kept are asked for again, because otherwise the
+ * node would not send them. */
 static void test_log_that_was_not_kept(void)
 {
     char path[160], text[32] = "";
@@ -34,7 +36,7 @@ static void test_log_that_was_not_kept(void)
     send_spool(a);
     settle();
     snprintf(path, sizeof path, "%s/jobs/1", w.dir);
-    FILE *f = fopen(path, "w"); /* in place of its directory */
+    FILE *f = fopen(path, "w"); /* a file in the place of its directory */
     CHECK(f && !fclose(f));
     tell_log(a, 0, 0, "one\n");
     tell_log(a, 0, 4, "two\n");
@@ -51,7 +53,7 @@ static void test_log_that_was_not_kept(void)
     finish();
 }
 
-/* Listed checkpoints exist: no removed step is listed, and no step twice. */
+/* Checks that listed checkpoints exist. No removed step is listed, and no step is listed twice. */
 static void test_removed_checkpoints(void)
 {
     int n_listed, n_told;
@@ -85,7 +87,7 @@ static void on_spec(void *arg, const struct store_rows *rows, const struct err *
     snprintf(arg, 8192, "%s", rows->n_rows ? rows->row[0].text[1] : "");
 }
 
-/* Fields of another version are still there when this one has written the spec. */
+/* Checks that fields of another version are kept when this version has written the spec. */
 static void test_spec_of_another_version(void)
 {
     static char spec[8192];
@@ -111,8 +113,9 @@ static void test_spec_of_another_version(void)
     finish();
 }
 
-/* A job that memory knows to have ended stays until that end is on disk: an older event's commit
- * that is answered meanwhile does not take it away, and followers are not told of the end. */
+/* Checks a job whose end the fold knows before it is on disk. The job is kept until then. When the
+ * commit of an older event is answered in between, the job is not removed, and followers are not
+ * told of the end. */
 static void test_end_before_its_commit(void)
 {
     begin();
@@ -123,7 +126,7 @@ static void test_end_before_its_commit(void)
     CHECK(a && a->task == TASK_PREPARE);
     play_prepare(a);
     bad_disk_hold();
-    send_spool(a); /* its end: one commit */
+    send_spool(a); /* its end is in one commit */
     bad_disk_wait_held();
     w.up = false; /* nothing else happens */
     order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
@@ -140,11 +143,11 @@ static void test_end_before_its_commit(void)
     finish();
 }
 
-/* seqd is restarted after each record of a whole run: no rank is started twice, nothing is counted
- * twice, the end is the same. */
+/* Checks a seqd that is restarted after each record of a whole run. No rank is started twice,
+ * nothing is counted twice, and the end is the same. */
 static void test_restart_after_each_record(void)
 {
-    int n_events, total = 3 + 4 + 9; /* records of the preparation, the start, the run */
+    int n_events, total = 3 + 4 + 9; /* records of the preparation, of the start and of the run */
     for (int stop = 0; stop <= total && !test_failures_now; stop++) {
         begin();
         CHECK(submit(NULL, NULL) == 1);
@@ -188,7 +191,8 @@ static void test_restart_after_each_record(void)
     }
 }
 
-/* The result's commit says that the records before it are here: so are their steps. */
+/* Checks that the commit of the result, which acknowledges the records before it, also has the
+ * steps of these records. */
 static void test_steps_before_a_result(void)
 {
     char steps[64];
@@ -207,15 +211,15 @@ static void test_steps_before_a_result(void)
     finish();
 }
 
-/* A job that is cancelled while it starts may reach a checkpoint before it has stopped: that one
- * comes once, although the start was never over. */
+/* Checks a job that is cancelled while it starts, and reaches a checkpoint before it has stopped.
+ * The checkpoint is stored once, although the start was never completed. */
 static void test_cancel_while_starting(void)
 {
     int n_before, n_after;
     begin();
     struct sim_attempt *a = to_run();
     play_start(a);
-    a->n_records = a->n_ranks; /* blobs, and no rank is ready */
+    a->n_records = a->n_ranks; /* blobs have come, and no rank is ready */
     send_spool(a);
     order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
     settle();
@@ -241,11 +245,13 @@ static void test_logs(void)
     to_run();
     struct msg m = {.type = MSG_LOG, .job = 1, .epoch = 2, .rank = 1, .data = "hello ", .size = 6};
     control_link_calls.message(w.control, "n1", &m);
-    m.offset = 3, m.data = "lo world", m.size = 8; /* overlaps: a new session began there */
+    /* the bytes overlap, because a new session began there */
+    m.offset = 3, m.data = "lo world", m.size = 8;
     control_link_calls.message(w.control, "n1", &m);
     m.offset = 99;
     control_link_calls.message(w.control, "n1", &m); /* a gap is refused */
-    CHECK(w.log_acked == 0);                         /* not before it is on disk */
+    /* bytes are not acknowledged before they are on disk */
+    CHECK(w.log_acked == 0);
     w.now += 1001;
     settle();
     CHECK(w.log_acked == 11);
@@ -261,7 +267,8 @@ static void test_idempotency_key(void)
 {
     begin();
     CHECK(submit("k", "f") == 1);
-    CHECK(submit("k", "f") == 0 && got_code == ERR_CONFLICT); /* routes look the key up first */
+    /* routes look the key up before they submit */
+    CHECK(submit("k", "f") == 0 && got_code == ERR_CONFLICT);
     CHECK(control_n_live(w.control) == 1);
     CHECK(submit("other", "f") == 3);
     finish();

@@ -1,4 +1,5 @@
-/* seqd's end of a session, with a raw stream as the node: hello first, one session, refusals. */
+/* test_seqd_link: tests seqd's end of a session, with a raw stream as the node. HELLO must come
+ * first, and a node has one session. Also covers refusals. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ static struct links *server;
 static struct {
     int n_up, n_down, n_messages;
     int64_t silent_ms;
-    const char *full; /* why none may join, or NULL */
+    const char *full; /* why no node may join, or NULL */
     char node[NODE_NAME], why[128];
     struct msg last;
 } seen;
@@ -25,7 +26,7 @@ static void on_up(void *arg, const char *node, const struct msg *hello)
     seen.n_up++;
     snprintf(seen.node, sizeof seen.node, "%s", node);
     CHECK(hello->type == MSG_HELLO && !strcmp(hello->node, node));
-    /* A send from inside the call goes out after WELCOME. */
+    /* A message that is sent inside the call goes out after WELCOME. */
     CHECK(link_send(server, node, &(struct msg){.type = MSG_EXPECT}) == 0);
 }
 
@@ -49,7 +50,8 @@ static const char *on_admit(void *arg, const struct msg *hello)
 
 static const struct link_calls calls = {on_up, on_down, on_message, on_admit};
 
-/* The node's end: sends the given messages, counts the received ones. */
+/* The node's end of a session. It sends the given messages and counts the messages that it
+ * receives. */
 struct peer {
     struct rpc_client *client;
     struct rpc_stream *stream;
@@ -59,7 +61,8 @@ struct peer {
     char reason[256];
     int64_t retry_ms, heartbeat_ms;
     uint32_t abi;
-    bool obeys; /* as an agent: closes the session, and keeps away */
+    /* like an agent, closes the session when it is refused and does not dial again at once */
+    bool obeys;
 };
 
 static void peer_send(struct peer *p, const struct msg *m)
@@ -135,7 +138,7 @@ static const struct msg beat = {.type = MSG_HEARTBEAT};
 static struct msg profile = {.type = MSG_PROFILE};
 static const struct msg welcome = {.type = MSG_WELCOME, .heartbeat_ms = 1};
 
-/* Time that the test moves: then the loop's own waits are short. */
+/* Time that the test sets, so that the loop's own waits are short. */
 static bool fake;
 static int64_t now_ms;
 
@@ -189,7 +192,7 @@ static void test_session(void)
     teardown();
 }
 
-/* Every kind that nodes send is taken, and no other. */
+/* Checks that every kind of message that nodes send is accepted, and no other kind. */
 static void test_directions(void)
 {
     struct peer p = {.first = {&hello, &profile}}, q = {.first = {&hello_two, &welcome}};
@@ -222,7 +225,7 @@ static void test_replaced(void)
     teardown();
 }
 
-/* A name that is up belongs to its instance. */
+/* Checks that a name that is up belongs to its instance. */
 static void test_instance(void)
 {
     struct peer p = {.first = {&hello}}, q = {.first = {&hello_other}},
@@ -235,13 +238,13 @@ static void test_instance(void)
     CHECK(q.got[0] == MSG_REFUSED && q.retry_ms > 0 && seen.n_up == 1 && seen.n_down == 0);
     CHECK_MSG(strstr(q.reason, "name is up"), "%s", q.reason);
     CHECK(link_send(server, "n1", &welcome) == 0 && p.n_closed == 0);
-    /* It has no session: a message of it reaches no callback, and ends its stream. */
+    /* It has no session, so a message from it reaches no callback and ends its stream. */
     peer_send(&q, &beat);
     UNTIL(q.n_closed == 1);
     CHECK(seen.n_messages == 0 && seen.n_down == 0);
     rpc_client_destroy(p.client);
     UNTIL(seen.n_down == 1);
-    dial(&r); /* the name is down: now it may have it */
+    dial(&r); /* the name is down, so now it may have the name */
     UNTIL(seen.n_up == 2);
     rpc_client_destroy(q.client);
     rpc_client_destroy(r.client);
@@ -262,7 +265,8 @@ static void test_not_admitted(void)
     teardown();
 }
 
-/* Another version of the protocol is refused by its number, and told what to do. */
+/* Checks that a node of an unknown version of the protocol is refused, and that the text names the
+ * version and the fix. */
 static void test_other_versions(void)
 {
     static const struct {
@@ -289,8 +293,8 @@ static void test_other_versions(void)
     teardown();
 }
 
-/* A node of the version before joins; messages that its version does not have are not sent, and not
- * taken. */
+/* Checks that a node of the previous version joins. Messages that its version does not have are
+ * neither sent nor accepted. */
 static void test_version_before(void)
 {
     const struct msg remove = {.type = MSG_REMOVE, .job = 1};
@@ -318,7 +322,7 @@ static void test_version_before(void)
     teardown();
 }
 
-/* A node that is refused dials again when it was told to, and not before. */
+/* Checks that a node that is refused dials again when it was told to, and not earlier. */
 static void test_backoff(void)
 {
     struct peer p = {.first = {&hello}, .obeys = true};
@@ -340,7 +344,8 @@ static void test_backoff(void)
     fake = false;
 }
 
-/* gRPC answers pings for a process that stands still. The agent's loop does not. */
+/* Checks a process that is stopped. gRPC still answers pings for it, but the agent's loop sends no
+ * heartbeat. */
 static void test_hung(void)
 {
     struct peer p = {.first = {&hello}}, q = {.first = {&hello_two}};
@@ -350,23 +355,23 @@ static void test_hung(void)
     dial(&q);
     UNTIL(seen.n_up == 2 && p.n_got == 2 && q.n_got == 2);
     CHECK(p.heartbeat_ms == WIRE_HEARTBEAT_MS);
-    now_ms += 3600000; /* this loop itself was away: no node is down for it */
+    now_ms += 3600000; /* this loop itself was away, which does not make any node down */
     loop_turn(loop, 0);
     CHECK(seen.n_down == 0);
-    for (int i = 1; i <= 5; i++) { /* five seconds, in which n2 alone has something to say */
+    for (int i = 1; i <= 5; i++) { /* five seconds, in which only n2 sends messages */
         const int n = seen.n_messages;
         peer_send(&q, &beat);
         UNTIL(seen.n_messages == n + 1);
         now_ms += 1000;
         loop_turn(loop, 0);
-        CHECK(seen.n_down == (i == 5)); /* and one heartbeat for the hour */
+        CHECK(seen.n_down == (i == 5)); /* the hour counts as one heartbeat */
     }
     CHECK_MSG(strstr(seen.why, "no heartbeat for 7.0 s"), "%s", seen.why);
     CHECK(seen.silent_ms == 7000);
     UNTIL(p.n_closed == 1);
     CHECK(q.n_closed == 0 && link_send(server, "n1", &welcome) < 0);
-    CHECK(seen.n_down == 1); /* not a second time, when the stream is gone */
-    p.n_opened = 0;          /* it runs on, and comes back by itself */
+    CHECK(seen.n_down == 1); /* down is not called a second time when the stream is gone */
+    p.n_opened = 0;          /* the process continues, and connects again by itself */
     now_ms += 1000;
     UNTIL(seen.n_up == 3);
     rpc_client_destroy(p.client);
@@ -375,7 +380,8 @@ static void test_hung(void)
     fake = false;
 }
 
-/* The peer opens with one and two. It is thrown out, and the callbacks receive nothing. */
+/* Opens a stream with the messages one and two. The peer is refused, and the callbacks are not
+ * called. */
 static void refused(const struct msg *one, const struct msg *two, int n_up)
 {
     struct peer p = {.first = {one, two}};

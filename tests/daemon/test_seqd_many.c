@@ -1,6 +1,7 @@
-/* Many nodes and a long queue: all jobs that fit start in one pass, passes leave the loop time for
- * the rest, and no node is given up while the loop is late. Counts passes and moves time by hand.
- *   SEQD_BENCH=1   instead: 10,000 live jobs and 256 nodes after a restart of seqd, by the clock */
+/* test_seqd_many: tests many nodes and a long queue. All jobs that fit start in one pass,
+ * passes leave the loop enough time for its other work, and no node is given up because the
+ * loop is late. The test counts passes, and sets the time itself.
+ *   SEQD_BENCH=1   only measures 10,000 live jobs and 256 nodes after a restart of seqd */
 #define NODES 256
 #define SLOTS 8
 #define SPOOL 20
@@ -24,8 +25,9 @@ static void prepare_all(void)
         }
 }
 
-/* The same, and the loop receives all of their ends at once, however slow the disk and the machine
- * are: they are one group of commits, and the writer waits in the next one. */
+/* Answers every preparation in such a way that the loop receives the ends of all of them at the
+ * same time, however slow the disk and the machine are. The ends are one group of commits, and the
+ * writer waits in the next group. */
 static void prepare_all_at_once(void)
 {
     bool done[2] = {false, false};
@@ -51,7 +53,7 @@ static int count_runs(void)
     return n;
 }
 
-/* Jobs that a pass has given their nodes to run on. */
+/* Counts the jobs to which a pass has given nodes to run on. */
 static int count_placed(void)
 {
     int n = 0;
@@ -62,7 +64,8 @@ static int count_placed(void)
     return n;
 }
 
-/* 32 gangs fill 256 nodes exactly, each with its data on a node that another one takes. */
+/* Checks 32 gangs that fill 256 nodes exactly, where the data of each is on a node that another
+ * gang takes. */
 static void test_full_house(void)
 {
     begin();
@@ -77,7 +80,7 @@ static void test_full_house(void)
         loop_turn(w.loop, 10);
         w.now += 1;
         const int now = count_placed();
-        n_passes += now != placed; /* others are asked for by groups of commits, and place none */
+        n_passes += now != placed; /* groups of commits ask for other passes, which place no job */
         placed = now;
     }
     CHECK_MSG(count_runs() == 32 && n_passes <= 2, "%d of 32 gangs began in %d passes",
@@ -86,7 +89,8 @@ static void test_full_house(void)
     finish();
 }
 
-/* Nodes join one after the other while passes are slow: at most a fifth of the time is theirs. */
+/* Checks nodes that join one after the other while passes are slow. Passes take at most a fifth of
+ * the time. */
 static void test_a_fifth(void)
 {
     enum { COST_MS = 50, N_JOBS = 40 };
@@ -105,13 +109,14 @@ static void test_a_fifth(void)
               (long long)n, COST_MS, (long long)took);
     w.pass_costs_ms = 0;
     for (int i = 0; i < 300; i++) loop_turn(w.loop, 0), w.now++;
-    CHECK(control_passes(w.control) > passes + n); /* the last one wanted is not lost */
+    /* the last pass that was asked for is run, too */
+    CHECK(control_passes(w.control) > passes + n);
     finish();
 }
 
-/* A pass takes eleven seconds after a restart, and nodes come back during it: messages that are
- * queued when it ends are read before any node is judged, and its time does not count as the nodes'
- * silence. */
+/* Checks a pass that takes eleven seconds after a restart, during which nodes come back. The
+ * messages that are queued when it ends are read before any node is declared lost, and its time
+ * does not count as silence of the nodes. */
 static void test_behind(void)
 {
     struct gang *g[3];
@@ -134,7 +139,7 @@ static void test_behind(void)
     open_seqd();
     w.pass_costs_ms = NODE_LOST_MS + 1000;
     const int64_t from = w.now;
-    for (int i = 0; i < 10; i++) loop_turn(w.loop, 0); /* a pass; the tick is late */
+    for (int i = 0; i < 10; i++) loop_turn(w.loop, 0); /* a pass runs, so the tick is late */
     CHECK(w.now > from + NODE_LOST_MS);
     hello(&w.node[0]);
     for (int i = 0; i < 10; i++) loop_turn(w.loop, 0), w.now += 100;
@@ -144,7 +149,7 @@ static void test_behind(void)
     for (int i = 1; i <= 3; i++) CHECK_MSG(is(i, "running"), "job %d: %s", i, stored);
     pass(2000);
     CHECK(is(1, "running") && is(2, "running") && is(3, "running"));
-    for (int i = 0; i < 12; i++) pass(1000); /* silence, with the loop idle, is silence */
+    for (int i = 0; i < 12; i++) pass(1000); /* silence while the loop is idle counts as silence */
     for (int i = 1; i <= 3; i++)
         CHECK(is(i, "running") && (strstr(stored, "\"away\"") != NULL) == (i == 3));
     finish();

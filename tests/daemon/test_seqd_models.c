@@ -1,5 +1,6 @@
-/* Models that are not a job's: GET /v1/models, where every node that is up is asked, and its answer
- * is checked and passed on; the plan of a published config.json. */
+/* test_seqd_models: tests requests about models that do not belong to a job. Covers GET
+ * /v1/models, for which every node that is up is asked and its answer is checked and passed on,
+ * and the plan of a published config.json. */
 #include "tests/lib/rest.h"
 
 static struct msg listed(const char *text)
@@ -50,7 +51,7 @@ static void test_of_a_node(void)
     control_link_calls.message(w.control, "n1", &m);
     CHECK(answer_of(fd) == 200 && strstr(reply, "node n1 lists no models: its version is older"));
     node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE;
-    w.fetch.type = 0; /* the ABI before ignores the number of a later page */
+    w.fetch.type = 0; /* the previous ABI ignores the number of a later page */
     CHECK(get("/v1/models?cursor=n1:2") == 200 && !w.fetch.type);
     CHECK_MSG(strstr(reply, "speaks protocol 6, which does not know this question"), "%s", reply);
     CHECK(get("/v1/models?node=n2") == 404 && strstr(reply, "node \\\"n2\\\" is not up"));
@@ -58,7 +59,7 @@ static void test_of_a_node(void)
     finish();
 }
 
-/* A node that ends its list early is asked for the rest by the next page's cursor. */
+/* Checks a node that ends its list early. The cursor of the next page asks it for the rest. */
 static void test_pages(void)
 {
     static const char *const bad[] = {
@@ -77,7 +78,7 @@ static void test_pages(void)
     CHECK_MSG(strstr(reply, "\"models\":[1,2],\"incomplete\":null,\"error\":null,"
                             "\"no_roots\":false}],\"next_cursor\":\"n1:2\",\"has_more\":true}"),
               "%s", reply);
-    for (int i = 0; i < 2; i++) { /* the page without next is the last one */
+    for (int i = 0; i < 2; i++) { /* the page without a next one is the last */
         w.fetch.type = 0;
         fd = get_begin(i ? "/v1/models?node=n1&cursor=n1%3A2" : "/v1/models?cursor=n2:7,n1:2");
         wait_question();
@@ -109,8 +110,9 @@ static const char *nth_node(char letter, int i)
     return name;
 }
 
-/* Answers the questions `from` to `to` as every node: only the asked one's counts. Each has one
- * model, and three of four have one more on a later page. */
+/* Answers the questions whose ids are `from` to `to` as every node. seqd accepts only the answer
+ * of the node that it has asked. Each node has one model, and three of four nodes have one more on
+ * a later page. */
 static void answer_as_all(char letter, int64_t from, int64_t to, bool busy)
 {
     for (int64_t request = from; request <= to; request++)
@@ -134,7 +136,8 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-/* Sets the target of the next page, with all that may be escaped. False: this is the last one. */
+/* Sets the target of the next page, with every character escaped that may be. Returns false if
+ * this is the last page. */
 static bool next_target(char target[2048])
 {
     static const char key[] = "\"next_cursor\":\"", escaped[] = ":,";
@@ -147,8 +150,8 @@ static bool next_target(char target[2048])
     return true;
 }
 
-/* More nodes than a page has, with the longest names: each model is on one page. A node that lists
- * its models for another request is asked again. */
+/* Checks more nodes than fit on a page, with the longest names. Each model is on one page. A node
+ * that is busy with the list for another request is asked again. */
 static void test_many_nodes(void)
 {
     for (int letter = 'n'; letter; letter = letter == 'n' ? ':' : 0) {
@@ -179,7 +182,8 @@ static void test_many_nodes(void)
     }
 }
 
-/* A number that does not follow the page's last model would make a list without an end. */
+/* Checks a node whose "next" is not larger than the index of the page's last model. It would make
+ * a list without an end. */
 static void test_endless(void)
 {
     static const struct {
@@ -223,7 +227,7 @@ static void test_endless(void)
     finish();
 }
 
-/* One answers, one fails, one goes away: one list. */
+/* Checks that one list results if one node answers, one fails and one goes away. */
 static void test_of_nodes(void)
 {
     begin();
@@ -236,7 +240,8 @@ static void test_of_nodes(void)
     const int64_t last = w.fetch.request; /* of n3 */
     struct msg m = listed("{\"models\":[7]}");
     m.request = last - 1;
-    control_link_calls.message(w.control, "n1", &m); /* not its question: counts for nothing */
+    /* the answer to another node's question, which does not count */
+    control_link_calls.message(w.control, "n1", &m);
     control_link_calls.message(w.control, "n2", &m);
     control_link_calls.down(w.control, "n1", "gone", 0);
     m = (struct msg){.type = MSG_FETCHED, .request = last};
@@ -251,8 +256,8 @@ static void test_of_nodes(void)
     finish();
 }
 
-/* A config.json as it was published is a model.config, for machines that are not here: keys that it
- * leaves out have the defaults of the package's class. */
+/* Checks that a config.json as it was published can be a model.config, for machines that the
+ * cluster does not have. Keys that it leaves out have the defaults of the package's class. */
 static void test_plan_of_published(void)
 {
 #define JOB(config, more)                                                                          \
@@ -272,7 +277,7 @@ static void test_plan_of_published(void)
                JOB("{\"architectures\":[\"SmolLM3ForCausalLM\"]," SMOLLM3 "}", "1048576")) == 200);
     CHECK_MSG(strstr(reply, "\"parameters\":3075098624,"), "%.300s", reply);
     CHECK(strstr(reply, "\"num_key_value_heads\":4,"));
-    /* the same by hand: heads of their own keys, a head of its own */
+    /* The same model written by hand, with the size of its heads and a separate output head. */
     CHECK(post("/v1/plan", JOB("{" SMOLLM3 "}", "1048576")) == 200);
     CHECK_MSG(!strstr(reply, "\"parameters\":3075098624,"), "%.300s", reply);
     CHECK(strstr(reply, "\"num_key_value_heads\":16,"));

@@ -1,4 +1,5 @@
-/* The speed of an attempt: over its last reports, without those that are far off. */
+/* test_seqd_pace: checks the speed of an attempt, which is computed over its last reports without
+ * the outliers. */
 #include "daemon/state/pace.h"
 #include "tests/lib/test.h"
 
@@ -18,7 +19,8 @@ static void add(struct pace *p, double done, double s)
     pace_add(p, &r);
 }
 
-/* A first step of a minute and a pause in the middle leave 2 steps a second. */
+/* Checks that with a first step of a minute and a pause in the middle the speed is still 2 steps a
+ * second. */
 static void test_outliers(void)
 {
     struct pace p = {0};
@@ -35,7 +37,7 @@ static void test_outliers(void)
     CHECK(pace_speed(&p, &rate, &tokens) && rate == 2);
 }
 
-/* The pace of long ago is forgotten. */
+/* Checks that the speed of long ago is forgotten. */
 static void test_recent(void)
 {
     struct pace p = {0};
@@ -45,7 +47,7 @@ static void test_recent(void)
     CHECK(pace_speed(&p, &rate, &tokens) && rate == 4 && tokens == 400);
 }
 
-/* Reports that come more often than units are done lose no time. */
+/* Checks that no time is lost if reports come more often than units are done. */
 static void test_jumps(void)
 {
     struct pace p = {0};
@@ -55,7 +57,7 @@ static void test_jumps(void)
     CHECK_MSG(rate == 0.1 && p.n == 10, "%g", rate);
 }
 
-/* Another unit, a rollback or another attempt begins again. */
+/* Checks that another unit, a rollback or another attempt makes it begin again. */
 static void test_begins_again(void)
 {
     static const struct rank_progress again[] = {
@@ -75,7 +77,7 @@ static void test_begins_again(void)
     }
 }
 
-/* Whatever a rank reports, a speed is a number above 0. */
+/* Checks that whatever a rank reports, the speed is a number above 0. */
 static void test_any(void)
 {
     struct pace p = {0};

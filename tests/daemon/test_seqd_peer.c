@@ -1,5 +1,6 @@
-/* Who asks, and through which socket: TCP of IPv4 and IPv6, and the Unix socket with the word of
- * the kernel; files that may lie in that socket's place. */
+/* test_seqd_peer: tests how the sender of a request is found, for each kind of socket: TCP of IPv4
+ * and IPv6, and the Unix socket, for which the kernel names the user. It also covers files that
+ * exist in the place of that socket. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -85,7 +86,7 @@ static int dial_tcp(void)
     return fd;
 }
 
-/* One request; the answer's status. fd is closed. */
+/* Sends one request. Returns the status of its answer. fd is closed. */
 static int ask(int fd, const char *first, const char *headers)
 {
     char out[512];
@@ -130,7 +131,8 @@ static void test_unix(void)
     finish();
 }
 
-/* A name may be rebound to TCP, not to a file. A page is refused on both. */
+/* Checks the host of a request. A name may be rebound to a TCP address, but not to a file. A page
+ * is refused on both sockets. */
 static void test_hosts(void)
 {
     static const char page[] = "Host: a.example\r\nOrigin: http://b.example\r\n";
@@ -142,7 +144,8 @@ static void test_hosts(void)
     finish();
 }
 
-/* Asks as another user, if the test may become one. Returns 0, or the number of the failure. */
+/* Sends requests as another user, if the test may become one. Returns 0, or the number of the
+ * check that failed. */
 static int as_user(uid_t uid, int n_before)
 {
     int fd[8];
@@ -163,7 +166,7 @@ static int as_user(uid_t uid, int n_before)
     return WEXITSTATUS(status);
 }
 
-/* A quarter of the connections for each user, whose word the kernel gives. */
+/* Checks that each user, whom the kernel names, may have a quarter of the connections. */
 static void test_users(void)
 {
     int fd[4];
@@ -179,7 +182,8 @@ static void test_users(void)
     finish();
 }
 
-/* A proxy brings the connections of many: no quarter for it, but all of them. */
+/* Checks that a proxy, through which many clients come, may have all connections and not only a
+ * quarter. */
 static void test_proxy(void)
 {
     int fd[16];
@@ -189,7 +193,7 @@ static void test_proxy(void)
         const int n = by_proxy ? 16 : 4;
         for (int k = 0; k < n - 1; k++) fd[k] = dial_tcp();
         CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
-        int status = 200; /* the server may count that one for a moment longer, or not any more */
+        int status = 200; /* the server may or may not count that connection for a moment longer */
         fd[n - 1] = dial_tcp();
         while (status == 200) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
         CHECK_MSG(status == (by_proxy ? 503 : 429), "%d", status);
@@ -224,7 +228,8 @@ static void test_same_client(void)
     CHECK(!door_same_client(&none, &user));
 }
 
-/* The last address is the proxy's own word; earlier addresses are the client's. */
+/* Checks that the last address, which the proxy itself wrote, is used, because the client wrote
+ * the earlier ones. */
 static void test_forwarded(void)
 {
     static const struct {
@@ -241,7 +246,8 @@ static void test_forwarded(void)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct http_peer want = at(rows[i].want);
         struct http_peer p = at("::1");
-        door_forwarded(&p, rows[i].value); /* who is no proxy says nothing of others */
+        /* a client that is not a proxy cannot name another address */
+        door_forwarded(&p, rows[i].value);
         CHECK(!memcmp(p.address, at("::1").address, sizeof p.address));
         p.by_proxy = true;
         door_forwarded(&p, rows[i].value);
@@ -268,7 +274,7 @@ static int try_path(const char *path, struct err *e)
     return fd;
 }
 
-/* The socket that a dead server left is replaced, and no other file. */
+/* Checks that the socket that a dead server left is replaced, and that no other file is. */
 static void test_left_over(void)
 {
     char file[128], other[128], longer[200];
@@ -280,7 +286,7 @@ static void test_left_over(void)
 
     snprintf(other, sizeof other, "%s/other.sock", s.dir);
     const int fd = listen_open_unix(other, &e);
-    CHECK(fd >= 0 && !close(fd)); /* as kill -9 leaves it */
+    CHECK(fd >= 0 && !close(fd)); /* like a socket that kill -9 leaves */
     CHECK(dial_unix(other) < 0 && errno == ECONNREFUSED);
     CHECK_MSG(try_path(other, &e) >= 0, "%s", e.text);
 

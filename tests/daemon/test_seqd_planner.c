@@ -1,5 +1,5 @@
-/* Specs are planned on a thread of their own: the loop answers meanwhile, and nothing is lost when
- * seqd ends. */
+/* test_seqd_planner: checks that specs are planned on a separate thread, that the loop answers in
+ * the meantime, and that nothing is lost when seqd ends. */
 #include <pthread.h>
 #include <semaphore.h>
 #include "daemon/loop/planner.h"
@@ -10,12 +10,12 @@
 struct item {
     struct errand task;
     struct errands *p;
-    int worked, done, dropped; /* when, counted from 1; 0: not yet */
+    int worked, done, dropped; /* when that happened, counted from 1, or 0 if not yet */
     pthread_t on;
 };
 
-static int n_worked, n_done; /* on the planner's thread; on the loop's */
-static sem_t gate;           /* a task that holds the thread waits for it */
+static int n_worked, n_done; /* counted on the planner's thread, and on the loop's */
+static sem_t gate;           /* an errand that keeps the thread busy waits for it */
 
 static void note_work(void *arg)
 {
@@ -31,7 +31,7 @@ static void wait_gate(void *arg)
     note_work(arg);
 }
 
-/* Work that is bounded by the clock alone. */
+/* Work that only the clock ends. */
 static void wait_end(void *arg)
 {
     const struct item *i = arg;
@@ -99,7 +99,7 @@ static void test_full(void)
     loop_destroy(l);
 }
 
-/* The end comes at once, and to every task. */
+/* Checks that every errand is told of the end, at once. */
 static void test_end(void)
 {
     static struct item item[4];
@@ -110,7 +110,7 @@ static void test_end(void)
     CHECK(before < INT64_MAX && planner_clock_ms(p) >= before);
     for (int i = 0; i < 4; i++) CHECK(!hand_over(p, &item[i], i ? note_work : wait_end, NULL));
     while (sem_wait(&gate)) {
-    } /* the first one is under way */
+    } /* the first errand is under way */
     errands_end(p, false);
     CHECK(n_done == 4 && item[0].worked == 1 && n_worked == 1);
     for (int i = 0; i < 4; i++) CHECK(item[i].done && item[i].dropped);
@@ -129,7 +129,7 @@ static void test_end(void)
     "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"        \
     "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5}}"
 
-/* While a spec is being planned, others are served. */
+/* Checks that other requests are answered while a spec is being planned. */
 static void test_loop_is_free(void)
 {
     static struct item hold;

@@ -1,11 +1,12 @@
-/* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): the rules that leave out or
- * quarantine them, the end of a quarantine, and the memory of a restarted seqd. */
+/* test_seqd_quarantine: tests bad nodes and bad jobs with seqd's control (tests/lib/sim.h). It
+ * covers the rules by which they are left out or quarantined, the end of a quarantine, and the
+ * memory of a restarted seqd. */
 #include "daemon/state/quarantine.h"
 #include "tests/lib/sim.h"
 
-enum mood { GOOD, BAD, LACKS }; /* the fate of gangs on a node */
+enum mood { GOOD, BAD, LACKS }; /* how gangs on a node end */
 static enum mood mood[NODES];
-static int crash_status; /* status of ranks on bad nodes */
+static int crash_status; /* exit status of ranks on bad nodes */
 
 static void play_crash(struct gang *g)
 {
@@ -33,7 +34,7 @@ static bool play_gang(struct sim *n, struct gang *g)
     return true;
 }
 
-/* Every gang lives its life, until nothing starts any more. */
+/* Runs every gang to its end, until no gang starts any more. */
 static void play(void)
 {
     for (bool more = true; more;) {
@@ -71,7 +72,7 @@ static const struct quarantined *quarantine_of(const char *node)
     return quarantine_find(control_cluster(w.control)->quarantine, node);
 }
 
-/* seqd is killed and comes back, and its nodes with it. */
+/* Kills seqd and starts it again, with its nodes. */
 static void restart_seqd(void)
 {
     bool up[NODES];
@@ -92,7 +93,8 @@ static int n_runs(const struct sim *n)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* One of two nodes cannot start a rank: every job succeeds on the other, and three are enough. */
+/* Checks a node that cannot start a rank while another one can. Every job succeeds on the other
+ * node, and three failures are enough for a quarantine. */
 static void test_bad_node(void)
 {
     start(BAD, GOOD);
@@ -102,7 +104,7 @@ static void test_bad_node(void)
         CHECK_MSG(is(i, "succeeded"), "job %d: %s", i, stored);
         CHECK((quarantine_of("a") != NULL) == (i >= 3) && !quarantine_of("b"));
     }
-    CHECK(n_runs(A) == 0 && A->n_gangs == 3); /* three tried, none after them */
+    CHECK(n_runs(A) == 0 && A->n_gangs == 3); /* three were tried, and none after them */
     CHECK(strstr(quarantine_of("a")->reason, "3 jobs failed to start on it") &&
           strstr(quarantine_of("a")->reason, "exited with status 127"));
     CHECK(strstr(events(1), "\"blame\":\"node\"") &&
@@ -112,7 +114,8 @@ static void test_bad_node(void)
     finish();
 }
 
-/* Three blames before a restart and one after it, of a job that has ended: they are counted. */
+/* Checks that three blames before a restart and one after it, of a job that has ended, are all
+ * counted. */
 static void test_counted_over_restart(void)
 {
     start(BAD, GOOD);
@@ -127,7 +130,7 @@ static void test_counted_over_restart(void)
     finish();
 }
 
-/* Blames of more than an hour ago do not count. */
+/* Checks that blames of more than an hour ago do not count. */
 static void test_within_an_hour(void)
 {
     start(BAD, GOOD);
@@ -141,7 +144,7 @@ static void test_within_an_hour(void)
     finish();
 }
 
-/* A job that crashes wherever it is: it fails, and no node is left with the blame. */
+/* Checks a job that crashes on every node. The job fails, and no node keeps a blame. */
 static void test_bad_job(void)
 {
     start(BAD, BAD);
@@ -157,8 +160,8 @@ static void test_bad_job(void)
     finish();
 }
 
-/* Three are blamed on one node before any is tried elsewhere: the quarantine goes with the first
- * blame that is withdrawn, in a restarted seqd as well. */
+/* Checks three jobs that fail on one node, which is blamed for all of them before any job is tried
+ * elsewhere. The quarantine ends when the first blame is withdrawn, also in a restarted seqd. */
 static void test_withdrawn(void)
 {
     for (int restart = 0; restart < 2; restart++) {
@@ -180,7 +183,8 @@ static void test_withdrawn(void)
     }
 }
 
-/* The only node that is up is never quarantined; a job that fails twice there has its answer. */
+/* Checks that the only node that is up is never quarantined, and that a job that fails twice there
+ * is final. */
 static void test_last_node(void)
 {
     start(BAD, GOOD);
@@ -214,7 +218,8 @@ static void add_rows(struct store *s, bool to_disk, int n)
     settle();
 }
 
-/* As many are in quarantine as there can be, all of them gone: the oldest makes room. */
+/* Checks a table in which as many nodes are in quarantine as possible, all of them gone. The
+ * oldest row is replaced. */
 static void test_full_table(void)
 {
     start(BAD, GOOD);
@@ -224,7 +229,8 @@ static void test_full_table(void)
     finish();
 }
 
-/* After a restart the table of nodes has room for those that run something, before all others. */
+/* Checks that after a restart the table of nodes has room first of all for the nodes that run
+ * something. */
 static void test_rows_of_nodes_that_are_gone(void)
 {
     start(GOOD, GOOD);
@@ -240,7 +246,8 @@ static void test_rows_of_nodes_that_are_gone(void)
     finish();
 }
 
-/* The other node is away for a moment: the job waits, with no second verdict from the bad one. */
+/* Checks a job while the other node is away for a moment. The job waits, and the bad node does not
+ * fail it a second time. */
 static void test_away_for_a_moment(void)
 {
     for (int lacks = 0; lacks < 2; lacks++) {
@@ -296,7 +303,8 @@ static void test_release(void)
     finish();
 }
 
-/* Every ten minutes a toy run of two ranks; it ends the quarantine when it succeeds. */
+/* Checks the toy run of two ranks, which runs every ten minutes and ends the quarantine when it
+ * succeeds. */
 static void test_toy(void)
 {
     to_quarantine();
@@ -307,8 +315,8 @@ static void test_toy(void)
     CHECK(A->n_gangs == before + 1 && A->gang[before].n_ranks == 2);
     CHECK(A->gang[before].task == TASK_RUN && A->gang[before].job == 4);
     CHECK(is(4, "failed") && strstr(stored, "\"name\":\"toy run\"") && quarantine_of("a"));
-    /* A toy run that waits for its node is the only one; a restarted seqd knows that it is a toy
-     * run. */
+    /* While a toy run waits for its node there is no other, and a restarted seqd knows that it is
+     * a toy run. */
     goodbye(A);
     play_on(1300);
     CHECK(submit(1, 0) == 5);
@@ -326,7 +334,8 @@ static void test_toy(void)
     finish();
 }
 
-/* A node without the files is left out without blame; when none is left, the job gets its error. */
+/* Checks that a node without the files is left out without blame. When no node is left, the job
+ * gets its error. */
 static void test_files(void)
 {
     start(LACKS, GOOD);
@@ -344,8 +353,8 @@ static void test_files(void)
     finish();
 }
 
-/* The node that prepared the data has the files: while it is down, no other failure to find them is
- * the end. */
+/* Checks a node that is down and has the files, because it prepared the data. While it is down,
+ * other failures to find the files are not final. */
 static void test_files_of_a_node_that_is_down(void)
 {
     start(GOOD, LACKS);
@@ -358,7 +367,7 @@ static void test_files_of_a_node_that_is_down(void)
     goodbye(A), hello(B);
     play_on(30);
     for (int restart = 0; restart < 2; restart++) {
-        if (restart) restart_seqd(), play_on(30); /* it knows the node all the same */
+        if (restart) restart_seqd(), play_on(30); /* seqd knows the node all the same */
         CHECK(is(1, "queued"));
         CHECK_STR(job(1)->reason,
                   "no node can take it: 0 nodes up, 1 down, 1 left out after failing this job");
@@ -369,7 +378,7 @@ static void test_files_of_a_node_that_is_down(void)
     finish();
 }
 
-/* After the first step a crash is the job's. */
+/* Checks that after the first step a crash is the job's. */
 static void test_after_a_step(void)
 {
     start(GOOD, GOOD);
@@ -379,7 +388,7 @@ static void test_after_a_step(void)
     struct gang *g = gang_of(A, 1, 2);
     play_blobs(g), play_ready(g), rec_step(g, 1);
     send_all(A), settle();
-    pass(1001); /* the step is on disk */
+    pass(1001); /* the step is on disk after this time */
     restart_seqd();
     CHECK(job(1)->step_epoch == 2);
     rec_exit(g, 0, 0, SIGSEGV), rec_exit(g, RANK_GANG, GANG_FAILED, 0);
@@ -388,14 +397,15 @@ static void test_after_a_step(void)
     finish();
 }
 
-/* Infrastructure failures are retried for a day after the last step, and no longer. */
+/* Checks that infrastructure failures are retried for a day after the last step, and not
+ * longer. */
 static void test_a_day(void)
 {
     start(GOOD, GOOD);
     goodbye(B);
     CHECK(submit(1, 0) == 1);
     play_gang(A, gang_of(A, 1, 1)), send_all(A), settle();
-    for (int i = 0; i < 20; i++) { /* more than 16 in a row */
+    for (int i = 0; i < 20; i++) { /* more than 16 in succession */
         struct gang *g = gang_of(A, 1, 2 + i);
         CHECK(g != NULL);
         if (!g) break;
@@ -426,7 +436,7 @@ static void on_restart(void *arg, const struct job *j, const struct err *e)
     *(enum err_code *)arg = j ? ERR_NONE : e->code;
 }
 
-/* A checkpoint on a node in quarantine is waited for, and may be given up. */
+/* Checks that a checkpoint on a node in quarantine is waited for, and may be given up. */
 static void test_checkpoint_in_quarantine(void)
 {
     start(GOOD, GOOD);

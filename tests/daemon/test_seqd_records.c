@@ -1,5 +1,5 @@
-/* Events and lists of uploads as they are stored, byte by byte: tests/golden/records/events.txt and
- * uploads.txt.
+/* test_seqd_records: checks events and lists of uploads as they are stored, byte by byte, in
+ * tests/golden/records/events.txt and uploads.txt.
  * tests: needs golden/records */
 #include "tests/lib/records.h"
 
@@ -11,7 +11,7 @@ static void copy(char *out, size_t size, const char *text)
     snprintf(out, size, "%s", text);
 }
 
-/* Members of every event, whatever its type. */
+/* Fills the members that every event has, whatever its type. */
 static void fill_common(struct event *ev)
 {
     copy(ev->by, sizeof ev->by, "ann");
@@ -58,7 +58,7 @@ static void check_read(const char *text, const struct event *want)
     free(got);
 }
 
-/* Holds the text of an event in a line, and that with an unknown member in another. */
+/* Keeps the text of an event as one line, and that text with an unknown member as another. */
 static void hold(const struct event *ev, const char *kind)
 {
     char text[EVENT_DATA_SIZE], name[64];
@@ -88,20 +88,21 @@ static void test_events(void)
         hold_unknown(&none);
     }
     struct event ev = event_full(EV_ASSIGN);
-    ev.task = TASK_PREPARE; /* one node, which has an instance and no list of nodes */
+    /* one node, for which the event has an instance and no list of nodes */
+    ev.task = TASK_PREPARE;
     ev.n_places = 0;
     memset(ev.places, 0, sizeof ev.places);
     copy(ev.places[0].instance, INSTANCE_ID_SIZE, "0123456789abcdef");
     hold(&ev, "one_node");
     hold_unknown(&ev);
     ev = (struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER, .rank = -1};
-    err_set(&ev.err, ERR_IO, "%s", ""); /* a code has its text, if it is empty */
+    err_set(&ev.err, ERR_IO, "%s", ""); /* an error with a code has a text, even if it is empty */
     hold(&ev, "empty_text");
     records_close();
 }
 
-/* Texts of events_0.2.0.txt, which the writer of 0.2.0 wrote: they read, and are written as they
- * were. */
+/* Checks the texts of events_0.2.0.txt, which the writer of 0.2.0 wrote. They can be read, and are
+ * written again with the same bytes. */
 static void test_events_before(void)
 {
     static const enum job_event last = EV_CHECKPOINT_REMOVED;
@@ -123,7 +124,7 @@ static void test_events_before(void)
     records_close();
 }
 
-/* Words of a newer seqd: they read as the value that does the least. */
+/* Checks that words of a newer seqd are read as the value that has the least effect. */
 static void test_words_of_another_version(void)
 {
     static const char text[] = "{\"task\":\"x\",\"class\":\"x\",\"blame\":\"x\",\"form\":\"x\","
@@ -134,7 +135,8 @@ static void test_words_of_another_version(void)
     CHECK(ev.form == 0 && ev.err.code == ERR_INTERNAL);
 }
 
-/* A wrong type, a text that is too long, a value that ends in its middle. */
+/* Checks a member of a wrong type, a text that is too long, and a value that ends in the
+ * middle. */
 static void test_damaged(void)
 {
     static const char *const damaged[] = {

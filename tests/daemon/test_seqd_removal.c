@@ -1,5 +1,5 @@
-/* Removals: removed data is gone everywhere, other data is untouched, and no crash and no node that
- * is away leaves any remains. */
+/* test_seqd_removal: tests removals. Removed data must be gone everywhere, and other data must be
+ * untouched. A crash leaves no remains, nor does a node that was away. */
 #include <dirent.h>
 #include "api/core/removal.h"
 #include "daemon/loop/removal.h"
@@ -35,7 +35,7 @@ static void answer(const struct heard *h, int64_t size, const char *error)
     control_link_calls.message(w.control, h->node, &m);
 }
 
-/* The node's answers to all that it was told; returns how many. */
+/* Answers all orders that the node was sent. Returns their number. */
 static int answer_all(const struct sim *n, int64_t size)
 {
     int n_told = 0;
@@ -79,7 +79,7 @@ static int64_t removal(int64_t job, int what)
     return state;
 }
 
-/* Turns the loop, and time with it, until the removal is that far. */
+/* Turns the loop and lets time pass until the removal is in that state. */
 static void until(int64_t job, int what, int want)
 {
     for (int i = 0; i < 2000 && removal(job, what) != want; i++) pass(10);
@@ -87,7 +87,7 @@ static void until(int64_t job, int what, int want)
               (long long)state, want, shown);
 }
 
-/* Runs the loop until nodes have received n orders: reads of the store come before each. */
+/* Runs the loop until nodes have received n orders. Each of them follows reads of the store. */
 static void until_heard(int n)
 {
     for (int i = 0; i < 200 && n_heard < n; i++) loop_turn(w.loop, 10);
@@ -129,7 +129,7 @@ static int order(int64_t job, int what)
     return order_code;
 }
 
-/* A job that has run on A, with steps, a checkpoint and a log. */
+/* Makes a job that has run on A, with steps, a checkpoint and a log. */
 static int64_t ended_job(void)
 {
     const int64_t id = submit(1, 0);
@@ -195,7 +195,7 @@ static void test_all_of_it(void)
     CHECK(heard[0].job == first && heard[0].what == REMOVAL_JOB);
     CHECK_STR(heard[0].node, A->name);
     CHECK(strstr(shown, "\"waits_for\":[{\"node\":\"a\",\"error\":null}]"));
-    CHECK(order(first, REMOVAL_JOB) == 0); /* again: the same one */
+    CHECK(order(first, REMOVAL_JOB) == 0); /* a second order is for the same removal */
     CHECK(answer_all(A, 4096) >= 1);
     until(first, REMOVAL_JOB, REMOVAL_DONE);
     CHECK_MSG(strstr(shown, "\"files\":4096") && strstr(shown, "\"state\":\"done\"") &&
@@ -207,7 +207,7 @@ static void test_all_of_it(void)
     finish();
 }
 
-/* The newest job is gone: its id, and those of its events, are not given again. */
+/* Checks that when the newest job is gone, its id and those of its events are not given again. */
 static void test_ids(void)
 {
     begin_removal();
@@ -252,13 +252,13 @@ static void test_refusals(void)
     CHECK(order(live, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "cancel it"));
     CHECK(order(live, REMOVAL_METRICS) == ERR_CONFLICT && known(live));
     snprintf(path, sizeof path, "/state/jobs/%lld0/checkpoints/step-1", (long long)id);
-    const int64_t other = submit_model(path); /* model of job 10, not of 1 */
+    const int64_t other = submit_model(path); /* it uses the model of job 10, and not of job 1 */
     CHECK(other > 0);
     snprintf(path, sizeof path, "/state/jobs/%lld/checkpoints/step-1", (long long)id);
     const int64_t user = submit_model(path);
     CHECK(order(id, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "checkpoint.resume"));
     CHECK(order(id, REMOVAL_CHECKPOINTS) == ERR_CONFLICT);
-    CHECK(order(id, REMOVAL_METRICS) == 0); /* it reads none of these */
+    CHECK(order(id, REMOVAL_METRICS) == 0); /* the live job reads none of these */
     until(id, REMOVAL_METRICS, REMOVAL_DONE);
     CHECK(known(id) && events_of(id) > 5 && n_heard == 0);
     order_cancel(control_commits(w.control), user, "u", on_done, NULL);
@@ -269,8 +269,10 @@ static void test_refusals(void)
     finish();
 }
 
-/* A node that was away is told when it is back, and so is one that was there when seqd was not. */
-/* A node of the version before is told of nothing: why stands beside it, until it is upgraded. */
+/* Checks that a node that was away is told when it is back, and so is a node that was up while
+ * seqd was down. */
+/* Checks that a node of the previous version is not told of removals. Each of them shows this as
+ * its reason until the node is upgraded. */
 static void test_old_node(void)
 {
     begin_removal();
@@ -305,7 +307,7 @@ static void test_away(void)
     until(id, REMOVAL_JOB, REMOVAL_NODES);
     CHECK(n_heard == 0);
     hello(A), until_heard(1);
-    n_heard = 0; /* its answer is lost with the session */
+    n_heard = 0; /* the node's answer is lost with the session */
     goodbye(A), hello(A), until_heard(1);
     n_heard = 0;
     restart_seqd();
@@ -319,7 +321,8 @@ static void test_away(void)
     finish();
 }
 
-/* A node answers for itself alone, and only for removals that it was told to do. */
+/* Checks that a node can answer only for itself, and only about removals that it was told to
+ * do. */
 static void test_strange_answers(void)
 {
     begin_removal();
@@ -337,8 +340,9 @@ static void test_strange_answers(void)
     finish();
 }
 
-/* A removal that a node began under another session of seqd is answered in this one, beside the
- * current request: the second answer of one removal stands for no other. */
+/* Checks a removal that a node began under another session of seqd. It is answered in this
+ * session, in addition to the current request, and the second answer does not count for another
+ * removal. */
 static void test_answered_twice(void)
 {
     begin_removal();
@@ -376,7 +380,7 @@ static void test_failed(void)
     finish();
 }
 
-/* Each part alone, and the rest stays. */
+/* Checks that each part can be removed separately, and that the other parts are kept. */
 static void test_parts(void)
 {
     begin_removal();
@@ -405,7 +409,7 @@ static void test_parts(void)
     until(id, REMOVAL_CHECKPOINTS, REMOVAL_DONE);
     ask(ASK_CHECKPOINTS, id, 0, 10, 0);
     CHECK(n_rows == 0 && known(id));
-    CHECK(order(id, REMOVAL_JOB) == 0); /* the node is known still */
+    CHECK(order(id, REMOVAL_JOB) == 0); /* the node is still known */
     until(id, REMOVAL_JOB, REMOVAL_NODES);
     until_heard(2);
     CHECK(answer_all(A, 1) == 1);
@@ -414,13 +418,14 @@ static void test_parts(void)
     finish();
 }
 
-/* More than one node is told of at a time, more rows than go at once, and other work between. */
+/* Checks more removals than one node is told of at a time, and more rows than one commit removes,
+ * with other work in between. */
 static void test_many(void)
 {
     enum { JOBS = 150 };
     begin_removal();
     const int64_t from = ended_job();
-    for (int i = 0; i < JOBS; i++) { /* as ended_job left it, and more of it */
+    for (int i = 0; i < JOBS; i++) { /* the job is like one of ended_job, but has more rows */
         struct store_txn *t = store_begin();
         const int64_t id = 1000 + i;
         store_job_new(t, id, 5, "{}", NULL, "\"state\":\"failed\"", "u");
@@ -453,7 +458,7 @@ static void test_many(void)
     finish();
 }
 
-/* Rows that are not JSON stop nothing: the job goes all the same. */
+/* Checks that rows that are not JSON do not prevent the removal of the job. */
 static void test_damaged_rows(void)
 {
     begin_removal();

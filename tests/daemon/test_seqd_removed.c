@@ -1,4 +1,4 @@
-/* DELETE and the list of removals, as clients see them. */
+/* test_seqd_removed: tests DELETE and the list of removals, as clients see them. */
 #include "api/core/job_state.h"
 #include "api/core/removal.h"
 #include "daemon/loop/order.h"
@@ -29,7 +29,7 @@ static void test_delete(void)
     CHECK(get("/v1/jobs/1/checkpoints") == 404 && get("/v1/jobs/1/artifacts/x") == 404);
     CHECK(post("/v1/jobs/1:cancel", "") == 404);
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"id\":2") && !strstr(reply, "\"id\":1,"));
-    while (delete ("/v1/jobs/1") == 202) loop_turn(w.loop, 5); /* no node has anything of it */
+    while (delete ("/v1/jobs/1") == 202) loop_turn(w.loop, 5); /* no node has any of its data */
     CHECK(status_of() == 200 && strstr(reply, "\"state\":\"done\""));
     CHECK(get("/v1/removals") == 200 && strstr(reply, "\"why\":\"delete\"") &&
           strstr(reply, "\"has_more\":false"));
@@ -57,7 +57,7 @@ static void test_pages(void)
     finish();
 }
 
-/* The key of a job that is gone is a new job's. */
+/* Checks that the key of a job that has been removed can be used for a new job. */
 static void test_key(void)
 {
     static const char key[] = "Idempotency-Key: \"k1\"\r\n";
@@ -81,7 +81,7 @@ static int64_t utc_now(void)
     return control_commits(w.control)->utc_ms();
 }
 
-/* Job i ended i hours ago, as one of three. */
+/* Makes jobs, of which job i ended i hours ago, in one of three ways. */
 static void fill(void)
 {
     for (int i = 1; i <= JOBS; i++) {
@@ -99,7 +99,7 @@ static void fill(void)
     }
 }
 
-/* The jobs of "data" in the reply; their number. */
+/* Reads the jobs of "data" in the reply. Returns their number. */
 static int listed(int64_t ids[JOBS])
 {
     int n = 0;
@@ -117,7 +117,7 @@ static bool exists(int64_t id)
     return get(path) == 200;
 }
 
-/* Marks the jobs that one list has, and returns their number. */
+/* Marks the jobs that one list has. Returns their number. */
 static int all_there(bool there[JOBS + 1])
 {
     int n = 0;
@@ -131,8 +131,8 @@ static int all_there(bool there[JOBS + 1])
     return n;
 }
 
-/* A prune removes exactly the jobs that its dry run lists, for many filters, until no job is
- * left. */
+/* Checks that a prune removes exactly the jobs that its dry run lists, for many filters, until no
+ * job is left. */
 static void test_prune_is_its_dry_run(void)
 {
     static const char *const states[] = {"", ",\"states\":[\"failed\"]",
@@ -241,7 +241,7 @@ static void add_products(void)
     commit(t);
 }
 
-/* Writes the row of a removal, which is under way from then on; the rows of the job stay. */
+/* Writes the row of a removal, which is under way from then on. The rows of the job are kept. */
 static void order_removal(int what)
 {
     struct store_txn *t = store_begin();
@@ -256,7 +256,7 @@ static void begin_with_products(void)
     fill();
     add_products();
     close_server();
-    begin_in(false, 0); /* it counts on from these jobs */
+    begin_in(false, 0); /* its ids continue after these jobs */
 }
 
 static void test_not_shown(void)
@@ -288,8 +288,8 @@ static void test_not_shown(void)
     rest_away = false;
 }
 
-/* Checkpoints that are being removed are gone for clients, and no job begins from them; the rest of
- * the job stays. */
+/* Checks that checkpoints that are being removed are not shown to clients, and that no job can
+ * begin from them, while the rest of the job is still shown. */
 static void test_checkpoints_not_shown(void)
 {
     static const char *const shown[] = {"/5", "/5.tar", "/5/files/x"};
@@ -316,7 +316,8 @@ static void test_checkpoints_not_shown(void)
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-/* Checkpoints that were removed since do not count, nor does the first version of a file. */
+/* Checks that checkpoints that were removed later do not count, nor does the first version of a
+ * file. */
 static void test_usage(void)
 {
     static const struct {
@@ -372,8 +373,8 @@ static void test_gaps(void)
     finish();
 }
 
-/* A stream that is open while its job is cancelled and removed, as its reader was slower than
- * both. */
+/* Checks a stream that is open while its job is cancelled and removed, because its reader was
+ * slower than both. */
 static void test_followed_and_removed(void)
 {
     begin();

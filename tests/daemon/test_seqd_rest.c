@@ -1,5 +1,5 @@
-/* The REST surface over raw sockets: every route, problems, paging, streams and their resumption.
- * test_seqd_http.c tests the form of requests. */
+/* test_seqd_rest: tests the REST surface over raw sockets. It covers every route, problems,
+ * paging, streams and how they are resumed. test_seqd_http.c tests the form of requests. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ftw.h>
@@ -21,7 +21,7 @@
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
-/* The paths and methods of the document are those of the table, both ways. */
+/* Checks that the document has the paths and methods of the table, and no others. */
 static void test_openapi_matches(void)
 {
     int n_doc = 0, n_table = 0;
@@ -52,7 +52,7 @@ static void test_openapi_matches(void)
     CHECK_MSG(n_doc == n_table, "%d documented, %d served", n_doc, n_table);
 }
 
-/* Whether a list [a, b] has the word. */
+/* Tells whether a list [a, b] has the word. */
 static bool listed(const char *list, const char *word)
 {
     const char *end = list ? strchr(list, ']') : NULL;
@@ -62,7 +62,7 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-/* Every field of the spec is in the document's schema, and no other. */
+/* Checks that the document's schema has every field of the spec, and no others. */
 static void test_openapi_fields(void)
 {
     static char have[256][96];
@@ -79,7 +79,7 @@ static void test_openapi_fields(void)
         size_t len = strcspn(p + indent, ":");
         int depth = (indent - 8) / 4;
         if (indent < 8) break;
-        if (indent % 4 || depth > 8) continue; /* type:, properties: and the like */
+        if (indent % 4 || depth > 8) continue; /* lines such as type: and properties: */
         snprintf(key[depth], sizeof key[0], "%.*s", (int)len, p + indent);
         if (p[indent + len + 1] == '\n' || n == 256) continue;
         have[n][0] = 0;
@@ -134,12 +134,12 @@ static void test_openapi_fields(void)
         const char *at = hardware ? strstr(hardware, want) : NULL;
         CHECK_MSG(at && at < strstr(hardware, "\n    Source:\n"), "Hardware lacks %s", f->path);
     }
-    /* and labels, stages, hardware, data.train, eval.data, four of input, two aliases of train,
-     * sampling.stop, two masks of layers and two lists of RoPE */
+    /* The 16 are labels, stages, hardware, data.train, eval.data, four of input, two aliases of
+     * train, sampling.stop, two masks of layers and two lists of RoPE. */
     CHECK_MSG(n == n_fields + 16, "%d in the document, %d in the table and 16 more", n, n_fields);
 }
 
-/* The words of an enum field are those of the document, in the same order. */
+/* Checks that the document has the words of each enum field in the same order. */
 static void test_openapi_words(void)
 {
     const char *parallel = strstr(routes_document(), "\n        parallel:\n");
@@ -156,7 +156,7 @@ static void test_openapi_words(void)
     }
 }
 
-/* The page is anyone's, kept by its tag, and bound to its own script. */
+/* Checks that the page needs no token, is cached by its tag, and may run only its own script. */
 static void test_page(void)
 {
     static const char head[] = "Host: localhost\r\nConnection: close\r\n";
@@ -180,7 +180,8 @@ static void test_page(void)
     finish();
 }
 
-/* The reference is anyone's as well, and runs nothing. It has every operation of the table. */
+/* Checks that the reference needs no token either and runs no script. It must have every operation
+ * of the table. */
 static void test_docs(void)
 {
     static const char ask[] = "GET /docs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -244,7 +245,7 @@ static void test_submit(void)
                "\"seq_len\":1000000},\"train\":{\"steps\":5},\"resources\":{\"memory_mib\":"
                "1000}}") == 400);
     CHECK(strstr(reply, "\"code\":\"does_not_fit\"") && strstr(reply, "\"plan\":{"));
-    /* A model on a node, and no node. */
+    /* The model is on a node, and there is no node. */
     CHECK(post("/v1/plan", "{\"kind\":\"generate\",\"model\":{\"path\":\"/"
                            "m\",\"rope\":{\"compute\":\"exact\"}},\"input\":{\"prompt\":"
                            "\"x\"}}") == 503);
@@ -252,7 +253,8 @@ static void test_submit(void)
     finish();
 }
 
-/* More ranks than all nodes have GPUs: refused before anything is planned, so without a plan. */
+/* Checks that a job with more ranks than all nodes have GPUs is refused before it is planned, and
+ * therefore without a plan. */
 static void test_too_few_gpus(void)
 {
     static const char two[] =
@@ -277,15 +279,15 @@ static void test_too_few_gpus(void)
     finish();
 }
 
-/* A rank that is larger than any node, whatever resources.memory_mib allows it, and ranks that all
- * nodes together have no room for, are refused with the plan. A node that does not report its
- * memory refuses none. */
+/* Checks that a rank that is larger than any node, whatever resources.memory_mib allows it, is
+ * refused with its plan, and so are ranks for which all nodes together have no room. A node that
+ * does not report its memory refuses none. */
 static void test_too_little_memory(void)
 {
     static const struct {
         int64_t mib;
         int ranks;
-        const char *says; /* NULL: it is taken */
+        const char *says; /* NULL if it is accepted */
     } cases[] = {
         {64, 1, "1 rank of 9"},
         {64, 1,
@@ -350,14 +352,14 @@ static void test_plan_hardware(void)
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"max_seq_len\":") > 32768);
     CHECK(number_at("\"ranks\":") == 8 && !strstr(reply, "\"strategy\":\"auto\""));
     CHECK(!strstr(reply, "\"sp\":\"auto\"") && number_at("\"memory_mib\":") == 16 * 1024);
-    /* one device has no link: link_gbs is left out */
+    /* a single device has no link, so link_gbs may be left out */
     CHECK(post("/v1/plan",
                PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":64,\"tflops\":50}")) == 200);
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"tokens_s\":") > 0);
     /* memory and bytes alone */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":16}")) == 200);
     CHECK(!strstr(reply, "step_s") && number_at("\"max_seq_len\":") > 32768);
-    /* the requested strategy is kept, and still has limits */
+    /* The requested strategy is kept, and its limits still apply. */
     CHECK(post("/v1/plan",
                PLAN_OF(",\"parallel\":{\"strategy\":\"rsa\",\"sp\":4},\"hardware\":{" CLUSTER
                        "}")) == 200);
@@ -365,11 +367,12 @@ static void test_plan_hardware(void)
     CHECK(strstr(reply, "asked for"));
     CHECK(!strstr(reply, "\"runs\":false") && strstr(reply, "\"comm_messages\":"));
     CHECK(strstr(reply, "decides it when the data are prepared"));
-    /* BERT's table of positions is as long as it must be, or as it was said to be. */
+    /* BERT's table of positions is as long as needed, or as long as the config says. */
     CHECK_MSG(post("/v1/plan", ENCODER("bert", "")) == 200, "%s", reply);
     CHECK(number_at("\"max_seq_len\":") > 1024);
     CHECK(post("/v1/plan", ENCODER("bert", ",\"max_position_embeddings\":1500")) == 200);
-    CHECK(number_at("\"max_seq_len\":") > 1500); /* documents count from 0 each */
+    /* each document counts its positions from 0 */
+    CHECK(number_at("\"max_seq_len\":") > 1500);
     CHECK(post("/v1/plan", ENCODER_ONE("bert", ",\"max_position_embeddings\":1500")) == 200);
     CHECK(number_at("\"max_seq_len\":") == 1500);
     CHECK_MSG(post("/v1/plan", ENCODER("roberta", "")) == 200, "%s", reply);
@@ -409,18 +412,19 @@ static void test_plan_hardware_refused(void)
                       strstr(reply, bad_hardware[i].says),
                   "%zu: %d %s", i, status, reply);
     }
-    /* A job runs on the nodes of this seqd, not on described hardware. */
+    /* A job runs on the nodes of this seqd, and not on hardware that its spec describes. */
     const char *job = PLAN_OF(",\"hardware\":{" CLUSTER "}");
     CHECK(post("/v1/jobs", job) == 400 && strstr(reply, "\"pointer\":\"/hardware\""));
     CHECK(post("/v1/jobs?dry_run=true", job) == 400 && strstr(reply, "POST /v1/plan"));
-    /* The error of a plan that does not fit lists the candidates that were weighed. */
+    /* The error of a plan that does not fit lists the candidates that were compared. */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":0.1}")) == 400);
     CHECK(strstr(reply, "does_not_fit") && strstr(reply, "\"weighed\":[{"));
     finish();
 }
 
-/* The pieces that "auto" cut to make a job fit are stored with it: every node runs the same, and a
- * node of a version that knows no pieces does not get the job. */
+/* Checks that the pieces that "auto" has chosen to make a job fit are stored with it, so that
+ * every node uses the same ones. A node of a version that does not know pieces does not get the
+ * job. */
 static void test_pieces_are_kept(void)
 {
 #define WIDE                                                                                       \
@@ -449,7 +453,7 @@ static void test_pieces_are_kept(void)
     "\"seq_len\":16384},\"train\":{\"steps\":5},\"memory\":{%s},"                                  \
     "\"resources\":{\"ranks\":1,\"memory_mib\":%lld}}"
 
-/* The bytes of a rank that the plan of this memory has; 0: there is no plan. */
+/* Returns the bytes of a rank in the plan with this memory, or 0 if there is no plan. */
 static long long planned(const char *memory)
 {
     char body[1024];
@@ -459,8 +463,8 @@ static long long planned(const char *memory)
     return at ? strtoll(at + 14, NULL, 10) : 0;
 }
 
-/* The choice of "auto" to offload activations is stored as well; bad settings are refused by
- * name. */
+/* Checks that the choice of "auto" to offload activations is stored, too, and that wrong settings
+ * are refused by name. */
 static void test_offload_is_kept(void)
 {
     char body[1024];
@@ -470,7 +474,7 @@ static void test_offload_is_kept(void)
     CHECK(strstr(reply, "\"offload\":{\"what\":\"activations\",\"where\":\"disk\",\"bytes\":"));
     CHECK(strstr(reply, "\"disk_bytes\":") && strstr(reply, "\"recompute\":\"full\""));
     CHECK_MSG(full - away > 2 << 20, "%lld bytes, offloaded %lld", full, away);
-    const long long mib = (full - 1) >> 20; /* not enough to keep them */
+    const long long mib = (full - 1) >> 20; /* too little to keep them in memory */
     snprintf(body, sizeof body, DEEP, "", mib);
     CHECK(post("/v1/jobs", body) == 400 &&
           strstr(reply, "memory.offload \\\"activations\\\" with a memory.offload_dir needs"));
@@ -492,8 +496,9 @@ static void test_offload_is_kept(void)
     finish();
 }
 
-/* So are loss chunks of a training, whose gradients have bits that depend on them: but not where
- * all tokens are one chunk, as they are with few ids. */
+/* Checks that the loss chunks of a training are stored, because the bits of its gradients depend
+ * on them. They are not stored if all tokens are one chunk, as they are if the vocabulary is
+ * small. */
 static void test_loss_chunks_are_kept(void)
 {
 #define WORDS                                                                                      \
@@ -511,7 +516,8 @@ static void test_loss_chunks_are_kept(void)
     finish();
 }
 
-/* So is how many prompts are answered at once; a job of one prompt answers one. */
+/* Checks that the number of prompts that are answered at the same time is stored, too, and that a
+ * job with one prompt answers one. */
 static void test_batch_is_kept(void)
 {
 #define ASK                                                                                        \
@@ -550,13 +556,13 @@ static void test_batch_is_kept(void)
     finish();
 }
 
-/* A node may be of a version that answers one prompt at a time, and get the job: then "auto" is 1.
- */
+/* Checks that "auto" is 1 while a node that may get the job may be of a version that answers only
+ * one prompt at a time. */
 static void test_batch_waits_for_nodes(void)
 {
     enum { OLD = WIRE_ABI_BEFORE };
     static const struct {
-        bool here, up, lost, joined; /* here: n2 is in the table */
+        bool here, up, lost, joined; /* here: the table has n2 */
         uint32_t abi;                /* of n2 */
         bool n1_up, many;
         const char *what;
@@ -592,17 +598,20 @@ static void test_batch_waits_for_nodes(void)
     }
 }
 
-/* In memory and, as quarantine.c has it, in the same transaction's row. */
+/* Puts a node into quarantine in memory and, as quarantine.c does, in a row of the same
+ * transaction. */
 static void quarantine_node(const char *node, const char *reason)
 {
     struct store_txn *t = store_begin();
     quarantine_load(control_cluster(w.control)->quarantine, node, 1700000000000, reason);
-    CHECK(get("/v1/nodes") == 200 && !strstr(reply, reason)); /* not committed: not shown */
+    /* it is not committed, so it is not shown */
+    CHECK(get("/v1/nodes") == 200 && !strstr(reply, reason));
     store_quarantine_add(t, node, 1700000000000, reason);
     commit(t);
 }
 
-/* Quarantine over REST; a name may hold characters with a meaning in paths. */
+/* Checks quarantine over REST, with a name that contains characters that have a meaning in
+ * paths. */
 static void test_quarantine(void)
 {
     struct quarantine *q;
@@ -625,7 +634,7 @@ static void test_quarantine(void)
     finish();
 }
 
-/* The longest that a node can make seqd say of it. */
+/* Checks the longest document that seqd can write about a node. */
 static void test_long_node(void)
 {
     struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4096, .n_cores = 4096};
@@ -645,7 +654,8 @@ static void test_long_node(void)
     finish();
 }
 
-/* A job's "auto" is weighed once, with the node's measurements, and its choice stays. */
+/* Checks that a job's "auto" is decided once, by the node's measurements, and that the choice is
+ * kept. */
 static void test_auto_by_profile(void)
 {
     static const char job[] =
@@ -659,19 +669,22 @@ static void test_auto_by_profile(void)
         "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5},\"parallel\":{\"sp\":4}}";
     struct msg m = {.type = MSG_PROFILE, .profile = profile_of(1e11, 1e10, 1e9, 1e-3)};
     begin();
-    CHECK(post("/v1/jobs", job) == 201); /* no node has measured: the ring over all ranks */
+    /* no node has measured itself, so the ring has all ranks */
+    CHECK(post("/v1/jobs", job) == 201);
     CHECK(strstr(reply, "\"strategy\":\"rsa\"") && number_at("\"sp\":") == 4);
     node_joins();
     control_link_calls.message(w.control, "n1", &m);
     CHECK(get("/v1/nodes") == 200 && number_at("\"hop_s\":") == 1e-3);
-    CHECK(post("/v1/jobs?dry_run=true", job) == 200); /* slow hops: as few messages as can be */
+    /* hops are slow, so there are as few messages as possible */
+    CHECK(post("/v1/jobs?dry_run=true", job) == 200);
     CHECK(strstr(reply, "\"strategy\":\"local\"") && strstr(reply, "\"pp\":2"));
     CHECK(strstr(reply, "\"products\":{\"weighed\":") && strstr(reply, "measured by a node"));
     CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "\"strategy\":\"usp\""));
     struct msg old = {.type = MSG_HELLO, .abi = 6, .memory_size = (int64_t)1 << 33};
     snprintf(old.node, sizeof old.node, "n0");
     control_link_calls.up(w.control, "n0", &old); /* it knows no stages */
-    CHECK(post("/v1/jobs", job) == 201);          /* short sequences: a rank each */
+    /* sequences are short, so each rank has its own */
+    CHECK(post("/v1/jobs", job) == 201);
     CHECK(strstr(reply, "\"strategy\":\"local\"") && number_at("\"sp\":") == 1);
     CHECK(number_at("\"dp\":") == 4 && strstr(reply, "measured by a node"));
     CHECK(!strstr(reply, "\"pp\":2"));
@@ -679,9 +692,10 @@ static void test_auto_by_profile(void)
     const char *spec = strstr(reply, "\"spec_effective\":");
     snprintf(again, sizeof again, "%.60s", spec ? spec : "none");
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, again) && number_at("\"dp\":") == 4);
-    /* Asked for, and no use: said before it is paid for. */
+    /* A strategy that is asked for but does not help is reported by the plan, before the user pays
+     * for it. */
     CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "will not help"));
-    CHECK(!strstr(reply, "\"usp\"")); /* nor does n0 know groups */
+    CHECK(!strstr(reply, "\"usp\"")); /* n0 does not know groups either */
     finish();
 }
 
@@ -711,7 +725,7 @@ static void test_pages(void)
     begin();
     for (int i = 0; i < 7; i++) CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(post("/v1/jobs/3:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
-    CHECK(post("/v1/jobs/3:cancel", "") == 200); /* again: as it is */
+    CHECK(post("/v1/jobs/3:cancel", "") == 200); /* a second cancel does not change the job */
     CHECK(post("/v1/jobs/4:restart", "") == 409 && strstr(reply, "has no checkpoint"));
     CHECK(post("/v1/jobs/3:restart", "") == 409 && strstr(reply, "job 3 has ended"));
     CHECK(post("/v1/jobs/99:restart", "") == 404);
@@ -761,7 +775,7 @@ static void test_event_stream(void)
     CHECK(strstr(reply, "\"type\":\"cancel\""));
     CHECK(strstr(reply, "event: end\ndata: {\"id\":1,\"state\":\"cancelled\"}"));
     close(fd);
-    /* Resumed: after the first event, and of a job that has ended. */
+    /* The stream is resumed after the first event, and the job has ended. */
     fd = open_stream("/v1/jobs/1/events", "1");
     receive(fd, "0\r\n\r\n");
     CHECK(!strstr(reply, "\"type\":\"submit\"") && strstr(reply, "\"type\":\"cancel\""));
@@ -770,7 +784,7 @@ static void test_event_stream(void)
     fd = open_stream("/v1/jobs/9/events", NULL);
     CHECK(receive(fd, "there is no job 9") && status_of() == 404);
     close(fd);
-    /* A client that leaves, and a client that stays while seqd stops. */
+    /* One client leaves, and another is still connected while seqd stops. */
     CHECK(post("/v1/jobs", job_json) == 201);
     fd = open_stream("/v1/jobs/2/events", NULL);
     CHECK(receive(fd, "submit"));
@@ -820,12 +834,14 @@ static void test_metric_stream(void)
     finish();
 }
 
-/* A reader that does not read costs a bounded buffer, and gets everything when it reads again. */
+/* Checks that a client that does not read costs only a bounded buffer, and gets all events when it
+ * reads again. */
 static void test_stalled_reader(void)
 {
     begin();
     CHECK(post("/v1/jobs", job_json) == 201);
-    for (int i = 0; i < 400; i++) add_metrics(1, 1 + 200 * i, 200); /* 400 rows, 2 MB of messages */
+    /* 400 rows, which are 2 MB of messages */
+    for (int i = 0; i < 400; i++) add_metrics(1, 1 + 200 * i, 200);
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     int fd = open_stream("/v1/jobs/1/metrics", NULL);
     for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* it fills its buffer */
@@ -850,7 +866,8 @@ static void test_stalled_reader(void)
         memmove(text, line, held + 1);
     }
     close(fd);
-    /* A chunk border may cut a line in two: at most a few are not counted, none is out of order. */
+    /* The border of a chunk may cut a line in two, so a few steps may not be counted, but none may
+     * be out of order. */
     CHECK_MSG(n >= 79000 && want >= 2, "%lld steps", n);
     finish();
 }
@@ -865,7 +882,8 @@ static void test_described_model(void)
 {
     begin();
     node_joins();
-    for (int bad = 0; bad < 3; bad++) { /* 1: no such file; 2: without a tokenizer */
+    /* 1: there is no such file; 2: the model has no tokenizer */
+    for (int bad = 0; bad < 3; bad++) {
         w.fetch.type = 0;
         int fd = post_begin("/v1/jobs", "", generate_json);
         wait_question();
@@ -895,7 +913,7 @@ static void test_described_model(void)
     finish();
 }
 
-/* A replay is read from the store: it needs no node. */
+/* Checks that a replay is read from the store and needs no node. */
 static void test_replay_without_a_node(void)
 {
     static const char key[] = "Idempotency-Key: described\r\n";
@@ -914,7 +932,8 @@ static void test_replay_without_a_node(void)
     finish();
 }
 
-/* A directory that is described as one without weights is taken by name alone. */
+/* Checks that a directory that is described as one without weights is accepted only if the job
+ * asks for it by model.init "random". */
 static void test_described_weightless(void)
 {
     static const char named[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"init\":"
@@ -934,7 +953,7 @@ static void test_described_weightless(void)
         CHECK_MSG(strstr(reply, "model.init \\\"random\\\""), "%s", reply);
     }
     close_server();
-    begin_in(false, 0); /* and kept */
+    begin_in(false, 0); /* the description is kept over a restart */
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"init\":\"random\""));
     CHECK(!strstr(reply, "weightless"));
     CHECK(control_job(w.control, 1)->spec->model.shape.weightless);
@@ -946,7 +965,8 @@ static void test_described_weightless(void)
     finish();
 }
 
-/* The first node cannot run seqrank, the second has no such model, the third answers. */
+/* Checks that if the first node cannot run seqrank and the second one lacks the model, the third
+ * one answers. */
 static void test_described_by_another(void)
 {
     static const char *const names[] = {"n1", "n2", "n3"};
@@ -968,8 +988,8 @@ static void test_described_by_another(void)
     }
 }
 
-/* A node of a version that has no such question is passed over once, and is the answer where there
- * is no other. */
+/* Checks a node of a version that does not have this question. If another node can answer, the old
+ * node is skipped. If there is no other node, the error of the old node is the answer. */
 static void test_described_by_the_newer(void)
 {
     for (int n_nodes = 1; n_nodes <= 2; n_nodes++) {
@@ -1057,8 +1077,8 @@ static void test_logs_route(void)
     finish();
 }
 
-/* Prometheus' rules: a name is of one family, whose HELP and TYPE come once and before it; counters
- * and no others end with _total; every value is a number. */
+/* Checks Prometheus' rules. A name belongs to one family, whose HELP and TYPE come once and before
+ * its samples. The names of counters, and no others, end with _total. Every value is a number. */
 static void test_prometheus(void)
 {
     char family[128] = "", seen[4096] = " ", type[16] = "";

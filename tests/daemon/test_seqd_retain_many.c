@@ -1,6 +1,8 @@
-/* Many jobs go while others are submitted: all of them and no other, the loop is never long in a
- * turn, no submission waits for them, and the file of the database becomes smaller.
- *   SEQD_BENCH=1   100,000 of 200,000 jobs, 1,000,000 rows, on a disk; prints measurements */
+/* test_seqd_retain_many: removes many jobs while others are submitted. Exactly the jobs that
+ * are due must go, no turn of the loop may be long, no submission may wait for removals, and
+ * the file of the database must become smaller.
+ *   SEQD_BENCH=1   removes 100,000 of 200,000 jobs, with 1,000,000 rows, on a disk, and prints
+ *                  measurements */
 #include <sqlite3.h>
 #include <time.h>
 #include "api/core/removal.h"
@@ -13,7 +15,7 @@ static bool bench;
 static int n_jobs = 4000;
 static struct retain_policy policy;
 
-/* Returns the CPU time of this thread alone: the loop's work, without its waits. */
+/* Returns the CPU time of this thread only, which is the loop's work without its waits. */
 static int64_t thread_us(void)
 {
     struct timespec t;
@@ -55,7 +57,8 @@ static int64_t number(const char *sql)
     return n;
 }
 
-/* Twice n_jobs; the first half ended long ago. Three events and two rows of metrics each. */
+/* Makes twice n_jobs jobs, of which the first half ended long ago. Each has three events and two
+ * rows of metrics. */
 static void fill(void)
 {
     char sql[4096];
@@ -157,8 +160,8 @@ static void on_left(void *arg, const struct store_rows *rows, const struct err *
     left = rows->n_rows;
 }
 
-/* Every submission waits for its answer, then the next one follows. Until `go` and no removal is
- * pending, or that many were submitted. */
+/* Submits jobs, each after the answer to the previous one, until `gone` is set and no removal is
+ * pending, or until that many were submitted. */
 static void submit_until(int at_most, bool gone)
 {
     int64_t longest_us = 0, most_cpu_us = 0, turn = 0;

@@ -1,4 +1,4 @@
-/* test_seqd_rope.c: model.rope, another rule of RoPE than the model's. */
+/* test_seqd_rope.c: model.rope, which sets another rule of RoPE than the model's. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -11,7 +11,7 @@
     "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                        \
     "\"intermediate_size\":80,\"vocab_size\":300,\"max_position_embeddings\":512"
 
-/* kind of job: a training of a new model, as a person writes it. */
+/* Reads a training of a new model, in the form in which a person writes it. */
 static int take(struct job_spec *s, const char *config, const char *rope, struct err *e)
 {
     char text[2048];
@@ -23,7 +23,7 @@ static int take(struct job_spec *s, const char *config, const char *rope, struct
     return json_spec_read(text, (size_t)n, JSON_FOR_PEOPLE, s, e) || family_check(s, e) ? -1 : 0;
 }
 
-/* model.rope makes the shape that the same keys in model.config make. */
+/* Checks that model.rope makes the same shape as the same keys in model.config. */
 static void test_of_a_job(void)
 {
     static const struct {
@@ -51,7 +51,7 @@ static void test_of_a_job(void)
         CHECK_STR(a.model.config, b.model.config);
         CHECK(!family_check(&a, &e) && !rope_differs(&a.model.shape, &b.model.shape));
     }
-    /* the model's own rule goes, whole */
+    /* The model's own rule is replaced as a whole. */
     CHECK(!take(&a,
                 "\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\","
                 "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",
@@ -89,7 +89,7 @@ static void test_of_a_job_refused(void)
     }
 }
 
-/* A stage's base is refused where the family has none. */
+/* Checks that a stage's base is refused if the family has none. */
 static void test_of_a_stage(void)
 {
     static const char *const types[] = {"llama", "gemma2", "gpt2", "retnet"};

@@ -1,5 +1,6 @@
-/* The scheduler on random clusters: never a part of a gang, never more than there is, and a reason
- * that names the cause: once this is mended, the job starts. */
+/* test_seqd_sched: runs the scheduler on random clusters. It must never start only a part of a
+ * gang, and never use more than there is. The reason of a job that waits must name the cause,
+ * which means that the job starts when this cause is removed. */
 #include <stdlib.h>
 #include "daemon/sched/sched.h"
 #include "tests/lib/test.h"
@@ -44,7 +45,7 @@ static int make_nodes(struct sched_node *n)
     return count;
 }
 
-/* Makes the need of one stage, or of stages that differ. */
+/* Makes the need of one stage, or of several stages that differ. */
 static const struct need *make_need(int n_ranks, int ring)
 {
     static struct need all[4096];
@@ -94,7 +95,7 @@ static int make_jobs(struct sched_job *j, int n_nodes)
     return count;
 }
 
-/* An idle node that has everything. */
+/* Makes an idle node that has everything. */
 static struct sched_node large_node(void)
 {
     struct sched_node n = {
@@ -110,7 +111,8 @@ static struct sched_job *find(struct sched_job *j, int n, int64_t id)
     return NULL;
 }
 
-/* Each rank has one of its node's that was free and large enough, and no two have the same. */
+/* Checks that each rank has a GPU of its node that was free and large enough, and that no two
+ * ranks have the same one. */
 static void check_gpus(const struct sched_job *j, const struct sched_node *nodes)
 {
     const uint8_t *gpu = j->gpu;
@@ -126,7 +128,8 @@ static void check_gpus(const struct sched_job *j, const struct sched_node *nodes
     }
 }
 
-/* All or nothing, on nodes that are up and reach each other, rank 0 where it must be. */
+/* Checks that a gang is placed as a whole or not at all, on nodes that are up and can reach each
+ * other, with rank 0 where it must be. */
 static void check_gang(const struct sched_job *j, const struct sched_node *nodes)
 {
     int32_t n = 0;
@@ -179,15 +182,18 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         CHECK(placed[k] == 0 || after[k].n_reserved <= after[k].n_slots);
         CHECK(after[k].n_preparing == before[k].n_preparing + preparing[k]);
         CHECK(preparing[k] == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
-        /* Never more memory than there is; but a preparation finds a place on an idle node. */
+        /* No more memory may be used than there is, except that a preparation is placed on any
+         * idle node. */
         const int64_t held = before[k].memory_held + memory[k];
         const bool one_errand = !before[k].memory_held && memory[k] == NEED_ERRAND;
-        CHECK(after[k].memory_held >= held); /* memory kept for a waiting job counts, too */
+        /* memory that is reserved for a waiting job counts, too */
+        CHECK(after[k].memory_held >= held);
         CHECK(!before[k].memory_size || !memory[k] || held <= before[k].memory_size || one_errand);
         CHECK(after[k].n_attempts == before[k].n_attempts + attempts[k]);
         CHECK(!before[k].alone || !attempts[k]);
         CHECK(!alone[k] || (!before[k].n_attempts && attempts[k] == 1 && after[k].alone));
-        /* As many GPUs became held as were given; newly kept GPUs were free. */
+        /* The number of GPUs that became held must equal the number that was given. A GPU that is
+         * newly reserved must have been free. */
         for (int g = 0; g < before[k].n_gpus; g++) {
             const int was = before[k].gpu[g].state, is = after[k].gpu[g].state;
             given[k] -= is == SCHED_GPU_HELD && was != SCHED_GPU_HELD;
@@ -209,8 +215,8 @@ static int32_t free_of(const struct sched_job *j, const struct sched_node *n)
     return free;
 }
 
-/* The least number of nodes that a gang needs when it starts alone, by trying every set of nodes;
- * whole: with no ring split over two nodes. 0: impossible. */
+/* Returns the smallest number of nodes that a gang needs when it starts alone, by trying every set
+ * of nodes; or 0 if it cannot start. If `whole` is set, no ring may be split over two nodes. */
 static int fewest_nodes(const struct sched_job *j, const struct sched_node *nodes, int nn,
                         bool whole)
 {
@@ -244,8 +250,8 @@ static int split_rings(const struct sched_job *j)
     return n;
 }
 
-/* One job on a random cluster: it starts exactly if it can, its rings are whole if they can be, and
- * then it lies on as few nodes as that allows. */
+/* Checks one job on a random cluster. It must start exactly if it can. Its rings must be whole if
+ * that is possible, and among such placements it must use the smallest number of nodes. */
 static void test_spread(void)
 {
     int n_spread = 0, n_split = 0;
@@ -257,7 +263,7 @@ static void test_spread(void)
         j->prepare = false;
         j->not_before_ms = 0;
         j->avoid_node = -1; /* see test_avoid */
-        j->checkpoint = 1;  /* and data that can be made elsewhere: test_pinned */
+        j->checkpoint = 1;  /* test_pinned covers data that can be made elsewhere */
         j->toy = j->awaited = j->soon = false;
         j->blamed = j->lacks = (struct sched_set){0}; /* see test_random */
         j->alone = false;
@@ -278,7 +284,7 @@ static void test_spread(void)
     CHECK_MSG(n_spread > 500 && n_split > 100, "%d spread, %d split", n_spread, n_split);
 }
 
-/* Mends the cause that the reason names and asks again. */
+/* Removes the cause that the reason names, and runs the scheduler again. */
 static void check_reason(const struct sched_job *all, int nj, const struct sched_job *j,
                          const struct sched_node *nodes, int nn)
 {
@@ -291,7 +297,7 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
     if (!strcmp(j->reason_code, "backoff")) {
         now = j->not_before_ms;
     } else if (!strcmp(j->reason_code, "behind")) {
-        /* The job in front goes away, and so on until none is in front. */
+        /* Remove the job in front, and repeat this until no job is in front. */
         long long first = 0;
         CHECK(sscanf(j->reason, "behind job %lld", &first) == 1);
         int m = 0;
@@ -304,17 +310,18 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
             CHECK(!strncmp(again->reason_code, "waiting_for_", 12));
         return;
     } else if (j->device != SCHED_SLOTS) {
-        /* The same for what else there is: alone, on a large node, beside which its data lie. */
+        /* Do the same for everything else: the job is alone, on a large node that has its data. */
         jobs[0] = *find(jobs, nj, j->id);
         if (jobs[0].only >= 0) n[jobs[0].only] = large_node();
-        n[nn++] = large_node(); /* and another, for who avoids a GPU of the first */
+        n[nn++] = large_node(); /* another node, for a job that avoids a GPU of the first */
         n[nn++] = large_node();
         nj = 1;
     } else {
-        /* no_node, too_large, waiting_for_slots, waiting_to_prepare: large idle nodes join, enough
-         * of them for every job of the queue to prepare at once. */
+        /* For no_node, too_large, waiting_for_slots and waiting_to_prepare, add large idle nodes.
+         * There must be enough of them for all jobs of the queue to prepare at the same time. */
         for (int i = 0; i < MAX_JOBS / SCHED_MAX_PREPARE; i++) n[nn++] = large_node();
-        /* Jobs that wait for one node are helped there alone: this one, and those in front. */
+        /* Jobs that wait for one particular node are helped only there. This applies to this job
+         * and to the jobs in front of it. */
         for (int i = 0; i < nj; i++)
             if (all[i].only >= 0) {
                 n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
@@ -339,7 +346,8 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
                   again->reason);
 }
 
-/* Whether nodes of one net that are up and not in `out` have as many slots as the job has ranks. */
+/* Tells whether nodes of one net that are up and not in `out` have at least as many slots as the
+ * job has ranks. */
 static bool slots_suffice(const struct sched_job *j, const struct sched_node *n, int nn,
                           const struct sched_set *out)
 {
@@ -362,7 +370,8 @@ static bool slots_suffice(const struct sched_job *j, const struct sched_node *n,
     return false;
 }
 
-/* A gang gets a node that failed it, or lacks its files, only where the others do not suffice. */
+/* Checks that a gang gets a node that failed it, or that lacks its files, only if the other nodes
+ * do not suffice. */
 static void check_left_out(const struct sched_job *was, const struct sched_job *j,
                            const struct sched_node *n, int nn)
 {
@@ -374,7 +383,8 @@ static void check_left_out(const struct sched_job *was, const struct sched_job *
         lacks = lacks || sched_has(&was->lacks, j->part[i].node);
     }
     if (j->prepare || j->device != SCHED_SLOTS) return;
-    if (was->only >= 0 && (was->checkpoint || was->toy)) return; /* it can be nowhere else */
+    /* the job can be placed nowhere else */
+    if (was->only >= 0 && (was->checkpoint || was->toy)) return;
     if (blamed) CHECK_MSG(!slots_suffice(was, n, nn, &out), "on a node that failed it");
     if (lacks) CHECK_MSG(!slots_suffice(was, n, nn, &was->lacks), "on a node without its files");
     if (blamed || lacks) CHECK_MSG(!was->soon, "on a node left out, while another comes back");
@@ -401,7 +411,8 @@ static void test_random(void)
     }
 }
 
-/* The GPU that failed is taken only where the rest does not do; then it is one like the others. */
+/* Checks that the GPU that failed is used only if the other GPUs do not suffice, and then like any
+ * other. */
 static void test_avoid(void)
 {
     struct sched_node idle = {.up = true, .n_gpus = 3}, n = idle;
@@ -410,7 +421,7 @@ static void test_avoid(void)
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 2);
     n = idle;
-    n.gpu[2].state = SCHED_GPU_HELD; /* by a job that will end: worth waiting for */
+    n.gpu[2].state = SCHED_GPU_HELD; /* a job that will end holds it, so it is worth waiting for */
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == -1);
     CHECK_STR(j.reason, "1/2 GPUs free on 1 node, needs 2");
@@ -420,7 +431,8 @@ static void test_avoid(void)
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 1);
 }
 
-/* A node of a version without one of its fields is never taken, whatever else there is. */
+/* Checks that a node of a version without one of the job's fields is never used, even if there is
+ * no other node. */
 static void test_old(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4},
@@ -437,7 +449,8 @@ static void test_old(void)
                   "checkpoint.changes (upgrade seqw there)");
     }
     j.prepare = false;
-    sched_add(&j.blamed, 1); /* the node that failed it will do, as the other is too old */
+    /* the node that failed it must do, because the other one is too old */
+    sched_add(&j.blamed, 1);
     n[1].up = true;
     sched_pick(&j, 1, n, 2, 0);
     CHECK(j.node == 1);
@@ -450,7 +463,8 @@ static void test_old(void)
                         "node: seqctl restart 1");
 }
 
-/* Ranks on GPUs take host memory too: a node gets as many as fit beside those that it runs. */
+/* Checks that ranks on GPUs take host memory, too. A node gets as many ranks as its memory allows
+ * beside those that run there. */
 static void test_memory_beside(void)
 {
     const int64_t gib = 1 << 30;
@@ -479,8 +493,8 @@ static void test_memory_beside(void)
     CHECK(j[1].node == 0);
 }
 
-/* cases/04: three jobs of 242.9 MiB on a node of 400 MiB and four slots. One runs, one waits for
- * memory, one is after it. */
+/* Checks three jobs of 242.9 MiB on a node of 400 MiB and four slots (cases/04). One runs, one
+ * waits for memory, and one is after it. */
 static void test_memory_of_slots(void)
 {
     const int64_t mib = 1 << 20;
@@ -497,7 +511,8 @@ static void test_memory_of_slots(void)
     CHECK_STR(j[1].reason_code, "waiting_for_memory");
     CHECK_STR(j[1].reason, "needs 242.9 MiB, 157.1 MiB of node local are free");
     CHECK_STR(j[2].reason_code, "behind");
-    CHECK_STR(j[3].reason_code, "behind"); /* memory is the same, whatever it computes on */
+    /* memory is shared, whatever device a job computes on */
+    CHECK_STR(j[3].reason_code, "behind");
     need.rank = 200 * mib;
     j[2].n_ranks = 2;
     sched_pick(&j[1], 2, &n, 1, 0);
@@ -505,7 +520,7 @@ static void test_memory_of_slots(void)
     n.memory_held = 0;
     sched_pick(&j[2], 1, &n, 1, 0);
     CHECK(j[2].node == 0 && n.memory_held == 400 * mib);
-    need.rank = 200 * mib + 1; /* for two ranks on one node, the only node */
+    need.rank = 200 * mib + 1; /* too much for two ranks on the only node */
     sched_pick(&j[2], 1, &n, 1, 0);
     CHECK_STR(j[2].reason_code, "too_large");
     CHECK_STR(j[2].reason,
@@ -521,8 +536,8 @@ static void test_memory_of_slots(void)
     CHECK_STR(j[0].reason, "to prepare its data needs 128.0 MiB, 16.0 MiB of node local are free");
 }
 
-/* A pipeline of 300, 100, 300 and 100: by its own bytes it fits where four of the largest do not,
- * and in the order that its ranks have. */
+/* Checks a pipeline of 300, 100, 300 and 100 bytes. By the bytes of its stages it fits where four
+ * of the largest would not, with its ranks in their order. */
 static void test_stages(void)
 {
     const struct need need = {
@@ -536,19 +551,20 @@ static void test_stages(void)
     CHECK(need_fits(&need, 0, 9, 1100) == 5);
     sched_pick(&j, 1, n, 3, 0);
     CHECK(j.node == 0 && j.n_parts == 1 && n[0].memory_held == 800);
-    sched_pick(&j, 1, n, 3, 0); /* b has 1 byte too few for all, and c no place for one */
+    sched_pick(&j, 1, n, 3, 0); /* b has 1 byte too few for all, and c has no room for one */
     CHECK_STR(j.reason, "needs 4 x 300 B, at most 799 B of node b are free");
     n[0].memory_held = 700;
     sched_pick(&j, 1, n, 3, 0);
     CHECK(j.n_parts == 2 && j.part[0].node == 1 && j.part[0].n_ranks == 3 && j.part[1].node == 0);
     CHECK(n[1].memory_held == 700 && n[0].memory_held == 800);
-    n[0].memory_size = 299; /* and now they could not hold it if they were idle */
+    n[0].memory_size = 299; /* now the nodes could not hold it even if they were idle */
     n[1].memory_held = 0, n[1].memory_size = 399;
     sched_pick(&j, 1, n, 3, 0);
     CHECK_STR(j.reason_code, "too_large");
 }
 
-/* After the kernel killed for memory it is alone, whatever else there is; then nothing joins it. */
+/* Checks that after a kill for lack of memory the job is alone on its node, whatever other nodes
+ * there are, and that no job is then placed beside it. */
 static void test_alone(void)
 {
     struct sched_node n[2] = {
@@ -572,7 +588,7 @@ static void test_alone(void)
               "job the kernel killed for memory");
 }
 
-/* The plan as it is stored. */
+/* Checks a need that is read from a plan as it is stored. */
 static void test_need(void)
 {
     const char *stages = "{\"a\":{\"total_bytes\":1},\"memory\":{\"total_bytes\":1000,"
@@ -584,11 +600,13 @@ static void test_need(void)
     CHECK(n.rank == 1000 && n.device == 1000 && n.n_stages == 2 && need_of(&n, 2, 2) == 1400);
     need_read(&n, stages, &(struct need_of){false, 1, 3});
     CHECK(n.n_stages == 1 && need_of(&n, 0, 6) == 6000);
-    need_read(&n, stages, &(struct need_of){false, 3, 1}); /* not as many as the job has */
+    /* the plan has another number of stages than the job */
+    need_read(&n, stages, &(struct need_of){false, 3, 1});
     CHECK(n.n_stages == 1 && n.rank == 1000);
     need_read(&n, own, &(struct need_of){true, 1, 1});
     CHECK(n.rank == 40 && n.device == 1000);
-    need_read(&n, own, &(struct need_of){false, 1, 1}); /* an emulated device's is the host's */
+    /* memory of an emulated device is memory of the host */
+    need_read(&n, own, &(struct need_of){false, 1, 1});
     CHECK(n.rank == 1040);
     static const char *const bad[] = {"",
                                       "{}",
@@ -604,7 +622,8 @@ static void test_need(void)
     }
 }
 
-/* Who waits for GPUs is not in the way of who wants slots, nor the other way round. */
+/* Checks that a job that waits for GPUs does not delay jobs that need slots, nor the other way
+ * round. */
 static void test_two_lines(void)
 {
     struct sched_node n = {.up = true, .n_slots = 4, .n_reserved = 3, .n_gpus = 2};
@@ -645,9 +664,10 @@ static void test_never_fits_does_not_block(void)
     CHECK(j[1].node == 0);
 }
 
-/* A job runs where its data lies if there is room, and elsewhere if there is not: data can be made
- * again. A checkpoint cannot. */
-/* More of a user's jobs wait, whatever their priority, and hold up none of another user's. */
+/* Checks that a job runs where its data is if there is room there, and elsewhere if there is not,
+ * because data can be made again. A checkpoint cannot be made again. */
+/* Checks that a user's further jobs wait, whatever their priority, and delay no job of another
+ * user. */
 static void test_user_limit(void)
 {
     struct sched_node n = large_node();
@@ -661,7 +681,7 @@ static void test_user_limit(void)
                                   .avoid_node = -1,
                                   .n_user = i < 3 ? &ann : &bob,
                                   .max_user = 2};
-    j[0].prepare = true; /* holds no slots: no limit */
+    j[0].prepare = true; /* it holds no slots, so the limit does not apply */
     sched_pick(j, 5, &n, 1, 0);
     CHECK(j[0].node == 0 && j[1].node == 0 && j[3].node == 0 && j[4].node == 0);
     CHECK(j[2].node == -1 && !strcmp(j[2].reason_code, "user_limit"));
@@ -694,7 +714,8 @@ static void test_pinned(void)
     CHECK_STR(j.reason, "1/4 slots free on node a, which holds its checkpoint of step 7, needs 2");
 }
 
-/* 32 gangs fill 256 nodes in one pass, each with its data on a node that an earlier one takes. */
+/* Checks 32 gangs that fill 256 nodes in one pass, where the data of each is on a node that an
+ * earlier gang takes. */
 static void test_full_house(void)
 {
     static struct sched_node n[SCHED_NODES];
@@ -710,8 +731,9 @@ static void test_full_house(void)
     for (int i = 0; i < SCHED_NODES; i++) CHECK(n[i].n_reserved == 8);
 }
 
-/* Three nodes of 4 slots; the first is full. A checkpoint holds job 1 to it. Others start around
- * it, but not there and not on what its other ranks need: it starts when that node is free. */
+/* Checks job 1, which a checkpoint holds to the first of three nodes of 4 slots; that node is
+ * full. Other jobs must start before job 1, but neither on its node nor on the slots that its
+ * other ranks need. Job 1 must start when its node is free. */
 static void test_held_does_not_block(void)
 {
     const struct sched_node start[3] = {
@@ -733,7 +755,7 @@ static void test_held_does_not_block(void)
     CHECK(n[0].n_reserved == 4 && n[1].n_reserved + n[2].n_reserved == 6);
     CHECK(n[1].n_kept + n[2].n_kept == 2);
     struct sched_job more = {
-        .id = 6, .n_ranks = 1, .only = -1}; /* not on a, and no other is left */
+        .id = 6, .n_ranks = 1, .only = -1}; /* it may not use a, and no other node has room */
     memcpy(n, start, sizeof n), memcpy(k, j, sizeof k);
     k[3] = more;
     sched_pick(k, 5, n, 3, 0);
@@ -744,7 +766,8 @@ static void test_held_does_not_block(void)
     CHECK(k[0].node == 0 && k[0].n_parts == 3);
 }
 
-/* The one slot that is free on its node is too few for a held job, and goes to no other. */
+/* Checks that the only free slot on its node, which does not suffice for a held job, is given to
+ * no other job. */
 static void test_held_node_is_closed(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
@@ -756,10 +779,10 @@ static void test_held_node_is_closed(void)
     j[2].avoid_node = -1;
     sched_pick(j, 3, n, 2, 0);
     CHECK(j[0].node == -1 && j[1].node == 1);
-    CHECK(j[2].node == 0); /* its GPUs are another matter */
+    CHECK(j[2].node == 0); /* the node's GPUs are a separate line */
 }
 
-/* The same for GPUs, of which a job that computes has the memory, too. */
+/* Checks the same for GPUs, of which a running job also holds the memory. */
 static void test_held_for_gpus(void)
 {
     struct sched_node n[2] = {
@@ -781,8 +804,8 @@ static void test_held_for_gpus(void)
     CHECK(n[0].gpu[1].state == SCHED_GPU_FREE && n[0].kept_for[1] == 1);
 }
 
-/* A held job that needs more than its node and the free slots elsewhere is first in line for
- * all. */
+/* Checks that a held job that needs more than its node and the free slots elsewhere blocks all
+ * later jobs. */
 static void test_held_and_large(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 4, .n_reserved = 1},
@@ -794,7 +817,8 @@ static void test_held_and_large(void)
     CHECK_STR(j[1].reason_code, "behind");
 }
 
-/* Small jobs for ever, on every node: a held job starts when the earlier jobs of its node end. */
+/* Checks small jobs that arrive without end on every node. A held job must start when the earlier
+ * jobs of its node end. */
 static void test_held_is_not_starved(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 2, .n_reserved = 2},
@@ -812,12 +836,13 @@ static void test_held_is_not_starved(void)
             CHECK(j[0].node == 0);
             return;
         }
-        n[1].n_reserved = 0;                /* each turn the small ones end */
-        if (turn == 4) n[0].n_reserved = 0; /* and at last what ran on a */
+        n[1].n_reserved = 0;                /* in each turn the small jobs end */
+        if (turn == 4) n[0].n_reserved = 0; /* at last, the job that ran on a ends */
     }
 }
 
-/* A node that failed a job is left out for that job at once, unless no other node is up. */
+/* Checks that a node that failed a job is left out for that job at once, unless no other node is
+ * up. */
 static void test_left_out(void)
 {
     const struct sched_node up[2] = {{.name = "a", .up = true, .n_slots = 2},
@@ -829,10 +854,10 @@ static void test_left_out(void)
     sched_pick(j, 2, n, 2, 0);
     CHECK(j[0].node == 1 && j[1].node == 0);
     for (int lacks = 0; lacks < 2; lacks++) {
-        struct sched_job k = {.id = 1, .n_ranks = 2, .only = 0}; /* its data are there, too */
+        struct sched_job k = {.id = 1, .n_ranks = 2, .only = 0}; /* its data is there, too */
         sched_add(lacks ? &k.lacks : &k.blamed, 0);
         n[0] = up[0], n[1] = up[1];
-        n[1].n_reserved = 4; /* b is full: worth waiting for */
+        n[1].n_reserved = 4; /* b is full, which is worth waiting for */
         sched_pick(&k, 1, n, 2, 0);
         CHECK(k.node == -1);
         CHECK_STR(k.reason_code, "waiting_for_slots");
@@ -850,8 +875,8 @@ static void test_left_out(void)
     }
 }
 
-/* Its data are on a node that failed it and must do all the same: they are not made again there,
- * and again after that. */
+/* Checks data that is on a node that failed the job, when that node must be used all the same. The
+ * data must not be made on that node again and again. */
 static void test_data_left_out(void)
 {
     for (int device = SCHED_SLOTS; device <= SCHED_GPUS; device++) {
@@ -901,8 +926,9 @@ static void check_parts(const struct sched_job *j, int n, const uint8_t (*want)[
                   "part %d: %d ranks on node %d", i, j->part[i].n_ranks, j->part[i].node);
 }
 
-/* Two rings of 4 on nodes with 5, 4, 3 free slots: one ring each on the first two, though 5 + 3
- * would have done; with 6, 1, 1 nothing but a split ring will do, and only one is split. */
+/* Checks two rings of 4. On nodes with 5, 4 and 3 free slots, the first two nodes get one ring
+ * each, although 5 + 3 would have sufficed. With 6, 1 and 1 a ring must be split, and only one
+ * is. */
 static void test_rings(void)
 {
     struct sched_node n[3] = {{.up = true, .net = 2, .n_slots = 3},
@@ -919,8 +945,8 @@ static void test_rings(void)
     CHECK(m[0].n_reserved == 1 && m[1].n_reserved == 6 && m[2].n_reserved == 1);
 }
 
-/* Nodes that cannot reach each other are not one cluster, and the reason counts only nodes that
- * could help. */
+/* Checks that nodes that cannot reach each other are not used as one cluster, and that the reason
+ * counts only nodes that could help. */
 static void test_reach(void)
 {
     struct sched_node n[3] = {{.name = "a", .up = true, .net = 1, .n_slots = 4},
@@ -947,7 +973,8 @@ static void test_reach(void)
     check_parts(&j, 2, (const uint8_t[][2]){{2, 3}, {1, 2}});
 }
 
-/* Rank 0 waits for the node with the checkpoints, as the reason tells; the others go anywhere. */
+/* Checks that rank 0 waits for the node with the checkpoints, as the reason says, while the other
+ * ranks may be placed anywhere. */
 static void test_checkpoint_node(void)
 {
     struct sched_node n[2] = {{.name = "a", .net = 1, .n_slots = 2},

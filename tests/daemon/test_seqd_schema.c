@@ -1,7 +1,7 @@
-/* The schemas Spec with its model.config, Source, Stage, Hardware, Checkpoint and Event of
- * api/openapi.yaml agree with the tables of fields: type, words, range and sentence.
- * `test_seqd_schema --write` writes their lines again; a new field needs a line `NAME: {}` in its
- * section. Run in the root.
+/* test_seqd_schema: checks that the schemas Spec (with its model.config), Source, Stage, Hardware,
+ * Checkpoint and Event of api/openapi.yaml agree with the tables of fields in type, words, range
+ * and sentence. `test_seqd_schema --write` writes their lines again; a new field needs a line
+ * `NAME: {}` in its section. The test must be run in the root of the tree.
  * tests: needs api/openapi.yaml */
 #include <float.h>
 #include <math.h>
@@ -20,7 +20,7 @@
 enum { LINES = 4096, DEPTH = 16, LINE = 4096 };
 
 static char *line[LINES]; /* of the document */
-static char *want[LINES]; /* the same, as the tables make it */
+static char *want[LINES]; /* the same lines as the tables make them */
 static int n_lines, n_want;
 
 /* ---- one field ------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static void add(const char *text)
     strcpy(out + n, text);
 }
 
-/* Writes a number that every reader of YAML takes for one: 1.0e-30. */
+/* Writes a number in a form that every reader of YAML takes for a number, such as 1.0e-30. */
 static void add_number(double v)
 {
     char text[48], *e;
@@ -76,7 +76,8 @@ static void add_range(const struct field *f)
         add(", maximum: "), add_number(f->max);
 }
 
-/* The words of model_type are those of every family, and of models around its models. */
+/* Adds the words of model_type, which are those of every family and those of models around a
+ * family's models. */
 static void add_model_types(void)
 {
     const char *comma = "";
@@ -91,7 +92,7 @@ static void add_model_types(void)
     add("]");
 }
 
-/* A device is text, since a plugin may bring another. */
+/* Adds the words of a field. A device is text, because a plugin may bring another device. */
 static void add_words(const struct field *f)
 {
     if (!strcmp(f->path, "resources.device")) add(", enum: [cpu, cuda]");
@@ -166,7 +167,8 @@ static const struct field *find_member(const struct field *table, const char *pa
     return table->path ? table : NULL;
 }
 
-/* A size of a model. An array, whose elements have a row each, has the sentence of its first. */
+/* Finds the field of a size of a model. An array, whose elements have a row each, gets the
+ * sentence of its first element. */
 static const struct field *find_size(const char *path)
 {
     static struct field item, array;
@@ -185,7 +187,7 @@ static const struct field *find_size(const char *path)
     return &array;
 }
 
-/* The field whose line stands at `path` of a schema. */
+/* Finds the field whose line is at `path` of a schema. */
 static const struct field *field_at(const char *schema, const char *path)
 {
     if (!strcmp(schema, "Source")) return find(source_fields, path);
@@ -199,10 +201,11 @@ static const struct field *field_at(const char *schema, const char *path)
     return f ? f : find(spec_constants, path);
 }
 
-static char said[LINES][96]; /* paths, with their schema in front */
+static char said[LINES][96]; /* paths that have been seen, each after its schema */
 static int n_said;
 
-/* Reads a line of a schema, whose names stand by depth, and writes it as it should be. */
+/* Reads a line of a schema, in which names are nested by depth, and writes the line as it should
+ * be. */
 static void schema_take(const char *schema, const char *text, char name[DEPTH][64])
 {
     char path[96] = "";
@@ -220,7 +223,8 @@ static void schema_take(const char *schema, const char *text, char name[DEPTH][6
     want_line(schema_line(indent, name[depth], f));
 }
 
-/* Writes all members of an event's data in place of those that are there. Returns the next line. */
+/* Writes all members of an event's data in the place of the present ones. Returns the next
+ * line. */
 static int events_take(int i)
 {
     const int indent = indent_of(line[i]);
@@ -287,8 +291,8 @@ static void test_lines(void)
     CHECK(n_lines == n_want);
 }
 
-/* Members of arrays that are no fields of an object, and values that only seqd writes. Every
- * member of a checkpoint is shown. */
+/* Tells whether a field is left out of the document, because it is a member of an array's element
+ * and not of an object, or because only seqd writes it. Every member of a checkpoint is shown. */
 static bool left_out(const struct field *f, const struct field *table)
 {
     const char *dot = strrchr(f->path, '.');

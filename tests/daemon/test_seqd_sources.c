@@ -1,9 +1,10 @@
-/* The files of a job's data, for which nodes are asked before it is planned: answers that refuse
- * the job, and answers that say nothing of it; keys, batches. */
+/* test_seqd_sources: tests the files of a job's data, for which nodes are asked before the job is
+ * planned. It covers answers that refuse the job and answers that do not decide, keys, and
+ * batches. */
 #include "tests/lib/rest.h"
 
 static int64_t now_ms = 1000000;
-static const char *nodes;  /* a letter each: how it answers */
+static const char *nodes;  /* a letter for each node, which tells how it answers */
 static int n_asked;        /* of them, so far */
 static char asked[8][128]; /* the files of the last question */
 static int n_files;
@@ -59,7 +60,7 @@ static void begin_nodes(const char *letters)
     rest_clock = fake_clock;
     rest_look = look;
     begin();
-    /* They join in the other order than they are asked in. */
+    /* The nodes join in another order than that in which they are asked. */
     for (int i = (int)strlen(letters) - 1; i >= 0; i--) {
         name_node(name, i);
         node_joins_as(name, 0);
@@ -76,7 +77,7 @@ static void finish_nodes(void)
     rest_look = NULL;
 }
 
-/* Refused where every node that is up and can run a job has looked. */
+/* Checks that a job is refused if every node that is up and can run a job has looked. */
 static void test_verdicts(void)
 {
     static const struct {
@@ -126,7 +127,7 @@ static void test_verdicts(void)
     }
 }
 
-/* A silent node, and one that goes away, may have the files. */
+/* Checks that a silent node, and a node that goes away, may have the files. */
 static void test_silence(void)
 {
     for (int gone = 0; gone < 2; gone++) {
@@ -161,7 +162,7 @@ static void test_questions(void)
     CHECK(post("/v1/plan", job_json) == 400 && strstr(reply, "/x matches no file"));
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 400 && strstr(reply, "/x matches no file"));
     CHECK(n_asked == 3 && n_files == 1);
-    /* A plan for hardware that is not here is not about the data that are. */
+    /* A plan for other hardware is not about the data of this cluster. */
     char *elsewhere = NULL;
     CHECK(asprintf(&elsewhere, "{\"hardware\":{\"devices\":2,\"memory_gib\":80},%s", job_json + 1) >
           0);
@@ -172,7 +173,7 @@ static void test_questions(void)
     finish_nodes();
 }
 
-/* The job that a key has made is the answer, even where its files are gone now. */
+/* Checks that the answer is the job that a key has made, even if its files are gone now. */
 static void test_keys(void)
 {
     begin_nodes("f");
@@ -181,14 +182,15 @@ static void test_keys(void)
     CHECK(post_with("/v1/jobs", "Idempotency-Key: a\r\n", job_json) == 201 && n_asked == 1);
     CHECK(strstr(reply, "Idempotency-Replayed: true") && strstr(reply, "\"id\":1,"));
     CHECK(post_with("/v1/jobs", "Idempotency-Key: b\r\n", job_json) == 400 && n_asked == 2);
-    nodes = "f"; /* a request that was refused has taken no key */
+    nodes = "f"; /* a request that was refused does not use up its key */
     CHECK(post_with("/v1/jobs", "Idempotency-Key: b\r\n", job_json) == 201 && n_asked == 3);
     finish_nodes();
 }
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* {"jobs":[...]}: a job for each letter, whose data are of that name: the caller frees. */
+/* Makes {"jobs":[...]}, with a job for each letter, whose data has that name. The caller frees
+ * it. */
 static char *batch_of(const char *names)
 {
     char *out;
@@ -216,12 +218,13 @@ static int lacks_y(const char *node, const struct msg *m, struct err *e)
     return strstr(m->files[0], "/y") ? lacks(m, e) : 0;
 }
 
-/* Nodes are asked once for the same files, and after one that does not answer not at all. */
+/* Checks that nodes are asked only once for the same files, and are not asked any more after a
+ * node that does not answer. */
 static void test_batches(void)
 {
     begin_nodes("f");
     CHECK_MSG(post_batch("", "aaabababbbaaaaccab") == 201 && n_asked == 3, "%d %s", n_asked, reply);
-    CHECK(post_batch("", "ab") == 201 && n_asked == 5); /* another batch asks for itself */
+    CHECK(post_batch("", "ab") == 201 && n_asked == 5); /* another batch asks again */
     nodes = "c";
     CHECK(post_batch("", "abcdefgh") == 201 && n_asked == 6);
     finish_nodes();
@@ -233,7 +236,7 @@ static void test_batches(void)
                   strstr(reply, "jobs[4]: data.train.0.path: /y matches no file"),
               "%s", reply);
     CHECK(control_n_live(w.control) == 3);
-    rest_look = look; /* all is gone, and the key is answered as before */
+    rest_look = look; /* all files are gone, and the key is answered as before */
     nodes = "nn";
     n_asked = 0;
     CHECK(post_batch("Idempotency-Key: k\r\n", "abc") == 201 && !n_asked);
@@ -241,7 +244,7 @@ static void test_batches(void)
     finish_nodes();
 }
 
-/* seqd stops while a node is asked. */
+/* Checks a seqd that stops while a node is being asked. */
 static void test_stop(void)
 {
     begin_nodes("s");

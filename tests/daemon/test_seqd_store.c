@@ -1,5 +1,6 @@
-/* The store: it answers with the rows that were written, one refused request sinks no other, and a
- * process killed in mid-load has on disk everything it had acknowledged. */
+/* test_seqd_store: tests the store. It must answer with the rows that were written. If one request
+ * is refused, others must still be stored. If the process is killed under load, all data that it
+ * had acknowledged is on disk. */
 #include <ftw.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -126,7 +127,7 @@ static void test_write_and_read(void)
     remove_dir();
 }
 
-/* Lists have a result in short. */
+/* Checks that lists show a short form of the result. */
 static void test_listed_results(void)
 {
     struct err e;
@@ -172,7 +173,7 @@ static int start_all(unsigned type, void *writer, void *statement, void *sql)
     return 0;
 }
 
-/* A list by several states while all jobs go from the one to the other and back. */
+/* Checks a list by several states while all jobs change from one of them to the other and back. */
 static void test_list_while_states_change(void)
 {
     struct err e;
@@ -211,8 +212,8 @@ static void test_list_while_states_change(void)
     remove_dir();
 }
 
-/* A row that the version before would misread makes that version refuse the file, until the row is
- * gone. */
+/* Checks that a row that the previous version would misread makes that version refuse the file,
+ * until the row is gone. */
 static void test_newer(void)
 {
     struct err e;
@@ -240,7 +241,8 @@ static void test_newer(void)
     remove_dir();
 }
 
-/* A request that contradicts the stored rows leaves no trace and fails no other request. */
+/* Checks that a request that contradicts the stored rows leaves no trace, and does not make any
+ * other request fail. */
 static void test_refused_request(void)
 {
     struct err e;
@@ -259,7 +261,7 @@ static void test_refused_request(void)
     ask(l, s, ASK_JOBS, 0, 100, 0, 0, NULL);
     CHECK(got.n == 2);
     ask(l, s, ASK_EVENTS, 2, 0, 10, -1, NULL);
-    CHECK(got.n == 0); /* the whole request is gone, not only its last part */
+    CHECK(got.n == 0); /* the whole request is gone, and not only its last part */
     store_close(s);
     loop_destroy(l);
     remove_dir();
@@ -280,7 +282,7 @@ static int load_event(void *arg, const struct store_event *ev, struct err *e)
     return 0;
 }
 
-/* A job's marks are its id, and the id and 7 more on its third node. */
+/* Checks a mark. The marks of a job are its id and, for its third node, its id + 7. */
 static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t seq)
 {
     loaded_marks += part == 0 && seq == job;
@@ -295,7 +297,7 @@ static int load_steps(void *arg, int64_t job, const char *data)
 
 static const struct store_load loads = {NULL, load_job, load_event, load_mark, load_steps};
 
-/* The child tells each acknowledged id through a pipe and is killed in mid-load. */
+/* Runs in the child, which writes each acknowledged id to a pipe and is killed under load. */
 static void child(int fd)
 {
     struct err e;
@@ -331,7 +333,7 @@ static void test_killed_in_mid_load(void)
             child(fd[1]);
         }
         close(fd[1]);
-        /* Killed right after the n-th acknowledgement: by event, not by time. */
+        /* It is killed right after the n-th acknowledgement, which is an event and not a time. */
         for (int n = 0; n < 5 + 7 * round; n++)
             CHECK(read(fd[0], &acknowledged, sizeof acknowledged) == sizeof acknowledged);
         kill(pid, SIGKILL);
@@ -400,7 +402,8 @@ static void on_first(void *arg, const struct store_rows *rows, const struct err 
     store_read(closing, ASK_JOBS, (const int64_t[4]){0, 5}, NULL, on_second, NULL);
 }
 
-/* The answer to the first read is given while the store closes, and asks for a second one. */
+/* Checks a read whose answer is given while the store closes. The callback of that read asks for a
+ * second one. */
 static void test_read_while_closing(void)
 {
     struct err e;
@@ -435,8 +438,8 @@ static void on_last(void *arg, const struct err *e)
     store_commit(closing, store_begin(), on_late, arg);
 }
 
-/* The answer to a commit is given while the store closes, and commits again: each caller hears, and
- * none hears that it is stored. */
+/* Checks a commit whose answer is given while the store closes. The callback of that commit makes
+ * another one. Each caller is answered, and none is told that its data is stored. */
 static void test_commit_while_closing(void)
 {
     struct err e;
@@ -457,7 +460,7 @@ int main(void)
 {
     setenv("SEQD_LOG", "error", 0);
     log_init("test");
-    RUN(test_killed_in_mid_load); /* first: it forks, and no thread has started yet */
+    RUN(test_killed_in_mid_load); /* first, because it forks and no thread may have started yet */
     RUN(test_write_and_read);
     RUN(test_listed_results);
     RUN(test_list_while_states_change);

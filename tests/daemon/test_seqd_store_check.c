@@ -1,6 +1,6 @@
-/* The check of a database file finds damage that lies in the file, tells it from a page that the
- * disk could not read, and takes a file that it cannot read again within a minute for damaged. The
- * clock is the test's own. */
+/* test_seqd_store_check: checks that damage in a database file is found, and that it is
+ * distinguished from a page that the disk could not read. A file that it cannot read again within
+ * a minute counts as damaged. The clock is the test's own. */
 #include <sys/syscall.h>
 #include <time.h>
 #include "daemon/store/store_check.h"
@@ -11,7 +11,8 @@
 enum { ROWS = 400, PAGE = 4096, LIMIT_MS = 10000 };
 
 static char dir[64], path[128];
-static int64_t ahead_s, pace_s; /* the clock is ahead by ahead_s, which grows by pace_s a look */
+/* the clock is ahead by ahead_s, which grows by pace_s with each read of the clock */
+static int64_t ahead_s, pace_s;
 
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -39,7 +40,8 @@ static void make_file(void)
     CHECK(!sqlite3_open(path, &db) && !sqlite3_exec(db, sql, 0, 0, 0) && !sqlite3_close(db));
 }
 
-/* Checks the file with a new connection. Read `fail_at` of it fails; 0: none. */
+/* Checks the file with a new connection, whose fail_at-th read fails. If fail_at is 0, no read
+ * fails. */
 static int check_file(int64_t fail_at, int64_t limit_ms, struct err *e)
 {
     sqlite3 *db;
@@ -64,7 +66,7 @@ static void test_sound(void)
     CHECK_MSG(disk.n_calls > ROWS / 4, "%lld pages were read", (long long)disk.n_calls);
 }
 
-/* The page can be read again: the disk failed, and the file is sound. */
+/* Checks that if the page can be read again, the disk has failed and the file is sound. */
 static void test_read_fails(void)
 {
     struct err e;
@@ -73,7 +75,7 @@ static void test_read_fails(void)
     CHECK_MSG(e.code == ERR_IO && strstr(e.text, "could not be read"), "%s", e.text);
 }
 
-/* The same failure, but a minute is over after each look at the clock. */
+/* Checks the same failure of the disk while each read of the clock moves it a minute ahead. */
 static void test_reads_too_slowly(void)
 {
     struct err e;

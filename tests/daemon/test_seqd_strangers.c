@@ -1,5 +1,6 @@
-/* Limits on the messages of a node (api/wire.h): for every kind of message, a node sends one that
- * it may not send. This message changes nothing, and is counted. */
+/* test_seqd_strangers: tests the limits on the messages of a node (api/wire.h). For every kind
+ * of message, a node sends one that it may not send. The message must change nothing and be
+ * counted. */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "tests/lib/sim.h"
@@ -15,7 +16,7 @@ static void say(struct sim *n, const struct msg *m)
     control_link_calls.message(w.control, n->name, m);
 }
 
-/* Two nodes with two ranks each of job 1, epoch 2, and a third one that has none. */
+/* Prepares two nodes with two ranks each of job 1, epoch 2, and a third node that has no rank. */
 static void to_ready(struct gang **a, struct gang **b)
 {
     begin();
@@ -47,7 +48,7 @@ static void report(struct sim *n, int64_t seq, int type, int rank, const void *d
     say(n, &m);
 }
 
-/* The end of a part is for its own node to tell. */
+/* Checks that only a part's own node can report the part's end. */
 static void test_final_record(void)
 {
     struct gang *a, *b;
@@ -60,8 +61,8 @@ static void test_final_record(void)
     finish();
 }
 
-/* Steps out of any range are ignored, and many large ones do not overflow the figures that are
- * shown. */
+/* Checks that steps outside of every range are ignored, and that many large ones do not overflow
+ * the figures that are shown. */
 static void test_wrong_steps(void)
 {
     static const struct rank_step wrong[] = {
@@ -85,7 +86,8 @@ static void test_wrong_steps(void)
     finish();
 }
 
-/* In its spool a node reports its own ranks only; reading continues after a dropped record. */
+/* Checks that in its spool a node reports only its own ranks, and that reading continues after a
+ * dropped record. */
 static void test_other_ranks(void)
 {
     struct gang *a, *b;
@@ -99,7 +101,8 @@ static void test_other_ranks(void)
     } saved = {{.type = EV_CHECKPOINT, .step = 7}, "{\"path\":\"/x\"}"};
     to_ready(&a, &b);
     int64_t seq = b->n_records;
-    report(B, ++seq, RANK_EXIT, 2, &theirs, sizeof theirs); /* its head names another rank */
+    /* the record's head names another rank */
+    report(B, ++seq, RANK_EXIT, 2, &theirs, sizeof theirs);
     report(B, ++seq, RANK_EXIT, 2, &gang, sizeof gang);
     report(B, ++seq, RANK_EXIT, 0, &theirs, sizeof theirs);
     report(B, ++seq, RANK_FAIL, 1, &fail, sizeof fail);
@@ -117,7 +120,8 @@ static void test_other_ranks(void)
     finish();
 }
 
-/* The result of a preparation is a node's word: its id becomes a path, its sizes are multiplied. */
+/* Checks the result of a preparation, which a node may invent. It must be checked because its id
+ * becomes a path and its sizes are multiplied. */
 static void test_prepared_result(void)
 {
     static const char *const bad[] = {
@@ -158,8 +162,9 @@ static void progress_of(struct sim *n, int64_t epoch)
                .type = MSG_REPORT, .job = 1, .epoch = epoch, .data = &late, .size = sizeof late});
 }
 
-/* A node that had an attempt and was not told of its end is no stranger: not while it is over, not
- * after it was given up, not after a restart of seqd. Another node is. */
+/* Checks that a node that had an attempt and was not told of its end is not treated as a stranger:
+ * not when the attempt is over, not after it was given up, and not after a restart of seqd.
+ * Another node is. */
 static void test_late(void)
 {
     struct gang *a, *b;
@@ -168,14 +173,14 @@ static void test_late(void)
     CHECK(node_of(A)->n_dropped == 0);
     progress_of(B, 1), log_of(B, 1), progress_of(C, 1);
     CHECK(node_of(B)->n_dropped == 2 && node_of(C)->n_dropped == 1);
-    progress_of(A, 3), log_of(A, 3); /* not yet */
+    progress_of(A, 3), log_of(A, 3); /* epoch 3 has not begun yet */
     CHECK(node_of(A)->n_dropped == 2);
     w.obeys = false;
     goodbye(B);
     pass(NODE_LOST_MS + 1001);
     CHECK(is(1, "stopping") && job(1)->attempt->parts[1].lost);
     hello(B);
-    progress_of(B, 2), log_of(B, 2); /* it was given up, and comes back */
+    progress_of(B, 2), log_of(B, 2); /* the node was given up, and comes back */
     CHECK(node_of(B)->n_dropped == 2 && is(1, "stopping"));
     rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
     settle();
@@ -194,7 +199,7 @@ static void test_late(void)
     B->instance[0] = 9;
     B->n_gangs = 0;
     hello(B);
-    progress_of(B, 2); /* another machine of that name */
+    progress_of(B, 2); /* another machine that has that name */
     CHECK(node_of(B)->n_dropped == 1);
     finish();
 }
@@ -207,7 +212,7 @@ static void test_log(void)
     char back[16];
     struct msg m = {.type = MSG_LOG, .job = 1, .epoch = 1, .rank = 0, .data = "evil", .size = 4};
     to_ready(&a, &b);
-    say(B, &m); /* the attempt is over, and was another node's */
+    say(B, &m); /* the attempt is over, and belonged to another node */
     say(C, &m);
     m.epoch = 2;
     say(C, &m), say(B, &m); /* the rank is another node's */
@@ -239,7 +244,7 @@ static void test_about_itself(void)
     C->gpu[0] = A->gpu[0];
     C->gpu[0].health = GPU_XID;
     w.obeys = false;
-    hello(C); /* it says that it runs a's gang, and that a's GPU is broken */
+    hello(C); /* it claims to run a's gang, and that a's GPU is broken */
     heartbeat(C);
     struct msg m = {.type = MSG_PROFILE, .profile = {.hop = 1e-6}};
     say(C, &m);
@@ -275,7 +280,7 @@ static void test_answers(void)
     m.request = 2;
     say(A, &m); /* an answer to no question */
     m.request = 1, m.offset = 0;
-    say(A, &m); /* other bytes than were asked for */
+    say(A, &m); /* other bytes than it was asked for */
     m.type = MSG_DESCRIBED;
     say(A, &m);
     CHECK(n_answers == 0 && node_of(A)->n_dropped == 3 && node_of(B)->n_dropped == 1);
@@ -290,8 +295,8 @@ static void test_answers(void)
 
 /* ---- the name -------------------------------------------------------------------------------- */
 
-/* A stranger that takes the name of a node that is down has no part of the gangs that the node
- * holds. */
+/* Checks that a stranger that takes the name of a node that is down gets no part of the gangs that
+ * the node holds. */
 static void test_taken_name(void)
 {
     struct gang *a, *b;
@@ -305,7 +310,8 @@ static void test_taken_name(void)
     settle();
     CHECK(is(1, "stopping") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
     CHECK_STR(job(1)->err.text, "node b was replaced by another instance of that name");
-    CHECK(job(1)->attempt->parts[1].lost && B->n_gangs == 0); /* nor is it told to run that */
+    /* the stranger is not told to run that part either */
+    CHECK(job(1)->attempt->parts[1].lost && B->n_gangs == 0);
     report(B, b->n_records + 1, RANK_EXIT, RANK_GANG, &end, sizeof end);
     CHECK(node_of(B)->n_dropped == 1 && is(1, "stopping"));
     rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
@@ -320,8 +326,9 @@ static void test_taken_name(void)
     finish();
 }
 
-/* Nor after a restart of seqd, nor where its own work begins while it is another machine: the log
- * has the instance that a part of an attempt was given to. */
+/* Checks that a stranger with the name of a node gets no part of the node's gangs after a restart
+ * of seqd either, and none if new work begins on the stranger. seqd knows the right instance,
+ * because the log has the instance to which each part of an attempt was given. */
 static void test_taken_over_restart(void)
 {
     struct gang *a, *b;
@@ -348,7 +355,7 @@ static void test_taken_over_restart(void)
     CHECK(is(1, "running") && !job(1)->attempt->parts[1].lost);
     finish();
 
-    begin(); /* one node: the event has no list of nodes */
+    begin(); /* one node, for which the event has no list of nodes */
     hello(A);
     w.obeys = false;
     CHECK(submit(1, 0) == 1 && is(1, "starting"));
@@ -366,7 +373,7 @@ static void test_taken_over_restart(void)
 
 /* ---- many of them ---------------------------------------------------------------------------- */
 
-/* A name that comes and goes: whether it was let in. */
+/* Connects and disconnects a node of a new name. Returns whether it was accepted. */
 static bool visit(int i, bool stay)
 {
     struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
@@ -386,7 +393,8 @@ static bool known(int i)
     return node_find((struct nodes *)control_nodes(w.control), name) != NULL;
 }
 
-/* The table has room for 256 names at a time, not for 256 in its life. */
+/* Checks that the table has room for 256 names at a time, and not only for 256 names in its
+ * life. */
 static void test_many_names(void)
 {
     begin();
@@ -398,7 +406,7 @@ static void test_many_names(void)
     play_blobs(g), send_spool(A, g), play_ready(g), send_spool(A, g);
     rec_event(g, 0, EV_CHECKPOINT, 1, "{}"), send_spool(A, g);
     goodbye(A);
-    pass(NODE_LOST_MS + 1001); /* it has a checkpoint, and is down the longest */
+    pass(NODE_LOST_MS + 1001); /* this node has a checkpoint, and has been down for longest */
     for (int i = 0; i < NODE_MAX - 1; i++) {
         struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
         snprintf(m.node, sizeof m.node, "n-%d", i);
@@ -411,14 +419,15 @@ static void test_many_names(void)
     CHECK(control_nodes(w.control)->n == NODE_MAX && node_of(A) && known(0));
     CHECK(visit(300, false) && node_of(A) && !known(0) && known(1));
     CHECK(visit(301, true) && visit(302, true) && visit(303, true));
-    CHECK(!visit(304, true)); /* all that are left are up, or hold a checkpoint */
+    CHECK(!visit(304, true)); /* all nodes that are left are up, or hold a checkpoint */
     CHECK(node_of(A) && !known(300) && known(301));
     hello(A); /* a known node comes back */
     CHECK(node_of(A)->up && control_nodes(w.control)->n == NODE_MAX);
     finish();
 }
 
-/* A node is known for as long as a queued job begins from its files: the job goes nowhere else. */
+/* Checks that a node is known for as long as a queued job begins from its files, because the job
+ * can be placed nowhere else. */
 static void test_source_is_known(void)
 {
     begin();
@@ -426,7 +435,7 @@ static void test_source_is_known(void)
     CHECK(submit(1, 0) == 1);
     submit_source = NULL;
     CHECK(node_of(B) && control_nodes(w.control)->n == 1);
-    pass(1001); /* it is down the longest */
+    pass(1001); /* it has been down for longest */
     for (int i = 1; i < NODE_MAX; i++) {
         struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
         snprintf(m.node, sizeof m.node, "n-%d", i);
@@ -444,7 +453,7 @@ static void test_source_is_known(void)
     finish();
 }
 
-static int n_lists, n_listed, n_open; /* open: lists that are not at their end */
+static int n_lists, n_listed, n_open; /* n_open counts lists that are not at their end */
 
 static void hear_lists(const char *name, const struct msg *m)
 {
@@ -455,7 +464,8 @@ static void hear_lists(const char *name, const struct msg *m)
     n_open += m->more;
 }
 
-/* All that a node is to have is listed, in as many messages as it takes: it stops the rest. */
+/* Checks that all attempts that a node should have are listed, in as many messages as needed,
+ * because the node stops all others. */
 static void test_long_list(void)
 {
     static const char json[] =

@@ -1,5 +1,5 @@
-/* Data that leaves seqd bit by bit: the stream of a log, without loss and repetition, and parts of
- * an artifact. */
+/* test_seqd_stream: tests data that leaves seqd in pieces, which are the stream of a log, without
+ * loss or repetition, and parts of an artifact. */
 #include "daemon/loop/control.h"
 #include "daemon/state/attempt.h"
 #include "tests/lib/rest.h"
@@ -13,7 +13,8 @@ static void add_log(int64_t epoch, int64_t offset, const char *text)
     follows_logged(w.routes.follows, 1);
 }
 
-/* HTTP/1.0: no chunks, whose borders fall anywhere; the body ends with the connection. */
+/* Opens a stream of a log by HTTP/1.0, which has no chunks, whose borders could be anywhere. The
+ * body ends with the connection. */
 static int open_log(const char *path, const char *last)
 {
     char out[512];
@@ -27,7 +28,7 @@ static int open_log(const char *path, const char *last)
     return fd;
 }
 
-/* The texts of all messages, joined, with the JSON escapes undone that the test uses. */
+/* Returns the texts of all messages, joined, with those JSON escapes undone that the test uses. */
 static const char *said(void)
 {
     static char out[sizeof reply];
@@ -71,11 +72,12 @@ static void test_log_stream(void)
     CHECK(receive(fd, "three"));
     CHECK_STR(last_id(), "1.14");
     close(fd);
-    /* A client that comes back with the last id that it saw gets the rest once. */
+    /* A client that reconnects with the last id that it saw gets the rest exactly once. */
     fd = open_log("/v1/jobs/1/logs?rank=0", "1.8");
     CHECK(receive(fd, "three"));
     CHECK_STR(said(), "three\n");
-    /* A line longer than a message, with a character across the cut; then another attempt. */
+    /* A line is longer than a message and has a character across the cut. Another attempt
+     * follows. */
     memset(long_line, 'x', sizeof long_line - 1);
     memcpy(long_line + 8191, "\xe2\x82\xac", 3);
     long_line[sizeof long_line - 2] = '\n';
@@ -105,8 +107,8 @@ static void test_log_stream(void)
     finish();
 }
 
-/* A stream that is read while 2000 numbered lines come in pieces of all sizes, and that breaks off
- * and is resumed again and again, has every line once. */
+/* Checks a stream that is read while 2000 numbered lines arrive in pieces of all sizes, and that
+ * breaks off and is resumed repeatedly. It must have every line exactly once. */
 static void test_no_line_lost(void)
 {
     static char all[65536], got[65536];
@@ -127,7 +129,7 @@ static void test_no_line_lost(void)
             add_log(1, (int64_t)sent, piece);
             sent += m;
         }
-        size_t whole = sent; /* due now: the lines that have their end */
+        size_t whole = sent; /* the lines that are complete by now */
         while (whole > n_got && all[whole - 1] != '\n') whole--;
         snprintf(want, sizeof want, "id: 1.%zu\n", whole);
         if (whole > n_got) CHECK(receive(fd, want));
@@ -146,7 +148,7 @@ static void test_no_line_lost(void)
 #define FILE_SIZE (WIRE_CHUNK + 1000)
 static char file[FILE_SIZE];
 
-/* Answers fetches as the node, until the client has its reply. */
+/* Answers fetches as the node until the client has its reply. */
 static void serve_file(int fd)
 {
     for (bool open = true; open;) {
@@ -203,7 +205,7 @@ static void test_ranges(void)
         {"Range: bytes=66536-\r\n", 416, 0, 0},
         {"Range: bytes=999999999999-\r\n", 416, 0, 0},
         {"Range: bytes=-0\r\n", 416, 0, 0},
-        {"Range: bytes=5-2\r\n", 200, 0, FILE_SIZE}, /* invalid: as if there were none */
+        {"Range: bytes=5-2\r\n", 200, 0, FILE_SIZE}, /* an invalid range is ignored */
         {"Range: bytes=1-2,5-6\r\n", 200, 0, FILE_SIZE},
         {"Range: bytes=-\r\n", 200, 0, FILE_SIZE},
         {"Range: lines=1-2\r\n", 200, 0, FILE_SIZE},

@@ -1,5 +1,5 @@
-/* The time to live of files and rows that jobs leave, by an injected clock: data that is due goes,
- * the rest stays.
+/* test_seqd_sweep: tests the time to live of files and rows that jobs leave, by a clock that
+ * the test sets. Data that is due is removed, and all other data is kept.
  * tests: needs deploy/README.md */
 #include <sqlite3.h>
 #include "api/core/file.h"
@@ -46,8 +46,8 @@ static bool goes(int64_t job, int what)
     return n_rows > 0;
 }
 
-/* Lets time pass, and the sweep that is due then do its chain of reads and commits in the store.
- * The time of the next sweep comes only when this one is over. */
+/* Lets time pass, and then lets the sweep that is due make all its reads and commits in the store.
+ * It makes enough rounds for the sweep to be over before the next one is due. */
 static void advance(int64_t ms)
 {
     pass(ms);
@@ -59,7 +59,8 @@ static void sweep(void)
     advance(SWEEP_MS);
 }
 
-static void begin_with(const char *const *rules) /* pairs, NULL at the end; the rest: never */
+/* pairs, with a NULL at the end; the other rules are set to never */
+static void begin_with(const char *const *rules)
 {
     struct err e;
     for (int i = 0; i < RETAIN_N; i++) policy.keep[i] = RETAIN_NEVER;
@@ -125,7 +126,8 @@ static void test_most(void)
     finish_policy();
 }
 
-/* Each part by its own age; the job stays, and nothing is removed twice. */
+/* Checks that each part is removed at its own age, that the job is kept, and that nothing is
+ * removed twice. */
 static void test_parts(void)
 {
     begin_with((const char *const[]){"keep-metrics", "3m", "keep-logs", "6m", "keep-checkpoints",
@@ -176,7 +178,8 @@ static int64_t submit_reader(int64_t of)
     return got_id;
 }
 
-/* A job that a live job reads from stays until the reader has ended; no other job stays. */
+/* Checks that a job from which a live job reads is kept until the reader has ended, and that no
+ * other job is. */
 static void test_in_use(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10m", NULL});
@@ -194,7 +197,7 @@ static void test_in_use(void)
     finish_policy();
 }
 
-/* A wrong year costs nothing when it is set right within the hour. */
+/* Checks that a wrong year removes nothing if it is corrected within the hour. */
 static void test_clock(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10d", NULL});
@@ -216,7 +219,7 @@ static void test_clock(void)
     finish_policy();
 }
 
-/* More than one batch of a rule, in one sweep. */
+/* Checks that one sweep can remove more than one batch of a rule. */
 static void test_many(void)
 {
     enum { JOBS = 250 };
@@ -263,7 +266,8 @@ static int audited(void)
     return n_rows;
 }
 
-/* Old rows of the audit go; the newest stays, so that no number is given twice. */
+/* Checks that old rows of the audit are removed, except for the newest row, so that no seq is
+ * given twice. */
 static void test_audit(void)
 {
     begin_with((const char *const[]){"keep-audit", "10m", NULL});
@@ -280,7 +284,7 @@ static void test_audit(void)
     finish_policy();
 }
 
-/* A database of 0.1 and 0.2, which do not know when jobs ended. */
+/* Checks a database of 0.1 and 0.2, which do not store when jobs ended. */
 static void test_older(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10m", NULL});
@@ -302,7 +306,7 @@ static bool has_log(int64_t job, int epoch)
     return logs_size(w.logs, job, epoch, 0) > 0;
 }
 
-/* Logs of attempts beyond the newest go while the job lives. */
+/* Checks that the logs of all but the newest attempts are removed while the job lives. */
 static void test_epochs(void)
 {
     begin_with((const char *const[]){"keep-epochs", "3", NULL});
@@ -351,7 +355,7 @@ static void test_words(void)
     CHECK(retain_read(&p, RETAIN_JOBS_MAX, "7d", &e) && retain_read(&p, RETAIN_EPOCHS, "0", &e));
 }
 
-/* deploy/README.md has every row, word for word. */
+/* Checks that deploy/README.md has every row, word for word. */
 static void test_document(void)
 {
     char *text = file_read("deploy/README.md", 1 << 20, NULL, NULL), want[512];

@@ -1,5 +1,6 @@
-/* The tar file as a function of position, and ranges: every position of small files, names of all
- * lengths, sizes beyond octal digits; the system's tar reads the file, too. */
+/* test_seqd_tar: tests ranges, and the tar file as a function of the position. It covers every
+ * position of small files, names of all lengths, and sizes that need more than the octal digits.
+ * The system's tar must be able to read the file, too. */
 #include "daemon/http/range.h"
 #include "daemon/http/tar.h"
 #include "tests/lib/seqd.h"
@@ -13,7 +14,7 @@
 #define WHOLE (1 << 20)
 static unsigned char whole[WHOLE];
 
-/* The byte of a file at an offset. */
+/* Returns the byte of a file at an offset. */
 static unsigned char byte_of(int file, int64_t offset)
 {
     return (unsigned char)('a' + (file * 7 + offset) % 26);
@@ -25,7 +26,7 @@ static void copy_run(const struct tar_run *run, int64_t n, unsigned char *out)
         out[i] = run->file < 0 ? run->bytes[i] : byte_of(run->file, run->offset + i);
 }
 
-/* All of it, run by run. */
+/* Makes the whole tar file, run by run. */
 static int64_t make_whole(const struct tar *t)
 {
     static struct tar_run run;
@@ -63,7 +64,8 @@ static int run_shell(const char *fmt, const char *dir)
     return system(command);
 }
 
-/* Names of 1 to 127 bytes, with and without a slash to cut at: tar gives all of them back. */
+/* Checks names of 1 to 127 bytes, with and without a slash at which they can be cut. The system's
+ * tar must give all of them back. */
 static void test_system_tar(void)
 {
     static char name[254][128];
@@ -95,7 +97,8 @@ static void test_system_tar(void)
     CHECK(!run_shell("rm -rf %s", dir));
 }
 
-/* A file of 8 GiB and more has its size in a pax header; tar lists it from the header alone. */
+/* Checks that a file of 8 GiB and more has its size in a pax header. tar can list it from the
+ * header alone. */
 static void test_large(void)
 {
     static const int64_t sizes[] = {((int64_t)1 << 33) - 1, (int64_t)1 << 33, (int64_t)1 << 50};
@@ -128,7 +131,8 @@ static void test_if_range(void)
     CHECK(range_of("bytes=1-2", NULL, NULL).given);
     CHECK(range_of("bytes=1-2", "\"a\"", "\"a\"").given);
     CHECK(!range_of("bytes=1-2", "\"b\"", "\"a\"").given);
-    CHECK(!range_of("bytes=1-2", "W/\"a\"", "\"a\"").given); /* weak: never for a range */
+    /* a weak tag never matches for a range */
+    CHECK(!range_of("bytes=1-2", "W/\"a\"", "\"a\"").given);
     CHECK(!range_of("bytes=1-2", "\"a\"", NULL).given);
     CHECK(range_none_match("\"x\", \"a\"", "\"a\"") && range_none_match("*", "\"a\""));
     CHECK(!range_none_match("\"aa\"", "\"a\"") && !range_none_match(NULL, "\"a\""));

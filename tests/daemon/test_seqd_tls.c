@@ -1,6 +1,6 @@
-/* TLS of the REST surface: handshakes that drip, stop or are no handshakes, certificates that are
- * renewed while clients are served, and the options that name them. test_seqd_http.c sends its
- * requests over TLS as well.
+/* test_seqd_tls: tests TLS of the REST surface. It covers handshakes that are slow, stop or are
+ * not handshakes, certificates that are renewed while clients are served, and the options that
+ * name them. test_seqd_http.c sends its requests over TLS, too.
  * tests: needs seqd */
 #include <arpa/inet.h>
 #include <ftw.h>
@@ -104,7 +104,8 @@ static void put(int fd, const char *bytes, size_t n)
     }
 }
 
-/* How many answers come, at most n; fewer: the server has closed. */
+/* Counts the answers that come, up to n. A smaller number means that the server has closed the
+ * connection. */
 static int answers(int fd, int n)
 {
     char back[4096];
@@ -125,7 +126,8 @@ static bool asks(int fd)
     return answers(fd, 1) == 1;
 }
 
-/* Whether the server closes; fails the test's time limit where it does not. */
+/* Waits until the server closes the connection. If it does not, the test runs into its time
+ * limit. */
 static void wait_closed(int fd)
 {
     char back[512];
@@ -207,7 +209,8 @@ static void test_tickets(void)
     finish();
 }
 
-/* The connection ends: two requests may not stand on both sides of a handshake. */
+/* Checks that the connection ends, because there must not be two requests on the two sides of a
+ * handshake. */
 static void test_renegotiation(void)
 {
     begin(0);
@@ -233,7 +236,7 @@ static ssize_t catch_hello(gnutls_transport_ptr_t p, const void *bytes, size_t n
     return (ssize_t)n;
 }
 
-/* The bytes of a client's first message. */
+/* Makes the bytes of a client's first message. */
 static void make_hello(void)
 {
     const int fd = dial();
@@ -246,7 +249,7 @@ static void make_hello(void)
 
 enum { DRIPS = 3000 };
 
-/* Silent ones, half handshakes and drips meet the deadline. */
+/* Checks that silent clients, half handshakes and slow ones are cut off at the deadline. */
 static void test_slow_handshakes(void)
 {
     begin(150);
@@ -257,7 +260,7 @@ static void test_slow_handshakes(void)
         CHECK(send(fd, hello.bytes, sent[i], MSG_NOSIGNAL) == (ssize_t)sent[i]);
         wait_closed(fd);
     }
-    /* A record of 4096 bytes that never ends, byte by byte. */
+    /* Send a record of 4096 bytes that never ends, byte by byte. */
     const int fd = dial();
     int n = 0;
     static const char record[] = {0x16, 3, 1, 0x10, 0, 1, 0, 0x0f, (char)0xfc};
@@ -274,7 +277,8 @@ static void test_slow_handshakes(void)
     finish();
 }
 
-/* After the handshake the head has a deadline of its own, which a drip of records meets, too. */
+/* Checks that after the handshake the head has a separate deadline, which also cuts off a client
+ * that sends records slowly. */
 static void test_slow_heads(void)
 {
     begin(150);
@@ -293,7 +297,7 @@ static void test_slow_heads(void)
     finish();
 }
 
-/* Each byte of the first message altered, and then each beginning of it: no harm. */
+/* Checks that altering any byte of the first message, and cutting it at any byte, does no harm. */
 static void test_wrong_handshakes(void)
 {
     begin(0);
@@ -305,7 +309,7 @@ static void test_wrong_handshakes(void)
             hello.bytes[i] ^= (char)(1 << bit);
             CHECK(send(fd, hello.bytes, hello.n, MSG_NOSIGNAL) == (ssize_t)hello.n);
             hello.bytes[i] ^= (char)(1 << bit);
-            send(fd, hello.bytes, i, MSG_NOSIGNAL); /* and more that makes no sense */
+            send(fd, hello.bytes, i, MSG_NOSIGNAL); /* more bytes follow that make no sense */
             if (i % 3 == 0) setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
             close(fd);
         }
@@ -314,7 +318,8 @@ static void test_wrong_handshakes(void)
     finish();
 }
 
-/* Plain HTTP gets an answer that it can read; anything else an end. */
+/* Checks that plain HTTP gets an answer that its client can read, and that for anything else the
+ * connection is closed. */
 static void test_plain(void)
 {
     static const char *const firsts[] = {GET_CLOSE, "POST /v1/jobs HTTP/1.1\r\n\r\n"};
@@ -340,7 +345,8 @@ static void test_plain(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* One record with more requests than are read at once: no event tells of those that TLS holds. */
+/* Checks one record that has more requests than are read at a time. No event reports the requests
+ * that TLS still holds. */
 static void test_one_record(void)
 {
     enum { N = 500 };
@@ -359,7 +365,7 @@ static void test_one_record(void)
     finish();
 }
 
-/* A body that ends where the connection was cut is no request. */
+/* Checks that a body that ends because the connection was cut is not taken for a request. */
 static void test_truncated(void)
 {
     static const char post[] = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -379,7 +385,7 @@ static void test_truncated(void)
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
-/* The serial number of the server's certificate. */
+/* Returns the serial number of the server's certificate. */
 static int serial_of(int fd)
 {
     unsigned n;
@@ -402,8 +408,8 @@ static int serial_now(void)
     return serial;
 }
 
-/* The files of a new certificate are seen, asked for or not, while clients are served; connected
- * clients keep theirs, and an invalid file changes nothing. */
+/* Checks that the files of a new certificate are noticed, on request or without one, while clients
+ * are served. Connected clients keep the old one, and an invalid file changes nothing. */
 static void test_renewal(void)
 {
     enum { N = 8 };
@@ -416,7 +422,7 @@ static void test_renewal(void)
         CHECK(asks(kept[i]));
         CHECK(serial_of(kept[i]) == i + 1);
         tls_fresh_cert(s.cert, s.key, i + 2);
-        if (i) http_reload(s.http); /* not asked for: within a second */
+        if (i) http_reload(s.http); /* without a request it is noticed within a second */
         while (serial_now() != i + 2)
             for (int k = 0; k <= i; k++) CHECK(asks(kept[k]));
     }
@@ -471,7 +477,7 @@ static void test_wrong_files(void)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Returns the error of options_read for these words, with --state; NULL: it accepts them. */
+/* Returns the error of options_read for these words with --state, or NULL if it accepts them. */
 static const char *says(struct options *o, const char *const *words)
 {
     static struct err e;
@@ -500,7 +506,8 @@ static void test_options(void)
     CHECK(!SAYS("--listen", "0.0.0.0:1", "--tls-by-proxy") && !options_local_only(&o));
     CHECK(!SAYS("--listen", "0.0.0.0:1", "--tls-cert", "c", "--tls-key", "k"));
     CHECK(!options_local_only(&o) && !strcmp(o.tls_cert, "c") && !strcmp(o.tls_key, "k"));
-    CHECK(!SAYS("--tls-by-proxy") && !options_local_only(&o)); /* it hands on its own Host */
+    /* the proxy passes on its own Host */
+    CHECK(!SAYS("--tls-by-proxy") && !options_local_only(&o));
     CHECK(!SAYS("--tls-cert", "c", "--tls-key", "k") && !options_local_only(&o));
     text = SAYS("--tls-cert", "c");
     CHECK(text && strstr(text, "give --tls-key FILE"));

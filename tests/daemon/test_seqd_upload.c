@@ -1,5 +1,6 @@
-/* Uploads: the directory alone, under every break and lie, on a disk that fills up and with a seqd
- * that is killed at any moment; and the routes over it. */
+/* test_seqd_upload: tests uploads. The first tests use only the directory, with every break and
+ * every wrong request, with a disk that fills up, and with a seqd that is killed at any moment.
+ * The others use the routes. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -13,7 +14,7 @@
 #include "daemon/upload/uploads.h"
 #include "tests/lib/rest.h"
 
-/* Fails every write at an offset with this errno, as a disk does, unless it is 0. */
+/* Fails every write at an offset with this errno, as a disk may, unless the errno is 0. */
 static int disk_errno;
 ssize_t pwrite(int fd, const void *bytes, size_t n, off_t offset)
 {
@@ -22,7 +23,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t n, off_t offset)
     return -1;
 }
 
-/* Fails every removal of a path that has this in it, as a disk does, unless it is NULL. */
+/* Fails every removal of a path that contains this text, as a disk may, unless it is NULL. */
 static const char *stuck;
 int remove(const char *path)
 {
@@ -120,7 +121,7 @@ static const char body[] = "the bytes of an input, of no great size";
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
-/* Cut at every border, with and without a restart of seqd there. */
+/* Checks an upload that is cut at every border, with and without a restart of seqd there. */
 static void test_every_border(void)
 {
     const size_t n = sizeof body - 1;
@@ -137,9 +138,9 @@ static void test_every_border(void)
             snprintf(want, sizeof want, "\"received\":%zu", cut);
             CHECK(json && strstr(json, want) && strstr(json, "\"state\":\"receiving\""));
             free(json);
-            CHECK(cut == n || upload_dir_commit(d, id, &e)); /* not whole */
+            CHECK(cut == n || upload_dir_commit(d, id, &e)); /* the upload is not whole */
             CHECK(!holds("in/a/b/c.txt", body));
-            CHECK(cut == 0 || put(id, 0, body, 1)); /* not there */
+            CHECK(cut == 0 || put(id, 0, body, 1)); /* the file does not end there */
             CHECK(at == (int64_t)cut || cut == 0);
             if (cut == 0) { /* one byte went */
                 CHECK(!put(id, 0, body, 1) && at == 1 && !put(id, 1, body + 1, n - 1));
@@ -151,7 +152,7 @@ static void test_every_border(void)
             CHECK(holds("in/a/b/c.txt", body));
             again();
             CHECK(make("in", "a/b/c.txt", body) == id && holds("in/a/b/c.txt", body));
-            CHECK(!upload_dir_commit(d, id, &e)); /* again: nothing to do */
+            CHECK(!upload_dir_commit(d, id, &e)); /* a second commit has nothing to do */
             CHECK(!put(id, (int64_t)n, "", 0) && at == (int64_t)n);
             CHECK(!upload_dir_remove(d, id, &e) && !holds("in/a/b/c.txt", body));
             CHECK(upload_dir_remove(d, id, &e) && e.code == ERR_NOT_FOUND);
@@ -159,7 +160,7 @@ static void test_every_border(void)
         }
 }
 
-/* Every member of an upload, in its order: begun, complete, and in the list. */
+/* Checks every member of an upload, in its order: begun, complete, and in the list. */
 static void test_shown(void)
 {
 #define HEAD_OF(state, received)                                                                   \
@@ -206,7 +207,7 @@ static void test_lies(void)
     wrong[5] ^= 1;
     CHECK(put(id, 0, wrong, n) && e.code == ERR_CORRUPT && at == 0); /* at its last byte */
     CHECK(!put(id, 0, wrong, 10));
-    again(); /* no digest was taken along: found at the commit */
+    again(); /* no digest was computed along the way, so the commit finds the fault */
     CHECK(!put(id, 10, body + 10, n - 10));
     CHECK(upload_dir_commit(d, id, &e) && e.code == ERR_CORRUPT && strstr(e.text, "x does not"));
     CHECK(upload_dir_commit(d, id, &e) && e.code == ERR_CONFLICT && strstr(e.text, "0 of"));
@@ -260,7 +261,7 @@ static void test_lists(void)
     teardown();
 }
 
-/* A fault of the text names the file and its member. */
+/* Checks that the error for a fault of the text names the file and its member. */
 static void test_list_fields(void)
 {
 #define BAD(file) "{\"name\":\"a\",\"files\":[" F("x") "," file "]}"
@@ -308,7 +309,7 @@ static void test_quota(void)
     CHECK(!create_as("bob", list_of("c", "x", big, 400000), &other));
     CHECK(create_as("eve", list_of("d", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
     CHECK(strstr(e.text, "--uploads-max"));
-    again(); /* promises count after a restart, and with their owners */
+    again(); /* promised bytes count after a restart, too, and for their owners */
     CHECK(create_as("eve", list_of("d", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
     CHECK(create_as("ann", list_of("d", "x", big, 1), &other) && strstr(e.text, "your uploads"));
     CHECK(!upload_dir_remove(d, id, &e));
@@ -345,7 +346,8 @@ static void test_expiry(void)
     teardown();
 }
 
-/* A limit of the file's size stands in for the disk: a write is cut short in its middle. */
+/* Checks a full disk, for which a limit on the file's size is used. A write is cut off in its
+ * middle. */
 static void test_full_disk(void)
 {
     static char big[100001];
@@ -368,7 +370,8 @@ static void test_full_disk(void)
     }
 }
 
-/* A disk that is full, read-only or over its quota: the file, the reason and the fix are told. */
+/* Checks that for a disk that is full, read-only or over its quota, the error tells the file, the
+ * reason and the fix. */
 static void test_no_space(void)
 {
     static const int why[] = {ENOSPC, EDQUOT, EROFS};
@@ -388,8 +391,8 @@ static void test_no_space(void)
     }
 }
 
-/* A child is killed anywhere in create, write, commit and remove: afterwards there is all or
- * nothing, and the same requests end well. */
+/* Checks a child that is killed anywhere in create, write, commit and remove. Afterwards the
+ * upload is complete or absent, and the same requests succeed. */
 static void test_killed(void)
 {
     for (int round = 0; round < 60; round++) {
@@ -479,7 +482,7 @@ static void test_routes(void)
     CHECK(patch("/v1/uploads/1", OCTETS, big, 1) == 400);
     CHECK(patch("/v1/uploads/1?file=1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 404);
     CHECK(patch("/v1/uploads/1?file=-1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 400);
-    /* The type belongs to this route, and this route to the type. */
+    /* This route accepts only this type, and no other route accepts it. */
     CHECK(patch("/v1/uploads/1", "Content-Type: application/json\r\nUpload-Offset: 1048576\r\n",
                 big, 1) == 415);
     CHECK(patch("/v1/jobs/1", OCTETS, big, 1) == 415);
@@ -534,7 +537,7 @@ static void test_in_specs(void)
     CHECK_MSG(submit_with("upload:in/x", "") == 201, "%s", reply);
     snprintf(want, sizeof want, "\"path\":\"%s/up/files/in/x\"", w.dir);
     CHECK_MSG(strstr(reply, want), "%s", reply);
-    CHECK(submit_with("upload:in/*.txt", "") == 201); /* a glob, as of any path */
+    CHECK(submit_with("upload:in/*.txt", "") == 201); /* a glob, which any path may be */
     static const char *const bad[] = {"upload:",   "upload:none/x", "upload:in/../../x",
                                       "upload:/x", "upload:in//x",  "upload:.."};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -545,7 +548,7 @@ static void test_in_specs(void)
     CHECK(strstr(reply, "/checkpoint/resume") && strstr(reply, "seqctl push"));
     CHECK(submit_with("/y", ",\"eval\":{\"data\":[{\"path\":\"upload:none/x\"}]}") == 400);
     CHECK(strstr(reply, "/eval/data/0/path"));
-    uploads_close(w.routes.uploads); /* a restart knows the names */
+    uploads_close(w.routes.uploads); /* after a restart the names are known */
     w.routes.uploads = uploads_open(w.loop, &options, &e);
     CHECK(submit_with("upload:in/x", "") == 201);
     CHECK(talk("DELETE /v1/uploads/1 HTTP/1.1\r\n" HEAD "\r\n") == 409); /* live jobs name it */
@@ -556,7 +559,8 @@ static void test_in_specs(void)
     finish();
 }
 
-/* Some files of a removed upload stay on the disk. No job may name it; a restart removes them. */
+/* Checks a removed upload some of whose files are still on the disk. No job may name it, and a
+ * restart removes the files. */
 static void test_files_that_stay(void)
 {
     char gone[256];
@@ -609,7 +613,8 @@ static int plan_as(const char *token, const char *path)
     return ask_as(token, "POST", "/v1/jobs", JSON, text);
 }
 
-/* Another's upload is refused by its own path too, however that is written, and seqd's state. */
+/* Checks that the path of another user's upload is refused, however it is written, and that a path
+ * of seqd's state is refused, too. */
 static void by_path(bool complete)
 {
     static const char *const ways[] = {"%s/files/in/x",          "%s//files/./in/x",
@@ -635,7 +640,7 @@ static void by_path(bool complete)
     CHECK(plan_as(bob, "job:1/../2") == 400 && strstr(reply, "want job:ID"));
 }
 
-/* Another user's upload, complete or not, is not there. */
+/* Checks that another user's upload, complete or not, does not exist for this user. */
 static void others_see_nothing(bool complete, const char *list)
 {
     CHECK(ask_as(bob, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"data\":[]"));
@@ -680,7 +685,7 @@ static void test_users(void)
     CHECK(ask_as(olga, "POST", "/v1/jobs:cancel", JSON, "{\"state\":[\"queued\"]}") == 200);
     CHECK(ask_as(olga, "DELETE", "/v1/uploads/1", "", "") == 200);
     CHECK(ask_as(ann, "GET", "/v1/uploads/1", "", "") == 404);
-    /* The longest names that differ at their ends. */
+    /* Use the longest names, which differ only at their ends. */
     memset(long_a, 'u', USER_NAME - 1);
     memcpy(long_b, long_a, sizeof long_b);
     long_b[USER_NAME - 2] = 'v';

@@ -1,4 +1,5 @@
-/* GET of a job that waits for a newer version: the ends of the wait, and its limits. */
+/* test_seqd_wait: tests a GET of a job that waits for a newer version, the ways in which the wait
+ * can end, and its limits. */
 #include "daemon/http/wait.h"
 #include "tests/lib/rest.h"
 
@@ -22,7 +23,7 @@ static void finish_fake(void)
     rest_clock = NULL;
 }
 
-/* seqd knows of that many that wait, and answers none of them. */
+/* Tells whether seqd has that many waiting requests and has answered none of them. */
 static bool still_waits(int fd, int n)
 {
     while (waits_n(follows_waits(w.routes.follows)) != n) loop_turn(w.loop, 5);
@@ -82,7 +83,7 @@ static void test_time(void)
     finish_fake();
 }
 
-/* With a tag, 304 says that the very bytes are the same. */
+/* Checks that with a tag, 304 means that the document has exactly the same bytes. */
 static void test_tags(void)
 {
     char out[512], tag[64] = "";
@@ -131,7 +132,8 @@ static void test_refused(void)
     finish_fake();
 }
 
-/* A wait above the limit is refused; the others are answered, gone clients or not. */
+/* Checks that a wait above the limit is refused, and that the other waits are answered even if
+ * clients have gone. */
 static void test_limit(void)
 {
     int fd[WAIT_USER];
@@ -149,7 +151,7 @@ static void test_limit(void)
     rest_connections = 0;
 }
 
-/* The server stops while they wait. */
+/* Checks a server that stops while requests wait. */
 static void test_stop(void)
 {
     begin_fake();

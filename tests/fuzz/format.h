@@ -1,5 +1,6 @@
-/* format.h: any bytes as a file of one format, read through to the encoder. An accepted file must
- * make documents that add up. Used by fuzz_llmc.c, fuzz_npy.c, fuzz_megatron.c, fuzz_jsonl.c. */
+/* format.h: any bytes as a file of one format, which is read up to and including the encoder. An
+ * accepted file must give documents whose sizes add up. Used by fuzz_llmc.c, fuzz_npy.c,
+ * fuzz_megatron.c, fuzz_jsonl.c. */
 #ifndef SEQD_FUZZ_FORMAT_H
 #define SEQD_FUZZ_FORMAT_H
 
@@ -17,7 +18,7 @@ enum { FUZZ_VOCAB = 70000 };
 
 static char fuzz_dir[64];
 static struct job_spec
-    fuzz_spec; /* its model is one that reads bytes, unless the fuzzer says otherwise */
+    fuzz_spec; /* its model is one that reads bytes, unless the fuzzer sets another one */
 
 static void fuzz_end(void)
 {
@@ -46,10 +47,12 @@ static void fuzz_check(const struct encode *c, const struct meta *m, size_t size
     assert(c->out[PART_DOCUMENTS].size == 8 * c->n_documents);
     assert(c->out[PART_ORIGINS].size == 24 * c->n_documents);
     assert(m->stats.n_masked <= c->n_tokens && m->stats.max_token < FUZZ_VOCAB);
-    assert((int64_t)size >= c->n_tokens / 2 - 1); /* a byte of text may be two ids: it and 256 */
+    /* a byte of text may be two ids, its own and 256 */
+    assert((int64_t)size >= c->n_tokens / 2 - 1);
 }
 
-/* Reads fuzz_put's file `name` with 2 bytes a token, or 4 when an id does not fit. */
+/* Reads the file `name` that fuzz_put has made, with 2 bytes for each token, or 4 if an id does
+ * not fit. */
 static void fuzz_format(int (*read_it)(struct format_in *, struct err *), const char *name,
                         size_t size, int64_t eod, int loss_on)
 {

@@ -1,8 +1,8 @@
 /* sources: daemon/state/event.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/err.c api/core/spec.c api/core/nearest.c
  *
- * The data column of an event, whose type is the first byte: an event that is accepted is written,
- * and its text reads back. Lists that contradict n_ranks go with the first writing; from then on
- * the bytes stay. */
+ * Reads the data column of an event, whose type is the first byte. An accepted event is written,
+ * and its text must read back. Lists that contradict n_ranks are dropped by the first writing, and
+ * from then on the bytes must not change. */
 #include "daemon/state/event.h"
 
 #include <string.h>

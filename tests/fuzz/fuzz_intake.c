@@ -1,7 +1,8 @@
 /* sources: daemon/http/intake.c daemon/http/sock.c daemon/http/target.c daemon/http/guard.c daemon/http/chunked.c api/core/jwrite.c
  *
- * Any bytes of a client, whole, one by one, and cut elsewhere: the library gets the same requests
- * with the same bodies, each of them sound, and after a refusal nothing. */
+ * Passes any bytes of a client as a whole, one by one, and cut elsewhere. Each time the library
+ * must get the same requests with the same bodies, all of them valid, and no request after a
+ * refusal. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ int tls_bye(struct tls_conn *t)
     abort();
 }
 
-/* The library's input: the bytes as received, and their meaning. */
+/* The library's input: the bytes that it has received, and the requests in them. */
 struct library {
     int fd;
     char raw[65536], means[65536];
@@ -55,7 +56,7 @@ static void mean(struct library *l, const char *bytes, size_t n)
     l->n_means += n;
 }
 
-/* Chunks as intake.c writes them, and nothing else. Returns their bytes. */
+/* Reads chunks exactly as intake.c writes them. Returns the number of their bytes. */
 static size_t read_chunks(struct library *l, const char *p, size_t n)
 {
     size_t at = 0;
@@ -93,7 +94,8 @@ static void understand(struct library *l)
     }
 }
 
-/* In pieces of at most `cut` bytes. Returns why the last request is refused, or NULL. */
+/* Passes the bytes in pieces of at most `cut` bytes. Returns why the last request is refused, or
+ * NULL. */
 static const struct request_verdict *feed(struct library *l, const char *bytes, size_t size,
                                           size_t cut)
 {

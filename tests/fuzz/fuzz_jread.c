@@ -1,7 +1,7 @@
 /* sources: api/core/jread.c api/core/jwrite.c api/core/err.c
  *
- * Any bytes through the reader by two ways, token by token and by skipping: both must give the same
- * verdict; accepted text is written again and must be read as the same tokens. */
+ * Reads any bytes in two ways, token by token and by skipping. Both must give the same verdict. An
+ * accepted text is written again, and must be read as the same tokens. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"

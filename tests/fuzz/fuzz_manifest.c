@@ -1,6 +1,7 @@
 /* sources: api/core/manifest.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c api/core/file.c api/core/sha256.c daemon/http/tar.c
- * A checkpoint's manifest as a node may send it, with its digest made right, and the tar of its
- * files: every name stays beneath, and every position has its bytes. */
+ * Reads a checkpoint's manifest as a node may send it, whose digest is corrected first, and makes
+ * the tar of its files. Every name must stay beneath the checkpoint's directory, and the tar must
+ * give its bytes at every position. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

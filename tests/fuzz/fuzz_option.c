@@ -1,6 +1,7 @@
 /* sources: api/core/option.c api/core/nearest.c api/core/err.c
- * A key of a configuration file and a word of a command line, with any text and any place: an
- * accepted value is within its row's range, and every text ends within its target. */
+ * Sets a key of a configuration file and an argument of a command line, with any text and any
+ * place for it. An accepted value must be within its row's range, and every text must end within
+ * its target. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

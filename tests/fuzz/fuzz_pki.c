@@ -1,7 +1,8 @@
 /* sources: api/pki.c api/core/beneath.c api/core/err.c api/core/file.c api/core/log.c api/core/sha256.c -lssl -lcrypto
  *
- * What strangers send to a seqd that nodes join: certificate requests and certificates. A request
- * that is taken can be signed, and its certificate is then good for that key and name alone. */
+ * Reads certificate requests and certificates, as strangers may send them to a seqd that nodes can
+ * join. It must be possible to sign an accepted request, and its certificate must then be valid
+ * only for that key and that name. */
 #include "api/pki.h"
 
 #include <stdlib.h>
@@ -44,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(e.code != ERR_NONE && e.text[0]);
     }
     int rc = pki_verify(p, text, 2000000000, &got, &e);
-    assert(rc < 0); /* none is signed by this one */
+    assert(rc < 0); /* this authority has signed none of them */
     if (pki_read(text, &got, &e) == 0) assert(got.serial >= 1 && got.name[0]);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* sources: kernels/half.c worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/faults.c api/core/beneath.c worker/hf/blocks.c
  *
- * Any bytes as a weights file: accepted tensors lie inside the file, are sorted, cover it without a
- * hole, and are readable to the last element. Half of the inputs get a true header length, so that
- * the fuzzer need not guess it. */
+ * Reads any bytes as a weights file. Accepted tensors must be inside the file, be sorted, cover it
+ * without a hole, and be readable to the last element. Half of the inputs get a correct header
+ * length, so that the fuzzer need not guess it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 8) return 0;
     if (fd < 0) fd = memfd_create("fuzz", 0);
     memcpy(head, data, 8);
-    if (data[0] & 1) { /* up to the last '}' */
+    if (data[0] & 1) { /* the header ends at the last '}' */
         size_t n = size;
         while (n > 8 && data[n - 1] != '}') n--;
         uint64_t header = n - 8;

@@ -1,5 +1,6 @@
 /* sources: daemon/upload/upload_list.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
- * The list of an upload: an accepted list stays beneath its directory, and reads back the same. */
+ * Reads the list of an upload. The paths of an accepted list must stay beneath its directory, and
+ * the list must read back as the same list. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

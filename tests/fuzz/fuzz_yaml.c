@@ -1,6 +1,6 @@
 /* sources: client/yaml.c client/json.c api/core/err.c api/core/jwrite.c -lyaml -ljansson
- * Specs in YAML: refused with a sentence that says where, or read; a spec that was read is printed
- * and reads back the same. */
+ * Reads specs in YAML. A text must either be refused with a sentence that tells the position, or
+ * be accepted. An accepted spec that is printed must read back as the same spec. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

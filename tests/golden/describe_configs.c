@@ -1,4 +1,4 @@
-/* describe_configs.c: seqd's reading of a config.json, for scripts: make_configs.py compares it
+/* describe_configs.c: prints how seqd reads a config.json, for make_configs.py, which compares it
  * with the Python package transformers.
  *
  *     describe_configs      texts on stdin, one per line; one answer per line on stdout:

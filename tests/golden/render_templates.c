@@ -1,7 +1,7 @@
-/* render_templates: the program that check_templates.py drives. argv[1]: a template, argv[2]: the
- * time in seconds. Every line of standard input is the variables of one rendering; for each comes
- * "ok SIZE SPANS\n", the bytes, a newline and SPANS lines "BEGIN END\n", or "error TEXT\n";
- * "refused TEXT\n" when the template does not compile. */
+/* render_templates: renders templates for check_templates.py. argv[1] is a template, and argv[2]
+ * the time in seconds. Every line of standard input has the variables of one rendering. The answer
+ * to it is "ok SIZE SPANS\n", the bytes, a newline and SPANS lines "BEGIN END\n", or "error
+ * TEXT\n". If the template does not compile, the answer is "refused TEXT\n". */
 #include <stdio.h>
 #include <stdlib.h>
 

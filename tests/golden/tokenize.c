@@ -1,12 +1,17 @@
-/* tokenize.c: a tokenizer.json for scripts: fuzz_tokenizer.py compares it with the Python package.
+/* tokenize.c: uses a tokenizer.json for fuzz_tokenizer.py, which compares the results with the
+ * Python package's.
  *
- *     tokenize FILE       requests on stdin, answers on stdout; numbers are little-endian int32
+ *     tokenize FILE       reads requests from stdin and writes answers to stdout
  *
- * 'E' n text     ids without the post-processor's   -> n ids[n] 'S' n text     ids with them
- * -> n ids[n] 'D' n ids[n]   text                               -> n text 'K' n ids[n]   text
- * without special tokens        -> n text n is -1 where the request failed, and the sentence
- * follows as n text. Decoding is done at once and id by id; it ends the program when the two
- * differ. */
+ *   request        answer
+ *   'E' n text     n ids[n], without the ids that the post-processor adds
+ *   'S' n text     n ids[n], with the ids that the post-processor adds
+ *   'D' n ids[n]   n text
+ *   'K' n ids[n]   n text, without special tokens
+ *
+ * Numbers are little-endian int32. If a request fails, n of its answer is -1, and the sentence of
+ * the error follows as n text. Ids are decoded both together and one by one, and the program
+ * aborts if the two texts differ. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +81,8 @@ static void decode(struct tokenizer *t, const int32_t *id, int32_t n, bool skip)
     if (tokenizer_decode(t, id, n, skip, &at_once, &e) < 0) abort();
     for (int32_t i = 0; i < n; i++) {
         if (detokenizer_put(d, id[i], &by_id, &e) < 0) abort();
-        /* Ends with a whole character: the next byte, if any, begins one. */
+        /* It must end with a whole character, so the next byte, if there is one, begins a
+         * character. */
         if (by_id.n < at_once.n && (at_once.data[by_id.n] & 0xc0) == 0x80) abort();
     }
     if (detokenizer_finish(d, &by_id, &e) < 0) abort();

@@ -1,10 +1,12 @@
-/* bench_gpu: speed of a device's operations beside the same device's rates, measured in this run:
- * bytes by a copy, products by its own largest. Trainings: bench_steps.
+/* bench_gpu: measures the speed of a device's operations, and compares it with rates of the same
+ * device that are measured in this run. Bytes are compared with the rate of a copy, and products
+ * with the device's fastest product. bench_steps measures trainings.
  *
- *     bench_gpu [FILE]   a table on stdout; a JSON line each is appended to FILE
+ *     bench_gpu [FILE]   prints a table, and appends a JSON line for each figure to FILE
  *
- * Flops are those that causal masks leave: 4 D a pair and head forward, 10 D backward. Forward
- * begins with the clearing of the carried state and ends with attention's output in bf16. */
+ * Only the flops that causal masks leave are counted, which are 4 D for each pair and head forward
+ * and 10 D backward. The forward pass begins with clearing the carried state, and ends with
+ * attention's output in bf16. */
 #include "tests/gpu/figure.h"
 
 static double copy_rate, product_rate; /* GB/s, TFLOP/s */
@@ -42,7 +44,8 @@ static void run_gemm(void *arg)
     bench.be->ops->gemm(bench.be, arg);
 }
 
-/* As a model has them: y = x W', dx = dy W, dW += dy' x in fp32. */
+/* Measures products in the form in which a model has them: y = x W', dx = dy W, dW += dy' x in
+ * fp32. */
 static void bench_gemm(const char *name, int64_t M, int64_t N, int64_t K, bool ta, bool tb,
                        bool library)
 {
@@ -149,7 +152,8 @@ static struct attn_run attn_new(struct lumps *l, enum dtype type, int64_t S, int
     return x;
 }
 
-/* steps: the keys of a step, for each further run of the same; 0 ends them. */
+/* Measures attention. steps lists, with a 0 at the end, the number of keys of a step for each
+ * further run of the same attention. */
 static void bench_attn(enum dtype type, int64_t S, int64_t H, int64_t D, const int64_t *steps)
 {
     const char *name = type == DT_F16 ? "fp16" : "bf16";
@@ -218,8 +222,8 @@ static void run_linear_bwd(void *arg)
     bench.be->ops->linear_bwd(bench.be, &((struct linear_run *)arg)->bwd);
 }
 
-/* B sequences of S tokens, documents of one call. A token's time must not depend on S. way: the end
- * of the figure's key. */
+/* Measures B sequences of S tokens, which are documents of one call. The time of a token must not
+ * depend on S. way is the end of the figure's key. */
 static void bench_linear(int64_t B, int64_t S, int64_t H, int64_t D, bool backward, const char *way)
 {
     struct lumps l = {0};
@@ -271,7 +275,7 @@ static void bench_linears(const char *way)
     for (int64_t S = 8192; S <= 524288; S *= 8) bench_linear(1, S, 16, 128, true, way);
 }
 
-/* ---- what memory's speed decides ------------------------------------------------------------- */
+/* ---- operations that are limited by the speed of memory -------------------------------------- */
 
 struct rows_run {
     struct rmsnorm_fwd_args norm_fwd;
@@ -294,7 +298,8 @@ RUN_OP(swiglu_bwd, swiglu_bwd)
 RUN_OP(xent, xent)
 RUN_OP(adamw, adamw)
 
-/* width: bytes of an element, of all that is read and written. */
+/* Measures an operation on rows. width is the number of bytes that are read and written for each
+ * element. */
 static void rows_figure(const char *name, int64_t T, int64_t C, double width, void (*run)(void *),
                         struct rows_run *r, struct lumps *l)
 {
@@ -370,7 +375,7 @@ int main(int argc, char **argv)
     bench_xent();
     bench_adamw();
     be_close(bench.be);
-    if (two_ways) { /* kernels of 9.0 alone, beside those that run everywhere */
+    if (two_ways) { /* kernels that need 9.0, beside those that run everywhere */
         bench_open("sm80", true);
         bench_linears(" by 8.0's way");
         be_close(bench.be);

@@ -1,21 +1,24 @@
-/* bench_steps: whole training steps on one device: Llama's shape with 124 M and 1.2 B parameters in
- * bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M on one sequence of 4,194,304
- * tokens, walked in time; CUDA's graphs for steps that are mostly launches, training and decoding,
- * beside the same without them, to the same bits. Each by a library's products and by the device's
- * own kernels; the process's memory of a GPU, beside the planned one, is a figure too.
+/* bench_steps: measures whole training steps on one device. It uses Llama's shape with 124 M and
+ * 1.2 B parameters in bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M
+ * parameters on one sequence of 4,194,304 tokens, which is walked in time. It also compares steps
+ * that are mostly launches, in training and decoding, with and without CUDA's graphs; both must
+ * give the same bits. Each is measured with the products of a library and with the device's own
+ * kernels. Another figure is the process's memory of a GPU, beside the planned memory.
  *
- *     bench_steps FILE llama|in_time|graphs   a table on stdout; JSON lines are appended to FILE
+ *     bench_steps FILE llama|in_time|graphs   prints a table, and appends lines of JSON to FILE
  *
- * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal;
- * recomputed work is not counted. Short sequences are packed, as documents, into one of 16,384
- * tokens. A step begins with a batch on the host and ends when its loss is there. */
+ * The flops of a token are 6 for each weight that multiplies, and 6 S C for causal attention in
+ * each layer. Recomputed work is not counted. Short sequences are packed, as documents, into a
+ * sequence of 16,384 tokens. A step begins with a batch on the host and ends when its loss is on
+ * the host. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/llama_1b.h"
 #include "tests/gpu/figure.h"
 #include "worker/family/family.h"
 
-/* Tokens whose logits are there at once: products of fewer rows read the weights too often. */
+/* Number of tokens whose logits exist at the same time. Products of fewer rows would read the
+ * weights too often. */
 #define LOSS_CHUNK 2048
 
 static const struct step_model {
@@ -46,7 +49,8 @@ static const struct step_model {
       .rope_theta = 10000}},
 };
 
-/* Returns TNL's own configuration of that size; tiny: 2 layers, 32 wide. */
+/* Returns the shape of TNL's own configuration of that size; if `tiny` is set, one of 2 layers
+ * that are 32 wide. */
 static struct model_shape tnl_shape(bool tiny)
 {
     struct model_shape m = {.family = FAMILY_TNL,
@@ -101,12 +105,12 @@ struct steps {
     struct synth synth;
     struct train train;
     double loss;
-    struct be_graphs graphs; /* zeros: without */
+    struct be_graphs graphs; /* zeros if they are not used */
     bool library;            /* products by one */
-    int64_t beside_mib;      /* memory of the GPU, beside the plan; -1: not known */
+    int64_t beside_mib;      /* memory of the GPU beyond the plan, or -1 if it is not known */
 };
 
-/* MiB in use on all GPUs; -1: not known. */
+/* Returns the MiB in use on all GPUs, or -1 if that is not known. */
 static int64_t used_mib(void)
 {
     long sum = -1, n;
@@ -120,7 +124,7 @@ static int64_t used_mib(void)
 
 static int64_t used_before_mib; /* of this process */
 
-/* Notes after a run the maker of its products, and the device memory that it has beside the
+/* Notes after a run which code made its products, and how much device memory it has beyond the
  * plan. */
 static void steps_look(struct steps *x, const struct be *be)
 {
@@ -130,7 +134,7 @@ static void steps_look(struct steps *x, const struct be *be)
     x->figure.by = figure_by(be, 0, 0);
 }
 
-/* false: there is no library, and e says why. */
+/* Returns false, with the reason in e, if there is no library. */
 static bool steps_library(struct steps *x, const struct be *be, struct err *e)
 {
     if (!x->library || (be->library && be->library->open)) return true;
@@ -138,7 +142,8 @@ static bool steps_library(struct steps *x, const struct be *be, struct err *e)
     return false;
 }
 
-/* Small random weights: one block repeated, since a billion would take the host a minute. */
+/* Sets small random weights, which repeat one block, because filling a billion would take the host
+ * a minute. */
 static void steps_weights(struct train *t)
 {
     enum { N = 1 << 20 };
@@ -150,7 +155,7 @@ static void steps_weights(struct train *t)
         sharded_write(&t->state, SHARDED_WEIGHTS, at, n - at < N ? n - at : N, block);
 }
 
-/* The best of n steps; the first does not count. */
+/* Returns the best of n steps, after a first step that does not count. */
 static int steps_time(struct steps *x, int n, struct err *e)
 {
     struct rank_step out;
@@ -168,7 +173,7 @@ static int steps_time(struct steps *x, int n, struct err *e)
     return 0;
 }
 
-/* n 0: one step, and that one counts. */
+/* Runs n steps after a first one that does not count. If n is 0, runs one step, which counts. */
 static int steps_run(struct steps *x, int n, struct err *e)
 {
     const int64_t need = x->plan.arena_size + x->plan.segment_size;
@@ -191,7 +196,8 @@ static int steps_run(struct steps *x, int n, struct err *e)
     return rc;
 }
 
-/* S: tokens of a sequence; doc: tokens of a document in it; chunk: LASP in time. */
+/* Makes a plan. S is the number of tokens of a sequence, doc that of a document in it, and chunk
+ * that of LASP in time. */
 static int steps_plan(struct steps *x, const struct model_shape *shape, int64_t S, int64_t doc,
                       int64_t chunk, struct err *e)
 {
@@ -228,7 +234,8 @@ static void steps_print(struct steps *x, double flops)
                 (long long)x->graphs.n_graphs);
 }
 
-/* A figure that does not fit, or has no library, is left out; every other error is a failure. */
+/* Handles an error. A figure that does not fit, or whose library is missing, is left out, and
+ * every other error is a failure. */
 static void steps_failed(struct steps *x, const struct err *e)
 {
     figure_not_run(&x->figure, e->text);
@@ -245,7 +252,7 @@ static double llama_flops(const struct model_shape *m, int64_t params, int64_t t
     return (double)tokens * (6 * multiply + attention * (double)doc);
 }
 
-/* A figure of tokens, not run yet. */
+/* Makes a figure of tokens, which is not run yet. */
 static struct steps *steps_new(int64_t tokens, bool library)
 {
     struct steps *x = calloc(1, sizeof *x);
@@ -275,7 +282,7 @@ static void bench_llama(const struct step_model *m, int64_t doc, bool library)
     free(x);
 }
 
-/* One step of a length; 0: it was not run. */
+/* Measures one step of a length. Returns 0 if it was not run. */
 static double bench_tnl(int64_t S, int64_t chunk, bool library)
 {
     const struct model_shape shape = tnl_shape(bench.small);
@@ -294,7 +301,8 @@ static double bench_tnl(int64_t S, int64_t chunk, bool library)
     return s;
 }
 
-/* The long one is begun only when a short one says that it will end in time, and the faster way. */
+/* Measures LASP in time. The long sequence is begun only if a short one shows that it will end in
+ * time, and is run in the faster of the two ways. */
 static void bench_in_time(void)
 {
     const int64_t S = bench.small ? 64 : 4194304, chunk = bench.small ? 32 : 32768;
@@ -328,7 +336,7 @@ static void bench_llamas(void)
 
 /* ---- with graphs and without ----------------------------------------------------------------- */
 
-/* Small random weights, as steps_weights(). */
+/* Sets small random weights, as steps_weights() does. */
 static void decode_weights(struct model *m, struct be *be, int64_t n_params)
 {
     enum { N = 1 << 20 };
@@ -345,8 +353,8 @@ static void decode_weights(struct model *m, struct be *be, int64_t n_params)
                      2 * (n_params - at < N ? n_params - at : N));
 }
 
-/* n tokens after a prompt, one by one, each when the logits of the one before are read. loss: the
- * sum of the last one's logits. */
+/* Decodes n tokens after a prompt, each of them when the logits of the previous one have been
+ * read. loss is the sum of the last token's logits. */
 static int decode_time(struct steps *x, struct model *m, int n, struct err *e)
 {
     const int64_t V = x->spec.model.shape.vocab;
@@ -401,8 +409,8 @@ static int decode_plan(struct steps *x, const struct model_shape *shape, int64_t
     return plan_make(&x->spec, bench.memory, &x->plan, e);
 }
 
-/* One sequence of S tokens a step, or one token of it. *result: the loss or the sum of logits.
- * false: it failed, or the time is up. */
+/* Measures one sequence of S tokens a step, or one token of it. *result is the loss or the sum of
+ * logits. Returns false if it failed or if the time is over. */
 static bool bench_way(const struct step_model *m, bool decode, bool graphs, bool library,
                       double *result)
 {
@@ -441,7 +449,7 @@ static void bench_graphs(void)
         double with = 0, without = 0;
         if (bench_way(m, decode, false, library, &without) &&
             bench_way(m, decode, true, library, &with) &&
-            bench_now_s() < bench.until_s) /* or they took fewer steps */
+            bench_now_s() < bench.until_s) /* unless they took fewer steps */
             CHECK_MSG(with == without, "by graphs %.17g, without %.17g", with, without);
     }
 }

@@ -1,16 +1,17 @@
-/* figure.h: common code of a device's benchmarks: its memory, its clock, and a figure as a line of
- * a table and as JSON.
+/* figure.h: common code of the benchmarks of a device. It has the device's memory and clock, and
+ * prints a figure as a line of a table and as JSON.
  *
- *     BENCH_SECONDS=150   after this no figure begins; it says that it was not run
- *     BENCH_SMALL=1       the smallest shapes: that the program works
- *     BENCH_MEMORY=bytes  of the device that may be used
- *     BENCH_ONLY=words    figures alone whose key has them in it
+ *     BENCH_SECONDS=150   begins no figure after this time, and reports each as not run
+ *     BENCH_SMALL=1       uses the smallest shapes, to check only that the program works
+ *     BENCH_MEMORY=BYTES  uses at most this much of the device's memory
+ *     BENCH_ONLY=WORDS    runs only the figures whose keys contain WORDS
  *
- * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for
- * at its end: the cost of a device's queue is shared by all calls of a batch, as in a training. Its
- * key is the same in tests/gpu/torch_bench.py. If products count, it names their maker, cublasLt or
- * the device's own kernels: a job has the first unless its determinism is "ranks"
- * (worker/rank/run.c), and both ways are measured. */
+ * A figure is the best mean of a few batches of calls. All calls of a batch are queued without
+ * waiting, and only the end of the batch is waited for, so that its calls share the cost of a
+ * device's queue, as in a training. A figure has the same key in tests/gpu/torch_bench.py. If it
+ * has products, it names the code that makes them, which is cublasLt or the device's own kernels.
+ * A job uses cublasLt unless its determinism is "ranks" (worker/rank/run.c), so both are
+ * measured. */
 #ifndef SEQD_GPU_FIGURE_H
 #define SEQD_GPU_FIGURE_H
 
@@ -28,10 +29,10 @@
 
 static struct bench {
     struct be *be;
-    FILE *json;                /* NULL: none */
-    const char *device, *only; /* only: NULL: all figures */
+    FILE *json;                /* NULL if none is written */
+    const char *device, *only; /* only is NULL for all figures */
     double until_s;
-    int64_t memory; /* 0: not known */
+    int64_t memory; /* 0 if it is not known */
     bool small;
 } bench;
 
@@ -62,8 +63,8 @@ static inline void bench_init(int argc, char **argv)
     }
 }
 
-/* Devices that are opened from here on: products by a library, where there is one, or by their own
- * kernels. */
+/* Makes the devices that are opened from now on compute products with a library, if there is one,
+ * or with their own kernels. */
 static inline void bench_products_by(bool library)
 {
     setenv("SEQD_CUDA_BLAS", library ? "1" : "0", 1);
@@ -93,16 +94,16 @@ static inline void bench_sync(struct be *b)
 
 struct figure {
     char key[96];
-    double work, s; /* flops, bytes or tokens of a call; seconds */
+    double work, s; /* flops, bytes or tokens of a call; seconds of a call */
     const char *unit;
-    double of;      /* the limit in the same unit; 0: none is known */
-    const char *by; /* the maker of its products; NULL: it has none */
+    double of;      /* the limit in the same unit, or 0 if it is not known */
+    const char *by; /* the code that makes its products, or NULL if it has none */
 };
 
 #define BY_LIBRARY "cublasLt"
 #define BY_OWN     "own kernels"
 
-/* Returns the maker of an opened device's products since it had these counts. */
+/* Returns the code that has made an opened device's products since the device had these counts. */
 static inline const char *figure_by(const struct be *be, int64_t n_done, int64_t n_left)
 {
     const struct be_library none = {.n_left = n_left + 1}, *l = be->library ? be->library : &none;
@@ -156,7 +157,7 @@ static inline void figure_not_run(const struct figure *f, const char *why)
     fflush(bench.json);
 }
 
-/* Whether the time is up, which is reported, or this figure is not asked for. */
+/* Tells whether the time is over, which is reported, or this figure is not asked for. */
 static inline bool figure_late(const struct figure *f)
 {
     if (bench.only && !strstr(f->key, bench.only)) return true;
@@ -176,7 +177,7 @@ static inline double figure_batch(void (*run)(void *), void *arg, int n)
 /* Seconds of a call. */
 static inline double figure_time(void (*run)(void *), void *arg)
 {
-    figure_batch(run, arg, 1); /* the first loads its code */
+    figure_batch(run, arg, 1); /* the first call loads the code */
     double best = figure_batch(run, arg, 1);
     if (bench.small) return best;
     const double n = ceil(FIGURE_BATCH_S / best);
@@ -192,7 +193,8 @@ struct lump { /* a buffer of the device */
     int64_t size;
 };
 
-/* Several at a time, so that a figure that does not fit is left out as a whole. */
+/* Several buffers that are made together, so that a figure that does not fit is left out as a
+ * whole. */
 #define LUMPS 16
 struct lumps {
     struct lump of[LUMPS];
@@ -216,14 +218,14 @@ static inline void lumps_free(struct lumps *l)
     *l = (struct lumps){0};
 }
 
-/* Everything is there; else the figure says that it is not. */
+/* Tells whether all buffers could be made. If not, the figure reports it. */
 static inline bool lumps_fit(const struct lumps *l, const struct figure *f)
 {
     if (l->short_of_memory) figure_not_run(f, "more memory than the device has");
     return !l->short_of_memory;
 }
 
-/* Normal numbers of the deviation: a block of them again and again. */
+/* Makes normally distributed numbers of the given deviation, by repeating one block of them. */
 static inline struct tensor lump_random(struct lumps *l, enum dtype type, int64_t rows,
                                         int64_t cols, double deviation)
 {
@@ -256,7 +258,8 @@ static inline void *lump_copy(struct lumps *l, const void *from, int64_t size)
     return p;
 }
 
-/* Causal within documents of doc rows: lo and hi on the device. pairs: that see each other. */
+/* Makes, on the device, the arrays lo and hi of causal attention within documents of doc rows.
+ * pairs is the number of pairs of rows that see each other. */
 static inline void lump_causal(struct lumps *l, int64_t n, int64_t doc, const int64_t **lo,
                                const int64_t **hi, double *pairs)
 {

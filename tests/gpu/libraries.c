@@ -1,5 +1,5 @@
-/* libraries: looks for the optional libraries as a rank does and prints a line each, NAME|found or
- * not found|version and path, or why not. Needs no GPU. */
+/* libraries: looks for the optional libraries in the way of a rank. For each it prints a line
+ * NAME|found, or not found|version and path, or the reason. It needs no GPU. */
 #include <stdio.h>
 #include "api/core/library.h"
 

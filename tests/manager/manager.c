@@ -1,13 +1,14 @@
-/* manager: a stand-in for systemd, as far as a test needs one: it starts the ExecStart of a unit of
- * Type=notify with the environment that systemd gives, prints the service's messages, and ends it
- * as the unit wants.
+/* manager: replaces systemd, as far as a test needs it. It starts the ExecStart of a unit of
+ * Type=notify with the environment that systemd sets, prints the service's messages, and ends the
+ * service as the unit says.
  *
  *     manager UNIT STATE_DIR RUNTIME_DIR [SECONDS]
  *
- * Prints a line for every line that the service sends, and "started PID", "timeout", "watchdog" (it
- * was not fed in time: SIGABRT), "exit N" or "signal N" at its end, which ends the manager. SIGHUP,
- * SIGUSR1, SIGTERM and SIGINT are passed on; by KillMode=process to the main process alone, else to
- * its session. SECONDS: how long the start may take (default 60). */
+ * It prints a line for every line that the service sends, and also "started PID", "timeout", and
+ * "watchdog" if the watchdog was not fed in time, which ends the service with SIGABRT. When the
+ * service ends, the manager prints "exit N" or "signal N" and ends, too. SIGHUP, SIGUSR1, SIGTERM
+ * and SIGINT are passed on, with KillMode=process only to the main process and otherwise to its
+ * whole session. SECONDS is the time that the start may take (default 60). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -60,7 +61,8 @@ static void unit_read(struct unit *u, const char *path)
     exit(2);
 }
 
-/* An abstract name, as containers' managers have; systemd's own is a path. */
+/* Makes a socket with an abstract name, which managers in containers use; systemd's own socket is
+ * a path. */
 static int listen_at(char name[64])
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -95,7 +97,7 @@ static pid_t start(const struct unit *u, const char *name, const char *state, co
     return -1;
 }
 
-/* Prints the message; returns 1 for READY=1, 2 for WATCHDOG=1. */
+/* Prints the message. Returns 1 for READY=1 and 2 for WATCHDOG=1. */
 static int receive(int fd)
 {
     char text[4096];

@@ -1,4 +1,4 @@
-/* hook.c: the choice of the fault that is injected: linked into everything that MODE=mutants
+/* hook.c: selects the fault that is injected. It is linked into everything that MODE=mutants
  * builds. */
 #include <stdlib.h>
 #include <string.h>

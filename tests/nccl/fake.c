@@ -1,10 +1,11 @@
-/* fake.c: a libnccl.so.2 for tests: ranks are threads of one process. A rank's groups run one after
- * another, and a group ends when each of its calls has met its peer's: so what would stand still in
- * a stream stands still here. Between two ranks the n-th send meets the n-th receive, whatever they
- * are for; the n-th collective of a rank meets the n-th of all others, and sums are added from the
- * last rank down, in the order of no tree. No call blocks: as with a communicator that must not,
- * ncclCommGetAsyncError is asked until all is done. Sizes, types or collectives that differ are an
- * error, where NCCL would write or hang. */
+/* fake.c: a libnccl.so.2 for tests, whose ranks are threads of one process. The groups of a rank
+ * run one after another, and a group ends when each of its calls has been matched by the call of
+ * its peer, so that calls that would hang in a stream also hang here. Between two ranks the n-th
+ * send is matched with the n-th receive, whatever they are for. The n-th collective of a rank is
+ * matched with the n-th collective of every other rank. Sums are added from the last rank down,
+ * which is an order that no tree has. No call blocks. As with a nonblocking communicator,
+ * ncclCommGetAsyncError must be called until everything is done. Sizes, types or collectives that
+ * do not match are an error, although NCCL would write wrong data or hang. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,16 +15,18 @@
 enum { MOST = 16, CALLS = 512, USAGE = 5, REMOTE = 6 };
 enum { SEND, RECV, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
 
-/* Settings of a test: the copy in the device's memory, the version, and the rank that fails. */
+/* Settings of a test: the function that copies in the device's memory, the version, and the rank
+ * that fails. */
 void (*fake_nccl_copy)(void *to, const void *from, size_t n);
 void (*fake_nccl_add)(float *y, const float *x, size_t n);
 int fake_nccl_version = 22809;
-int fake_nccl_failing = -1; /* this rank's next state is a remote error */
-int fake_nccl_live;         /* communicators that are neither destroyed nor aborted */
-int fake_nccl_done[KINDS];  /* how many of each have ended, each rank's counted */
+int fake_nccl_failing = -1; /* the next state of this rank is a remote error */
+int fake_nccl_live;         /* communicators that have been neither destroyed nor aborted */
+/* the number of calls of each kind that have ended, counted for each rank */
+int fake_nccl_done[KINDS];
 
 struct call {
-    int kind, peer; /* of whom; a collective's root */
+    int kind, peer; /* peer is the other rank, or the root of a collective */
     bool done;
     const void *from;
     void *to;
@@ -34,8 +37,9 @@ struct call {
 struct ncclComm {
     struct world *world;
     int rank, n_calls;
-    bool active;      /* its group has been closed */
-    ncclComm_t *part; /* place for its split's communicator; NULL: it is in none */
+    bool active; /* its group has been closed */
+    /* place for the communicator of the split; NULL if this rank is in none */
+    ncclComm_t *part;
     int color, key;
     ncclResult_t failed;
     struct call call[CALLS];
@@ -51,7 +55,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct world worlds[1024];
 static int n_worlds;
 static unsigned n_ids;
-static _Thread_local struct ncclComm *in_group[2]; /* whom this thread's group is for */
+/* the communicators that this thread's group uses */
+static _Thread_local struct ncclComm *in_group[2];
 
 ncclResult_t ncclGetVersion(int *version)
 {
@@ -97,7 +102,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId 
     return NCCL_IN_PROGRESS;
 }
 
-/* When all have asked for it: a world for each color, ranks by key. */
+/* Splits, when all ranks have asked for it, into a world for each color, with the ranks ordered by
+ * key. */
 static void split(struct world *w)
 {
     for (int r = 0; r < w->n_ranks; r++)
@@ -132,7 +138,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *part
     return NCCL_IN_PROGRESS;
 }
 
-/* The peer's counterpart: the first call of its open group that is for this rank and not done. */
+/* Returns the peer's matching call, which is the first call of its open group that is for this
+ * rank and not done. */
 static struct call *other_end(struct ncclComm *peer, int rank, int kind)
 {
     for (int i = 0; peer && peer->active && i < peer->n_calls; i++) {
@@ -182,7 +189,8 @@ static void move(void *to, const void *from, size_t n)
     if (to != from) fake_nccl_copy(to, from, n);
 }
 
-/* to = the sum of n floats, `skip` on, of all x. One of them may be to itself: it comes first. */
+/* Writes to `to` the sum of n floats, from position `skip` on, of all x. If one of them is in `to`
+ * itself, it is read first. */
 static void sum(struct call **x, int P, void *to, size_t skip, size_t n)
 {
     int own = P - 1;
@@ -213,7 +221,7 @@ static void move_all(struct call **x, int P)
     for (int r = 1; r < P && a->kind == ALL_REDUCE; r++) move(x[r]->to, x[0]->to, size);
 }
 
-/* Collective a of c, if all ranks have come to it. */
+/* Carries out collective a of c if all ranks have called it. */
 static void gather(struct ncclComm *c, struct call *a)
 {
     struct call *x[MOST] = {a};
@@ -337,7 +345,8 @@ ncclResult_t ncclRecv(void *to, size_t n, ncclDataType_t type, int peer, ncclCom
     return call(comm, (struct call){.kind = RECV, .peer = peer, .to = to, .n = n});
 }
 
-/* n_from and n_to elements that lie apart, or in place, with x.from at at_from. */
+/* Begins a collective from n_from elements to n_to elements. The two ranges must not overlap,
+ * unless the collective is in place, which means that x.from is at at_from. */
 static ncclResult_t collective(int kind, struct call x, int op, size_t n_from, size_t n_to,
                                const void *at_from, ncclComm_t comm)
 {

@@ -1,4 +1,5 @@
-/* Compiled, never run, where NCCL's header is: checks worker/comm/nccl_api.h with that header. */
+/* same.c: compiled, but never run, if NCCL's header is present. It checks worker/comm/nccl_api.h
+ * against that header. */
 #include <nccl.h>
 #include <stdalign.h>
 #include "worker/comm/nccl_api.h"
@@ -24,7 +25,7 @@ SAME(net_name, netName);
 SAME(split_share, splitShare);
 SAME(traffic_class, trafficClass);
 
-/* A prototype that differs does not initialise its slot (-Werror=incompatible-pointer-types). */
+/* If a prototype differs, it cannot initialise its slot (-Werror=incompatible-pointer-types). */
 #define FILL(result, name, args) .name = name,
 const struct nccl_api nccl_same = {NCCL_CALLS(FILL)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)

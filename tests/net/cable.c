@@ -1,16 +1,17 @@
-/* cable: a bad cable between two network interfaces, for tests/scripts/nodes.sh. Forwards every
- * frame from one to the other, some time later, loses some, and can be cut.
+/* cable: simulates a bad cable between two network interfaces, for tests/scripts/nodes.sh. It
+ * forwards every frame from one interface to the other after a delay, loses some frames, and can
+ * be cut.
  *
  *     cable IF1 IF2 [--delay-us MIN MAX] [--loss PERMILLE] [--seed N]
  *
- * Delays and losses follow from the seed, frame by frame. Frames keep their order, as in a cable.
- * SIGUSR1 cuts it: frames in it and frames that arrive are lost. SIGUSR2 mends it. A line on stdout
- * says "up", "cut" and "mended" at each change. SIGTERM ends it with a line of counts. Ends with
- * its parent.
+ * Delays and losses are determined by the seed, frame by frame. Frames keep their order, as in a
+ * real cable. SIGUSR1 cuts the cable, after which the frames in it and the frames that arrive are
+ * lost, and SIGUSR2 repairs it. It prints "up", "cut" or "mended" at each change. SIGTERM makes it
+ * print a line of counts and exit. It also exits when its parent does.
  *
- * The interfaces are ends of veth pairs, whose frames may be segments larger than the MTU with
- * checksums not yet computed: PACKET_VNET_HDR carries that over, so that the far stack accepts
- * them. */
+ * The interfaces are ends of veth pairs, whose frames may be segments that are larger than the MTU
+ * and whose checksums are not computed yet. PACKET_VNET_HDR passes this on, so that the other
+ * network stack accepts them. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -29,8 +30,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FRAME_SIZE (96 << 10) /* a 64 KiB segment, its headers and the vnet header */
-#define QUEUE      4096       /* frames in the cable, each way; more are lost */
+#define FRAME_SIZE (96 << 10) /* room for a segment of 64 KiB, its headers and the vnet header */
+#define QUEUE      4096       /* frames in the cable in each direction; further ones are lost */
 
 struct frame {
     int64_t due_us;
@@ -110,8 +111,8 @@ static void take(struct way *w)
     }
 }
 
-/* Sends the frames that are due; when cut, drops everything. Returns when the next is due, or
- * -1. */
+/* Sends the frames that are due, or drops all of them while the cable is cut. Returns when the
+ * next frame is due, or -1. */
 static int64_t give(struct way *w)
 {
     while (w->n) {

@@ -1,5 +1,6 @@
-/* capture FILE: every byte that crosses an interface of this network namespace, until SIGTERM. Says
- * "up" once it listens. For scripts that look for words which must not be there. */
+/* capture FILE: writes every byte that crosses an interface of this network namespace to FILE,
+ * until SIGTERM. It prints "up" once it listens. Scripts use it to check that certain words are
+ * never sent. */
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
-/* thief ADDRESS NAME PKI: a session with the key and certificate in PKI, a node's STATE/pki, as the
- * node NAME, whatever name the certificate has. Prints seqd's answer: "welcome" or "refused:" and
- * the reason. */
+/* thief ADDRESS NAME PKI: opens a session as the node NAME with the key and certificate in PKI,
+ * which is a node's STATE/pki, whatever name the certificate has. Prints seqd's answer, which is
+ * "welcome", or "refused:" with the reason. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,13 @@
-/* fake.c: the driver's management library as seqw uses it, over the text file that FAKE_NVML names.
- * The file is read again at every look, so that a test changes the machine beneath a running seqw.
+/* fake.c: replaces the driver's management library for seqw. It answers from the text file that
+ * FAKE_NVML names, and reads that file again at every call, so that a test can change the machine
+ * while seqw runs.
  *
- *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N] [cc=N]    a GPU; numbered in order
- *   far A B LEVEL        between two of them: nvlink, or the library's 0, 10, .. 50; default 50
- *   xid N UUID CODE      the Nth event of this file's life: told once
+ *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N] [cc=N]
+ *                        a GPU; GPUs are numbered in the order of their lines
+ *   far A B LEVEL        the distance of GPUs A and B, which is nvlink, or a level of the library
+ *                        (0, 10, .. 50); without this line it is 50
+ *   xid N UUID CODE      an event, which is reported once; events come in the order of their
+ *                        lines, and N is not used
  *   silent               the library no longer answers */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +24,7 @@ struct device {
 static struct {
     struct device device[MAX];
     int n, far[MAX][MAX], n_xids, xid_of[MAX], xid[MAX], told, silent;
-    char known[MAX][64]; /* handles outlive their device, as the real ones do */
+    char known[MAX][64]; /* a handle outlives its device, as a real one does */
     int n_known;
 } fake;
 
@@ -72,7 +76,8 @@ static int read_file(void)
     return 0;
 }
 
-/* A handle is the place of its UUID among those ever seen, + 1. */
+/* Finds the device of a handle, which is 1 + the index of its UUID among all UUIDs that have been
+ * seen. */
 static struct device *device_of(void *handle)
 {
     const int at = by_uuid(fake.known[(int)(size_t)handle - 1]);

@@ -1,5 +1,5 @@
 /* dsp.c: the sends of a pair of blocks of a video transformer, by DSP and by each baseline. DSP,
- * and the baselines that the product has, run as the product runs them. */
+ * and the baselines that the product has, are run by the product's own code. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
@@ -20,19 +20,20 @@ static void add(struct label_graph *g, int in, int out, int label)
         .in = {in, -1, -1}, .out = out, .n_ways = 1, .way = {{{l, l, l}, l}}};
 }
 
-/* n blocks along space and time in turns, or along space alone; sharded along time at entry and
- * exit. */
+/* Makes n blocks, along space and time in turns or only along space, which are sharded along time
+ * at entry and exit. */
 static void blocks(struct label_graph *g, int n, bool both)
 {
     *g = (struct label_graph){.n_values = n + 1};
-    for (int v = 0; v <= n; v++) /* either way as many rows move */
+    for (int v = 0; v <= n; v++) /* the same number of rows moves in both ways */
         g->value[v].moved[0][1] = g->value[v].moved[1][0] = ROWS;
     add(g, -1, 0, 1);
     for (int i = 0; i < n; i++) add(g, i, i + 1, both && i % 2 ? 0 : 1);
     add(g, n, -1, 1);
 }
 
-/* One pair: the labelling says where the dimension changes, the product changes it. */
+/* Runs one pair of blocks. The labelling tells where the dimension changes, and the product
+ * changes it. */
 static void pair(struct ranks *g, int rank, void *arg)
 {
     const int P = *(const int *)arg;
@@ -56,7 +57,8 @@ static void pair(struct ranks *g, int rank, void *arg)
     blocks(&graph, 2, true);
     if (!label_solve(&graph, way, &cost)) abort();
     for (int i = 0; i < graph.n_ops && !e.code; i++) {
-        const int to = graph.op[i].way[way[i]].in[0]; /* home at the end, as the next pair begins */
+        /* back to the first dimension at the end, because the next pair begins with it */
+        const int to = graph.op[i].way[way[i]].in[0];
         if (to != at && dsp_switch(&d, x[to], x[at], at, to, &e)) ranks_fail(g, rank, &e);
         at = to;
     }
@@ -81,15 +83,15 @@ static double twice(const int64_t v[], int n)
     return (double)v[0] / (2.0 * (double)v[n - 1]);
 }
 
-/* Layers of a grid are not shared by parallel.tp. */
+/* Layers of a grid cannot be divided by parallel.tp. */
 #define NO_JOB "no job runs it on a grid: tests and benches alone"
 
-/* The product's own baselines; of: DSP's bytes to a baseline's. */
+/* The product's own baselines. `of` is the ratio of DSP's bytes to a baseline's. */
 enum base { ULYSSES, MEGATRON, RING, BASE_N };
 static const struct baseline {
     const char *name, *source, *text;
     enum base base;
-    int over; /* claimed is 1 / over, or 1 / (over N) */
+    int over; /* the claim is 1 / over, or 1 / (over N) */
     bool by_N;
     double (*of)(const int64_t v[], int n);
     const char *differs, *note;
@@ -118,7 +120,7 @@ static void ratio(const struct baseline *b, int P, struct evidence *dsp, struct 
     report_number(&row, both, 2, b->of);
 }
 
-/* Their all-to-alls as their code lists them. Returns the bytes of a rank. */
+/* Counts their all-to-alls as their code lists them. Returns the bytes of a rank. */
 static int64_t described(const char *name, int P, struct evidence *dsp, enum volume_way way)
 {
     char what[128];
@@ -156,7 +158,7 @@ static void pairs(int P, FILE *f)
     evidence_free(dsp);
 }
 
-/* Whole training steps of a Transformer-2D, forward and backward. */
+/* Counts whole training steps of a Transformer-2D, forward and backward. */
 static void steps(int P, struct grid_data *d)
 {
     const struct {
@@ -202,7 +204,7 @@ static void all_steps(void)
     grid_close(&d);
 }
 
-/* The fewest changes of the sharded dimension, by the labelling. */
+/* Reports the smallest number of changes of the sharded dimension, by the labelling. */
 static void switches(void)
 {
     static struct label_graph graph;

@@ -27,8 +27,8 @@ static struct evidence *make(enum kind kind)
     return e;
 }
 
-/* tests/paper/check.sh falsifies every count by one, forward (0) or backward (1), to see that no
- * row passes with it. */
+/* Returns the error that tests/paper/check.sh adds to every count, forward (0) or backward (1), to
+ * check that no row is accepted with it. */
 static int64_t off_by(int phase)
 {
     const char *s = getenv("SEQD_PAPER_OFF_BY_ONE");
@@ -37,7 +37,7 @@ static int64_t off_by(int phase)
 
 /* ---- ledgers --------------------------------------------------------------------------------- */
 
-static struct evidence *counting; /* of the run in progress */
+static struct evidence *counting; /* the evidence of the run in progress */
 
 void evidence_phase(struct ranks *g, int rank)
 {
@@ -74,17 +74,20 @@ struct evidence *evidence_ledger(int P, int64_t segment_size,
 
 /* ---- trainings: three books that the planner does not keep ----------------------------------- */
 
-/* The books: the end of the buffers that the model's own code places, the pages that the kernel
- * reports as touched, and every allocation of the process while steps run. */
+/* Three counts that the planner does not make: the end of the buffers that the model's own code
+ * places, the pages that the kernel reports as touched, and every allocation of the process while
+ * steps run. */
 
 struct watch {
     pthread_barrier_t line;
-    int64_t before, grown; /* heap: live before the steps, and the most above it */
+    /* heap: bytes allocated before the steps, and the largest excess over that */
+    int64_t before, grown;
     int64_t placed, pages, planned, arena;
-    int64_t last; /* the step after which all is read */
+    int64_t last; /* the step after which all counts are read */
 };
 
-/* All ranks are ready, none is in a step. The first step warms the caches of the C library. */
+/* Called when all ranks are ready and none is in a step. The first step fills the caches of the C
+ * library. */
 static void before(struct train *t, int rank, void *arg)
 {
     struct watch *w = arg;
@@ -140,7 +143,7 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     return e;
 }
 
-/* Counts of the sends in the first step: bytes of all ranks, and messages of rank 0. */
+/* Counts of the sends in the first step: the bytes of all ranks, and the messages of rank 0. */
 struct step_count {
     int64_t bytes, messages;
 };

@@ -1,4 +1,5 @@
-/* fits.c: claims about the longest sequence, by the sizes that the planner fits into a device. */
+/* fits.c: claims about the longest sequence, compared with the sizes that the planner can fit into
+ * a device. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
@@ -13,7 +14,7 @@
 
 enum { DEVICES = 64, NODE = 8, HEADS = 16 };
 
-/* A training in bf16 that recomputes nothing, with state sharded over all ranks. */
+/* Describes a training in bf16 that recomputes nothing, with its state sharded over all ranks. */
 static void describe(struct job_spec *s, enum model_family family, int64_t S, int sp, int dp)
 {
     struct model_shape *m = &s->model.shape;
@@ -24,7 +25,7 @@ static void describe(struct job_spec *s, enum model_family family, int64_t S, in
     m->max_pos = S;
     s->data.n_train = 1;
     spec_source_defaults(&s->data.train[0]);
-    s->data.train[0].format = DATA_NPY; /* ids: no tokenizer */
+    s->data.train[0].format = DATA_NPY; /* the source has token ids, so no tokenizer is needed */
     if (spec_intern(s, "/synthetic", 10, &s->data.train[0].path)) abort();
     s->data.seq_len = S;
     s->train.steps = 1;
@@ -42,7 +43,7 @@ static double gib(const int64_t v[], int n)
     return (double)v[0] / GIB;
 }
 
-/* The plan of *s in a row of its own, or why there is none. */
+/* Reports the plan of *s in a separate row, or why there is none. */
 static void one_plan(const struct row *row, struct job_spec *s)
 {
     struct err e = {0};
@@ -54,7 +55,7 @@ static void one_plan(const struct row *row, struct job_spec *s)
     evidence_free(plan);
 }
 
-/* The ratio of LASP's to the other's. */
+/* Returns the ratio of LASP's length to the other's. */
 static double longer(const int64_t v[], int n)
 {
     return (double)v[0] / (double)v[1];
@@ -65,10 +66,10 @@ static void by_lasp(struct job_spec *s, int64_t S)
     describe(s, FAMILY_TNL, S, DEVICES, 1);
 }
 
-/* LASP is compared with a softmax model of the same sizes: `way` shares a sequence of S tokens
- * between some of the devices; the others take other sequences. claimed: the paper's number, or,
- * with `differs`, the planner's number; the tolerance is then a hundredth, as sizes beside a
- * model's own change from version to version. */
+/* LASP is compared with a softmax model of the same sizes. `way` divides a sequence of S tokens
+ * among some of the devices, while the other devices take other sequences. claimed is the paper's
+ * number or, if `differs` is set, the planner's; in that case the tolerance is one hundredth,
+ * because sizes other than the model's own change from version to version. */
 struct rival {
     struct row row;
     void (*way)(struct job_spec *s, int64_t S);
@@ -82,7 +83,7 @@ static void by_ring(struct job_spec *s, int64_t S)
     s->parallel.form = FORM_BLOCKWISE;
 }
 
-/* No more ranks for a sequence than heads. */
+/* Limits the ranks of a sequence to the number of heads. */
 static void by_ulysses(struct job_spec *s, int64_t S)
 {
     describe(s, FAMILY_LLAMA, S, HEADS, DEVICES / HEADS);

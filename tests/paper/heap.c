@@ -1,4 +1,4 @@
-/* heap.c: every allocation of the process counted, under the C library's own names. */
+/* heap.c: counts every allocation of the process, by defining the C library's own functions. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>

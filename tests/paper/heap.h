@@ -1,5 +1,5 @@
-/* heap.h: every allocation of this process is counted: bytes that live now, and the most since a
- * mark. */
+/* heap.h: counts every allocation of this process. It gives the bytes that are allocated now, and
+ * the largest number since a mark. */
 #ifndef SEQD_PAPER_HEAP_H
 #define SEQD_PAPER_HEAP_H
 

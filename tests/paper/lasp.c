@@ -1,5 +1,5 @@
-/* lasp.c: Linear Attention Sequence Parallelism: bytes that do not grow with the sequence,
- * counted on sequences of 8K to 512K tokens that are really computed. */
+/* lasp.c: Linear Attention Sequence Parallelism, whose bytes do not grow with the sequence. They
+ * are counted on sequences of 8K to 512K tokens that are really computed. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -33,7 +33,8 @@ static void layer(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     const int64_t T = r->S / P, W = H * D;
     const double slope[H] = {
-        0, 1e-4}; /* undecayed, and nearly so: the states of all tokens before arrive */
+        /* decays of none and almost none, so that the states of all earlier tokens arrive */
+        0, 1e-4};
     float *seg = comm_segment(g->comm[rank]), *rows = numbers(8 * T * W);
     struct tensor x[8];
     for (int i = 0; i < 8; i++) x[i] = tensor_f32(rows + i * T * W, T, W, W);
@@ -64,8 +65,8 @@ static void layer(struct ranks *g, int rank, void *arg)
     free(rows), free(lo), free(hi), free(own), free(state);
 }
 
-/* The sends that each exchange must have, by its paper: states a rank, forward and backward; a
- * chain ends at the last rank, and backward at the first. */
+/* The sends that each exchange must have according to its paper, in states of a rank, forward and
+ * backward. A chain ends at the last rank, and backward at the first. */
 static const struct exchange {
     enum exchange_id id;
     const char *name, *source, *text;
@@ -79,7 +80,7 @@ static const struct exchange {
 };
 #define N_EXCHANGES ((int)(sizeof exchanges / sizeof *exchanges))
 
-/* Returns what all ranks sent forward. */
+/* Returns the bytes that all ranks sent forward. */
 static int64_t exchange_row(const struct exchange *x, int64_t S)
 {
     struct lasp_run run = {x->id, S};
@@ -113,7 +114,8 @@ static int64_t others(enum published_system s, int64_t S)
 static void lengths(void)
 {
     FILE *f = report_data("lasp_bytes");
-    const int64_t longest = getenv("SEQD_PAPER_QUICK") ? 32768 : 524288; /* quick: make check */
+    /* the short form is for `make check` */
+    const int64_t longest = getenv("SEQD_PAPER_QUICK") ? 32768 : 524288;
     report_table();
     for (int64_t S = 8192; S <= longest; S *= 4) {
         int64_t mine[N_EXCHANGES];
@@ -131,7 +133,7 @@ static void lengths(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A small TransNormerLLM, as a person would submit it. */
+/* Describes a small TransNormerLLM in the form in which a person would submit it. */
 static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chunk, struct err *e)
 {
     spec_defaults(s);
@@ -147,16 +149,16 @@ static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chun
     s->train.steps = 1;
     s->parallel.strategy = STRATEGY_LASP;
     s->parallel.sp = ranks;
-    s->parallel.zero = 0; /* or weights would be sharded, too */
+    s->parallel.zero = 0; /* with another value, weights would be sharded, too */
     s->memory.time_chunk = time_chunk;
     return family_check(s, e);
 }
 
-/* The bytes that the model above carries from window to window: 4 layers of 4 heads of 32 x 32
+/* The bytes that this model carries from one window to the next: 4 layers of 4 heads of 32 x 32
  * floats. */
 #define STATES_OF_A_WINDOW (4 * 4 * 32 * 32 * 4)
 
-/* The largest to the smallest. */
+/* Returns the ratio of the largest to the smallest. */
 static double spread(const int64_t v[], int n)
 {
     int64_t least = v[0], most = v[0];
@@ -167,14 +169,16 @@ static double spread(const int64_t v[], int n)
     return (double)most / (double)least;
 }
 
-/* Bytes for each window more. v[0] is one window, which carries nothing; v[i] is 2^i windows. */
+/* Returns the bytes that each further window adds. v[0] is for one window, which carries nothing,
+ * and v[i] for 2^i windows. */
 static double each_window(const int64_t v[], int n)
 {
     return (double)(v[n - 1] - v[1]) / (double)(((int64_t)1 << (n - 1)) - 2);
 }
 
-/* Bytes a rank as the sequence grows from 8192 tokens, n lengths each twice the one before: over as
- * many ranks more, or, where chunk is given, on one device that walks chunk tokens at a time. */
+/* Reports the bytes of a rank as the sequence grows from 8192 tokens through n lengths, each twice
+ * the one before. The ranks grow in the same way or, if chunk is given, one device walks chunk
+ * tokens at a time. */
 static void memory_by_length(const struct row *row, const char *name, int n, int64_t chunk,
                              double (*of)(const int64_t v[], int n))
 {

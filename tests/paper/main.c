@@ -1,6 +1,6 @@
-/* make paper: the published claims of RSA, LASP and DSP against counted runs on this machine, the
- * planner, and accounts, each row by its kind. Argument: the directory to write to. Exit status 1
- * when a count or a plan is wrong. */
+/* main.c: `make paper`, which compares the published claims of RSA, LASP and DSP with counted runs
+ * on this machine, the planner, and accounts. Each row tells its kind. The argument is the
+ * directory to write to. The exit status is 1 if a count or a plan is wrong. */
 #include "tests/paper/report.h"
 
 int main(int argc, char **argv)

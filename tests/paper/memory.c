@@ -1,5 +1,5 @@
-/* memory.c: the planner's memory of a rank, against real trainings on CPU ranks (evidence.c lists
- * the values that are read from them). */
+/* memory.c: compares the planner's memory of a rank with real trainings on CPU ranks. evidence.c
+ * lists the values that are read from them. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/paper/report.h"
@@ -18,9 +18,9 @@ struct shape {
     int64_t S;
     enum recompute_id recompute;
     enum precision_id precision;
-    int64_t time_chunk; /* LASP in time: tokens that a rank holds at once */
+    int64_t time_chunk; /* for LASP in time, the tokens that a rank holds at a time */
     int group;          /* parallel.zero_group */
-    int pp, tp;         /* stages, and ranks that share every layer; 0: one */
+    int pp, tp;         /* stages, and ranks that share every layer, where 0 stands for one */
 };
 
 enum { MICRO_BATCHES = 4 }; /* micro-batches of a step on several stages */
@@ -30,7 +30,8 @@ static int degree(int n)
     return n ? n : 1;
 }
 
-/* As a person would submit it. fails: as job_check, where this version cannot run it. */
+/* Describes a job in the form in which a person would submit it. Fails as job_check does, if this
+ * version cannot run it. */
 static int describe(const struct shape *s, struct err *e)
 {
     spec_defaults(&spec);
@@ -39,7 +40,7 @@ static int describe(const struct shape *s, struct err *e)
     struct model_shape *m = &spec.model.shape;
     m->family = s->family;
     m->n_layers = 2, m->width = 64, m->n_heads = 4, m->ffn_width = 176, m->vocab = 258;
-    if (s->family == FAMILY_BERT) m->vocab = 260; /* an id that hides a token */
+    if (s->family == FAMILY_BERT) m->vocab = 260; /* an id is needed that hides a token */
     if (s->time_chunk) m->n_layers = 1, m->width = 32, m->n_heads = 2, m->ffn_width = 32;
     spec.memory.time_chunk = s->time_chunk;
     spec.data.n_train = 1;

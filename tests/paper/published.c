@@ -11,13 +11,13 @@
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum unit {
-    PER_COLUMN, /* bytes for each token and column: B S C */
-    PER_SCORE,  /* for each head, query and key: B H S S */
-    PER_ROW     /* for each head and query: B H S */
+    PER_COLUMN, /* B S C: bytes for each token and column */
+    PER_SCORE,  /* B H S S: bytes for each head, query and key */
+    PER_ROW     /* B H S: bytes for each head and query */
 };
 
-/* The values that a block keeps for its backward (2205.05198, section 4). whole: TP has all of it
- * on every rank; every other system divides it. */
+/* The values that a block keeps for its backward (2205.05198, section 4). If `whole` is set, TP
+ * has all of the value on every rank, while every other system divides it. */
 static const struct kept {
     const char *name;
     enum unit unit;
@@ -75,7 +75,7 @@ int published_tensors(const struct published_case *c, int64_t l,
                                          .size = c->edge * tokens * (double)c->width / (tp ? 1 : P),
                                          .dies = end,
                                          .fitted = true};
-    if (c->logits > 0) /* the head is between the last forward and the first backward */
+    if (c->logits > 0) /* the head runs between the last forward and the first backward */
         out[n++] = (struct published_tensor){.name = "logits",
                                              .layer = -1,
                                              .size = c->logits * c->vocab * tokens / P,
@@ -94,7 +94,7 @@ int published_tensors(const struct published_case *c, int64_t l,
     return n;
 }
 
-/* Returns the bytes that live at moment t. */
+/* Returns the bytes that are stored at moment t. */
 static double live_at(const struct published_case *c, int64_t t)
 {
     struct published_tensor x[PUBLISHED_TENSORS];
@@ -124,7 +124,7 @@ double published_bert_params(int64_t n_layers, int64_t width, int64_t vocab)
     return L * layer + tables + head;
 }
 
-/* *n: the member of c that is searched. */
+/* *n is the member of c whose largest value is searched for. */
 struct room {
     struct published_case *c;
     int64_t *n;

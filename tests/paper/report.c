@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 
 enum result {
-    REPRODUCED, /* a published claim, counted or planned */
-    AGREES,     /* an account, within the precision of the claim */
-    DIFFERENT,  /* a count, a plan or an account, and the paper says something else */
-    HOLDS,      /* a promise of this engine, counted or planned */
-    NO_CLAIM,   /* a number without a published one */
-    BROKEN,     /* counted or planned, and wrong: the program then fails */
+    REPRODUCED, /* a published claim that was counted or planned */
+    AGREES,     /* an account that is within the precision of the claim */
+    DIFFERENT,  /* a count, a plan or an account that differs from the paper */
+    HOLDS,      /* a promise of this engine that was counted or planned */
+    NO_CLAIM,   /* a number for which none was published */
+    BROKEN,     /* counted or planned, and wrong, which makes the program fail */
     RESULT_N
 };
 static const char *const kinds[KIND_N] = {"counted", "planned", "account", "compared"};
@@ -84,7 +84,7 @@ void report_table(void)
           report.out);
 }
 
-/* A number as a cell shows it; whole numbers in full. */
+/* Writes a number as a cell shows it, with whole numbers in full. */
 static const char *shown(double v, char text[32])
 {
     const bool whole = v == floor(v) && fabs(v) < 1e15;
@@ -92,7 +92,7 @@ static const char *shown(double v, char text[32])
     return text;
 }
 
-/* The only place that writes a row. fault: the fault of a broken row. */
+/* Writes a row; no other function does. fault is the fault of a broken row. */
 static void write_row(enum kind kind, enum result result, const struct row *r, const char *ours,
                       double ratio, const char *fault)
 {
@@ -106,7 +106,7 @@ static void write_row(enum kind kind, enum result result, const struct row *r, c
             r->source ? r->source : "this engine", r->above ? "more than " : "", c);
     if (r->tolerance > 0) snprintf(tolerance, sizeof tolerance, "%.2g", r->tolerance);
     fprintf(report.out, " %s | %s |", tolerance, ours);
-    if (ratio > 0 && !r->differs) /* else `claimed` is not the paper's number */
+    if (ratio > 0 && !r->differs) /* if differs is set, `claimed` is not the paper's number */
         fprintf(report.out, " %.4f |", ratio);
     else
         fputs(" - |", report.out);
@@ -115,7 +115,7 @@ static void write_row(enum kind kind, enum result result, const struct row *r, c
     if (result == BROKEN) printf("  BROKEN: %s: %s %s\n", r->what, ours, fault ? fault : "");
 }
 
-/* Judges a number that the product gave. */
+/* Decides the result for a number that the product gave. */
 static enum result judged(const struct row *r, bool ok)
 {
     if (!ok) return BROKEN;
@@ -128,7 +128,7 @@ void report_bytes(const struct row *r, const struct evidence *e,
     char ours[96], fault[160] = "";
     const int P = evidence_n_ranks(e);
     int64_t sum = 0, claimed = 0;
-    if (P < 1) abort(); /* not of a ledger */
+    if (P < 1) abort(); /* it is not the evidence of a ledger */
     if (evidence_fault(e)) snprintf(fault, sizeof fault, "%s", evidence_fault(e));
     for (int i = 0; i < P; i++)
         for (int k = 0; k < EVIDENCE_PHASES; k++) {

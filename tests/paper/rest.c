@@ -1,8 +1,8 @@
-/* rest.c: lists the claims that no section has a row about, each with the reason. */
+/* rest.c: lists the claims about which no section has a row, each with the reason. */
 #include <stddef.h>
 #include "tests/paper/report.h"
 
-/* Claims of the three papers, and of those whose exchanges are rows of LASP's, that no row is
+/* Claims of the three papers, and of the papers whose exchanges are rows of LASP's, that no row is
  * about. */
 static const struct {
     const char *what, *source, *claimed, *why;

@@ -1,4 +1,4 @@
-/* ring.c: the sends of Ring Self-Attention for a layer, counted by the transport of P ranks. */
+/* ring.c: counts, by the transport of P ranks, the sends of a layer of Ring Self-Attention. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static float *numbers(int64_t n)
     return x;
 }
 
-/* Buffers of the ring and of collectives, and after them what other forms and strategies need. */
+/* Places the buffers of the ring and of collectives, and after them the buffers that other forms
+ * and strategies need. */
 static void place(struct sp *sp, const struct layer *r, struct attention_need *need, char *seg,
                   float *owned[2])
 {
@@ -68,7 +69,7 @@ static void one_layer(struct ranks *g, int rank, void *arg)
                           &e) ||
         sp_open_groups(&sp, &e))
         abort();
-    float *x[10]; /* q, kv, o, d_o, dq, dkv, lse, kept, and two of the strategy */
+    float *x[10]; /* q, kv, o, d_o, dq, dkv, lse, kept, and two buffers of the strategy */
     place(&sp, r, &need, comm_segment(g->comm[rank]), x + 8);
     const int64_t size[8] = {T * Q, T * KV, T * Q,    T * Q,
                              T * Q, T * KV, r->H * T, need.kept / 4 + 16};
@@ -112,13 +113,14 @@ struct evidence *count_attention(const struct layer *l)
     return evidence_ledger(l->P, SEGMENT, one_layer, &copy);
 }
 
-/* Rows of one form: forward and backward, in slices of K (KV heads) that a rank must send to each
- * other rank, over `per`. These come from the claim; the engine's formulas are not used. */
+/* Rows of one form: the slices of K (KV heads), forward and backward, that a rank must send to
+ * each other rank, divided by `per`. The numbers come from the claim, and the engine's formulas
+ * are not used. */
 struct form_rows {
-    const char *name, *source; /* source NULL: no published claim */
+    const char *name, *source; /* source is NULL if there is no published claim */
     int strategy, form, max_P;
     int forward, backward;
-    bool over_P; /* each other rank gets the P-th part of a slice */
+    bool over_P; /* each other rank gets one P-th of a slice */
     const char *text;
 };
 
@@ -139,8 +141,8 @@ static void ring_row(const struct form_rows *f, int P, int64_t Hk)
     evidence_free(e);
 }
 
-/* Groups of u ranks share heads, which pass round P/u groups: a group's all-to-all sends (u-1)/u of
- * each slice, and a hop as much as a rank's whole slice. */
+/* Reports groups of u ranks, which share heads and rotate through P/u groups. A group's all-to-all
+ * sends (u-1)/u of each slice, and a hop sends as much as a rank's whole slice. */
 static void groups_row(int P, int u)
 {
     char what[128], claimed[96];

@@ -1,6 +1,7 @@
-/* rsa.c: the tables and claims of Ring Self-Attention, by an account of the storage of its authors'
- * system and of the ones it was compared with (tests/paper/published.h); and the product's plan of
- * the same model on as many stages. */
+/* rsa.c: the tables and claims of Ring Self-Attention. They are compared with an account of the
+ * storage of its authors' system and of the systems with which it was compared
+ * (tests/paper/published.h), and with the product's plan of the same model on the same number of
+ * stages. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -19,7 +20,7 @@
 
 static const struct {
     int64_t P, B, S;
-    double tp, tp_rate, rsa, rsa_rate; /* MB and tokens/s as printed; 0: out of memory */
+    double tp, tp_rate, rsa, rsa_rate; /* MB and tokens/s as printed; 0 stands for out of memory */
 } table4[] = {
     {1, 64, 512, 8477.28, 9946.15, 8477.53, 9261.04},
     {2, 128, 512, 9520.47, 15510.19, 8478.76, 13938.22},
@@ -46,7 +47,7 @@ static double cell(enum published_system s, int i)
     return published_peak(&c) / MIB;
 }
 
-/* how: words for the meaning of the cell, or none. */
+/* Writes the name of a cell. how is words about the meaning of the cell, or "". */
 static void name_cell(bool tp, int i, const char *how, char what[96])
 {
     snprintf(what, 96, "%s, P %lld, B %lld, S %lld: %sMiB per device",
@@ -76,8 +77,8 @@ static void memory_cell(enum published_system s, int i)
 
 enum { STAGES = 8 };
 
-/* A cell of that table as a job: BERT-Large on its stages, its B sequences one a micro-batch.
- * fails: as job_check, where this version cannot run it. */
+/* Describes a cell of that table as a job, which is BERT-Large on its stages, with one of its B
+ * sequences in each micro-batch. Fails as job_check does, if this version cannot run it. */
 static int cell_job(struct job_spec *s, bool tp, int i, struct err *e)
 {
     spec_defaults(s);
@@ -89,7 +90,7 @@ static int cell_job(struct job_spec *s, bool tp, int i, struct err *e)
     m->max_pos = 2048;
     s->data.n_train = 1;
     spec_source_defaults(&s->data.train[0]);
-    s->data.train[0].format = DATA_NPY; /* ids: no tokenizer */
+    s->data.train[0].format = DATA_NPY; /* the source has token ids, so no tokenizer is needed */
     if (spec_intern(s, "/synthetic", 10, &s->data.train[0].path)) abort();
     s->data.seq_len = table4[i].S;
     s->train.steps = 1;
@@ -116,7 +117,8 @@ static double mib(const int64_t v[], int n)
     return (double)v[0] / MIB;
 }
 
-/* Reports a plan, which must be less than the table's number: a stage keeps few of B sequences. */
+/* Reports a plan, which must be less than the table's number, because a stage keeps only a few of
+ * the B sequences. */
 static void planned_cell(bool tp, int i, struct evidence *plan)
 {
     const double printed = tp ? table4[i].tp : table4[i].rsa;
@@ -135,7 +137,7 @@ static void planned_cell(bool tp, int i, struct evidence *plan)
     report_number(&row, &plan, 1, mib);
 }
 
-/* From 4 to 8 ranks, to from 2 to 4. */
+/* Returns the growth from 4 to 8 ranks, divided by that from 2 to 4. */
 static double growth(const int64_t v[], int n)
 {
     return (double)(v[n - 1] - v[n - 2]) / (double)(v[n - 2] - v[n - 3]);
@@ -156,7 +158,7 @@ static void planned_growth(struct evidence *const last[3])
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Cell i of a system: the account, and where this version runs such a job, its plan. */
+/* Returns the account for cell i of a system and, if this version can run such a job, its plan. */
 static struct evidence *both_of_cell(bool tp, int i, struct err *refused)
 {
     struct err e = {0};
@@ -183,7 +185,8 @@ static void cells(void)
                 table4[i].rsa, cell(PUBLISHED_RSA, i));
     }
     fclose(f);
-    struct evidence *const *last = rsa + N_ROWS - 3; /* S 512, 1024 and 2048 on 2, 4 and 8 */
+    /* S is 512, 1024 and 2048 on 2, 4 and 8 ranks */
+    struct evidence *const *last = rsa + N_ROWS - 3;
     if (last[0] && last[1] && last[2]) planned_growth(last);
     for (int tp = 1; tp >= 0; tp--)
         if (refused[tp].code)
@@ -217,7 +220,7 @@ static void tables(void)
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-#define LOGITS 4.0 /* bytes for each: stated with every claim */
+#define LOGITS 4.0 /* bytes for each of them, which is stated with every claim */
 
 static struct published_case model(enum published_system s, int64_t P, bool large)
 {
@@ -247,7 +250,7 @@ static double length(enum published_system s, int64_t P, bool large, int64_t B)
     return (double)published_max_length(c, 15.9 * GIB);
 }
 
-/* claimed 0: no number was published. */
+/* Reports a ratio. claimed is 0 if no number was published. */
 static void ratio(const char *what, double claimed, double tolerance, double ours, const char *note)
 {
     const struct row row = {.what = what,

@@ -1,5 +1,5 @@
-/* tensor.c: two transformer blocks in tensor parallelism with sequence parallelism, forward, by the
- * halves of tests/lib/tensor_halves.h: DSP's table calls this Megatron-SP. */
+/* tensor.c: two transformer blocks in tensor parallelism with sequence parallelism, forward, made
+ * from the halves of tests/lib/tensor_halves.h. The table of DSP calls this Megatron-SP. */
 #include <math.h>
 #include <stdlib.h>
 #include "tests/paper/report.h"
@@ -7,7 +7,7 @@
 #include "tests/lib/tensor_halves.h"
 #include "worker/plan/volume.h"
 
-enum { WIDER = 4, BLOCKS = 2 }; /* columns of the MLP to the width's */
+enum { WIDER = 4, BLOCKS = 2 }; /* the columns of the MLP, as a multiple of the width */
 
 struct blocks {
     int P;
@@ -44,7 +44,7 @@ static void both_blocks(struct ranks *g, int rank, void *arg)
     for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = numbers(size[i]);
     for (int64_t i = 0; i < S; i++) hi[i] = S;
     const struct tensor_half half = {
-        .whole = x[2], .inner = x[3], .act = x[4], .part = x[5]}; /* matrices: below */
+        .whole = x[2], .inner = x[3], .act = x[4], .part = x[5]}; /* the matrices are set below */
     struct tensor_attention a = {.half = half,
                                  .n_heads = H,
                                  .n_kv_heads = H,

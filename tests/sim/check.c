@@ -1,6 +1,6 @@
-/* The rules that must hold. The checker has its own table of transitions and its own small model;
- * it reads the committed rows from SQLite itself, and knows the replies to clients and the acts of
- * gangs. */
+/* check.c: the rules that must hold. The checker has its own table of transitions and its own
+ * small model. It reads the committed rows directly from SQLite, and knows the replies to clients
+ * and the acts of gangs. */
 #include <sqlite3.h>
 #include "api/core/job_state.h"
 #include "tests/sim/sim.h"
@@ -19,10 +19,10 @@ struct model {
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
-    int64_t rank_size; /* bytes that a rank takes of its node's memory, by the stored plan */
+    int64_t rank_size; /* bytes of its node's memory that a rank takes, by the stored plan */
     bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
-    int64_t read_epoch; /* the epoch at the look before */
+    int64_t read_epoch; /* the epoch when the job was last checked */
     int calm_assigns;
     int shown_state;
     char key[32];
@@ -36,7 +36,8 @@ static int64_t n_models;
 static int64_t last_row, last_metric, n_rows, known_jobs;
 static uint64_t rows_hash;
 static bool used[1 << 17];
-static bool cordoned[SIM_NODES]; /* an answer said so, and no other order was sent since */
+/* an answer has said so, and no other order has been sent since then */
+static bool cordoned[SIM_NODES];
 
 void check_reset(void)
 {
@@ -203,8 +204,8 @@ static int slots_on(const char *node)
     return n;
 }
 
-/* Returns the bytes that attempts hold on a node; a preparation holds ERRAND. *n_errands: how many
- * preparations are there. */
+/* Returns the bytes that attempts hold on a node, where a preparation holds ERRAND. *n_errands is
+ * the number of preparations on the node. */
 static int64_t memory_on(const char *node, int *n_errands)
 {
     int64_t sum = 0;
@@ -335,7 +336,7 @@ static void check_done(const struct model *m, const struct row *r)
     for (int k = 0; k < m->n_ranks; k++) {
         const int64_t here = seqd_log_size(r->job, r->epoch, k),
                       there = gang_log_size(r->job, r->epoch, k);
-        /* While the disk is full there is room for events alone. */
+        /* While the disk is full, the space that is left is only for events. */
         if (here < there && seqd_full_ms() >= m->assign_ms)
             n_cut_logs++;
         else if (here != there)
@@ -361,7 +362,7 @@ static void check_whole(void)
     }
 }
 
-/* Sets the target state of a stopping job. A job that is to end cannot be suspended. */
+/* Sets the target state of a stopping job. A job that must end cannot be suspended. */
 static void take_ask(struct model *m, const struct row *r)
 {
     const bool stopping = m->state == JOB_STOPPING;
@@ -516,7 +517,8 @@ static void read_metrics(void)
     sqlite3_finalize(st);
 }
 
-/* Counts a new job in the batch that its name gives: all jobs of a batch come at once. */
+/* Counts a new job of a batch. Its name has the batch and the number of the batch's jobs, all of
+ * which must be committed together. */
 static void count_batch(const char *name, int count[SIM_JOBS + 1], int want[SIM_JOBS + 1])
 {
     int number, n;
@@ -638,7 +640,7 @@ void check_cancelled(int64_t job)
 
 void check_cordoned(int node, bool is)
 {
-    check_rows(); /* rows committed before do not count */
+    check_rows(); /* rows that were committed before do not count */
     cordoned[node] = is;
 }
 
@@ -678,8 +680,8 @@ void check_page(int64_t job, const char *page, bool metrics)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Tells whether the job waits, by its own reason, for the liar, which lied about a checkpoint and
- * has left for ever. */
+/* Tells whether the job waits, according to its own reason, for the liar, which reported a
+ * checkpoint that does not exist and has left for ever. */
 bool check_waits_for_liar(int64_t j)
 {
     char want[64];

@@ -1,5 +1,6 @@
-/* A disk for SQLite: files in memory, each with the content that the system shows and the content
- * on disk. A power cut keeps any part of the writes since the last sync. */
+/* disk.c: a disk for SQLite, with files in memory. Each file has the content that the system shows
+ * and the content that is on disk. A power cut keeps any part of the writes since the last
+ * sync. */
 #include <errno.h>
 #include <sqlite3.h>
 #include "tests/sim/oom.h"
@@ -7,9 +8,9 @@
 
 enum { FILES = 16, REGIONS = 64, LOCKS = 8, SECTOR = 512 };
 
-struct change { /* a write since the last sync */
+struct change { /* a write that came after the last sync */
     struct change *next;
-    int64_t at, size; /* size -1: cut to `at` bytes */
+    int64_t at, size; /* a size of -1 means that the file was cut to `at` bytes */
     char data[];
 };
 
@@ -19,11 +20,11 @@ struct image {
 };
 
 struct file {
-    char name[256]; /* "": private to its handle */
+    char name[256]; /* "" if the file is private to its handle */
     bool used;
     struct image now, safe;
     struct change *first, **last;
-    int n_shared, writer; /* locks of the rollback journal; writer: number of a handle */
+    int n_shared, writer; /* locks of the rollback journal; writer is the number of a handle */
     char *region[REGIONS];
     int n_regions, region_size;
     int shm_shared[LOCKS], shm_writer[LOCKS];
@@ -40,7 +41,7 @@ struct handle {
 struct disk_faults disk;
 static struct file files[FILES];
 static int life, n_handles, last_errno;
-static char *graves[4096]; /* regions that dead connections may still look at */
+static char *graves[4096]; /* regions that connections of a killed seqd may still read */
 static int n_graves;
 static sqlite3_vfs vfs;
 
@@ -96,8 +97,8 @@ static void apply(struct image *m, const struct change *c, int64_t size)
         image_write(m, c->data, size, c->at);
 }
 
-/* Keeps none, all or some of the changes since the last sync. If it keeps some, a kept change may
- * be torn: only its first sectors are kept. */
+/* Keeps none, all or some of the changes since the last sync. If it keeps only some, a kept change
+ * may be torn, which means that only its first sectors are kept. */
 static void lose_power(struct file *f)
 {
     const int how = sim_below(4);
@@ -172,7 +173,7 @@ void disk_reset(void)
     n_graves = 0;
     disk = (struct disk_faults){.room = -1};
     last_errno = n_handles = 0;
-    sqlite3_randomness(0, NULL); /* seeds it again, by on_random */
+    sqlite3_randomness(0, NULL); /* seeds SQLite's random numbers again, with on_random */
 }
 
 static bool alive(const struct handle *h)
@@ -255,8 +256,8 @@ static int io_truncate(sqlite3_file *file, sqlite3_int64 size)
     return SQLITE_OK;
 }
 
-/* Syncs a file. A failed sync has dropped the data that it should have written, and the next sync
- * succeeds all the same. */
+/* Syncs a file. A sync that fails has dropped the data that it should have written, and yet the
+ * next sync succeeds. */
 static int io_sync(sqlite3_file *file, int flags)
 {
     struct handle *h = (struct handle *)file;

@@ -1,5 +1,5 @@
-/* The threads of seqd and of agents as fibers: each runs until it waits, or until its disk lets
- * others run. The linker gives these functions in the place of the system's (--wrap). */
+/* fiber.c: the threads of seqd and of agents as fibers. Each fiber runs until it waits, or until
+ * its disk lets other fibers run. The linker replaces the system's functions by these (--wrap). */
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -16,9 +16,9 @@ struct fiber {
     void *(*main)(void *arg);
     void *arg;
     bool used, done, ready;
-    int node; /* node of the fiber; -1: seqd */
+    int node; /* node of the fiber, or -1 for seqd */
     pthread_cond_t *waits;
-    int64_t until_ms; /* -1: no limit */
+    int64_t until_ms; /* -1 for no limit */
 };
 
 static struct fiber fibers[FIBERS];
@@ -131,7 +131,7 @@ int __wrap_pthread_join(pthread_t t, void **out)
         if (is_ready(f))
             enter(f);
         else
-            fibers_turn(true); /* it may wait for another one */
+            fibers_turn(true); /* the fiber may wait for another one */
     }
     f->used = false;
     return 0;
@@ -186,7 +186,7 @@ time_t __wrap_time(time_t *out)
     return sim_utc / 1000;
 }
 
-/* Ends the fiber of a process that exits: world.c does the rest. */
+/* Ends the fiber of a process that exits. world.c does the rest. */
 void __wrap__exit(int code)
 {
     if (!current) __real__exit(code);

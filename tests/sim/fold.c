@@ -1,4 +1,4 @@
-/* fold.c: takes the place of job_fold, and checks the job's invariants after each. */
+/* fold.c: replaces job_fold. It folds the event and then checks the job's invariants. */
 #include "tests/lib/job_invariant.h"
 #include "tests/sim/sim.h"
 

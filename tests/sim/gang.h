@@ -1,4 +1,4 @@
-/* gang.h: a gang and its ranks: gang.c moves them, truth.c answers for them. */
+/* gang.h: a gang and its ranks. gang.c makes them act, and truth.c answers queries about them. */
 #ifndef SEQD_TESTS_SIM_GANG_H
 #define SEQD_TESTS_SIM_GANG_H
 
@@ -9,7 +9,7 @@
 enum {
     STEPS = 10,
     NONCES = 1 << 17,
-    LINGER_MS = 200, /* ranks outlive their gang by this much at most */
+    LINGER_MS = 200, /* longest time by which ranks outlive their gang */
     FIRST_PID = 5000000
 };
 
@@ -38,21 +38,24 @@ struct gang {
     enum stage stage;
     enum fate fate;
     int fate_step;
-    int64_t next_ms, paused_ms, linger_ms, stop_ms; /* stop_ms: the gang has stopped by then */
+    /* stop_ms: the gang has stopped by that time */
+    int64_t next_ms, paused_ms, linger_ms, stop_ms;
     int lock_fd, listen_fd, sock_fd, steps;
     struct spool spool;
     int64_t log_size[JOB_MAX_RANKS];
 };
 
 extern struct gang gangs[SIM_GANGS];
-extern int n_gangs, active[SIM_GANGS], n_active; /* active: gangs whose processes may be there */
-struct gang_truth {                              /* of one job */
+/* active lists the gangs that may have processes */
+extern int n_gangs, active[SIM_GANGS], n_active;
+struct gang_truth { /* of one job */
     int checkpoint[SIM_NODES], faults;
 };
 extern struct gang_truth truth[SIM_JOBS + 1];
 
 void truth_reset(void);
 bool gang_has_ranks(const struct gang *g);
-int64_t truth_say(const struct gang *g, int type); /* returns a number for its report, used once */
+/* returns a nonce for the gang's report, which is used only once */
+int64_t truth_say(const struct gang *g, int type);
 
 #endif

@@ -1,6 +1,7 @@
-/* daemon/http/http.h without sockets, and its clients: they submit jobs and batches of them, with a
- * key that they use again when no answer came; they cancel, suspend, resume, restart and read, and
- * drain nodes. Replies go to the checker, unless the network loses them. */
+/* http.c: daemon/http/http.h without sockets, and its clients. The clients submit jobs and batches
+ * of jobs, with a key that they use again if no answer came. They also cancel, suspend, resume,
+ * restart and read jobs, and drain nodes. Replies are passed to the checker, unless the network
+ * loses them. */
 #include "daemon/http/http.h"
 #include "daemon/http/door.h"
 #include <unistd.h>
@@ -26,9 +27,9 @@ enum what {
     CORDON
 };
 
-struct order { /* a submission, until it is known to be done */
+struct order { /* a submission, which is kept until it is known to be done */
     char key[24], body[BODY_SIZE];
-    int n; /* jobs of a batch; 0: it is one job */
+    int n; /* number of jobs of a batch, or 0 if it is a single job */
     bool done, under_way;
     int64_t next_ms;
 };
@@ -43,15 +44,15 @@ struct http_req {
     int64_t answered_at_ms;
     int64_t job;
     struct order *order;
-    bool orphan, lost; /* orphan: the client is gone; lost: the answer will not reach it */
+    bool orphan, lost; /* orphan: the client has gone; lost: the answer will not reach it */
 };
 
 static struct order orders[SIM_JOBS];
-static int n_orders, n_ordered, n_jobs; /* n_ordered: jobs of all orders */
+static int n_orders, n_ordered, n_jobs; /* n_ordered counts the jobs of all orders */
 static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
 static struct http_req *open_requests, *probe;
 static int n_open, n_resumed;
-static struct http_req *node_order; /* one at a time, so that an answer tells the state */
+static struct http_req *node_order; /* only one at a time, so that an answer tells the state */
 
 void clients_reset(void)
 {
@@ -91,7 +92,7 @@ const char *http_header(const struct http_req *r, const char *name)
     return r->order && !strcmp(name, "idempotency-key") ? r->order->key : NULL;
 }
 
-/* Returns the peer of every request: the user that runs seqd, over the Unix socket. */
+/* Returns the peer of every request, which is the user that runs seqd, over the Unix socket. */
 const struct http_peer *http_peer(const struct http_req *r)
 {
     static struct http_peer peer;
@@ -197,7 +198,8 @@ static void submitted(struct http_req *r, int status, const char *body)
     const int64_t id = number_at(body, "\"id\":");
     if (status != 201) {
         sim_note(0, "client: %s is answered %d", o->key, status);
-        const bool no_gpu = strstr(o->body, "\"cuda\"") && status == 400; /* no GPU is there now */
+        /* no GPU is present now */
+        const bool no_gpu = strstr(o->body, "\"cuda\"") && status == 400;
         const bool no_room = sim_tight && strstr(body, "does_not_fit"); /* few nodes have joined */
         if (status == 422 || (status == 400 && !no_gpu && !no_room))
             sim_broken("submit", 0, "%s: %d %.300s", o->key, status, body);
@@ -291,7 +293,7 @@ void clients_cut(void)
     n_open = 0;
 }
 
-/* Writes zeros: every client is a user of the Unix socket. */
+/* Writes zeros, because every client is a user of the Unix socket. */
 void door_network(const struct http_peer *peer, unsigned char out[16])
 {
     memset(out, 0, 16);
@@ -322,7 +324,7 @@ static void send_off(struct http_req *r)
     loop_post(seqd_loop(), handle, r);
 }
 
-/* Writes a spec that the cluster can take. Returns its length. */
+/* Writes a spec that the cluster can run. Returns its length. */
 static size_t write_spec(char *out, size_t size, const char *name)
 {
     static const int sizes[] = {1, 1, 1, 2, 2, 3, 4};
@@ -343,7 +345,7 @@ static size_t write_spec(char *out, size_t size, const char *name)
     return (size_t)n;
 }
 
-/* Writes a batch. Its names tell the checker which jobs it has, and how many. */
+/* Writes a batch. The names of its jobs tell the checker which jobs it has, and how many. */
 static void write_batch(struct order *o, int number)
 {
     char name[32], *at = o->body + sprintf(o->body, "{\"jobs\":[");
@@ -372,7 +374,7 @@ static void submit_one(void)
     struct order *o = NULL;
     for (int i = 0; i < n_orders && !o; i++)
         if (!orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now) o = &orders[i];
-    /* Send an order that is done again now and then: the same answer must come. */
+    /* From time to time, send an order again that is done already. The same answer must come. */
     if (!o && n_orders && !sim_below(6)) o = &orders[sim_below(n_orders)];
     if (!o && n_ordered + BATCH_JOBS <= SIM_JOBS) {
         o = &orders[n_orders++];
@@ -416,7 +418,7 @@ static void order_node(int node, const char *what)
     if (node_order) return;
     node_order = ask(CORDON, "POST", node, "");
     snprintf(node_order->path, sizeof node_order->path, "/v1/nodes/%s:%s", node_name(node), what);
-    check_cordoned(node, false); /* not known until the answer */
+    check_cordoned(node, false); /* its result is not known until the answer comes */
     send_off(node_order);
 }
 
@@ -458,7 +460,7 @@ void clients_probe(int i)
 void clients_turn(bool submit)
 {
     if (!seqd_up() || n_open >= OPEN_MAX) return;
-    bool waits = false; /* an order whose answer was lost is sent until it is known */
+    bool waits = false; /* an order whose answer was lost is sent until its result is known */
     for (int i = 0; i < n_orders && !waits; i++)
         waits = !orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now;
     if ((submit && !sim_below(25)) || waits) submit_one();
@@ -466,7 +468,7 @@ void clients_turn(bool submit)
     if (n_jobs && submit && !sim_below(150)) order_one();
     if (sim_calm && !sim_below(4)) order_node(sim_below(SIM_NODES), "uncordon");
     if (!sim_calm || !n_jobs) return;
-    /* Resume, in the end, all jobs that are held, and restart a job whose checkpoint never
+    /* At the end, resume all jobs that are held, and restart a job whose checkpoint never
      * comes. */
     const int64_t job = jobs[n_resumed++ % n_jobs];
     send_off(ask(HOLD, "POST", job, "/v1/jobs/%lld:resume"));

@@ -1,5 +1,5 @@
-/* A node that speaks the protocol and sends false reports. No report of it may change a job that it
- * has no part of. */
+/* liar.c: a node that speaks the protocol and sends false reports. A job of which it has no part
+ * must not be changed by any of its reports. */
 #include <string.h>
 #include "api/core/job_state.h"
 #include "api/rpc.h"

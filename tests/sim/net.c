@@ -1,6 +1,6 @@
-/* api/rpc.h without a network: sessions between loops of one process. A message takes some time,
- * and messages keep their order; a session can break, be cut in either direction, or be half open:
- * then each end finds out by itself, by keepalive. */
+/* net.c: api/rpc.h without a network, with sessions between loops of one process. A message takes
+ * some time, and messages keep their order. A session can break, be cut in either direction, or be
+ * half open, in which case each end finds out by itself, through keepalive. */
 #include "api/rpc.h"
 #include <fcntl.h>
 #include "tests/sim/oom.h"
@@ -23,16 +23,18 @@ struct end { /* the streams of one program */
 };
 
 struct rpc_stream {
-    struct rpc_stream *next, *peer; /* peer NULL: gone */
-    struct pki_node holder;         /* server's end: the certificate's holder; name "": none */
-    bool joins;                     /* server's end: it may ask for a certificate */
+    struct rpc_stream *next, *peer; /* peer is NULL when it has gone */
+    /* on the server's end, the certificate's holder, whose name is "" if there is none */
+    struct pki_node holder;
+    bool joins; /* on the server's end: it may ask for a certificate */
     struct end *end;
-    struct rpc_client *client; /* NULL: the server's end */
+    struct rpc_client *client; /* NULL on the server's end */
     void *user;
     int node;
     bool opened, closing;
-    int64_t open_ms, dead_ms; /* dead_ms: when the loss of the peer is noticed; 0: it is there */
-    int64_t stuck_ms;         /* since when nothing of the peer can come; 0: it can */
+    /* dead_ms is when the loss of the peer is noticed, or 0 while the peer is there */
+    int64_t open_ms, dead_ms;
+    int64_t stuck_ms; /* since when no message of the peer can arrive; 0 if they can */
     int64_t last_due_ms;
     size_t queued_size;
     struct packet *packets, **last;
@@ -40,7 +42,7 @@ struct rpc_stream {
 
 struct rpc_server {
     struct end end;
-    const struct pki *ca; /* NULL: sessions are plain */
+    const struct pki *ca; /* NULL if sessions are plain */
 };
 
 enum kind { PLAIN, SESSION, JOIN, KINDS };
@@ -50,7 +52,8 @@ struct rpc_client {
     struct loop_timer *retry;
     int node;
     enum kind kind;
-    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE]; /* ca: SESSION and JOIN; cert: SESSION */
+    /* ca is used for SESSION and JOIN, and cert for SESSION */
+    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE];
     int64_t wait_ms, retry_ms;
 };
 
@@ -103,7 +106,7 @@ static void stream_free(struct rpc_stream *s)
     free(s);
 }
 
-/* Lets the other end notice the loss once the data on its way has arrived, or a part of it. */
+/* Lets the other end notice the loss after the data on its way, or a part of it, has arrived. */
 static void leave_peer(struct rpc_stream *s)
 {
     struct rpc_stream *p = s->peer;
@@ -126,7 +129,7 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size)
 {
     if (s->closing || s->queued_size + size > RPC_QUEUE_SIZE) return -1;
     struct rpc_stream *to = s->peer;
-    if (!to) return 0; /* into a connection that is gone: no error yet */
+    if (!to) return 0; /* the connection is gone, which is not an error yet */
     struct packet *p = sim_malloc(sizeof *p + size);
     if (!p) abort();
     int64_t due_ms = sim_now + 1 + sim_below(DELAY_MS);
@@ -177,7 +180,8 @@ const char *rpc_stream_peer(const struct rpc_stream *s)
 
 /* ---- what arrives ---------------------------------------------------------------------------- */
 
-/* Tells whether no data can arrive: the other process stands still, or its direction is cut. */
+/* Tells whether no data can arrive, because the other process is stopped or its direction is
+ * cut. */
 static bool hears_nothing(const struct rpc_stream *s)
 {
     if (s->client) return cut(s->node, false) || seqd_paused() > sim_now;
@@ -196,8 +200,8 @@ static void deliver(struct rpc_stream *s)
 {
     while (s->packets && !s->closing && s->packets->due_ms <= sim_now) {
         struct packet *p = s->packets;
-        /* Deliver to a process that was stopped the messages that had arrived before; a cut lets
-         * none through. */
+        /* A process that was stopped gets the messages that had arrived before. A cut lets no
+         * message through. */
         if (cut(s->node, !s->client)) return;
         if (s->dead_ms && s->dead_ms <= sim_now && sim_below(2)) return;
         if (!(s->packets = p->next)) s->last = &s->packets;
@@ -236,7 +240,7 @@ static void turn(void *arg)
     struct rpc_stream *all[64];
     int n = 0;
     for (struct rpc_stream *s = e->first; s && n < 64; s = s->next) all[n++] = s;
-    while (n--) stream_turn(all[n]); /* no turn frees another stream; the oldest first */
+    while (n--) stream_turn(all[n]); /* beginning with the oldest; no turn frees another stream */
 }
 
 /* Gives a client its turn, unless it has ended in its own callback before. */
@@ -316,8 +320,8 @@ static bool reachable(int node)
     return server && seqd_paused() <= sim_now && !cut(node, true) && !cut(node, false);
 }
 
-/* Checks, as in a handshake, the server's authority and the client's identity. False: no
- * session. */
+/* Checks the server's authority and the client's identity, as in a handshake. Returns false if
+ * there must be no session. */
 static bool shake_hands(const struct rpc_client *c, struct pki_node *holder)
 {
     struct err e;

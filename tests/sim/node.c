@@ -1,4 +1,4 @@
-/* A life of an agent: worker/agent/agent.c over simulated layers beneath it. */
+/* node.c: one life of an agent, which is worker/agent/agent.c over simulated layers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -50,8 +50,8 @@ int node_slots(int i)
     return nodes[i].n_slots;
 }
 
-/* Returns a node's memory. Any job finds room on node 0: four ranks, though not beside a
- * preparation. */
+/* Returns a node's memory. Any job fits on node 0, because it has room for four ranks, although
+ * not beside a preparation. */
 int64_t node_memory(int i)
 {
     const int64_t slot = sim_tight ? (i ? 60 : 100) : 16384;
@@ -166,7 +166,7 @@ void nodes_reset(int n_gpus)
         n->n_gpus = i < 2 ? n_gpus : 0;
         n->start_ms = sim_now + sim_below(3000);
     }
-    nodes[0].n_slots = 4; /* any job finds room somewhere */
+    nodes[0].n_slots = 4; /* any job must have room on some node */
 }
 
 static void start(struct node *n)

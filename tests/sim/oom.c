@@ -1,5 +1,6 @@
-/* Memory that runs out: malloc and its kin for the whole process. Armed, the n-th allocation of the
- * product or of a library it calls fails, once. */
+/* oom.c: memory that runs out. It defines malloc and the related functions for the whole process.
+ * When it is armed, the n-th allocation of the product, or of a library that the product calls,
+ * fails once. */
 #include "tests/sim/oom.h"
 #include <execinfo.h>
 #include <signal.h>
@@ -18,7 +19,7 @@ extern char __executable_start[], etext[];
 struct oom oom;
 void *calloc(size_t n, size_t size);
 
-/* Notes the first caller within this program that is not in this file. */
+/* Notes the first caller in this program that is not in this file. */
 static void note_caller(void)
 {
     void *at[24];
@@ -76,7 +77,7 @@ static struct {
     int n;
 } aborts[CALLERS];
 
-static int bad; /* crashes that are no abort */
+static int bad; /* crashes that are not aborts */
 
 static void note_abort(int64_t caller)
 {
@@ -101,7 +102,7 @@ static void probe(int kind, int64_t at)
     _exit(oom.n < at ? NONE_LEFT : 0);
 }
 
-/* Fails one allocation in a child. False: there was no such allocation. */
+/* Makes one allocation fail in a child. Returns false if there was no such allocation. */
 static bool fail_one(int kind, int64_t at, int count[4])
 {
     int status;
@@ -117,7 +118,8 @@ static bool fail_one(int kind, int64_t at, int count[4])
     if (WIFSIGNALED(status) && !aborted)
         printf("  crash: signal %d, the allocation at 0x%llx\n", WTERMSIG(status),
                (long long)oom.told->caller);
-    /* index 3, ended: the writer ended the process with 70, or the request was lost with it */
+    /* Index 3 counts the processes that ended without an answer, because the writer ended them
+     * with status 70. */
     const int how = oom.told->status >= 500 ? 1 : oom.told->status ? 0 : aborted ? 2 : 3;
     count[how]++;
     return true;

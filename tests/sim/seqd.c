@@ -1,4 +1,5 @@
-/* A life of seqd: the modules that daemon/main.c joins, over the simulated disk and network. */
+/* seqd.c: one life of seqd, with the modules that daemon/main.c joins, over the simulated disk and
+ * network. */
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,7 +50,7 @@ static int64_t utc_now(void)
 
 int reserve_check_limit(struct err *e)
 {
-    return 0; /* files of this disk have none */
+    return 0; /* files of this disk have no limit */
 }
 
 void reserve_init(struct reserve *r, const char *dir)
@@ -96,7 +97,7 @@ static void close_node(void *arg, const char *node, const char *why)
     if (d.link && !d.dying) link_close(d.link, node, why);
 }
 
-/* Opens the joins. With them clocks do not differ, and no certificate expires. */
+/* Opens the joins. When they are used, clocks do not differ and no certificate expires. */
 static int open_joins(struct err *e)
 {
     char path[128];
@@ -120,7 +121,8 @@ static void token_made(void *arg, const char *id, const char *text, const struct
     d.told = text && !d.dying && !file_write(d.token, text, strlen(text), &why);
 }
 
-/* Makes a token with as many uses as nodes: joining again after a lost answer costs no use. */
+/* Makes a token with as many uses as there are nodes. Joining again after a lost answer does not
+ * count as a use. */
 static void make_token(void)
 {
     if (d.joins && !d.told)
@@ -168,7 +170,7 @@ static void close_all(bool orderly)
     d.dying = true;
     check_close();
     if (d.routes.trail) trail_stop(d.routes.trail);
-    if (!orderly) clients_cut(); /* answers from here on reach no client */
+    if (!orderly) clients_cut(); /* answers from now on reach no client */
     errands_end(d.routes.planner, false);
     store_close(d.store);
     if (orderly) clients_cut();

@@ -1,5 +1,5 @@
-/* A cluster in which nothing happens. Work that is done again and again without an end shows as
- * growth in sessions, certificates, timers, files, descriptors, events. */
+/* still.c: a cluster in which nothing happens. Work that is repeated without end shows as growth
+ * of sessions, certificates, timers, files, descriptors or events. */
 #include <dirent.h>
 #include <ftw.h>
 #include "api/core/loop.h"

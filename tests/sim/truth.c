@@ -1,5 +1,5 @@
-/* The acts of gangs and their live processes: the checker compares with them, and the agent's calls
- * to the system read them. */
+/* truth.c: the acts of gangs and their live processes. The checker compares with them, and the
+ * agent's system calls read them. */
 #include <signal.h>
 #include <sys/types.h>
 #include "api/core/process.h"
@@ -141,7 +141,8 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int flags)
     return 0;
 }
 
-/* Finds the gang of a rank: pid = FIRST_PID + 100 * gang + 1 + its place there. */
+/* Finds the gang of a rank. The pid of a rank is FIRST_PID + 100 * gang + 1 + its index in the
+ * gang. */
 static struct gang *gang_of_rank(int pid)
 {
     const int i = (pid - FIRST_PID) / 100;

@@ -1,5 +1,5 @@
-/* Time, chance and faults. `sim SEED [STEPS]` runs one seed, `sim --faults N [SEED]` as
- * many as N faults take. */
+/* world.c: time, chance and faults. `sim SEED [STEPS]` runs one seed, and `sim --faults N [SEED]`
+ * as many seeds as are needed for N faults. */
 #include <ftw.h>
 #include <signal.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ enum fault {
     LEAVE,
     GPU,
     N_DRAWN,
-    AGENT_LEAVES = N_DRAWN, /* takes the place of a drawn one */
+    AGENT_LEAVES = N_DRAWN, /* replaces a fault that was drawn */
     N_FAULTS
 };
 
@@ -100,7 +100,7 @@ void sim_note(int64_t job, const char *fmt, ...)
     va_end(args);
 }
 
-/* Prints the last notes of the job, with the notes that are of no job. */
+/* Prints the last notes of the job, together with the notes that are of no job. */
 static void show_notes(int64_t job)
 {
     int64_t from = n_notes;
@@ -115,7 +115,7 @@ void sim_broken(const char *rule, int64_t job, const char *fmt, ...)
 {
     char text[NOTE_SIZE];
     va_list args;
-    if (broken) return; /* the first violation is the one shown */
+    if (broken) return; /* only the first violation is shown */
     broken = true;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -233,7 +233,7 @@ static void begin(uint64_t s)
     sim_tight = s % 4 >= 2;
     state = s * 0x2545f4914f6cdd1du + 1;
     scratch_dir(dir, sizeof dir, "sim");
-    snprintf(path, sizeof path, "%s/seqd.db", dir); /* store_check asks how large it is */
+    snprintf(path, sizeof path, "%s/seqd.db", dir); /* store_check asks for its size */
     FILE *f = fopen(path, "we");
     if (!f || fclose(f)) abort();
     sim_now = 1000000;
@@ -286,14 +286,15 @@ static void be_still(void)
     if (!broken) still_end();
 }
 
-/* Runs one seed: at first with the kinds of faults that the seed draws, then without faults. */
+/* Runs one seed, at first with the kinds of faults that the seed draws, and then without
+ * faults. */
 static void run(uint64_t s, int64_t max_steps)
 {
     begin(s);
     uint64_t kinds = sim_random() | (uint64_t)1 << sim_below(N_DRAWN);
     if (getenv("SEQD_SIM_KINDS")) kinds = strtoull(getenv("SEQD_SIM_KINDS"), NULL, 0);
-    /* Let agents leave in every fifth seed alone. The other seeds, some of them kept as cases,
-     * stay as they always were. */
+    /* Let agents leave only in every fifth seed. In the other seeds, some of which are kept as
+     * cases, the events must not change. */
     const bool leaves = s % 5 == 1 && kinds >> AGENT_LEAVES & 1;
     const int every_ms = 300 + sim_below(3000);
     const int64_t calm_ms = sim_now + 60000 + sim_below(240000);
@@ -322,7 +323,7 @@ static void run(uint64_t s, int64_t max_steps)
     end();
 }
 
-/* Runs a world with some jobs, and then the walk. */
+/* Runs a cluster with some jobs, and then the walk. */
 static int walk(void)
 {
     oom.told = sim_calloc(1, sizeof *oom.told);
@@ -337,19 +338,20 @@ static int walk(void)
     return rc;
 }
 
-/* ---- injected faults of the product --------------------------------------------------------- */
+/* ---- injected faults of the product ---------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
 enum { MUTANT_SEEDS = 60 };
 
-/* Tells whether the schedules reach this fault too seldom; test_seqd_jobs or test_seqd_gpus
- * catches it at once. */
+/* Tells whether the schedules reach this fault too seldom. test_seqd_jobs or test_seqd_gpus finds
+ * it at once. */
 static bool caught_elsewhere(int mutant)
 {
     return mutant == MUTANT_CANCEL_LOST || mutant == MUTANT_STALE_FREE;
 }
 
-/* Reports the rule that each of the other mutants breaks, and the number of seeds that it took. */
+/* Reports the rule that each of the other mutants breaks, and the number of seeds that were
+ * needed. */
 static int run_mutants(void)
 {
     int missed = 0, n = 0;
