@@ -28,7 +28,7 @@
 #include "tests/lib/test.h"
 
 /* the size of device memory for the scratch and for the blocks of one call */
-#define TWIN_SIZE ((int64_t)32 << 20)
+#define TWIN_SIZE ((int64_t)48 << 20)
 /* the size of the scratch, which is at the beginning of that memory */
 #define TWIN_SCRATCH ((int64_t)9 << 20)
 #define TWIN_BLOCKS  1024
