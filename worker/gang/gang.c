@@ -58,7 +58,7 @@ struct gang {
     char dir[FILE_PATH_SIZE];
     struct gang_start *start;
     int lock_fd, listen_fd, agent_fd;
-    struct segment shared;
+    struct gang_segment shared;
     struct spool spool;
     bool spool_broken;
     bool spool_full; /* the spool has reached the limit on file sizes, so only failures and ends

@@ -12,7 +12,7 @@
 enum { SHM_SIZE = 4096 };
 static_assert(sizeof(struct shm_head) <= SHM_SIZE, "the head is one page");
 
-int segment_open(struct segment *s, int n_ranks, struct err *e)
+int segment_open(struct gang_segment *s, int n_ranks, struct err *e)
 {
     s->fd = memfd_create("seqd-gang", MFD_CLOEXEC);
     if (s->fd < 0) return err_errno(e, "memfd_create");
@@ -27,14 +27,14 @@ int segment_open(struct segment *s, int n_ranks, struct err *e)
     return 0;
 }
 
-void segment_close(struct segment *s)
+void segment_close(struct gang_segment *s)
 {
     if (s->head) munmap(s->head, SHM_SIZE);
     if (s->fd >= 0) close(s->fd);
     *s = SEGMENT_NONE;
 }
 
-void segment_abort(struct segment *s, int blame)
+void segment_abort(struct gang_segment *s, int blame)
 {
     s->head->abort_rank = blame;
     __atomic_store_n(&s->head->abort, 1, __ATOMIC_SEQ_CST);

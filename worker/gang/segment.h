@@ -6,20 +6,20 @@
 #include "api/core/err.h"
 #include "api/core/rank.h"
 
-struct segment {
+struct gang_segment {
     int fd; /* a memfd, which ranks inherit; -1 if there is none */
     int n_ranks;
     struct shm_head *head; /* ranks can write to all of it, so seqgang uses no index or count from
                             * it */
 };
-#define SEGMENT_NONE ((struct segment){.fd = -1})
+#define SEGMENT_NONE ((struct gang_segment){.fd = -1})
 
 /* Fills *s, which must be SEGMENT_NONE before the call. The caller must call segment_close, even
  * after a failure. Fails with ERR_IO. */
-int segment_open(struct segment *s, int n_ranks, struct err *e);
-void segment_close(struct segment *s);
+int segment_open(struct gang_segment *s, int n_ranks, struct err *e);
+void segment_close(struct gang_segment *s);
 /* Raises the abort flag. Ranks that wait in the transport then return ERR_ABORTED after one futex
  * wake. blame is the rank that caused the abort, or -1. */
-void segment_abort(struct segment *s, int blame);
+void segment_abort(struct gang_segment *s, int blame);
 
 #endif
