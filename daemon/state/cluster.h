@@ -25,8 +25,8 @@ void cluster_fini(struct cluster *k);
 /* Returns a node that is up and not in `but`, if possible one without quarantine, or NULL if there
  * is none. */
 const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
-/* Returns the slots that are held on a node, by jobs and by ranks of attempts that are over for
- * seqd but still run on the node. */
+/* Returns the number of slots of a node that are in use. Jobs use them, and so do ranks that still
+ * run on the node although seqd has ended their attempt. */
 int32_t cluster_reserved(const struct cluster *k, const char *node);
 /* Tells whether, as committed, nothing of an attempt is left on the node. */
 bool cluster_is_empty(const struct cluster *k, const char *node);

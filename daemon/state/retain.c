@@ -79,8 +79,8 @@ static void add(struct collecting *c, int64_t id, const char *field)
     u->use[u->n++] = (struct retain_use){id, c->user->id, field};
 }
 
-/* Adds the jobs that a path names by "job:7/step-20" or by any ".../jobs/7", where the number must
- * be a whole name. */
+/* Adds the jobs that a path names by "job:7/step-20" or by any ".../jobs/7". In the second form
+ * the number must be all of a directory's name. */
 static void add_path(struct collecting *c, const struct spec_path *path)
 {
     static const char *const dirs[] = {"data.train", "eval.data", "input", NULL};

@@ -211,8 +211,8 @@ static void pipe_first(void *arg, uint32_t events)
 {
     struct pipes *p = arg;
     p->n_calls++;
-    /* The callback that is called first removes both descriptors, so the other one's event of this
-     * turn must not be delivered. */
+    /* Both descriptors have an event in this turn. The first callback removes both descriptors, so
+     * the second event must not be delivered. */
     loop_fd_remove(p->f[0]);
     loop_fd_remove(p->f[1]);
 }

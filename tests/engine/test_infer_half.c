@@ -122,8 +122,8 @@ static double rel(const void *a, const void *b)
 /* Compares decoding with prefilling, and both with fp32. A computation has 11 roundings per layer,
  * of at most u each (2^-9 in bf16 and 2^-12 in fp16): the norm, q, k, v, RoPE, o and the residual,
  * the norm, gate and up, the activation, the residual. Two independent computations are sqrt(2 *
- * 11 L) u apart. The difference from fp32 has one computation, and twice as much for the weights,
- * which are rounded by model_random and by tiny_scale: sqrt(3 * 11 L) u. */
+ * 11 L) u apart. The difference from fp32 is sqrt(3 * 11 L) u: one part for the computation and two
+ * for the weights, which model_random and tiny_scale round once each. */
 static void check_decode(enum precision_id precision, double u)
 {
     static struct story fp32, s;

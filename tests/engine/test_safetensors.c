@@ -532,8 +532,8 @@ static void test_config_good(void)
     CHECK(!hf_shape_diff(&m, &n));
 }
 
-/* Checks the meaning of a key, or of its absence, as in transformers 5.23, by model_type
- * (configuration_*.py, modeling_*.py). */
+/* Checks that keys, and absent keys, have the meaning that each model_type gives them in
+ * transformers 5.23 (configuration_*.py, modeling_*.py). */
 static void test_config_meaning(void)
 {
     static const struct {

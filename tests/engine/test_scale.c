@@ -117,8 +117,8 @@ static struct engine_run run(struct synth *y, int P, int64_t steps, const float 
 }
 
 /* Checks that steps that overflow change neither weights nor moments, and that Adam does not count
- * them. So Adam's first update moves every weight that has a gradient by lr, which is m / (1 - b1)
- * divided by the root of v / (1 - b2). */
+ * them. So Adam's first update moves every weight that has a gradient by exactly lr: at that step
+ * m / (1 - b1), divided by the root of v / (1 - b2), is 1 or -1. */
 static void test_overflow(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};

@@ -117,8 +117,8 @@ static void same_bytes(const struct st_file *f, const char *name, const void *wa
     CHECK_MSG(t && t->size == size && !memcmp(st_data(f, t), want, (size_t)size), "%s", name);
 }
 
-/* Checks that both files have the same tensors, and that those of the other half are equal bit by
- * bit. */
+/* Checks that both files have the same tensors, and that the tensors outside the language model
+ * are equal bit by bit. */
 static void same_files(const char *a, const char *b, const struct layout *l)
 {
     struct st_file *x = st_open(a, &e), *y = st_open(b, &e);

@@ -26,7 +26,8 @@ static void on_death(int number)
     raise(number); /* it has its usual action again, and comes when this returns */
 }
 
-/* Catches every abort, and faults unless a sanitizer reports them. */
+/* Installs a handler for aborts. In a build without sanitizers, which report faults themselves, it
+ * also handles faults. */
 static void catch_deaths(void)
 {
     static const int deaths[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};

@@ -43,7 +43,7 @@ int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e)
     return flow_targets(&x.sample, &x.draw, s->spec->model.shape.patch_t);
 }
 
-/* Marks the frames that are given clean, in rows spread along time. */
+/* Marks the rows of frames that the model gets without noise. The rows are spread along time. */
 static void fill_frames(const struct flow_item *x, const struct shard *sh, const int64_t grid[3],
                         int32_t *group)
 {

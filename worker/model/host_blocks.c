@@ -104,7 +104,7 @@ static void get_part(struct block_copy *c)
     }
 }
 
-/* Calls one() for each part of the panels that has elements of the call. */
+/* Calls one() for each part of the panels that has elements to be copied. */
 static void each_part(struct block_copy *c, void (*one)(struct block_copy *))
 {
     void *const room = c->n ? mem_scratch(BLOCKS * QUANT_INT8) : NULL;

@@ -22,7 +22,7 @@ struct section_watch {
     int64_t n_ops, first;
 };
 
-/* decode: one sequence's new token. */
+/* The new token of one sequence, for decoding. */
 struct section_row {
     int slot; /* number of its cache */
     int32_t token;

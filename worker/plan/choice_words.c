@@ -126,8 +126,8 @@ static void warn(const struct job_spec *s, struct choice *c)
                  "sequences, or parallel.dp");
 }
 
-/* Warns that YaRN's factor differs from max_position_embeddings over its original value. seqd uses
- * the factor. */
+/* Warns if YaRN's factor differs from max_position_embeddings divided by its original value. seqd
+ * uses the factor. */
 static void warn_rope(const struct model_shape *m, struct choice *c)
 {
     double ratio;

@@ -46,7 +46,7 @@ static int64_t layers_begin(const struct plan *p)
 }
 
 /* Returns the smallest number of bytes that must precede the gradients of layers if the records
- * are placed from the start of that memory on. */
+ * begin at the first of these bytes. */
 static int64_t skip_of(const struct placer *b)
 {
     const struct plan *p = b->p;

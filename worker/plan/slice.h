@@ -57,7 +57,8 @@ struct slice_part {
 };
 struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t n);
 /* Finds element `at` of rank t's slice, counted from the slice's beginning. whole is its place in
- * the tensor, and n is the number of elements from it on that are consecutive in both. */
+ * the tensor. n counts the element and those after it that follow each other both in the slice and
+ * in the tensor. */
 struct slice_run {
     int64_t whole, n;
 };

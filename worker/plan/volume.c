@@ -48,8 +48,8 @@ static int64_t slices(int64_t n, int64_t slice)
     return (n + slice - 1) / slice;
 }
 
-/* Returns the count of a rank that sends and receives these numbers of blocks in a ring. The
- * blocks are KV or gradients, whose rows have `size` bytes. */
+/* Returns the traffic of a rank of a ring that sends `sent` blocks and receives `received` blocks.
+ * A block holds KV or gradients; each of its rows has `size` bytes. */
 static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t received,
                                 int64_t size)
 {
