@@ -19,6 +19,7 @@ import time
 N_DOCUMENTS, N_TOKENS, BATCH, ROUNDS, THREADS = 600, 30, 32, 3, 2
 VOCAB, END = 30522, 102
 HERE = os.path.dirname(os.path.abspath(__file__))
+CORES = os.sched_getaffinity(0)  # PyTorch's OpenMP binds this thread to one of them
 
 
 def report(precision, rates, settings):
@@ -61,7 +62,8 @@ def seqd(precision, model):
             output = os.path.join(scratch, f"output-{number}")
             done = subprocess.run([program, "run", os.path.join(scratch, "spec.json"), "--slots", "2",
                                    "--root", scratch, "--output", output],
-                                  stdout=sys.stderr.fileno())
+                                  stdout=sys.stderr.fileno(),
+                                  preexec_fn=lambda: os.sched_setaffinity(0, CORES))
             if done.returncode:
                 sys.exit(1)
             with open(os.path.join(output, "job.json")) as f:
