@@ -390,7 +390,7 @@ static void protect(int how)
         if (mprotect(regions[i].at, regions[i].size, how)) fail("memory cannot be protected");
 }
 
-/* The turn to use the device. Of all ranks, only one has a launch or a copy at a time. */
+/* The turn to use the device. Only one of all ranks has a launch or a copy at a time. */
 struct turn {
     std::lock_guard<std::mutex> lock;
     turn() : lock(emu.one)

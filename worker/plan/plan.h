@@ -74,8 +74,8 @@ void param_prefix(const struct program *p, int bucket, char out[64]);
 /* Describes the i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
 /* Describes the tensors of a bucket. out must have room for PROG_WEIGHTS. Returns how many there
- * are. If first is not NULL, sets *first to the index of the first tensor. (To describe the
- * tensors one at a time would take quadratic time.) */
+ * are. If first is not NULL, sets *first to the index of the first tensor. Describing them one at
+ * a time would take quadratic time. */
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
 /* Describes the first max tensors. Returns how many tensors the model has. */
 int param_list(const struct model_shape *m, struct param *out, int max);
@@ -500,8 +500,7 @@ int plan_batch_worth(const struct plan *p, int64_t memory_limit, enum plan_batch
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
 /* Returns how many samples of the order are verified, from the first on. A pipeline verifies one
- * more than it has stages, so that every slot of every stage has a sample, and the first slot has
- * two. */
+ * more than it has stages, so every slot of every stage has a sample; the first slot has two. */
 int plan_verify_samples(const struct plan *p);
 
 /* Makes the plan of the one-rank reference that a proof runs beside the ranks' part. The reference
