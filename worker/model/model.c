@@ -3,6 +3,8 @@
 #include "worker/model/model.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 #include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
@@ -88,7 +90,10 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
     const struct model_shape *s = o->shape;
-    *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
+    memset(m, 0, offsetof(struct model, prog.all));
+    m->shape = *s;
+    m->plan = o->plan;
+    m->be = o->be;
     m->arena = o->arena;
     m->host = o->host;
     m->offload = o->offload;

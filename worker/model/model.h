@@ -127,10 +127,11 @@ struct model {
      * are none. */
     struct carry carry;
     struct pipe_messages pipe;
-    /* the sections, frame and buffers with which the family's program runs */
-    struct section_state prog;
     struct progress
         *progress; /* borrowed; each pass reports its progress there; NULL for no reports */
+    /* the sections, frame and buffers with which the family's program runs; it must be the last
+     * member, because model_init() clears only the bytes before prog.all */
+    struct section_state prog;
 };
 
 /* Places every pointer, opens the strategy, and sets the shard for plan->S. Weights are not

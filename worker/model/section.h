@@ -32,7 +32,6 @@ struct section_row {
 
 /* The part of struct model that sections use. */
 struct section_state {
-    struct sections all;
     struct frame frame;           /* frame of the section that runs now */
     int64_t weights[SECTION_MAX]; /* index of each section's first element in the flat layout */
     /* with blocks: offset of its first byte in model.params, if this rank has it */
@@ -63,6 +62,9 @@ struct section_state {
     int64_t stored;       /* bytes in the store that precede this slot's part */
     char *d_streams, *work, *caches, *shared, *d_shared;
     char *logits; /* NULL if there are no logits, or another stage has them */
+    /* The last member, because model_init() clears only the bytes before it. It fills the programs
+     * that the model uses, so the memory of the unused ones (megabytes) is never touched. */
+    struct sections all;
 };
 
 /* A section with its index, program and places. */

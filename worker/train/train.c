@@ -3,6 +3,7 @@
 #include "worker/train/train.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/core/clock.h"
@@ -95,11 +96,12 @@ static void note_reference(struct model *m)
 
 int train_init(struct train *t, const struct train_options *o, struct err *e)
 {
-    *t = (struct train){.spec = o->spec,
-                        .plan = o->plan,
-                        .source = o->source,
-                        .guard = o->guard,
-                        .others_ok = true};
+    memset(t, 0, offsetof(struct train, model));
+    t->spec = o->spec;
+    t->plan = o->plan;
+    t->source = o->source;
+    t->guard = o->guard;
+    t->others_ok = true;
     const struct model_options mo = {.shape = &o->spec->model.shape,
                                      .plan = o->plan,
                                      .arena = o->arena,

@@ -78,7 +78,6 @@ struct train_options {
 struct train {
     const struct job_spec *spec;
     const struct plan *plan;
-    struct model model;         /* model.params: the weights */
     struct sharded_state state; /* weights, gradient and moments, or this rank's part of each */
     struct train_source source;
     int64_t step; /* number of optimizer steps done; set it on resume */
@@ -103,6 +102,9 @@ struct train {
     bool ask_leave, asked_leave; /* the same for a request to save after the next step and to end
                                   * there */
     bool others_ok;              /* in earlier steps every rank's counts equalled the plan's */
+    /* model.params are the weights. The last member, because train_init() clears only the bytes
+     * before it; model_init() sets the model itself. */
+    struct model model;
 };
 
 /* Places all arrays. Weights and moments are not written (they are zero in a fresh arena), so call
