@@ -275,8 +275,8 @@ struct rmsnorm_fwd_args {
     float eps;
 };
 /* Sets dx to the gradient of x, or adds the gradient to dx if accumulate is set. Adds to dg [C]
- * the sum over rows of dy * x * rstd, rows ascending. dx may not be x. x, dy, dx and g are act; dg
- * is fp32. */
+ * the sum over rows of dy * x * rstd, rows ascending. dg is NULL if the gradient of g is not
+ * wanted. dx may not be x. x, dy, dx and g are act; dg is fp32. */
 struct rmsnorm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *rstd;

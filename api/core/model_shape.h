@@ -85,6 +85,28 @@ enum grid_way {
     GRID_TENSOR       /* Megatron */
 };
 
+/* The tensors that a training leaves unchanged (train.freeze). A tensor is named by its index in
+ * its section. Two layers are of different kinds if they differ in their tensors, in which of
+ * these are frozen, or in whether a gradient of their input is wanted. */
+#define FREEZE_LAYERS 1024 /* largest number of layers of a model */
+#define FREEZE_KINDS  8    /* largest number of kinds of layer */
+#define FREEZE_WORDS  25   /* words of a set that has a bit for each tensor of a section */
+struct freeze_kind {
+    int32_t layer; /* index of a layer of this kind */
+    int32_t input; /* 1 if a gradient of the layer's input is wanted */
+    uint64_t frozen[FREEZE_WORDS];
+};
+struct shape_freeze {
+    /* 0 means that every tensor is trained; the members below are then not used */
+    int32_t n_kinds;
+    /* index of the first section that has a trained tensor; a backward pass ends with it */
+    int32_t first;
+    uint8_t kind[FREEZE_LAYERS];
+    struct freeze_kind of[FREEZE_KINDS];
+    /* the frozen tensors of the sections before and after the layers */
+    uint64_t in[FREEZE_WORDS], out[FREEZE_WORDS];
+};
+
 /* The sizes of a model, which are all that the arithmetic of plans needs. */
 struct model_shape {
     int32_t family;     /* enum model_family (worker/family) */
@@ -171,7 +193,14 @@ struct model_shape {
     int32_t no_head;      /* the job does not compute the head, so programs end with the states of
                            * the last layer after the final norm. This is not a property of the
                            * model */
+    /* from train.freeze; not a property of the model */
+    struct shape_freeze freeze;
 };
+
+static inline bool freeze_has(const uint64_t frozen[FREEZE_WORDS], int i)
+{
+    return frozen[i / 64] >> i % 64 & 1;
+}
 
 static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)
 {

@@ -13,8 +13,8 @@
 #define PROMPT 600
 #define ROOM   64
 #define OTHER  ((int64_t)256 << 10) /* libc, and the answers of ROOM tokens */
-/* the stack of a thread, which has two models as data */
-#define STACK (2 * sizeof(struct sections) + (1 << 20))
+/* the stack of a thread, which may have the sections of one model as data */
+#define STACK (sizeof(struct sections) + (1 << 20))
 
 static char scratch[64];
 static struct tiny_rank ready; /* one rank, which is touched before anything is measured */

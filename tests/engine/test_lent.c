@@ -201,7 +201,7 @@ static void between(struct train *t, int rank, void *arg)
         param_get(&m->shape, i + 1, &next);
         for (int64_t k = p.offset + p.count; k < next.offset; k++, n_between++) {
             float x = 1;
-            engine_read(m->be, &x, model_gradient(m, k), 4);
+            engine_read(m->be, &x, engine_gradient(m, k), 4);
             CHECK_MSG(x == 0, "%g after %s", (double)x, p.name);
         }
     }

@@ -70,7 +70,7 @@ static float *keep_gradient(const struct model *m)
     for (int i = 0; i < param_tensors(&m->shape); i++) {
         struct param p;
         param_get(&m->shape, i, &p);
-        memcpy(out + p.offset, model_gradient(m, p.offset), (size_t)p.count * sizeof *out);
+        memcpy(out + p.offset, engine_gradient(m, p.offset), (size_t)p.count * sizeof *out);
     }
     return out;
 }

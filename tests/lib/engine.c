@@ -351,9 +351,16 @@ static int64_t written(const struct model *m, int i, const struct param *p)
     const struct zero *z = &m->plan->shards;
     const int bucket = zero_bucket(z, p->offset);
     const int64_t left = m->shape.vocab - m->tensor_rank * p->rows;
-    if (p->frozen || !zero_holds(z, bucket) || (!zero_owns(z, bucket) && i > 0)) return 0;
+    if (p->frozen || !zero_sums(z, bucket) || (!zero_owns(z, bucket) && i > 0)) return 0;
     if (!p->of_ids || m->plan->tp == 1 || left >= p->rows) return p->count;
     return left < 0 ? 0 : left * p->cols;
+}
+
+float *engine_gradient(const struct model *m, int64_t offset)
+{
+    const struct zero *z = &m->plan->shards;
+    const int b = zero_bucket(z, offset);
+    return model_bucket_gradient(m, b) + (offset - zero_begin(z, b));
 }
 
 /* Fills the gradients with NaN, so that a step that reads a gradient of the previous step is
@@ -365,7 +372,7 @@ static void poison_gradients(struct train *t)
         struct param p;
         param_get(&m->shape, i, &p);
         const int64_t n = written(m, i, &p);
-        if (n) engine_poison(m->be, model_gradient(m, p.offset), 4 * n);
+        if (n) engine_poison(m->be, engine_gradient(m, p.offset), 4 * n);
     }
 }
 

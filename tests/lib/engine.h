@@ -71,6 +71,9 @@ void engine_write(struct be *be, void *to, const void *from, int64_t size);
 
 /* Fills memory with NaN, so that reading a value before it is written is found. */
 void engine_poison(struct be *be, void *at, int64_t size);
+/* Returns the address of the gradient of a trained weight, which is element `offset` of the flat
+ * layout. If gradients go by bucket, it is valid until the next bucket's gradient begins. */
+float *engine_gradient(const struct model *m, int64_t offset);
 
 /* Runs body(g, rank, arg) on each rank of the plan. The memory of a rank is mem[rank]. If there is
  * only one rank, g is NULL. */

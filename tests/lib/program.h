@@ -271,7 +271,7 @@ static inline void trial_backward(struct trial *t, const struct step *st, int st
                                   int64_t scratch_at)
 {
     const struct op *op = &t->p->op[st->op];
-    const unsigned bits = op_reads_back(op);
+    const unsigned bits = op_reads_back(t->p, op);
     struct trial_step s = {0};
     int value[OP_INS] = {-1, -1, -1}, grad[OP_INS] = {-1, -1, -1}, dy = -1;
     for (int k = 0; k < OP_INS + OP_OUTS; k++) {

@@ -159,9 +159,9 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
     struct flow_array ema = {&a->flow, CKPT_EMA};
     const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
     const struct hf_flat average = {"", NULL, DT_F32, flow_read, &ema};
-    const struct hf_flat moments[] = {{"exp_avg:", a->m, DT_F32, flow_read, &m},
-                                      {"exp_avg_sq:", a->v, DT_F32, flow_read, &v},
-                                      {"master:", a->master, DT_F32, flow_read, &w}};
+    const struct hf_flat moments[] = {{"exp_avg:", a->m, DT_F32, flow_read, &m, true},
+                                      {"exp_avg_sq:", a->v, DT_F32, flow_read, &v, true},
+                                      {"master:", a->master, DT_F32, flow_read, &w, true}};
     const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
     if (file_join(path, e, "%s/hf", tmp) < 0 ||
         hf_save_flat(path, shape, &weights, a->beside, &out->weights, e) < 0)
@@ -320,7 +320,9 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     if (!a->flow.arg)
         return a->params && !a->master ? hf_load(hf, shape, a->dtype, a->params, e) : 0;
     const struct hf_sink to = sink_of(&w);
-    return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &to, e) : 0;
+    /* The masters are loaded later, and replace the weights of hf/ if no tensor is frozen. */
+    const bool masters = a->dtype != DT_F32 && !shape->freeze.n_kinds;
+    return masters ? 0 : hf_load_pieces(hf, shape, &to, e);
 }
 
 /* Loads the average, after the weights. If the checkpoint has no average, the average begins from

@@ -6,7 +6,8 @@
  *                         a directory that can be a model.path; struct hf_beside tells which files
  *                         are written beside the weights
  *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; with 16-bit
- *                         weights also "master:<name>", fp32, of which hf/ has the rounded copy
+ *                         weights also "master:<name>", fp32, of which hf/ has the rounded copy;
+ *                         frozen tensors (train.freeze) have none of these
  *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"weights_sha256":..,"files":[{"path",

@@ -105,8 +105,9 @@ static struct zero_range run_of(const struct sharded_state *h, const struct scat
     struct zero_range r = {o->offset, o->offset + o->n};
     if (!concerns(h, o, w)) return (struct zero_range){o->offset, o->offset};
     if (all_hold(h, h->plan->zero && o->op == OP_GIVE ? SHARDED_M : o->which)) return r;
-    const int at = plan_sum_place(h->plan, w);
-    const struct zero_range own = zero_range(z, zero_bucket(z, o->offset), zero_place(z, at));
+    const int b = zero_bucket(z, o->offset), place = zero_place(z, plan_sum_place(h->plan, w));
+    const bool frozen = o->offset - zero_begin(z, b) >= zero_trained(z, b);
+    const struct zero_range own = (frozen ? zero_frozen_range : zero_range)(z, b, place);
     if (r.begin < own.begin) r.begin = own.begin;
     if (r.end > own.end) r.end = own.end;
     if (r.end < r.begin) r.end = r.begin;
@@ -313,7 +314,7 @@ struct ckpt_arrays scatter_arrays(struct sharded_state *h)
 {
     return (struct ckpt_arrays){
         .dtype = h->model->dtype,
-        .average = h->ema != NULL,
+        .average = h->plan->ema,
         .flow = {scatter_read, scatter_write, scatter_still, h, h->model->be, any_order(h)}};
 }
 
@@ -380,7 +381,7 @@ static bool sound(const struct sharded_state *h, const struct scatter_order *o)
     if (o->op == OP_STILL || o->op == OP_END) return true;
     if (o->op == OP_BLOCKS && o->which != SHARDED_WEIGHTS) return false;
     return (o->op == OP_GIVE || brings(o)) && o->which >= SHARDED_WEIGHTS &&
-           o->which <= (h->ema ? SHARDED_EMA : SHARDED_V) && o->n >= 1 && o->n <= ST_CHUNK &&
+           o->which <= (h->plan->ema ? SHARDED_EMA : SHARDED_V) && o->n >= 1 && o->n <= ST_CHUNK &&
            o->offset >= 0 && o->offset <= param_count(&h->model->shape) - o->n &&
            run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end &&
            (o->op != OP_BLOCKS || sharded_blocks(h, o->offset, o->n));

@@ -116,6 +116,7 @@ static void cut_head(struct program *out)
     const int n = normed ? first.n_w : 0;
     assert(out->has_input && (!n || first.w == 0));
     out->weights_size = out->n_weights > n ? out->weight[n].offset : out->weights_size;
+    out->trained_size = out->weights_size;
     out->n_weights = n;
     out->n_ops = normed;
     prog_op(out, &(struct op){.kind = OP_XENT, .in = {normed ? first.out[0] : PROG_X}}, NULL);
@@ -128,6 +129,28 @@ void family_store(struct family *f, enum weights_id format)
     store_mark(&f->out, &f->in, format);
 }
 
+static_assert(FREEZE_KINDS == FAMILY_KINDS, "a program for each kind");
+
+/* Replaces the kinds of layer of the family by those of a model with frozen tensors, which are in
+ * m->freeze. */
+static void freeze_layers(const struct model_shape *m, struct family *f)
+{
+    const struct shape_freeze *z = &m->freeze;
+    const bool tied = m->tied;
+    struct program *own = room_take(FAMILY_KINDS * sizeof *own);
+    prog_freeze(&f->in, &(struct program_freeze){.frozen = z->in, .tied = tied});
+    for (int k = 0; k < f->n_kinds; k++) prog_copy(&own[k], &f->layer[k]);
+    for (int k = 0; k < z->n_kinds; k++) {
+        const struct freeze_kind *of = &z->of[k];
+        prog_copy(&f->layer[k], &own[family_own_kind(m, of->layer)]);
+        prog_freeze(&f->layer[k], &(struct program_freeze){of->frozen, of->input, &f->in, tied});
+    }
+    const bool input = z->first <= m->n_layers;
+    prog_freeze(&f->out, &(struct program_freeze){z->out, input, &f->in, tied});
+    f->n_kinds = z->n_kinds;
+    room_give(own);
+}
+
 void family_write(const struct model_shape *m, struct family *f)
 {
     const struct family_row *row = family_row(m);
@@ -138,6 +161,7 @@ void family_write(const struct model_shape *m, struct family *f)
     if (m->no_head) cut_head(&f->out);
     if (m->quant) family_store(f, m->quant);
     if (row->task == MODEL_DIFFUSION) place_switches(row, f);
+    if (m->freeze.n_kinds) freeze_layers(m, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);
 }
@@ -154,11 +178,17 @@ void family_free(struct family *f)
     room_give(f);
 }
 
-int family_layer_kind(const struct model_shape *m, int64_t l)
+int family_own_kind(const struct model_shape *m, int64_t l)
 {
     const struct family_row *row = family_row(m);
     assert(l >= 0 && l < m->n_layers);
     return row->layer_kind ? row->layer_kind(m, l) : 0;
+}
+
+int family_layer_kind(const struct model_shape *m, int64_t l)
+{
+    assert(l >= 0 && l < m->n_layers);
+    return m->freeze.n_kinds ? m->freeze.kind[l] : family_own_kind(m, l);
 }
 
 struct family_mlps family_mlps(const struct model_shape *m)

@@ -8,7 +8,9 @@
 #include "api/core/model_shape.h"
 #include "worker/program/program.h"
 
-#define FAMILY_KINDS   4      /* most kinds of layer in one model */
+/* largest number of kinds of layer in one model; the layers of a family are of 4 kinds at most,
+ * and frozen tensors divide these further */
+#define FAMILY_KINDS   8
 #define FAMILY_TENSORS 131072 /* most tensors of one model: enough for 85 layers of 512 experts */
 
 /* Every family: its word in constants, and the name of its row, family_NAME, in its file. Jobs and
@@ -48,7 +50,7 @@
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* The programs of a whole model. They take about 2 MB, which is too much for a stack, so
+/* The programs of a whole model. They take about 4 MB, which is too much for a stack, so
  * family_new allocates them. */
 struct family {
     int n_kinds;
@@ -159,7 +161,10 @@ void family_store(struct family *f, enum weights_id format);
  * family_free. */
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);
+/* family_layer_kind returns the kind of layer l. family_own_kind returns the kind that it has in
+ * its family, where frozen tensors make no difference. */
 int family_layer_kind(const struct model_shape *m, int64_t l);
+int family_own_kind(const struct model_shape *m, int64_t l);
 /* The kinds of MLP that the layers of a model have: dense MLPs (prog_is_mlp) and mixtures of
  * experts. */
 struct family_mlps {

@@ -119,6 +119,7 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
     int n;
     struct param *list = hf_list(m, &n, e);
     if (!list) return -1;
+    n = hf_trained(list, n);
     int rc = hf_compare_flat(f, list, n, prefix, e);
     for (int i = 0; rc == 0 && i < n; i++) {
         const struct param *p = &list[i];

@@ -81,6 +81,8 @@ struct hf_flat {
      * the flat layout in fp32. All of them lie in one tensor, and n is at most ST_CHUNK. */
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
     void *arg;
+    bool trained;  /* it has only the trained tensors, as frozen ones have no moments */
+    bool gradient; /* offsets of tensors in it are those of the layout of gradients */
     const struct hf_halves *halves; /* for weights: worker/hf/halves.h; NULL means that names are
                                      * those of the flat layout */
 };
@@ -143,17 +145,20 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
 /* Writes flat arrays as one file. `written` is as for hf_save_flat. */
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct st_digest *written, struct err *e);
-/* Reads one flat array back; gaps become 0. Fails with ERR_INVALID, which names a tensor that is
- * missing or has another shape, or as st_read_f32 does. */
+/* Reads one flat array of the trained tensors back. All other elements become 0: they are gaps or
+ * belong to frozen tensors. Fails with ERR_INVALID, which names a tensor
+ * that is missing or has another shape, or as st_read_f32 does. */
 struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);
 
 /* ---- inside worker/hf ------------------------------------------------------------------------ */
 
-/* List all tensors, in the order of the flat layout or sorted by name. The caller frees the
- * list. */
+/* List all tensors, in the order of the flat layout or sorted by name. The caller frees the list.
+ * hf_trained removes the tensors that are not trained from a list, and returns the number of
+ * tensors that remain. */
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
+int hf_trained(struct param *list, int n);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
 
 /* Returns the number of elements of a run. A file may store the rows of a tensor in another order

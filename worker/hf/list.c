@@ -13,6 +13,12 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
+static int by_offset(const void *a, const void *b)
+{
+    const struct param *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e)
 {
     *n = param_tensors(m);
@@ -22,7 +28,16 @@ struct param *hf_list(const struct model_shape *m, int *n, struct err *e)
         return NULL;
     }
     param_list(m, p, *n);
+    if (m->freeze.n_kinds) qsort(p, (size_t)*n, sizeof *p, by_offset);
     return p;
+}
+
+int hf_trained(struct param *list, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].trained) list[kept++] = list[i];
+    return kept;
 }
 
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)

@@ -338,6 +338,7 @@ int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const c
 {
     int n;
     struct param *list = hf_list(m, &n, e);
+    if (list) n = hf_trained(list, n);
     struct pieces *r = list ? pieces_create(to, list, n, e) : NULL;
     int rc = r ? hf_compare_flat(f, list, n, prefix, e) : -1;
     for (int i = 0; rc == 0 && i < n; i++) {

@@ -132,6 +132,8 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     int n, rc = -1;
     struct param *params = hf_sorted(m, &n, e);
     if (!params) return -1;
+    if (flats->trained) n = hf_trained(params, n);
+    for (int i = 0; i < n && flats->gradient; i++) params[i].offset = params[i].grad_offset;
     const struct hf_halves *h = flats->halves;
     const int n_ours = n * n_flats, n_passed = hf_halves_count(h);
     struct st_out *items = calloc((size_t)n_ours + (size_t)n_passed, sizeof *items);

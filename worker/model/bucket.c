@@ -24,13 +24,14 @@ int model_fetch_head(struct model *m, struct err *e)
 void model_clear(struct model *m, int bucket)
 {
     const struct zero *z = &m->plan->shards;
-    if (!m->plan->by_bucket) return;
-    m->be->ops->fill(m->be, m->grad + zero_window_at(z, bucket), zero_len(z, bucket), 0);
+    if (!m->plan->by_bucket || !zero_trained(z, bucket)) return;
+    m->be->ops->fill(m->be, m->grad + zero_grad_window_at(z, bucket), zero_trained(z, bucket), 0);
 }
 
 int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 {
-    return m->plan->by_bucket ? m->buckets.reduce(m->buckets.arg, bucket, last, e) : 0;
+    if (!m->plan->by_bucket || !zero_trained(&m->plan->shards, bucket)) return 0;
+    return m->buckets.reduce(m->buckets.arg, bucket, last, e);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -58,7 +59,8 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
     const int n = slice_bucket(&m->shape, bucket, own);
     for (int i = 0; i < n && !rc; i++)
-        if (own[i].sharers > 1) rc = sum_slice(m, &own[i], x + (own[i].offset - begin), e);
+        if (own[i].trained && own[i].sharers > 1)
+            rc = sum_slice(m, &own[i], x + (own[i].offset - begin), e);
     room_give(own);
     return rc;
 }
@@ -78,6 +80,7 @@ int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, str
 {
     const struct zero *z = &m->plan->shards;
     const int64_t *cut = z->cut[zero_kind(z, bucket)];
+    if (!zero_trained(z, bucket)) return 0;
     if (model_sum_slices(m, bucket, x, e)) return -1;
     if (!m->world) return 0;
     float *own = x + cut[m->place];

@@ -193,12 +193,11 @@ struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, 
     return tensor_of(m->dtype, base + offset * dtype_size(m->dtype), rows, cols, cols);
 }
 
-float *model_gradient(const struct model *m, int64_t offset)
+float *model_bucket_gradient(const struct model *m, int bucket)
 {
-    if (m->plan->by_bucket) return m->grad + in_window(m, offset);
     const struct zero *z = &m->plan->shards;
-    const int64_t skip = offset < zero_begin(z, 1) ? 0 : m->plan->grad_skip;
-    return m->grad + zero_local(z, offset) + skip;
+    if (m->plan->by_bucket) return m->grad + zero_grad_window_at(z, bucket);
+    return m->grad + zero_grad_local(z, bucket) + (bucket ? m->plan->grad_skip : 0);
 }
 
 struct tensor model_rows(const struct model *m, void *base, int64_t cols)
@@ -291,9 +290,10 @@ int model_lend(struct model *m, struct err *e)
  * buffer, the order of the additions would depend on the number of ranks. */
 float *model_embed_grad(struct model *m)
 {
-    const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket && !m->line;
-    return apart ? m->grad + m->plan->grad_skip + m->plan->n_params
-                 : model_gradient(m, 0); /* first in bucket 0 */
+    const bool apart = m->plan->rank_bits && m->plan->shards.tied_grads && !m->plan->by_bucket &&
+                       !m->line;
+    return apart ? m->grad + m->plan->grad_skip + m->plan->n_trained
+                 : model_bucket_gradient(m, 0); /* first in bucket 0 */
 }
 
 /* Sums the losses of rows: ascending within each sum chunk, and then as a perfect binary tree over
@@ -370,12 +370,12 @@ int model_reduce_grad(struct model *m, struct err *e)
     const struct plan *p = m->plan;
     if (m->all) *comm_where(m->all) = (struct comm_where){comm_where(m->all)->step, -1, -1};
     for (int b = 0; m->tensor && b < zero_buckets(&p->shards); b++)
-        if (zero_holds(&p->shards, b) &&
-            model_sum_slices(m, b, model_gradient(m, zero_begin(&p->shards, b)), e))
+        if (zero_sums(&p->shards, b) && model_sum_slices(m, b, model_bucket_gradient(m, b), e))
             return -1;
-    if (m->world && comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
+    if (m->world && p->n_grad &&
+        comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;
-    if (p->rank_bits && m->shape.tied && !m->line)
+    if (p->rank_bits && p->shards.tied_grads && !m->line)
         m->be->ops->add(m->be, &(struct add_args){.y = m->grad,
                                                   .x = model_embed_grad(m),
                                                   .n = m->shape.vocab * m->shape.width});

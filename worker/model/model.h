@@ -151,9 +151,10 @@ void *model_take(struct model *m, enum plan_id id, int64_t size);
  * another section. So code that computes with weights calls this function at each use. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
-/* Returns the address at which the gradient of element `offset` is summed. If gradients go by
- * bucket, it is valid until the next bucket's gradient begins. */
-float *model_gradient(const struct model *m, int64_t offset);
+/* Returns the address at which the gradient of a bucket is summed. The gradient has the layout of
+ * the bucket's trained weights. If gradients go by bucket, the address is valid until the next
+ * bucket's gradient begins. */
+float *model_bucket_gradient(const struct model *m, int bucket);
 
 /* Sets the model for sequences of another length S, at most plan->S (a shorter prompt or
  * window). */

@@ -144,6 +144,7 @@ void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value)
 
 bool frame_wants(const struct frame *f, const struct op *o, int i)
 {
+    if (f->now && !f->now->wanted[i]) return false;
     return o->in[i] != PROG_NONE && f->grad[o->in[i]].data;
 }
 
@@ -203,6 +204,11 @@ struct tensor frame_weight(const struct frame *f, int i, int n)
 float *frame_weight_grad(const struct frame *f, int i)
 {
     return i == PROG_TIED ? f->tied_grad : f->weights_grad + f->p->weight[i].offset;
+}
+
+bool frame_learns(const struct frame *f, int i)
+{
+    return prog_learns(f->p, i, 1);
 }
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */

@@ -63,8 +63,13 @@ struct frame {
     /* the section's weights, as numbers or blocks, in the places that store_places gives */
     void *weights;
     const int64_t *weight_at; /* the place of each weight in `weights`, in bytes */
-    float *weights_grad;      /* NULL when only inferring */
-    struct tensor tied;       /* PROG_TIED: the embedding */
+    /* the gradients of the section's trained weights, in the layout of these weights; NULL when
+     * only inferring */
+    float *weights_grad;
+    /* the backward step that runs now; NULL means that the gradient of every input that has room
+     * for one is wanted */
+    const struct step *now;
+    struct tensor tied; /* PROG_TIED: the embedding */
     float *tied_grad;
     float *embed_grad; /* room for EMBED's gradient; NULL if that gradient is in weights_grad */
     /* If fresh is set and there is no tree, gradients of weights are written instead of added. If
@@ -185,7 +190,10 @@ void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 /* Returns weight i of the section as [rows, cols], or as [1, rows] if it has one dimension. If n >
  * 1, returns weights i to i + n - 1, which must be joined, as one tensor. */
 struct tensor frame_weight(const struct frame *f, int i, int n);
+/* frame_weight_grad returns the address at which weight i's gradient is summed. frame_learns tells
+ * whether the weight has a gradient, which it has if it is not frozen. */
 float *frame_weight_grad(const struct frame *f, int i);
+bool frame_learns(const struct frame *f, int i);
 
 /* Tells the endpoint of f->tensor the step and layer that the frame runs. */
 void frame_mark(struct frame *f);

@@ -150,7 +150,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .all_seen = all.host};
     set_layer(f, o);
     if (f->sp->ops->attn_bwd(f->sp, &a, e)) return -1;
-    if (o->n_w) frame_add_sum(f, frame_weight_grad(f, o->w), a.d_sink);
+    if (o->n_w && frame_learns(f, o->w)) frame_add_sum(f, frame_weight_grad(f, o->w), a.d_sink);
     op_back_end(f, &dq);
     op_back_end(f, &dkv);
     return 0;

@@ -195,8 +195,9 @@ static int short_conv_backward(struct frame *f, const struct op *o, const struct
     const struct back dx = op_back_begin_new(f, o, s, 0, DT_F32);
     const struct tensor w = frame_weight(f, o->w, 1);
     c.dx[0] = dx.to;
-    frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), w.rows * w.cols,
-              &(struct sum_leaf){conv_leaf, &c});
+    if (frame_learns(f, o->w))
+        frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), w.rows * w.cols,
+                  &(struct sum_leaf){conv_leaf, &c});
     if (pass_backward(&c, &(struct steps){.step = conv_step_back, .ahead = conv_ahead_back}, e))
         return -1;
     op_back_end(f, &dx);
@@ -397,8 +398,10 @@ static int delta_backward(struct frame *f, const struct op *o, const struct step
     c.d_log = op_scratch_take(f, 4 * T * H);
     c.room = op_scratch_take(f, 4 * delta_spans(T) * count_of(f, o));
     if (pass_backward(&c, &steps, e)) return -1;
-    frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->bias), tensor_f32(c.d_log, T, H, H));
-    frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->w), tensor_sub(c.dx[1], 0, T, H, H));
+    if (frame_learns(f, o->bias))
+        frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->bias), tensor_f32(c.d_log, T, H, H));
+    if (frame_learns(f, o->w))
+        frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->w), tensor_sub(c.dx[1], 0, T, H, H));
     op_back_end(f, &dx);
     op_back_end(f, &dba);
     return 0;

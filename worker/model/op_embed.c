@@ -115,8 +115,9 @@ static int embed_add_backward(struct frame *f, const struct op *o, const struct 
 {
     const struct tensor w = frame_weight(f, o->w, 1), dy = frame_dy(f, o);
     (void)e;
-    embed_back(f, o, (struct embed_back){dy, index_of(f, o), w.rows, w.cols, 0},
-               frame_weight_grad(f, o->w));
+    if (frame_learns(f, o->w))
+        embed_back(f, o, (struct embed_back){dy, index_of(f, o), w.rows, w.cols, 0},
+                   frame_weight_grad(f, o->w));
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;
 }

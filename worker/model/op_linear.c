@@ -68,8 +68,9 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
     const struct tensor dy = frame_dy(f, o), a = frame_in(f, o, 0);
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     (void)e;
-    frame_sum_gemm(f, rows, frame_weight_grad(f, o->w), dy, a);
-    if (o->bias != PROG_NONE) frame_sum_rows(f, rows, frame_weight_grad(f, o->bias), dy);
+    if (frame_learns(f, o->w)) frame_sum_gemm(f, rows, frame_weight_grad(f, o->w), dy, a);
+    if (o->n_bias && frame_learns(f, o->bias))
+        frame_sum_rows(f, rows, frame_weight_grad(f, o->bias), dy);
     int64_t col = 0;
     for (int i = 0; frame_wants(f, o, 0) && i < o->n_w;) {
         const bool add = i > 0 || !s->first[0];

@@ -215,7 +215,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
         return -1;
     struct angles angles = {d_angle, o->u.linear.n_heads * o->u.linear.key_dim / 2,
                             f->rows[ROWS_T].sum_len};
-    if (d_angle)
+    if (d_angle && frame_learns(f, o->w))
         frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), angles.n,
                   &(struct sum_leaf){angle_leaf, &angles});
     if (a.wide) widen(f, dv_wide, dv.to, a.shape.n_heads, true);

@@ -105,7 +105,7 @@ static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64
 }
 
 /* Computes the gradients of a chunk's rows, of the weights and of the bias from the gradient of
- * the chunk's logits. */
+ * the chunk's logits. dw is NULL if the weights are frozen. */
 static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct tensor dlogits,
                             float *dw, bool fresh, bool fresh_b)
 {
@@ -116,11 +116,12 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
     if (!V) return;
     f->be->ops->gemm(
         f->be, &(struct gemm_args){.a = dlogits, .b = a->w, .c = dx, .accumulate = a->add_dx});
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = dlogits,
-                                                .b = x,
-                                                .c = tensor_f32(dw, V, C, C),
-                                                .trans_a = true,
-                                                .accumulate = !fresh});
+    if (dw)
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = dlogits,
+                                                    .b = x,
+                                                    .c = tensor_f32(dw, V, C, C),
+                                                    .trans_a = true,
+                                                    .accumulate = !fresh});
     if (!a->b.data) return;
     float *db = a->db + a->part * V;
     if (fresh_b) f->be->ops->fill(f->be, db, V, 0);
@@ -182,10 +183,14 @@ static int xent_backward(struct frame *f, const struct op *o, const struct step 
     a.dx = f->grad[o->in[0]];
     a.add_dx = !s->first[0];
     if (a.b.data) a.db = op_scratch_take(f, 4 * f->parts * a.w.rows);
-    frame_sum(f, a.rows, frame_weight_grad(f, o->w), a.w.rows * a.w.cols,
-              &(struct sum_leaf){xent_leaf, &a});
+    if (o->n_w && frame_learns(f, o->w))
+        frame_sum(f, a.rows, frame_weight_grad(f, o->w), a.w.rows * a.w.cols,
+                  &(struct sum_leaf){xent_leaf, &a});
+    else
+        for (int i = 0; i < (f->tree ? f->parts : 1); i++)
+            xent_leaf(f, &a, frame_span(f, a.rows, i), NULL, false);
     a.part = 0;
-    if (a.b.data && !a.rc)
+    if (a.b.data && frame_learns(f, o->bias) && !a.rc)
         frame_sum(f, a.rows, frame_weight_grad(f, o->bias), a.w.rows,
                   &(struct sum_leaf){xent_bias_leaf, &a});
     return a.rc;

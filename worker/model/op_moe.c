@@ -110,9 +110,11 @@ static struct tensor weight_of(const struct frame *f, const struct moe *m, int64
     return tensor_sub(all, p.row, p.rows, 0, all.cols);
 }
 
+/* Returns the address of the matrix's gradient, or NULL if the matrix is frozen. */
 static float *weight_grad_of(const struct frame *f, const struct moe *m, int64_t e, int w)
 {
     const struct part p = part_of(m, e, w);
+    if (!frame_learns(f, p.weight)) return NULL;
     return frame_weight_grad(f, p.weight) + p.row * (w == 2 ? m->I : m->C);
 }
 
@@ -128,7 +130,8 @@ static struct tensor bias_of(const struct frame *f, const struct moe *m, int64_t
 static float *bias_grad_of(const struct frame *f, const struct moe *m, int64_t e, int w)
 {
     const struct part p = part_of(m, e, w);
-    return frame_weight_grad(f, m->o->bias + p.weight - m->o->w) + p.row;
+    const int bias = m->o->bias + p.weight - m->o->w;
+    return frame_learns(f, bias) ? frame_weight_grad(f, bias) + p.row : NULL;
 }
 
 static struct tensor gathered(struct frame *f, struct tensor from, const int32_t *ids,
@@ -316,10 +319,9 @@ static void expert_sum(struct frame *f, const struct moe *m, const struct expert
                        int w, struct tensor dy, struct tensor in)
 {
     struct expert_leaf a = {x, dy, in};
-    frame_sum(f, ROWS_T, weight_grad_of(f, m, e, w), dy.cols * in.cols,
-              &(struct sum_leaf){expert_leaf, &a});
-    if (m->o->n_bias)
-        frame_sum(f, ROWS_T, bias_grad_of(f, m, e, w), dy.cols, &(struct sum_leaf){bias_leaf, &a});
+    float *dw = weight_grad_of(f, m, e, w), *db = m->o->n_bias ? bias_grad_of(f, m, e, w) : NULL;
+    if (dw) frame_sum(f, ROWS_T, dw, dy.cols * in.cols, &(struct sum_leaf){expert_leaf, &a});
+    if (db) frame_sum(f, ROWS_T, db, dy.cols, &(struct sum_leaf){bias_leaf, &a});
 }
 
 /* Computes the backward of the gated unit. da is the gradient of the unit's output. The gradients
@@ -428,8 +430,10 @@ static void router_backward(struct frame *f, const struct moe *m, const float *d
         dl = op_scratch_rows(f, f->dtype, m->T, m->E);
         frame_move(f, dl, d, false);
     }
-    frame_sum_gemm(f, ROWS_T, frame_weight_grad(f, m->o->w), dl, m->x);
-    if (m->o->n_bias) frame_sum_rows(f, ROWS_T, frame_weight_grad(f, m->o->bias), dl);
+    if (frame_learns(f, m->o->w))
+        frame_sum_gemm(f, ROWS_T, frame_weight_grad(f, m->o->w), dl, m->x);
+    if (m->o->n_bias && frame_learns(f, m->o->bias))
+        frame_sum_rows(f, ROWS_T, frame_weight_grad(f, m->o->bias), dl);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = dl,
                                                 .b = frame_weight(f, m->o->w, 1),
                                                 .c = dx->to,

@@ -186,13 +186,13 @@ static int norm_backward(struct frame *f, const struct op *o, const struct step 
     struct norm_back a = {norm_of(f, o), head_of(o, dy), head_of(o, dx.to), dx.accumulate};
     add_one(f, o, &a.n);
     if (sum_span(f, o, &a.n, a.dy, e)) return -1;
-    if (a.n.weighted)
+    if (a.n.weighted && frame_learns(f, o->w))
         frame_sum(f, rows, frame_weight_grad(f, o->w), a.n.g.cols,
                   &(struct sum_leaf){norm_leaf, &a});
     else
         for (int i = 0; i < frame_blocks(f, rows); i++)
             norm_rows(f, &a, frame_block(f, rows, i), NULL);
-    if (a.n.b.data)
+    if (a.n.b.data && frame_learns(f, o->w + 1))
         frame_sum(f, rows, frame_weight_grad(f, o->w + 1), a.n.b.cols,
                   &(struct sum_leaf){shift_leaf, &a});
     if (a.n.rest.cols) frame_move(f, rest_of(o, dx.to), rest_of(o, dy), dx.accumulate);

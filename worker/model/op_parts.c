@@ -89,7 +89,8 @@ static int scatter_backward(struct frame *f, const struct op *o, const struct st
                             struct err *e)
 {
     const struct tensor dy = frame_dy(f, o);
-    if (o->n_bias) frame_sum_rows(f, ROWS_PART, frame_weight_grad(f, o->bias), dy);
+    if (o->n_bias && frame_learns(f, o->bias))
+        frame_sum_rows(f, ROWS_PART, frame_weight_grad(f, o->bias), dy);
     if (gather(f, f->grad[o->in[0]], dy, e)) return -1;
     if (frame_wants(f, o, 1)) frame_move(f, f->grad[o->in[1]], f->grad[o->out[0]], !s->first[1]);
     return 0;

@@ -298,7 +298,8 @@ static int table_backward(struct frame *f, const struct op *o, const struct step
 {
     const int64_t n = repeats(f, o);
     (void)e;
-    frame_sum_rows(f, ROWS_COND, frame_weight_grad(f, o->w), frame_dy(f, o));
+    if (frame_learns(f, o->w))
+        frame_sum_rows(f, ROWS_COND, frame_weight_grad(f, o->w), frame_dy(f, o));
     for (int64_t k = 0; frame_wants(f, o, 0) && k < n; k++)
         frame_move(f, f->grad[o->in[0]], repeat(f->grad[o->out[0]], k, n), k || !s->first[0]);
     return 0;

@@ -107,6 +107,7 @@ static int lrpe_forward(struct frame *f, const struct op *o, struct err *e)
 
 static int lrpe_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
+    if (!frame_wants(f, o, 0)) return 0;
     const struct lrpe a = lrpe_of(f, o);
     const struct tensor dy = frame_dy(f, o);
     const struct back dx = op_back_begin(f, o, s, 0);

@@ -83,7 +83,7 @@ static int run_span(struct mlp_walk *w, int i, struct err *e)
 static void sum_weights(const struct mlp_walk *w, int first, int n, float *dst, const float *from)
 {
     const struct be_ops *ops = w->f->be->ops;
-    if (first == PROG_NONE) return;
+    if (first == PROG_NONE || !frame_learns(w->f, first)) return;
     const struct tensor t = frame_weight(w->f, first, n);
     const int64_t at = w->f->p->weight[first].offset - w->gradient.begin, size = t.rows * t.cols;
     if (from)
@@ -148,6 +148,8 @@ int piece_walk(struct frame *f, const struct piece_walk *walk, struct err *e)
         if (walk->first[i].op < w.op) w.op = walk->first[i].op;
         w.back |= walk->first[i].kind == STEP_BACKWARD;
     }
+    /* Backward may have no step of the MLP's first operations, if nothing of them is trained. */
+    for (int k = 1; k < MLP_OPS && w.op > 0 && !prog_is_mlp(f->p, w.op); k++) w.op--;
     assert(walk->chunk > 0 && prog_is_mlp(f->p, w.op));
     w.rows = frame_rows_of(f, f->p->op[w.op].in[0]);
     w.gradient = prog_mlp_weights(f->p, w.op);

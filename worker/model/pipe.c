@@ -86,7 +86,8 @@ static int send_stream(struct model *m, enum pipe_way way, const void *stream, s
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;
     if (wait_sent(m, way, e)) return -1;
     if (!stale(m, way)) m->be->ops->copy(m->be, m->pipe.send[way], stream, stream_bytes(m));
-    if (m->pipe.takes < 0) return post_send(m, way, e);
+    const bool due = way == PIPE_BACK || zero_gets_back(&m->plan->shards);
+    if (m->pipe.takes < 0 || !due) return post_send(m, way, e);
     if (comm_batch_begin(m->line, e) || post_send(m, way, e) ||
         post_receive(m, other, m->pipe.takes, e))
         return -1;
@@ -143,11 +144,14 @@ int model_pipe_backward(struct model *m, const struct batch *b, int slot, float 
                         double *nll_sum, struct err *e)
 {
     const struct pipe *p = &m->plan->pipe;
-    const struct batch *there = placed(m, b, slot);
+    const struct zero *z = &m->plan->shards;
     *nll_sum = 0;
-    if (!pipe_last(p) && receive_stream(m, PIPE_BACK, e)) return -1;
+    if (!zero_goes_back(z)) return 0;
+    const struct batch *there = placed(m, b, slot);
+    if (zero_gets_back(z) && receive_stream(m, PIPE_BACK, e)) return -1;
     if (section_backward(m, there, scale, e)) return -1;
-    if (!pipe_first(p) && send_stream(m, PIPE_BACK, section_border(m, false, true), e)) return -1;
+    if (zero_sends_back(z) && send_stream(m, PIPE_BACK, section_border(m, false, true), e))
+        return -1;
     if (pipe_last(p)) *nll_sum = model_sum_nll(m);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }

@@ -210,9 +210,12 @@ static void each_slice(const struct model_shape *s, int t, int64_t seed,
         int first;
         param_bucket(&whole, b, p, &first);
         const int n = slice_bucket(s, b, own);
-        for (int i = 0; i < n; i++) {
-            const int tensor = own[i].tensor;
-            visit(arg, b, &(struct draw){seed, first + tensor, s->n_layers, &p[tensor], own[i], t});
+        /* The flat layout has the trained tensors of a bucket before the frozen ones. */
+        for (int i = 0; i < 2 * n; i++) {
+            const struct slice *at = &own[i % n];
+            if (at->trained == (i >= n)) continue;
+            visit(arg, b,
+                  &(struct draw){seed, first + at->tensor, s->n_layers, &p[at->tensor], *at, t});
         }
     }
     room_give(p);

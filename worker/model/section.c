@@ -112,18 +112,17 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
 
 static void open_weights(struct model *m, const struct here *h, struct frame *f)
 {
-    const int64_t at = m->prog.weights[h->b];
-    const struct program *in = &m->prog.all.family.in;
     f->weight_at = h->s->weight_at;
     f->weights = h->p->n_weights ? stored_section(m, h->b) : NULL;
-    f->weights_grad = m->grad && h->p->n_weights ? model_gradient(m, at) : NULL;
+    f->weights_grad = m->grad && h->p->trained_size ? model_bucket_gradient(m, h->b) : NULL;
     f->embed_grad = NULL;
-    f->embed_joins = h->b == 0 && m->shape.tied && pipe_last(&m->plan->pipe);
+    f->embed_joins = h->b == 0 && m->plan->shards.tied_grads && pipe_last(&m->plan->pipe);
     f->tied = (struct tensor){0};
-    if (h->b == 0 && f->weights_grad) f->embed_grad = model_embed_grad(m);
+    if (h->b == 0 && f->weights_grad && !h->p->weight[0].frozen)
+        f->embed_grad = model_embed_grad(m);
     if (h->b <= m->shape.n_layers || !m->shape.tied) return;
     f->tied = stored_weight(m, 0, 0);
-    f->tied_grad = m->grad ? model_gradient(m, in->weight[0].offset) : NULL;
+    f->tied_grad = m->grad && m->plan->shards.tied_grads ? model_bucket_gradient(m, 0) : NULL;
 }
 
 /* Returns the experts that the layer's rows choose in a proof's pass, or NULL if no proof runs or
@@ -275,7 +274,8 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     struct frame *f = &m->prog.frame;
     const struct op *o = &h->p->op[s->op];
     const struct op_row *row = op_table[o->kind];
-    if (s->kind == STEP_BACKWARD) return row->backward(f, o, s, e);
+    f->now = s->kind == STEP_BACKWARD ? s : NULL;
+    if (f->now) return row->backward(f, o, s, e);
     if (!h->one || !row->decode) return row->forward(f, o, e);
     if (op_rules[o->kind]->cache == CACHE_ROWS) return decode_rows(m, h, o, e);
     return decode_each(m, h, s->op, e);
@@ -450,17 +450,19 @@ static void set_loss(struct model *m, float scale)
  * records or logits used this memory before. */
 static void clear_between(struct model *m, const struct here *h)
 {
-    float *g = model_gradient(m, m->prog.weights[h->b]);
+    const int64_t all = h->p->trained_size;
+    float *g = model_bucket_gradient(m, h->b);
     int64_t end = 0;
     for (int i = 0; i < h->p->n_weights; i++) {
         const struct weight *w = &h->p->weight[i];
         const int64_t n = w->rows * (w->cols ? w->cols : 1);
         const int64_t from = w->frozen ? w->offset + n : w->offset;
+        if (w->offset >= all) continue; /* it has no gradient */
         assert(w->offset >= end);
         if (from > end) m->be->ops->fill(m->be, g + end, from - end, 0);
         end = w->offset + n;
     }
-    if (h->p->weights_size > end) m->be->ops->fill(m->be, g + end, h->p->weights_size - end, 0);
+    if (all > end) m->be->ops->fill(m->be, g + end, all - end, 0);
 }
 
 /* Runs the loss and the head, backward. The head's part of a tied embedding's gradient is computed
@@ -469,11 +471,12 @@ static int out_backward(struct model *m, const struct batch *b, struct err *e)
 {
     const int last = m->shape.n_layers + 1;
     const struct here h = section_at(m, last);
+    const bool tied = m->plan->shards.tied_grads;
     model_clear(m, last);
-    if (m->shape.tied) model_clear(m, 0);
+    if (tied) model_clear(m, 0);
     open_frame(m, &h, b, true);
     if (run_backward(m, &h, e) || model_reduce(m, last, true, e)) return -1;
-    return m->shape.tied ? model_reduce(m, 0, false, e) : 0;
+    return tied ? model_reduce(m, 0, false, e) : 0;
 }
 
 static int layer_back(struct model *m, int i, const struct batch *b, struct err *e)
@@ -497,8 +500,9 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     m->grad_anew = false;
     if (shared) m->be->ops->fill(m->be, (float *)m->prog.d_shared, shared / 4, 0);
     const struct pipe *p = &m->plan->pipe;
+    const int from = m->plan->shards.back_from, begin = pipe_begin(p);
     if (pipe_last(p) && out_backward(m, b, e)) return -1;
-    for (int i = pipe_end(p) - 1 - pipe_last(p); i >= pipe_begin(p); i--) {
+    for (int i = pipe_end(p) - 1 - pipe_last(p); i >= (from > begin ? from : begin); i--) {
         const int n_done = m->shape.n_layers + 2 - i; /* the head's section ran first */
         if (layer_back(m, i, b, e)) return -1;
         progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));

@@ -62,8 +62,9 @@ struct section_state {
     int64_t stored;       /* bytes in the store that precede this slot's part */
     char *d_streams, *work, *caches, *shared, *d_shared;
     char *logits; /* NULL if there are no logits, or another stage has them */
-    /* The last member, because model_init() clears only the bytes before it. It fills the programs
-     * that the model uses, so the memory of the unused ones (megabytes) is never touched. */
+    /* This must be the last member, because model_init() clears only the bytes before it. It
+     * fills the programs that the model uses, so the memory of the unused ones (megabytes) is
+     * never touched. */
     struct sections all;
 };
 

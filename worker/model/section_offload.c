@@ -19,7 +19,7 @@ static struct kept stream_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
     const int n = b - plan_layers_before(p);
-    if (n < 0 || n >= p->offload.n_out) return (struct kept){0};
+    if (n < plan_streams_passed(p) || n >= p->offload.n_out) return (struct kept){0};
     const int k = plan_stream(p, n);
     return (struct kept){m->prog.streams + k * p->stream_size,
                          m->sp.shard.T / p->tp * p->offload.row_size,

@@ -173,7 +173,7 @@ static void number_streams(struct model *m)
     const struct pipe *p = &m->plan->pipe;
     const int begin = pipe_first(p) ? 0 : pipe_begin(p) - 1; /* borders of the stage's layers */
     const int end = begin + pipe_layers(p);
-    const bool trains = m->plan->item[PLAN_DX].name;
+    const bool trains = m->plan->kind == JOB_TRAIN || m->plan->kind == JOB_VERIFY;
     for (int b = begin + 1; b <= end; b++) {
         const bool moves = !section_at(m, b).s->at.in_place;
         s->stream_of[b] = trains ? plan_stream(m->plan, b - begin) : s->stream_of[b - 1] ^ moves;

@@ -28,15 +28,20 @@ struct stored_run {
     int64_t at, n;   /* elements of w */
 };
 
-/* Returns the last weight that begins at element `in` of its section or before it. */
-static int weight_of(const struct program *p, int64_t in)
+/* Finds the weight that begins at element `in` of its section, or the last one before it. Sets
+ * *end to the first element of the next weight. Offsets are not ascending in a section that has
+ * frozen tensors. */
+static int weight_of(const struct program *p, int64_t in, int64_t *end)
 {
-    int low = 0, high = p->n_weights;
-    while (high - low > 1) {
-        const int mid = (low + high) / 2;
-        *(p->weight[mid].offset <= in ? &low : &high) = mid;
+    int64_t begin = -1;
+    int at = 0;
+    *end = p->weights_size;
+    for (int i = 0; i < p->n_weights; i++) {
+        const int64_t from = p->weight[i].offset;
+        if (from > in && from < *end) *end = from;
+        if (from <= in && from > begin) begin = from, at = i;
     }
-    return low;
+    return at;
 }
 
 /* Returns the first run of [offset, offset + n), whose bucket the rank must have. */
@@ -45,10 +50,10 @@ static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n
     const int b = zero_bucket(&m->plan->shards, offset);
     const struct program *p = section_at(m, b).p;
     const int64_t in = offset - m->prog.weights[b];
-    const int i = weight_of(p, in);
+    int64_t end;
+    const int i = weight_of(p, in, &end);
     const struct tensor w = stored_weight(m, b, i);
     const int64_t at = in - p->weight[i].offset, size = w.rows * w.cols;
-    const int64_t end = i + 1 < p->n_weights ? p->weight[i + 1].offset : p->weights_size;
     const int64_t left = at < size ? size - at : end - in;
     return (struct stored_run){at < size ? w : (struct tensor){0}, at, left < n ? left : n};
 }
@@ -91,7 +96,8 @@ enum weights_id stored_blocks(const struct model *m, int64_t offset, int64_t n)
     const int b = zero_bucket(&m->plan->shards, offset);
     const struct program *p = section_at(m, b).p;
     const int64_t in = offset - m->prog.weights[b];
-    const struct weight *w = &p->weight[weight_of(p, in)];
+    int64_t end;
+    const struct weight *w = &p->weight[weight_of(p, in, &end)];
     const int64_t at = in - w->offset;
     const bool whole = n > 0 && at % QUANT_K == 0 && n % QUANT_K == 0;
     if (!m->shape.quant || !w->stored || !whole) return WEIGHTS_MODEL;

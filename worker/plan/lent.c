@@ -42,7 +42,7 @@ static int64_t logits_worth(const struct placer *b, const struct sections *s, in
 
 static int64_t layers_begin(const struct plan *p)
 {
-    return 4 * zero_begin(&p->shards, 1);
+    return 4 * zero_grad_begin(&p->shards, 1);
 }
 
 /* Returns the smallest number of bytes that must precede the gradients of layers if the records
@@ -53,7 +53,7 @@ static int64_t skip_of(const struct placer *b)
     int64_t most = 0;
     for (int l = 1; l <= p->shards.n_layers; l++) {
         const int64_t records = plan_record(b->m, p, l + 1);
-        const int64_t skip = records - (4 * zero_begin(&p->shards, l) - layers_begin(p));
+        const int64_t skip = records - (4 * zero_grad_begin(&p->shards, l) - layers_begin(p));
         if (skip > most) most = skip;
     }
     return most;
@@ -63,7 +63,8 @@ void lent_decide(struct placer *b, const struct sections *s, int64_t records, in
                  struct lent *out)
 {
     struct plan *p = b->p;
-    const int64_t layers = 4 * zero_begin(&p->shards, p->shards.n_layers + 1) - layers_begin(p);
+    const int64_t layers = 4 * zero_grad_begin(&p->shards, p->shards.n_layers + 1) -
+                           layers_begin(p);
     *out = (struct lent){.records = records};
     if (!lends(b) || b->overflow) return;
     out->logits = logits_size(p, &s->family.out);

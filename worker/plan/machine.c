@@ -172,7 +172,7 @@ static void count_slowest(const struct machine *m, const struct job_spec *spec,
     *out = (struct work){0};
     for (int i = 0; i < p->pp; i++) {
         struct work w;
-        if (p->pp > 1) plan_set_stage(&spec->model.shape, &at, i);
+        if (p->pp > 1) plan_set_stage(&at, i);
         work_count(m, &spec->model.shape, &at, &w);
         if (work_s(&w) >= work_s(out)) *out = w;
     }

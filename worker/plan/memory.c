@@ -51,20 +51,20 @@ static int64_t max64(int64_t a, int64_t b)
 }
 
 /* Returns the number of elements of one rank's gradient buffer. */
-static int64_t gradient_size(const struct model_shape *m, const struct plan *p)
+static int64_t gradient_size(const struct plan *p)
 {
-    const bool apart = p->rank_bits && m->tied && p->pp == 1;
-    const int64_t own_embed = apart ? p->shards.len[ZERO_EMBED] : 0;
+    const bool apart = p->rank_bits && p->shards.tied_grads && p->pp == 1;
+    const int64_t own_embed = apart ? p->shards.trained[ZERO_EMBED] : 0;
     if (!trains(p)) return 0;
-    if (p->by_bucket) return zero_window(&p->shards);
-    return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));
+    if (p->by_bucket) return zero_grad_window(&p->shards);
+    return mem_round(p->n_trained + own_embed, 16 * plan_sum_ranks(p));
 }
 
 /* Returns the number of elements of the largest part of the embedding that a rank sums. */
 static int64_t embed_part(const struct plan *p)
 {
     const struct zero *z = &p->shards;
-    int64_t most = p->zero ? 0 : z->len[ZERO_EMBED];
+    int64_t most = p->zero ? 0 : z->trained[ZERO_EMBED];
     for (int w = 0; p->zero && w < z->W; w++)
         most = max64(most, z->cut[ZERO_EMBED][w + 1] - z->cut[ZERO_EMBED][w]);
     return most;
@@ -74,27 +74,29 @@ static int64_t embed_part(const struct plan *p)
  * until it is sent. */
 static bool keeps_tied(const struct plan *p)
 {
-    if (!p->shards.tied || !trains(p)) return false;
+    if (!p->shards.tied_grads || !trains(p)) return false;
     if (p->pp == 1) return p->by_bucket;
     return pipe_first(&p->pipe) || (p->by_bucket && p->shards.borrows);
 }
 
-void plan_set_stage(const struct model_shape *m, struct plan *p, int stage)
+void plan_set_stage(struct plan *p, int stage)
 {
+    struct zero *z = &p->shards;
     p->pipe.at = stage;
-    zero_set_stage(&p->shards, pipe_begin(&p->pipe), pipe_end(&p->pipe));
+    zero_set_stage(z, pipe_begin(&p->pipe), pipe_end(&p->pipe));
     p->slots = p->pp > 1 ? pipe_kept(&p->pipe, p->micro_batches) : 1;
-    p->n_params = zero_held(&p->shards);
-    p->n_shard = p->zero ? p->shards.shard_max : zero_owned(&p->shards);
-    p->n_held = p->zero == 3 ? p->shards.held_max : p->n_params;
-    p->n_grad = gradient_size(m, p);
+    p->n_params = zero_held(z);
+    p->n_trained = zero_grad_held(z);
+    p->n_shard = p->zero ? z->shard_max : zero_grad_owned(z);
+    p->n_held = p->zero == 3 ? z->held_max : p->n_params;
+    p->n_grad = gradient_size(p);
 }
 
 /* Returns how many messages with a tied embedding's gradient may be under way at a time. Only the
  * last of several stages sends them; the other stages have 0. */
 static int64_t tied_sends(const struct plan *p)
 {
-    return trains(p) && p->shards.borrows ? plan_tied_sends(p) : 0;
+    return trains(p) && p->shards.borrows && p->shards.tied_grads ? plan_tied_sends(p) : 0;
 }
 
 static void put_parameters(struct placer *b, const struct memory_choice *c)
@@ -104,7 +106,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     int levels = 0;
     while ((1 << levels) < b->sh.n_sums) levels++;
     zero_init(&p->shards, m, p->zero_group, plan_sum_ranks(p) / p->zero_group);
-    plan_set_stage(m, p, p->pipe.at);
+    plan_set_stage(p, p->pipe.at);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
     placer_times(b, p->n_held, act); /* checks for overflow; blocks need less */

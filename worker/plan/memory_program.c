@@ -57,6 +57,22 @@ static int64_t layers_of(const struct model_shape *m, int kind, int n)
     return count;
 }
 
+static int layers(const struct plan *p)
+{
+    return pipe_layers(&p->pipe);
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Returns the number of streams that are offloaded. */
+static int streams_out(const struct plan *p)
+{
+    return p->offload.n_out - least(plan_streams_passed(p), p->offload.n_out);
+}
+
 int plan_layers_before(const struct plan *p)
 {
     return pipe_first(&p->pipe) ? 0 : pipe_begin(&p->pipe) - 1;
@@ -81,28 +97,36 @@ int64_t plan_record(const struct model_shape *m, const struct plan *p, int b)
     return records_before(m, p, p->kept, b == 0 ? pipe_layers(&p->pipe) : b - 1);
 }
 
+int plan_streams_passed(const struct plan *p)
+{
+    const int first = p->shards.back_from - 1 - plan_layers_before(p), all = 1 + layers(p);
+    return first < 0 ? 0 : first < all ? first : all;
+}
+
 int plan_stream(const struct plan *p, int b)
 {
     /* buffers of the ring; the last stream has a separate one */
     const int ring = p->n_streams - 1;
-    return !p->offload.on ? b : b == pipe_layers(&p->pipe) ? ring : b % ring;
+    const int passed = plan_streams_passed(p);
+    if (p->offload.on) return b == layers(p) ? ring : b % ring;
+    return b < passed ? b % 2 : b - passed + least(passed, 2);
 }
 
 int64_t plan_stored_stream(const struct plan *p, int b)
 {
-    assert(b < p->offload.n_out);
-    return b * p->stream_size;
+    assert(b >= plan_streams_passed(p) && b < p->offload.n_out);
+    return (b - plan_streams_passed(p)) * p->stream_size;
 }
 
 int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, int b)
 {
     assert(b > plan_layers_before(p) && b - plan_layers_before(p) <= p->offload.n_records_out);
-    return p->offload.n_out * p->stream_size + records_before(m, p, p->kept, b - 1);
+    return streams_out(p) * p->stream_size + records_before(m, p, p->kept, b - 1);
 }
 
 int64_t plan_offloaded(const struct plan *p, int64_t T)
 {
-    return p->offload.n_out * (T / p->tp) * p->offload.row_size + p->offload.records_size;
+    return streams_out(p) * (T / p->tp) * p->offload.row_size + p->offload.records_size;
 }
 
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b)
@@ -296,7 +320,7 @@ static void plan_offload(struct placer *b, const struct sections *s, int64_t row
         o->record_stride = max64(o->record_stride, b->p->kept[k]);
     o->records_size = records_before(b->m, b->p, b->p->kept,
                                      plan_layers_before(b->p) + o->n_records_out);
-    o->slot_size = placer_times(b, o->n_out, b->p->stream_size) + o->records_size;
+    o->slot_size = placer_times(b, streams_out(b->p), b->p->stream_size) + o->records_size;
     o->size = placer_times(b, b->p->slots, o->slot_size);
     if (!b->p->own_memory) o->disk_size = mem_round(o->size, PLAN_PAGE);
     placer_put(b, &(struct placer_want){PLAN_OFFLOAD, "offloaded", PLAN_ACTIVATIONS, o->size,
@@ -312,6 +336,14 @@ static void put_logits(struct plan *p, const struct place *logits)
                                               .shared = true,
                                               .offset = p->item[PLAN_WORK].offset + logits->offset,
                                               .size = logits->size};
+}
+
+/* Returns the number of buffers for the streams of a training. The streams that no backward pass
+ * reads share two buffers. */
+static int streams_kept(const struct plan *p)
+{
+    const int passed = plan_streams_passed(p);
+    return layers(p) + 1 - passed + least(passed, 2);
 }
 
 /* Places records, streams and the workspace. */
@@ -341,13 +373,13 @@ static void put_sections(struct placer *b, struct sections *s)
         cache += placer_times(b, n, at->cache_size);
     }
     p->kept[FAMILY_KINDS] = in_kept;
-    p->n_streams = back ? pipe_layers(&p->pipe) + 1 : in_place ? 1 : 2;
-    p->n_dx = grad_in_place ? 1 : 2;
+    p->n_streams = back ? streams_kept(p) : in_place ? 1 : 2;
+    p->n_dx = !zero_goes_back(&p->shards) ? 0 : grad_in_place ? 1 : 2;
     const int64_t stream = max64(p->T / p->tp, p->batch) * width * p->extent.unit;
     p->stream_size = mem_round(stream, MEM_ALIGN);
     plan_offload(b, s, width * p->extent.unit);
     if (p->offload.on) {
-        p->n_streams -= p->offload.n_out;
+        p->n_streams = layers(p) + 1 - p->offload.n_out;
         kept = p->offload.n_records * p->offload.record_stride;
     }
     lent_decide(b, s, kept, work, &lent);

@@ -6,47 +6,59 @@
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
 
-static int64_t count_of(const struct weight *w)
-{
-    return w->cols ? w->rows * w->cols : w->rows;
-}
-
 /* Returns the number of layers of a kind among the first n layers. */
 static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
 {
     int64_t count = 0;
-    if (!family_row(m)->layer_kind) return n;
+    if (!family_row(m)->layer_kind && !m->freeze.n_kinds) return n;
     for (int64_t l = 0; l < n; l++) count += family_layer_kind(m, l) == kind;
     return count;
 }
 
-/* Returns the number of elements of the layers before layer l. */
-static int64_t layers_size(const struct family *f, const struct model_shape *m, int64_t l)
+/* The place of a section in the flat layout of weights and in that of gradients, in elements. */
+struct section_at {
+    int64_t weights, gradients;
+};
+
+static void pass(struct section_at *at, const struct program *p, int64_t n)
 {
-    int64_t size = 0;
-    for (int k = 0; k < f->n_kinds; k++) size += layers_of(m, k, l) * f->layer[k].weights_size;
-    return size;
+    at->weights += n * p->weights_size;
+    at->gradients += n * p->trained_size;
 }
 
-static int64_t section_offset(const struct family *f, const struct model_shape *m, int bucket)
+static struct section_at section_offset(const struct family *f, const struct model_shape *m,
+                                        int bucket)
 {
-    return bucket == 0 ? 0 : f->in.weights_size + layers_size(f, m, bucket - 1);
+    struct section_at at = {0, 0};
+    if (bucket > 0) pass(&at, &f->in, 1);
+    const int layers = bucket - 1 < m->n_layers ? bucket - 1 : m->n_layers;
+    for (int k = 0; bucket > 0 && k < f->n_kinds; k++)
+        pass(&at, &f->layer[k], layers_of(m, k, layers));
+    if (bucket > m->n_layers + 1) pass(&at, &f->out, 1);
+    return at;
 }
 
-int64_t param_section(const struct model_shape *m, int bucket)
+static struct section_at section_of(const struct model_shape *m, int bucket)
 {
     struct family *f = family_new(m);
-    const int64_t at = section_offset(f, m, bucket);
+    const struct section_at at = section_offset(f, m, bucket);
     family_free(f);
     return at;
 }
 
+int64_t param_section(const struct model_shape *m, int bucket)
+{
+    return section_of(m, bucket).weights;
+}
+
+int64_t param_grad_section(const struct model_shape *m, int bucket)
+{
+    return section_of(m, bucket).gradients;
+}
+
 int64_t param_count(const struct model_shape *m)
 {
-    struct family *f = family_new(m);
-    const int64_t n = section_offset(f, m, m->n_layers + 1) + f->out.weights_size;
-    family_free(f);
-    return n;
+    return section_of(m, m->n_layers + 2).weights;
 }
 
 static int tensors_before(const struct family *f, const struct model_shape *m, int bucket)
@@ -89,15 +101,17 @@ static void write_name(char out[64], const struct program *p, int bucket, const 
     assert(n > 0 && n < 64);
 }
 
-/* Describes tensor i of section `bucket`, which begins at `offset`. */
-static void fill(struct param *out, const struct program *p, int bucket, int i, int64_t offset)
+/* Describes tensor i of section `bucket`, which begins at `at`. */
+static void fill(struct param *out, const struct program *p, int bucket, int i,
+                 const struct section_at *at)
 {
     const struct weight *w = &p->weight[i];
     write_name(out->name, p, bucket, w);
     out->rows = w->rows;
     out->cols = w->cols;
-    out->offset = offset + w->offset;
-    out->count = count_of(w);
+    out->offset = at->weights + w->offset;
+    out->grad_offset = at->gradients + w->offset;
+    out->count = prog_count(w);
     /* Weight decay would slow every rotation down, and a table of angles is not a matrix. */
     out->decay = w->cols > 0 && !w->frozen && w->init != INIT_LRPE;
     out->init = w->init;
@@ -107,6 +121,7 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->transposed = w->transposed;
     out->stack = w->stack;
     out->frozen = w->frozen;
+    out->trained = w->offset < p->trained_size;
     out->of_ids = w->of_ids;
     out->n_fused = w->n_fused;
     memcpy(out->fused, w->fused, sizeof out->fused);
@@ -125,12 +140,12 @@ static void get(const struct model_shape *m, int from, int to, struct param *out
 {
     struct family *f = family_new(m);
     int at = 0;
-    int64_t offset = 0;
+    struct section_at begin = {0, 0};
     for (int b = 0; b < m->n_layers + 2 && at < to; b++) {
         const struct program *p = section(f, m, b);
         for (int i = 0; i < p->n_weights; i++, at++)
-            if (at >= from && at < to) fill(&out[at - from], p, b, i, offset);
-        offset += p->weights_size;
+            if (at >= from && at < to) fill(&out[at - from], p, b, i, &begin);
+        pass(&begin, p, 1);
     }
     assert(at >= to);
     family_free(f);
@@ -140,8 +155,8 @@ int param_bucket(const struct model_shape *m, int bucket, struct param *out, int
 {
     struct family *f = family_new(m);
     const struct program *p = section(f, m, bucket);
-    const int64_t offset = section_offset(f, m, bucket);
-    for (int i = 0; i < p->n_weights; i++) fill(&out[i], p, bucket, i, offset);
+    const struct section_at at = section_offset(f, m, bucket);
+    for (int i = 0; i < p->n_weights; i++) fill(&out[i], p, bucket, i, &at);
     if (first) *first = tensors_before(f, m, bucket);
     const int n = p->n_weights;
     family_free(f);

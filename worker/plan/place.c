@@ -58,7 +58,9 @@ static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment
 struct stage_sizes {
     int64_t segment, most; /* in bytes: the largest segment, and the largest arena */
     int largest;
-    double state, params; /* over all stages: bytes of training state, and elements of weights */
+    /* over all stages: bytes of weights, and bytes of gradients and the optimizer's state */
+    double weights, state;
+    double params, trained; /* over all stages: elements of weights, and those that are trained */
     /* bytes of a record for each kind of layer, as in struct plan */
     int64_t kept[FAMILY_KINDS + 1];
 };
@@ -70,10 +72,13 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
     for (int i = 0; i < p->pp; i++) {
         p->pipe.at = i;
         if (place_rank(s, p, 0, e)) return -1;
-        for (int c = PLAN_WEIGHTS; c <= PLAN_OPTIMIZER; c++) out->state += (double)p->class_size[c];
+        out->weights += (double)p->class_size[PLAN_WEIGHTS];
+        for (int c = PLAN_WEIGHTS + 1; c <= PLAN_OPTIMIZER; c++)
+            out->state += (double)p->class_size[c];
         if (place_reference(s, p, e)) return -1;
         p->stage_size[i] = p->arena_size;
         out->params += (double)p->n_params;
+        out->trained += (double)p->n_trained;
         for (int k = 0; k <= FAMILY_KINDS; k++)
             if (p->kept[k] > out->kept[k]) out->kept[k] = p->kept[k];
         if (p->segment_size > out->segment) out->segment = p->segment_size;
@@ -97,12 +102,16 @@ static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, co
                             .kept = kept,
                             .n_sequences = p->micro_batches,
                             .limit = (double)(limit - is->segment)};
+    const double of_weights = is->weights / is->params;
+    const double of_state = is->trained > 0 ? is->state / is->trained : 0;
     for (int b = 0; b < L + 2; b++) {
         const enum zero_kind k = zero_kind(&p->shards, b);
-        once[b] = is->state / is->params * (double)zero_len(&p->shards, b);
+        const int64_t stream = b < p->shards.back_from ? 0 : p->stream_size;
+        once[b] = of_weights * (double)zero_len(&p->shards, b) +
+                  of_state * (double)zero_trained(&p->shards, b);
         kept[b] = k == ZERO_EMBED  ? (double)is->kept[FAMILY_KINDS]
                   : k == ZERO_HEAD ? 0
-                                   : (double)(p->stream_size + is->kept[k - ZERO_LAYER]);
+                                   : (double)(stream + is->kept[k - ZERO_LAYER]);
     }
     struct pipe at = p->pipe;
     for (at.at = 0; at.at < p->pp; at.at++) {

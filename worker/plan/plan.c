@@ -206,7 +206,8 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
-    const double once = traffic_products(m, p, losses) * (has_backward(p->kind) ? 3 : 1);
+    const double once = traffic_products(m, p, losses) +
+                        (has_backward(p->kind) ? traffic_products_back(m, p) : 0);
     const double ahead = p->n_windows > 1 ? traffic_products(m, p, false) : 0;
     return 2 * (once * (double)p->n_windows + ahead * (double)(p->n_windows - 1)) *
            (double)p->micro_batches * p->dp * p->tp;

@@ -45,13 +45,18 @@ struct param {
     char name[64];      /* "model.layers.3.self_attn.q_proj.weight" */
     int64_t rows, cols; /* cols is 0 if it has one dimension, of `rows` */
     int64_t offset, count;
-    bool decay;        /* weight decay applies (matrices) */
-    enum init_id init; /* distribution of its random weights */
+    int64_t grad_offset; /* if it is trained, its first element in the layout of gradients */
+    bool decay;          /* weight decay applies (matrices) */
+    enum init_id init;   /* distribution of its random weights */
     /* As in struct weight: */
     int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed;
     int32_t stack;
     bool frozen; /* has no gradient and no weight decay */
+    /* The tensor has moments and a place in the layout of gradients. With train.freeze, frozen
+     * tensors do not. The trained tensors of a bucket come first, and their gradients have the
+     * same order and distances. */
+    bool trained;
     bool of_ids;
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];
@@ -61,8 +66,11 @@ struct param {
 /* Returns the elements of the flat buffer, including gaps, which is the offset of its end and a
  * multiple of 16. */
 int64_t param_count(const struct model_shape *m);
-/* Returns the index of the element at which a bucket's weights begin. */
+/* param_section returns the index of the element at which a bucket's weights begin.
+ * param_grad_section returns the index at which its gradients begin in the layout of gradients,
+ * which has only the trained tensors. The bucket after the last one begins at the end. */
 int64_t param_section(const struct model_shape *m, int bucket);
+int64_t param_grad_section(const struct model_shape *m, int bucket);
 /* Counts the tensors. */
 int param_tensors(const struct model_shape *m);
 /* Finds the tensors of a bucket (zero.h), whose indices are [*first, *last). Bucket 0 is `in`,
@@ -315,17 +323,21 @@ struct plan {
     bool fused;         /* each bucket is updated as soon as it is summed */
     bool ema;           /* a moving average of the weights is kept */
     struct zero shards; /* owners of all elements, in groups of zero_group ranks */
-    /* elements of the largest shard; with zero 0, elements of the stage's own buckets */
+    /* trained elements of the largest shard; with zero 0, trained elements of the stage's own
+     * buckets */
     int64_t n_shard;
     int64_t loss_chunk; /* tokens; at most a sum chunk */
     /* tokens of a piece of dense MLPs, at most a sum chunk; 0 if MLPs run whole */
     int64_t mlp_chunk;
     int64_t n_params; /* elements, including borrowed ones; with one stage, param_count */
+    /* elements that have gradients, which are those of trained tensors; a borrowed embedding
+     * counts if the stage sums a gradient of it */
+    int64_t n_trained;
     /* elements: with zero 3, those of the largest shard and of borrowed weights; otherwise
      * n_params */
     int64_t n_held;
     int64_t grad_skip; /* elements between bucket 0 and the layers (lent.h); 0 if none */
-    /* elements of PLAN_GRAD: n_params (and a tied embedding's own sum), rounded up */
+    /* elements of PLAN_GRAD: n_trained (and a tied embedding's own sum), rounded up */
     int64_t n_grad;
     int64_t tree_size;        /* elements of one level of PLAN_TREE; 0 if there is no tree */
     int64_t n_decode;         /* generate: tokens that may be appended */
@@ -348,7 +360,8 @@ struct plan {
     int64_t stream_size; /* bytes of one of the n_streams residual streams, rounded up */
     struct offload_plan offload;
     /* In a training PLAN_X has L + 1 streams, or fewer if they are offloaded. Stream b is the
-     * output of section b (`in` is section 0).
+     * output of section b (`in` is section 0). Streams that no backward pass reads alternate
+     * between two buffers.
      * Otherwise PLAN_X has one stream, or two that alternate, because a section whose placement is
      * not in_place writes to the stream that it does not read. The number of buffers of PLAN_DX
      * follows from grad_in_place in the same way.
@@ -434,6 +447,9 @@ int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
 /* Returns the number of layers in the stages before this one; within its stage, section b of the
  * model has the index b minus this number. */
 int plan_layers_before(const struct plan *p);
+/* Returns how many of the stage's first streams no backward pass reads, because the backward pass
+ * ends before it reaches them (shape_freeze.first). */
+int plan_streams_passed(const struct plan *p);
 /* Returns the index of the buffer in PLAN_X that has stream b of a training; b is counted within a
  * stage. */
 int plan_stream(const struct plan *p, int b);
@@ -479,7 +495,7 @@ int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, st
                  struct err *e);
 /* Sets the shards and counts of a stage, but not its memory. plan_comm and the estimate read
  * them. */
-void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
+void plan_set_stage(struct plan *p, int stage);
 
 /* Returns how many alternatives a generate job may report with a token, which is PLAN_ALTERNATIVES
  * if each request names its own count. Returns -1 if the job may not even report

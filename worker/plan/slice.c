@@ -11,7 +11,8 @@
 static struct slice slice_of(const struct param *part, const struct param *whole, int tp)
 {
     const bool flat = part->cols == 0;
-    struct slice s = {.rows = flat ? 1 : part->rows,
+    struct slice s = {.trained = part->trained,
+                      .rows = flat ? 1 : part->rows,
                       .cols = flat ? part->rows : part->cols,
                       .whole_cols = flat ? whole->rows : whole->cols,
                       .count = whole->count,
@@ -143,6 +144,11 @@ struct slice slice_find(struct slice_cursor *c, const struct model_shape *m, int
 {
     int i = 0;
     if (whole < c->begin || whole >= c->end) move_to(c, m, whole);
-    while (i + 1 < c->n && c->of[i + 1].whole_offset <= whole) i++;
+    /* The offsets of a bucket's slices are not ascending, because the frozen tensors are placed
+     * after the trained ones. */
+    for (int k = 1; k < c->n; k++) {
+        const int64_t at = c->of[k].whole_offset;
+        if (at <= whole && (at > c->of[i].whole_offset || c->of[i].whole_offset > whole)) i = k;
+    }
     return c->of[i];
 }

@@ -21,6 +21,7 @@ struct slice {
     int tensor; /* index in the bucket */
     /* number of different slices, a divisor of tp; 1 if the slice is the tensor itself */
     int n;
+    bool trained; /* as in struct param */
     /* number of consecutive ranks that have the same slice: tp / n */
     int sharers;
     /* size of the room for a slice; a one-dimensional tensor has 1 row */

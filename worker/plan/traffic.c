@@ -26,13 +26,20 @@ int plan_sum_place(const struct plan *p, int rank)
 }
 
 /* A sweep is one exchange of every bucket. With `scatter`, gradients are summed into their owners'
- * parts; otherwise parts with elements of `size` bytes are gathered on all ranks of a group. times
- * is how often this happens, by kind of bucket; all kinds of layer have the same number. */
+ * parts; otherwise parts with elements of `size` bytes are gathered on all ranks of a group. With
+ * `whole`, a second exchange gathers the frozen elements of each bucket. times is how often this
+ * happens, by kind of bucket. */
 struct traffic_sweep {
-    bool scatter;
+    bool scatter, whole;
     int64_t size;
-    int64_t times[ZERO_LAYER + 1];
+    int64_t times[ZERO_KIND_N];
 };
+
+/* Sets the same number of times for all kinds of layer. */
+static void set_layers(struct traffic_sweep *s, int64_t times)
+{
+    for (int k = ZERO_LAYER; k < ZERO_KIND_N; k++) s->times[k] = times;
+}
 
 /* Counts the sum, over groups, of a part of n floats, which happens `times` times. */
 static void count_owners(const struct zero *z, int rank, int64_t n, int64_t times,
@@ -46,14 +53,25 @@ static void count_owners(const struct zero *z, int rank, int64_t n, int64_t time
     volume_add(out, volume_all_gather(of.n, g, cut, 4), times);
 }
 
+/* Counts n exchanges, each of which gathers the frozen elements of a bucket of kind k. */
+static void count_frozen(const struct zero *z, enum zero_kind k, int w, int64_t size, int64_t n,
+                         struct comm_count *out)
+{
+    int64_t cut[JOB_MAX_RANKS + 1];
+    zero_frozen_cut(z, k, cut);
+    volume_add(out, volume_all_gather(z->W, w, cut, size), n);
+}
+
 static void count_sweep(const struct plan *p, int rank, const struct traffic_sweep *s,
                         struct comm_count *out)
 {
     const struct zero *z = &p->shards;
     const int at = plan_sum_place(p, rank), w = zero_place(z, at);
     for (int k = 0; k < ZERO_KIND_N; k++) {
-        const int64_t n = s->times[k < ZERO_LAYER ? k : ZERO_LAYER] * z->n_of[k];
+        const bool not_ours = !s->whole && k == ZERO_EMBED && z->borrows && !z->tied_grads;
+        const int64_t n = s->times[k] * (z->n_of[k] - not_ours);
         if (!n) continue;
+        if (s->whole) count_frozen(z, (enum zero_kind)k, w, s->size, n, out);
         volume_add(out,
                    s->scatter ? volume_reduce_scatter(z->W, w, z->cut[k])
                               : volume_all_gather(z->W, w, z->cut[k], s->size),
@@ -76,23 +94,21 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 /* Counts the sums of gradients of tensors of which several ranks of tensor parallelism have a
  * copy. times is as in struct traffic_sweep. */
 static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
-                         const int64_t times[ZERO_LAYER + 1], struct comm_count *out)
+                         const int64_t times[ZERO_KIND_N], struct comm_count *out)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
     const int t = plan_place(p, rank).t;
     struct slice *own = p->tp > 1 ? mem_scratch(PROG_WEIGHTS * sizeof *own) : NULL;
     for (int b = 0; p->tp > 1 && b < zero_buckets(&p->shards); b++) {
-        if (!zero_holds(&p->shards, b)) continue;
-        const enum zero_kind k = zero_kind(&p->shards, b);
+        if (!zero_sums(&p->shards, b)) continue;
+        const int64_t n_times = times[zero_kind(&p->shards, b)];
         const int n = slice_bucket(m, b, own);
         for (int i = 0; i < n; i++) {
             const int r = t % own[i].sharers;
-            if (own[i].sharers == 1) continue;
+            if (own[i].sharers == 1 || !own[i].trained) continue;
             slice_cut(&own[i], cut);
-            volume_add(out, volume_reduce_scatter(own[i].sharers, r, cut),
-                       times[k < ZERO_LAYER ? k : ZERO_LAYER]);
-            volume_add(out, volume_all_gather(own[i].sharers, r, cut, 4),
-                       times[k < ZERO_LAYER ? k : ZERO_LAYER]);
+            volume_add(out, volume_reduce_scatter(own[i].sharers, r, cut), n_times);
+            volume_add(out, volume_all_gather(own[i].sharers, r, cut, 4), n_times);
         }
     }
     free(own);
@@ -104,9 +120,10 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
-    const bool apart = p->shards.tied && p->pp == 1 && plan_sums_each(p);
+    const bool apart = p->shards.tied_grads && p->pp == 1 && plan_sums_each(p);
     const int64_t n = plan_sums_in_step(p);
-    struct traffic_sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n, n}};
+    struct traffic_sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n}};
+    set_layers(&s, n);
     count_slices(m, p, rank, s.times, out);
     if (p->kind == JOB_TRAIN && p->tp > 1)
         volume_add(out, volume_sum_small(p->tp, 1), 1); /* norm */
@@ -140,12 +157,16 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
                           struct comm_count *out)
 {
     const int64_t n = p->micro_batches;
-    struct traffic_sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
+    const struct zero *z = &p->shards;
+    struct traffic_sweep s = {.size = precision_size(p->precision), .times = {1, 1}};
+    set_layers(&s, 1);
     if (!p->zero || (p->zero < 3 && p->kind != JOB_TRAIN)) return;
     if (p->zero == 3) {
+        s.whole = true;
         s.times[ZERO_EMBED] = n * fetches_of_embed(m, p);
         s.times[ZERO_HEAD] = n;
-        s.times[ZERO_LAYER] = 2 * n;
+        for (int b = 1; b <= z->n_layers; b++)
+            s.times[zero_kind(z, b)] = b < z->back_from ? n : 2 * n;
     }
     count_sweep(p, rank, &s, out);
 }
@@ -184,8 +205,8 @@ void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t 
     if (!pipe_last(&p->pipe)) volume_add(out, sent, n);
     if (!pipe_first(&p->pipe)) volume_add(out, received, n);
     if (!back) return;
-    if (!pipe_first(&p->pipe)) volume_add(out, sent, n);
-    if (!pipe_last(&p->pipe)) volume_add(out, received, n);
+    if (zero_sends_back(&p->shards)) volume_add(out, sent, n);
+    if (zero_gets_back(&p->shards)) volume_add(out, received, n);
 }
 
 /* Counts a tied embedding's messages in a pipeline. The head's part of its gradient is sent from
@@ -197,11 +218,11 @@ static void count_tied(const struct plan *p, int rank, struct comm_count out[PUR
     const struct zero *z = &p->shards;
     const int w = zero_place(z, plan_sum_place(p, rank));
     const int64_t own = p->zero ? z->cut[ZERO_EMBED][w + 1] - z->cut[ZERO_EMBED][w]
-                                : z->len[ZERO_EMBED];
+                                : z->trained[ZERO_EMBED];
     const int64_t n = plan_sums_in_step(p);
     const bool first = pipe_first(&p->pipe), trains = p->kind == JOB_TRAIN;
     const struct comm_count sent = {own * 4, 0, 1, 0}, received = {0, own * 4, 0, 1};
-    if (!z->tied || (!first && !z->borrows)) return;
+    if (!z->tied_grads || (!first && !z->borrows)) return;
     if (own) volume_add(&out[PURPOSE_GRAD], first ? received : sent, n);
     if (own && trains)
         volume_add(&out[PURPOSE_PARAM],
@@ -255,7 +276,7 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
         return;
     }
     struct plan of_stage = *p;
-    plan_set_stage(m, &of_stage, stage);
+    plan_set_stage(&of_stage, stage);
     count_rank(m, &of_stage, rank, out);
 }
 
@@ -288,8 +309,9 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
 {
     const int64_t fetches = pipe_first(&p->pipe) + (p->shards.tied && pipe_last(&p->pipe));
-    const struct traffic_sweep s = {.size = precision_size(p->precision),
-                                    .times = {n * fetches, n, n}};
+    struct traffic_sweep s = {
+        .whole = true, .size = precision_size(p->precision), .times = {n * fetches, n}};
+    set_layers(&s, n);
     if (p->zero == 3) count_sweep(p, rank, &s, out);
 }
 

@@ -27,6 +27,9 @@ struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n);
 /* Returns the multiply-adds of a forward pass over S tokens, of all ranks together, with or
  * without those of the losses. */
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
+/* Computes the multiply-adds of the backward pass. They are twice those of the forward pass, or
+ * fewer if tensors are frozen. */
+double traffic_products_back(const struct model_shape *m, const struct plan *p);
 /* Computes the multiply-adds of each section, `in` first, by which stages are divided. cost is
  * [n_layers + 2]. */
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);

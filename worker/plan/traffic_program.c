@@ -293,11 +293,63 @@ static double section_products(const struct plan *p, const struct program *prog)
     return sum;
 }
 
+/* Returns the share of an operation's weights that is trained. It is 0 or 1, except for a mixture
+ * of experts. */
+static double learning(const struct program *p, const struct op *op)
+{
+    double trained = 0, all = 0;
+    if (op->w == PROG_TIED) return prog_learns(p, op->w, op->n_w);
+    for (int i = op->w; i < op->w + op->n_w; i++) {
+        const struct weight *w = &p->weight[i];
+        const double n = (double)w->rows * (double)(w->cols ? w->cols : 1);
+        all += n;
+        if (!w->frozen) trained += n;
+    }
+    return all > 0 ? trained / all : 0;
+}
+
+/* Counts the multiply-adds of a section's backward pass. */
+static double section_products_back(const struct plan *p, const struct program *prog)
+{
+    struct schedule s;
+    double sum = 0;
+    if (!prog->partial) return 2 * section_products(p, prog);
+    const struct schedule_mode mode = plan_schedule(p, true);
+    schedule_make(prog, &mode, &s);
+    for (int i = 0; i < s.n_backward; i++) {
+        const struct step *st = &s.backward[i];
+        const struct op *op = &prog->op[st->op];
+        const double gradients = st->wanted[0] + learning(prog, op);
+        if (st->kind != STEP_BACKWARD) continue;
+        sum += (op_rules[op->kind]->operands ? gradients : 2) * all_products(p, prog, op);
+    }
+    return sum;
+}
+
+double traffic_products_back(const struct model_shape *m, const struct plan *p)
+{
+    if (!m->freeze.n_kinds) return 2 * traffic_products(m, p, true);
+    struct family *f = family_new(m);
+    double sum = section_products_back(p, &f->in) + section_products_back(p, &f->out);
+    for (int k = 0; k < f->n_kinds; k++)
+        sum += (double)p->shards.n_all[ZERO_LAYER + k] * section_products_back(p, &f->layer[k]);
+    family_free(f);
+    return sum;
+}
+
+/* Computes the multiply-adds of a section by which stages are divided. If tensors are frozen, they
+ * include the backward pass, because it is then not twice the forward pass in every section. */
+static double section_cost(const struct plan *p, const struct program *prog)
+{
+    const double once = section_products(p, prog);
+    return prog->partial ? once + section_products_back(p, prog) : once;
+}
+
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost)
 {
     struct family *f = family_new(m);
-    cost[0] = section_products(p, &f->in);
-    for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_products(p, family_layer(f, m, l));
-    cost[m->n_layers + 1] = section_products(p, &f->out);
+    cost[0] = section_cost(p, &f->in);
+    for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_cost(p, family_layer(f, m, l));
+    cost[m->n_layers + 1] = section_cost(p, &f->out);
     family_free(f);
 }

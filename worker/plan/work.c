@@ -105,6 +105,8 @@ static void count_step(struct work_count *c, const struct step *step)
     struct op_work w;
     c->rows = step->piece ? (double)c->p->mlp_chunk : INFINITY;
     s.back = step->kind == STEP_BACKWARD;
+    s.no_dx = c->prog->partial && !step->wanted[0];
+    s.no_dw = c->prog->partial && !prog_learns(c->prog, s.op->w, s.op->n_w);
     op_work(&s, &w);
     for (int i = 0; i < w.n; i++) add_term(c, &s, &w.term[i]);
 }

@@ -7,7 +7,10 @@
 #include "api/core/room.h"
 #include "worker/plan/plan.h"
 
-enum { ALIGN = 16 };
+static int64_t share(int64_t len, int w, int W)
+{
+    return len / W * w + len % W * w / W;
+}
 
 /* Returns the sum of x[kind] over the first n layers. */
 static int64_t sum_layers(const struct zero *z, const int64_t x[ZERO_KIND_N], int n)
@@ -34,6 +37,37 @@ int64_t zero_begin(const struct zero *z, int b)
 int64_t zero_len(const struct zero *z, int b)
 {
     return z->len[zero_kind(z, b)];
+}
+
+int64_t zero_trained(const struct zero *z, int b)
+{
+    return z->trained[zero_kind(z, b)];
+}
+
+int64_t zero_grad_begin(const struct zero *z, int b)
+{
+    return sum_before(z, z->trained, b);
+}
+
+int64_t zero_grad_owned(const struct zero *z)
+{
+    return zero_grad_begin(z, z->end) - zero_grad_begin(z, z->first);
+}
+
+static bool borrows_gradient(const struct zero *z)
+{
+    return z->borrows && z->tied_grads;
+}
+
+int64_t zero_grad_held(const struct zero *z)
+{
+    return zero_grad_owned(z) + (borrows_gradient(z) ? z->trained[ZERO_EMBED] : 0);
+}
+
+int64_t zero_grad_local(const struct zero *z, int b)
+{
+    if (z->borrows && b == 0) return zero_grad_owned(z);
+    return zero_grad_begin(z, b) - zero_grad_begin(z, z->first);
 }
 
 int zero_bucket(const struct zero *z, int64_t offset)
@@ -72,13 +106,49 @@ struct zero_range zero_range(const struct zero *z, int b, int w)
     return (struct zero_range){begin + cut[w], begin + cut[w + 1]};
 }
 
-int64_t zero_at(const struct zero *z, int b, int w)
+void zero_frozen_cut(const struct zero *z, enum zero_kind k, int64_t *cut)
+{
+    const int64_t n = (z->len[k] - z->trained[k]) /
+                      PROG_ALIGN; /* both sizes are multiples of PROG_ALIGN */
+    for (int w = 0; w <= z->W; w++) cut[w] = share(n, w, z->W) * PROG_ALIGN;
+}
+
+struct zero_range zero_frozen_range(const struct zero *z, int b, int w)
+{
+    int64_t cut[JOB_MAX_RANKS + 1];
+    const int64_t begin = zero_begin(z, b) + zero_trained(z, b);
+    zero_frozen_cut(z, zero_kind(z, b), cut);
+    return (struct zero_range){begin + cut[w], begin + cut[w + 1]};
+}
+
+/* Returns the number of elements that rank w's part of a bucket of kind k occupies in a shard. If
+ * `frozen` is set, the shard is one of weights, which also has the frozen elements. */
+static int64_t room_of(const struct zero *z, enum zero_kind k, int w, bool frozen)
+{
+    const int64_t room = mem_round(z->cut[k][w + 1] - z->cut[k][w], PROG_ALIGN);
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (!frozen || z->len[k] == z->trained[k]) return room;
+    zero_frozen_cut(z, k, cut);
+    return room + cut[w + 1] - cut[w];
+}
+
+/* Returns the start of rank w's part of bucket b in a shard. `frozen` is as in room_of. */
+static int64_t place_of(const struct zero *z, int b, int w, bool frozen)
 {
     int64_t room[ZERO_KIND_N];
-    for (int k = 0; k < ZERO_KIND_N; k++)
-        room[k] = mem_round(z->cut[k][w + 1] - z->cut[k][w], ALIGN);
+    for (int k = 0; k < ZERO_KIND_N; k++) room[k] = room_of(z, (enum zero_kind)k, w, frozen);
     const int64_t own = sum_before(z, room, z->first);
     return sum_before(z, room, b == 0 && z->borrows ? z->end : b) - own;
+}
+
+int64_t zero_at(const struct zero *z, int b, int w)
+{
+    return place_of(z, b, w, false);
+}
+
+int64_t zero_held_at(const struct zero *z, int b, int w)
+{
+    return place_of(z, b, w, true);
 }
 
 int64_t zero_window_at(const struct zero *z, int b)
@@ -91,6 +161,20 @@ int64_t zero_window(const struct zero *z)
     int64_t n = z->n_of[ZERO_HEAD] ? z->len[ZERO_HEAD] + (z->tied ? z->len[ZERO_EMBED] : 0) : 0;
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_of[k] && z->len[k] > n) n = z->len[k];
+    return n;
+}
+
+int64_t zero_grad_window_at(const struct zero *z, int b)
+{
+    return z->tied_grads && b == z->n_layers + 1 ? z->trained[ZERO_EMBED] : 0;
+}
+
+int64_t zero_grad_window(const struct zero *z)
+{
+    const int64_t beside = z->tied_grads ? z->trained[ZERO_EMBED] : 0;
+    int64_t n = z->n_of[ZERO_HEAD] ? z->trained[ZERO_HEAD] + beside : 0;
+    for (int k = 0; k < ZERO_KIND_N; k++)
+        if (z->n_of[k] && z->trained[k] > n) n = z->trained[k];
     return n;
 }
 
@@ -130,13 +214,17 @@ void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Adds the parts of a tensor. No unit spans two parts, because different ranks of tensor
- * parallelism may count them (slice_first). */
-static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
+/* Adds the parts of a tensor, if it is trained. No unit spans two parts, because different ranks
+ * of tensor parallelism may count them (slice_first). *number is the index of the first part among
+ * the parts of all tensors of the bucket; it is advanced by the number of parts. */
+static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused, int *number)
 {
     int64_t offset = p->offset;
     for (int i = 0; i < (n_fused ? n_fused : 1); i++) {
+        const int at = (*number)++;
+        if (!p->trained) continue;
         const int64_t rows = n_fused ? p->fused[i] : p->rows, n = w->n++;
+        w->of[n].number = at;
         w->of[n].rows = p->cols ? rows : 1;
         w->of[n].cols = p->cols ? p->cols : rows;
         w->of[n].offset = offset;
@@ -148,13 +236,14 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
 {
     struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
     const int n = param_bucket(m, b, p, NULL);
+    int number = 0;
     w->n = 0;
-    for (int i = 0; i < n; i++) add_tensor(w, &p[i], m->tp > 1 ? p[i].n_fused : 0);
+    for (int i = 0; i < n; i++) add_tensor(w, &p[i], m->tp > 1 ? p[i].n_fused : 0, &number);
     room_give(p);
     w->tensor = 0;
     w->row = 0;
     w->unit = -1;
-    const int64_t len = zero_len(z, b);
+    const int64_t len = zero_trained(z, b);
     w->target = len / ZERO_UNITS;
     if (w->target > ZERO_UNIT_SIZE) w->target = ZERO_UNIT_SIZE;
     if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
@@ -183,11 +272,6 @@ bool zero_next(struct zero_walk *w)
     return true;
 }
 
-static int64_t share(int64_t len, int w, int W)
-{
-    return len / W * w + len % W * w / W;
-}
-
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -199,7 +283,7 @@ static int64_t min64(int64_t a, int64_t b)
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
-    const int64_t begin = zero_begin(z, b), len = zero_len(z, b);
+    const int64_t begin = zero_begin(z, b), len = zero_trained(z, b);
     int64_t *cut = z->cut[k], *units = z->unit_cut[k], before = 0, before_unit = 0, unit = 0;
     struct zero_walk u;
     int w = 1;
@@ -247,11 +331,16 @@ void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
                        .n_groups = n_groups,
                        .n_layers = m->n_layers,
                        .tied = m->tied,
+                       .tied_grads = m->tied && prog_learns(&f->out, PROG_TIED, 1),
+                       .back_from = m->freeze.n_kinds ? m->freeze.first : 0,
                        .n_kinds = f->n_kinds};
     for (int l = 0; l < m->n_layers; l++) z->layer[l] = (uint8_t)family_layer_kind(m, l);
     z->len[ZERO_EMBED] = f->in.weights_size;
     z->len[ZERO_HEAD] = f->out.weights_size;
     for (int k = 0; k < f->n_kinds; k++) z->len[ZERO_LAYER + k] = f->layer[k].weights_size;
+    z->trained[ZERO_EMBED] = f->in.trained_size;
+    z->trained[ZERO_HEAD] = f->out.trained_size;
+    for (int k = 0; k < f->n_kinds; k++) z->trained[ZERO_LAYER + k] = f->layer[k].trained_size;
     for (int b = 0; b < zero_buckets(z); b++) z->n_all[zero_kind(z, b)]++;
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_all[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
@@ -269,9 +358,9 @@ void zero_set_stage(struct zero *z, int first, int end)
     for (int b = first; b < end; b++) z->n_of[zero_kind(z, b)]++;
     z->n_of[ZERO_EMBED] += z->borrows;
     for (int w = 0; w < z->W; w++) {
-        const int64_t n = zero_at(z, z->end, w);
-        const int64_t lent = z->borrows ? z->cut[ZERO_EMBED][w + 1] - z->cut[ZERO_EMBED][w] : 0;
+        const int64_t n = zero_at(z, z->end, w), held = zero_held_at(z, z->end, w);
+        const int64_t lent = z->borrows ? room_of(z, ZERO_EMBED, w, true) : 0;
         if (n > z->shard_max) z->shard_max = n;
-        if (n + mem_round(lent, ALIGN) > z->held_max) z->held_max = n + mem_round(lent, ALIGN);
+        if (held + lent > z->held_max) z->held_max = held + lent;
     }
 }

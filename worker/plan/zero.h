@@ -11,6 +11,12 @@
  * share, and ranges may be empty. The gap after a tensor belongs to the owner of the unit before
  * the gap, so that the ranges together cover the bucket.
  *
+ * The first elements of a bucket are those of its trained tensors; the rest are those of tensors
+ * that train.freeze leaves unchanged. The rule above divides only the trained part, because only
+ * trained tensors have gradients and state. A bucket's gradient has the layout of its trained
+ * part. Under zero 3 the frozen part is divided into equal shares by a rule of its own, and a
+ * rank's part of the weights is its trained elements followed by its frozen ones.
+ *
  * Ranks may be in groups of W consecutive ranks (parallel.zero_group). Each group has all shards,
  * so rank g W + w owns the same parts as rank w. Gradients are summed within each group, and then
  * each part is summed over the ranks that own it, of which each group has one. If W is a power of
@@ -60,6 +66,9 @@ struct zero {
     int W, n_groups; /* ranks of a group; groups */
     int n_layers;
     bool tied;
+    bool tied_grads;                /* tied, and the embedding is trained, so that the head adds to
+                                     * its gradient */
+    int back_from;                  /* first bucket with a backward pass (shape_freeze.first) */
     int first, end;                 /* buckets of the stage: [first, end) */
     bool borrows;                   /* the stage also has bucket 0, which another stage owns */
     int n_kinds;                    /* kinds of layer */
@@ -67,11 +76,12 @@ struct zero {
     int64_t n_all[ZERO_KIND_N];     /* buckets of that kind in the model */
     /* buckets of that kind in the stage, including the borrowed one */
     int64_t n_of[ZERO_KIND_N];
-    int64_t len[ZERO_KIND_N]; /* elements of a bucket of that kind */
+    int64_t len[ZERO_KIND_N];     /* elements of a bucket of that kind */
+    int64_t trained[ZERO_KIND_N]; /* elements of a bucket's trained part, which comes first */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
-    int64_t shard_max;    /* elements of the largest shard */
-    int64_t held_max;     /* shard_max with the borrowed bucket */
+    int64_t shard_max;    /* trained elements of the largest shard */
+    int64_t held_max;     /* elements of the largest shard of weights, including borrowed ones */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket, in elements, and the same range of unit_cut,
      * in units, both counted from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
@@ -113,6 +123,11 @@ static inline bool zero_holds(const struct zero *z, int b)
 {
     return zero_owns(z, b) || (z->borrows && b == 0);
 }
+/* Tells whether the stage has a gradient of bucket b. */
+static inline bool zero_sums(const struct zero *z, int b)
+{
+    return zero_owns(z, b) || (z->borrows && b == 0 && z->tied_grads);
+}
 /* zero_local returns the place in the stage of element `offset` of the flat layout, which must be
  * in a bucket that the stage has. zero_owned returns the number of elements of the stage's own
  * buckets, zero_held that of all buckets that it has. */
@@ -124,33 +139,75 @@ int64_t zero_held(const struct zero *z);
  * of its elements. */
 int64_t zero_begin(const struct zero *z, int b);
 int64_t zero_len(const struct zero *z, int b);
+/* These functions count in elements. zero_trained returns the size of bucket b's trained part.
+ * zero_grad_begin returns where the bucket begins in the layout of gradients, which has only
+ * trained parts. zero_grad_local returns where it begins among the gradients of the stage.
+ * zero_grad_owned returns the number of trained elements in the stage's own buckets.
+ * zero_grad_held adds to this number the embedding's elements if the stage borrows the embedding
+ * and sums a gradient of it. */
+int64_t zero_trained(const struct zero *z, int b);
+int64_t zero_grad_begin(const struct zero *z, int b);
+int64_t zero_grad_local(const struct zero *z, int b);
+int64_t zero_grad_owned(const struct zero *z);
+int64_t zero_grad_held(const struct zero *z);
+/* zero_goes_back tells whether some bucket of the stage has a backward pass. zero_sends_back tells
+ * whether a bucket of an earlier stage has one, so that this stage sends a gradient to the stage
+ * before it. zero_gets_back tells whether the stage receives a gradient from the stage after
+ * it. */
+static inline bool zero_goes_back(const struct zero *z)
+{
+    return z->back_from < z->end;
+}
+static inline bool zero_sends_back(const struct zero *z)
+{
+    return z->back_from < z->first;
+}
+static inline bool zero_gets_back(const struct zero *z)
+{
+    return zero_goes_back(z) && z->end < zero_buckets(z);
+}
 /* Returns the bucket that contains element `offset` of the flat layout. */
 int zero_bucket(const struct zero *z, int64_t offset);
 
 struct zero_range {
     int64_t begin, end; /* elements of the flat layout */
 };
+/* Returns the trained elements of bucket b that rank w owns. */
 struct zero_range zero_range(const struct zero *z, int b, int w);
-/* Returns the start of rank w's part of bucket b in the rank's shard, in elements; every part
- * starts at a multiple of 16. If b is z->end, returns the size of the shard. */
+/* Returns the range of frozen elements of bucket b that rank w has under zero 3. zero_frozen_cut
+ * sets cut[0 .. W] to the borders of all ranks' ranges, counted from the bucket's first frozen
+ * element. */
+struct zero_range zero_frozen_range(const struct zero *z, int b, int w);
+void zero_frozen_cut(const struct zero *z, enum zero_kind k, int64_t *cut);
+/* Both functions return the start of rank w's part of bucket b in a shard of the rank, in
+ * elements; every part starts at a multiple of 16. If b is z->end, they return the size of the
+ * shard. The shard of zero_at has only trained elements. The shard of zero_held_at is the one of
+ * weights under zero 3, in which the frozen elements of each part follow its trained elements, from
+ * a multiple of 16 on. */
 int64_t zero_at(const struct zero *z, int b, int w);
+int64_t zero_held_at(const struct zero *z, int b, int w);
 
 /* zero_window returns the number of elements of a window. zero_window_at returns the start of
- * bucket b in the window. */
+ * bucket b in the window. zero_grad_window and zero_grad_window_at return the same for a window of
+ * gradients. */
 int64_t zero_window(const struct zero *z);
 int64_t zero_window_at(const struct zero *z, int b);
+int64_t zero_grad_window(const struct zero *z);
+int64_t zero_grad_window_at(const struct zero *z, int b);
 
 /* zero_units returns the number of units of all buckets of the model. zero_first_unit returns the
  * index of the first unit of bucket b. */
 int64_t zero_units(const struct zero *z);
 int64_t zero_first_unit(const struct zero *z, int b);
 
-/* Walks the units of a bucket in order. begin and end are in elements of the flat layout. */
+/* Walks the units of a bucket's trained tensors in order. begin and end are in elements of the
+ * flat layout. */
 struct zero_walk {
     int tensor, n;
     struct {
         int64_t rows, cols, offset;
-    } of[PROG_WEIGHTS]; /* tensors of the bucket; with tp, the slices of slice_bucket() */
+        int number; /* index of the tensor in the bucket; with tp, of its slice (slice_bucket) */
+    } of[PROG_WEIGHTS]; /* trained tensors of the bucket; with tp, their slices */
     int64_t row, target, begin, end;
     int64_t unit; /* index of the unit [begin, end) in the bucket */
 };

@@ -11,10 +11,11 @@ static_assert(sizeof op_rules / sizeof *op_rules == OP_KIND_N, "a rule for every
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-unsigned op_reads_back(const struct op *op)
+unsigned op_reads_back(const struct program *p, const struct op *op)
 {
     const struct op_rule *r = op_rules[op->kind];
-    return r->reads | (r->reads_too ? r->reads_too(op) : READS_NOTHING);
+    const unsigned reads = r->reads | (r->reads_too ? r->reads_too(op) : READS_NOTHING);
+    return p->partial && !prog_learns(p, op->w, op->n_w) ? reads & ~r->reads_to_learn : reads;
 }
 
 bool op_finds_kept(const struct program *p, const struct op *op)
@@ -72,7 +73,11 @@ static void raise(int64_t *most, int64_t n)
 void op_needs(const struct program *p, const struct op *op, struct op_need *n)
 {
     const struct op_rule *r = op_rules[op->kind];
-    raise(&n->gradient, r->gradient ? r->gradient(p, op) : weights_size(p, op->w, op->n_w));
+    const bool learns = !p->partial || prog_learns(p, op->w, op->n_w);
+    const bool of_bias = p->partial && prog_learns(p, op->bias, op->n_bias);
+    if (r->gradient && (learns || of_bias)) raise(&n->gradient, r->gradient(p, op));
+    if (!r->gradient && learns) raise(&n->gradient, weights_size(p, op->w, op->n_w));
+    if (of_bias) raise(&n->gradient, weights_size(p, op->bias, op->n_bias));
     r->need(p, op, n);
 }
 

@@ -99,6 +99,7 @@ struct op_site {
     /* with MOVES_MAP: each rank makes its maps, so no rank waits for another */
     bool maps;
     bool back;
+    bool no_dx, no_dw; /* backward computes no gradient of the first input, or of the weights */
 };
 
 /* A part of an operation's work that has a rate of its own (worker/plan/machine.h). */
@@ -146,7 +147,13 @@ struct op_rule {
     unsigned reads; /* backward: enum op_reads */
     /* further values that it reads, which depend on its parameters; NULL if none do */
     unsigned (*reads_too)(const struct op *op);
+    /* the values that backward reads only to compute the gradient of its weights */
+    unsigned reads_to_learn;
     bool reads_weights; /* backward reads the weights themselves */
+    /* backward computes one product for the gradient of in[0] and one for that of the weights */
+    bool operands;
+    /* bits of the inputs whose gradients backward computes even if they are not wanted */
+    unsigned joint;
     /* computes gradients in fp32 of values that no other operation reads (prog_grad_f32) */
     bool attends;
     bool rotates;    /* applies its inverse to the output's gradient in place, which may be fp32 */
@@ -186,7 +193,7 @@ OPERATORS(OP_RULE)
 /* ---- asked of a row -------------------------------------------------------------------------- */
 
 /* Returns the values that the backward of an operation reads, as bits of enum op_reads. */
-unsigned op_reads_back(const struct op *op);
+unsigned op_reads_back(const struct program *p, const struct op *op);
 /* Tells whether out[1] is kept under every mode, so that a step that computes the operation again
  * still finds it. */
 bool op_finds_kept(const struct program *p, const struct op *op);

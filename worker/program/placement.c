@@ -177,7 +177,7 @@ static void live_forward(struct section_placer *b, const struct op *op, int t)
 static void live_backward(struct section_placer *b, const struct step *st, int t)
 {
     const struct op *op = &b->p->op[st->op];
-    const unsigned bits = op_reads_back(op);
+    const unsigned bits = op_reads_back(b->p, op);
     for (int k = 0; k < OP_INS; k++) {
         if (op->in[k] == PROG_NONE) continue;
         if (bits >> k & 1) reads(b, op->in[k], t);

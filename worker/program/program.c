@@ -8,13 +8,11 @@
 #include "api/core/assert.h"
 #include "worker/program/op_rules.h"
 
-enum { ALIGN = 16 }; /* elements: one cache line */
-
 void prog_init(struct program *p, const char *prefix)
 {
     p->n_values = p->n_ops = p->n_weights = p->n_shared = 0;
-    p->weights_size = 0;
-    p->has_input = false;
+    p->weights_size = p->trained_size = 0;
+    p->has_input = p->partial = p->tied_frozen = false;
     p->result = PROG_NONE;
     for (int i = 0; i < PROG_SHARED; i++) p->shared[i] = PROG_NONE;
     p->prefix = prefix;
@@ -31,14 +29,14 @@ int prog_input(struct program *p, int64_t width)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-static int64_t count_of(const struct weight *w)
+int64_t prog_count(const struct weight *w)
 {
     return w->cols ? w->rows * w->cols : w->rows;
 }
 
-static int64_t rounded(int64_t n)
+int64_t prog_end(const struct weight *w)
 {
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
+    return (w->offset + prog_count(w) + PROG_ALIGN - 1) / PROG_ALIGN * PROG_ALIGN;
 }
 
 int prog_weight(struct program *p, const struct weight *w)
@@ -49,8 +47,8 @@ int prog_weight(struct program *p, const struct weight *w)
     assert(w->head_major_parts <= HEAD_PARTS);
     *to = *w;
     to->offset = p->weights_size;
-    if (w->joined) to->offset = to[-1].offset + count_of(&to[-1]);
-    p->weights_size = rounded(to->offset + count_of(to));
+    if (w->joined) to->offset = to[-1].offset + prog_count(&to[-1]);
+    p->weights_size = p->trained_size = prog_end(to);
     return p->n_weights++;
 }
 
@@ -242,8 +240,9 @@ static void widen(const struct program *p, int w, int n, struct program_span *s)
 {
     for (int i = w; n > 0 && i < w + n; i++) {
         const struct weight *x = &p->weight[i];
+        if (x->frozen) continue;
         if (x->offset < s->begin) s->begin = x->offset;
-        if (x->offset + count_of(x) > s->end) s->end = x->offset + count_of(x);
+        if (x->offset + prog_count(x) > s->end) s->end = x->offset + prog_count(x);
     }
 }
 
@@ -254,7 +253,7 @@ struct program_span prog_mlp_weights(const struct program *p, int op)
         widen(p, p->op[i].w, p->op[i].n_w, &s);
         widen(p, p->op[i].bias, p->op[i].n_bias, &s);
     }
-    return s;
+    return s.end ? s : (struct program_span){0};
 }
 
 /* ---- decays ---------------------------------------------------------------------------------- */

@@ -38,12 +38,14 @@
 #define PROG_OPS    48
 /* enough for 512 experts with three weights each, and the rest of a layer */
 #define PROG_WEIGHTS 1600
-#define PROG_SHARED  8
-#define HEAD_PARTS   4 /* parts of a tensor that a file groups by head */
-#define FUSED_PARTS  3 /* parts of one tensor of a file that fuses several tensors */
-#define PROG_SUMS    8 /* most sum chunks of a whole sequence */
-#define PROG_X       0 /* index of the value with which every section except `in` begins */
-#define PROG_NONE    (-1)
+/* elements: weights, and parts of shards, begin at multiples of it (one cache line in fp32) */
+#define PROG_ALIGN  16
+#define PROG_SHARED 8
+#define HEAD_PARTS  4 /* parts of a tensor that a file groups by head */
+#define FUSED_PARTS 3 /* parts of one tensor of a file that fuses several tensors */
+#define PROG_SUMS   8 /* most sum chunks of a whole sequence */
+#define PROG_X      0 /* index of the value with which every section except `in` begins */
+#define PROG_NONE   (-1)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -76,7 +78,7 @@ struct weight {
     int32_t stack;
     /* format of a product's blocks or panels (store_mark); WEIGHTS_MODEL if it has neither */
     enum weights_id stored;
-    bool frozen; /* part of the checkpoint that is not trained, so it has no gradient */
+    bool frozen; /* training does not change it, so it has no gradient */
     /* It has a row, or an element, for each id. The last of the tp slices may be short or
      * empty. */
     bool of_ids;
@@ -92,6 +94,8 @@ struct weight {
     int64_t dims[5];
     int64_t offset; /* elements from the start of the section, a multiple of 16 unless joined */
 };
+/* The first trained_size elements of a section are those of its trained weights. Gradients,
+ * moments and master weights exist only for these elements, and have the same layout. */
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -387,8 +391,11 @@ struct program {
     struct op op[PROG_OPS];
     struct weight weight[PROG_WEIGHTS]; /* in the order of the flat layout */
     int64_t weights_size;               /* elements, a multiple of 16 */
-    bool has_input; /* value PROG_X is the residual stream; false only in `in` */
-    int result;     /* value that is the section's output; PROG_NONE in `out` */
+    int64_t trained_size; /* elements of the trained weights, which come first; a multiple of 16 */
+    bool partial;         /* prog_freeze() has frozen some weights of the model */
+    bool tied_frozen;     /* PROG_TIED, which is the embedding, is frozen */
+    bool has_input;       /* value PROG_X is the residual stream; false only in `in` */
+    int result;           /* value that is the section's output; PROG_NONE in `out` */
     /* Values that section `in` shares, in the same order in every section. An entry is PROG_NONE
      * if the section does not read that value. */
     int shared[PROG_SHARED], n_shared;
@@ -408,6 +415,10 @@ int prog_input(struct program *p, int64_t width);
  * shapes fit, because families are code, not input. prog_weight sets offset; prog_value sets
  * view_of and view_col. */
 int prog_weight(struct program *p, const struct weight *w);
+/* Returns the number of elements of a weight. */
+int64_t prog_count(const struct weight *w);
+/* Returns the element at which a weight that follows w may begin. */
+int64_t prog_end(const struct weight *w);
 /* Add a weight from its main fields. prog_joined adds it right after the previous weight, without
  * a gap. */
 int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
@@ -422,6 +433,25 @@ int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 int prog_op(struct program *p, const struct op *op, const struct value *out);
 /* Adds a value that section `in` shares, by the name that it has there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);
+
+/* ---- freezing (freeze.c) --------------------------------------------------------------------- */
+
+/* Names the weights that prog_freeze freezes. It places all frozen weights after the trained
+ * ones. */
+struct program_freeze {
+    const uint64_t *frozen; /* [FREEZE_WORDS] a bit for each weight */
+    /* a section before this one has trained weights; if none has, no gradient of this section's
+     * input is wanted */
+    bool input;
+    /* section `in`, for which prog_freeze has been called before; NULL if p is that section */
+    const struct program *in;
+    bool tied; /* the embedding is also the weight of the head */
+};
+void prog_freeze(struct program *p, const struct program_freeze *z);
+/* Copies a program, except for the room of weights that it does not have. */
+void prog_copy(struct program *to, const struct program *from);
+/* Tells whether at least one of the weights first .. first + n - 1 is trained. */
+bool prog_learns(const struct program *p, int first, int n);
 
 /* ---- reading one ----------------------------------------------------------------------------- */
 
@@ -443,7 +473,7 @@ bool prog_grad_f32(const struct program *p, int value);
  * GLU), and LINEAR. No other operation reads the values between them. */
 bool prog_is_mlp(const struct program *p, int op);
 #define MLP_OPS 3
-/* The range of an MLP's weights in the section's layout, in elements: [begin, end). */
+/* The range of an MLP's trained weights in the section's layout, in elements: [begin, end). */
 struct program_span {
     int64_t begin, end;
 };
@@ -516,6 +546,8 @@ struct schedule_mode {
     enum recompute_id recompute;
 };
 void schedule_make(const struct program *p, const struct schedule_mode *mode, struct schedule *s);
+/* Sets flows[v] to whether a gradient flows back through value v, for all n_values values. */
+void schedule_flows(const struct program *p, bool *flows);
 
 /* ---- places (placement.c) -------------------------------------------------------------------- */
 

@@ -168,6 +168,11 @@ void work_add(struct op_work *w, const struct op_term *t)
     w->term[w->n++] = *t;
 }
 
+int work_times(const struct op_site *s)
+{
+    return s->back ? !s->no_dx + !s->no_dw : 1;
+}
+
 void work_product(struct op_work *w, double rows, double inner, double cols)
 {
     work_add(w, &(struct op_term){.id = TERM_PRODUCT,

@@ -59,6 +59,9 @@ void rule_need_nothing(const struct program *p, const struct op *op, struct op_n
 double work_rows(const struct op_site *s, int value);
 double work_size(const struct op_site *s, int value);
 void work_add(struct op_work *w, const struct op_term *t);
+/* Returns the number of products that an operation whose rule has `operands` computes. It is 1 in
+ * forward; in backward it is the number of operands whose gradient is computed. */
+int work_times(const struct op_site *s);
 void work_product(struct op_work *w, double rows, double inner, double cols);
 /* Adds n elements, which take `slow` times as long as the rate says. */
 void work_elements(struct op_work *w, enum op_term_id id, double n, double slow);

@@ -16,13 +16,13 @@ static int alias_base(const struct op *op)
     return op->in[1] == PROG_NONE ? PROG_NONE : 1;
 }
 
-/* Counts the product and, in backward, one product for the gradient of each operand. */
+/* Counts the product and, in backward, one product for each operand that has a gradient. */
 static void work_linear(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;
     double cols = 0;
     for (int i = 0; i < op->n_w; i++) cols += (double)s->p->weight[op->w + i].rows;
-    for (int i = 0; i < 1 + s->back; i++)
+    for (int i = 0; i < work_times(s); i++)
         work_product(w, work_rows(s, op->out[0]), (double)s->p->weight[op->w].cols, cols);
     if (op->in[1] != PROG_NONE || op->n_bias)
         work_elements(w, TERM_POINT, work_size(s, op->out[0]), 0.5);
@@ -34,7 +34,9 @@ const struct op_rule rule_linear = {
     .n_optional = 1,
     .check = check_linear,
     .reads = READS_A,
+    .reads_to_learn = READS_A,
     .reads_weights = true,
+    .operands = true,
     .multiplies = true,
     .over = READS_B,
     .alias = alias_base,

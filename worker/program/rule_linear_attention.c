@@ -108,6 +108,7 @@ const struct op_rule rule_linear_attention = {
     .check = check_linear_attention,
     .extra = extra_linear_attention,
     .reads = READS_A | READS_B | READS_C | READS_SECOND,
+    .joint = READS_A | READS_B | READS_C,
     .reads_too = reads_linear_attention,
     .attends = true,
     .scratch = scratch_linear_attention,

@@ -16,7 +16,7 @@ static void scratch_xent(struct op_ask *a)
 static void work_xent(const struct op_site *s, struct op_work *w)
 {
     const double T = work_rows(s, s->op->in[0]);
-    for (int i = 0; i < (s->back ? 3 : 1); i++)
+    for (int i = 0; i < work_times(s) + s->back; i++)
         work_product(w, T, (double)s->p->value[s->op->in[0]].cols, s->vocab);
     work_elements(w, TERM_POINT, T * s->vocab, 1);
 }
@@ -29,6 +29,8 @@ const struct op_rule rule_xent = {
     .check = rule_check_loss,
     .reads = READS_A,
     .reads_weights = true,
+    .operands = true,
+    .joint = READS_A,
     .scratch = scratch_xent,
     .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
@@ -49,6 +51,7 @@ const struct op_rule rule_noise = {
     .loss = true,
     .check = rule_check_loss,
     .reads = READS_A,
+    .joint = READS_A,
     .scratch = scratch_mse,
     .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
@@ -63,6 +66,7 @@ const struct op_rule rule_mse = {
     .loss = true,
     .check = rule_check_loss,
     .reads = READS_A,
+    .joint = READS_A,
     .scratch = scratch_mse,
     .need = rule_need_nothing,
     .cache = CACHE_NOTHING,

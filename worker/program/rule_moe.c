@@ -69,7 +69,7 @@ static void work_moe(const struct op_site *s, struct op_work *w)
     const struct op *op = s->op;
     const double T = work_rows(s, op->in[0]), C = (double)s->p->value[op->in[0]].cols;
     const double k = (double)op->u.moe.top_k, width = (double)op->u.moe.width;
-    for (int i = 0; i < 1 + s->back; i++) {
+    for (int i = 0; i < work_times(s); i++) {
         work_product(w, T, C, (double)op->u.moe.n_experts);
         for (int j = 0; j < 3; j++) work_product(w, T * k, C, width);
         work_elements(w, TERM_POINT, T * k * (2 * C + 2 * width), 1);
@@ -83,6 +83,8 @@ const struct op_rule rule_moe = {
     .extra = extra_moe,
     .reads = READS_A | READS_SECOND,
     .reads_weights = true,
+    .operands = true,
+    .joint = READS_A,
     .scratch = scratch_moe,
     .need = rule_need_nothing,
     .gradient = gradient_moe,

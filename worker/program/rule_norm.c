@@ -40,6 +40,7 @@ const struct op_rule rule_norm = {
     .extra = extra_norm,
     .reads = READS_A | READS_SECOND,
     .reads_weights = true,
+    .joint = READS_A,
     .scratch = scratch_norm,
     .need = rule_need_nothing,
     .cache = CACHE_NOTHING,

@@ -53,6 +53,7 @@ const struct op_rule rule_scatter = {
     .check = check_scatter,
     .reads = READS_NOTHING,
     .sums = true,
+    .joint = READS_A,
     .over = READS_B,
     .alias = alias_base,
     .scratch = scratch_scatter,

@@ -86,32 +86,30 @@ static void make_forward(const struct program *p, const struct schedule_mode *mo
 
 /* ---- which gradients there are --------------------------------------------------------------- */
 
-static bool learns(const struct program *p, int first, int n)
+/* Tells whether an operation reads a trained weight, or a value through which a gradient flows. */
+static bool leads_into(const struct program *p, const bool *flows, const struct op *op)
 {
-    if (n > 0 && first == PROG_TIED) return true;
-    for (int i = first; i < first + n; i++)
-        if (!p->weight[i].frozen) return true;
-    return false;
+    bool any = prog_learns(p, op->w, op->n_w) || prog_learns(p, op->bias, op->n_bias);
+    for (int k = 0; k < OP_INS; k++) any |= op->in[k] != PROG_NONE && flows[op->in[k]];
+    return any;
 }
 
 static bool op_flows(const struct scheduler *w, const struct op *op)
 {
-    bool any = learns(w->p, op->w, op->n_w) || learns(w->p, op->bias, op->n_bias);
-    for (int k = 0; k < OP_INS; k++) any |= op->in[k] != PROG_NONE && w->flows[op->in[k]];
-    return any;
+    return leads_into(w->p, w->flows, op);
 }
 
-/* Finds the values through which gradients flow. One pass is enough, because values are in the
- * order in which they are written, and views come after their bases. */
-static void find_flows(struct scheduler *w)
+/* Makes one pass, which is enough because values are in the order in which they are written, and
+ * views come after their bases. */
+void schedule_flows(const struct program *p, bool *flows)
 {
-    for (int i = 0; i < w->p->n_values; i++) {
-        const struct value *v = &w->p->value[i];
-        const int op = prog_writer(w->p, i);
+    for (int i = 0; i < p->n_values; i++) {
+        const struct value *v = &p->value[i];
+        const int op = prog_writer(p, i);
         if (v->view_of != PROG_NONE)
-            w->flows[i] = w->flows[v->view_of] && !v->no_grad;
+            flows[i] = flows[v->view_of] && !v->no_grad;
         else
-            w->flows[i] = !v->no_grad && (op == PROG_NONE || op_flows(w, &w->p->op[op]));
+            flows[i] = !v->no_grad && (op == PROG_NONE || leads_into(p, flows, &p->op[op]));
     }
 }
 
@@ -202,9 +200,9 @@ static void recompute(struct scheduler *w, int value)
 }
 
 /* Lists the values that the backward of op reads, and returns how many there are. */
-static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
+static int reads_of(const struct program *p, const struct op *op, int out[OP_INS + OP_OUTS])
 {
-    const unsigned bits = op_reads_back(op);
+    const unsigned bits = op_reads_back(p, op);
     int n = 0;
     for (int k = 0; k < OP_INS; k++)
         if (bits >> k & 1 && op->in[k] != PROG_NONE) out[n++] = op->in[k];
@@ -242,12 +240,13 @@ static void backward_of(struct scheduler *w, int i)
     struct step st = {.kind = STEP_BACKWARD, .op = i};
     bool before[PROG_VALUES];
     int read[OP_INS + OP_OUTS];
-    const int n = reads_of(op, read);
+    const int n = reads_of(p, op, read);
     memcpy(before, w->present, sizeof before);
     for (int k = 0; k < n; k++) recompute(w, read[k]);
     drop_means(w, before, read, n);
     for (int k = 0; k < OP_INS; k++) {
-        if (op->in[k] == PROG_NONE || !w->flows[op->in[k]]) continue;
+        const bool joint = p->partial && op_rules[op->kind]->joint >> k & 1;
+        if (op->in[k] == PROG_NONE || !(joint || w->flows[op->in[k]])) continue;
         const int v = window(p, op->in[k]);
         st.wanted[k] = true;
         st.first[k] = !w->begun[v] && !p->value[prog_base(p, v)].shared;
@@ -278,6 +277,7 @@ static void backward_pieces(struct scheduler *w, int i)
 {
     const int x = w->p->op[i].in[0];
     bool before[PROG_VALUES];
+    if (!w->flows[w->p->op[i + MLP_OPS - 1].out[0]]) return;
     memcpy(before, w->present, sizeof before);
     recompute(w, x);
     drop_means(w, before, &x, 1);
@@ -290,7 +290,7 @@ static void make_backward(const struct program *p, const struct schedule_mode *m
                           struct schedule *s)
 {
     struct scheduler w = {.p = p, .mode = mode, .s = s};
-    find_flows(&w);
+    schedule_flows(p, w.flows);
     for (int v = 0; v < p->n_values; v++) {
         const bool given = prog_writer(p, v) == PROG_NONE;
         const bool keeps = !is_loss(p) && !s->piece[v] && kept(&p->value[v], mode->recompute);

@@ -54,8 +54,8 @@ static double sum_first(const struct optim *o, int b)
     double sum = 0;
     slice_bucket(m, b, own);
     zero_walk(&u, &o->plan->shards, m, b);
-    for (int tensor = u.tensor; zero_next(&u); tensor = u.tensor)
-        if (slice_first(&own[tensor], o->tensor_rank)) sum += sums[u.unit];
+    for (int i = u.tensor; zero_next(&u); i = u.tensor)
+        if (slice_first(&own[u.of[i].number], o->tensor_rank)) sum += sums[u.unit];
     room_give(own);
     return sum;
 }

@@ -38,7 +38,7 @@ static int backward(void *arg, int64_t i, int slot, struct err *e)
     struct model *m = &t->model;
     double nll;
     t->state.fresh = i == 0;
-    if (read_sample(t, p, i, e)) return -1;
+    if (zero_goes_back(&t->plan->shards) && read_sample(t, p, i, e)) return -1;
     if (model_pipe_backward(m, &m->batch, slot, p->scale, &nll, e)) return -1;
     if (sharded_send_tied(&t->state, e)) return -1;
     if (t->plan->rank_bits && fold(t, &nll, e)) return -1;

@@ -6,6 +6,7 @@
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
+#include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "worker/model/host_copy.h"
 #include "worker/model/stored.h"
@@ -17,34 +18,46 @@ static bool whole(const struct sharded_state *h)
     return h->plan->zero == 0;
 }
 
-/* Returns the address of an element in model->grad. Do not call it with gradients by bucket. */
-static float *gradient_at(const struct sharded_state *h, int64_t offset)
-{
-    return model_gradient(h->model, offset);
-}
-
-/* Returns the part of bucket b that this rank updates. */
+/* Returns the part of bucket b that this rank updates. All of it is trained. */
 static struct zero_range own_range(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     const int64_t begin = zero_begin(z, b);
     assert(zero_holds(z, b));
-    if (whole(h)) return (struct zero_range){begin, begin + zero_len(z, b)};
+    if (whole(h)) return (struct zero_range){begin, begin + zero_trained(z, b)};
     return zero_range(z, b, h->model->place);
+}
+
+/* Returns the range of frozen elements of bucket b that this rank has. */
+static struct zero_range frozen_range(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    if (h->plan->zero == 3) return zero_frozen_range(z, b, h->model->place);
+    return (struct zero_range){begin + zero_trained(z, b), begin + zero_len(z, b)};
 }
 
 /* Returns the index in an array of n_shard elements of this rank's part of bucket b. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
-    return whole(h) ? zero_local(z, zero_begin(z, b)) : zero_at(z, b, h->model->place);
+    return whole(h) ? zero_grad_local(z, b) : zero_at(z, b, h->model->place);
 }
 
 /* Returns the index in model->params of this rank's part of bucket b. */
 static int64_t params_at(const struct sharded_state *h, int b)
 {
-    if (h->plan->zero == 3) return own_at(h, b);
-    return zero_local(&h->plan->shards, own_range(h, b).begin);
+    const struct zero *z = &h->plan->shards;
+    if (h->plan->zero == 3) return zero_held_at(z, b, h->model->place);
+    return zero_local(z, own_range(h, b).begin);
+}
+
+/* Returns the index in model->params of this rank's first frozen element of bucket b. */
+static int64_t frozen_at(const struct sharded_state *h, int b)
+{
+    const struct zero_range own = own_range(h, b);
+    if (h->plan->zero < 3) return zero_local(&h->plan->shards, frozen_range(h, b).begin);
+    return params_at(h, b) + mem_round(own.end - own.begin, PROG_ALIGN);
 }
 
 static char *params_of(const struct sharded_state *h, int64_t at)
@@ -57,8 +70,7 @@ static const float *gradient_of(const struct sharded_state *h, int b)
     const struct zero *z = &h->plan->shards;
     const int64_t from = own_range(h, b).begin;
     if (h->acc) return h->acc + own_at(h, b);
-    if (!h->plan->by_bucket) return gradient_at(h, from);
-    return h->model->grad + zero_window_at(z, b) + (from - zero_begin(z, b));
+    return model_bucket_gradient(h->model, b) + (from - zero_begin(z, b));
 }
 
 static struct optim_part part_of(const struct sharded_state *h, int b)
@@ -95,20 +107,27 @@ static int bucket_fetch(void *arg, int b, struct err *e)
 {
     struct sharded_state *h = arg;
     struct model *m = h->model;
-    const int64_t size = dtype_size(m->dtype);
-    char *window = (char *)m->fetched + zero_window_at(&h->plan->shards, b) * size;
+    const struct zero *z = &h->plan->shards;
+    const int64_t size = dtype_size(m->dtype), trained = zero_trained(z, b);
+    char *window = (char *)m->fetched + zero_window_at(z, b) * size;
+    int64_t cut[JOB_MAX_RANKS + 1];
     mark_place(h, b);
-    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, own_at(h, b)), window,
-                           cut_of(h, b), size, m->bounce, e);
+    if (comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, params_at(h, b)), window,
+                        cut_of(h, b), size, m->bounce, e))
+        return -1;
+    if (zero_len(z, b) == trained) return 0;
+    zero_frozen_cut(z, zero_kind(z, b), cut);
+    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, frozen_at(h, b)),
+                           window + trained * size, cut, size, m->bounce, e);
 }
 
 /* Under zero 1 and 2, sends the updated parts to the whole group. */
 static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
-    if (h->plan->zero != 1 && h->plan->zero != 2) return 0;
-    mark_place(h, b);
     const struct zero *z = &h->plan->shards;
+    if ((h->plan->zero != 1 && h->plan->zero != 2) || !zero_trained(z, b)) return 0;
+    mark_place(h, b);
     return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, params_at(h, b)),
                            params_of(h, zero_local(z, zero_begin(z, b))), cut_of(h, b),
                            dtype_size(m->dtype), m->bounce, e);
@@ -139,12 +158,12 @@ static void average(struct sharded_state *h, const struct optim_part *x)
 
 static bool lends(const struct sharded_state *h, int b)
 {
-    return h->model->ends && b == 0 && !h->plan->shards.borrows;
+    return h->model->ends && b == 0 && !h->plan->shards.borrows && h->plan->shards.tied_grads;
 }
 
 static bool borrows(const struct sharded_state *h)
 {
-    return h->plan->shards.borrows;
+    return h->plan->shards.borrows && h->plan->shards.tied_grads;
 }
 
 static int64_t tied_elements(const struct sharded_state *h)
@@ -197,9 +216,9 @@ int sharded_settle(struct sharded_state *h, struct err *e)
 /* Adds the two parts of a tied embedding's gradient. Do not call it with gradients by bucket. */
 static int join_tied(struct sharded_state *h, struct err *e)
 {
-    if (!h->model->ends) return 0;
+    if (!h->model->ends || !h->plan->shards.tied_grads) return 0;
     const struct zero_range r = own_range(h, 0);
-    float *own = gradient_at(h, r.begin);
+    float *own = model_bucket_gradient(h->model, 0) + r.begin;
     if (borrows(h)) return send_gradient(h, own, e);
     return take_gradient(h, own, e);
 }
@@ -209,6 +228,7 @@ static int join_tied(struct sharded_state *h, struct err *e)
 static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
 {
     const struct optim_part x = part_of(h, b);
+    if (!zero_trained(&h->plan->shards, b)) return 0;
     if (r) optim_update(&h->optim, &x, r);
     bool moves = r && h->ema;
     moves |= h->ema && mutant_on(MUTANT_EMA_SKIPPED);
@@ -244,7 +264,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
     struct sharded_state *h = arg;
     const struct zero *z = &h->plan->shards;
     const struct zero_range r = own_range(h, b);
-    float *x = h->model->grad + zero_window_at(z, b), *own = x + (r.begin - zero_begin(z, b));
+    float *x = model_bucket_gradient(h->model, b), *own = x + (r.begin - zero_begin(z, b));
     const int64_t n = r.end - r.begin;
     if (bucket_sum(h, b, x, e)) return -1;
     if (!last) {
@@ -268,8 +288,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
  * layout, and adds the sum to the head's part. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
-    float *apart = h->model->grad + h->plan->n_params;
-    if (!h->plan->rank_bits || !h->model->shape.tied || h->model->line) return 0;
+    float *apart = h->model->grad + h->plan->n_trained;
+    if (!h->plan->rank_bits || !h->plan->shards.tied_grads || h->model->line) return 0;
     const struct zero_range r = own_range(h, 0);
     if (bucket_sum(h, 0, apart, e)) return -1;
     add(h, h->model->grad + r.begin, apart + r.begin, r.end - r.begin);
@@ -284,13 +304,14 @@ int sharded_reduce(struct sharded_state *h, struct err *e)
         if (model_reduce_grad(h->model, e)) return -1;
     } else {
         for (int b = 0; b < zero_buckets(z); b++)
-            if (zero_holds(z, b) && bucket_sum(h, b, gradient_at(h, zero_begin(z, b)), e))
+            if (zero_sums(z, b) && bucket_sum(h, b, model_bucket_gradient(h->model, b), e))
                 return -1;
         if (reduce_tied(h, e)) return -1;
     }
     if (join_tied(h, e)) return -1;
     for (int b = z->first; h->acc && b < z->end; b++)
-        bucket_keep(h, b, gradient_at(h, own_range(h, b).begin));
+        bucket_keep(h, b,
+                    model_bucket_gradient(h->model, b) + own_range(h, b).begin - zero_begin(z, b));
     return 0;
 }
 
@@ -367,20 +388,32 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
 }
 
-/* Writes weights to model->params. Under zero 3 only the rank's own shard is written. */
-static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
+/* Writes the weights of a range that this rank has. The range's first element is element `first`
+ * of model->params. */
+static void write_range(struct sharded_state *h, struct zero_range r, int64_t first, int64_t offset,
+                        int64_t n, const float *x)
 {
-    const struct zero *z = &h->plan->shards;
-    const int64_t begin = zero_begin(z, b);
-    struct zero_range r = h->plan->zero == 3 ? own_range(h, b)
-                                             : (struct zero_range){begin, begin + zero_len(z, b)};
-    const int64_t at = (h->plan->zero == 3 ? own_at(h, b) : zero_local(z, begin)) - r.begin;
+    const int64_t at = first - r.begin;
     r = meet(r, offset, n);
     if (r.begin < r.end && h->model->shape.quant)
         stored_put(h->model, r.begin, r.end - r.begin, x + (r.begin - offset));
     else if (r.begin < r.end)
         host_copy_in(h->model->be, h->model->dtype, params_of(h, at + r.begin),
                      x + (r.begin - offset), r.end - r.begin);
+}
+
+/* Writes weights to model->params. Under zero 3 only the rank's own shard is written. */
+static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    const struct zero_range all = {begin, begin + zero_len(z, b)};
+    if (h->plan->zero < 3) {
+        write_range(h, all, zero_local(z, begin), offset, n, x);
+        return;
+    }
+    write_range(h, own_range(h, b), params_at(h, b), offset, n, x);
+    write_range(h, frozen_range(h, b), frozen_at(h, b), offset, n, x);
 }
 
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
@@ -419,6 +452,24 @@ static const float *held(const struct sharded_state *h, enum sharded_array which
                                     : x.g;
 }
 
+/* Returns the range of frozen elements of bucket b that this rank contributes when an array is
+ * collected. Under zero 1 and 2 every rank of a group has all frozen elements. It then contributes
+ * its part under zero 3. */
+static struct zero_range given_range(const struct sharded_state *h, int b)
+{
+    return whole(h) ? frozen_range(h, b) : zero_frozen_range(&h->plan->shards, b, h->model->place);
+}
+
+/* Reads frozen weights. They are read from model->params, because no other array has them. */
+static void read_frozen(const struct sharded_state *h, int b, int64_t offset, int64_t n, float *out)
+{
+    const struct zero_range all = frozen_range(h, b), r = meet(given_range(h, b), offset, n);
+    if (r.begin < r.end)
+        host_copy_out(h->model->be, h->model->dtype,
+                      params_of(h, frozen_at(h, b) + r.begin - all.begin), out + (r.begin - offset),
+                      r.end - r.begin);
+}
+
 int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e)
 {
@@ -427,6 +478,7 @@ int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_
     assert(n >= 1 && !(which == SHARDED_GRAD && h->plan->fused));
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
         if (!zero_owns(z, b)) continue;
+        if (which == SHARDED_WEIGHTS || which == SHARDED_EMA) read_frozen(h, b, offset, n, out);
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
         const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
@@ -449,13 +501,16 @@ void sharded_random(struct sharded_state *h, int64_t seed)
     if (h->plan->zero != 3) model_random(h->model, seed);
     for (int b = 0; b < zero_buckets(z); b++) {
         if (!zero_holds(z, b)) continue;
-        const struct zero_range r = own_range(h, b);
+        const struct zero_range r = own_range(h, b), rest = frozen_range(h, b);
         const int64_t at = own_at(h, b), len = r.end - r.begin;
+        const enum dtype dtype = h->model->dtype;
         const bool own = zero_owns(z, b);
         if (own && h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
         if (own && h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
-        if (h->plan->zero == 3)
-            random_part(h, seed, r.begin, h->model->dtype, params_of(h, at), len);
+        if (h->plan->zero < 3) continue;
+        random_part(h, seed, r.begin, dtype, params_of(h, params_at(h, b)), len);
+        random_part(h, seed, rest.begin, dtype, params_of(h, frozen_at(h, b)),
+                    rest.end - rest.begin);
     }
 }
 

@@ -117,8 +117,9 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
     t->want = t->own;
     note_reference(&t->model);
-    t->model.be->ops->fill(t->model.be, t->model.grad, o->plan->n_grad + o->plan->grad_skip,
-                           0); /* also zeroes the elements between tensors */
+    const int64_t n = o->plan->n_grad + o->plan->grad_skip;
+    /* This also zeroes the elements between tensors. */
+    if (n) t->model.be->ops->fill(t->model.be, t->model.grad, n, 0);
     sharded_init(&t->state, o->spec, &t->model, o->rank);
     return 0;
 }

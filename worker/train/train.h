@@ -102,8 +102,8 @@ struct train {
     bool ask_leave, asked_leave; /* the same for a request to save after the next step and to end
                                   * there */
     bool others_ok;              /* in earlier steps every rank's counts equalled the plan's */
-    /* model.params are the weights. The last member, because train_init() clears only the bytes
-     * before it; model_init() sets the model itself. */
+    /* model.params are the weights. This must be the last member, because train_init()
+     * clears only the bytes before it; model_init() sets the model itself. */
     struct model model;
 };
 

@@ -20,6 +20,9 @@ struct whole_array {
     enum dtype dtype;
     void *data;
     bool add; /* values are added to its elements instead of copied */
+    /* number of elements before the bucket that the flat layout has and `data` lacks, because the
+     * layout of gradients has no frozen tensors */
+    int64_t shift;
 };
 
 /* Copies elements `own` of rank t's layout, which are all of one slice, from x to their places in
@@ -32,7 +35,8 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
         struct slice_run r = slice_run(s, t, k - s->offset);
         const float *from = x + (k - own.begin);
         if (r.n > own.end - k) r.n = own.end - k;
-        char *there = (char *)to->data + (s->whole_offset + r.whole) * dtype_size(to->dtype);
+        const int64_t element = s->whole_offset + r.whole - to->shift;
+        char *there = (char *)to->data + element * dtype_size(to->dtype);
         if (to->add) host_copy_out(be, to->dtype, there, room, r.n);
         for (int64_t i = 0; i < r.n; i++) room[i] = to->add ? room[i] + from[i] : from[i];
         host_copy_in(be, to->dtype, there, room, r.n);
@@ -92,7 +96,9 @@ static int gather_piece(const struct gathering *g, int64_t at, int64_t n, struct
 static int gather_pieces(const struct gathering *g, int b, struct slice *own, struct err *e)
 {
     struct model *m = g->w->model;
-    const int64_t begin = zero_begin(&m->plan->shards, b), len = zero_len(&m->plan->shards, b);
+    const struct zero *z = &m->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    const int64_t len = g->to->add ? zero_trained(z, b) : zero_len(z, b);
     const int n_own = slice_bucket(&m->shape, b, own);
     for (int64_t at = 0; at < len; at += PIECE) {
         const int64_t n = len - at < PIECE ? len - at : PIECE;
@@ -146,12 +152,14 @@ static int take(struct gathered *w, int b, float *x, struct err *e)
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
     const struct device_array there = {m->be, DT_F32, x};
-    if (in_parts(m))
-        return gather_parts(w, b, x ? &there : NULL, &(struct whole_array){DT_F32, w->grad, true},
-                            e);
-    if (w->grad)
-        m->be->ops->add(m->be, &(struct add_args){
-                                   .y = w->grad + zero_begin(z, b), .x = x, .n = zero_len(z, b)});
+    const struct model_shape all = slice_whole(&m->shape);
+    const struct whole_array to = {DT_F32, w->grad, true,
+                                   param_section(&all, b) - param_grad_section(&all, b)};
+    if (in_parts(m)) return gather_parts(w, b, x ? &there : NULL, &to, e);
+    if (w->grad && zero_trained(z, b))
+        m->be->ops->add(m->be, &(struct add_args){.y = w->grad + zero_grad_begin(z, b),
+                                                  .x = x,
+                                                  .n = zero_trained(z, b)});
     return 0;
 }
 
@@ -163,7 +171,7 @@ static struct zero_range tied_part(const struct model *m)
 {
     const struct zero *z = &m->plan->shards;
     if (m->plan->zero) return zero_range(z, 0, m->place);
-    return (struct zero_range){0, zero_len(z, 0)};
+    return (struct zero_range){0, zero_trained(z, 0)};
 }
 
 static float *tied_room(const struct model *m)
@@ -198,9 +206,9 @@ static int reduce(void *arg, int b, bool last, struct err *e)
 {
     struct gathered *w = arg;
     struct model *m = w->model;
-    /* the two parts of a tied embedding are on different stages */
-    const bool pair = b == 0 && m->ends;
-    float *x = m->grad + zero_window_at(&m->plan->shards, b);
+    /* the two parts of a tied embedding's gradient are on different stages */
+    const bool pair = b == 0 && m->ends && m->plan->shards.tied_grads;
+    float *x = model_bucket_gradient(m, b);
     const bool everywhere = !(pair && last && m->plan->zero);
     if (model_sum_bucket(m, b, everywhere, x, e)) return -1;
     if (pair && !last) return keep_tied(w, x);
@@ -238,7 +246,8 @@ int gather_passed(struct gathered *w, struct err *e)
 {
     struct model *m = w->model;
     const struct zero_range r = tied_part(m);
-    if (!m->plan->by_bucket || !m->plan->shards.borrows) return 0;
+    const struct zero *z = &m->plan->shards;
+    if (!m->plan->by_bucket || !z->borrows || !z->tied_grads) return 0;
     return tied_send(&w->sends, m, tied_room(m), r.end - r.begin, e);
 }
 
@@ -252,9 +261,9 @@ static int pass_tied(struct gathered *w, struct err *e)
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
     const struct zero_range r = tied_part(m);
-    if (!m->ends) return 0;
-    if (!z->borrows) return join_tied(w, m->grad + zero_local(z, 0), e);
-    return tied_send(&w->sends, m, m->grad + zero_local(z, r.begin), r.end - r.begin, e);
+    if (!m->ends || !z->tied_grads) return 0;
+    if (!z->borrows) return join_tied(w, model_bucket_gradient(m, 0), e);
+    return tied_send(&w->sends, m, model_bucket_gradient(m, 0) + r.begin, r.end - r.begin, e);
 }
 
 int gather_gradient(struct gathered *w, struct err *e)
@@ -265,7 +274,7 @@ int gather_gradient(struct gathered *w, struct err *e)
     if (pass_tied(w, e)) return -1;
     for (int b = 0; b < zero_buckets(z); b++) {
         if (!zero_owns(z, b) && !receives(m)) continue;
-        float *x = zero_owns(z, b) ? m->grad + zero_local(z, zero_begin(z, b)) : NULL;
+        float *x = zero_owns(z, b) ? model_bucket_gradient(m, b) : NULL;
         if (take(w, b, x, e)) return -1;
     }
     return 0;
@@ -279,7 +288,7 @@ static int send_weights(struct gathered *w, int b, void *params, struct err *e)
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
     const int64_t size = dtype_size(m->dtype), begin = zero_begin(z, b);
-    const struct whole_array to = {m->dtype, params, false};
+    const struct whole_array to = {m->dtype, params, false, 0};
     if (m->fetched && m->buckets.fetch(m->buckets.arg, b, e)) return -1;
     char *from = m->fetched ? (char *)m->fetched + zero_window_at(z, b) * size
                             : (char *)m->params + zero_local(z, begin) * size;
@@ -293,7 +302,7 @@ int gather_weights(struct gathered *w, void *params, struct err *e)
 {
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
-    const struct whole_array to = {m->dtype, params, false};
+    const struct whole_array to = {m->dtype, params, false, 0};
     if ((!m->fetched && !in_parts(m)) || reference_fills(m)) return 0;
     for (int b = 0; b < zero_buckets(z); b++) {
         if (zero_owns(z, b) && send_weights(w, b, params, e)) return -1;

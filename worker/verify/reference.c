@@ -22,7 +22,7 @@ void reference_unscale(const struct reference *r, float *grad, int64_t targets)
 {
     const struct model *m = &r->model;
     const double scale = scale_fixed(r->a->spec, targets);
-    const struct tensor g = tensor_f32(grad, 1, m->plan->n_params, m->plan->n_params);
+    const struct tensor g = tensor_f32(grad, 1, m->plan->n_trained, m->plan->n_trained);
     if (scale != 1)
         m->be->ops->mix(m->be, &(struct mix_args){.a = g, .y = g, .alpha = (float)(1 / scale)});
 }

@@ -89,7 +89,7 @@ static int backward(void *arg, int64_t i, int slot, struct err *e)
     double nll;
     if (gather_choices(s, i, slot, e) || compare_sample(s, i, e) || gather_stages(&s->w, e))
         return -1;
-    if (read_sample(s, i, e)) return -1;
+    if (zero_goes_back(&m->plan->shards) && read_sample(s, i, e)) return -1;
     if (model_pipe_backward(m, &m->batch, slot, s->scale, &nll, e)) return -1;
     if (gather_passed(&s->w, e)) return -1;
     if (m->plan->rank_bits && (sum_gradient(s, e) || sum_nll(m, &nll, e))) return -1;
@@ -156,7 +156,7 @@ static int run(struct stages *s, struct err *e)
     struct reference *r = s->p->ref;
     if (gather_weights(&s->w, r ? r->model.params : NULL, e) || count_targets(s, e)) return -1;
     reference_dropout(s->p->a->spec, m);
-    m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
+    if (m->plan->n_grad) m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
     return run_samples(s, e) || sum_all(s, e) || compare_ledger(s, e) ? -1 : 0;
 }
 
@@ -173,7 +173,7 @@ int proof_stages(struct proof *p, struct err *e)
     m->progress = NULL;                                        /* only the reference reports */
     comm_ledger_reset(m->job);
     offload_reset(m->offload);
-    gather_begin(&s.w, m, p->v->grad, p->ref ? p->ref->plan.n_params : 0);
+    gather_begin(&s.w, m, p->v->grad, p->ref ? p->ref->plan.n_trained : 0);
     const int rc = run(&s, e);
     gather_end(&s.w);
     if (rc) return -1;

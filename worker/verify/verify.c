@@ -40,8 +40,10 @@ void proof_drop_gradient(struct model *m)
     struct param p;
     if (!mutant_on(MUTANT_GRAD_DROPPED) || m->rank != 0) return;
     param_get(&m->shape, mutant_tensor(), &p);
-    if (zero_owns(z, zero_bucket(z, p.offset)))
-        m->be->ops->fill(m->be, m->grad + zero_local(z, p.offset), p.count, 0);
+    const int b = zero_bucket(z, p.offset);
+    if (p.trained && zero_owns(z, b))
+        m->be->ops->fill(m->be, model_bucket_gradient(m, b) + p.offset - zero_begin(z, b), p.count,
+                         0);
 }
 
 int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e)
@@ -144,8 +146,8 @@ static double noise_norm(struct sides *s)
 {
     double sum = 0;
     const struct model *m = s->model;
-    for (int64_t at = 0; at < m->plan->n_params; at += PIECE) {
-        const int64_t n = sides_read(s, at, m->plan->n_params - at, false);
+    for (int64_t at = 0; at < m->plan->n_trained; at += PIECE) {
+        const int64_t n = sides_read(s, at, m->plan->n_trained - at, false);
         for (int64_t i = 0; i < n; i++) sum += (double)s->one[i] * s->one[i];
     }
     return 1e-3 * sqrt(sum);
@@ -156,7 +158,7 @@ static void compare_tensor(struct sides *s, const struct param *p, double noise,
 {
     double diff = 0, one = 0, many = 0, dot = 0;
     for (int64_t at = 0; at < p->count; at += PIECE) {
-        const int64_t n = sides_read(s, p->offset + at, p->count - at, true);
+        const int64_t n = sides_read(s, p->grad_offset + at, p->count - at, true);
         for (int64_t i = 0; i < n; i++) {
             double x = s->one[i], y = s->many[i];
             diff += (x - y) * (x - y);
@@ -182,33 +184,36 @@ static int worse(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sets the index of each tensor's stage. */
+/* Sets the index of each row's stage. The rows must be in the order of the tensors. */
 static void find_stages(const struct model *m, struct verify *v)
 {
     const struct pipe *p = &m->plan->pipe;
-    for (int b = 0; b < p->first[p->n]; b++) {
+    for (int b = 0, k = 0; b < p->first[p->n]; b++) {
         int first, last;
         param_range(&m->shape, b, &first, &last);
-        for (int i = first; i < last; i++) v->row[i].stage = pipe_stage(p, b);
+        for (; k < v->n_rows && v->row[k].index < last; k++) v->row[k].stage = pipe_stage(p, b);
     }
 }
 
 static int compare_grads(const struct verify_args *a, const struct model *ref, struct verify *v,
                          struct err *e)
 {
-    v->n_rows = param_tensors(&ref->shape);
-    v->row = calloc((size_t)v->n_rows, sizeof *v->row);
-    if (!v->row) return err_set(e, ERR_IO, "out of memory for %d tensors", v->n_rows);
+    const int n = param_tensors(&ref->shape);
+    v->row = calloc((size_t)n, sizeof *v->row);
+    if (!v->row) return err_set(e, ERR_IO, "out of memory for %d tensors", n);
     struct sides *s = sides_new(ref, ref->grad, v->grad, e);
     if (!s) return -1;
     const double noise = noise_norm(s);
-    for (int i = 0; i < v->n_rows; i++) {
+    v->n_rows = 0;
+    for (int i = 0; i < n; i++) {
         struct param p;
         param_get(&ref->shape, i, &p);
-        snprintf(v->row[i].name, sizeof v->row[i].name, "%s", p.name);
-        v->row[i].index = i;
-        v->row[i].allowed = a->spec->verify.grad_rel_l2;
-        compare_tensor(s, &p, noise, &v->row[i]);
+        if (!p.trained) continue;
+        struct verify_row *r = &v->row[v->n_rows++];
+        snprintf(r->name, sizeof r->name, "%s", p.name);
+        r->index = i;
+        r->allowed = a->spec->verify.grad_rel_l2;
+        compare_tensor(s, &p, noise, r);
     }
     free(s);
     find_stages(a->model, v);
@@ -310,7 +315,7 @@ static int run_again(struct proof *p, struct err *e)
     struct reference *r = p->ref;
     struct model *m = &r->model;
     struct verify *v = p->v;
-    m->be->ops->copy(m->be, v->grad, m->grad, r->plan.n_params * (int64_t)sizeof *v->grad);
+    m->be->ops->copy(m->be, v->grad, m->grad, r->plan.n_trained * (int64_t)sizeof *v->grad);
     struct sides *s = sides_new(m, v->grad, m->grad, e);
     if (!s) return -1;
     const double noise = noise_norm(s);
@@ -374,7 +379,7 @@ static int pass_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
     struct gathered w;
-    gather_begin(&w, m, p->v->grad, p->ref ? p->ref->plan.n_params : 0);
+    gather_begin(&w, m, p->v->grad, p->ref ? p->ref->plan.n_trained : 0);
     const int rc = run_ranks(p, &w, e);
     m->sp.drop.rate = 0;
     gather_end(&w);

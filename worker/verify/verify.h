@@ -99,7 +99,7 @@ struct verify { /* complete only on rank 0; tokens, targets and losses are of al
     /* Index of the row that is nearest to the output among the rows that exceed their bounds,
      * because a fault of backward begins there; -1 if there is none. */
     int nearest;
-    float *grad; /* [n_params] gradient of the ranks on the device, while verify_run runs */
+    float *grad; /* [n_trained] gradient of the ranks on the device, while verify_run runs */
     /* this rank's counts are right; after the ranks have agreed, it means that the counts of all
      * ranks are right */
     bool ledger_equal;
