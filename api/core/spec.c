@@ -78,6 +78,8 @@ static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 #define BOOL(path, m, dflt, kinds, help, ...)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
 #define ENUM(path, m, words, dflt, kinds, help, ...)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds, __VA_ARGS__}
 #define TEXT(path, m, dflt, kinds, help, ...)          {path, FIELD_STRING, AT(m), 0, 0, NULL, 0, dflt, help, kinds, __VA_ARGS__}
+#define FREEZE(i)                                      TEXT("train.freeze." #i, train.freeze[i], "", TRAINING, "A pattern of names of tensors, with * and ?, that the training leaves as they are.", 7)
+#define FREEZE_8(a, b, c, d, e, f, g, h)               FREEZE(a), FREEZE(b), FREEZE(c), FREEZE(d), FREEZE(e), FREEZE(f), FREEZE(g), FREEZE(h)
 
 const struct field spec_fields[] = {
     ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify or embed."),
@@ -121,6 +123,10 @@ const struct field spec_fields[] = {
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
+    FREEZE_8(0, 1, 2, 3, 4, 5, 6, 7),
+    FREEZE_8(8, 9, 10, 11, 12, 13, 14, 15),
+    FREEZE_8(16, 17, 18, 19, 20, 21, 22, 23),
+    FREEZE_8(24, 25, 26, 27, 28, 29, 30, 31),
     ENUM("objective.type", objective.type, spec_objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance.", 0, objective_newer),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
@@ -296,6 +302,7 @@ static const char *const other_paths[] = {
     "data.train.format",
     "data.train.text_key",
     "train.global_batch_tokens",
+    "train.freeze",
     "train.epochs",
     NULL,
 };

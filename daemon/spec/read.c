@@ -132,18 +132,35 @@ static int read_stages(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Reads a string, or an array of at most SPEC_STOPS strings. */
-static int read_stop(struct spec_reader *r, const json_t *v)
+/* Reads a string, or an array of at most `most` strings. */
+static int read_strings(struct spec_reader *r, const char *path, const json_t *v, size_t most,
+                        spec_ref *out)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
-    if (n > SPEC_STOPS)
-        return err_field(r->e, ERR_INVALID, "sampling.stop",
-                         "sampling.stop has %zu strings, at most %d", n, SPEC_STOPS);
+    if (n > most)
+        return err_field(r->e, ERR_INVALID, path, "%s has %zu strings, at most %zu", path, n, most);
     for (size_t i = 0; i < n; i++)
-        if (scalar_string(r, "sampling.stop", json_is_array(v) ? json_array_get(v, i) : v,
-                          &r->s->sampling.stop[i]))
-            return -1;
+        if (scalar_string(r, path, json_is_array(v) ? json_array_get(v, i) : v, &out[i])) return -1;
     return 0;
+}
+
+static int read_stop(struct spec_reader *r, const json_t *v)
+{
+    return read_strings(r, "sampling.stop", v, SPEC_STOPS, r->s->sampling.stop);
+}
+
+/* Reads the patterns of train.freeze. An empty one would be taken for the end of the list. */
+static int read_freeze(struct spec_reader *r, const json_t *v)
+{
+    const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    for (size_t i = 0; i < n && r->form != JSON_STORED; i++) {
+        const json_t *x = json_is_array(v) ? json_array_get(v, i) : v;
+        char field[48];
+        if (!json_is_string(x) || json_string_length(x)) continue;
+        snprintf(field, sizeof field, "train.freeze.%zu", i);
+        return err_field(r->e, ERR_INVALID, field, "%s is empty: leave it out", field);
+    }
+    return read_strings(r, "train.freeze", v, SPEC_FREEZES, r->s->train.freeze);
 }
 
 static int read_labels(struct spec_reader *r, const json_t *v)
@@ -295,6 +312,7 @@ static const struct special {
     {"data.train", read_train_data, TRAINING},
     {"eval.data", read_eval_data, TRAINING},
     {"stages", read_stages, TRAINING},
+    {"train.freeze", read_freeze, TRAINING},
     {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},

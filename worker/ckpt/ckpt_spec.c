@@ -184,6 +184,7 @@ static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
                                         "schedule.", "stages"};
+    if (!strncmp(path, "train.freeze.", 13)) return false; /* only trained tensors have moments */
     for (size_t i = 0; i < sizeof parts / sizeof *parts && spec->checkpoint.changes; i++)
         if (!strncmp(path, parts[i], strlen(parts[i]))) return true;
     return false;

@@ -32,6 +32,11 @@ int rules_states(const struct job_spec *s, struct err *e);
 /* Checks how weights are stored (model.weights), and sets it in the model's shape. Call it after
  * rules_tensor. */
 int rules_weights(struct job_spec *s, struct err *e);
+/* Finds the tensors that the patterns of train.freeze match, and sets shape_freeze in the model's
+ * shape. Call it after rules_weights. Fails if a pattern is too long or matches no tensor, if the
+ * job would train nothing, if only some of the tensors that one product reads are frozen, or if
+ * the layers are of more than FREEZE_KINDS kinds. */
+int rules_freeze(struct job_spec *s, struct err *e);
 /* Checks memory.offload and the directory for offloaded activations (memory.offload_dir). */
 int rules_offload(const struct job_spec *s, struct err *e);
 #define RULES_FIELD_SIZE 32
