@@ -8,6 +8,8 @@
  * for a job that cannot have blocks must name the field. */
 #include <math.h>
 #include "kernels/quant.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/freeze.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/quant_model.h"
 #include "tests/lib/verify.h"
@@ -112,6 +114,32 @@ static void test_turned_not_finite(void)
     stored_turn(&t.model);
     CHECK(!finite_weights(&t.model, name, &e));
     CHECK_STR(name, p.name);
+    tiny_close(&t);
+}
+
+/* Checks that every value of a model in blocks is found where it was put if some of its tensors
+ * are frozen, so that they are placed after the trained ones. */
+static void test_frozen(void)
+{
+    static const char *const patterns[FREEZE_PATTERNS] = {"*.o_proj.*", "*.gate_proj.*",
+                                                          "*.up_proj.*"};
+    static struct tiny_rank t;
+    static struct job_spec s;
+    struct err e = {0};
+    CHECK(!set(&s, 1, WEIGHTS_INT8, PRECISION_FP32, 1, &e));
+    freeze_tensors(&s, patterns);
+    CHECK_MSG(!tiny_open(&t, &s, NULL, 0, &e), "%s", e.text);
+    for (int i = 0; i < param_tensors(&s.model.shape); i++) {
+        struct param p;
+        param_get(&s.model.shape, i, &p);
+        float *x = malloc(2 * (size_t)p.count * sizeof *x), *is = x + p.count;
+        if (!x) abort();
+        for (int64_t k = 0; k < p.count; k++) x[k] = sinf((float)(i * 1000 + k));
+        stored_put(&t.model, p.offset, p.count, x);
+        stored_get(&t.model, p.offset, p.count, is);
+        CHECK_MSG(rel_l2(is, x, p.count) < 0.01, "%s: rel-L2 %g", p.name, rel_l2(is, x, p.count));
+        free(x);
+    }
     tiny_close(&t);
 }
 
@@ -386,6 +414,7 @@ int main(void)
     RUN(test_turned);
     RUN(test_turned_halves);
     RUN(test_turned_not_finite);
+    RUN(test_frozen);
     RUN(test_bytes);
     RUN(test_ranks);
     RUN(test_proofs);

@@ -146,6 +146,37 @@ static void test_equal_other_modes(void)
     expect_equal(&t);
 }
 
+/* Checks that the rows of a proof are the trained tensors, without those of train.freeze. */
+static void test_frozen(void)
+{
+    static const struct {
+        int way;
+        const char *freeze[2];
+        int n_left; /* number of trained tensors; 0 means that it is not checked */
+    } of[] = {{WAY_ZIGZAG, {"*embed_tokens*", "*.layers.0.*"}, 11},
+              {WAY_CONTIGUOUS, {"*.mlp.*"}, 15},
+              {WAY_SINKS, {"*sinks*", "*experts*"}, 0},
+              {WAY_SHARED, {"*.shared_expert*", "*norm*"}, 0},
+              {WAY_TNL_RING, {"*.layers.0.*"}, 0},
+              {WAY_STDIT3, {"*x_embedder*", "*mlp*"}, 0},
+              {WAY_LATTE, {"*attn*"}, 0}};
+    static struct trial t;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int P = 1; P <= 3; P++) {
+            struct err e = {0};
+            trial_set(&t, &ways[of[i].way], P, 96, PRECISION_FP32);
+            for (int k = 0; k < 2 && of[i].freeze[k]; k++)
+                t.spec.train.freeze[k] = tiny_text(&t.spec, of[i].freeze[k]);
+            CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
+            trial_run(&t);
+            CHECK_MSG(t.out.equal && t.out.ledger_equal, "%s, P %d: %s", t.way->name, P,
+                      t.sentence.text);
+            CHECK(t.out.n_rows > 0 && t.out.n_rows < param_tensors(&t.spec.model.shape));
+            CHECK_MSG(!of[i].n_left || t.out.n_rows == of[i].n_left, "%d rows", t.out.n_rows);
+            verify_fini(&t.out);
+        }
+}
+
 /* Checks ranks with more rows than one piece of a map has (MAP_ROWS). */
 static void test_equal_long(void)
 {
@@ -639,6 +670,7 @@ int main(void)
     write_docs();
     RUN(test_equal);
     RUN(test_rings);
+    RUN(test_frozen);
     RUN(test_equal_half);
     RUN(test_equal_other_modes);
     RUN(test_equal_long);

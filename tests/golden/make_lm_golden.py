@@ -742,5 +742,6 @@ def make(name):
           f" nearly no gradient: {quiet}", file=sys.stderr)
 
 
-for case in sys.argv[1:] or CASES:
-    make(case)
+if __name__ == "__main__":
+    for case in sys.argv[1:] or CASES:
+        make(case)
