@@ -66,6 +66,9 @@ enum mutant_id {
     MUTANT_STAGE_ALONE,    /* parallel.tp: in stages after the first, shared gradients are only one
                             * rank's part */
     MUTANT_EMA_SKIPPED,    /* the average of the weights changes in a skipped step */
+    MUTANT_FROZEN_MOVED,   /* weight decay is applied to frozen weights, too */
+    /* every bucket is updated with the moments of the shard's first bucket */
+    MUTANT_MOMENTS_SHIFTED,
     MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */
     MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the keys and values of the first

@@ -81,8 +81,9 @@ static struct optim_part part_of(const struct sharded_state *h, int b)
     void *params = params_of(h, params_at(h, b));
     x.p = h->master ? h->master + at : params;
     x.rounded = h->master ? params : NULL;
-    x.m = h->m + at;
-    x.v = h->v + at;
+    const bool shifted = mutant_on(MUTANT_MOMENTS_SHIFTED) && h->plan->n_ranks > 1;
+    x.m = h->m + (shifted ? 0 : at);
+    x.v = h->v + (shifted ? 0 : at);
     x.g = gradient_of(h, b);
     return x;
 }
@@ -225,9 +226,21 @@ static int join_tied(struct sharded_state *h, struct err *e)
 
 /* ---- a bucket is updated --------------------------------------------------------------------- */
 
+/* Applies weight decay to the frozen weights of a bucket, which is the fault of
+ * MUTANT_FROZEN_MOVED. */
+static void decay_frozen(struct sharded_state *h, int b)
+{
+    const struct zero_range r = frozen_range(h, b);
+    const int64_t n = r.end - r.begin;
+    if (!n || !mutant_on(MUTANT_FROZEN_MOVED) || h->plan->n_ranks == 1) return;
+    const struct tensor x = tensor_of(h->model->dtype, params_of(h, frozen_at(h, b)), 1, n, n);
+    h->model->be->ops->mix(h->model->be, &(struct mix_args){.a = x, .y = x, .alpha = 0.999F});
+}
+
 static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
 {
     const struct optim_part x = part_of(h, b);
+    decay_frozen(h, b);
     if (!zero_trained(&h->plan->shards, b)) return 0;
     if (r) optim_update(&h->optim, &x, r);
     bool moves = r && h->ema;
