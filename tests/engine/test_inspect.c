@@ -228,7 +228,16 @@ static void test_absent(void)
     CHECK_MSG(f.n == 1 && !says("fetch the file again", ""), "%d faults", f.n);
 }
 
-/* Checks the contents of indexes. */
+/* Checks that an index that cannot be read is one fault, and takes the index away. */
+static void check_no_index(const char *why)
+{
+    inspect("index");
+    check_says("index", "model.safetensors.index.json", why);
+    CHECK_MSG(f.n == 1 && !s.loads && s.weights_fault == 1, "%d faults, loads %d", f.n, s.loads);
+    CHECK(!remove(in_dir("index", "model.safetensors.index.json")));
+}
+
+/* Checks an index that cannot be read, and the contents of indexes. */
 static void test_index(void)
 {
     static const struct {
@@ -251,6 +260,12 @@ static void test_index(void)
     CHECK(!symlink("loop", in_dir("index", "loop")) && !mkdir(in_dir("index", "folder"), 0700));
     CHECK(!mkfifo(in_dir("index", "pipe"), 0600));
     put_weights("index", "1.safetensors", "{}", 0, 0);
+    CHECK(!symlink("gone", in_dir("index", "model.safetensors.index.json")));
+    check_no_index("No such file or directory: fetch the file again");
+    CHECK(!mkdir(in_dir("index", "model.safetensors.index.json"), 0700));
+    check_no_index("regular file");
+    CHECK(!mkfifo(in_dir("index", "model.safetensors.index.json"), 0600));
+    check_no_index("regular file");
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         put_index("index", v[i].map);
         inspect("index");

@@ -55,18 +55,19 @@ static int take_single(struct hf_weights *w, const char *path, struct err *e)
     return 0;
 }
 
+/* TOLD is returned in place of -1 by a reader that has added its fault to w->faults. */
+enum { TOLD = 1 };
+
 static int open_single(struct hf_weights *w, const char *path, struct err *e)
 {
-    if (!(w->file[0] = st_check(path, w->faults, e))) return -1;
+    if (!(w->file[0] = st_check(path, w->faults, e))) return w->faults ? TOLD : -1;
     return take_single(w, path, e);
 }
 
 static int open_gguf(struct hf_weights *w, const char *path, struct err *e)
 {
     w->file[0] = hf_gguf_open(path, e);
-    if (w->file[0]) return take_single(w, path, e);
-    if (w->faults) faults_add(w->faults, e);
-    return -1;
+    return w->file[0] ? take_single(w, path, e) : -1;
 }
 
 /* Returns the index of the shard whose file name was just read. */
@@ -130,14 +131,6 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
  * process uses for any directory. */
 enum { MAX_TENSORS = 2 * ST_TENSORS };
 
-static int too_many(struct hf_weights *w, const char *index, struct err *e)
-{
-    err_set(e, ERR_TOO_LARGE, "%s: its shards have more than %d tensors together", index,
-            MAX_TENSORS);
-    if (w->faults) faults_add(w->faults, e);
-    return -1;
-}
-
 static int open_sharded(struct hf_weights *w, const char *dir, const char *index, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -147,10 +140,11 @@ static int open_sharded(struct hf_weights *w, const char *dir, const char *index
     if (!text) return -1;
     int rc = parse_index(w, text, size, index, e);
     free(text);
-    if (rc && w->faults) faults_add(w->faults, e);
     for (int i = 0; rc == 0 && i < w->n_shards; i++) {
         if (i && w->file[i - 1]) n_tensors += st_count(w->file[i - 1]);
-        if (n_tensors > MAX_TENSORS) return too_many(w, index, e);
+        if (n_tensors > MAX_TENSORS)
+            return err_set(e, ERR_TOO_LARGE, "%s: its shards have more than %d tensors together",
+                           index, MAX_TENSORS);
         rc = file_join(path, e, "%s/%s", dir, w->shard_name[i]);
         if (rc == 0 && !(w->file[i] = st_check(path, w->faults, e)) && !w->faults) rc = -1;
     }
@@ -222,27 +216,39 @@ static int list_names(const char *dir, bool (*is)(const char *), char *out, size
     "contiguous() for f in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, "             \
     "map_location='cpu', weights_only=True).items()}, 'model.safetensors')\""
 
-static void no_weights(const char *dir, struct faults *faults, struct err *e)
+static int no_weights(const char *dir, struct err *e)
 {
     char names[256] = "";
     const int n = list_names(dir, model_file_is_gguf, names, sizeof names);
     if (n)
-        err_set(
+        return err_set(
             e, ERR_INVALID,
             "%.200s has no model.safetensors and no index of shards, but %d .gguf file%s beside "
             "its config.json (%s): name one in model.path",
             dir, n, n > 1 ? "s" : "", names);
-    else if (list_names(dir, is_pickle, names, sizeof names))
-        err_set(e, ERR_INVALID,
-                "%.120s has no model.safetensors, but %.60s, which is not read: convert it once in "
-                "that directory: " FROM_PICKLES,
-                dir, names);
-    else
-        err_set(e, ERR_INVALID,
-                "%s has no model.safetensors and no index of shards: add them, or give "
-                "model.init \"random\" for a new model",
-                dir);
-    if (faults) faults_add(faults, e);
+    if (list_names(dir, is_pickle, names, sizeof names))
+        return err_set(
+            e, ERR_INVALID,
+            "%.120s has no model.safetensors, but %.60s, which is not read: convert it once in "
+            "that directory: " FROM_PICKLES,
+            dir, names);
+    return err_set(e, ERR_INVALID,
+                   "%s has no model.safetensors and no index of shards: add them, or give "
+                   "model.init \"random\" for a new model",
+                   dir);
+}
+
+/* Opens the files of the directory. Returns 0, -1 with the fault in *e, or TOLD. */
+static int open_files(struct hf_weights *w, const char *dir, struct err *e)
+{
+    char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
+    const int gguf = model_file_gguf(dir, w->path, e);
+    w->gguf = gguf > 0;
+    if (gguf < 0 || (!gguf && weight_paths(dir, path, index, e))) return -1;
+    if (gguf) return open_gguf(w, w->path, e);
+    snprintf(w->path, sizeof w->path, "%s", file_exists(path) ? path : index);
+    if (file_exists(path)) return open_single(w, path, e);
+    return file_exists(index) ? open_sharded(w, dir, index, e) : no_weights(dir, e);
 }
 
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e)
@@ -253,33 +259,17 @@ struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m,
 struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
                                     struct faults *faults, struct err *e)
 {
-    char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
-    int rc = -1;
     struct hf_weights *w = calloc(1, sizeof *w);
-    if (!w) {
-        err_set(e, ERR_IO, "out of memory");
-        return NULL;
+    int rc = w ? 0 : err_set(e, ERR_IO, "out of memory");
+    if (w) {
+        w->m = m;
+        w->faults = faults;
+        rc = open_files(w, dir, e);
     }
-    w->faults = faults;
-    const int gguf = model_file_gguf(dir, w->path, e);
-    w->gguf = gguf > 0;
-    if (gguf > 0) {
-        rc = open_gguf(w, w->path, e);
-    } else if (gguf < 0) {
-        if (faults) faults_add(faults, e);
-    } else if (weight_paths(dir, path, index, e) == 0) {
-        snprintf(w->path, sizeof w->path, "%s", file_exists(path) ? path : index);
-        if (file_exists(path))
-            rc = open_single(w, path, e);
-        else if (file_exists(index))
-            rc = open_sharded(w, dir, index, e);
-        else
-            no_weights(dir, faults, e);
-    }
-    w->m = m;
     if (rc == 0) rc = hf_name_entries(w, e);
-    if (rc < 0) {
-        hf_weights_close(w);
+    if (rc < 0 && faults) faults_add(faults, e);
+    if (rc) {
+        if (w) hf_weights_close(w);
         return NULL;
     }
     if (w->n) qsort(w->entry, (size_t)w->n, sizeof *w->entry, by_name);
