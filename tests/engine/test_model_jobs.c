@@ -357,7 +357,7 @@ static void test_quantised_again(void)
                           strstr(ev->json,
                                  "1 tensor of model.path was in blocks that model.weights "
                                  "\\\"int4\\\" does not have there, and quantised again: "
-                                 "lm_head.weight (Q4_1)"),
+                                 "output.weight (Q4_1)"),
                       "%d: %s", g.n_notes, ev ? ev->json : "no note");
         }
         free(o);

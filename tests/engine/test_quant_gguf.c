@@ -282,10 +282,10 @@ static void test_again(void)
         int n;
         const char *names;
     } cases[] = {
-        {0, 3, WEIGHTS_INT4, 1, "lm_head.weight (Q4_1)"},
-        {3, 3, WEIGHTS_INT4, 1, "model.embed_tokens.weight (Q4_1)"}, /* the head's too */
-        {0, 3, WEIGHTS_INT8, 2 * 7 + 1, "model.layers.0.self_attn.q_proj.weight (Q4_1), "},
-        {0, 8, WEIGHTS_INT4, 2 * 7, "model.layers.0.self_attn.q_proj.weight (Q8_0), "},
+        {0, 3, WEIGHTS_INT4, 1, "output.weight (Q4_1)"},
+        {3, 3, WEIGHTS_INT4, 1, "token_embd.weight (Q4_1)"}, /* the head's too */
+        {0, 3, WEIGHTS_INT8, 2 * 7 + 1, "blk.0.attn_q.weight (Q4_1), "},
+        {0, 8, WEIGHTS_INT4, 2 * 7, "blk.0.attn_q.weight (Q8_0), "},
         {0, 2, WEIGHTS_INT4, 0, ""},
         {0, 8, WEIGHTS_INT8, 0, ""},
         {0, 1, WEIGHTS_INT4, 0, ""}, /* numbers */
@@ -335,9 +335,8 @@ static void test_damaged(void)
         put_scale(&s, cases[i].type, cases[i].scale);
         CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
         CHECK(try_load(&q, &s.model.shape, &e) == -1 && e.code == ERR_CORRUPT);
-        CHECK_MSG(strstr(e.text,
-                         "tensor \"model.layers.1.mlp.down_proj.weight\": a block (row 1 of "
-                         "the file, from column 64)") &&
+        CHECK_MSG(strstr(e.text, "tensor \"blk.1.ffn_down.weight\": a block (row 1 of "
+                                 "the file, from column 64)") &&
                       strstr(e.text, "the file is damaged: fetch it again"),
                   "case %zu: %s", i, e.text);
         tiny_close(&q);

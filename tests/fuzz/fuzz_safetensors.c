@@ -1,4 +1,4 @@
-/* sources: kernels/half.c worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/faults.c api/core/beneath.c worker/hf/blocks.c
+/* sources: kernels/half.c worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/faults.c api/core/beneath.c worker/hf/blocks.c worker/gguf/gguf_names.c worker/gguf/gguf.c
  *
  * Reads any bytes as a weights file. Accepted tensors must be inside the file, be sorted, cover it
  * without a hole, and be readable to the last element. Half of the inputs get a correct header

@@ -5,16 +5,14 @@
 #include <string.h>
 #include "api/core/faults.h"
 #include "worker/family/family.h"
-#include "worker/gguf/gguf_names.h"
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
 /* Collects complaints. They become either one text, which has the first few complaints and the
  * number of all, or separate faults. */
 struct complaint {
-    struct faults *faults;        /* if it is NULL, complaints are added to text */
-    const struct gguf_arch *arch; /* architecture of the GGUF file; NULL if names are those of
-                                   * transformers */
+    struct faults *faults;      /* if it is NULL, complaints are added to text */
+    const struct st_file *gguf; /* the GGUF file, or NULL if the files are safetensors */
     char text[384];
     int n;
 };
@@ -22,9 +20,7 @@ struct complaint {
 /* Returns a tensor's name in its file. */
 static const char *named(const struct complaint *c, const char *name, char room[GGUF_NAME_SIZE])
 {
-    if (!c->arch) return name;
-    gguf_name_of(c->arch, name, room);
-    return room;
+    return c->gguf ? st_named(c->gguf, name, room) : name;
 }
 
 static const char
@@ -95,7 +91,7 @@ static void missing(const struct hf_weights *w, struct complaint *c, const char 
                  w->shard_name[x->shard]);
     else
         complain(c, index_path(w),
-                 c->arch ? of_gguf : "fetch the file that has it, or mend config.json",
+                 c->gguf ? of_gguf : "fetch the file that has it, or mend config.json",
                  "%s is missing", named(c, name, room));
 }
 
@@ -124,7 +120,7 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
         if (hf_same_shape(t, &params[i])) continue;
         dims_text(t->dims, t->n_dims, have);
         dims_text(dims, dims_of(&params[i], dims), want);
-        complain(c, st_path(f), c->arch ? of_gguf : of_two, "%s is [%s], want [%s]",
+        complain(c, st_path(f), c->gguf ? of_gguf : of_two, "%s is [%s], want [%s]",
                  named(c, params[i].name, room), have, want);
     }
     free(params);
@@ -174,7 +170,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
         const struct st_file *f = w->file[w->entry[i].shard];
         char room[GGUF_NAME_SIZE];
         complain(c, f ? st_path(f) : w->path,
-                 c->arch ? "no key of the file says anything of it: give the published directory "
+                 c->gguf ? "no key of the file says anything of it: give the published directory "
                            "with its safetensors"
                          : "config.json says nothing of it: fetch both again",
                  "%s is unexpected", named(c, w->entry[i].stored, room));
@@ -183,25 +179,14 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
     return 0;
 }
 
-/* Finds the architecture of a GGUF file, which gives the names in complaints. */
-static int find_arch(const struct hf_weights *w, struct complaint *c, struct err *e)
-{
-    if (!w->gguf) return 0;
-    struct gguf *g = gguf_open(w->path, e);
-    c->arch = g ? gguf_arch(g, e) : NULL; /* a row of a table, which outlives g */
-    gguf_close(g);
-    return c->arch ? 0 : -1;
-}
-
 int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
                struct err *e)
 {
     struct complaint c = {.faults = w->faults};
-    if (find_arch(w, &c, e) < 0 || compare_params(w, &c, e) < 0 ||
-        compare_unexpected(w, m, &c, e) < 0)
-        return -1;
+    if (w->n_shards && w->file[0] && st_arch(w->file[0])) c.gguf = w->file[0];
+    if (compare_params(w, &c, e) < 0 || compare_unexpected(w, m, &c, e) < 0) return -1;
     if (!c.n || c.faults) return 0;
-    if (c.arch)
+    if (c.gguf)
         return err_set(e, ERR_INVALID,
                        "%s: its tensors do not fit its keys: %s%s: fetch the file "
                        "again",

@@ -68,7 +68,7 @@ struct st_file *hf_gguf_open(const char *path, struct err *e)
         if (!place.passed) rc = take(g, t, &place, &heads, &list[n++], e);
     }
     if (rc == 0)
-        f = st_adopt(path, gguf_fd(g), list, n, e);
+        f = st_adopt(path, gguf_fd(g), a, list, n, e);
     else
         free(list);
     gguf_close(g);

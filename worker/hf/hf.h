@@ -98,7 +98,7 @@ int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_f
  * that their values must be quantised a second time. */
 struct hf_requant {
     int n;
-    char names[200]; /* names of the first ones: "lm_head.weight (Q4_1)" */
+    char names[200]; /* names of the first ones: "output.weight (Q4_1)" */
 };
 
 /* Receives elements as they are read: [offset, offset + n) of the flat layout lies in one tensor,

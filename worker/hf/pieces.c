@@ -298,9 +298,10 @@ static void count_again(const struct hf_sink *to, const struct hf_stored *x, con
     const enum weights_id format = to->format(to->arg, p->offset);
     if (!format || st_has_blocks(x->t, format)) return;
     const size_t at = strlen(a->names);
+    char room[GGUF_NAME_SIZE];
     if (a->n++ < SHOWN)
-        snprintf(a->names + at, sizeof a->names - at, "%s%.48s (%s)", at ? ", " : "", p->name,
-                 st_dtype_name(x->t->dtype));
+        snprintf(a->names + at, sizeof a->names - at, "%s%.48s (%s)", at ? ", " : "",
+                 st_named(x->f, p->name, room), st_dtype_name(x->t->dtype));
 }
 
 static int load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,

@@ -19,6 +19,7 @@
 #include "api/core/mem.h"
 #include "api/core/utf8.h"
 #include "kernels/half.h"
+#include "worker/gguf/gguf_names.h"
 #include "worker/hf/blocks.h"
 
 static const struct {
@@ -60,14 +61,18 @@ struct st_file {
                                * first fault */
     struct st_tensor *tensor; /* owned; in ascending order of names once checked */
     int n, room;
-    bool bad; /* whether a fault of this file's tensors is in `faults` */
+    bool bad;                     /* whether a fault of this file's tensors is in `faults` */
+    const struct gguf_arch *arch; /* NULL if the file is safetensors */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
 static int corrupt(const struct st_file *f, const char *name, const char *what, struct err *e)
 {
-    if (name) return err_set(e, ERR_CORRUPT, "%s: tensor \"%s\": %s", f->path, name, what);
+    char room[GGUF_NAME_SIZE];
+    if (name)
+        return err_set(e, ERR_CORRUPT, "%s: tensor \"%s\": %s", f->path, st_named(f, name, room),
+                       what);
     return err_set(e, ERR_CORRUPT, "%s: %s", f->path, what);
 }
 
@@ -342,7 +347,8 @@ struct st_file *st_check(const char *path, struct faults *faults, struct err *e)
     return NULL;
 }
 
-struct st_file *st_adopt(const char *path, int fd, struct st_tensor *tensor, int n, struct err *e)
+struct st_file *st_adopt(const char *path, int fd, const struct gguf_arch *arch,
+                         struct st_tensor *tensor, int n, struct err *e)
 {
     struct st_file *f = calloc(1, sizeof *f);
     if (!f) {
@@ -350,6 +356,7 @@ struct st_file *st_adopt(const char *path, int fd, struct st_tensor *tensor, int
         err_set(e, ERR_IO, "%s: out of memory", path);
         return NULL;
     }
+    f->arch = arch;
     f->tensor = tensor;
     f->n = f->room = n;
     f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -372,6 +379,18 @@ void st_close(struct st_file *f)
 const char *st_path(const struct st_file *f)
 {
     return f->path;
+}
+
+const struct gguf_arch *st_arch(const struct st_file *f)
+{
+    return f->arch;
+}
+
+const char *st_named(const struct st_file *f, const char *name, char room[GGUF_NAME_SIZE])
+{
+    if (!f->arch) return name;
+    gguf_name_of(f->arch, name, room);
+    return room;
 }
 
 int st_count(const struct st_file *f)
@@ -422,12 +441,13 @@ static int take_blocks(const struct st_file *f, const struct st_tensor *t, uint8
     const int64_t cols = t->dims[t->n_dims - 1];
     if (read_at(f, out, n * kind->size, t->offset + first * kind->size, e) < 0) return -1;
     const int64_t bad = block_not_finite(kind, out, n), at = (first + bad) * BLOCK_VALUES;
+    char room[GGUF_NAME_SIZE];
     if (bad < 0) return 0;
     return err_set(
         e, ERR_CORRUPT,
         "%s: tensor \"%s\": a block (row %lld of the file, from column %lld) has a scale "
         "or a least value that is NaN or infinity: the file is damaged: fetch it again",
-        f->path, t->name, (long long)(at / cols), (long long)(at % cols));
+        f->path, st_named(f, t->name, room), (long long)(at / cols), (long long)(at % cols));
 }
 
 /* Reads elements [at, at + n) from blocks. They may begin and end inside a block. */

@@ -15,6 +15,7 @@
 #include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/sha256.h"
+#include "worker/gguf/gguf.h"
 
 #define ST_TENSORS     131072 /* most tensors in one file */
 #define ST_DIMS        8
@@ -64,6 +65,7 @@ struct st_tensor {
 };
 
 struct faults;
+struct gguf_arch;
 struct st_file; /* a mapped, checked file */
 
 /* Opens a file. Fails with ERR_CORRUPT if the file is damaged, naming the file and the tensor.
@@ -77,11 +79,16 @@ struct st_file *st_open(const char *path, struct err *e);
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
 /* Makes a file of n tensors that lie in a file of another format. The caller has checked that
  * their types are readable and that they lie within the file. fd is duplicated. Takes ownership of
- * tensor (malloc'd), even after a failure. Fails with ERR_CORRUPT for a name that occurs twice, or
- * with ERR_IO. */
-struct st_file *st_adopt(const char *path, int fd, struct st_tensor *tensor, int n, struct err *e);
+ * tensor (malloc'd), even after a failure. arch is a row of the table of architectures. Fails with
+ * ERR_CORRUPT for a name that occurs twice, or with ERR_IO. */
+struct st_file *st_adopt(const char *path, int fd, const struct gguf_arch *arch,
+                         struct st_tensor *tensor, int n, struct err *e);
 void st_close(struct st_file *f); /* accepts NULL */
 const char *st_path(const struct st_file *f);
+/* Returns the architecture of a GGUF file, or NULL for safetensors. */
+const struct gguf_arch *st_arch(const struct st_file *f);
+/* Returns the name that this file has for a tensor of transformers. The name may lie in room. */
+const char *st_named(const struct st_file *f, const char *name, char room[GGUF_NAME_SIZE]);
 
 int st_count(const struct st_file *f);
 const struct st_tensor *st_at(const struct st_file *f, int i); /* ascending by name */

@@ -243,7 +243,6 @@ static int open_files(struct hf_weights *w, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
     const int gguf = model_file_gguf(dir, w->path, e);
-    w->gguf = gguf > 0;
     if (gguf < 0 || (!gguf && weight_paths(dir, path, index, e))) return -1;
     if (gguf) return open_gguf(w, w->path, e);
     snprintf(w->path, sizeof w->path, "%s", file_exists(path) ? path : index);

@@ -26,7 +26,6 @@ struct hf_weights {
     struct hf_entry *entry; /* owned; in ascending order of names once the files are open */
     int n, room;
     bool unprefixed; /* whether the names in the files lack family_base */
-    bool gguf;       /* file[0] is a GGUF file */
 };
 
 /* Opens the files in the order of transformers: model.safetensors if it exists, otherwise the
