@@ -7,6 +7,7 @@
 #include <math.h>
 #include <sys/inotify.h>
 #include <unistd.h>
+#include "api/core/utf8.h"
 #include "kernels/half.h"
 #include "tests/lib/gguf_model.h"
 #include "worker/family/config.h"
@@ -701,6 +702,16 @@ static void test_directories(void)
                         "(a.gguf): name one in model.path") &&
                   !fault("fetch"),
               "%s", faults.fault[0].text);
+    /* A file whose name an error cannot show is no file of the model. */
+    CHECK(!file_make_dir(in_dir("shown"), &e));
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("shown/a\x1b[2J.gguf")));
+    CHECK(hf_read_dir(in_dir("shown"), &own, &e) == -1 && e.code == ERR_NOT_FOUND);
+    CHECK_MSG(utf8_plain(e.text) && strstr(e.text, "shown has no config.json"), "%s", e.text);
+    CHECK(!truncate(in_dir("shown/a\x1b[2J.gguf"), 30));
+    look("shown");
+    CHECK_MSG(faults.n && utf8_plain(faults.fault[0].text), "%s", faults.fault[0].text);
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("shown/b.gguf")));
+    CHECK_MSG(!hf_read_dir(in_dir("shown"), &own, &e), "%s", e.text);
     CHECK(!symlink("b.GGUF", in_dir("two/blob")) && !hf_read_dir(in_dir("two/blob"), &own, &e));
 }
 

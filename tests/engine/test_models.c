@@ -87,6 +87,8 @@ static void test_ggufs(void)
     put("ggufs/two", "a.gguf", "GGUF");
     put("ggufs/two", "b.gguf", "");
     put("ggufs/two", ".c.gguf", "");
+    put("ggufs/two", "a\x1b.gguf", ""); /* an error could not show it */
+    put("ggufs/hidden", "a\x1b.gguf", "GGUF");
     put("ggufs/two/deeper", "d.gguf", "");
     put("ggufs/not", "config.json", "{}");
     put("ggufs/not", "a.gguf", "GGUF");

@@ -19,7 +19,7 @@ bool model_file_is_gguf(const char *name)
 {
     static const char end[] = ".gguf";
     const size_t n = strlen(name), k = sizeof end - 1;
-    return n > k && !strcasecmp(name + n - k, end);
+    return n > k && !strcasecmp(name + n - k, end) && utf8_plain(name);
 }
 
 /* Finds a GGUF file in a directory. Returns the number of such files. name is used only if that

@@ -20,7 +20,8 @@
 
 struct gguf;
 
-/* Tells whether a name in a directory is that of a GGUF file. */
+/* Tells whether a name in a directory is that of a GGUF file. A name that an error cannot show is
+ * that of none. */
 bool model_file_is_gguf(const char *name);
 /* Finds the GGUF file of a model. Returns 1 with its path; 0 if the model is a directory as
  * transformers saves it; or -1 with ERR_INVALID for a directory with several GGUF files, or with
