@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
+#include "client/text.h"
 
 #define PIECE (1 << 18)
 
@@ -61,9 +62,7 @@ int local_find(struct local_file *f, int root, const char *name, int64_t size, c
     *state = LOCAL_NONE;
     if (!beneath_name_good(name)) {
         char safe[64];
-        snprintf(safe, sizeof safe, "%.60s", name);
-        for (char *p = safe; *p; p++)
-            if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+        text_safe(safe, sizeof safe, name);
         return err_set(e, ERR_INVALID, "the server names a file \"%s\": it would lead out of here",
                        safe);
     }

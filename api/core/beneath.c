@@ -2,6 +2,7 @@
  * follows no link; marks private directories, and confines a process to roots and granted
  * directories. */
 #include "api/core/beneath.h"
+#include "api/core/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,7 @@ bool beneath_name_good(const char *name)
         if (!n || n > NAME_MAX || (p[0] == '.' && (n == 1 || (n == 2 && p[1] == '.'))))
             return false;
         for (size_t i = 0; i < n; i++)
-            if ((unsigned char)p[i] < 0x20 || p[i] == 0x7f) return false;
+            if (utf8_control(p + i)) return false;
         p += n;
         if (!*p) return true;
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include "api/core/err_names.h"
+#include "api/core/utf8.h"
 
 const char *const err_names[ERR_N + 1] = {
     [ERR_NONE] = "none",
@@ -139,11 +140,7 @@ int err_prefix(struct err *e, const char *fmt, ...)
 
 void err_plain(struct err *e)
 {
-    for (char *p = e->text; *p; p++) {
-        const unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
-        if (c < ' ' || c == 0x7f) *p = '?';
-        if (c == 0xc2 && next >= 0x80 && next <= 0x9f) p[0] = p[1] = '?';
-    }
+    utf8_show(e->text);
 }
 
 const char *err_name(enum err_code code)

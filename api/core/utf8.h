@@ -1,4 +1,5 @@
-/* utf8.h: the definition of UTF-8, which the JSON reader and writer share. */
+/* utf8.h: the definition of UTF-8, which the JSON reader and writer share, and the characters that
+ * a terminal may obey. */
 #ifndef SEQD_CORE_UTF8_H
 #define SEQD_CORE_UTF8_H
 
@@ -45,12 +46,27 @@ static inline size_t utf8_partial(const char *s, size_t n)
     return 0;
 }
 
-/* Tells whether an error or a terminal may show s: it has no control characters, of ASCII or C1. */
+/* Returns the size in bytes of the control character, of ASCII or C1, that the string s begins
+ * with, or 0 if it begins with none. */
+static inline int utf8_control(const char *s)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    if (*p == 0xc2) return p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
+    return *p == 0x7f || (*p && *p < ' ');
+}
+
+/* Tells whether an error or a terminal may show s: it has no control characters. */
 static inline bool utf8_plain(const char *s)
 {
-    for (const unsigned char *p = (const unsigned char *)s; *p; p++)
-        if (*p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)) return false;
-    return true;
+    while (*s && !utf8_control(s)) s++;
+    return !*s;
+}
+
+/* Replaces each byte of a control character in s by a question mark. */
+static inline void utf8_show(char *s)
+{
+    for (; *s; s++)
+        for (int n = utf8_control(s); n > 0; n--) s[n - 1] = '?';
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/jread.h"
+#include "api/core/utf8.h"
 
 static struct body_member *find(const struct jread *j, struct body_member *m, int n)
 {
@@ -27,10 +28,9 @@ static int no_such_member(struct jread *j, const struct body_member *m, int n, s
 static int read_text(struct jread *j, struct body_member *m, struct err *e)
 {
     if (jread_next(j) == J_STRING && !jread_copy(j, m->out, m->size)) {
-        for (const char *p = m->out; *p; p++)
-            if ((unsigned char)*p < 0x20 || *p == 0x7f)
-                return err_field(e, ERR_INVALID, m->name, "%s has a control character", m->name);
-        return 0;
+        if (utf8_plain(m->out)) return 0;
+        return err_field(e, ERR_INVALID, m->name, "%s has a control character: leave it out",
+                         m->name);
     }
     return err_field(e, ERR_INVALID, m->name, "%s must be a string of at most %zu bytes", m->name,
                      m->size - 1);

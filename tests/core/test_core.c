@@ -266,6 +266,10 @@ static void test_plain(void)
     err_set(&e, ERR_CORRUPT, "a\nb\x1b[2J \xc2\x9b \xc3\xa9");
     err_plain(&e);
     CHECK_STR(e.text, "a?b?[2J ?? \xc3\xa9");
+    char s[] = "\xc2\x80\xc2\x9f\xc2\xa0\xc2";
+    utf8_show(s);
+    CHECK_STR(s, "????\xc2\xa0\xc2");
+    CHECK(utf8_control("") == 0 && utf8_control("\t") == 1 && utf8_control("\xc2\x85") == 2);
     CHECK(utf8_plain("a \xc3\xa9 \xc2\xa0") && !utf8_plain("\x1b") && !utf8_plain("a\x7f") &&
           !utf8_plain("\xc2\x9b"));
 }

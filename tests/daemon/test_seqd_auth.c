@@ -388,7 +388,8 @@ static void test_making(void)
                  {"{\"ttl_s\":-1}", "ttl_s must be an integer from 0"},
                  {"{\"uesr\":\"x\"}", "unknown field \\\"uesr\\\""},
                  {"{\"label\":\"a\",\"label\":\"b\"}", "more than once"},
-                 {"{\"label\":\"a\\u0007\"}", "control character"},
+                 {"{\"label\":\"a\\u0007\"}", "label has a control character: leave it out"},
+                 {"{\"label\":\"a\\u009b\"}", "label has a control character: leave it out"},
                  {"[1]", "must be a JSON object"},
                  {"{", "not JSON"},
                  {"{}{}", "not JSON"}};

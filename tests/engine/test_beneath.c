@@ -293,8 +293,9 @@ static void test_names(void)
 {
     static const char *const good[] = {"a",   "a/b", "a..b", "..a",
                                        "...", "a.",  ".a",   "a b/\303\244"};
-    static const char *const bad[] = {"",     "/",    "/a",    "a/",  "a//b",   ".",       "..",
-                                      "a/..", "../a", "a/./b", "a\n", "a/\x7f", "a/\x01/b"};
+    static const char *const bad[] = {"",    "/",      "/a",       "a/",       "a//b",
+                                      ".",   "..",     "a/..",     "../a",     "a/./b",
+                                      "a\n", "a/\x7f", "a/\x01/b", "a\xc2\x9b"};
     char *lengthy = calloc(1, 512);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         CHECK_MSG(beneath_name_good(good[i]), "%s", good[i]);

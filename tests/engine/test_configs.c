@@ -318,8 +318,36 @@ static void test_first_releases(void)
     }
 }
 
+/* Checks that a refusal ends with one remedy. */
+static void test_one_remedy(void)
+{
+    static const struct {
+        const char *config, *end;
+    } v[] = {{"\"model_type\":\"mistral\",\"sliding_window\":8," LAYERS("full", "sliding"),
+              ": make model_type \"ministral\""},
+             {"\"model_type\":\"minimax_m1\",\"postnorm\":true,\"attn_type_list\":[0,1]," LAYERS(
+                  "full", "linear"),
+              "differ: leave one of them out"},
+             {"\"model_type\":\"minimax_m1\",\"postnorm\":true,\"attn_type_list\":[1,1]",
+              "no hybrid: use a model that does without it"},
+             {"\"model_type\":\"minimax_m1\",\"attn_type_list\":[0,1]",
+              "only true is supported: use a model that does without it"},
+             {"\"model_type\":\"linear_attn\",\"hidden_size\":64,\"num_heads\":2,\"vocab_size\":9",
+              "only elu, relu and identity are supported: use a model that does without it"}};
+    static struct model_shape m;
+    char text[512];
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        e = (struct err){0};
+        const int n = snprintf(text, sizeof text, "{%s,\"num_hidden_layers\":2}", v[i].config);
+        CHECK(config_parse(text, (size_t)n, "config.json", &m, &e));
+        const size_t size = strlen(e.text), end = strlen(v[i].end);
+        CHECK_MSG(size > end && !strcmp(e.text + size - end, v[i].end), "%s: %s", text, e.text);
+    }
+}
+
 int main(void)
 {
+    RUN(test_one_remedy);
     RUN(test_as_the_package);
     RUN(test_as_a_person);
     RUN(test_neutral);

@@ -113,6 +113,20 @@ static void test_values(void)
         {"\"hidden_size\":true", "hidden_size must be an integer from 2 to 1048576, not true"},
         {"\"hidden_size\":false", "hidden_size must be an integer from 2 to 1048576, not false"},
         {"\"rms_norm_eps\":\"a\\u001bb\"", "not \"a\\u001bb\""},
+        {"\"rms_norm_eps\":\"a\xc2\x9b"
+         "31m\x7f\"",
+         "not \"a??31m?\""},
+        {"\"rope_scaling\":{\"a\\u001b[2J\\u009b\":1}",
+         "rope_scaling: a?[2J?? is not supported: use a model that does without it"},
+        /* the colons of a quoted value are no remedy, and name no key */
+        {"\"hidden_act\":\"mi: sh\"",
+         "hidden_act: \"mi: sh\" is not supported, only \"silu\": use a "
+         "model that does without it"},
+        {"\"hidden_act\":\"a wings: b\",\"wings\":2",
+         "wings: is not a key of this family: remove it, if the model computes the same without "
+         "it"},
+        {"\"quantization_config\":{\"quant_method\":\"a:b\"}",
+         "quant_method \"a:b\" is not supported: save the weights as bf16"},
         {"\"hidden_act\":null", "hidden_act must be a string, not null"},
         {"\"tie_word_embeddings\":\"yes\"", "must be true or false, not \"yes\""},
         {"\"hidden_act\":\"mish\"", "hidden_act: \"mish\" is not supported, only \"silu\": use a "

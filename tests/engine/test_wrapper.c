@@ -226,6 +226,8 @@ static void test_config(void)
     parse(0, "{}", "", NULL);
     parse(0, "{}", ",\"is_encoder_decoder\":false,\"_name_or_path\":\"x\"", NULL);
     parse(0, "{}", ",\"wings\":2", "wings: is not a key of this model beside text_config");
+    parse(0, "{}", ",\"a\\u001b[2J\":2", "config.json: (not a word): is not a key of this model");
+    parse(0, "{}", ",\"a: b\":2", "config.json: (not a word): is not a key of this model");
     parse(0, "{\"wings\":2}", "", "wings: is not a key of this family");
     parse(0, "{\"model_type\":\"gemma3n_text\"}", "",
           "text_config has model_type \"gemma3n_text\": of model_type \"gemma3\" only "
@@ -272,6 +274,7 @@ static void test_ends(void)
     struct token_ends ends;
     put_config(0, "ends", "{\"eos_token_id\":[5,6]}", "");
     CHECK(!hf_read_ends(path_of("ends", ""), &ends, &e) && ends.n == 2 && ends.id[1] == 6);
+    CHECK(ends.from == ENDS_CONFIG);
     put_config(0, "ends", "{\"eos_token_id\":[5,6]}", ",\"eos_token_id\":7");
     CHECK(!hf_read_ends(path_of("ends", ""), &ends, &e) && ends.n == 1 && ends.id[0] == 7);
     put_config(0, "ends", "{\"eos_token_id\":true}", "");

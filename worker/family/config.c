@@ -43,27 +43,26 @@ int config_invalid(struct config *c, const char *key, const char *want)
 static bool is_refused(const struct config *c, const char *key)
 {
     const size_t n = strlen(key);
-    for (const char *p = c->refused; (p = strstr(p, key)); p++)
-        if ((p == c->refused || p[-1] == ' ') && p[n] == ':') return true;
+    for (const char *p = c->refused; *p; p += strcspn(p, "\n"), p += *p == '\n')
+        if (!strncmp(p, key, n) && (p[n] == ':' || p[n] == ';' || !p[n])) return true;
     return false;
 }
 
-/* Notes a refusal. `fix` is the remedy in a file; it is used unless the reason itself has a
- * remedy, after a colon. */
+/* Notes a refusal. `fix` is the remedy in a file, with its colon. */
 static int refuse(struct config *c, const char *key, const char *why, const char *fix)
 {
     const size_t n = strlen(c->refused);
     if (is_refused(c, key)) return 0;
-    c->fix = c->job || strchr(why, ':') ? "" : fix;
+    c->fix = c->job ? "" : fix;
     if (c->faults) {
         config_error(c, ERR_UNSUPPORTED, key, "%s: %s%s", key, why, c->fix);
         faults_add(c->faults, c->e);
     }
-    const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
-                              why);
+    const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? ";\n" : "",
+                              key, why);
     if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason, so name only the key */
         c->refused[n] = 0;
-        snprintf(c->refused + n, sizeof c->refused - n, "; %s", key);
+        snprintf(c->refused + n, sizeof c->refused - n, ";\n%s", key);
     }
     c->n_refused++;
     return 0;
@@ -72,6 +71,11 @@ static int refuse(struct config *c, const char *key, const char *why, const char
 int config_refuse(struct config *c, const char *key, const char *why)
 {
     return refuse(c, key, why, ": use a model that does without it");
+}
+
+int config_refuse_mended(struct config *c, const char *key, const char *why)
+{
+    return refuse(c, key, why, "");
 }
 
 int config_refuse_value(struct config *c, const char *key, const char *only)
@@ -86,6 +90,7 @@ static int say_refused(struct config *c)
     const enum err_code code = c->unknown ? ERR_INVALID : ERR_UNSUPPORTED;
     const char *colon = strchr(c->refused, ':');
     char key[96] = "";
+    for (char *p = c->refused; (p = strchr(p, '\n'));) *p = ' ';
     if (c->n_refused == 1 && colon)
         snprintf(key, sizeof key, "%.*s", (int)(colon - c->refused), c->refused);
     if (c->n_refused == 1) return config_error(c, code, key, "%s%s", c->refused, c->fix);
@@ -268,9 +273,7 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     return neutral;
 }
 
-/* Returns the key as an error quotes it. The key is unchanged if it is short, has only visible
- * ASCII characters and has no colon. */
-static const char *shown(const char *key)
+const char *config_shown(const char *key)
 {
     const size_t n = strlen(key);
     for (size_t i = 0; i < n; i++)
@@ -295,7 +298,8 @@ static int refuse_key(struct config *c, const char *key, bool size)
     if (near) snprintf(why, sizeof why, "unknown key: did you mean %s?", near);
     if (!size) c->unknown = true;
     if (jread_skip(&c->j) < 0) return config_invalid(c, key, "a value");
-    return refuse(c, shown(key), why, ": remove it, if the model computes the same without it");
+    return refuse(c, config_shown(key), why,
+                  ": remove it, if the model computes the same without it");
 }
 
 static int read_kept(struct config *c, const char *key)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/utf8.h"
 #include "worker/family/config_table.h"
 #include "worker/program/rope.h"
 
@@ -64,6 +65,7 @@ static int read_number(struct config *c, const char *object)
         return config_ignore(c, object);
     char key[64], why[112];
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0;
+    utf8_show(key);
     const bool layers = jread_next(&c->j) == J_OBJECT;
     snprintf(why, sizeof why, "%.48s is not supported", key);
     config_refuse(c, object, layers ? "parameters by layer type are not supported" : why);

@@ -49,7 +49,7 @@ struct config {
     int64_t window, full_first;
     bool window_on;      /* use_sliding_window */
     int64_t sparse_step; /* decoder_sparse_step */
-    char refused[400];   /* "key: why; key: why": config_refuse */
+    char refused[400];   /* "key: why;\nkey: why": config_refuse */
     /* the remedy of the last refusal, with its colon; "" means that there is none */
     const char *fix;
     int n_refused;
@@ -195,10 +195,16 @@ int config_wrong(struct config *c, const char *key, const char *want);
  * number. */
 #define CONFIG_QUOTE 64
 const char *config_quote(const struct config *c, char out[CONFIG_QUOTE]);
+/* Returns the key as an error quotes it. The key is unchanged if it is short, has only visible
+ * ASCII characters and has no colon. */
+const char *config_shown(const char *key);
 /* Notes that KEY asks for a computation that is not supported. The error is set when all keys have
  * been read. The caller must have read the whole value. Returns 0. */
 int config_refuse(struct config *c, const char *key, const char *why);
-/* Does the same for the value that was just read. `only` lists the values that are supported. */
+/* Does the same with a reason that ends in its own remedy. */
+int config_refuse_mended(struct config *c, const char *key, const char *why);
+/* Does the same as config_refuse for the value that was just read. `only` lists the values that
+ * are supported. */
 int config_refuse_value(struct config *c, const char *key, const char *only);
 bool config_met(const struct config *c, const char *key); /* key or field name */
 

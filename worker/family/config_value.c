@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/utf8.h"
 #include "worker/family/config_table.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -17,8 +18,7 @@ static void quote_token(const struct jread *j, const char *mark, char out[CONFIG
     if (cut)
         for (n = SHOWN; n && ((unsigned char)j->text[n] & 0xc0) == 0x80;) n--;
     snprintf(out, CONFIG_QUOTE, "%s%.*s%s%s", mark, (int)n, j->text, cut ? "..." : "", mark);
-    for (char *p = out; *p; p++)
-        if (*p == 0x7f) *p = '?';
+    utf8_show(out);
 }
 
 const char *config_quote(const struct config *c, char out[CONFIG_QUOTE])
@@ -140,7 +140,7 @@ static int read_quantization(struct config *c, const char *key, const char *only
         if (*p <= ' ' || *p > '~' || *p == '"') *p = '?';
     snprintf(why, sizeof why, "quant_method \"%s\" is not supported: save the weights as bf16%s",
              method, only ? ", or in MXFP4" : "");
-    return config_refuse(c, key, why);
+    return config_refuse_mended(c, key, why);
 }
 
 int config_want_plain(struct config *c, const char *key)

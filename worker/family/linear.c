@@ -85,9 +85,10 @@ static void write_map(struct jwrite *w, const char *key, const struct model_shap
 static int finish_linear(struct config *c)
 {
     if (c->form == CONFIG_FILE && !config_met(c, "feature_map"))
-        return config_refuse(c, "feature_map",
-                             "missing, which means a learnt map: only elu, relu and identity are "
-                             "supported");
+        return config_refuse(
+            c, "feature_map",
+            "missing, which means a learnt map, and only elu, relu and identity are "
+            "supported");
     return fla_finish(c, 1, 4);
 }
 

@@ -111,9 +111,10 @@ static int finish_llama(struct config *c)
         return config_refuse(c, "layer_types", "sliding_attention, and no window is set");
     /* Mistral's class in transformers does not read layer_types. */
     if (c->n_flags && c->type == TYPE_MISTRAL && c->window && c->n_windowed != c->n_flags)
-        return config_refuse(c, "layer_types",
-                             "full_attention, and sliding_window gives every layer a window: make "
-                             "model_type \"ministral\"");
+        return config_refuse_mended(
+            c, "layer_types",
+            "full_attention, and sliding_window gives every layer a window: make "
+            "model_type \"ministral\"");
     if (!c->n_flags)
         for (int64_t l = 0; l < c->full_first && l < m->n_layers; l++)
             config_mark_layer(m, l, true);

@@ -180,8 +180,8 @@ static int read_either(struct config *c, const char *key, const char *other,
     if (config_read_list(c, key, read) < 0) return -1;
     const bool same = c->n_flags == n && !memcmp(first, c->m->layer_mask, sizeof first);
     if (c->n_flags && !same)
-        return config_refuse(c, key,
-                             "layer_types and attn_type_list differ: leave one of them out");
+        return config_refuse_mended(c, key,
+                                    "layer_types and attn_type_list differ: leave one of them out");
     memcpy(c->m->layer_mask, first, sizeof first); /* null means that the other list is used */
     c->n_flags = n;
     return 0;
@@ -242,14 +242,15 @@ static int finish_minimax(struct config *c)
         return config_refuse(c, "attn_type_list", "missing, and without a default of its own code");
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !config_met(c, "postnorm"))
         return config_refuse(c, "postnorm",
-                             "missing, which is false of its own code: only true is "
+                             "missing, which is false of its own code, and only true is "
                              "supported");
     /* The decays of the first releases are ALiBi's slopes, which equal the decays computed here if
      * H is a power of two. */
     if (c->type != TYPE_MINIMAX && (c->m->n_heads & (c->m->n_heads - 1)))
         return config_refuse(c, "num_attention_heads", "only a power of two is supported");
     if (!any)
-        return config_refuse(c, "layer_types", "no layer of linear attention: this is no hybrid");
+        return config_refuse(c, "layer_types",
+                             "no layer of linear attention, so that this is no hybrid");
     return config_check_list(c, config_met(c, "layer_types") ? "layer_types" : "attn_type_list");
 }
 

@@ -98,7 +98,7 @@ static int read_key(struct config *c)
     if ((x = config_neutral(key))) return x->read(c, x->key);
     return config_ignore(c, key) < 0
                ? -1
-               : config_refuse(c, *key ? key : "(not a word)",
+               : config_refuse(c, config_shown(key),
                                "is not a key of this model beside text_config");
 }
 

@@ -592,5 +592,7 @@ bool gguf_word(const struct gguf *g, const char *name, char *out, size_t size)
     if (!gguf_text(gguf_find(g, name), &s, &n) || n >= size) return false;
     memcpy(out, s, n);
     out[n] = 0;
-    return true;
+    if (utf8_plain(out)) return true;
+    *out = 0; /* an error could not show it */
+    return false;
 }

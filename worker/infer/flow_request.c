@@ -7,6 +7,7 @@
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"
+#include "api/core/utf8.h"
 #include "worker/plan/noise.h"
 
 #define NOISE_VALUES ((double)((int64_t)1 << 34)) /* a 32-bit counter draws four values */
@@ -160,6 +161,7 @@ static int take_member(struct request_line *l)
     while (i < N_MEMBERS && !jread_is(&l->j, members[i].name)) i++;
     if (i == N_MEMBERS) {
         if (jread_copy(&l->j, name, sizeof name)) strcpy(name, "(a long name)");
+        utf8_show(name);
         return err_field(l->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
     }
     if (l->seen >> i & 1)
