@@ -66,6 +66,7 @@ static void test_good(void)
     put("good", "generation_config.json", "{\"eos_token_id\":260}");
     inspect("good");
     CHECK(f.n == 1 && s.loads); /* an id that ends texts and never occurs */
+    check_says("good", "eos_token_id 260", "mend generation_config.json");
     CHECK_STR(s.dtypes, "F32");
     CHECK(s.tokenizer == TOKENIZER_OWN);
 }
@@ -216,7 +217,9 @@ static void test_tensors(void)
     put("tensors", "generation_config.json", "{}");
     inspect("tensors");
     check_says("tensors", "model.layers.1.self_attn.q_proj.weight is unexpected", "config.json");
-    check_says("tensors", "eos_token_id 260", "vocab_size 260");
+    check_says("tensors", "eos_token_id 260",
+               "vocab_size 260, so that no text ends at it: mend "
+               "config.json");
     CHECK(!s.loads);
     CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
 }

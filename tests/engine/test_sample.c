@@ -643,6 +643,11 @@ static void test_room(void)
          "for data.seq_len 10: raise data.seq_len to 259, or lower "
          "sampling.max_tokens, or give the request a max_tokens"},
         {10, 8, "\"n\":1", "raise data.seq_len to 11, or lower sampling.max_tokens"},
+        /* no max_tokens makes room beside a prompt as long as data.seq_len, but for an echo */
+        {3, 2, "\"max_tokens\":1", "raise data.seq_len to 4, or shorten the prompt"},
+        {2, 1, "\"n\":1", "raise data.seq_len to 259, or shorten the prompt"},
+        {3, 2, "\"max_tokens\":1,\"echo\":true", "raise data.seq_len to 4, or lower max_tokens"},
+        {2, 1, "\"max_tokens\":0,\"echo\":true", "raise data.seq_len to 3, or shorten the prompt"},
     };
     const struct job_spec before = spec;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {

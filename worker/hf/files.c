@@ -322,7 +322,7 @@ static int take_ends(struct jread *j, const char *path, struct token_ends *out, 
 static int ids_of_object(struct jread *j, bool inside, const char *path, const char *key,
                          struct token_ends *out, struct err *e)
 {
-    struct token_ends text = {0};
+    struct token_ends text = {.from = out->from};
     int rc = 0;
     while (rc == 0 && jread_next(j) == J_KEY) {
         struct jread here = *j;
@@ -359,9 +359,23 @@ static int ids_of_file(const char *dir, const char *name, const char *key, struc
 
 static int read_ends(const char *dir, struct token_ends *out, struct err *e)
 {
+    char path[FILE_PATH_SIZE];
     *out = (struct token_ends){0};
-    if (ids_of_file(dir, "generation_config.json", "eos_token_id", out, e) < 0) return -1;
+    const int gguf = model_file_gguf(dir, path, e);
+    if (gguf < 0 || ids_of_file(dir, "generation_config.json", "eos_token_id", out, e) < 0)
+        return -1;
+    out->from = gguf ? ENDS_GGUF : out->n ? ENDS_GENERATION_CONFIG : ENDS_CONFIG;
     return out->n ? 0 : ids_of_file(dir, "config.json", "eos_token_id", out, e);
+}
+
+int hf_unknown_end(const struct token_ends *ends, int i, int64_t vocab, struct err *e)
+{
+    static const char *const fixes[] = {[ENDS_GENERATION_CONFIG] = "mend generation_config.json",
+                                        [ENDS_CONFIG] = "mend config.json",
+                                        [ENDS_GGUF] = "fetch the file again"};
+    return err_set(e, ERR_INVALID,
+                   "eos_token_id %d is not below vocab_size %lld, so that no text ends at it: %s",
+                   (int)ends->id[i], (long long)vocab, fixes[ends->from]);
 }
 
 int hf_check_ends(const char *dir, struct token_ends *out, struct err *e)

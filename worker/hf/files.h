@@ -50,6 +50,9 @@ struct token_ends;
 int hf_read_ends(const char *dir, struct token_ends *out, struct err *e);
 /* Does the same as hf_read_ends, but fails if the keys of a GGUF file do not give these texts. */
 int hf_check_ends(const char *dir, struct token_ends *out, struct err *e);
+/* Sets the error for ends->id[i], which is not an id of the model's vocabulary. It names the file
+ * to mend. Returns -1. */
+int hf_unknown_end(const struct token_ends *ends, int i, int64_t vocab, struct err *e);
 /* Returns pad_token_id of config.json in dir, or -1 if the file has no valid id under this key. */
 int32_t hf_read_pad(const char *dir);
 /* Finds the enum tokenizer_id of a directory. BYTE means that tokenizer.json equals the file of

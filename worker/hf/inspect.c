@@ -119,9 +119,8 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
     if (!s->ends_known && !is_told(f, &e)) faults_add(f, &e); /* config.json was read before */
     for (int i = 0; s->known && i < s->ends.n; i++) {
         if (s->ends.id[i] < s->shape.vocab) continue;
-        err_set(&e, ERR_INVALID,
-                "%.200s: eos_token_id %d is not below vocab_size %lld: mend generation_config.json",
-                dir, s->ends.id[i], (long long)s->shape.vocab);
+        hf_unknown_end(&s->ends, i, s->shape.vocab, &e);
+        err_prefix(&e, "%.200s", dir);
         faults_add(f, &e);
     }
 }

@@ -24,8 +24,10 @@ static inline int32_t token_pad(int64_t vocab)
 /* Ids that end a text: 256 for bytes; for other tokenizers, the ids that the model's directory
  * names. */
 #define TOKEN_ENDS MODEL_FILE_ENDS
+enum ends_file { ENDS_GENERATION_CONFIG, ENDS_CONFIG, ENDS_GGUF };
 struct token_ends {
     int32_t n, id[TOKEN_ENDS];
+    enum ends_file from; /* the file that names them */
 };
 
 #define TOKENIZER_SIZE 8192 /* most bytes of each of the tokenizer's files */

@@ -10,6 +10,7 @@
 #include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/sha256.h"
+#include "api/core/utf8.h"
 #include "worker/infer/neutral.h"
 #include "worker/text/buffer.h"
 
@@ -418,6 +419,7 @@ static int take_member(struct body *b)
     if (i == N_MEMBERS + N_NUMBERS) {
         if (neutral_member(&b->j)) return 0;
         if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
+        utf8_show(name);
         return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
     }
     const char *known = i < N_MEMBERS ? members[i].name : numbers[i - N_MEMBERS].name;
@@ -495,7 +497,12 @@ static int check_room(struct body *b, const char *prompt)
     const int64_t S = b->spec->data.seq_len, most = b->spec->sampling.max_tokens,
                   n = b->r->n_tokens, max = b->r->max_tokens, need = n + max;
     const int64_t usual = (int64_t)spec_field("sampling.max_tokens")->fallback, /* if not said */
-        longer = !b->length && most == S - 1 && most < usual ? n + usual : need;
+        longer = !b->length && most == S - 1 && most < usual ? n + usual : need,
+                  least = b->r->echo ? 0 : 1; /* of max_tokens */
+    const char *less = n + least > S             ? "shorten the prompt"
+                       : !b->length && n + 1 > S ? "give the request max_tokens 0"
+                       : b->length               ? "lower max_tokens"
+                                   : "lower sampling.max_tokens, or give the request a max_tokens";
     if (max > most)
         return err_field(
             b->e, ERR_TOO_LARGE, "max_tokens",
@@ -504,10 +511,9 @@ static int check_room(struct body *b, const char *prompt)
     if (need <= S) return 0;
     return err_field(b->e, ERR_TOO_LARGE, prompt,
                      "the prompt of %lld tokens and %s %lld are %lld together: the job was planned "
-                     "for data.seq_len %lld: raise data.seq_len to %lld, or %s max_tokens",
+                     "for data.seq_len %lld: raise data.seq_len to %lld, or %s",
                      (long long)n, b->length ? "max_tokens" : "sampling.max_tokens", (long long)max,
-                     (long long)need, (long long)S, (long long)longer,
-                     b->length ? "lower" : "lower sampling.max_tokens, or give the request a");
+                     (long long)need, (long long)S, (long long)longer, less);
 }
 
 /* Checks the rules that concern several members. */

@@ -180,7 +180,7 @@ int link_send_event(struct link *k, enum job_event type, int64_t step, const cha
 
 int link_send_note(struct link *k, const char *code, const char *text, struct err *e)
 {
-    char json[1024];
+    char json[64 + 6 * sizeof e->text]; /* a byte may become \u00XX */
     struct jwrite w;
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);

@@ -92,21 +92,18 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
 static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
 {
     const int64_t V = r->spec->model.shape.vocab;
-    char text[256];
-    int n = 0, first = -1;
+    struct err why = {0};
+    int n = 0;
     for (int i = 0; i < ends->n; i++) {
         if (ends->id[i] < V)
             ends->id[n++] = ends->id[i];
-        else if (first < 0)
-            first = ends->id[i];
+        else if (why.code == ERR_NONE)
+            hf_unknown_end(ends, i, V, &why);
     }
-    if (first < 0) return 0;
     ends->n = n;
-    snprintf(text, sizeof text,
-             "eos_token_id %d of model.path is not below vocab_size %lld, so that no text ends at "
-             "it: mend generation_config.json",
-             first, (long long)V);
-    return link_send_note(r->link, "unknown_end", text, e);
+    if (why.code == ERR_NONE) return 0;
+    err_prefix(&why, "model.path");
+    return link_send_note(r->link, "unknown_end", why.text, e);
 }
 
 /* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
@@ -137,7 +134,8 @@ static int open_ends(struct run *r, struct model *m, struct token_ends *ends, st
     if (run_first(r) && read_ends(r, in->tokenizer, ends, e)) return -1;
     in->ends = ends;
     if (!r->comm) return 0;
-    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, ends, sizeof *ends, m->bounce, e);
+    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, ends, offsetof(struct token_ends, from),
+                          m->bounce, e); /* rank 0 alone uses the rest */
 }
 
 int task_generate(struct run *r, struct err *e)
