@@ -169,17 +169,41 @@ static void test_not_read(void)
 {
     make_own("half");
     inspect("half");
-    CHECK(!s.weights_fault);
+    CHECK(!s.weights_fault.code);
     CHECK(!truncate(in_dir("half", "model.safetensors"), 1000));
     inspect("half");
-    CHECK(s.weights_fault == 1 && !s.weights_size && strstr(f.fault[0].text, "truncated"));
+    CHECK(!s.weights_size && strstr(s.weights_fault.text, "truncated"));
     put("shards", "config.json", own_config);
     put_index("shards", "\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"");
     put_weights("shards", "1.safetensors",
                 "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 0);
     inspect("shards");
-    CHECK(s.weights_size == 8 && s.weights_fault &&
-          strstr(f.fault[s.weights_fault - 1].text, "2.safetensors"));
+    CHECK(s.weights_size == 8 && strstr(s.weights_fault.text, "2.safetensors"));
+    /* more faults of config.json than are kept, and one of the weights */
+    char keys[2048] = "{\"model_type\":\"llama\"";
+    for (int i = 0; i < FAULTS + 4; i++) sprintf(keys + strlen(keys), ",\"wing%d\":1", i);
+    put("shards", "config.json", strcat(keys, "}"));
+    inspect("shards");
+    CHECK_MSG(f.n > FAULTS + 4 && strstr(s.weights_fault.text, "2.safetensors"), "%d: %s", f.n,
+              s.weights_fault.text);
+}
+
+/* Checks a directory whose files can be opened and not listed: the kind of its tokenizer is not
+ * known, for a reason. */
+static void test_unlisted(void)
+{
+    const uid_t user = geteuid();
+    make_own("unlisted");
+    CHECK(!chmod(in_dir("unlisted", "config.json"), 0644));
+    CHECK(!chmod(in_dir("unlisted", "model.safetensors"), 0644));
+    CHECK(!chmod(in_dir("", ""), 0711) && !chmod(in_dir("unlisted", ""), 0111));
+    if (!user) CHECK(!seteuid(65534)); /* the superuser may list everything */
+    inspect("unlisted");
+    if (!user) CHECK(!seteuid(user));
+    CHECK(s.known);
+    CHECK_MSG(f.n == 1 && strstr(s.tokenizer_fault.text, "Permission denied"), "%d: %s", f.n,
+              s.tokenizer_fault.text);
+    CHECK(!chmod(in_dir("unlisted", ""), 0755));
 }
 
 /* Tensors that do not fit the shape: each is one fault, with its file. */
@@ -250,7 +274,8 @@ static void check_no_index(const char *why)
 {
     inspect("index");
     check_says("index", "model.safetensors.index.json", why);
-    CHECK_MSG(f.n == 1 && !s.loads && s.weights_fault == 1, "%d faults, loads %d", f.n, s.loads);
+    CHECK_MSG(f.n == 1 && !s.loads && strstr(s.weights_fault.text, why), "%d faults, loads %d", f.n,
+              s.loads);
     CHECK(!remove(in_dir("index", "model.safetensors.index.json")));
 }
 
@@ -397,6 +422,7 @@ int main(void)
     RUN(test_all_at_once);
     RUN(test_values);
     RUN(test_not_read);
+    RUN(test_unlisted);
     RUN(test_tensors);
     RUN(test_absent);
     RUN(test_index);

@@ -63,9 +63,9 @@ static void count_params(struct hf_summary *s, struct faults *f)
 }
 
 /* Adds the remedy to each fault of a broken file. */
-static void advise(struct faults *f, int from)
+static void advise(struct faults *f)
 {
-    for (int i = from; i < faults_kept(f); i++) {
+    for (int i = 0; i < faults_kept(f); i++) {
         struct err *e = &f->fault[i];
         const size_t n = strlen(e->text);
         static const char fix[] = ": fetch the file again";
@@ -92,17 +92,26 @@ static bool reads_all(const struct hf_weights *w)
     return true;
 }
 
+/* Adds the faults of the weights to f. They are collected apart from those of config.json, so that
+ * the first of them is known even if f is full. */
 static void look_at_weights(const char *dir, struct hf_summary *s, struct faults *f)
 {
     struct err e = {0};
-    const int before = f->n;
-    struct hf_weights *w = hf_weights_check(dir, s->known ? &s->shape : NULL, f, &e);
-    advise(f, before);
-    if (f->n > before && (!w || !reads_all(w))) s->weights_fault = 1 + before;
-    if (!w) return;
-    add_sizes(s, w);
-    if (s->known && compare(w, dir, &s->shape, &e)) faults_add(f, &e);
-    hf_weights_close(w);
+    struct faults *own = calloc(1, sizeof *own);
+    if (!own) {
+        err_set(&s->weights_fault, ERR_IO, "out of memory for the faults of %.200s", dir);
+        faults_add(f, &s->weights_fault);
+        return;
+    }
+    struct hf_weights *w = hf_weights_check(dir, s->known ? &s->shape : NULL, own, &e);
+    advise(own);
+    if (own->n && (!w || !reads_all(w))) s->weights_fault = own->fault[0];
+    if (w) add_sizes(s, w);
+    if (w && s->known && compare(w, dir, &s->shape, &e)) faults_add(own, &e);
+    if (w) hf_weights_close(w);
+    for (int i = 0; i < faults_kept(own); i++) faults_add(f, &own->fault[i]);
+    f->n += own->n - faults_kept(own);
+    free(own);
 }
 
 static bool is_told(const struct faults *f, const struct err *e)
@@ -127,16 +136,14 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
 
 /* Looks for the two faults that make all texts unreadable: a path that does not exist, and a fault
  * in the header of a GGUF file. */
-static bool readable(const char *dir, bool *gguf, struct faults *f)
+static bool readable(const char *dir, bool *gguf, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    struct err e = {0};
-    const int found = model_file_there(dir, &e) < 0 ? -1 : model_file_gguf(dir, path, &e);
-    struct gguf *g = found > 0 ? gguf_open(path, &e) : NULL;
+    const int found = model_file_there(dir, e) < 0 ? -1 : model_file_gguf(dir, path, e);
+    struct gguf *g = found > 0 ? gguf_open(path, e) : NULL;
     *gguf = g;
     gguf_close(g);
-    if (e.code) faults_add(f, &e);
-    return !e.code;
+    return found >= 0 && (g || !found);
 }
 
 static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
@@ -145,20 +152,24 @@ static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
     struct err e = {0};
     bool gguf;
     *s = (struct hf_summary){0};
-    s->unreadable = !readable(dir, &gguf, f);
-    if (s->unreadable) s->weights_fault = f->n;
-    if (s->unreadable) return;
+    s->unreadable = !readable(dir, &gguf, &e);
+    if (s->unreadable) {
+        s->weights_fault = s->tokenizer_fault = e;
+        faults_add(f, &e);
+        return;
+    }
     read_type(dir, s);
     s->known = config_check(dir, &s->shape, f) == 0;
     if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
     if (s->known || !gguf)
         look_at_weights(dir, s, f);
-    else
-        s->weights_fault = 1 + before; /* names of a GGUF file need its sizes */
+    else if (before < faults_kept(f))
+        s->weights_fault = f->fault[before]; /* names of a GGUF file need its sizes */
     if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);
-    if (hf_tokenizer_of(dir, &s->tokenizer, &e)) faults_add(f, &e);
+    if (hf_tokenizer_of(dir, &s->tokenizer, &s->tokenizer_fault))
+        faults_add(f, &s->tokenizer_fault);
 }
 
 void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)

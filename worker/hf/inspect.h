@@ -11,19 +11,19 @@
 
 struct hf_summary {
     struct model_shape shape;
-    bool known;           /* shape is set, because config.json has no fault */
-    char family[24];      /* name of the model's family; "" if it is not known */
-    char model_type[32];  /* the value in config.json */
-    int64_t n_params;     /* number of elements of all tensors of the shape; 0 if not known */
-    int64_t weights_size; /* bytes of the tensors in the files that can be read */
-    int weights_fault;    /* 1 + the index of the fault because of which weights_size lacks files;
-                           * 0 if it lacks no file */
-    char dtypes[32];      /* element types of the tensors with two dimensions or more: "BF16" */
-    bool unreadable;      /* set if the model does not exist, or if the header of a GGUF file has a
+    bool known;               /* shape is set, because config.json has no fault */
+    char family[24];          /* name of the model's family; "" if it is not known */
+    char model_type[32];      /* the value in config.json */
+    int64_t n_params;         /* number of elements of all tensors of the shape; 0 if not known */
+    int64_t weights_size;     /* bytes of the tensors in the files that can be read */
+    struct err weights_fault; /* why weights_size lacks files; ERR_NONE if it lacks no file */
+    char dtypes[32];          /* element types of the tensors with two dimensions or more: "BF16" */
+    bool unreadable;   /* set if the model does not exist, or if the header of a GGUF file has a
                            * fault. There is then no other fault */
-    bool loads;           /* config.json and weights have no fault */
-    int32_t tokenizer;    /* enum tokenizer_id */
-    bool ends_known;      /* the files that name end ids could be read */
+    bool loads;        /* config.json and weights have no fault */
+    int32_t tokenizer; /* enum tokenizer_id */
+    struct err tokenizer_fault; /* why `tokenizer` is not known; ERR_NONE if it is */
+    bool ends_known;            /* the files that name end ids could be read */
     struct token_ends ends;
 };
 

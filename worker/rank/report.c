@@ -91,15 +91,13 @@ static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
         jwrite_null(w, "blocks_fault");
 }
 
-/* Writes the fault whose index is number - 1. Writes null if number is 0. */
-static void put_fault(struct jwrite *w, const char *key, const struct faults *f, int number)
+/* Writes the text of a fault, or null if there is none. */
+static void put_fault(struct jwrite *w, const char *key, const struct err *why)
 {
-    if (!number)
+    if (why->code == ERR_NONE)
         jwrite_null(w, key);
     else
-        jwrite_str(w, key,
-                   number > faults_kept(f) ? "seqctl model check says why"
-                                           : f->fault[number - 1].text);
+        jwrite_str(w, key, why->text);
 }
 
 static void put(struct jwrite *w, const char *path, const struct report *r, int max_faults)
@@ -116,7 +114,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
         jwrite_null(w, "family");
     int_or_null(w, "parameters", r->s.n_params);
     jwrite_int(w, "weights_bytes", r->s.weights_size);
-    put_fault(w, "weights_fault", &r->faults, r->s.weights_fault);
+    put_fault(w, "weights_fault", &r->s.weights_fault);
     put_blocks(w, &r->s);
     put_blocks_fault(w, &r->s);
     jwrite_str(w, "dtypes", r->s.dtypes);
@@ -124,7 +122,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
     jwrite_str(w, "kind", r->tokenizer ? kinds[r->s.tokenizer] : "none");
     int_or_null(w, "size", r->tokenizer_size);
     jwrite_bool(w, "loads", r->tokenizer_loads);
-    put_fault(w, "fault", &r->faults, r->s.unreadable ? r->s.weights_fault : 0);
+    put_fault(w, "fault", &r->s.tokenizer_fault);
     jwrite_end(w);
     jwrite_object(w, "chat_template");
     jwrite_bool(w, "there", r->template);
@@ -170,7 +168,7 @@ void report_failed(const char *path, const char *why, char *out, size_t size)
     r = (struct report){0};
     err_set(&e, ERR_INVALID, "%s", why);
     faults_add(&r.faults, &e);
-    r.s.weights_fault = 1;
+    r.s.weights_fault = r.s.tokenizer_fault = e;
     r.s.unreadable = true;
     jwrite_init(&w, out, size);
     put(&w, path, &r, 1);
