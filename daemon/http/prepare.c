@@ -23,6 +23,7 @@
 #include "worker/family/shape.h"
 #include "worker/plan/check.h"
 #include "worker/plan/choice.h"
+#include "worker/plan/place.h"
 
 static void finish(struct preparing *p, int status, const struct err *e)
 {
@@ -212,7 +213,7 @@ static void work(void *arg)
     if (!plan || !c) abort();
     int bad = choose(p, c, e);
     if (!bad) bad = check_made(p, e);
-    if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, e);
+    if (!bad) bad = plan_asked(&p->asked, &p->spec, p->spec.resources.memory_mib << 20, plan, e);
     if (!bad) keep_memory(p, plan);
     /* A job that does not fit is shown with its plan. A job that was refused earlier has no
      * plan. */

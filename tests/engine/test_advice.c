@@ -7,6 +7,7 @@
 #include "tests/lib/test.h"
 #include "worker/family/shape.h"
 #include "worker/plan/check.h"
+#include "worker/plan/place.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/report.h"
 
@@ -74,7 +75,7 @@ static const char *refusal(int64_t limit)
     static struct plan p;
     static struct err e;
     e = (struct err){0};
-    CHECK(plan_make(&spec, limit, &p, &e) && e.code == ERR_DOES_NOT_FIT);
+    CHECK(plan_asked(&user, &spec, limit, &p, &e) && e.code == ERR_DOES_NOT_FIT);
     changed = user;
     if (spec.kind == JOB_TRAIN || spec.kind == JOB_VERIFY) {
         changed.memory.recompute = (int32_t)p.recompute;
@@ -321,6 +322,30 @@ static void test_pairs(void)
     CHECK(follow_all(need(&both)) > 2);
 }
 
+/* Checks jobs of one rank that say how a ring is split: a longer ring is advised only if the job
+ * may have it so. */
+static void test_said(void)
+{
+    static const struct {
+        int strategy, layout;
+        bool rings;
+    } v[] = {{STRATEGY_AUTO, LAYOUT_AUTO, true},         {STRATEGY_LOCAL, LAYOUT_AUTO, false},
+             {STRATEGY_LOCAL, LAYOUT_CONTIGUOUS, false}, {STRATEGY_AUTO, LAYOUT_CONTIGUOUS, true},
+             {STRATEGY_AUTO, LAYOUT_ZIGZAG, true},       {STRATEGY_RSA, LAYOUT_AUTO, true},
+             {STRATEGY_RSA, LAYOUT_CONTIGUOUS, true},    {STRATEGY_USP, LAYOUT_AUTO, true}};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        job(JOB_TRAIN, 1);
+        spec.data.seq_len = 1 << 14;
+        spec.parallel.strategy = v[i].strategy;
+        spec.parallel.layout = v[i].layout;
+        check();
+        const int64_t limit = need(&spec) / 4;
+        CHECK_MSG(!strstr(refusal(limit), "parallel.sp ") == !v[i].rings, "case %zu: %s", i,
+                  refusal(limit));
+        CHECK(follow_all(limit) > 0);
+    }
+}
+
 /* Axes, ranks that the job says, and a device with memory of its own. */
 static void test_axes(void)
 {
@@ -362,6 +387,7 @@ int main(void)
     RUN(test_shared);
     RUN(test_least);
     RUN(test_pairs);
+    RUN(test_said);
     RUN(test_axes);
     return test_done("test_advice");
 }

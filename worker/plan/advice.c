@@ -32,10 +32,10 @@ struct pair {
 };
 
 struct trial {
-    const struct job_spec *asked;
+    const struct job_spec *asked, *checked; /* as family_check() got it, and as it left it */
     const struct plan *now;
     int64_t limit;
-    struct job_spec *spec; /* asked, with some settings */
+    struct job_spec *spec; /* checked, with some settings */
     int n_plans, n;        /* plans made; settings with which the job needs less */
     struct setting setting[SETTINGS];
     struct setting ring; /* of a pair */
@@ -61,11 +61,11 @@ static bool set(struct trial *t, const char *path, int64_t value)
     return true;
 }
 
-/* Starts from the job as it was asked for, with the modes of its plan. */
+/* Starts from the checked job, with the modes of its plan. */
 static void begin(struct trial *t)
 {
     const struct plan *p = t->now;
-    *t->spec = *t->asked;
+    *t->spec = *t->checked;
     t->spec->parallel.sp = p->sp;
     t->spec->parallel.dp = p->dp;
     t->spec->resources.ranks = p->n_ranks;
@@ -75,12 +75,13 @@ static void begin(struct trial *t)
     set(t, "infer.batch", p->batch);
 }
 
-/* Sets back to "auto" the fields that family_check() decided for a ring of only one rank. */
+/* Takes back what family_check() decided for a ring of only one rank. */
 static void open_ring(struct trial *t)
 {
     if (t->now->sp > 1) return;
-    if (t->spec->parallel.strategy == STRATEGY_LOCAL) t->spec->parallel.strategy = STRATEGY_AUTO;
-    t->spec->parallel.layout = LAYOUT_AUTO;
+    t->spec->parallel.strategy = t->asked->parallel.strategy;
+    t->spec->parallel.layout = t->asked->parallel.layout;
+    t->spec->parallel.ulysses = t->asked->parallel.ulysses;
 }
 
 static bool apply(struct trial *t, const struct setting *s)
@@ -158,7 +159,7 @@ static void try_offload(struct trial *t)
 {
     struct setting s = setting_of("memory.offload", OFFLOAD_ACTIVATIONS);
     if (t->now->offload.on) return;
-    s.names_dir = !t->now->own_memory && !*spec_text(t->asked, t->asked->memory.offload_dir);
+    s.names_dir = !t->now->own_memory && !*spec_text(t->checked, t->checked->memory.offload_dir);
     if (s.names_dir)
         snprintf(s.text + strlen(s.text), sizeof s.text - strlen(s.text),
                  " with a memory.offload_dir");
@@ -205,7 +206,7 @@ static void try_loss(struct trial *t)
 static int try_all(struct trial *t)
 {
     const struct plan *p = t->now;
-    const int weights = t->asked->model.weights;
+    const int weights = t->checked->model.weights;
     if (p->recompute != RECOMPUTE_FULL) try_value(t, "memory.recompute", RECOMPUTE_FULL);
     if (!p->mlp_chunk) try_value(t, "memory.mlp_chunk_tokens", PLAN_MLP_CHUNK);
     if (weights != WEIGHTS_INT4) try_until(t, "model.weights", weights + 1, WEIGHTS_INT4);
@@ -295,11 +296,13 @@ static void say(const struct trial *t, const struct setting *a, const struct set
     if (n > 0 && (size_t)n < out->size - out->n) sentence_add(out, "%s", text);
 }
 
-void advice_add(struct sentence *out, const struct job_spec *s, const struct plan *p, int64_t limit)
+void advice_add(struct sentence *out, const struct job_spec *asked, const struct job_spec *s,
+                const struct plan *p, int64_t limit)
 {
-    struct trial t = {.asked = s, .now = p, .limit = limit, .spec = malloc(sizeof *t.spec)};
+    struct trial t = {.asked = asked, .checked = s, .now = p, .limit = limit};
     struct pair pair;
     bool any = false;
+    t.spec = malloc(sizeof *t.spec);
     if (!t.spec) return; /* the refusal has its numbers without advice */
     const int ring = try_all(&t);
     for (int i = 0; i < t.n; i++) any |= fits(&t, &t.setting[i]);

@@ -13,11 +13,11 @@
  * as long as out has room for the whole text. If no single setting makes the job fit, a pair of
  * settings that does so comes first, as "FIELD VALUE and FIELD VALUE". Each setting has been
  * tried: it was set in a copy of the spec, family_check() accepted the copy, and the copy was
- * planned. A ring of one rank is tried with the strategy and the layout that "auto" means for
- * several ranks.
- * s has passed family_check. p is its plan, which is placed. limit is the bytes of each rank,
- * which p exceeds. */
-void advice_add(struct sentence *out, const struct job_spec *s, const struct plan *p,
-                int64_t limit);
+ * planned. A longer ring than one of one rank is tried with the strategy and the layout that were
+ * asked for, since family_check() replaced "auto" by those of one rank.
+ * s has passed family_check; before, it was `asked`. p is its plan, which is placed. limit is the
+ * bytes of each rank, which p exceeds. */
+void advice_add(struct sentence *out, const struct job_spec *asked, const struct job_spec *s,
+                const struct plan *p, int64_t limit);
 
 #endif

@@ -1,5 +1,5 @@
 /* place.h: the memory of a plan whose choices are made, on the rank that needs the most. It
- * is private to worker/plan, except for plan_try. */
+ * is private to worker/plan, except for plan_asked and plan_try. */
 #ifndef SEQD_PLAN_PLACE_H
 #define SEQD_PLAN_PLACE_H
 
@@ -12,6 +12,12 @@
  * ring, and resolves every "auto" except those of the memory. Fails with ERR_INVALID or
  * ERR_TOO_LARGE. */
 int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e);
+/* Makes a plan of s as plan_make() does. `asked` is the spec that a person wrote, and s has in
+ * addition the choices of family_check() and choice_apply(). The advice for a job that does not fit
+ * keeps parallel.strategy, layout and ulysses of `asked`, so that the job with that advice is not
+ * refused. */
+int plan_asked(const struct job_spec *asked, const struct job_spec *s, int64_t limit,
+               struct plan *p, struct err *e);
 /* Makes a plan as plan_make() does; if the job does not fit, the error has no advice, because to
  * find advice takes up to 30 more plans. */
 int plan_try(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e);

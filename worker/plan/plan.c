@@ -262,15 +262,16 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
-static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t limit, bool advise,
-                        struct err *e)
+/* Sets the error of a job that does not fit. It has no advice if asked is NULL. */
+static int does_not_fit(const struct job_spec *asked, const struct job_spec *s,
+                        const struct plan *p, int64_t limit, struct err *e)
 {
     char need[24], have[24], part[24], advice[ADVICE_SIZE];
     struct sentence more = sentence_in(advice, sizeof advice);
     enum plan_class largest = 0;
     for (int i = 1; i < PLAN_CLASS_N; i++)
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
-    if (advise) advice_add(&more, s, p, limit);
+    if (asked) advice_add(&more, asked, s, p, limit);
     return err_field(e, ERR_DOES_NOT_FIT, "resources.memory_mib",
                      "needs %s per rank, limit %s; the largest part is %s, %s%s",
                      plan_bytes(need, total(p)), plan_bytes(have, limit), plan_class_name(largest),
@@ -376,8 +377,8 @@ static int place_first(const struct job_spec *spec, int64_t limit, struct plan *
     return place_modes(spec, limit, last, p, e);
 }
 
-static int make(const struct job_spec *spec, int64_t memory_limit, bool advise, struct plan *p,
-                struct err *e)
+static int make(const struct job_spec *asked, const struct job_spec *spec, int64_t memory_limit,
+                struct plan *p, struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
     const int others = dp * job_stages(spec) * job_tp(spec);
@@ -392,15 +393,21 @@ static int make(const struct job_spec *spec, int64_t memory_limit, bool advise, 
     plan_comm(&spec->model.shape, p, 0, p->comm);
     p->flops = count_flops(&spec->model.shape, p);
     plan_explain(spec, p);
-    return fits(p, memory_limit) ? 0 : does_not_fit(spec, p, memory_limit, advise, e);
+    return fits(p, memory_limit) ? 0 : does_not_fit(asked, spec, p, memory_limit, e);
 }
 
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
-    return make(spec, memory_limit, true, p, e);
+    return make(spec, spec, memory_limit, p, e);
+}
+
+int plan_asked(const struct job_spec *asked, const struct job_spec *s, int64_t limit,
+               struct plan *p, struct err *e)
+{
+    return make(asked, s, limit, p, e);
 }
 
 int plan_try(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
-    return make(spec, memory_limit, false, p, e);
+    return make(NULL, spec, memory_limit, p, e);
 }
