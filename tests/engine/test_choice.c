@@ -621,6 +621,30 @@ static void test_elements(void)
     CHECK(eight > 1.5 * four && eight < 2 * four);
 }
 
+/* Counts elements of gradients. In each micro-batch, gradients that go by bucket are cleared, and
+ * the rank's own part is kept. The rest of the step is the same. */
+static void test_buckets(void)
+{
+    static struct plan p;
+    struct machine m = devices(1e-3, 1, 10);
+    m.point = 1e6;
+    for (int samples = 1; samples <= 3; samples += 2) {
+        model_of(FAMILY_LLAMA, 1024, 2);
+        spec.parallel.sp = 2;
+        spec.memory.recompute = RECOMPUTE_NONE;
+        spec.train.global_batch = samples;
+        spec.parallel.zero = 1;
+        const double one = estimate_of(&m, &spec, &p).compute_s;
+        CHECK(!p.by_bucket);
+        spec.parallel.zero = 2;
+        const double two = estimate_of(&m, &spec, &p).compute_s;
+        CHECK(p.by_bucket && !p.fused && p.micro_batches == samples && p.n_trained > p.n_grad);
+        const double more = (double)(samples * (p.n_trained + p.n_shard)) / 1e6;
+        CHECK_MSG(fabs((two - one) / more - 1) < 1e-6, "%d: %g s more, by hand %g", samples,
+                  two - one, more);
+    }
+}
+
 /* Returns the sizes of the groups that were considered on 8 ranks, as bits. */
 static int groups_weighed(void)
 {
@@ -1373,6 +1397,7 @@ int main(void)
     RUN(test_proof);
     RUN(test_rates);
     RUN(test_elements);
+    RUN(test_buckets);
     RUN(test_groups);
     RUN(test_ungrouped);
     RUN(test_compared);

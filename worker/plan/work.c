@@ -151,13 +151,20 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     family_free(f);
 }
 
-/* Adds the time of the update: that of the gradients and their norm, and then that of AdamW on the
- * rank's own part. Gradients that go by bucket are also cleared. */
+/* Adds the time of the update: the norm of the rank's own part of the gradients, and AdamW on that
+ * part. In each micro-batch, gradients that go by bucket are cleared before, and unless fused, the
+ * rank's own part of their sum is kept. */
 static void count_update(struct work_count *c)
 {
+    const struct plan *p = c->p;
+    const struct zero *z = &p->shards;
+    const double own = (double)p->n_shard, kept = p->fused ? 0 : own;
+    double cleared = (double)p->n_trained;
+    if (z->tied_grads && p->pp == 1) cleared += (double)z->trained[ZERO_EMBED]; /* twice */
     c->times = 1;
-    add_elements(c, (double)c->p->n_grad, (c->p->by_bucket ? 2 : 1) * c->m->point);
-    add_elements(c, (double)c->p->n_shard, c->m->update);
+    add_elements(c, own, c->m->point);
+    if (p->by_bucket) add_elements(c, (double)p->micro_batches * (cleared + kept), c->m->point);
+    add_elements(c, own, c->m->update);
 }
 
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,
