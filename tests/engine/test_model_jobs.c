@@ -341,6 +341,35 @@ static void test_gguf_without_text(void)
         }
 }
 
+/* Checks a generate job of ids whose GGUF file has damaged tokens: no id ends a text, and a note
+ * says why. */
+static void test_gguf_without_ends(void)
+{
+    static struct model_shape m;
+    struct gguf_make make = {0};
+    gguf_shape(&gguf_models[0], &m);
+    make_str(&make, "tokenizer.ggml.model", "gpt2");
+    make_strs(&make, "tokenizer.ggml.tokens", (const char *const[]){"a", "b"}, 2);
+    bytes_put(make_array(&make, "tokenizer.ggml.token_type", GGUF_I32, 1), &(int32_t){3}, 4);
+    free(gguf_make_beside(&make, &gguf_models[0], &m, 0, in_dir("", "endless.gguf")));
+    put("", "ask.jsonl",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{"
+        "\"prompt\":[5,7,6],\"max_tokens\":4}}\n");
+    struct order *o = own_order(JOB_GENERATE, "endless", "endless.gguf");
+    o->spec.model.path = tiny_text(&o->spec, in_dir("", "endless.gguf"));
+    o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "ask.jsonl"));
+    o->spec.input.source.format = DATA_OPENAI_BATCH;
+    o->spec.sampling.max_tokens = 4;
+    if (job_runs(o)) {
+        const struct gang_event *ev = gang_event(&g, EV_NOTE, 0);
+        CHECK_MSG(ev && g.n_notes == 1 && strstr(ev->json, "no_ends") &&
+                      strstr(ev->json, "no id ends a text: ") &&
+                      strstr(ev->json, "tokenizer.ggml.token_type"),
+                  "%d: %s", g.n_notes, ev ? ev->json : "no note");
+    }
+    free(o);
+}
+
 /* Checks that weights that are quantised a second time are reported in one event, by rank 0. */
 static void test_quantised_again(void)
 {
@@ -378,6 +407,7 @@ int main(int argc, char **argv)
     RUN(test_score_of_ids);
     RUN(test_generate_from_ids);
     RUN(test_gguf_without_text);
+    RUN(test_gguf_without_ends);
     RUN(test_quantised_again);
     model_dir_end();
     return test_done("model_jobs");

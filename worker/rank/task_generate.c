@@ -6,6 +6,7 @@
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
 #include "worker/model/stored.h"
@@ -106,6 +107,18 @@ static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
     return link_send_note(r->link, "unknown_end", why.text, e);
 }
 
+/* Reads the ids that the model's files list. If the keys of a GGUF file do not give them, no id
+ * ends a text, and a note has the reason. */
+static int list_ends(struct run *r, const char *dir, struct token_ends *ends, struct err *e)
+{
+    struct err why = {0};
+    if (hf_check_ends(dir, ends, &why) == 0) return drop_unknown(r, ends, e);
+    *ends = (struct token_ends){0};
+    if (!model_file_unmade(dir, &why)) return *e = why, -1;
+    err_prefix(&why, "no id ends a text");
+    return link_send_note(r->link, "no_ends", why.text, e);
+}
+
 /* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
  * texts on which the model was trained. */
 static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
@@ -116,9 +129,8 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     const int32_t eos = t ? tokenizer_special(t)->eos : -1;
     if (spec_new_model(s)) return 0; /* because no file says which id ends a text */
     if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e) ||
-        hf_read_ends(dir, ends, e))
+        list_ends(r, dir, ends, e))
         return -1;
-    if (drop_unknown(r, ends, e)) return -1;
     for (int i = 0; i < ends->n; i++)
         if (ends->id[i] == eos) return 0;
     if (eos >= 0 && ends->n < TOKEN_ENDS) ends->id[ends->n++] = eos;
