@@ -18,18 +18,18 @@ struct problem {
     enum docs docs;
     bool causal;
     int64_t window; /* 0 means that there is no window */
+    double cap;     /* scores s become cap tanh(s / cap); 0 means that they stay as they are */
     /* [H] logits of the sinks, which are keys without a value. NULL means that there are no
      * sinks. */
-    double cap;
-    float *sink;    /* [H] the expected gradient of sink */
-    double *d_sink; /* [H] the gradient of sink by the definition */
+    float *sink;
+    double *d_sink; /* [H] the expected gradient of sink */
     /* the rate of dropout; its mask is that of drop_key, layer 3 and sample 11 */
     double drop;
     int64_t *doc;         /* [S] the document of each position */
     float *q, *kv, *d_o;  /* their row i belongs to position i */
     double *o, *dq, *dkv; /* the expected results */
     /* norms of the terms whose sum may cancel; norms_ratio divides by them */
-    double floor_out, floor_q, floor_k;
+    double floor_q, floor_k;
 };
 
 static const uint32_t drop_key[2] = {0x1234567u, 0x89abcdefu};
