@@ -1,5 +1,5 @@
-/* requests.c: reads the body of a request by a table of its members, converts a prompt or messages
- * to ids, and writes the error of a refusal. */
+/* requests.c: reads the body of a request by a table of its members, and writes the error of a
+ * refusal. */
 #include "worker/infer/requests.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "api/core/sha256.h"
 #include "api/core/utf8.h"
 #include "worker/infer/neutral.h"
-#include "worker/text/buffer.h"
+#include "worker/infer/request_text.h"
 
 int request_init(struct request *r, int64_t room, struct err *e)
 {
@@ -33,68 +33,6 @@ void request_fini(struct request *r)
     jinja_output_fini(&r->written);
     r->tokens = NULL;
     r->text = NULL;
-}
-
-static int refuse_text(const struct request *r, const struct job_spec *spec, const char *field,
-                       struct err *e)
-{
-    if (!r->no_tokenizer || r->no_tokenizer->code == ERR_NONE)
-        return job_refuse_text(spec, field, field, e);
-    return err_field(e, r->no_tokenizer->code, field, "%s is text, and %s", field,
-                     r->no_tokenizer->text);
-}
-
-static bool reads_text(const struct request *r, const struct job_spec *spec)
-{
-    return r->tokenizer || job_reads_bytes(spec);
-}
-
-static int reserve_tokens(struct request *r, int64_t n, struct err *e)
-{
-    if (n <= r->token_room) return 0;
-    int32_t *more = realloc(r->tokens, (size_t)(n + 1) * sizeof *more);
-    if (!more) return err_set(e, ERR_IO, "out of memory for a prompt of %lld tokens", (long long)n);
-    r->tokens = more;
-    r->token_room = n;
-    return 0;
-}
-
-/* Cuts a text into tokens. If add_special is true, adds the ids that the tokenizer's
- * post-processor puts around a text. */
-static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
-                    bool add_special, struct err *e)
-{
-    const int64_t V = spec->model.shape.vocab;
-    r->cut.n = 0;
-    if (tokenizer_encode(r->tokenizer, text, (size_t)size, add_special, &r->cut, e) < 0 ||
-        reserve_tokens(r, r->cut.n, e) < 0)
-        return -1;
-    for (int64_t i = 0; i < r->cut.n; i++) {
-        if (r->cut.id[i] >= V)
-            return err_set(
-                e, ERR_INVALID,
-                "the tokenizer of model.path makes the id %d of it: the model's vocabulary "
-                "has %lld ids, from 0",
-                (int)r->cut.id[i], (long long)V);
-        r->tokens[i] = r->cut.id[i];
-    }
-    r->n_tokens = r->cut.n;
-    return 0;
-}
-
-static int take_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
-                     struct err *e)
-{
-    if (!reads_text(r, spec)) return refuse_text(r, spec, "prompt", e);
-    if (r->tokenizer) {
-        if (cut_text(r, spec, text, size, true, e) == 0) return 0;
-        if (e) strcpy(e->field, "prompt");
-        return err_prefix(e, "prompt");
-    }
-    assert(size <= r->room);
-    for (int64_t i = 0; i < size; i++) r->tokens[i] = (unsigned char)text[i];
-    r->n_tokens = size;
-    return 0;
 }
 
 /* Sets all options to those of the job. */
@@ -145,7 +83,7 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
     r->key.request = i;
     snprintf(r->id, sizeof r->id, "%lld", (long long)i);
     struct err why = {0};
-    if (take_text(r, spec, prompt, size, &why) < 0 || check_length(r, spec, &why) < 0)
+    if (request_text_take(r, spec, prompt, size, &why) < 0 || check_length(r, spec, &why) < 0)
         r->refused = why;
 }
 
@@ -260,34 +198,11 @@ static int take_prompt(struct body *b, enum jtok t)
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "prompt",
                          "prompt must be a string or a list of token ids");
-    return take_text(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text), b->e);
+    return request_text_take(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text),
+                             b->e);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */
-
-static int check_chat(const struct request *r, const struct job_spec *spec, struct err *e)
-{
-    static const char instead[] = "ask /v1/completions with the whole prompt";
-    if (!reads_text(r, spec)) return refuse_text(r, spec, "messages", e);
-    if (!r->tokenizer) return chat_model_refuse("messages", true, instead, e);
-    if (r->chat.model && r->chat.model->t) return 0;
-    if (!r->chat.why || r->chat.why->code == ERR_NONE)
-        return chat_model_refuse("messages", false, instead, e);
-    return err_field(e, r->chat.why->code, "model.path", "%s", r->chat.why->text);
-}
-
-/* Renders the chat template. json [size] is the list of messages. */
-static int write_messages(struct request *r, const char *json, int64_t size, struct err *e)
-{
-    const struct chat_model *m = r->chat.model;
-    struct text *t = &r->talk;
-    t->n = 0;
-    if (text_add(t, "{\"messages\":", 12) < 0 || text_add(t, json, size) < 0 ||
-        text_add(t, "}", 1) < 0)
-        return buffer_full(e);
-    return chat_render(m->t, t->data, t->n, &m->tokens, true, chat_day(r->chat.submitted_s),
-                       &r->written, e);
-}
 
 static int take_messages(struct body *b, enum jtok t)
 {
@@ -295,19 +210,13 @@ static int take_messages(struct body *b, enum jtok t)
     const char *begin = b->j.p - 1;
     struct jread in = b->j;
     r->n_tokens = 0;
-    if (check_chat(r, b->spec, b->e)) return -1;
+    if (request_text_chats(r, b->spec, b->e)) return -1;
     if (t != J_ARRAY)
         return err_field(b->e, ERR_INVALID, "messages",
                          "messages must be a list of objects with role and content");
     if (jread_skip(&b->j)) return -1;
     if (jread_next(&in) == J_ARRAY_END) return 0; /* refused later, as a missing list */
-    if (write_messages(r, begin, b->j.p - begin, b->e)) {
-        if (!*b->e->field) strcpy(b->e->field, "messages");
-        return -1;
-    }
-    if (cut_text(r, b->spec, r->written.text, r->written.size, false, b->e) == 0) return 0;
-    strcpy(b->e->field, "messages");
-    return err_prefix(b->e, "messages");
+    return request_text_of_messages(r, b->spec, begin, b->j.p - begin, b->e);
 }
 
 static int take_tools(struct body *b, enum jtok t)
@@ -341,7 +250,7 @@ static int take_top_logprobs(struct body *b, enum jtok t)
 
 static int add_stop(struct body *b, enum jtok t)
 {
-    if (!reads_text(b->r, b->spec)) return refuse_text(b->r, b->spec, "stop", b->e);
+    if (!request_text_reads(b->r, b->spec)) return request_text_refuse(b->r, b->spec, "stop", b->e);
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "stop", "stop must be a string or a list of strings");
     size_t size = jread_unescape(&b->j, b->r->text);
