@@ -885,8 +885,26 @@ static void test_products(void)
     CHECK(products_of(&open, 3, 64, got) == 4);
 }
 
-/* Checks groups of ZeRO that stay within nodes: no group of g ranks that have the same stage and
- * tp index may have ranks in two nodes. The examples at the end check the largest such size. */
+/* Returns the rank that is number k among those with the given stage and tp index. */
+static int rank_on_line(const struct axes *a, int stage, int tp, int k)
+{
+    return ((k / a->sp * a->pp + stage) * a->sp + k % a->sp) * a->tp + tp;
+}
+
+/* Tells whether no group of g ranks that have the same stage and tp index has ranks in two
+ * nodes. */
+static bool groups_stay(const struct axes *a, int g, int node)
+{
+    for (int line = 0; line < a->pp * a->tp; line++)
+        for (int k = 0; k < a->dp * a->sp; k++)
+            if (rank_on_line(a, line / a->tp, line % a->tp, k) / node !=
+                rank_on_line(a, line / a->tp, line % a->tp, k / g * g) / node)
+                return false;
+    return true;
+}
+
+/* Checks groups of ZeRO that stay within nodes. They have as many ranks as the first node has of
+ * the first stage and tp index. */
 static void test_node_groups(void)
 {
     static struct axes all[PRODUCTS_MAX];
@@ -898,16 +916,13 @@ static void test_node_groups(void)
             for (int i = 0; i < n; i++) {
                 const struct axes *a = &all[i];
                 const int g = product_zero_group(a, node), line = a->dp * a->sp;
-                if (!g) continue;
-                n_groups++;
-                CHECK(g > 1 && g < line && line % g == 0);
-                for (int k = 0; k < line; k++) {
-                    const int rank = ((k / a->sp * a->pp) * a->sp + k % a->sp) * a->tp;
-                    const int j = k / g * g;
-                    const int first = ((j / a->sp * a->pp) * a->sp + j % a->sp) * a->tp;
-                    CHECK_MSG(rank / node == first / node, "%d ranks in nodes of %d, groups of %d",
-                              ranks, node, g);
-                }
+                int want = 0;
+                while (want < line && rank_on_line(a, 0, 0, want) < node) want++;
+                if (want <= 1 || want == line || line % want || !groups_stay(a, want, node))
+                    want = 0;
+                CHECK_MSG(g == want, "dp %d pp %d sp %d tp %d in nodes of %d: %d, want %d", a->dp,
+                          a->pp, a->sp, a->tp, node, g, want);
+                n_groups += g > 0;
             }
         }
     CHECK(n_groups > 100);

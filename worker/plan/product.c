@@ -34,6 +34,18 @@ int products_of(const struct axes *said, int ranks, int per_node, struct axes ou
     return n;
 }
 
+/* Tells whether all groups of n ranks that have the same stage and tp index lie within nodes. */
+static bool groups_stay(const struct axes *a, int n, int per_node)
+{
+    for (int rank = 0; rank < axes_ranks(a); rank++) {
+        const struct rank_set of = axes_line(a, rank, AXIS_DP | AXIS_SP);
+        for (int i = 0; i < of.n; i++)
+            if (rank_set_at(&of, i) / per_node != rank_set_at(&of, i / n * n) / per_node)
+                return false;
+    }
+    return true;
+}
+
 int product_zero_group(const struct axes *a, int per_node)
 {
     const struct rank_set of = axes_line(a, 0, AXIS_DP | AXIS_SP);
@@ -41,7 +53,5 @@ int product_zero_group(const struct axes *a, int per_node)
     if (per_node <= 0) return 0;
     while (n < of.n && rank_set_at(&of, n) < per_node) n++;
     if (n <= 1 || n == of.n || of.n % n) return 0;
-    for (int i = 0; i < of.n; i++)
-        if (rank_set_at(&of, i) / per_node != rank_set_at(&of, i / n * n) / per_node) return 0;
-    return n;
+    return groups_stay(a, n, per_node) ? n : 0;
 }
