@@ -87,7 +87,7 @@ static void page_job(struct view *v, struct jwrite *w, const struct store_row *r
 static void on_jobs(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     int last = (int)(rows->n_rows < v->limit ? rows->n_rows : v->limit) - 1;
     reply_page(v, rows, last >= 0 ? rows->row[last].n[0] : 0);
 }
@@ -95,9 +95,9 @@ static void on_jobs(void *arg, const struct store_rows *rows, const struct err *
 static void on_others(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     for (int i = 0; i < rows->n_rows; i++) v->others[rows->row[i].n[0]] = rows->row[i].n[1];
-    ask_store(v, on_jobs);
+    view_ask(v, on_jobs);
 }
 
 /* Chooses the owner of the jobs that are listed. A user sees its own jobs. An operator sees all
@@ -140,7 +140,7 @@ void route_jobs(struct routes *R, struct http_req *r, const struct route_match *
     v->tags = filter_tags(&f, v->owner);
     memcpy(v->n, (const int64_t[4]){before, v->limit + 1, f.states}, sizeof v->n);
     if (!v->counts) {
-        ask_store(v, on_jobs);
+        view_ask(v, on_jobs);
         return;
     }
     store_read(control_store(R->control), ASK_OTHERS, v->n, v->who.user, on_others, v);
@@ -208,12 +208,12 @@ static void page_steps(struct view *v, struct jwrite *w, const struct store_row 
 static void on_page(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
         /* Ask for the job, because a result without rows may also mean that there is no such
          * job. */
         v->known = true;
-        ask_job(v, on_page);
+        view_ask_job(v, on_page);
         return;
     }
     if (v->ask == ASK_JOB && !rows->n_rows) {
@@ -236,7 +236,7 @@ static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t m
     v->ask = ask;
     v->n[0] = v->id;
     v->n[3] = type;
-    ask_store(v, on_page);
+    view_ask(v, on_page);
 }
 
 void route_events(struct routes *R, struct http_req *r, const struct route_match *a)

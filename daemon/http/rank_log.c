@@ -37,7 +37,7 @@ static void send_log(struct view *v)
 static void on_log_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     if (rows->n_rows) {
         v->n[0] = v->n[1];
         send_log(v);

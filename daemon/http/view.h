@@ -28,42 +28,13 @@ struct view {
     int32_t rank;
 };
 
-static inline struct view *view_of(struct routes *R, struct http_req *r,
-                                   const struct route_match *a)
-{
-    struct view *v = calloc(1, sizeof *v);
-    if (!v) abort();
-    v->R = R;
-    v->r = r;
-    v->id = a->id;
-    v->who = a->who;
-    v->status = 200;
-    return v;
-}
-
-/* Answers and ends a view whose query failed. */
-static inline bool refuse_view(struct view *v, const struct err *failed)
-{
-    if (!failed) return false;
-    reply_fail(v->r, failed);
-    free(v->tags);
-    free(v);
-    return true;
-}
-
-static inline void ask_store(struct view *v, store_answer *answer)
-{
-    const char *owner = *v->owner ? v->owner : NULL;
-    store_read(control_store(v->R->control), v->ask, v->n, v->tags ? v->tags : owner, answer, v);
-    free(v->tags);
-    v->tags = NULL;
-}
-
-static inline void ask_job(struct view *v, store_answer *answer)
-{
-    v->ask = ASK_JOB;
-    memcpy(v->n, (const int64_t[4]){v->id}, sizeof v->n);
-    ask_store(v, answer);
-}
+/* Begins a view of the job or list that the request names, with status 200. */
+struct view *view_of(struct routes *R, struct http_req *r, const struct route_match *a);
+/* Answers and ends a view whose query failed. Returns false if it has not failed. */
+bool view_refuse(struct view *v, const struct err *failed);
+/* Asks the store for v->ask, of v->tags or of v->owner. Frees the tags. */
+void view_ask(struct view *v, store_answer *answer);
+/* Asks the store for the job v->id. */
+void view_ask_job(struct view *v, store_answer *answer);
 
 #endif

@@ -13,7 +13,7 @@
 static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     if (rows->n_rows) {
         char *json = job_json(v->R->control, v->id, &rows->row[0]);
         job_reply(v->r, v->status, json, false);
@@ -28,7 +28,7 @@ void view_job(struct routes *R, struct http_req *r, int64_t id, int status)
 {
     struct view *v = view_of(R, r, &(struct route_match){.id = id});
     v->status = status;
-    ask_job(v, on_job);
+    view_ask_job(v, on_job);
 }
 
 /* Reads wait=30s&since_version=7. The version may also be that of If-None-Match. */
@@ -59,7 +59,7 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
     if (http_query(r, "wait") || http_query(r, "since_version"))
         wait_start(follows_waits(R->follows), R, r, a, since, wait_s * 1000);
     else
-        ask_job(view_of(R, r, a), on_job);
+        view_ask_job(view_of(R, r, a), on_job);
 }
 
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
@@ -68,7 +68,7 @@ static void on_cancelled(void *arg, const struct job *j, const struct err *e)
     /* An error means that the job has ended or never existed. To cancel a job that has ended is no
      * error and changes nothing. */
     if (!e) v->status = 202;
-    ask_job(v, on_job);
+    view_ask_job(v, on_job);
 }
 
 void route_cancel(struct routes *R, struct http_req *r, const struct route_match *a)
@@ -81,7 +81,7 @@ static void on_ended(void *arg, const struct store_rows *rows, const struct err 
 {
     struct view *v = arg;
     struct err e;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     if (rows->n_rows) {
         char *json = job_json(v->R->control, v->id, &rows->row[0]), state[32] = "ended";
         struct jread j;
@@ -108,13 +108,13 @@ static void on_ended(void *arg, const struct store_rows *rows, const struct err 
 static void on_ordered(struct view *v, const struct err *e, store_answer *not_live)
 {
     if (e && e->code == ERR_NOT_FOUND) {
-        ask_job(v, not_live);
+        view_ask_job(v, not_live);
     } else if (e) {
         reply_fail(v->r, e);
         free(v);
     } else {
         v->status = 202;
-        ask_job(v, on_job);
+        view_ask_job(v, on_job);
     }
 }
 
@@ -138,7 +138,7 @@ static void on_not_live(void *arg, const struct store_rows *rows, const struct e
 {
     struct view *v = arg;
     struct err e;
-    if (refuse_view(v, failed)) return;
+    if (view_refuse(v, failed)) return;
     if (rows->n_rows) {
         err_set(&e, ERR_CONFLICT,
                 "job %lld has ended: only a queued job whose checkpoint is on a node that is away "

@@ -1,8 +1,11 @@
 /* upload_data.c: writes the bytes of uploads, verifies them, and publishes complete uploads. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "api/core/log.h"
 #include "daemon/upload/upload_own.h"
 
@@ -91,12 +94,12 @@ static void hash_along(struct upload *u, int i, int64_t offset, const void *byte
 int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
                      size_t n, int64_t now_ms, int64_t *at, struct err *e)
 {
-    struct upload *u = find_or_say(d, id, e);
+    struct upload *u = upload_find_or_say(d, id, e);
     *at = -1;
     if (!u || check_write(u, file, offset, n, at, e)) return -1;
     if (u->done || !n) return 0;
     struct upload_file *f = &u->l->file[file];
-    const int fd = open_file(d, u, file, O_RDWR | O_CREAT, e);
+    const int fd = upload_open_file(d, u, file, O_RDWR | O_CREAT, e);
     if (fd < 0) return say_fix(d, offset, e);
     int rc = append(fd, f->path, offset, bytes, n, e);
     if (!rc) {
@@ -125,7 +128,7 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
                          f->path, (long long)f->received, (long long)f->size);
     if (u->verified[i]) return 0;
     /* an empty file is made here, because no bytes come for it */
-    const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e);
+    const int fd = upload_open_file(d, u, i, O_RDWR | O_CREAT, e);
     char *piece = malloc(PIECE);
     if (!piece) abort();
     sha256_init(&sha);
@@ -159,12 +162,12 @@ static int publish(struct upload_dir *d, struct upload *u, struct err *e)
     char list[FILE_PATH_SIZE], tree[FILE_PATH_SIZE], files[FILE_PATH_SIZE], dir[FILE_PATH_SIZE];
     if (file_join(list, e, "%s/lists/%s.json", d->dir, u->l->name) ||
         file_join(files, e, "%s/files/%s", d->dir, u->l->name) ||
-        part_path(d, u->l->id, "/tree", tree, e) || write_list(u->l, list, e) ||
+        upload_part_path(d, u->l->id, "/tree", tree, e) || upload_write_list(u->l, list, e) ||
         file_join(dir, e, "%s/lists", d->dir) || file_sync_dir(dir, e))
         return -1;
     if (rename(tree, files)) return err_errno(e, "rename %s", files);
     if (file_join(dir, e, "%s/files", d->dir) || file_sync_dir(dir, e)) return -1;
-    if (!part_path(d, u->l->id, "", tree, NULL)) file_remove(tree, NULL);
+    if (!upload_part_path(d, u->l->id, "", tree, NULL)) file_remove(tree, NULL);
     u->done = true;
     log_info("upload.done", "id=%lld name=%s size=%lld", (long long)u->l->id, u->l->name,
              (long long)u->l->size);
@@ -173,11 +176,11 @@ static int publish(struct upload_dir *d, struct upload *u, struct err *e)
 
 int upload_dir_commit(struct upload_dir *d, int64_t id, struct err *e)
 {
-    struct upload *u = find_or_say(d, id, e);
+    struct upload *u = upload_find_or_say(d, id, e);
     if (!u || u->done) return u ? 0 : -1;
     for (int i = 0; i < u->l->n; i++)
         if (verify(d, u, i, e)) return -1;
-    const int tree = open_tree(d, id, e);
+    const int tree = upload_open_tree(d, id, e);
     if (tree < 0) return -1;
     int rc = open_modes(u, tree, e);
     if (!rc && syncfs(tree)) rc = err_errno(e, "sync");

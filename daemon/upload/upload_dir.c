@@ -3,10 +3,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "daemon/state/doc.h"
@@ -96,7 +100,7 @@ static void measure(struct upload_dir *d, struct upload *u)
     struct stat st;
     for (int i = 0; i < u->l->n; i++) {
         struct upload_file *f = &u->l->file[i];
-        const int fd = open_file(d, u, i, O_RDWR, NULL);
+        const int fd = upload_open_file(d, u, i, O_RDWR, NULL);
         if (fd < 0) continue;
         if (!fstat(fd, &st)) f->received = st.st_size;
         if (f->received > f->size && !ftruncate(fd, 0)) f->received = 0;
@@ -115,7 +119,7 @@ static void scan_parts(struct upload_dir *d, int64_t now_ms)
         snprintf(again, sizeof again, "%lld", id);
         if (file_join(path, NULL, "%s/parts/%s/list.json", d->dir, ent->d_name)) continue;
         struct upload_list *l = !strcmp(again, ent->d_name) ? read_list(path) : NULL;
-        if (l && l->id == id && !find(d, id)) {
+        if (l && l->id == id && !upload_find(d, id)) {
             measure(d, add(d, l, false, now_ms));
             continue;
         }
@@ -240,8 +244,8 @@ static int find_name(struct upload_dir *d, const struct upload_list *l, int64_t 
 static int make_part(struct upload_dir *d, const struct upload_list *l, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (part_path(d, l->id, "/tree", path, e) || file_make_dir(path, e)) return -1;
-    return part_path(d, l->id, "/list.json", path, e) ? -1 : write_list(l, path, e);
+    if (upload_part_path(d, l->id, "/tree", path, e) || file_make_dir(path, e)) return -1;
+    return upload_part_path(d, l->id, "/list.json", path, e) ? -1 : upload_write_list(l, path, e);
 }
 
 int upload_dir_create(struct upload_dir *d, const char *owner, const char *body, size_t size,
@@ -261,7 +265,7 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
     l->id = *id = ++d->last_id;
     l->created_ms = now_ms;
     if (make_part(d, l, e)) {
-        if (!part_path(d, l->id, "", path, NULL)) file_remove(path, NULL);
+        if (!upload_part_path(d, l->id, "", path, NULL)) file_remove(path, NULL);
         free(l);
         return -1;
     }
@@ -273,10 +277,10 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
 int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e)
 {
     char path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];
-    struct upload *u = find_or_say(d, id, e);
-    if (!u || part_path(d, id, ".gone", gone, e) || file_remove(gone, e)) return -1;
+    struct upload *u = upload_find_or_say(d, id, e);
+    if (!u || upload_part_path(d, id, ".gone", gone, e) || file_remove(gone, e)) return -1;
     if (u->done ? file_join(path, e, "%s/files/%s", d->dir, u->l->name)
-                : part_path(d, id, "", path, e))
+                : upload_part_path(d, id, "", path, e))
         return -1;
     if (rename(path, gone)) return err_errno(e, "remove %s", path);
     if (u->done && !file_join(path, NULL, "%s/lists/%s.json", d->dir, u->l->name))
@@ -319,7 +323,7 @@ bool upload_dir_complete(const struct upload_dir *d, int i, struct upload_name *
 
 bool upload_dir_name(const struct upload_dir *d, int64_t id, struct upload_name *out)
 {
-    const struct upload *u = find(d, id);
+    const struct upload *u = upload_find(d, id);
     if (u) copy_name(u, out);
     return u != NULL;
 }
@@ -347,7 +351,7 @@ static size_t room_of(const struct upload_dir *d)
 
 char *upload_dir_show(struct upload_dir *d, int64_t id, struct err *e)
 {
-    const struct upload *u = find_or_say(d, id, e);
+    const struct upload *u = upload_find_or_say(d, id, e);
     if (!u) return NULL;
     const size_t size = upload_list_room(u->l) + (size_t)u->l->n * 40 + room_of(d);
     char *out = malloc(size);
