@@ -88,7 +88,7 @@ static void scan_lists(struct upload_dir *d, int64_t now_ms)
         struct upload_list *l = file_exists(files) ? read_list(path) : NULL;
         if (l)
             add(d, l, true, now_ms);
-        else
+        else if (!file_exists(files))
             file_remove(path, NULL); /* a commit or a removal was interrupted */
     }
     if (dir) closedir(dir);

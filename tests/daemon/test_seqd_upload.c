@@ -393,6 +393,27 @@ static void test_no_space(void)
 
 /* Checks a child that is killed anywhere in create, write, commit and remove. Afterwards the
  * upload is complete or absent, and the same requests succeed. */
+/* Checks that a restart keeps an upload whose list it cannot read, so that the upload is there
+ * again when the list can be read. */
+static void test_unreadable(void)
+{
+    char list[160];
+    size_t size;
+    setup();
+    const int64_t id = make("in", "x/y", body);
+    CHECK(!put(id, 0, body, strlen(body)) && !upload_dir_commit(d, id, &e));
+    snprintf(list, sizeof list, "%s/lists/in.json", dir);
+    char *text = file_read(list, 1 << 20, &size, &e);
+    CHECK(text && !file_write(list, "{", 1, &e));
+    again();
+    CHECK(file_exists(list) && holds("in/x/y", body));
+    CHECK(!file_write(list, text, size, &e));
+    again();
+    CHECK(make("in", "x/y", body) == id && !upload_dir_commit(d, id, &e));
+    free(text);
+    teardown();
+}
+
 static void test_killed(void)
 {
     for (int round = 0; round < 60; round++) {
@@ -710,6 +731,7 @@ int main(void)
     RUN(test_expiry);
     RUN(test_full_disk);
     RUN(test_no_space);
+    RUN(test_unreadable);
     RUN(test_killed);
     RUN(test_locked);
     RUN(test_routes);
