@@ -1,5 +1,5 @@
-/* address.c: parses numeric hosts and Unix paths, checks by binding whether an address is free,
- * and connects with a time limit. */
+/* address.c: parses numeric hosts and Unix paths, checks whether an address is free by binding it,
+ * and connects within a time limit. */
 #include "api/address.h"
 
 #include <arpa/inet.h>
@@ -14,8 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Checks, by connecting to it, that no process serves a socket. gRPC would unlink the socket
- * without an error. */
+/* Checks that no process serves a socket, by connecting to it. Without this check gRPC would
+ * unlink the socket and report no error. */
 static int unix_check(const char *path, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -120,7 +120,7 @@ const char *address_target(const char *address)
     return strncmp(address, prefix, sizeof prefix - 1) ? address : address + sizeof prefix - 1;
 }
 
-/* Connects a datagram socket, for which the kernel looks up the route and sends no packet. */
+/* Connects a datagram socket. The kernel then looks up the route, but sends no packet. */
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE])
 {
     struct sockaddr_storage sa;

@@ -1,8 +1,8 @@
-/* address.h: the addresses of sessions: "unix:/path/sock", "10.0.0.1:port", "[::1]:port".
- * Sessions over TCP are encrypted and authenticated (rpc.h), unless the address begins with
- * "insecure:", as in "insecure:10.0.0.1:port". Any program that reaches an insecure port can start
- * programs on the nodes, so such a port is only for tests, and for networks in which every machine
- * is trusted. Hosts are numeric, or "localhost", which is 127.0.0.1. */
+/* address.h: the addresses of sessions: "unix:/path/sock", "10.0.0.1:port", "[::1]:port". Sessions
+ * over TCP are encrypted and authenticated (rpc.h), unless the address begins with "insecure:", as
+ * in "insecure:10.0.0.1:port". Any program that reaches an insecure port can start programs on the
+ * nodes. Use such a port only in tests, or in a network in which every machine is trusted. Hosts
+ * are numeric, or "localhost", which is 127.0.0.1. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
@@ -11,16 +11,18 @@
 
 int address_check(const char *address, struct err *e); /* checks the form; fails with
                                                         * ERR_INVALID */
-bool address_is_plain(const char *address);            /* a Unix socket, or marked insecure */
-/* address_plain_check checks the address of a plain session, and address_tls_check that of a
- * session over TLS. Both fail with ERR_INVALID if the address has a wrong form, and with
- * ERR_UNSUPPORTED if it is an address of the other kind. */
+bool address_is_plain(const char *address);            /* whether it is a Unix socket or begins
+                                                        * with "insecure:" */
+/* address_plain_check accepts only addresses of plain sessions, and address_tls_check only
+ * addresses of sessions over TLS. Both functions fail with ERR_INVALID if the address has a wrong
+ * form. They fail with ERR_UNSUPPORTED if they do not accept the address. */
 int address_plain_check(const char *address, struct err *e);
 int address_tls_check(const char *address, struct err *e);
 /* Checks that an address is free, by binding it or connecting to it for a moment. Fails with
- * ERR_CONFLICT if the address is in use, with ERR_INVALID for a wrong form or for a socket's path
- * that is too long, or with ERR_IO. Call this function before gRPC binds the address, because gRPC
- * unlinks an existing Unix socket and gives no reason for a port that is in use. */
+ * ERR_CONFLICT if the address is in use. Fails with ERR_INVALID if the address has a wrong form or
+ * if the path of a socket is too long. Other failures are ERR_IO. Call this function before gRPC
+ * binds the address, because gRPC unlinks an existing Unix socket and gives no reason for a port
+ * that is in use. */
 int address_free_check(const char *address, struct err *e);
 
 /* Returns the address without "insecure:", which is the form that sockets and gRPC accept. */

@@ -1,5 +1,5 @@
-/* pki.c: makes, reads, signs and verifies certificates with OpenSSL. The file has, in this order,
- * PEM, digests, certificates, the authority, and requests of nodes. */
+/* pki.c: makes, reads, signs and verifies certificates with OpenSSL. The functions are about PEM,
+ * digests, certificates, the authority and requests of nodes, in this order. */
 #include "api/pki.h"
 
 #include <errno.h>
@@ -79,8 +79,8 @@ static EVP_PKEY *key_parse(const char *text)
     return k;
 }
 
-/* Reads the text of b into out, and frees b. `written` is false if the caller could not write the
- * text to b; the call then fails. */
+/* Reads the text of b into out, and frees b. Fails if `written` is false, which means that the
+ * caller could not write the text to b. */
 static int text_take(BIO *b, bool written, char *out, size_t size, struct err *e)
 {
     const int n = written ? BIO_read(b, out, (int)size - 1) : -1;
@@ -157,7 +157,7 @@ static bool add_san(X509 *x, int type, const char *text)
     return good;
 }
 
-/* Adds an extension. value is a constant of this file. */
+/* Adds an extension. `value` is a constant of this file. */
 static bool add_ext(X509 *x, X509 *issuer, int nid, const char *value)
 {
     X509V3_CTX c;
@@ -196,7 +196,7 @@ static bool set_terms(X509 *x, EVP_PKEY *subject, const struct terms *t)
            X509_set_pubkey(x, subject);
 }
 
-/* Makes a certificate. If issuer is NULL, the certificate is signed by its own key. */
+/* Makes a certificate. If `issuer` is NULL, the certificate is signed by its own key. */
 static X509 *cert_make(EVP_PKEY *subject, const struct terms *t, X509 *issuer, EVP_PKEY *issuer_key,
                        struct err *e)
 {
@@ -224,7 +224,7 @@ static int64_t time_of(const ASN1_TIME *t)
 }
 
 /* Reads a node's name from the only URI of its certificate. Returns false if the certificate has
- * other names, or a name of another form. */
+ * other names, or a name of a different form. */
 static bool node_name(X509 *x, char out[PKI_NAME_SIZE])
 {
     GENERAL_NAMES *all = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
@@ -557,8 +557,9 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
     }
 }
 
-/* Finds the certificate with this fingerprint in the chain, and writes it to ca. If there is none,
- * the error has the fingerprint of the last certificate in the chain, which is the authority's. */
+/* Finds the certificate with this fingerprint in the chain, and writes it to ca. If the chain has
+ * no such certificate, the error has the fingerprint of the last certificate, which is the
+ * authority's. */
 static int probe_choose(const STACK_OF(X509) * chain, const char *fingerprint,
                         char ca[PKI_PEM_SIZE], struct err *e)
 {

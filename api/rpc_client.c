@@ -16,7 +16,7 @@ struct rpc_client {
     struct endpoint ep;
     grpc_channel *channel;
     struct loop_timer *retry;
-    int64_t retry_ms, wait_ms; /* wait_ms is set by rpc_client_wait */
+    int64_t retry_ms, wait_ms; /* delay of the next attempt; wait_ms comes from rpc_client_wait */
     bool is_failing;
     grpc_status_code status; /* the last status that was logged while connecting fails */
     const char *method;
@@ -73,9 +73,9 @@ static void client_start(void *arg)
     rpc_op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* Sets the timer of the next attempt to connect, after a session has ended or could not be opened.
- * Each attempt waits longer than the one before, up to a second. The number of attempts has no
- * limit, because an agent has no other work. */
+/* Sets the timer of the next attempt to connect. It is called when a session has ended or could
+ * not be opened. Each wait is longer than the previous wait, up to a second. The number of
+ * attempts has no limit, because an agent has no other work. */
 static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;
@@ -103,13 +103,13 @@ static grpc_channel *channel_create(const char *address, const struct rpc_identi
         rpc_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         rpc_arg_int(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
-        /* This value is also the least time that gRPC gives an attempt to connect. */
+        /* gRPC also uses this value as the shortest time for an attempt to connect. */
         rpc_arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
         rpc_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RETRY_MAX_MS),
         rpc_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),
         rpc_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-        /* The certificate always has this name, whatever the address is, because the authority is
-         * seqd's own. */
+        /* The certificate of seqd has this name at every address, because seqd is its own
+         * authority. */
         arg_text(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, PKI_SERVER),
     };
     /* The last entry is used only for TLS. */
@@ -154,7 +154,7 @@ struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struc
 
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
 {
-    grpc_channel_destroy(c->channel); /* an open session is not closed by this */
+    grpc_channel_destroy(c->channel); /* this does not close an open session */
     c->channel = channel_create(c->address, id);
 }
 

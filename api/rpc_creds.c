@@ -8,9 +8,9 @@
 #include <time.h>
 #include "api/core/log.h"
 
-/* Here gRPC only checks that the client has the key of its certificate. It does not verify the
- * certificate, because it would end the handshake at an expired or foreign certificate without an
- * error on either side. Instead pki_verify checks the certificate when a session opens, and the
+/* Here gRPC only checks that the client has the key of its certificate. gRPC does not verify the
+ * certificate. If gRPC did so, an expired or foreign certificate would end the handshake without
+ * an error on either side. Instead pki_verify checks the certificate when a session opens, and the
  * server sends the result. */
 
 struct rpc_creds {

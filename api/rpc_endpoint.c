@@ -32,8 +32,8 @@ static void *endpoint_thread(void *arg)
     }
 }
 
-/* Prepares an operation. The lock is needed only for sanitizers, which do not see the
- * synchronization inside gRPC; gRPC itself orders this write before the completion. */
+/* Prepares an operation. gRPC orders this write before the completion of the operation. The lock
+ * is needed only for sanitizers, which do not see the synchronization inside gRPC. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner)
 {
     pthread_mutex_lock(&ep->lock);
@@ -53,7 +53,7 @@ static void endpoint_drain(void *arg, uint32_t events)
     ep->end = &ep->first;
     pthread_mutex_unlock(&ep->lock);
     while (op) {
-        struct rpc_op *next = op->next; /* done may free it */
+        struct rpc_op *next = op->next; /* `done` may free op */
         op->done(op);
         op = next;
     }

@@ -10,7 +10,7 @@
 #include "api/rpc_creds.h"
 #include "api/rpc_stream.h"
 
-enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* streams of one connection; a node has one */ };
+enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* streams of one connection; a node has 1 */ };
 
 struct rpc_server {
     struct endpoint ep;
@@ -79,7 +79,7 @@ static void server_refuse(struct rpc_stream *s, grpc_status_code status, const c
     rpc_op_start(s, &s->open, server_refused, ops, 2);
 }
 
-/* Answers a call according to its method, and to whether this peer may call it. */
+/* Accepts a call if its method exists and this peer may call it; otherwise refuses it. */
 static void server_answer(struct rpc_server *server, struct rpc_stream *s, bool session)
 {
     struct err e;
@@ -217,7 +217,7 @@ void rpc_server_destroy(struct rpc_server *s)
     if (!s) return;
     rpc_endpoint_stop(&s->ep);
     rpc_op_init(&s->ep, &s->shutdown, shutdown_done, s);
-    /* The calls are cancelled one by one above, and later calls when they arrive.
+    /* The calls were cancelled one by one above, and later calls are cancelled when they arrive.
      * grpc_server_cancel_all_calls is not used, because only the thread that receives the event of
      * the shutdown may call it. */
     grpc_server_shutdown_and_notify(s->server, s->ep.cq, &s->shutdown);

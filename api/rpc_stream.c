@@ -136,7 +136,8 @@ static void recv_done(struct rpc_op *op)
         }
         if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
-        s->peer_left = !s->closing; /* the peer will send nothing more, so the session has ended */
+        s->peer_left = !s->closing; /* the peer will send no more messages, so the session has
+                                     * ended */
         rpc_stream_close(s);
     }
     if (data) grpc_byte_buffer_destroy(data);

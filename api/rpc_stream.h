@@ -1,22 +1,22 @@
-/* rpc_stream.h: the code that a server's and a client's sessions share: streams, and the endpoint,
- * which brings finished operations of gRPC to the loop. It is private to rpc_*.c; other files use
- * rpc.h.
+/* rpc_stream.h: the code that the sessions of servers and of clients share. It has streams, and
+ * the endpoint, which brings finished operations of gRPC to the loop. It is private to rpc_*.c;
+ * other files use rpc.h.
  *
  * An endpoint (a server or a client) has one completion queue, and one thread that waits in
  * grpc_completion_queue_next for as long as the endpoint lives, because gRPC 1.51 does its I/O
- * inside that call. The thread only moves finished operations to a list and signals an eventfd;
- * the loop thread takes the operations from the list. So all other state belongs to the loop
- * thread and needs no lock, and a destroy function can handle the operations that finish while it
- * waits.
+ * inside that call. The thread only appends finished operations to a list and signals an eventfd;
+ * the loop thread takes the operations from the list. So all state except the list belongs to the
+ * loop thread and needs no lock. While a destroy function waits, it takes finished operations from
+ * that list, too.
  *
  * A stream has at most one operation of each kind in flight: open (initial metadata), recv, send
  * and finish. The operation finish waits for the end of the call. It has a batch of its own, so
- * that the end is seen at any time. A stream is freed once its end was seen and no operation is in
- * flight.
+ * that it can complete at any time. A stream is freed when finish has completed and no operation
+ * is in flight.
  *
- * A client cannot tell an accepted call from a failed one by the completion of its initial
- * metadata, because that operation succeeds for both. So the server puts SESSION_KEY into the
- * metadata, and the client looks for this key. */
+ * The operation open succeeds for an accepted call and also for a failed call. So the server puts
+ * SESSION_KEY into the initial metadata, and the client looks for this key to learn whether the
+ * call was accepted. */
 #ifndef SEQD_API_RPC_STREAM_H
 #define SEQD_API_RPC_STREAM_H
 
@@ -56,7 +56,7 @@ struct endpoint {
     struct rpc_stream *streams;
     bool stopping, in_callback;
     void (*ended)(void *owner, struct rpc_stream *s,
-                  const char *why); /* before a stream is freed */
+                  const char *why); /* called before a stream is freed */
     void *owner;
     pthread_mutex_t lock; /* guards the list of finished operations */
     struct rpc_op *first, **end;
@@ -76,10 +76,11 @@ struct rpc_stream {
     struct rpc_op open, recv, send, finish;
     int n_ops;
     bool is_server, opened, closing, ended, peer_left, joins;
-    struct pki_node node; /* name empty: no certificate */
+    struct pki_node node; /* if its name is empty, the peer has no certificate */
     char peer[RPC_PEER_SIZE];
     grpc_byte_buffer *received;
-    struct chunk *queue, **queue_end; /* the first chunk is in flight while sending is true */
+    struct chunk *queue, **queue_end; /* chunks to send; while `sending` is true, the first chunk
+                                       * is in flight */
     size_t queued_size;
     bool sending;
     grpc_metadata_array initial, trailing;
@@ -106,7 +107,7 @@ void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Makes a stream that owns call. The stream is in ep's list until it has ended and its last
+/* Makes a stream that owns call. The stream remains in ep's list until it has ended and its last
  * operation is over. */
 struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_server);
 /* Starts a batch of n operations. Its tag is op, a member of the stream. */

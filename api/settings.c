@@ -1,5 +1,5 @@
-/* settings.c: reads defaults, the command line, and then the file that the command line names. A
- * reload adopts new values of keys that may change and logs changes of other keys. */
+/* settings.c: sets the defaults, reads the command line, and then reads the file. A reload adopts
+ * the new value of a key that can be reloaded, and logs the change of any other key. */
 #include "api/settings.h"
 
 #include <stdlib.h>

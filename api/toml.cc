@@ -1,4 +1,5 @@
-/* The one file in C++: Debian has no TOML library in C. No exception leaves it. */
+/* toml.cc: the only file in C++, because Debian has no TOML library in C. No exception leaves this
+ * file. */
 #include "api/toml.h"
 
 #include <toml++/toml.h>
@@ -15,7 +16,7 @@ struct option_value value_of(const toml::node &node)
     return v;
 }
 
-/* Tells whether a text has no NUL inside: C would read only the part before it. */
+/* Tells whether a text has no NUL inside. C would read only the part before a NUL. */
 bool is_whole(const toml::node &node)
 {
     auto text = node.as_string();

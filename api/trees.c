@@ -16,7 +16,9 @@
 #include "api/core/assert.h"
 #include "api/core/thread.h"
 
-#define DEPTH_MAX 32 /* most levels, each with an open descriptor; a job's directory has 5 */
+#define DEPTH_MAX                                                                                  \
+    32 /* largest number of levels; each has an open descriptor. A job's directory
+                      * has 5 levels */
 
 struct tree_request {
     struct tree_request *next;

@@ -1,7 +1,8 @@
 /* wire.h: the messages between seqd and seqw as plain structs, packed to and from cluster.proto.
  * Only wire*.c use protobuf-c. Every count and length of a received message is checked.
  *
- * The session. Each node has one, which seqw opens. Each direction keeps its order.
+ * The session. Each node has one session, which seqw opens. Messages in one direction keep their
+ * order.
  *   seqw  HELLO      has the node's name, its instance (an id of the state directory, which a
  *                    restart keeps), and every attempt whose directory is here, whether it is
  *                    alive, or has ended and was not yet forgotten
@@ -96,13 +97,14 @@ struct job_spec;
 /* The ABI of the version in tests/previous; any other ABI is REFUSED. */
 #define WIRE_ABI_BEFORE 6u
 #define WIRE_GRANTS     RANK_GRANTS
-#define WIRE_FILES      (1 + 2 * SPEC_SOURCES) /* files of one question */
-#define WIRE_MAX_SIZE   (4 << 20)              /* bytes of one message */
+#define WIRE_FILES      (1 + 2 * SPEC_SOURCES) /* largest number of files of one question */
+#define WIRE_MAX_SIZE   (4 << 20)              /* largest number of bytes of one message */
 #define NODE_NAME       PKI_NAME_SIZE
-#define WIRE_CHUNK      65536 /* most bytes of log in one message */
-/* Most bytes of the answer to a TRACE, or to a DESCRIBE of all models. */
+#define WIRE_CHUNK      65536 /* largest number of bytes of a log or a file in one message */
+/* Largest number of bytes of the answer to a TRACE, or to a DESCRIBE of all models. */
 #define WIRE_TRACE_SIZE (1 << 20)
-/* Most attempts in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank. */
+/* Largest number of attempts in one HELLO or EXPECT, and on one node. A node has up to 4096 slots,
+ * and an attempt has at least 1 rank. */
 #define WIRE_ATTEMPTS      4096
 #define WIRE_INSTANCE_SIZE 16
 #define WIRE_TOKEN_SIZE    160 /* a join token, with its NUL */
@@ -116,15 +118,16 @@ enum msg_type {
     MSG_REPORT,    /* one spooled record of an attempt; see struct msg */
     MSG_LOG,       /* bytes of one rank's log, from an offset */
     MSG_DESCRIBED, /* answer to MSG_DESCRIBE */
-    MSG_FETCHED,   /* answer to MSG_FETCH: bytes of a file, of which there are none at its end, or
-                    * err */
+    MSG_FETCHED,   /* answer to MSG_FETCH: bytes of a file, or err; 0 bytes mark the end of the
+                    * file */
     /* seqd -> seqw */
     MSG_WELCOME,  /* first answer: session accepted */
     MSG_ASSIGN,   /* start this gang */
     MSG_BLOBS,    /* all blobs of an attempt */
-    MSG_STOP,     /* ends this attempt: its ranks are asked to stop, and are killed after a time */
+    MSG_STOP,     /* ends this attempt; its ranks are asked to stop, and are killed if they have
+                   * not stopped after some time */
     MSG_ACK,      /* spool and log offsets up to which seqd has stored everything durably */
-    MSG_EXPECT,   /* the attempts that seqd expects on this node, which compares them with its
+    MSG_EXPECT,   /* the attempts that seqd expects on this node; the node compares them with its
                    * own */
     MSG_FETCH,    /* asks for at most WIRE_CHUNK bytes of a file of the job, from offset */
     MSG_DESCRIBE, /* asks for seqrank --describe of a model directory, or for seqrank --models */
@@ -132,10 +135,9 @@ enum msg_type {
     MSG_TRACE,    /* asks for the sources of samples of prepared data; MSG_FETCHED answers with
                    * JSON */
     /* seqw -> seqd */
-    MSG_PROFILE, /* the node's measurements of itself */
+    MSG_PROFILE, /* the measured speed of the node */
     /* seqd -> seqw */
-    MSG_REFUSED, /* as the first answer: there is no session, and why; to a JOIN: there is no
-                  * certificate */
+    MSG_REFUSED, /* reason why a HELLO gets no session, or why a JOIN gets no certificate */
     /* seqw -> seqd */
     MSG_JOIN, /* asks for a certificate */
     /* seqd -> seqw */
@@ -146,7 +148,7 @@ enum msg_type {
     /* seqd -> seqw */
     MSG_SAVE, /* asks to save at the next step boundary and then to end this attempt */
     /* seqw -> seqd */
-    MSG_LEAVING, /* this node ends at end_s */
+    MSG_LEAVING, /* the node ends at end_s */
     /* seqd -> seqw */
     MSG_QUIT, /* asks to stop every gang and to end, as after SIGINT */
     MSG_TYPE_N
@@ -164,29 +166,30 @@ struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
     char packing[16], overlong[16]; /* words of data.packing and data.overlong */
 };
 
-struct disk_use { /* bytes, of a node's state directory */
+struct disk_use { /* a node's state directory, in bytes */
     int64_t jobs, prepared;
-    int64_t size, free; /* bytes of its file system; size 0 means not reported */
+    int64_t size, free; /* bytes of the directory's file system; size 0 means not reported */
 };
 
 struct wire_attempt {
     int64_t job, epoch;
     int32_t slots; /* HELLO: number of ranks of the attempt that are running on the node */
-    int32_t gpus;  /* HELLO, since ABI 7: number of ranks with a GPU, which need no slot */
+    int32_t gpus;  /* HELLO, since ABI 7: number of ranks of the attempt that have a GPU and need
+                    * no slot */
 };
 
 struct msg {
     enum msg_type type;
-    uint32_t abi; /* HELLO: the session's ABI. WELCOME, REFUSED: the newest ABI that seqd speaks,
-                   * where 0 stands for ABI 6 */
+    uint32_t abi; /* HELLO: the session's ABI. WELCOME, REFUSED: the newest ABI that seqd speaks; 0
+                   * stands for ABI 6 */
     /* HELLO */
     char node[NODE_NAME], version[32];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
-    int64_t memory_size; /* bytes of the machine */
+    int64_t memory_size; /* bytes of memory of the machine */
     char address
         [RANK_ADDRESS_SIZE]; /* numeric address on which the node's ranks listen for ranks of other
-                              * nodes; "" if they cannot be reached */
+                              * nodes; "" if ranks of other nodes cannot reach this node */
     bool emulated;           /* the node accepts jobs of the device "emulated", for tests */
     int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
@@ -196,40 +199,41 @@ struct msg {
     bool more;            /* EXPECT: the list continues in the next message */
     int64_t heartbeat_ms; /* WELCOME */
     int64_t retry_ms;     /* REFUSED: time before which the node must not connect again */
-    /* most other messages */
+    /* used by most messages: the attempt that the message is about */
     int64_t job, epoch;
-    /* ASSIGN: the gang's start record, without the values that the agent itself knows
+    /* ASSIGN: the gang's start record. The agent adds the values that it knows itself
      * (directories, program). */
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
     int64_t memory_limit, submitted_s;
     unsigned char key[RANK_KEY_SIZE]; /* secret of the attempt, the same on all its nodes */
     const struct job_spec *spec;
-    int n_uuids; /* UUIDs of GPUs, one for each rank here, in rank order; 0 if the job uses none */
+    int n_uuids; /* UUIDs of GPUs, one for each rank here, in rank order; n_uuids is 0 if the job
+                  * uses no GPUs */
     const char (*uuids)[GPU_UUID_SIZE];
     /* ASSIGN, DESCRIBE: absolute paths of private directories that the ranks may read, such as the
      * uploads of the job's owner. Directories that the job names by job:ID are not listed, because
-     * the node itself knows their paths. */
+     * the node knows their paths. */
     int n_grants;
     const char *const *grants;
     /* BLOBS */
     int n_blobs;
     const struct rank_blob *blobs;
     /* REPORT: seq counts the attempt's spool records from 1; data is struct rank_msg + payload.
-     * LOG: bytes [offset, offset + size) of the rank's log.
-     * ACK: records up to seq are durable, and so are the bytes of the rank's log before offset. If
-     * seq is 0, the message is not about records; if rank is -1, it is not about a log. An ACK
-     * that repeats an offset asks for the bytes after this offset again.
-     * FETCH: at most WIRE_CHUNK bytes, from offset, of a file of job. `path` is the name of an
-     * artifact, or "checkpoints/step-00000500/hf/config.json".
-     * FETCHED: data from the offset that was asked for; size is 0 at the end of the file. total is
-     * the present size of the whole file in bytes. stamp is a number that changes when the file is
-     * replaced or written; 0 means that the agent sends no stamp. */
+     * LOG: bytes [offset, offset + size) of the rank's log. ACK: records up to seq are durable,
+     * and so are the bytes of the rank's log before offset. If seq is 0, the ACK is not about
+     * records; if rank is -1, it is not about a log. An ACK that repeats an offset asks for the
+     * bytes after this offset again. FETCH asks for at most WIRE_CHUNK bytes of a file of the job,
+     * from offset on. `path` is the name of an artifact, or a path such as
+     * "checkpoints/step-00000500/hf/config.json". FETCHED: data begins at the offset of the
+     * question; size is 0 at the end of the file. total is the present size of the whole file in
+     * bytes. stamp is a number that changes when the file is replaced or written; 0 means that the
+     * agent sends no stamp. */
     int64_t seq, offset, total, stamp;
     int32_t rank;
-    /* REPORT of an exit by a signal, or of a lost gang: tells whether, since the attempt began on
-     * the node, the kernel has killed a process of seqw's control group because memory ran out.
-     * Since ABI 7. */
+    /* REPORT of an exit by a signal, or of a lost gang, since ABI 7: tells whether memory ran out.
+     * It is set if the kernel has killed a process of seqw's control group for memory since the
+     * attempt began on the node. */
     bool oom;
     const void *data;
     size_t size;
@@ -237,16 +241,16 @@ struct msg {
      * repeats. */
     int64_t request;
     char path[RANK_PATH_SIZE];
-    /* DESCRIBE, since ABI 7: "FIELD:FORMAT:PATH" of data, which asks whether each PATH has a file.
-     * `path` is empty then. */
+    /* DESCRIBE, since ABI 7: each text has the form "FIELD:FORMAT:PATH". The question is whether a
+     * file exists at each PATH. `path` is empty then. */
     int n_files;
     const char *const *files;
-    bool models;                   /* DESCRIBE: asks for all models beneath the node's roots, from
-                                    * the model with index `offset` on; FETCHED repeats this
+    bool models;                   /* DESCRIBE: asks for all models beneath the node's roots that
+                                    * have the index `offset` or a higher one; FETCHED repeats this
                                     * offset. path is empty */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, in the form of
                                     * model.config */
-    struct err err;                /* if its code is ERR_NONE, config is valid */
+    struct err err;                /* if err.code is ERR_NONE, config is valid */
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
     int32_t what;                  /* REMOVE, REMOVED: enum removal_what */
@@ -261,17 +265,18 @@ struct msg {
     const char *token, *pem;
 };
 
-/* Tells whether a node may have that name. The name is checked because names of nodes appear in
+/* Tells whether `name` may be the name of a node. It is checked because names of nodes appear in
  * logs, in JSON and in commands. */
 bool wire_name_good(const char *name);
 bool wire_speaks(uint32_t abi); /* WIRE_ABI or WIRE_ABI_BEFORE */
-/* Tells whether a peer that speaks abi accepts messages of that type. wire_speaks(abi) must be
+/* Tells whether a peer that speaks abi accepts messages of type `type`. wire_speaks(abi) must be
  * true. */
 bool wire_knows(uint32_t abi, enum msg_type type);
 /* Returns the ABI to speak with a seqd that answered with `theirs` (the member abi of struct
  * msg). */
 uint32_t wire_choose(uint32_t theirs);
-/* Writes the reason why no session can speak abi, which wire_speaks refuses, and the remedy. */
+/* Writes the reason why no session can speak abi, and the remedy. Call it only if wire_speaks(abi)
+ * is false. */
 void wire_refusal(uint32_t abi, char *out, size_t size);
 /* Packs m into arena memory. Returns NULL if the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);

@@ -1,13 +1,13 @@
-/* wire_pack.c: packs and unpacks a message according to the list of its fields. */
+/* wire_pack.c: packs and unpacks a message according to the table of its fields. */
 #include "api/wire_pack.h"
 
 #include "api/core/assert.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises the tree
- * there. To unpack, protobuf-c allocates the tree in the arena, too. The limit of the arena guards
+ * there. To unpack, protobuf-c allocates the tree in the arena, too. The arena's limit guards
  * against messages that are small on the wire and large in memory. While the tree is copied to
- * plain structs, every count, length and word is checked. Strings and bytes of struct msg stay
- * where protobuf-c put them. */
+ * plain structs, every count, length and word is checked. Strings and bytes are not copied; struct
+ * msg points to them in the tree. */
 
 /* ---- packing --------------------------------------------------------------------------------- */
 

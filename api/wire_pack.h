@@ -1,7 +1,6 @@
 /* wire_pack.h: describes a message as a list of its fields, which wire_pack.c packs and unpacks.
- * The lists are in wire.c. Some values in a message have functions of their own: the job spec
- * (wire_spec.c) and the values of GPUs (wire_gpu.c). Only these files include this header, because
- * it exposes protobuf-c. */
+ * The lists are in wire.c. The job spec (wire_spec.c) and the values of GPUs (wire_gpu.c) have
+ * functions of their own. Only wire*.c include this header, because it exposes protobuf-c. */
 #ifndef SEQD_API_WIRE_PACK_H
 #define SEQD_API_WIRE_PACK_H
 
@@ -23,13 +22,15 @@ enum wire_type {
     WIRE_TEXT,    /* char[size] member */
     WIRE_LENT,    /* const char * member in the arena, shorter than size; NULL is packed as "" */
     WIRE_BYTES,   /* unsigned char[size] member; if min is 0, the field may be left out */
-    WIRE_DATA,    /* const void * member in the arena, at most max bytes; its size_t is at n_at */
-    WIRE_STRINGS, /* const char *const * member in the arena, at most max strings; its int is at
-                   * n_at */
-    WIRE_PART,    /* a message described by the rows `of`, whose members are in the same struct; if
-                   * min is 0, it may be missing */
-    WIRE_LIST,    /* an array of min to max structs of `size` bytes in the arena, made from
-                   * messages described by the rows `of`; its int is at n_at */
+    WIRE_DATA,    /* const void * member in the arena, at most max bytes; the size_t member at n_at
+                   * has its size */
+    WIRE_STRINGS, /* const char *const * member in the arena, at most max strings; the int member
+                   * at n_at has their number */
+    WIRE_PART,    /* a message described by the rows `of`; its members are in the struct that has
+                   * this field. If min is 0, the message may be missing */
+    WIRE_LIST,    /* an array in the arena of min to max structs of `size` bytes. The rows `of`
+                   * describe the message of each struct. The int member at n_at has the number of
+                   * structs */
     WIRE_CALL,    /* a pair of functions; if pack is NULL, it is a rule about the fields above this
                    * row */
 };
@@ -44,11 +45,11 @@ struct wire_field {
     int64_t min, max;
     const struct wire_field *of; /* WIRE_PART, WIRE_LIST */
     const ProtobufCMessageDescriptor *message;
-    bool (*when)(const void *record); /* WIRE_PART: it is packed only if this returns true; NULL
-                                       * means always */
+    bool (*when)(const void *record); /* WIRE_PART: tells whether to pack the part; if NULL, the
+                                       * part is always packed */
     /* The functions of WIRE_CALL. pack returns -1 if the arena is full. unpack returns -1 on an
-     * error. It returns 1 if the message is of another version, so that the rows after this row
-     * must not be read. */
+     * error. It returns 1 if the message is of an unknown version; the rows after this row are
+     * then not read. */
     int (*pack)(const struct wire_field *f, const void *record, struct arena *a, void *body);
     int (*unpack)(const struct wire_field *f, const void *body, struct arena *a, void *record,
                   struct err *e);
@@ -70,8 +71,8 @@ static inline void *message_new(struct arena *a, const ProtobufCMessageDescripto
     return m;
 }
 
-/* Makes room for n pointers, or for one pointer if n is 0, so that NULL always means that the
- * arena is full. */
+/* Makes room for n pointers. If n is 0, makes room for one pointer, so that NULL always means that
+ * the arena is full. */
 static inline void *pointers_new(struct arena *a, size_t n)
 {
     return arena_alloc(a, (n ? n : 1) * sizeof(void *));
@@ -99,14 +100,14 @@ static inline int range_check(int64_t v, int64_t min, int64_t max, const char *f
 Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
 /* Clears values for which a peer that speaks abi has no field. */
 void wire_spec_cut(Seqd__Spec *w, uint32_t abi);
-/* Unpacks a spec. *out lies in the arena. A value for which the peer's version has no field gets
- * its default. Fails with ERR_INVALID, which names the field, or with ERR_TOO_LARGE. */
+/* Unpacks a spec. *out is memory of the arena. If the peer's version has no field for a value, the
+ * value gets its default. Fails with ERR_INVALID, which names the field, or with ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
                      struct err *e);
 
-/* Pack and unpack two kinds of values of a struct msg: the UUIDs of ASSIGN, and the distances
- * between the GPUs of HELLO and HEARTBEAT. The list of these GPUs is at pb and n_pb. The rows of
- * these values come after the rows that they depend on. */
+/* Pack and unpack two values of a struct msg: the UUIDs of ASSIGN, and the distances between the
+ * GPUs of HELLO and HEARTBEAT, whose list is at pb and n_pb. The rows of these two values come
+ * after the rows that they depend on. */
 int wire_far_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
 int wire_far_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
                     struct err *e);

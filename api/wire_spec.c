@@ -1,5 +1,5 @@
-/* wire_spec.c: packs and unpacks the job spec by its tables of fields. A new field is a new row of
- * a table, and needs no code here. */
+/* wire_spec.c: packs and unpacks the job spec by its tables of fields. A new field needs a new row
+ * of a table, but no code here. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/field.h"
@@ -151,7 +151,7 @@ static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_sou
     return w;
 }
 
-/* Packs n sources into *out, which lies in the arena. */
+/* Packs n sources into *out, which is memory of the arena. */
 static int sources_pack(const struct job_spec *s, const struct spec_source *source, int32_t n,
                         struct arena *a, size_t *n_out, Seqd__Source ***out)
 {

@@ -30,7 +30,7 @@ static int exit_of_status(int status)
                                             : CLI_ERROR;
 }
 
-/* Writes "/data/seq_len" in the form of job specs, "data.seq_len". */
+/* Writes a pointer such as "/data/seq_len" in the form of job specs: "data.seq_len". */
 static char *field_of(const char *pointer, char *out, size_t size)
 {
     snprintf(out, size, "%s", *pointer == '/' ? pointer + 1 : pointer);
@@ -39,8 +39,8 @@ static char *field_of(const char *pointer, char *out, size_t size)
     return out;
 }
 
-/* Adds a line for each error, with its field and its sentence, or with only the field if the first
- * line already has the sentence. */
+/* Adds a line for each error, with its field and its sentence. If the first line already has the
+ * sentence, adds only the field. */
 static void add_errors(const struct jv *errors, const char *detail, FILE *out)
 {
     for (size_t i = 0; i < jv_len(errors); i++) {
@@ -93,21 +93,21 @@ int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms)
     return wait_ms > API_WAIT_MS ? API_WAIT_MS : wait_ms;
 }
 
-/* Tells whether q may be sent again even if seqd may have carried it out already, because a proxy
- * may answer 502 or 504 for a request that seqd has answered. */
+/* Tells whether q may be sent again even if seqd has carried it out already. After 502 or 504 this
+ * is possible, because a proxy may give this answer although seqd has carried out the request. */
 static bool repeats(const struct http_request *q)
 {
     return q->idempotency_key || !strcmp(q->method, "GET") || !strcmp(q->method, "DELETE");
 }
 
-/* Tells whether to send q again. A GET that got no answer is not sent again, because that means
- * that no seqd is running. */
+/* Tells whether to send q again. If a GET got no answer, it is not sent again, because no answer
+ * means that no seqd is running. */
 static bool retryable(const struct http_request *q, const struct http_reply *r, int failed,
                       const struct err *e)
 {
     if (failed) return e->code == ERR_PEER && strcmp(q->method, "GET");
-    /* A 409 with Retry-After means that the first try is still under way and its answer was
-     * lost. */
+    /* 409 with Retry-After means that the answer to the first try was lost and that seqd is still
+     * working on it. */
     return r->status == 429 || r->status == 503 || (api_busy(r->status) && repeats(q)) ||
            (r->status == 409 && r->retry_after_s > 0);
 }
@@ -118,8 +118,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&t, NULL);
 }
 
-/* Sends q until its answer is final. Between the tries it waits 100, 200, 400 and 800 ms, or for
- * as long as the server asks (api_wait_ms). */
+/* Sends q again and again until its answer is final. Between the tries it waits 100, 200, 400 and
+ * 800 ms, or for as long as the server asks (api_wait_ms). */
 int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r)
 {
     struct err e = {0};
@@ -157,8 +157,8 @@ int api_get(struct cli *c, const char *path, struct jv **out)
     return request(c, &(struct http_request){.method = "GET", .path = path}, out);
 }
 
-/* Adds one page of a list to rows. cursor is "" for the first page, and becomes the cursor of the
- * next page, or "" at the end. */
+/* Adds one page of a list to rows. `cursor` is "" for the first page, and becomes the cursor of
+ * the next page, or "" at the end. */
 static int add_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
 {
     char page[512];

@@ -1,5 +1,5 @@
-/* api.h: sends requests whose answers are JSON, and handles refusals. A problem+json is printed
- * for a person, with the field and the fix, and becomes an exit code. */
+/* api.h: sends requests whose answers are JSON, and handles refusals. A refusal
+ * (application/problem+json) is printed with its field and its fix, and becomes an exit code. */
 #ifndef SEQD_CLIENT_API_H
 #define SEQD_CLIENT_API_H
 
@@ -7,18 +7,18 @@
 #include "client/http.h"
 #include "client/json.h"
 
-/* Tells whether the server, or a proxy in front of it, is busy or away for a moment, which the
- * statuses 429, 502, 503 and 504 mean. The same request may succeed later. */
+/* Tells whether the status is 429, 502, 503 or 504, which means that the server, or a proxy in
+ * front of it, is busy or cannot be reached for a moment. The same request may succeed later. */
 bool api_busy(int status);
-/* Returns the time to wait before the next try. It is the reply's Retry-After, or wait_ms if the
- * reply has none, and at most API_WAIT_MS. */
+/* Returns the time to wait before the next try, at most API_WAIT_MS. It is the reply's
+ * Retry-After; if the reply has no such header, it is wait_ms. */
 #define API_WAIT_MS 5000
 int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms);
-/* Sends q, and sends it again, up to API_TRIES times in all, in these cases: the status is 429 or
- * 503, or 409 with Retry-After; the status is 502 or 504 and q is a GET, a DELETE or has an
- * idempotency key; there was no answer and q is not a GET. Returns CLI_OK with the last answer,
- * whatever its status. The caller frees the answer with http_reply_fini. If there was no answer,
- * prints the message and returns CLI_ERROR. */
+/* Sends q, at most API_TRIES times. q is sent again if the status is 429 or 503, or is 409 with
+ * Retry-After. After 502 or 504, q is sent again if it is a GET, is a DELETE or has an idempotency
+ * key. If there was no answer, q is sent again unless it is a GET. Returns CLI_OK with the last
+ * answer, which may have any status. The caller frees the answer with http_reply_fini. If the last
+ * try got no answer, prints the message and returns CLI_ERROR. */
 #define API_TRIES 5
 int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r);
 
@@ -26,16 +26,16 @@ int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r);
  * print the message unless it is CLI_OK. The caller frees *out with jv_free. All of them send
  * requests as api_ask does. */
 int api_get(struct cli *c, const char *path, struct jv **out);
-/* Gets all pages of a list, oldest first, as if they were one page, so that *out is {data,
- * next_cursor, has_more}. path has no query. */
+/* Gets all pages of a list, oldest first, and joins them. *out has the form of one page: {data,
+ * next_cursor, has_more}. `path` has no query. */
 int api_list(struct cli *c, const char *path, struct jv **out);
-/* Posts body, which is empty if it is NULL. All tries of api_ask send the same idempotency key, or
- * none if key is NULL. */
+/* Posts body; NULL posts an empty body. All tries of api_ask send the same idempotency key. If
+ * `key` is NULL, they send none. */
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
-/* Deletes a resource. It is tried again as by api_ask, because a second deletion does no harm. */
+/* Deletes a resource. Tries again as api_ask does, because a second deletion does no harm. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
-/* Changes a resource if its version is if_match ("7", in quotes). If it has another version,
- * nothing is changed, and the result is CLI_OK with *out NULL. */
+/* Changes a resource if its version is if_match, which is in quotes ("7"). If the version differs,
+ * the resource is not changed; the result is CLI_OK, and *out is NULL. */
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
               struct jv **out);
 /* Gets one job. */

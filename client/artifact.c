@@ -32,14 +32,14 @@ struct sink {
     int64_t size;  /* bytes in the file, including those of earlier requests */
     int64_t begun; /* bytes in the file before this request */
     const struct http_stream *stream;
-    int error; /* errno of the first failed write */
+    int error; /* errno of the first write that failed */
 };
 
 static void on_bytes(void *arg, const char *p, size_t n)
 {
     struct sink *s = arg;
-    /* The server sends the whole file although only a part was asked for, so begin the file
-     * again. */
+    /* Status 200 means that the server sends the whole file although only a part was asked for. So
+     * begin the file again. */
     if (s->begun && http_answer(s->stream)->status == 200) {
         if (ftruncate(s->fd, 0) || lseek(s->fd, 0, SEEK_SET)) s->error = errno;
         s->begun = s->size = 0;
@@ -52,8 +52,8 @@ static void on_bytes(void *arg, const char *p, size_t n)
     s->size += (int64_t)n;
 }
 
-/* Downloads the bytes that s lacks. Returns an enum cli_exit, and prints the message of an
- * error. */
+/* Downloads the bytes that the stream s has not received yet. Returns an enum cli_exit, and prints
+ * the message of an error. */
 static int download(struct cli *c, const char *path, struct sink *s)
 {
     struct err e = {0};
@@ -70,14 +70,14 @@ static int download(struct cli *c, const char *path, struct sink *s)
     else if (e.code != ERR_NONE)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (status != 200 && status != 206 &&
-             !(status == 416 && s->begun)) /* the answer is 416, because no bytes are left */
+             !(status == 416 && s->begun)) /* 416 means that no bytes are left */
         rc = api_refused(http_answer(h), path);
     http_close(h);
     return rc;
 }
 
-/* Finds the digest of name in the job's list of artifacts. out is "" if the list has no digest for
- * it. */
+/* Finds the digest of the artifact `name` in the job's list. `out` is "" if the list has no digest
+ * for it. */
 static int listed_digest(struct cli *c, int64_t id, const char *name, char out[SHA256_HEX])
 {
     char path[64];
@@ -96,9 +96,9 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     return rc;
 }
 
-/* Begins FILE.part again unless the artifact has a digest. At the end of the download, a digest
- * proves that the bytes in FILE.part are the artifact's. Without a digest they may be of another
- * job or of an earlier attempt. */
+/* Empties FILE.part unless the artifact has a digest. With a digest, the end of the download
+ * proves that the bytes in FILE.part are those of the artifact. Without a digest, they may belong
+ * to a different job or to an earlier attempt. */
 static int keep_proved(struct cli *c, int64_t id, const char *name, const char *part,
                        struct sink *s)
 {
@@ -115,8 +115,9 @@ static int keep_proved(struct cli *c, int64_t id, const char *name, const char *
     return cli_fail(CLI_ERROR, "%s cannot be emptied: %s", part, strerror(errno));
 }
 
-/* Compares the digest of FILE.part with the listed digest. continued means that its first bytes
- * are of an earlier download, so only a digest can prove them. */
+/* Compares the digest of FILE.part with the listed digest. `continued` means that the first bytes
+ * of FILE.part come from an earlier download. Only a digest can prove that these bytes are
+ * right. */
 static int check_digest(struct cli *c, int64_t id, const char *name, const char *part,
                         bool continued)
 {

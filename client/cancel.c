@@ -1,5 +1,5 @@
-/* cancel.c: cancels, suspends and resumes jobs, either the named ones or all live jobs that a
- * filter selects. */
+/* cancel.c: cancels, suspends and resumes jobs. The user names the jobs, or a filter selects live
+ * jobs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +24,9 @@ struct mass_act {
 
 /* ---- by id or name --------------------------------------------------------------------------- */
 
-/* Returns the exit code for a job to which the action was refused. If it was refused because the
- * job has ended, then under --wait the job's verdict is the exit code, as if the job had ended a
- * moment later. */
+/* Returns the exit code after seqd refused the action for a job. With --wait, a job that has
+ * already failed or was cancelled gives the exit code of that state, as if it had ended a moment
+ * later. */
 static int refused(struct cli *c, int64_t id, int rc)
 {
     struct jv *job = NULL;
@@ -139,8 +139,8 @@ static int act_run(struct cli *c, const struct mass_act *act)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-/* Returns the exit code for a job that has ended without the action. Even if the job succeeded,
- * the action did not, because the job ended first. */
+/* Returns the exit code for a job that ended before the action took place. It is not 0 even if the
+ * job succeeded, because the action was not carried out. */
 static int ended_first(int64_t id, int verdict, const char *done)
 {
     if (verdict != CLI_OK) return verdict;
@@ -159,7 +159,8 @@ static bool is_held(const struct jv *job)
     return !strcmp(jv_str(job, "state", ""), "suspended");
 }
 
-/* Polls the job until it is suspended, because no event stream ends when a job is suspended. */
+/* Polls the job until it is suspended, because the job's event stream does not end when the job is
+ * suspended. */
 static int wait_held(struct cli *c, int64_t id, struct jv **job)
 {
     const struct timespec rest = {0, POLL_MS * 1000000};

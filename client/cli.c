@@ -186,7 +186,8 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
 const char *const cli_outputs[OUT_N + 1] = {"table", "wide", "json", "jsonl",
                                             "name",  "yaml", "csv",  NULL};
 
-/* Refuses a missing operand, which it names as the usage line does, and an operand too many. */
+/* Refuses a command line with a missing operand or with too many operands. The error names the
+ * missing operand as the usage line does. */
 static int check_operands(const struct cli *c, struct err *e)
 {
     const struct verb *v = c->verb;
@@ -249,9 +250,9 @@ static const char *scheme_of(const char *url)
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
-/* Tells whether to use the Unix socket, which must exist. It is used if seqd speaks TLS, because
- * the socket needs no certificate, or if there is no token file, because only seqd --dev writes
- * one. */
+/* Tells whether to use the Unix socket of a state directory. The socket must exist. It is used if
+ * seqd speaks TLS, because the socket needs no certificate. It is also used if the directory has
+ * no token file, because only seqd --dev writes a token file. */
 static bool takes_socket(const char *dir, const char *address, const char *socket)
 {
     char token[1024];
@@ -318,8 +319,8 @@ bool cli_url_moves(const struct cli *c)
     return url && (*url == '/' || *url == '.');
 }
 
-/* Reads a token from the file path, or from stdin if path is "-". A token is put into a header, so
- * it must be one line without blanks. */
+/* Reads a token from the file `path`, or from stdin if `path` is "-". A token is put into a
+ * header, so it must be one line without blanks. */
 static int read_token(const char *path, char *out, size_t size, struct err *e)
 {
     const bool is_stdin = !strcmp(path, "-");
@@ -365,7 +366,8 @@ const char *cli_ca(const struct cli *c)
     return ca && *ca ? ca : NULL;
 }
 
-static bool drawn; /* stderr's terminal shows a progress line, which the next message replaces */
+static bool drawn; /* whether the terminal of stderr shows a progress line, which the next message
+                    * replaces */
 
 void cli_draw(const char *line)
 {
@@ -411,7 +413,7 @@ int64_t cli_job_id(struct cli *c, int i)
     char *end;
     if (!strncmp(s, "job/", 4)) s += 4;
     long long id = strtoll(s, &end, 10);
-    if (*s && *end) return name_job(c, c->arg[i]); /* the operand is a name */
+    if (*s && *end) return name_job(c, c->arg[i]); /* the operand is a name and not an id */
     if (!*s || id <= 0 || id == LLONG_MAX)
         return -cli_fail(CLI_USAGE,
                          "\"%s\" is not a job: want an id, as `seqctl ls` shows, or a name",
@@ -429,7 +431,8 @@ static void look_at_terminal(struct cli *c)
                !(term && !strcmp(term, "dumb"));
 }
 
-/* Sets the authority that is trusted: that of --ca or SEQD_CA, otherwise that of the login. */
+/* Sets the file of authorities to trust. It is the file of --ca or of SEQD_CA if one is given, and
+ * otherwise the file that seqctl login stored. */
 static void set_trust(const struct cli *c, const char *url)
 {
     struct server_context known = {0};

@@ -69,7 +69,8 @@ struct cli_options {
     const char *user, *role, *ttl, *owner, *names, *reason;
     const char *output; /* the word after -o */
     struct cli_list set, unset, label;
-    int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1 if it is not given */
+    int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1 for an option that is not
+                                                                  * given */
 };
 
 struct http;
@@ -80,7 +81,7 @@ struct cli {
     int n_args;
     const char **arg; /* operands */
     enum cli_output output;
-    /* properties of stdout; whether stderr is a terminal is checked when needed */
+    /* properties of stdout; stderr is checked only when needed */
     bool color, utf8, tty;
     struct http *http;
 };
@@ -92,16 +93,15 @@ struct verb {
     uint32_t options;            /* bits of enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
-    /* Tells whether the verb needs no seqd for these operands; in that case http is NULL. If alone
-     * is NULL, the verb always needs seqd. */
+    /* Tells whether the verb needs no seqd for these operands. If it returns true, c->http is
+     * NULL. If `alone` is NULL, the verb always needs seqd. */
     bool (*alone)(const struct cli *c);
 };
 
-/* Parses argv and runs the verb. verbs ends with NULL, and help lists them in this order. */
+/* Parses argv and runs the verb. `verbs` ends with NULL, and help lists them in this order. */
 int cli_run(int argc, char **argv, const struct verb *const *verbs);
-/* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a
- * usage error. c->verb is NULL if argv names no verb, because it asks for help or the version, or
- * is empty. */
+/* Parses `argv` into *c. c->arg must have room for argc pointers. Returns -1 with a sentence on a
+ * usage error. c->verb is NULL if `argv` is empty, or asks for help or the version. */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
 /* A row of the table of options, for completion. cli_option_at returns false if there is no row
  * i. */
@@ -109,28 +109,29 @@ struct cli_option_info {
     const char *name; /* "wait" */
     char letter;      /* 0 if it has none */
     bool takes_value;
-    uint32_t need; /* bits of enum cli_option; 0 means that every verb accepts it */
+    uint32_t need; /* bits of enum cli_option; 0 means that every verb accepts the option */
 };
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words for -o, then NULL */
-/* socket of a seqd that systemd runs; tests set another one */
+/* socket of a seqd that systemd runs; tests set a different path */
 extern const char *cli_system_socket;
 /* Finds the address of seqd. It is the first of these that is given: --url, SEQD_URL, the server
- * that seqctl login or contexts chose last, cli_system_socket if it exists, and the default. A
- * text that begins with '/' or '.' is a state directory, whose file `address` is read. If that
- * address is https, or if the directory has no token, its Unix socket is used if it exists. The
- * result never ends with '/'. */
+ * that seqctl login or contexts chose last, cli_system_socket if that socket exists, and the
+ * default. A text that begins with '/' or '.' is a state directory, whose file `address` is read.
+ * If that address is https, or if the directory has no token, the directory's Unix socket is
+ * preferred if it exists. The result never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
-/* Tells whether the address may change while a verb runs. It may if it comes from a state
- * directory, because a restarted seqd may write another address there. Every other address is kept
- * for the whole verb, even if seqctl login or contexts choose another server in the meantime,
- * because that server has other jobs and must not get the token of this one. */
+/* Tells whether the address may change while a verb runs. It may change if it comes from a state
+ * directory, because a restarted seqd may write a new address there. Every other address is kept
+ * for the whole verb. In the meantime seqctl login or contexts may choose a second server. The
+ * verb must not use that server, because it has other jobs and must not receive the token of the
+ * first server. */
 bool cli_url_moves(const struct cli *c);
-/* Finds the token for url, an address from cli_url. It comes from the first of these that has one:
- * --token-file, SEQD_TOKEN_FILE, the state directory, and seqctl login (api/core/context.h). It is
- * "" if none has one. */
+/* Finds the token for url, an address from cli_url. The first of these that has a token is used:
+ * --token-file, SEQD_TOKEN_FILE, the state directory, and seqctl login (api/core/context.h). If
+ * none of them has a token, out is "". */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
-/* Returns the file of --ca, otherwise SEQD_CA, or NULL if neither is given. */
+/* Returns the file that --ca names, or otherwise SEQD_CA. Returns NULL if neither is given. */
 const char *cli_ca(const struct cli *c);
 
 /* Prints a message for a person on stderr, unless -q is given. Control characters other than line

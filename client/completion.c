@@ -140,13 +140,14 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
         for (size_t i = 0; i < N_SHELLS; i++) offer(shells[i].name, prefix);
     if (!strcmp(v->operands, "[VERB]"))
         for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
-    const bool pulls = v == &verb_pull; /* takes ID, then DIR */
+    const bool pulls = v == &verb_pull; /* the operands are an id and then a directory */
     if (strstr(v->operands, "ID") && !(pulls && n)) offer_jobs(c, prefix);
     if (pulls && !n) return;
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }
 
-/* Returns the name of the option in word if the next word is its value, otherwise NULL. */
+/* Returns the name of the option `word` if the next word is the option's value. Otherwise returns
+ * NULL. */
 static const char *waiting(const char *word)
 {
     static struct cli_option_info o;
@@ -158,7 +159,7 @@ static const char *waiting(const char *word)
     return NULL;
 }
 
-/* Offers words. arg[1] and the following ones are the words of the command line, the last of which
+/* Offers words. The arguments from arg[1] on are the words of the command line. The last of them
  * is being typed. */
 static int offer_words(struct cli *c)
 {

@@ -15,7 +15,8 @@
 /* ---- the old job ----------------------------------------------------------------------------- */
 
 struct old {
-    int64_t id, step; /* step is that of the job's newest checkpoint, or 0 if it has none */
+    int64_t id, step; /* id of the job; step of its newest checkpoint, or 0 if it has no
+                       * checkpoint */
     struct jv *job;   /* owns */
 };
 
@@ -95,7 +96,8 @@ static bool same(const struct jv *a, const struct jv *b)
     return equal;
 }
 
-/* Finds a member by its key and not by a path, because keys of labels may contain dots. */
+/* Finds a member by its key. It is not found by a path, because keys of labels may contain
+ * dots. */
 static const struct jv *member(const struct jv *object, const char *key)
 {
     for (size_t i = 0; i < jv_len(object); i++) {
@@ -106,9 +108,9 @@ static const struct jv *member(const struct jv *object, const char *key)
     return NULL;
 }
 
-/* Prints each member that differs between a and b or that only one of them has, level by level.
- * Leaves out checkpoint.resume and checkpoint.changes. Returns the number of members that it
- * printed. */
+/* Prints each member that differs between a and b, or that only a or only b has. Nested objects
+ * are compared member by member. Leaves out checkpoint.resume and checkpoint.changes. Returns the
+ * number of members that it printed. */
 static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
                        const struct jv *b)
 {

@@ -84,8 +84,8 @@ static void print_row(FILE *out, const struct columns *c, const struct jv *row, 
     fputs("\r\n", out);
 }
 
-/* Drops a column such as "progress" if other rows have "progress.done". Such a column comes from a
- * row whose progress is null. */
+/* Drops a column such as "progress" if there is a column "progress.done". The column "progress"
+ * comes from a row whose progress is null. */
 static void drop_parents(struct columns *c)
 {
     int n = 0;

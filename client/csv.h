@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include "client/json.h"
 
-/* Prints rows, which is a list of objects, or one object. The columns are those of all rows, in
- * the order in which they first occur. If clean is set, control characters other than LF and tab
- * become '?', because the output is a terminal. */
+/* Prints rows, which is a list of objects, or one object. Every path of a row is a column; columns
+ * are in the order in which they first occur. `clean` is set if the output is a terminal; control
+ * characters other than LF and tab then become '?'. */
 void csv_print(FILE *out, const struct jv *rows, bool clean);
 
 #endif

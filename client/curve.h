@@ -20,12 +20,12 @@ struct curve {
 };
 
 void curve_init(struct curve *c);
-/* Adds a point. A point that is not finite is left out. If x is smaller than before, because a job
- * was resumed from a checkpoint, the points at and beyond x are forgotten first. */
+/* Adds a point. A point that is not finite is left out. If a job was resumed from a checkpoint, x
+ * is smaller than before. In that case the points at x and after x are dropped first. */
 void curve_add(struct curve *c, double x, double y);
-/* Draws into lines[0 .. rows-1], each of which becomes a NUL-terminated string of `columns`
- * characters. The x axis goes from 0 to x_max, or to the last point. The y axis covers the range
- * that is returned in y_low and y_high. */
+/* Draws into lines[0 .. rows-1]. Each line becomes a NUL-terminated string of `columns`
+ * characters. The x axis ends at x_max or at the last point, whichever is larger. *y_low and
+ * *y_high get the range of the y axis. */
 #define CURVE_LINE (CURVE_COLUMNS * 3 + 1)
 void curve_draw(const struct curve *c, int columns, int rows, double x_max, bool utf8,
                 char lines[][CURVE_LINE], double *y_low, double *y_high);

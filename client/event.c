@@ -12,8 +12,8 @@
 #include "client/verbs.h"
 #include "client/yaml.h"
 
-/* Appends the members of an event's data, and then the members of a nested object (`detail`, the
- * report of a rank) that `said` does not have. */
+/* Appends the members of an event's data. Members of a nested object (`detail`, the report of a
+ * rank) are appended, too, except those that `said` has. */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
@@ -102,8 +102,8 @@ static void on_event(void *arg, const char *name, const struct jv *v)
     fflush(stdout);
 }
 
-/* Adds one page of a list, oldest first, to rows. cursor is "" for the first page, and becomes the
- * cursor of the next page, or "" at the end. */
+/* Adds one page of a list, oldest first, to rows. `cursor` is "" for the first page, and becomes
+ * the cursor of the next page, or "" at the end. */
 static int read_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
 {
     char page[512];
@@ -123,8 +123,8 @@ static int read_page(struct cli *c, const char *path, char cursor[256], struct j
     return rc;
 }
 
-/* Prints rows together, because a table of CSV has only one head, and a page of JSON is one
- * document. */
+/* Prints all rows together. CSV needs this because it has only one head, and JSON because it is
+ * one document. */
 static void print_together(struct cli *c, struct jv *rows)
 {
     struct jv *list = jv_object();

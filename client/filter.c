@@ -13,8 +13,8 @@ bool filter_given(const struct cli *c)
     return c->opt.state || c->opt.name || c->opt.label.n;
 }
 
-/* Splits "key=value". key must have PART bytes. Returns the value; on failure prints a message and
- * returns NULL. */
+/* Splits "key=value". `key` must have PART bytes. Returns the value; on failure prints a message
+ * and returns NULL. */
 static const char *split(const char *label, char *key)
 {
     const char *eq = strchr(label, '=');

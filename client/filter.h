@@ -1,4 +1,4 @@
-/* filter.h: the options --state, --name and --label, which select jobs, and in a query also
+/* filter.h: the options that select jobs: --state, --name and --label, and in a query also
  * --owner. */
 #ifndef SEQD_CLIENT_FILTER_H
 #define SEQD_CLIENT_FILTER_H

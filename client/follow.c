@@ -1,5 +1,5 @@
-/* follow.c: waits for the streams and the signals together, and reopens a lost stream after 0.1 to
- * 2 s. */
+/* follow.c: waits for bytes of the streams and for signals at the same time, and reopens a lost
+ * stream after 0.1 to 2 s. */
 #include "client/follow.h"
 
 #include <signal.h>
@@ -47,8 +47,8 @@ static int signals(void)
     return fd;
 }
 
-/* Returns true if one of the pending signals asks seqctl to leave, which the signal of a resized
- * window does not. */
+/* Returns true if a pending signal asks seqctl to end. SIGWINCH, the signal of a resized window,
+ * does not ask for that. */
 static bool asked_to_leave(int fd)
 {
     struct signalfd_siginfo s;
@@ -94,7 +94,7 @@ static int open_line(struct follow_line *l)
     struct cli *c = l->run->c;
     char url[512];
     if (cli_url_moves(c) && !cli_url(c, url, sizeof url, &e))
-        http_set_url(c->http, url); /* a restarted seqd may have another port */
+        http_set_url(c->http, url); /* a restarted seqd may have a new port */
     sse_restart(&l->sse);
     l->stream = http_open(
         c->http,
@@ -106,8 +106,8 @@ static int open_line(struct follow_line *l)
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* Says, once, why no stream is open. status is the answer of a busy server, or 0 if there was no
- * answer. */
+/* Prints, only once, why no stream is open. `status` is the status in the answer of a busy server,
+ * or 0 if there was no answer. */
 static void say_lost(struct follow_line *l, int status, const struct err *e)
 {
     if (l->run->said_lost || (!status && e->code == ERR_NONE)) return;
@@ -118,8 +118,8 @@ static void say_lost(struct follow_line *l, int status, const struct err *e)
     l->run->said_lost = true;
 }
 
-/* Handles the end of l's stream. It may be the expected end or a refusal. If the connection broke
- * or the server is busy, the stream is requested again. */
+/* Handles the end of l's stream. If the connection broke or the server is busy, the stream is
+ * requested again. Otherwise the end was expected, or the server has refused the stream. */
 static int closed_line(struct follow_line *l, bool first)
 {
     struct err e = {0};
@@ -146,8 +146,8 @@ static int closed_line(struct follow_line *l, bool first)
     return CLI_OK;
 }
 
-/* Opens the streams that are due, and closes finished ones. *live becomes the number of lines that
- * have not ended. */
+/* Opens the streams whose time to be opened has come, and closes the streams that have ended.
+ * *live becomes the number of streams that have not ended. */
 static int tend(struct follow_run *r, int *live)
 {
     *live = 0;

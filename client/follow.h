@@ -6,31 +6,31 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* Time for which seqd may be away or busy (api_busy) before a stream gives up. */
+/* If seqd cannot be reached or is busy (api_busy) for this time, the stream ends with an error. */
 #define FOLLOW_LOST_MS 60000
 
 struct follow_item {
     const char *path; /* "/v1/jobs/12/events"; borrowed */
-    /* Takes an event. name is "message" or the event's name, and v is its data, which is borrowed
-     * for the call. */
+    /* Called with an event. `name` is the event's name, or "message" if it has none. v is its
+     * data, borrowed for the call. */
     void (*call)(void *arg, const char *name, const struct jv *v);
 };
 
 struct follow_job {
-    int64_t id; /* 0 for all jobs */
+    int64_t id; /* id of the job; 0 stands for all jobs */
     const struct follow_item *item;
     int n_items; /* at most 2 */
     /* called after each burst of bytes and at least once a second; may be NULL */
     void (*tick)(void *arg);
     void *arg;
-    int64_t timeout_s; /* -1 for no limit */
+    int64_t timeout_s; /* time limit of the whole call; -1 means no limit */
 };
 
-/* Returns CLI_OK if all streams have ended. Otherwise returns CLI_DETACHED or CLI_TIMEOUT, with a
- * message on stderr unless -q is given, or another error after printing its message. Blocks
- * SIGINT, SIGTERM and SIGWINCH, and leaves them blocked. */
+/* Returns CLI_OK if all streams have ended. Returns CLI_DETACHED after Ctrl-C and CLI_TIMEOUT at
+ * the deadline; both print a message on stderr unless -q is given. For any other error prints a
+ * message and returns its code. SIGINT, SIGTERM and SIGWINCH are blocked from then on. */
 int follow_run(struct cli *c, const struct follow_job *f);
-/* Returns the exit code for the job's final state, which is 0, 10 or 11; or 1 if the state is not
+/* Returns the exit code for the job's final state: 0, 10 or 11. Returns 1 if the state is not
  * final. */
 int follow_verdict(const struct jv *job);
 

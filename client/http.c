@@ -25,7 +25,7 @@ struct http_stream {
     CURL *easy;
     struct curl_slist *headers;
     struct http_reply reply;
-    /* gets the bodies of status 200 and 206; if it is NULL, all bodies are collected */
+    /* called with the bodies of status 200 and 206; if it is NULL, all bodies are collected */
     http_bytes *call;
     void *arg;
     bool done, too_large;
@@ -116,8 +116,8 @@ static size_t on_bytes(char *p, size_t size, size_t n, void *arg)
     return n;
 }
 
-/* Returns the value of header `name` if that line has it, otherwise NULL. The line is not
- * NUL-terminated. */
+/* Returns the value of the header `name` if the line is that header, otherwise NULL. The line is
+ * not NUL-terminated. */
 static const char *header_value(const char *line, size_t n, const char *name)
 {
     size_t k = strlen(name);
@@ -173,7 +173,7 @@ bool http_is_local(const char *url)
     return k && (k == n || host[k] == ':');
 }
 
-/* Refuses to send a token without encryption, because others could read it on the way. */
+/* Refuses to send a token without encryption, because others on the network could read it. */
 static int check_token(const struct http *h, struct err *e)
 {
     if (!*h->token || !strncasecmp(h->url, "https://", 8) || http_is_local(h->url)) return 0;
@@ -221,7 +221,7 @@ static void set_options(struct http_stream *s, const struct http_request *q)
         curl_easy_setopt(c, CURLOPT_COPYPOSTFIELDS, q->body ? q->body : "");
         add_header(s, "Content-Type", q->type ? q->type : "application/json");
         add_header(s, "Upload-Offset", q->upload_offset);
-        /* libcurl must not wait for a 100-continue, which saves a round trip */
+        /* do not let libcurl wait for "100 Continue", to save a round trip */
         add_header(s, "Expect", "");
     }
     if (*s->http->token) {
@@ -299,7 +299,7 @@ bool http_turn(struct http *h, int timeout_ms, int fd)
     curl_multi_perform(h->multi, &running);
     for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &left));)
         if (m->msg == CURLMSG_DONE) finish(h, m->easy_handle, m->data.result);
-    /* Do not wait if a stream has finished, so that this is reported at once. */
+    /* Do not wait if a stream has finished, so that its end is reported immediately. */
     for (struct http_stream *s = h->open; s; s = s->next)
         if (s->done) timeout_ms = 0;
     curl_multi_poll(h->multi, &extra, fd >= 0 ? 1 : 0, timeout_ms, NULL);

@@ -43,8 +43,8 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
     return out;
 }
 
-/* Returns the seconds from one time of the job to another, or to now if the job has no such second
- * time. Returns -1 if the first time is not known. */
+/* Returns the seconds from the job's time `from` to its time `to`. If the job has no time `to`,
+ * counts up to now. Returns -1 if `from` is not known. */
 static double seconds_between(const struct jv *job, const char *from, const char *to)
 {
     const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
@@ -59,8 +59,7 @@ static double seconds_between(const struct jv *job, const char *from, const char
     return at[0] < 0 || at[1] < at[0] ? -1 : at[1] - at[0];
 }
 
-/* Prints why the job failed. With -q, which silences messages but not errors, the error names the
- * job. */
+/* Prints why the job failed. With -q only errors are printed, so the error then names the job. */
 static void say_error(const struct cli *c, const struct jv *job)
 {
     const char *field = jv_str(job, "error.field", ""), *colon = *field ? ": " : "";
@@ -116,7 +115,7 @@ struct jv *job_peek(struct cli *c, int64_t id)
 struct wait {
     struct cli *c;
     int64_t id, looked_ms;
-    bool in_place; /* progress is one line of a terminal, which is redrawn in place */
+    bool in_place; /* whether progress is a line of a terminal that is redrawn in place */
     struct progress_said said;
 };
 
@@ -125,7 +124,8 @@ static void ignore(void *arg, const char *name, const struct jv *v)
     (void)arg, (void)name, (void)v;
 }
 
-/* Redraws the line in place at every change, or prints new lines if it cannot. */
+/* Redraws the progress line at every change. If the line cannot be redrawn in place, prints new
+ * lines. */
 static void wait_say(struct wait *w, const struct jv *job, int64_t now)
 {
     char phase[32], line[256], all[320];
@@ -170,8 +170,10 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     return rc ? rc : follow_verdict(*out);
 }
 
-#define NAME_COLUMNS 24  /* width of a name on a terminal */
-#define SLIM_COLUMNS 110 /* columns below which rate, time left, loss and WHY are left out */
+#define NAME_COLUMNS 24 /* width of a name on a terminal */
+#define SLIM_COLUMNS                                                                               \
+    110 /* width of the terminal below which the list has no rate, time left, loss
+                          * and WHY */
 /* width of a reason in the narrow list; explain and -o wide show all of it */
 #define WHY_COLUMNS 60
 
@@ -184,7 +186,8 @@ static void add_number(struct table *t, double v, const char *fmt)
     text_table_add(t, text);
 }
 
-/* Writes which node of a running job is away, and since when. Returns NULL if no node is away. */
+/* If a node of a running job is away, writes the node's name and the time since which it is away.
+ * Returns NULL if no node is away. */
 static const char *away(const struct jv *job, char *out, size_t size)
 {
     const char *node = jv_str(job, "away.node", NULL);
@@ -192,7 +195,7 @@ static const char *away(const struct jv *job, char *out, size_t size)
     return node ? out : NULL;
 }
 
-/* Adds a name, which is cut if it is long, so that there is room for the state. */
+/* Adds a name. A long name is shortened, so that there is room for the state. */
 static void add_name(struct table *t, const char *name)
 {
     char cut[512];
@@ -216,7 +219,7 @@ static void add_why(struct table *t, const struct jv *job, bool wide)
     text_table_add(t, wide ? why : cut);
 }
 
-/* Adds a row. If slim is set, it has no rate, time left and loss. */
+/* Adds a row. If `slim` is set, the row has no rate, no time left and no loss. */
 static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
 {
     char text[TEXT_SHORT];

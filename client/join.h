@@ -9,7 +9,7 @@
 /* makes a token with --names, --uses and --ttl */
 int join_token(struct cli *c);
 int join_tokens(struct cli *c); /* lists the tokens */
-/* revokes a token and lists the remaining ones */
+/* revokes a token and lists the remaining tokens */
 int join_token_revoke(struct cli *c, const char *id);
 
 #endif

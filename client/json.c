@@ -16,8 +16,8 @@ static json_t *in(const struct jv *v)
     return (json_t *)v;
 }
 
-/* Tells whether v is nested too deeply. Jansson itself parses to a depth of 2048, and this limit
- * keeps the recursion of the printers small. */
+/* Tells whether v is nested too deeply. The limit keeps the recursion of the printers small;
+ * Jansson alone would accept a depth of 2048. */
 static bool too_deep(const json_t *v, int depth)
 {
     if (depth > JV_DEPTH) return true;
@@ -59,8 +59,8 @@ void jv_free(struct jv *v)
     json_decref(in(v));
 }
 
-/* Cuts the next part off a dotted path. Returns false at the end of the path, or if the part is
- * too long for any member. */
+/* Copies the next part of a dotted path, and moves *path past it. Returns false at the end of the
+ * path, or if the part does not fit into `size` bytes. */
 static bool next_part(const char **path, char *part, size_t size)
 {
     size_t n = strcspn(*path, ".");
@@ -144,8 +144,8 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key)
     return it ? (const struct jv *)json_object_iter_value(it) : NULL;
 }
 
-/* Finds the object that must hold the last part of path, and makes the missing objects of the
- * path. part receives the last part. */
+/* Finds the object whose member is the last part of path, and makes missing objects of the path.
+ * `part` gets the last part. */
 static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, struct err *e)
 {
     const char *whole = path;
@@ -267,7 +267,7 @@ char *jv_dump(const struct jv *v, int style)
     flags |= style & JV_INDENT ? JSON_INDENT(2) : 0;
     flags |= style & JV_ASCII ? JSON_ENSURE_ASCII : 0;
     char *s = v ? json_dumps(in(v), flags) : strdup("null");
-    assert(s); /* a parsed value can always be written, unless there is no memory */
+    assert(s); /* fails only if memory is out */
     return s;
 }
 

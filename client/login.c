@@ -55,8 +55,8 @@ static int read_new_token(struct cli *c, const char *url, char *out, size_t size
     return cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* Stores the absolute path of the file of authorities, because seqctl may later run in another
- * directory. */
+/* Stores the path of the file of authorities. The path is made absolute, because seqctl may later
+ * run in a different directory. */
 static int keep_ca(const struct cli *c, struct server_context *known)
 {
     char real[PATH_MAX];

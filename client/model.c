@@ -16,7 +16,7 @@
 
 enum { REPORT_MAX = 1 << 20 }; /* bytes that seqrank may print */
 
-/* Finds seqrank in the folder of seqctl, or else by PATH. */
+/* Finds seqrank in the folder of seqctl, or otherwise in the folders of PATH. */
 static const char *program(char out[4096])
 {
     const ssize_t n = readlink("/proc/self/exe", out, 4096 - 16);
@@ -25,8 +25,8 @@ static const char *program(char out[4096])
     return slash && !access(out, X_OK) ? out : "seqrank";
 }
 
-/* Reads all bytes of fd, NUL-terminated, which the caller frees. Returns NULL if there are more
- * than REPORT_MAX. */
+/* Reads all bytes of fd, and appends a NUL. The caller frees the result. Returns NULL if there are
+ * more than REPORT_MAX bytes. */
 static char *read_all(int fd)
 {
     char *text = malloc(REPORT_MAX + 1);
@@ -76,8 +76,8 @@ static char *run_check(const char *dir)
     return NULL;
 }
 
-/* Returns the fault that hides even the kind of the tokenizer. Returns NULL if there is no such
- * fault. */
+/* Returns the fault that prevents even the kind of the tokenizer from being known. Returns NULL if
+ * the kind is known. */
 static const char *none_read(const struct jv *m)
 {
     const bool none = !strcmp(jv_str(m, "tokenizer.kind", "?"), "none");
@@ -119,7 +119,8 @@ static void line(const char *name, const char *text)
     printf("%-16s %s\n", name, text_safe(clean, sizeof clean, text));
 }
 
-/* Prints a line and, unless fault is NULL, the fault because of which the line is incomplete. */
+/* Prints a line. If `fault` is not NULL, the line is incomplete because of that fault, which is
+ * printed, too. */
 static void line_or_fault(const char *name, const char *text, const char *fault)
 {
     char clean[1024];
@@ -152,8 +153,8 @@ static void print_faults(const struct jv *m)
     if (more > 0) printf("  and %lld more\n", (long long)more);
 }
 
-/* Writes the sizes under model.weights, such as "int8 142 MB, int4 95 MB", or why none of them is
- * possible. */
+/* Writes the sizes of the model in the formats of model.weights, such as "int8 142 MB, int4 95
+ * MB", or the reason why no format is possible. */
 static const char *blocks_text(const struct jv *m, char text[TEXT_SHORT])
 {
     size_t at = 0;
@@ -226,8 +227,8 @@ static bool no_roots(const struct jv *node)
     return jv_bool(node, "no_roots", false);
 }
 
-/* Tells whether a row is an error after which its node has no more rows, because the node's list
- * could not be read to the end. The error of a node without roots does not count. */
+/* Tells whether a row is the error of a node whose list could not be read to the end. It is the
+ * last row of that node. The error of a node without roots does not count. */
 static bool unread(const struct jv *data, size_t row)
 {
     const struct jv *one = jv_at(data, row, NULL);
@@ -283,8 +284,9 @@ static void print_models(const struct cli *c, const struct jv *list)
 
 enum { CURSOR_SIZE = 4096 };
 
-/* Adds one page to rows. cursor is "" for the first page, and becomes that of the next page, or
- * "". A page that names itself as the next page has no list, because its nodes were busy twice. */
+/* Adds one page to rows. `cursor` is "" for the first page. It becomes the cursor of the next
+ * page, or "" at the end. If the nodes of a page were busy twice, the page has no list and names
+ * itself as the next page. */
 static int add_page(struct cli *c, char cursor[CURSOR_SIZE], struct jv *rows)
 {
     char name[256] = "", path[CURSOR_SIZE + 512];

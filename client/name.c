@@ -1,5 +1,5 @@
-/* name.c: asks seqd for the live jobs that have a name, and then for the newest job with it.
- * Several live jobs are an error. */
+/* name.c: asks seqd for the live jobs that have a name. If there is none, asks for the newest job
+ * of that name. Several live jobs are an error. */
 #include "client/name.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #define LISTED 10 /* number of live jobs of one name that a refusal lists */
 #define LIVE   "&state=queued,starting,running,stopping,suspended"
 
-/* Lists the newest jobs with this name, at most LISTED. more is further parameters of the
+/* Lists the newest jobs with this name, at most LISTED. `more` has further parameters of the
  * query. */
 static int find(struct cli *c, const char *name, const char *more, struct jv **list)
 {

@@ -4,9 +4,9 @@
 
 #include "client/cli.h"
 
-/* Returns the id of the live job with that name or, if none is live, the id of the newest ended
- * one. If several are live, lists them and refuses the name. On failure prints a message and
- * returns -(exit code). */
+/* Returns the id of the live job with that name. If no such job is live, returns the id of the
+ * newest job of that name that has ended. If several are live, lists them and refuses the name. On
+ * failure prints a message and returns -(exit code). */
 int64_t name_job(struct cli *c, const char *name);
 
 #endif

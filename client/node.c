@@ -55,8 +55,8 @@ static void add_memory(struct table *t, const struct jv *node)
     text_table_add(t, size ? text : "-");
 }
 
-/* Adds the free space of the disk, and the space that jobs and prepared data take, or "-" if the
- * node has not reported it. */
+/* Adds the free space of the disk and the space that jobs and prepared data take, or "-" if the
+ * node has not reported them. */
 static void add_disk(struct table *t, const struct jv *node)
 {
     char text[TEXT_SHORT];
@@ -67,8 +67,9 @@ static void add_disk(struct table *t, const struct jv *node)
                             : "-");
 }
 
-/* Adds the state of a node, which is "up" only if the node accepts work; otherwise it is revoked,
- * cordoned, draining, quarantined or its other state. */
+/* Adds the state of a node. "up" means that the node accepts work. A node that is up but accepts
+ * no work is shown as cordoned, draining or quarantined. A node that is not up is shown as revoked
+ * if its certificate is revoked. */
 static void add_state(struct table *t, const struct jv *n)
 {
     const char *state = jv_str(n, "state", "?"), *cordon = jv_str(n, "cordon.state", NULL);
@@ -157,7 +158,8 @@ static bool is(const struct cli *c, const char *word, int n_args)
     return c->n_args == n_args && !strcmp(c->arg[0], word);
 }
 
-/* Returns the route of an action on several nodes, or NULL if word is not such an action. */
+/* Returns the route of an action on several nodes, or NULL if `word` is not an action on several
+ * nodes. */
 static const char *order_of(const char *word)
 {
     static const char *const orders[][2] = {{"cordon", "cordon"},

@@ -1,5 +1,5 @@
-/* plan.c: prints the answer of POST /v1/plan, which has the memory, the communication and the
- * options that were compared; and the verb plan. */
+/* plan.c: the verb plan, which prints the answer of POST /v1/plan: the memory, the communication,
+ * and the options that were compared. */
 #include "client/plan.h"
 
 #include <math.h>
@@ -87,8 +87,8 @@ static void add_option(struct table *t, const struct jv *o)
                                                   : "");
 }
 
-/* Tells whether a comes before b. The chosen option is first, and the others are ordered by the
- * time of a step. */
+/* Tells whether a comes before b. The chosen option is first, and the remaining options are
+ * ordered by the time of a step. */
 static bool sooner(const struct jv *a, const struct jv *b)
 {
     const bool chosen = jv_bool(a, "chosen", false);

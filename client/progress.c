@@ -15,11 +15,11 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
     return out;
 }
 
-/* Writes a slow rate as the time of a unit, because "12.5 s/request" says more than "0.08
+/* Writes a slow rate as the time of a unit, because "12.5 s/request" is easier to read than "0.08
  * requests/s". */
 static void slow_rate(char out[TEXT_SHORT], const char *unit, double rate)
 {
-    /* printed without its last letter, which is the s of the plural */
+    /* the last letter of the unit, the plural s, is not printed */
     const int n = (int)strlen(unit);
     snprintf(out, TEXT_SHORT, "%.1f s/%.*s", 1 / rate, n > 0 ? n - 1 : 0, unit);
 }
@@ -58,8 +58,8 @@ static void amount(char *out, size_t size, const char *unit, double n)
     snprintf(out, size, "%s", bytes ? text_bytes(text, (int64_t)n) : text_count(text, n));
 }
 
-/* Names the work that a running job does before its first unit and after its last one. Returns
- * NULL while units are being counted, or if the job does not run. */
+/* Returns a name for the work that a running job does before its first unit and after its last
+ * unit. Returns NULL while units are being counted, or if the job does not run. */
 static const char *silent(const struct jv *job)
 {
     const bool runs = !strcmp(jv_str(job, "phase", ""), "running");

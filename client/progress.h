@@ -13,24 +13,24 @@
 char *progress_percent(char out[TEXT_SHORT], const struct jv *job); /* "34%" */
 char *progress_rate(char out[TEXT_SHORT], const struct jv *job);    /* "8,123 tokens/s" */
 char *progress_eta(char out[TEXT_SHORT], const struct jv *job);     /* "1m 30s" */
-/* Writes "34% 12,345 of 36,000 tokens 8,123 tokens/s ETA 1m 30s", leaving out unknown figures. For
- * a training the loss is added. If no figure is known, it names the work of a running job, or is
- * "". Returns out. */
+/* Writes "34% 12,345 of 36,000 tokens 8,123 tokens/s ETA 1m 30s", without unknown figures, and
+ * with the loss for a training. If no figure is known, writes the name of the work of a running
+ * job, or "" if the job does not run. Returns out. */
 char *progress_line(char *out, size_t size, const struct jv *job);
 
-/* The progress of a job that has been printed for a reader of lines (not of a terminal). It is
- * zeroed at first. */
+/* Describes the last progress line that was printed for a job. Such lines are printed if the
+ * output is not a terminal. All members are 0 at first. */
 struct progress_said {
     char phase[32];
     double fraction;
-    bool counted, timed; /* the last line had: counted, figures; timed, the time left */
+    bool counted, timed; /* whether the last line had figures, and whether it had the time left */
     int64_t at_ms;       /* time of the last line */
 };
 #define PROGRESS_SAY_FRACTION 0.05
 #define PROGRESS_SAY_MS       60000
-/* Tells whether it is time for another line, and if so notes that line as printed. A line is
- * printed when a new phase begins, when figures are first known, when the remaining time is first
- * known, at each further 5 %, and once a minute while figures are known. */
+/* Tells whether to print a new line. If it returns true, it also records in *s that the line was
+ * printed. A line is due when a new phase begins, when figures are first known, when the remaining
+ * time is first known, at each further 5 %, and once a minute while figures are known. */
 bool progress_due(struct progress_said *s, const struct jv *job, int64_t now_ms);
 
 #endif

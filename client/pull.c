@@ -1,8 +1,9 @@
 /* pull.c: downloads a job's checkpoint, or its artifacts, into a directory. The server's list has
  * the digest of each file. A file that the directory already has with that digest is not fetched,
- * and a broken download is continued. A file without a digest is still growing, and is fetched as
- * far as it has been written. The MANIFEST.json of another checkpoint is removed first, and the
- * new one is fetched last, so that an incomplete directory does not count as a checkpoint. */
+ * and a broken download is continued. A file without a digest is still growing; the bytes that it
+ * has now are fetched. If the directory has a MANIFEST.json that belongs to a different
+ * checkpoint, this file is removed first. The new MANIFEST.json is fetched last, so that an
+ * incomplete directory does not count as a checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,9 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define FILES_MAX  4096        /* superseded() compares pairs of them, which are 8 million */
+#define FILES_MAX  4096        /* superseded() compares all pairs of files, which are 8 million */
 #define GROWN_MAX  (1LL << 30) /* largest size of a file that grows; curves have some dozen MB */
-#define PULL_TRIES 5           /* tries in succession that bring no byte */
+#define PULL_TRIES 5           /* largest number of successive tries that bring no byte */
 #define MANIFEST   "MANIFEST.json"
 #define DRAW_MS    200
 
@@ -27,7 +28,8 @@ struct pull {
     int root;
     struct jv *list;
     const struct jv *files;
-    int64_t total, had, got; /* bytes of all files, bytes found in the directory, bytes received */
+    int64_t total, had, got; /* total: bytes of all files; had: bytes that the directory had
+                              * already; got: bytes received */
     int n_got;
     int64_t began_ms, drawn_ms;
     const char *fate[FILES_MAX]; /* the word that the summary prints for each listed file */
@@ -119,8 +121,8 @@ static int get_list(struct pull *p)
     return rc;
 }
 
-/* Tells whether the list has a later entry with the same name. An artifact that another attempt
- * has written again is listed again, and the last entry counts. */
+/* Tells whether the list has a later entry with the same name. If a later attempt has written an
+ * artifact again, the list has a second entry for it, and the last entry counts. */
 static bool superseded(const struct pull *p, size_t i)
 {
     const char *name = jv_str(jv_at(p->files, i, NULL), "name", "");
@@ -191,8 +193,8 @@ static void path_of(const struct pull *p, const char *name, char *out, size_t si
                  (long long)p->step, escaped);
 }
 
-/* Makes one request for the bytes that f lacks. Returns an enum cli_exit. *again is set if another
- * request may succeed. */
+/* Makes one request for the bytes that f lacks. Returns an enum cli_exit. *again is set if a
+ * second request may succeed. */
 static int ask_bytes(struct pull *p, struct local_file *f, const struct jv *file, bool *again)
 {
     char path[1024], etag[80];
@@ -232,8 +234,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* Fetches a file. Asks again after a restart of the server or the node, until PULL_TRIES
- * successive tries have brought no byte. */
+/* Fetches a file. If the server or the node restarts, asks again, until PULL_TRIES successive
+ * tries have brought no byte. */
 static int fetch(struct pull *p, struct local_file *f, const struct jv *file)
 {
     const int64_t size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0);
@@ -282,8 +284,8 @@ static int pull_file(struct pull *p, size_t i)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Removes the manifest of another checkpoint, because it would be wrong for the files that are
- * replaced now. */
+/* Removes a manifest that belongs to a different checkpoint, because it would not match the files
+ * that are written now. */
 static int drop_manifest(struct pull *p, const struct jv *file)
 {
     enum local_state state;
@@ -321,7 +323,7 @@ static int pull_all(struct pull *p)
     return rc;
 }
 
-/* Prints the list, with the result for each file. */
+/* Prints the list of files, with the result for each file. */
 static void print_summary(struct pull *p, const char *dir)
 {
     struct err e;

@@ -1,7 +1,7 @@
 /* push.c: sends a file or a directory as an upload, which jobs read as upload:NAME. First it sends
- * the list with all digests. The answer tells how many bytes of each file the server has, so the
- * same command continues after any break. The files are sent in pieces of 1 MiB, each from the
- * offset that the server has. */
+ * the list of the files, with all digests. The answer tells how many bytes of each file the server
+ * has, so the same command continues after any break. The files are sent in pieces of 1 MiB, each
+ * from the offset that the server has. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +18,10 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define PIECE      (1 << 20) /* bytes of one body, the largest that seqd accepts */
+#define PIECE      (1 << 20) /* bytes of one body, which is the largest number that seqd accepts */
 #define FILES_MAX  1000
 #define DEPTH_MAX  16
-#define PUSH_TRIES 6 /* tries in succession that bring no byte */
+#define PUSH_TRIES 6 /* largest number of successive tries that bring no byte */
 #define ENTRY_SIZE 2048
 #define DRAW_MS    200
 
@@ -160,8 +160,8 @@ static int read_source(struct push *p)
     return CLI_OK;
 }
 
-/* Sets the upload's name, which is the given one or the last part of the source's path, where '-'
- * replaces each character that a name may not have. */
+/* Sets the upload's name. It is the given name or, if none is given, the last part of the source's
+ * path. In that part, '-' replaces each character that a name may not have. */
 static void default_name(struct push *p, const char *given)
 {
     char real[FILE_PATH_SIZE];
@@ -232,7 +232,7 @@ static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_
     else if (failed)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (r.status == 200 || (r.status == 409 && now >= 0 && now != *at && now > 0))
-        /* a 409, because an earlier request whose answer was lost brought these bytes */
+        /* 409: an earlier request, whose answer was lost, brought these bytes */
         *at = now;
     else
         rc = api_refused(&r, path);

@@ -26,8 +26,8 @@ static void of_score(const struct jv *job, char *out, size_t size)
     if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
 }
 
-/* Shows a single answer on one line. For several answers or samples it shows only the number, with
- * the number of refused requests. */
+/* Writes a single answer on one line. If there are several answers or samples, writes their number
+ * and the number of refused requests. */
 static void of_generate(const struct jv *job, char *out, size_t size)
 {
     const char *text = jv_str(job, "result.text", NULL);

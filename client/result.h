@@ -6,7 +6,7 @@
 #include "client/json.h"
 
 /* Writes the result according to the job's kind: loss and rate, perplexity, the text, the number
- * of vectors, or the verdict. It is "" if the job has no result. Returns out. If a text is long,
+ * of vectors, or the verdict. Writes "" if the job has no result. Returns out. If a text is long,
  * only its beginning is written. */
 char *result_line(const struct jv *job, char *out, size_t size);
 

@@ -1,4 +1,4 @@
-/* screen.c: moves the cursor up over the last frame, and writes the next frame with a single
+/* screen.c: moves the cursor up over the last frame, and writes the next frame from a single
  * buffer. */
 #include "client/screen.h"
 

@@ -21,9 +21,9 @@ bool screen_draws(int fd);
 int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Replaces the last frame by this one in a single write. Lines are cut one column short of the
- * width. A line with colour escapes is not cut, so it must be shorter than the terminal is
- * wide. */
+/* Replaces the last frame by this one in a single write. Each line is shortened to one column less
+ * than the terminal's width. A line with colour escapes is not shortened, so the caller must keep
+ * it shorter than the terminal's width. */
 void screen_draw(struct screen *s);
 
 #endif

@@ -35,8 +35,8 @@ static struct jv *change_of(const struct cli *c)
     return NULL;
 }
 
-/* Tries once to change the job in the version that it reads first. If the job has another version
- * by the time of the change, the result is CLI_OK with *job NULL. */
+/* Reads the version of the job, and then tries once to change the job. If the version has changed
+ * in between, the result is CLI_OK, and *job is NULL. */
 static int try_once(struct cli *c, int64_t id, const char *body, struct jv **job)
 {
     char path[64], tag[32];
@@ -59,8 +59,8 @@ static int set_run(struct cli *c)
     if (!change) return CLI_USAGE;
     char *body = jv_dump(change, JV_COMPACT);
     int rc = CLI_OK;
-    /* Try again, because an event of the job may have changed its version in between. The new
-     * values do not depend on the old ones. */
+    /* Try again, because an event may have changed the version of the job in between. This is
+     * safe, because the new values do not depend on the old values. */
     for (int i = 0; !rc && !job && i < API_TRIES; i++) rc = try_once(c, id, body, &job);
     if (!rc && !job)
         rc = cli_fail(CLI_CONFLICT,

@@ -64,8 +64,8 @@ static bool is_called_yaml(const char *path)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* Parses the text as JSON if it is blank or begins with a brace or bracket, and otherwise as YAML.
- * A file named .yaml or .yml is always parsed as YAML. */
+/* Parses the text of a file named .yaml or .yml as YAML. Parses any other text as JSON if it is
+ * blank or begins with a brace or a bracket, and otherwise as YAML. */
 static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
 {
     const bool called = is_called_yaml(path);
@@ -113,8 +113,8 @@ int spec_make_absolute(struct jv *spec, const struct jv *stored, const char *cwd
     return 0;
 }
 
-/* Makes relative paths absolute, from the caller's directory, if seqd is on this machine and
- * therefore reads the same files. */
+/* Makes relative paths absolute, from the current directory, if seqd is on this machine and so
+ * reads the same files. */
 static int settle_paths(struct cli *c, struct jv *spec, const struct jv *stored, struct err *e)
 {
     char cwd[4096];

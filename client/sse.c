@@ -98,7 +98,9 @@ static void line(struct sse *s)
         return;
     }
     const char *colon = memchr(p, ':', n);
-    if (colon == p) return; /* a comment, which the heartbeat is */
+    if (colon == p)
+        return; /* a line that begins with a colon is a comment; heartbeats are
+                             * comments */
     size_t nk = colon ? (size_t)(colon - p) : n;
     const char *value = colon ? colon + 1 : p + n;
     if (colon && value < p + n && *value == ' ') value++;

@@ -1,7 +1,7 @@
-/* sse.h: the parser of text/event-stream (WHATWG HTML, 9.2.6), which is given bytes as they
- * arrive. Lines may end with LF, CR or CRLF and may be split anywhere. A line, and the data of an
- * event, may have SSE_DATA_SIZE bytes. A longer event is dropped up to its blank line and counted
- * in n_dropped. */
+/* sse.h: the parser of text/event-stream (WHATWG HTML, 9.2.6). It is given the bytes of a stream
+ * as they arrive. Lines may end with LF, CR or CRLF and may be split anywhere. A line, and the
+ * data of an event, may have SSE_DATA_SIZE bytes. A longer event is dropped up to its blank line
+ * and counted in n_dropped. */
 #ifndef SEQD_CLIENT_SSE_H
 #define SEQD_CLIENT_SSE_H
 
@@ -12,16 +12,16 @@
 #define SSE_DATA_SIZE (1 << 20)
 
 struct sse_event {
-    const char *name; /* "message" unless the stream has named another */
-    const char *id;   /* the last id that was seen, or "" */
-    const char *data; /* data lines joined by LF, NUL-terminated; size does not count the NUL */
+    const char *name; /* name of the event, or "message" if the stream has no name for the event */
+    const char *id;   /* last id in the stream so far, or "" */
+    const char *data; /* data lines joined by LF and ended by a NUL, which size does not count */
     size_t size;
 };
 
 struct sse {
     void (*call)(void *arg, const struct sse_event *ev);
     void *arg;
-    char *line, *data; /* owns; grow to SSE_DATA_SIZE */
+    char *line, *data; /* owned buffers, which grow to SSE_DATA_SIZE */
     size_t line_len, line_room, data_len, data_room;
     char name[64];
     char id[64];      /* id of the event that is being read */

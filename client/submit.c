@@ -46,8 +46,8 @@ static void print_submitted(const struct cli *c, const struct jv *job)
         cli_say(c, "next: seqctl watch %lld", (long long)jv_int(job, "id", 0));
 }
 
-/* Tells whether the job is printed only at its end, which is so if seqctl waits and prints
- * data. */
+/* Tells whether the job is printed only when it has ended. This is true if seqctl waits for the
+ * job and prints data. */
 static bool is_quiet(const struct cli *c)
 {
     return c->opt.wait && c->output != OUT_TABLE && c->output != OUT_WIDE && c->output != OUT_NAME;
@@ -99,14 +99,15 @@ static void print_list(const struct cli *c, const struct jv *list)
     fflush(stdout);
 }
 
-/* Returns the worse of two exit codes, where failed is worse than cancelled. */
+/* Returns the worse of two exit codes. "failed" is worse than "cancelled". */
 static int worse(int a, int b)
 {
     return a == CLI_OK || b == CLI_JOB_FAILED ? b : a;
 }
 
-/* Waits until all jobs have ended, with one --timeout for all of them together. *ended becomes
- * {"data": [...]}. Returns the worst exit code of the jobs, or that of a failure to wait. */
+/* Waits until all jobs have ended, at most for --timeout in all. *ended becomes {"data": [...]}.
+ * Returns the worst exit code of the jobs; if waiting fails, returns the exit code of that
+ * failure. */
 static int wait_for_all(struct cli *c, const struct jv *list, struct jv **ended)
 {
     const int64_t timeout_s = c->opt.timeout_s, end_us = clock_us() + timeout_s * 1000000;

@@ -26,8 +26,8 @@ static size_t decode(const unsigned char *s, size_t len, uint32_t *out)
     return n;
 }
 
-/* Tells whether a terminal would act on c, or would show the text in another order than it is
- * stored. */
+/* Tells whether a terminal would act on c, or would show the text in an order that differs from
+ * the order in memory. */
 static bool hostile(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x202a && c <= 0x202e) ||
@@ -70,8 +70,9 @@ static bool in_ranges(const struct text_range *r, size_t n, uint32_t c)
     return false;
 }
 
-/* Returns the columns of a character as terminals draw it, by Unicode's East Asian Width. Marks
- * add no column to the letter before them, and wide letters and pictures take two columns. */
+/* Returns the number of columns in which a terminal draws a character, by Unicode's East Asian
+ * Width. Marks have none, because they are drawn over the letter before them. Wide letters and
+ * pictures have two. */
 static int columns_of(uint32_t c)
 {
     static const struct text_range none[] = {
@@ -94,8 +95,8 @@ static int columns_of(uint32_t c)
     return in_ranges(wide, sizeof wide / sizeof *wide, c) ? 2 : 1;
 }
 
-/* Returns the number of bytes of the next letter of s, and its columns in *columns. A byte that is
- * not UTF-8 counts as a letter of one column. */
+/* Returns the number of bytes of the next letter of s. *columns gets its number of columns. A byte
+ * that is not UTF-8 counts as a letter of one column. */
 static size_t letter(const char *s, int *columns)
 {
     uint32_t c = 0;
@@ -189,7 +190,7 @@ void text_table_add(struct table *t, const char *s)
     t->cell[t->n_cells++] = text_clean(copy, len + 1, s, len, "");
 }
 
-/* Prints a cell and the blanks up to the next one, in at most `left` columns. Returns the columns
+/* Prints a cell and the blanks up to the next cell, in at most `left` columns. Returns the columns
  * that it took. */
 static int print_cell(const struct table *t, FILE *out, int column, const char *s, int width,
                       int left)

@@ -12,14 +12,14 @@
 #define TEXT_SHORT 48
 
 /* Copies s, and replaces control characters (C0, DEL, C1), bidirectional overrides, U+2028,
- * U+2029, U+FEFF and bytes that are not UTF-8 by '?'. keep lists the characters of C0 that are not
- * replaced ("\n\t"). The result always ends with NUL. */
+ * U+2029, U+FEFF and bytes that are not UTF-8 by '?'. `keep` lists the characters of C0 that are
+ * not replaced, such as "\n\t". The result always ends with NUL. */
 char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
-/* Cleans a whole NUL-terminated string as text_clean does, keeping no character of C0. */
+/* Cleans a whole NUL-terminated string as text_clean does. All characters of C0 are replaced. */
 char *text_safe(char *out, size_t size, const char *s);
-/* columns of a terminal, where wide letters take two and marks none */
+/* returns the number of columns on a terminal; a wide letter takes two, a mark takes none */
 int text_width(const char *s);
-/* Returns how many bytes of s fit into `columns`. Never cuts a code point. */
+/* Returns how many bytes of s fit into `columns`. Never splits a code point. */
 size_t text_cut(const char *s, int columns);
 
 char *text_bytes(char out[TEXT_SHORT], int64_t n);   /* "213.4 MiB" */
@@ -34,9 +34,9 @@ struct table {
     char **cell;
     size_t n_cells, room;
     /* columns, color_column and color are for a terminal, and are set after text_table_init. */
-    int columns; /* width at which lines are cut; 0 means that they are not cut */
+    int columns; /* width to which lines are shortened; 0 means that they are not shortened */
     int color_column;
-    /* returns an escape or NULL; if color is NULL there are no colours */
+    /* returns a colour's escape or NULL for a cell; if color is NULL, no cell has a colour */
     const char *(*color)(const char *cell);
 };
 void text_table_init(struct table *t, const char *const *head); /* NULL-terminated */

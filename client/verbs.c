@@ -6,7 +6,7 @@
 static int never(struct cli *c)
 {
     (void)c;
-    /* never called, because cli_run has the list of verbs and answers help itself */
+    /* never called: cli_run answers help itself */
     return CLI_USAGE;
 }
 

@@ -59,8 +59,8 @@ static void print_verdict(const struct jv *doc)
     print_tensors(doc);
 }
 
-/* Tells whether the job has the table of a comparison, which even a failed comparison has. A job
- * that failed before the comparison has none. */
+/* Tells whether the job has the table of a comparison. A failed comparison has a table, too, but a
+ * job that failed before the comparison has none. */
 static bool has_table(struct cli *c, int64_t id)
 {
     char path[96];

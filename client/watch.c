@@ -1,5 +1,5 @@
-/* watch.c: shows a job while it runs. It combines two streams (events, metrics) into one picture,
- * which is redrawn in place on a terminal and printed as plain lines everywhere else. */
+/* watch.c: shows a job while it runs. It combines the streams of events and metrics. On a terminal
+ * it redraws one picture in place; otherwise it prints plain lines. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,9 +148,9 @@ static void add_curve(struct job_watch *w, double steps)
     screen_add(&w->screen, "%9s 0%*.0f", "step", columns - 1, steps);
 }
 
-/* Adds "ring_kv 512.0 KiB, ..." of rank 0, with != at each purpose whose bytes differ from the
- * plan. Purposes of a few bytes are left out if they match the plan, because the verdict before
- * them covers them. */
+/* Adds the bytes of rank 0 by purpose, such as "ring_kv 512.0 KiB, ...". A purpose whose bytes
+ * differ from the plan is marked by !=. A purpose that has only a few bytes and matches the plan
+ * is left out, because the verdict in front of the list covers it. */
 static void add_bytes(struct job_watch *w)
 {
     const struct jv *comm = jv_get(w->last, "comm");
@@ -208,8 +208,8 @@ static void draw(struct job_watch *w)
     w->fresh = false;
 }
 
-/* Fetches the job again. If seqd is away for a moment, the streams report that, and the picture
- * shows the last known state. */
+/* Fetches the job again. If seqd cannot be reached for a moment, the picture keeps the last known
+ * state, and the streams report the lost connection. */
 static void look(struct job_watch *w)
 {
     struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));

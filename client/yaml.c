@@ -153,7 +153,7 @@ static struct jv *read_value(struct yaml_reader *r, yaml_event_t *ev)
     return v;
 }
 
-/* Reads the next event, which must be of that type. */
+/* Reads the next event, which must be of type `type`. */
 static int expect(struct yaml_reader *r, yaml_event_type_t type, const char *why)
 {
     yaml_event_t ev;
@@ -196,8 +196,8 @@ struct jv *yaml_parse(const char *text, size_t size, struct err *e)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Tells whether s needs no quotes, because every reader, including those of YAML 1.1, takes it for
- * a string. */
+/* Tells whether s needs no quotes, because every reader of YAML, even of YAML 1.1, reads it as a
+ * string. */
 static bool is_bare(const char *s)
 {
     static const char *const taken[] = {"null", "true", "false", "yes", "no",  "on",

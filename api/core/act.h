@@ -3,7 +3,7 @@
 #define SEQD_CORE_ACT_H
 
 enum act_id {
-    ACT_IDENTITY, /* in a model's shape it means the activation of the family */
+    ACT_IDENTITY, /* in struct model_shape it stands for the family's activation */
     ACT_SILU,
     ACT_GELU, /* exact, with erf */
     ACT_GELU_TANH,

@@ -26,7 +26,7 @@ struct artifact { /* {0}: closed */
     struct artifact_done done;
 };
 
-/* Opens an artifact. name is a plain file name. The directory DIR/artifacts is made if it is
+/* Opens an artifact. `name` is a plain file name. The directory DIR/artifacts is made if it is
  * missing. */
 int artifact_open(struct artifact *a, const char *job_dir, const char *name, struct err *e);
 int artifact_write(struct artifact *a, const void *data, size_t size, struct err *e);

@@ -1,9 +1,10 @@
-/* assert.h: assert(condition), which is always compiled in and stops a program that has a bug; and
- * static_assert.
+/* assert.h: the macros assert and static_assert. assert(condition) is always compiled in, and
+ * stops a program that has a bug.
  *
  * The macro of the C library contains the line number of the assert, so a new comment above an
- * assert would change the program, and with it the key of every kept test result (tests/kept.sh).
- * This macro names only the file and the condition. check_layers.sh refuses <assert.h>. */
+ * assert would change the compiled program. The key of every kept test result (tests/kept.sh)
+ * would then change, too. This macro names only the file and the condition. check_layers.sh
+ * refuses <assert.h>. */
 #ifndef SEQD_ASSERT_H
 #define SEQD_ASSERT_H
 

@@ -1,6 +1,6 @@
-/* beneath.c: opens files by openat2 with RESOLVE_BENEATH, or else by realpath and a walk that
- * follows no link; marks private directories, and confines a process to roots and granted
- * directories. */
+/* beneath.c: opens files by openat2 with RESOLVE_BENEATH, or, where openat2 does not work, by
+ * realpath and a walk that follows no link; marks private directories, and confines a process to
+ * roots and granted directories. */
 #include "api/core/beneath.h"
 #include "api/core/utf8.h"
 
@@ -20,7 +20,7 @@
 /* The policy of this process. It is set before there are threads, and only read afterwards. */
 static char *confined[BENEATH_ROOTS];
 static int n_confined;
-static bool guarded; /* true if the process is confined, even if only to "/", so that it opens no
+static bool guarded; /* true if the process is confined, even to the root "/"; it then opens no
                       * private file */
 static char *granted[BENEATH_GRANTS];
 static int n_granted;
@@ -62,8 +62,8 @@ static int close_keeping_errno(int fd)
     return -1;
 }
 
-/* Opens rest beneath dir, and closes dir. realpath has found no link in rest; a link that was made
- * after that is not followed. */
+/* Opens `rest` beneath dir, and closes dir. `rest` comes from realpath and has no links. If a link
+ * was made since then, it is not followed. */
 static int walk(int dir, const char *rest, int flags)
 {
     char name[NAME_MAX + 1];
@@ -90,8 +90,8 @@ static int open_root(const char *root)
 
 /* Tells whether the directory named by the first n bytes of path has a mark. n = 0 stands for "/".
  * In a directory that all users may write to, such as /tmp, only a mark of the directory's owner
- * counts. Otherwise any user could lock the others out of it. A mark that cannot be checked counts
- * as a mark. */
+ * counts. Otherwise any user could lock other users out of such a directory. A mark that cannot be
+ * checked counts as a mark. */
 static bool is_marked(const char *path, size_t n)
 {
     char name[PATH_MAX + sizeof BENEATH_MARK + 1];
@@ -103,8 +103,8 @@ static bool is_marked(const char *path, size_t n)
     return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
 }
 
-/* Returns 1 + the length of the deepest marked directory of an absolute path without links, or 0
- * if no directory of the path is marked. */
+/* Returns the length of the deepest marked directory of a path, plus 1. Returns 0 if no directory
+ * of the path is marked. The path is absolute and has no links. */
 static size_t mark_of(const char *real)
 {
     for (size_t n = beneath_root_len(real);;) {
@@ -126,8 +126,8 @@ static bool is_private(const char *real)
     return mark > 0;
 }
 
-/* Tells whether path is private after its links are followed. Returns `unknown` if path cannot be
- * resolved. */
+/* Tells whether `path` is private after its links are followed. Returns `unknown` if `path` cannot
+ * be resolved. */
 static bool leads_to_private(const char *path, bool unknown)
 {
     char real[PATH_MAX], part[PATH_MAX];
@@ -158,8 +158,8 @@ bool beneath_begins(const char *root)
     return realpath(root, real) ? !mark_of(real) : !beneath_private(root);
 }
 
-/* Closes fd if its file is private. It checks the path of the opened file itself, because links
- * that led to the file may have changed since. */
+/* Closes fd if its file is private. The path of the open file is checked, because links in the
+ * path by which it was opened may have changed since. */
 static int keep_out(int fd)
 {
     char link[64], real[PATH_MAX];
@@ -181,7 +181,8 @@ int beneath_mark(const char *dir, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "the path %s is too long", dir);
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) return errno == EEXIST ? 0 : err_errno(e, "make %s", path);
-    /* On a full disk the mark has no text, which is accepted because only its existence counts. */
+    /* If the disk is full, the mark has no text. This is accepted, because only the existence of
+     * the mark counts. */
     const int rc = write(fd, text, sizeof text - 1) < 0 && errno != ENOSPC && errno != EDQUOT
                        ? err_errno(e, "write %s", path)
                        : 0;

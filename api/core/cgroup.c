@@ -1,5 +1,5 @@
 /* cgroup.c: makes, joins, kills and removes control groups by mkdir, rmdir and writes to the
- * groups' files. A failure is logged, and the attempt runs without a group. */
+ * groups' files. If a step fails, this is logged, and the attempt runs without a group. */
 #include "api/core/cgroup.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
 /* Tells whether systemd delegated the group. systemd marks such a group by the attribute
- * user.delegate. On kernels whose cgroup file system has no user attributes, it uses
+ * user.delegate. If the kernel's cgroup file system has no user attributes, systemd uses
  * trusted.delegate, which only root can read. */
 static bool is_delegated(const char *path)
 {
@@ -60,8 +60,8 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch)
     if (file_join(group, &e, "%s/attempt-%lld-e%lld", base, (long long)job, (long long)epoch) >=
             0 &&
         file_join(path, &e, "%s/cgroup", dir) >= 0) {
-        /* Write the record before making the group. A group that no file names, after a crash or
-         * on a full disk, would never be removed. */
+        /* Write the record before making the group. Otherwise a crash or a full disk could leave a
+         * group that no file names, and that group would never be removed. */
         const bool named = !file_write(path, group, strlen(group), &e);
         if (named && (!mkdir(group, 0755) || errno == EEXIST)) return 1;
         if (named) err_errno(&e, "make the control group %s", group), unlink(path);

@@ -9,7 +9,7 @@ enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_K
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
 /* The format in which the weights of matrix products are stored (quant.h). */
 enum weights_id {
-    WEIGHTS_MODEL, /* stored in precision.params, as all other weights are */
+    WEIGHTS_MODEL, /* stored in the format precision.params, like the weights of other layers */
     WEIGHTS_INT8,  /* blocks of 8 bits */
     WEIGHTS_INT4,  /* blocks of 4-bit codes; a head or tied embedding has 8-bit codes */
     WEIGHTS_N,
@@ -19,11 +19,11 @@ enum form_id {
     FORM_BLOCKWISE,        /* passes blocks of keys and values around the ring, with an online
                             * softmax */
     FORM_TWO_PASS,         /* computes whole rows of scores, as the paper does */
-    FORM_ALL_GATHER,       /* gathers all keys and values together, but only rows of documents that
-                            * span ranks */
+    FORM_ALL_GATHER,       /* gathers all keys and values in one exchange; only rows of documents
+                            * that span ranks are sent */
     FORM_AUTO,             /* lets the plan choose blockwise, or all_gather for packed documents */
-    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 (P-1) slices are sent
-                            * instead of 8 */
+    FORM_TWO_PASS_SCATTER, /* two_pass with dK and dV reduce-scattered; sends 6 (P-1) slices, where
+                            * two_pass sends 8 (P-1) */
     FORM_SWITCH,           /* for grids: rows are spread along space for some operations and along
                             * time for the others */
     FORM_ULYSSES,          /* for grids: rows are exchanged for heads in attention along space */
@@ -44,8 +44,9 @@ enum recompute_id {
 };
 enum offload_id {
     OFFLOAD_AUTO,        /* offloads if a training fits in no other way */
-    OFFLOAD_NONE,        /* everything that backward needs stays in the device's memory */
-    OFFLOAD_ACTIVATIONS, /* activations for backward are stored outside the device's memory */
+    OFFLOAD_NONE,        /* everything that backward needs is kept in the device's memory */
+    OFFLOAD_ACTIVATIONS, /* activations that backward needs are stored outside the device's
+                          * memory */
     OFFLOAD_N
 };
 enum data_format {
@@ -62,10 +63,10 @@ enum data_format {
     DATA_FORMAT_N
 };
 enum packing_id {
-    PACKING_CONCAT,   /* documents are joined end to end, and the result is cut every seq_len
-                       * tokens */
-    PACKING_BEST_FIT, /* whole documents are packed by best-fit decreasing; only documents that are
-                       * too long are cut */
+    PACKING_CONCAT,   /* documents are joined end to end, and the joined text is split after every
+                       * seq_len tokens */
+    PACKING_BEST_FIT, /* whole documents are packed by best-fit decreasing; only documents longer
+                       * than a sequence are split */
     PACKING_NONE,     /* one document in each sequence */
     PACKING_N
 };
@@ -78,7 +79,7 @@ enum overlong_id {
     OVERLONG_N
 };
 enum loss_on_id {
-    LOSS_ON_AUTO,       /* all tokens; in a conversation, those of the assistant's turns */
+    LOSS_ON_AUTO,       /* all tokens; in a conversation, only tokens of the assistant's turns */
     LOSS_ON_COMPLETION, /* the text after the prompt */
     LOSS_ON_ALL,
     LOSS_ON_ASSISTANT,

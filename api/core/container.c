@@ -1,5 +1,5 @@
-/* container.c: the table of containers, with their suffixes, their first bytes and the command
- * that converts each; and the list of suffixes of text files. */
+/* container.c: the table of containers, and the list of suffixes of text files. A row of the table
+ * has the suffixes, the first bytes and the command that converts the container. */
 #include "api/core/container.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* context.c: keeps each context as JSON in a file that is named by the escaped URL, and the URL of
- * the current context in the file `current`. */
+/* context.c: keeps each context as JSON in a file whose name is the escaped URL. The file
+ * `current` has the URL of the current context. */
 #include "api/core/context.h"
 
 #include <dirent.h>

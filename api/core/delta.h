@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Rows between two kept states: backward of the rule keeps the state of every head before each
- * DELTA_SPAN-th row of a call. */
+/* Number of rows between two kept states. The rule's backward pass needs the state of every head
+ * before each DELTA_SPAN-th row of a call, and these states are kept. */
 #define DELTA_SPAN     256
 #define CONV_MAX_WIDTH 8 /* taps of a short convolution */
 

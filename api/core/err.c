@@ -1,5 +1,5 @@
-/* err.c: formats the sentence of an error, cuts it to its size, appends the text of errno or a
- * file limit, and names each code. */
+/* err.c: formats the sentence of an error, shortens it to the size of its array, appends the text
+ * of errno or a file limit, and names each code. */
 #include "api/core/err.h"
 
 #include <errno.h>

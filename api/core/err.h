@@ -19,16 +19,16 @@ enum err_code {
     ERR_TOO_LARGE,    /* the request exceeds a limit of seqd, which the sentence names */
     ERR_IO,           /* a system call failed (the sentence has errno's text), or memory ran out */
     ERR_CORRUPT,      /* a file's digest, size, structure or values are wrong, or ranks disagree */
-    ERR_PEER,         /* another rank or process is gone, is late, or sends invalid data */
+    ERR_PEER,         /* a peer (a rank or a process) is gone, is late, or sends invalid data */
     ERR_TIMEOUT,
-    ERR_ABORTED,     /* another process asked for a stop */
+    ERR_ABORTED,     /* a different process asked this one to stop */
     ERR_UNSUPPORTED, /* a known word that this build or device does not support */
     ERR_INTERNAL,
-    ERR_DEVICE,       /* a device failed or is missing; another device may work */
+    ERR_DEVICE,       /* a device failed or is missing; the job may work on a different device */
     ERR_NO_SPACE,     /* a disk is full or read-only, or a quota is used up */
-    ERR_UNAUTHORIZED, /* the caller has not proved who it is */
+    ERR_UNAUTHORIZED, /* the caller has not proved its identity */
     ERR_FORBIDDEN,    /* the caller is known, but may not do this */
-    ERR_WALL_LIMIT,   /* a job has run for limits.wall_s */
+    ERR_WALL_LIMIT,   /* a job has reached the time limit limits.wall_s */
     ERR_N
 };
 
@@ -42,15 +42,16 @@ struct err {
 extern "C" {
 #endif
 
-/* Fills *e and returns -1, so that a caller can write `return err_set(...)`. e may be NULL. */
+/* Fills *e and returns -1, so that a function can end with `return err_set(...)`. e may be
+ * NULL. */
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Does the same for an error in one field of the job spec. */
+/* Does the same as err_set, for an error in one field of the job spec. */
 int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Sets ERR_IO with strerror(errno) appended to the sentence, as in "open /x/y: Permission denied".
- * Some values of errno give another code: ENOENT gives ERR_NOT_FOUND; EFBIG gives ERR_TOO_LARGE,
- * with the limit; ENOSPC, EDQUOT and EROFS give ERR_NO_SPACE. */
+/* Sets ERR_IO and appends strerror(errno) to the sentence: "open /x/y: Permission denied". For
+ * some values of errno the code is not ERR_IO. ENOENT gives ERR_NOT_FOUND. EFBIG gives
+ * ERR_TOO_LARGE, and the sentence names the limit. ENOSPC, EDQUOT and EROFS give ERR_NO_SPACE. */
 int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Does the same as err_errno after a write to a file that must hold at least `needed` bytes. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
@@ -58,7 +59,8 @@ int err_write(struct err *e, int64_t needed, const char *fmt, ...)
 /* Puts "prefix: " in front of the sentence, to say which operation failed. Returns -1. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Replaces control characters in the sentence, which quotes a file, by question marks. */
+/* Replaces control characters in the sentence by question marks. Call it for a sentence that
+ * quotes a file. */
 void err_plain(struct err *e);
 
 const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */

@@ -6,7 +6,7 @@
 
 #include "api/core/err.h"
 
-#define FAULTS 64 /* most faults that are kept; later ones are dropped */
+#define FAULTS 64 /* largest number of faults that are kept; later faults are dropped */
 
 struct faults {
     int n; /* all faults, kept or not */
@@ -15,8 +15,8 @@ struct faults {
 
 /* Adds *e. */
 void faults_add(struct faults *f, const struct err *e);
-/* Passes a fault on. If f is NULL, returns -1 and leaves the fault in *e. Otherwise adds the fault
- * to f and returns 0, so that the reader continues. */
+/* Reports the fault *e. If f is NULL, returns -1, so that the reader stops. Otherwise adds the
+ * fault to f and returns 0, so that the reader continues. */
 int faults_pass(struct faults *f, const struct err *e);
 /* Returns the number of kept faults. */
 int faults_kept(const struct faults *f);

@@ -24,14 +24,15 @@ enum field_type {
     FIELD_RAW,    /* char[size] member that holds the JSON text of an object or a list */
     FIELD_FIXED,  /* a field without a member: its value is always the number min, and any other
                    * number is refused */
-    FIELD_OBJECT, /* an object described by the rows `of`, whose members are in the same struct */
+    FIELD_OBJECT, /* an object that the rows `of` describe; its members are in the struct that has
+                   * this field */
     FIELD_LIST,   /* elements */
 };
 
 struct field;
 
-/* Elements of a FIELD_LIST. They are objects described by the rows `of`; but if the first of these
- * rows has the path "", they are plain values. */
+/* Access to the elements of a FIELD_LIST. The rows `of` describe an element. An element is an
+ * object, unless the first of these rows has the path ""; then it is a plain value. */
 struct field_list {
     const struct field *of;
     const void *(*get)(const void *record, int i); /* returns element i for the writer, or NULL if
@@ -42,23 +43,24 @@ struct field_list {
                                                * valid */
 };
 
-/* A word of a FIELD_ENUM that is newer than its field. */
+/* One word of a FIELD_ENUM field that was added in a later version than the field itself. */
 struct field_word {
     const char *word;
     uint32_t since;   /* the first WIRE_ABI that knows the word */
-    const char *text; /* the word together with its field, for errors: objective.type "iddpm" */
+    const char *text; /* field and word as errors name them, for example objective.type "iddpm" */
 };
 
-/* The values of a `guard` field with which an update waits for all gradients
- * (worker/plan/update.h). An ENUM has FIELD_WAITS_FOR of each such word, joined by |; a field of
- * another type has one of the other two constants. */
+/* Tells for which values of a `guard` field an update waits for all gradients
+ * (worker/plan/update.h). For a FIELD_ENUM the value is FIELD_WAITS_FOR of each word for which the
+ * update waits, joined by |. For every other type the value is FIELD_WAITS_IF_SET or
+ * FIELD_WAITS_NEVER. */
 #define FIELD_WAITS_FOR(word) (1u << (word))
 #define FIELD_WAITS_IF_SET    (1u << 30) /* every value but the default */
 #define FIELD_WAITS_NEVER     (1u << 31)
 
 struct field {
-    const char *path; /* dotted JSON path, as "data.seq_len"; an element of an array is written
-                       * "optim.betas.0" */
+    const char *path; /* JSON path with dots, such as "data.seq_len". An element of an array has a
+                       * path such as "optim.betas.0" */
     enum field_type type;
     size_t offset;   /* offset in struct job_spec, or in the struct of the table (spec_source,
                       * model_shape) */
@@ -69,27 +71,26 @@ struct field {
     const char *text;               /* default of strings */
     const char *help;               /* one sentence with the unit */
     uint32_t kinds;                 /* bits of the job_kinds whose specs may have the field; 0
-                                     * means none */
+                                     * means that no spec has it */
     uint32_t since;                 /* the first WIRE_ABI that knows the field (api/wire.h); 0
                                      * means every ABI */
-    const struct field_word *newer; /* FIELD_ENUM: words that are newer than the field, ended by a
-                                     * row whose word is NULL; the pointer is NULL if no word is
-                                     * newer */
+    const struct field_word *newer; /* FIELD_ENUM: words that are newer than the field; a row whose
+                                     * word is NULL ends the list. NULL if no word is newer */
     uint32_t waits;                 /* FIELD_WAITS_* for fields of the guard, 0 for other fields */
-    const char *unsaid; /* the word "auto" if a person who leaves the field out gets that value, or
-                         * NULL if such a person gets fallback. In stored specs and messages a
-                         * missing field always means fallback. */
+    const char *unsaid; /* value of the field if a submitted spec leaves it out: the word "auto",
+                         * or fallback if this is NULL. In stored specs and messages a missing
+                         * field always means fallback */
     /* only for records */
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
-    bool (*when)(const void *record); /* tells whether to write it; if it is NULL, values that are
-                                       * not 0 and not empty are written */
+    bool (*when)(const void *record); /* tells whether to write the member; if NULL, the member is
+                                       * written unless it is 0 or empty */
     bool needed;                      /* a record without this member is refused */
-    bool or_null; /* FIELD_DOUBLE, FIELD_OWNED: a null leaves the member unchanged, and an OWNED
-                   * member that is NULL is written as null */
+    bool or_null; /* FIELD_DOUBLE, FIELD_OWNED: the JSON value null leaves the member unchanged. A
+                   * FIELD_OWNED member that is NULL is written as null */
     const struct field *of;        /* FIELD_OBJECT */
     const struct field_list *list; /* FIELD_LIST */
-    bool closed; /* set in the last row, which has no path: a record that has a member without a
-                  * row is refused */
+    bool closed; /* refuses a record that has a member without a row; set in the last row, which
+                  * has no path */
 };
 
 static inline bool field_allows(const struct field *f, double v)

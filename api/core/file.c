@@ -30,13 +30,14 @@ static int write_all(int fd, const uint8_t *p, size_t n)
     return 0;
 }
 
-/* Number of bytes after which their writing to the disk is begun. It is many times the size of one
- * request to a disk, and small compared with the bytes that a disk writes in a second. */
+/* After each BEGIN_SIZE bytes, the kernel is told to write them to the disk. The size is many
+ * times that of one request to a disk, and small compared with the bytes that a disk writes in a
+ * second. */
 #define BEGIN_SIZE ((int64_t)8 << 20)
 
-/* Begins to write a large file to the disk, without waiting. Otherwise the kernel would keep all
- * pages until the fsync, and the disk would be idle until then. Errors are reported by the
- * fsync. */
+/* Begins to write the file's new bytes to the disk, and does not wait. Otherwise the kernel would
+ * keep all pages of a large file until the fsync, and the disk would be idle until then. The fsync
+ * reports errors. */
 static void begin_writing(struct file_out *f)
 {
     const int64_t n = (f->written - f->begun) / BEGIN_SIZE * BEGIN_SIZE;
@@ -129,7 +130,7 @@ int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e)
 void file_out_abort(struct file_out *f)
 {
     if (f->fd >= 0) close(f->fd);
-    if (f->buf) unlink(f->path); /* set until file_out_close has succeeded */
+    if (f->buf) unlink(f->path); /* a file_out has a buffer until file_out_close has succeeded */
     f->fd = -1;
     free(f->buf);
     f->buf = NULL;
@@ -196,7 +197,7 @@ int file_write_private(const char *path, const void *data, size_t size, struct e
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0) return -1;
-    unlink(tmp); /* because a file of an earlier run may have another mode */
+    unlink(tmp); /* because a file of an earlier run may have a different mode */
     int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return err_errno(e, "open %s", tmp);
     const char *p = data;
@@ -280,8 +281,8 @@ int file_make_private_dir(const char *path, int *n_mended, struct err *e)
 {
     struct stat st;
     *n_mended = 0;
-    const mode_t before = umask(077); /* because no other user may read the directory before its
-                                       * mode is set */
+    const mode_t before = umask(077); /* no other user may read the directory before its mode is
+                                       * set */
     const int made = file_make_dir(path, e);
     umask(before);
     if (made < 0) return -1;

@@ -10,8 +10,9 @@
 #include "api/core/file.h"
 #include "api/core/version.h"
 
-/* Size of a record of 0.2.0, whose agent accepts no other size. Unused room for strings of the
- * spec is not written, so that a record has this size unless its spec has many strings. */
+/* Size of a record of 0.2.0, which is the only size that the agent of 0.2.0 accepts. Unused room
+ * for the spec's strings is not written. So a record has this size unless its spec has many
+ * strings. */
 #define SIZE_BEFORE 94368
 static_assert(offsetof(struct gang_start, version) == 14576, "as in 0.2.0");
 static_assert(sizeof(struct gang_start) >= SIZE_BEFORE, "it is written whole");

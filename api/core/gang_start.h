@@ -50,7 +50,7 @@ struct gang_start {
     char seqrank[RANK_PATH_SIZE];            /* the program */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of rank first_rank + i, or "" if it has
                                               * none */
-    /* The members above are the same as in version 0.2.0. An agent that adopts a gang of the other
+    /* The members above are the same as in version 0.2.0. An agent that adopts a gang of another
      * version reads only the members above. The members below are read only by the seqgang of this
      * version. */
     char version[32];
@@ -65,18 +65,18 @@ struct gang_start {
 /* Writes the record, which only its owner can read because it holds the attempt's key. Sets
  * version and spec_size. */
 int gang_start_write(const char *path, struct gang_start *start, struct err *e);
-/* Reads the record into memory from malloc. Before the caller frees this memory, it overwrites the
- * key in it. If *whole is false, another version wrote the record, and only the members up to gpus
+/* Reads the record into memory from malloc. The caller overwrites the key in this memory and then
+ * frees it. If *whole is false, another version wrote the record, and only the members up to gpus
  * are valid. Returns NULL after a failure. The error is ERR_CORRUPT if the record is too short or
- * has another ABI, and ERR_TOO_LARGE if it is longer than struct gang_start. Other errors, such as
- * ERR_NOT_FOUND, are those of file_read. */
+ * has an unknown ABI, and ERR_TOO_LARGE if it is longer than struct gang_start. Other errors, such
+ * as ERR_NOT_FOUND, are those of file_read. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
 /* Write and read DIR/oom_kills. gang_kills_read returns -1 if the count is not known. */
 int gang_kills_write(const char *dir, int64_t kills, struct err *e);
 int64_t gang_kills_read(const char *dir);
-/* Write and read DIR/cpus. gang_cpus_read returns false if there is no such file, or if it is not
- * for n ranks. In that case no rank is bound. */
+/* Write and read DIR/cpus. gang_cpus_read returns false if the file does not exist or is not for n
+ * ranks. Then no rank is bound. */
 int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e);
 bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n);
 

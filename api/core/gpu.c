@@ -1,4 +1,4 @@
-/* gpu.c: names the health states of a GPU, checks the data of a GPU, and finds a GPU of a list by
+/* gpu.c: names the health states of a GPU, checks the data of a GPU, and finds a GPU in a list by
  * its UUID. */
 #include "api/core/gpu.h"
 

@@ -8,8 +8,10 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define GPU_MIN_MAJOR 8  /* lowest compute capability (major number) that has kernels */
-#define GPU_MAX       16 /* most GPUs of one node: twice the 8 of a usual server */
+#define GPU_MIN_MAJOR 8 /* lowest compute capability (major number) that has kernels */
+#define GPU_MAX                                                                                    \
+    16                   /* largest number of GPUs of one node, which is twice the 8 GPUs of a
+                          * usual server */
 #define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
 #define GPU_NAME_SIZE 64
 #define GPU_BUS_SIZE  32
@@ -26,11 +28,11 @@
 enum gpu_health {
     GPU_OK,
     GPU_ECC,    /* uncorrectable errors since its driver was loaded */
-    GPU_XID,    /* the driver reported an error that only a reset or a restart repairs */
-    GPU_LOST,   /* the driver no longer lists it */
+    GPU_XID,    /* the driver reported an error that needs a reset or a restart */
+    GPU_LOST,   /* the driver does not list it any more */
     GPU_MIG,    /* it is partitioned, so that no rank can have the whole GPU */
     GPU_SILENT, /* the driver has not answered for too long */
-    GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR, for which there is no code */
+    GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR, so that no kernel runs on it */
     GPU_BARE,   /* the node has the programs of seqd but not GPU_KERNELS */
     GPU_HEALTH_N
 };
@@ -46,8 +48,8 @@ struct gpu {
                                        * none */
     int32_t n_processes;              /* processes of any user that use this GPU now */
     int64_t ecc_errors;               /* uncorrectable errors since the driver was loaded */
-    uint8_t far[GPU_MAX];             /* distance to GPU i: 0 if NVLink connects them or i is this
-                                       * GPU, else GPU_FAR_* */
+    uint8_t far[GPU_MAX];             /* distance to GPU i (GPU_FAR_*); 0 if NVLink connects the
+                                       * two GPUs or i is this GPU */
 };
 
 /* Paths between two GPUs, the nearest first. */
@@ -62,14 +64,14 @@ enum {
 
 const char *gpu_health_name(int health); /* returns "ok", "ecc", ...; REST uses these names, so
                                           * they do not change */
-/* Writes the reason why no rank gets the GPU, for example "it is partitioned (MIG): switch that
- * off". Writes "" for a healthy GPU. */
+/* Writes the reason why no rank gets the GPU, such as "it is partitioned (MIG): switch that off".
+ * Writes "" for a healthy GPU. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
-/* Checks data that another process sent: all members except name, bus and `far`. Fails with
- * ERR_INVALID; the error's field names the member ("gpu.memory_free" for both sizes, "gpu" for a
- * count below 0). */
+/* Checks all members, except name, bus and `far`, of a GPU that a different process has sent.
+ * Fails with ERR_INVALID; the error's field names the member ("gpu.memory_free" for both sizes,
+ * "gpu" for a count below 0). */
 int gpu_check(const struct gpu *g, struct err *e);
-/* Returns the GPU's index in the list, or -1 if the list has no such GPU. */
+/* Returns the index of the GPU in the array `list`, or -1 if the array does not have the GPU. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);
 
 #endif

@@ -11,7 +11,8 @@
 
 void hmac_sha256(const void *key, size_t key_size, const void *data, size_t size,
                  uint8_t out[HMAC_SIZE]);
-/* Compares in constant time: the duration does not depend on where the two codes differ. */
+/* Compares two codes in constant time, so that the duration does not tell at which byte they
+ * differ. */
 bool hmac_equal(const uint8_t a[HMAC_SIZE], const uint8_t b[HMAC_SIZE]);
 
 #endif

@@ -13,7 +13,7 @@
 /* ---- job_check ------------------------------------------------------------------------------- */
 
 /* Checks the range of a number. A number that equals its default is always allowed, because
- * defaults that mean "auto" or "not given" lie outside the range. */
+ * defaults that mean "auto" or "not given" are outside the range. */
 static int check_number(const struct job_spec *s, const struct field *f, struct err *e)
 {
     const char *at = (const char *)s + f->offset;
@@ -77,8 +77,8 @@ static int check_model(const struct job_spec *s, struct err *e)
                      "model is missing: give model.path (a directory) or model.config (sizes)");
 }
 
-/* Refuses an eod for formats that need none, because documents of text end with the id 256 and
- * Megatron's index has the ends of documents. */
+/* Refuses an eod for text and for Megatron's format. They need none, because documents of text end
+ * with the id 256, and Megatron's index has the ends of documents. */
 static int check_eod(const struct spec_source *src, const char *field, struct err *e)
 {
     const int f = src->format;
@@ -194,9 +194,9 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
-/* Checks the input of a generate job. With an inline prompt, the sequence has the prompt and the
- * text that is generated after it. The sizes of latents and the lengths of prompts in a file are
- * checked by family_check(). */
+/* Checks the input of a generate job. If the prompt is inline, the sequence has the prompt and the
+ * generated text. family_check() checks the sizes of latents, and the lengths of prompts in a
+ * file. */
 static int check_generate(struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
@@ -205,8 +205,8 @@ static int check_generate(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
     if (file) return check_source(s, &s->input.source, "input", e);
-    /* Count one token for each byte of an inline prompt. A tokenizer makes fewer tokens of most
-     * prompts. */
+    /* Count one token for each byte of an inline prompt, because for most prompts a tokenizer
+     * makes no more tokens than that. */
     if (!s->data.seq_len) s->data.seq_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     return 0;
 }
@@ -249,10 +249,10 @@ static int check_data(struct job_spec *s, struct err *e)
  *   fp32   some tens of roundings of 2^-24 each
  *   bf16   A sum that differs in its last bits is sometimes rounded to the other neighbour, and
  *          then the later values differ, too. At worst the roundings on one rank and on P ranks
- *          are independent. A rounding has the rms 0.41 u with u = 2^-9. After n roundings in a
- *          row on each side, the rms of the difference is sqrt(2 n) times that. 2e-2 allows n =
- *          300, which is twenty per layer, forward and backward, in a model of 15 layers. Four
- *          layers differ by only 2e-3, because the roundings are far from independent. The loss is
+ *          are independent. A rounding has the rms 0.41 u, where u = 2^-9. If each side makes n
+ *          roundings in a row, the rms of the difference is 0.41 u sqrt(2 n). 2e-2 allows n = 300,
+ *          which is twenty per layer, forward and backward, in a model of 15 layers. Four layers
+ *          differ by only 2e-3, because the roundings are far from independent. The loss is
  *          a mean over many tokens, in which roundings cancel, so its bound is one u. A wrong
  *          block, position or scale causes a difference of tens of percent.
  *   fp16   The same with u = 2^-12. Its spacing is an eighth of bf16's, so that the same

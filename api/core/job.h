@@ -1,6 +1,6 @@
-/* job.h: the specification of a job. States are in job_state.h, the sizes of a model in
- * model_shape.h, and the enums of its fields in choices.h, so that a file includes the smallest
- * header that it needs.
+/* job.h: the specification of a job. Other headers have the states of a job (job_state.h), the
+ * sizes of a model (model_shape.h) and the enums of a job's fields (choices.h), so that a file
+ * includes only the header that it needs.
  *
  *   struct job_spec    the job as a person asked for it: plain data, fixed limits, a string table
  *   spec_fields[]      the table of its scalar fields (for a model's sizes:
@@ -27,16 +27,16 @@
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 stands for the empty string */
 
 struct spec_source {   /* one element of data.train[], eval.data[], or input */
-    spec_ref path;     /* file or glob pattern, beneath a configured root */
-    spec_ref text_key; /* jsonl: the member that holds the text; default "text" */
+    spec_ref path;     /* a file, or a glob pattern for files, beneath a configured root */
+    spec_ref text_key; /* jsonl: the member that has the text; default "text" */
     int32_t format;    /* enum data_format */
-    double weight;     /* share of samples in the mixture; if it is 0 for all sources, shares
-                        * follow their sizes */
-    int64_t eod;       /* token formats: the id that separates documents; -1 means the id of the
-                        * format itself */
+    double weight;     /* share of samples in the mixture; if the weights of all sources are 0, the
+                        * sizes of the sources are their shares */
+    int64_t eod;       /* token formats: the id that separates documents; -1 means the id that the
+                        * format defines */
 };
 
-struct spec_stage {    /* values that change from a step on; 0 leaves a value unchanged */
+struct spec_stage {    /* values that change at from_step; 0 leaves a value unchanged */
     int64_t from_step; /* optimizer step, counted from 0; stages are ascending, and the first is >
                         * 0 */
     int64_t seq_len;
@@ -59,14 +59,14 @@ struct job_spec {
         int32_t init;    /* enum model_init_id; callers ask spec_random_weights() instead */
         int32_t weights; /* enum weights_id */
         struct {
-            int32_t type;     /* 0 means the rule of the model; otherwise 1 + enum rope_id, and the
-                               * member rule is used */
+            int32_t type;     /* 0 means the model's own rule; otherwise 1 + enum rope_id, with the
+                               * parameters in `rule` */
             int32_t truncate; /* yarn: stored in the model as the inverse, no_truncate */
             double theta;     /* 0 means the model's theta */
-            struct shape_rope rule; /* parameters for that type; the member kind is not set */
+            struct shape_rope rule; /* parameters for `type`; rule.kind is not set */
         } rope;                     /* family_check() copies this into `shape` */
-        /* The sizes as JSON, from model.config or from seqrank --describe of path. Empty if they
-         * are not known yet. The sizes are sent and stored in this form. */
+        /* The model's sizes as JSON, in the form in which they are sent and stored. They come from
+         * model.config, or from seqrank --describe of path. Empty if they are not known yet. */
         char config[SPEC_CONFIG_SIZE];
         /* The sizes that were read from config (worker/family/config.h). Width 0 means that config
          * has not been read yet. */
@@ -86,15 +86,16 @@ struct job_spec {
         int32_t tokenizer;             /* enum tokenizer_id; AUTO means bytes if the model's ids are
                                         * bytes, otherwise the model's own tokenizer, if it has
                                         * one */
-        int64_t frames, height, width; /* latents: sizes of the largest sample, before it is cut
-                                        * into patches */
+        int64_t frames, height, width; /* latents: sizes of the largest sample, before the sample
+                                        * is divided into patches */
     } data;
 
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
         int64_t seq_len;     /* tokens of a window, in all stages; 0 means data.seq_len */
-        int64_t every_steps; /* 0 means that only at_start and at_end cause evaluations */
+        int64_t every_steps; /* 0 means no periodic evaluations; at_start and at_end are not
+                              * affected */
         int64_t max_tokens;  /* 0 means all tokens */
         int32_t at_start, at_end;
     } eval;
@@ -107,9 +108,9 @@ struct job_spec {
     } precision;
 
     struct {
-        int64_t steps;  /* given by the user, or derived when the data is counted; > 0 for train
-                         * from then on */
-        int64_t tokens; /* tokens to train on; given instead of steps or passes */
+        int64_t steps;  /* given by the user, or computed when the data is counted. In a train job
+                         * it is > 0 after that */
+        int64_t tokens; /* tokens to train on, as an alternative to steps or passes */
         int64_t passes;
         int64_t global_batch; /* sequences per optimizer step; fixed when the job is submitted */
         int64_t micro_batch;  /* sequences per forward: 1 */
@@ -124,11 +125,12 @@ struct job_spec {
         double mask_prob;     /* masked_lm: share of tokens to predict */
         int64_t mask_token;   /* masked_lm: the id that replaces a hidden token */
         int32_t timestep;     /* enum timestep_id: how t is drawn */
-        int32_t transform;    /* times are shifted towards noise, by more for a larger video */
+        int32_t transform;    /* whether times are shifted towards noise; the shift grows with the
+                               * size of the video */
         double text_dropout;  /* share of samples whose caption is left out */
-        double frame_mask[4]; /* shares of the samples in which some frames are given without
-                               * noise: a few random frames, the first frames, the last frames, or
-                               * the frames at both ends */
+        double frame_mask[4]; /* shares of the samples in which some frames have no noise: a few
+                               * random frames, the first frames, the last frames, or the frames at
+                               * both ends */
     } objective;
 
     struct {
@@ -143,7 +145,7 @@ struct job_spec {
         int32_t type; /* enum schedule_id */
         int64_t warmup_steps;
         double min_lr_ratio;   /* lr at the end of the decay, as a share of the full lr */
-        double decay_fraction; /* wsd: the last share of the run, in which lr decays */
+        double decay_fraction; /* wsd: share of the run at its end in which lr decays */
         int32_t decay_shape;   /* wsd: enum decay_shape_id */
     } schedule;                /* linear warmup, then by type */
 
@@ -170,7 +172,7 @@ struct job_spec {
 
     struct {                        /* how training responds to a bad loss or gradient of a step */
         int32_t nonfinite;          /* enum nonfinite_id */
-        int32_t rollbacks;          /* most rollbacks of a job */
+        int32_t rollbacks;          /* largest number of rollbacks of a job */
         double loss_z, grad_norm_z; /* standard deviations beyond which an update is skipped; 0
                                      * means never */
     } guard;
@@ -180,8 +182,8 @@ struct job_spec {
         int64_t loss_chunk_tokens; /* 0 = auto */
         int64_t mlp_chunk_tokens;  /* 0 computes all rows together; -1 means auto, chosen by the
                                     * plan (worker/plan/plan.c) */
-        /* LASP: tokens of one window; a rank computes its windows one after the other. 0 means a
-         * single window. */
+        /* LASP: number of tokens in a window. A rank computes its windows one after the other. 0
+         * means that all its tokens are one window. */
         int64_t time_chunk;
         int32_t offload;      /* enum offload_id */
         spec_ref offload_dir; /* a directory beneath a writable root of the node; empty if there is
@@ -190,13 +192,13 @@ struct job_spec {
 
     struct {
         int64_t every_steps; /* 0 means only at the end */
-        int64_t every_s;     /* 0 means that the clock causes no saves */
+        int64_t every_s;     /* 0 means that no save is made because of time */
         int32_t keep;
-        int64_t keep_every;   /* checkpoints of steps that are multiples of this are never removed;
-                               * 0 means none */
+        int64_t keep_every;   /* a checkpoint whose step is a multiple of keep_every is never
+                               * removed; 0 means no such rule */
         int32_t best;         /* the checkpoint with the lowest eval loss is kept as well */
         int32_t resume;       /* enum resume_id */
-        spec_ref resume_path; /* a step directory, with RESUME_PATH */
+        spec_ref resume_path; /* RESUME_PATH: the directory of a step */
         int32_t changes;      /* the run of resume_path may differ in steps, rates, schedule and
                                * data */
     } checkpoint;
@@ -204,14 +206,15 @@ struct job_spec {
     struct {
         int64_t max_tokens;
         double loss_rel, grad_rel_l2;
-        int32_t first_step; /* train: compares with one rank before step 1, and fails if the
-                             * results differ */
-        int32_t keep_grads; /* both sides' gradients become artifacts */
+        int32_t first_step; /* train: compares the first step with that of one rank, and fails if
+                             * the results differ */
+        int32_t keep_grads; /* the gradients on P ranks and those on one rank become artifacts */
     } verify;
 
     struct {
         struct spec_source source; /* the data that score and generate read */
-        spec_ref prompt;           /* generate: the text of the prompt, given instead of a file */
+        spec_ref prompt;           /* generate: the text of the prompt, as an alternative to a
+                                    * file */
     } input;
 
     struct {
@@ -221,19 +224,20 @@ struct job_spec {
         int64_t top_k;       /* 0 keeps all tokens */
         double top_p, min_p; /* top_p 1 and min_p 0 keep all tokens */
         double repetition_penalty, frequency_penalty, presence_penalty;
-        spec_ref stop[SPEC_STOPS]; /* strings; empty: none */
-        int64_t n;                 /* continuations of each prompt */
+        spec_ref stop[SPEC_STOPS]; /* stop strings; an element that is not used is empty */
+        int64_t n;                 /* number of continuations of each prompt */
         int32_t logprobs;          /* number of alternatives reported with each token; -1 reports
                                     * no log probabilities */
         int32_t ignore_eos;
         int64_t steps;   /* diffusion: steps of Euler's rule, or of DDIM */
         double guidance; /* diffusion: scale of classifier-free guidance; 1 means no guidance */
-        int32_t eta;     /* models that predict noise: 0 is DDIM, 1 is ancestral sampling */
+        int32_t eta;     /* models that predict noise: 0 selects DDIM, 1 selects ancestral
+                          * sampling */
     } sampling;
 
     struct {
-        int32_t batch; /* generate: prompts that are answered together; 0 means auto, chosen by the
-                        * plan */
+        int32_t batch; /* generate: number of prompts that are answered together; 0 lets the plan
+                        * choose */
     } infer;
 
     struct {           /* linear attention: files with the states after a context */
@@ -252,10 +256,10 @@ struct job_spec {
     struct {
         int32_t pooling;      /* enum pooling_id */
         int32_t normalize;    /* scale vectors to length 1 */
-        int32_t unsaid;       /* bits of enum embed_unsaid: fields whose values the model gives
-                               * once it is known */
-        spec_ref prompt_name; /* name of a prompt of model.path; empty means the model's default
-                               * prompt */
+        int32_t unsaid;       /* bits of enum embed_unsaid: fields that the job leaves out; the
+                               * model gives their values once it is known */
+        spec_ref prompt_name; /* name of a prompt that model.path defines; empty means the model's
+                               * default prompt */
         int32_t prompts;      /* whether a prompt is put in front of every text */
     } embed;
 
@@ -268,12 +272,13 @@ struct job_spec {
         spec_ref device; /* "cpu" */
         int32_t ranks;
         int32_t threads;    /* per rank */
-        int64_t memory_mib; /* memory per rank; 0 means the rank's share of the largest node, or of
-                             * its GPU */
+        int64_t memory_mib; /* memory per rank; 0 means the rank's share of the memory of the
+                             * largest node, or of its GPU */
     } resources;
 
     struct {
-        int32_t restarts;       /* most restarts after failures that the job caused itself */
+        int32_t restarts;       /* largest number of restarts after failures that are the job's own
+                                 * fault */
         int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
         int64_t hop_timeout_s; /* becomes comm_options.silence_ms */
@@ -283,15 +288,15 @@ struct job_spec {
     int64_t seed;
     int32_t determinism; /* enum determinism_id */
 
-    uint32_t text_used; /* bytes of text[] in use, at least 1 */
+    uint32_t text_used; /* number of bytes of text[] that are in use, at least 1 */
     char text[SPEC_TEXT_SIZE];
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref);
 /* Tells whether the job describes its model in model.config instead of naming a directory. */
 bool spec_new_model(const struct job_spec *s);
-/* Tells whether the job's first weights are drawn at random from its seed. They are if the job has
- * a new model (spec_new_model) or model.init asks for it. */
+/* Tells whether the job's first weights are drawn at random from its seed. Returns true for a new
+ * model (spec_new_model), and also if model.init asks for random weights. */
 bool spec_random_weights(const struct job_spec *s);
 /* Copies a string into the table of strings. Returns -1 when the 64 KiB of the table are used
  * up. */
@@ -302,44 +307,47 @@ int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* fields of one data source */
 extern const struct field stage_fields[];  /* fields of one stage */
-/* Fields that accept only one word in this version ("optim.name": "adamw") and so have no
- * member. */
+/* Fields without a member, because this version accepts only one word for each ("optim.name":
+ * "adamw"). */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
-/* Sets a field to its default. base is s, or the source or stage of s that has the field. */
+/* Sets a field to its default. `base` is s, or the source or stage of s that has the field. */
 void spec_set_default(struct job_spec *s, const struct field *f, void *base);
 void spec_source_defaults(struct spec_source *src); /* strings empty, format 0 */
-const struct field *spec_field(const char *path);   /* returns NULL if the path is unknown */
+const struct field *spec_field(const char *path);   /* returns the row of the field, or NULL if the
+                                                     * path is unknown */
 /* Tells whether *v has the default value of f. Strings of *v are in the table of s. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
-/* Returns the name of a part of s that a peer with this abi does not know (api/wire.h). The part
- * is a field that is not at its default, a word of a field, or "paths by job:ID". Returns NULL if
- * the peer knows all of s. */
+/* Returns the name of a part of s that a peer with this abi does not know (api/wire.h), or NULL if
+ * the peer knows all of s. The part is a field that is not at its default, a word of a field, or
+ * "paths by job:ID". */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
-/* Returns the known path that is nearest to an unknown path, or NULL if none is near enough. The
- * distance must be at most 3 and at most nearest_most() of the unknown path's last part. A known
- * path with the same last part counts as distance 1. */
+/* Returns the known path that is nearest to an unknown path, or NULL if no known path is near
+ * enough. The distance must be at most 3, and at most nearest_most() of the unknown path's last
+ * part. If the last part of a known path equals that of the unknown path, its distance counts as
+ * 1. */
 const char *spec_suggest(const char *path);
 /* Finds, by the rule of spec_suggest, the row of the table whose path is nearest to the given
- * path. Returns the last part of the row's path, or NULL if no row is near enough. Used for the
- * keys of model.config. */
+ * path. Returns the last part of the path of the row, or NULL if no row is near enough. It is used
+ * for the keys of model.config. */
 const char *spec_field_nearest(const struct field *table, const char *path);
 extern const char *const spec_weights_words[];   /* by enum weights_id, NULL-terminated */
 extern const char *const spec_form_words[];      /* by enum form_id, NULL-terminated */
 extern const char *const spec_objective_words[]; /* by enum objective_id, NULL-terminated */
 
-/* Normalises s: computes the degrees, lengths and tolerances that are auto. (Steps that follow
- * from the data remain 0 until the data is counted.) Then checks every rule that needs neither a
- * file nor a model: ranges, combinations of layout and determinism, and the fields that each kind
- * of job needs. family_check() (worker/plan/check.h) calls this function first, and then checks
- * the rules that depend on the model's family.
+/* Normalises s by computing the degrees, lengths and tolerances that are auto. If train.steps
+ * depends on the data, it remains 0 until the data is counted. Then checks every rule that needs
+ * neither a file nor a model. These rules are about ranges, about combinations of layout and
+ * determinism, and about the fields that each kind of job needs. family_check()
+ * (worker/plan/check.h) calls this function first, and then checks the rules that depend on the
+ * model's family.
  *
  * Fails with ERR_INVALID, ERR_UNSUPPORTED or ERR_TOO_LARGE; the error names the field and the
  * remedy. A second call changes nothing. */
 int job_check(struct job_spec *s, struct err *e);
-/* The allowed differences between the results of P ranks and of one rank, for jobs that do not set
- * them. */
+/* Default tolerances: the allowed differences between the results of P ranks and the results of
+ * one rank. */
 struct job_tolerance {
     double loss_rel, grad_rel_l2;
 };
@@ -349,16 +357,16 @@ int job_check_infer(struct job_spec *s, struct err *e);
 /* Checks the rules of job_check that concern schedules, stages, evaluation and the first step
  * (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Tells whether text is cut into bytes. This is so if the job asks for bytes. It is also so if the
- * model's tokenizer is that of bytes or is not known, unless the model's vocabulary is known to be
- * too small for bytes (job_lacks_bytes). */
+/* Tells whether the job's text is converted to ids byte by byte. Returns true if the job asks for
+ * bytes. Also returns true if the model's tokenizer is not known or is that of bytes, unless the
+ * model's vocabulary is known to be too small for bytes (job_lacks_bytes). */
 bool job_reads_bytes(const struct job_spec *s);
-/* Tells whether the vocabulary is known and too small for bytes, which need ids 0 to 255, an id
- * for the end and one for padding. */
+/* Tells whether the model's vocabulary is known and too small for bytes. Bytes need the ids 0 to
+ * 255, an id for the end of a document and an id for padding. */
 #define JOB_BYTE_VOCAB 258
 bool job_lacks_bytes(const struct job_spec *s);
-/* Returns the number of stages of the job's pipeline. parallel.pp stays 0 if the job does not set
- * it, so that nodes of older versions can run that job. */
+/* Returns the number of stages of the job's pipeline. parallel.pp remains 0 if the job does not
+ * set it, so that nodes of older versions can run that job. */
 static inline int job_stages(const struct job_spec *s)
 {
     return s->parallel.pp > 0 ? s->parallel.pp : 1;
@@ -367,11 +375,11 @@ static inline int job_tp(const struct job_spec *s) /* returns parallel.tp, or 1 
 {
     return s->parallel.tp > 1 ? s->parallel.tp : 1;
 }
-/* Tells whether text is cut by the tokenizer of model.path. A job that uses neither bytes nor a
- * tokenizer reads only ids. */
+/* Tells whether the job's text is converted to ids by the tokenizer of model.path. If a job uses
+ * neither this tokenizer nor bytes, it reads only ids. */
 bool job_has_tokenizer(const struct job_spec *s);
-/* Refuses text for a job that reads only ids. `what` names the place of the text, which is a field
- * of the job or a member of a line. The error names another way to give the input. */
+/* Refuses text for a job that reads only ids. `what` names the field of the job, or the member of
+ * a line, that has the text. The error names a way in which the job can give the input instead. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 const char *spec_kind_name(int kind);
 const char *spec_data_format_name(int format); /* format: enum data_format */

@@ -31,8 +31,8 @@ static int check_score(struct job_spec *s, struct err *e)
                          "%s false: under data.packing best_fit each document is scored as if it "
                          "stood alone: leave one of the two out",
                          s->data.document_mask ? "data.reset_positions" : "data.document_mask");
-    /* Here "auto" means "split" even if the loss is masked, because each window scores its own
-     * targets. In training, "auto" means "error" if the loss is masked. */
+    /* In jobs of the kind score, "auto" means "split", because each window scores its own targets.
+     * In training, "auto" means "error" if the loss is masked. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
     if (s->data.overlong != OVERLONG_SPLIT)
         return refuse_value("data.overlong", s->data.overlong, "a score job reads every token",

@@ -72,7 +72,8 @@ static bool read_below(const char *below, struct job_ref *out)
     return true;
 }
 
-/* Reads the part after the job: "step-20", "step-20/hf", "artifacts/a.bin". */
+/* Reads the part of a reference after its job, such as "step-20", "step-20/hf" or
+ * "artifacts/a.bin". */
 static bool read_part(const char *part, struct job_ref *out)
 {
     const size_t n = sizeof artifacts - 1;

@@ -1,5 +1,5 @@
-/* job_paths.h: the fields of a spec that name files, and references of the form job:ID that may
- * stand in place of a path.
+/* job_paths.h: the fields of a spec that name files. Each of these fields may have a path, or a
+ * reference to another job in the form job:ID.
  *
  *   job:ID              the newest complete checkpoint of that job. When the job is submitted,
  *                       seqd replaces it once and for all by one of the forms below, and nodes see
@@ -31,10 +31,10 @@ struct spec_path {
 int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);
 
 struct job_ref {
-    int64_t job;               /* 0 if the job is given by its name */
-    char name[JOB_REF_NAME];   /* "" if the job is given by its number */
+    int64_t job;               /* 0 if the reference gives the job's name instead of its id */
+    char name[JOB_REF_NAME];   /* "" if the reference gives the job's id */
     int64_t step;              /* 0 if the reference names no step */
-    bool artifact;             /* whether below is the name of an artifact */
+    bool artifact;             /* tells whether `below` is the name of an artifact */
     char below[JOB_REF_BELOW]; /* path in the checkpoint, such as "hf"; "" means the whole
                                 * checkpoint */
 };
@@ -44,17 +44,18 @@ int job_ref_read(const char *path, const char *field, struct job_ref *out, struc
 /* Writes a reference in the form that nodes read: "job:7/step-20/hf". Returns its length, or -1 if
  * it does not fit. */
 int job_ref_write(const struct job_ref *r, char *out, size_t size);
-/* Writes the path of the reference within its job's directory: "checkpoints/step-00000020/hf". If
- * `grant` is true, writes only the path of the checkpoint's directory, because access is granted
- * to the whole directory. Returns the length of the path, or -1 if it does not fit. */
+/* Writes the path of the reference, relative to the directory of its job:
+ * "checkpoints/step-00000020/hf". If `grant` is true, writes only the part up to the checkpoint's
+ * directory, because access is granted to the whole directory. Returns the length of the path, or
+ * -1 if it does not fit. */
 int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
 /* Derives a reference from a path such as ".../jobs/7/checkpoints/step-00000020/hf", which older
- * specs have in place of a reference. *len gets the number of bytes of path up to the end of the
- * step's directory. Returns false if path has no such part. */
+ * specs have in place of a reference. *len gets the number of bytes of `path` up to the end of the
+ * step's directory. Returns false if `path` has no such part. */
 bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 
-/* Copies path without ".", double slashes and slashes at its end, and resolves each ".." by
- * removing the part before it. No link is followed. Returns false if path is not absolute or is
+/* Copies path without ".", double slashes and trailing slashes. Each ".." is resolved by removing
+ * the part before it, so that no link is followed. Returns false if `path` is not absolute or is
  * too long. */
 bool job_path_tidy(const char *path, char *out, size_t size);
 

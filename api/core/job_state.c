@@ -11,7 +11,7 @@ static const char *const state_names[JOB_STATE_N] = {
     [JOB_CANCELLED] = "cancelled", [JOB_SUSPENDED] = "suspended",
 };
 
-/* A row's member misread is the answer of job_event_misread. */
+/* A row for each event. job_event_misread returns the member misread. */
 static const struct {
     const char *name;
     bool misread;

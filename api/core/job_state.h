@@ -19,18 +19,19 @@ enum job_state {
 
 enum job_event {
     EV_SUBMIT,     /* the job exists */
-    EV_ASSIGN,     /* epoch += 1; a gang was placed, or the preparation (phase "prepare") */
-    EV_PREPARED,   /* this job's data is prepared; the job is queued again and now has data */
+    EV_ASSIGN,     /* a gang was placed (if phase is "prepare", it prepares data); epoch grows by
+                    * 1 */
+    EV_PREPARED,   /* the job's data is prepared, and the job is queued again */
     EV_READY,      /* all ranks have joined the ring */
     EV_STEP,       /* progress; stored as metrics, not as an event */
     EV_CHECKPOINT, /* a step directory is complete */
     EV_ARTIFACT,   /* a result file is complete; without "sha256", the file was begun and is still
                     * growing */
-    EV_RANK_EXIT,  /* a rank died or failed; has the cause and a sentence */
+    EV_RANK_EXIT,  /* a rank died or failed; the event has the cause and a sentence */
     EV_NODE_LOST,
     EV_START_TIMEOUT,
     EV_HANG,
-    EV_CANCEL,  /* asked for: stop, then cancelled */
+    EV_CANCEL,  /* a cancel was requested; the job stops and is then cancelled */
     EV_STOPPED, /* every node confirmed that no process of this epoch is left */
     EV_DONE,    /* all ranks exited 0 and the last log offset is acknowledged */
     /* Events are stored by number, so a new event is added at the end. */
@@ -39,19 +40,20 @@ enum job_event {
                   * ...} */
     EV_NOTE,     /* a message for a person: {"code", "text", ...} (a skipped step, a rollback,
                   * documents dropped or cut) */
-    EV_RESTART,  /* the job no longer waits for the checkpoint of `step`, which is on `node`,
-                  * because that node is away */
+    EV_RESTART,  /* `node` is not connected, so the job no longer waits for the checkpoint of
+                  * `step`, which only `node` has */
     EV_CHECKPOINT_REMOVED, /* the directory of `step` is removed: {"path", "reason"} */
     EV_EDIT,               /* priority or labels of the job have changed */
-    EV_SUSPEND,            /* on request the job saves and stops, and is suspended then */
+    EV_SUSPEND,            /* a suspend was requested; the job saves, stops and is then
+                            * suspended */
     EV_RESUME,             /* queued again */
     EV_WALL_LIMIT,         /* the job has run for limits.wall_s; it saves, stops and fails */
     EV_DRAIN,              /* a node of the job is drained; the job saves, stops and is queued */
     EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
     EV_AWAY,               /* `node` was silent for --node-lost; its ranks may still be running */
     EV_BACK,               /* `node` is connected again, with its ranks */
-    EV_GIVE_UP,            /* as EV_RESTART, but for a job that is stopping because `node` is
-                            * away */
+    EV_GIVE_UP,            /* as EV_RESTART, but the job was already stopping because `node` is not
+                            * connected */
     EV_REACHED,            /* an attempt has failed; `step` is the last step that it reached */
     EV_FAILED_AT,          /* the job failed after `step`; this is the `count`th time that it
                             * failed in this way */
@@ -60,14 +62,14 @@ enum job_event {
 
 const char *job_state_name(enum job_state s);
 const char *job_event_name(enum job_event e);
-/* Tells whether the previous version (tests/previous) misreads a log that has this event, because
- * it does not know the event and skips it. */
+/* Tells whether a log with this event misleads the previous version (tests/previous), which does
+ * not know the event and skips it. */
 bool job_event_misread(enum job_event e);
 bool job_final(enum job_state s);
-/* Looks up the next state in the table of transitions. Returns it, or -1 if the event is not
- * allowed in the given state. A stopping job has a target (queued, suspended, failed or
- * cancelled), which the caller keeps. From JOB_STOPPING, EV_STOPPED and EV_DONE return
- * JOB_STOPPING again: the caller then moves the job to its target, or to JOB_SUCCEEDED. */
+/* Returns the next state from the table of transitions, or -1 if the event is not allowed in the
+ * state `from`. A stopping job has a target (queued, suspended, failed or cancelled), which the
+ * caller keeps. If `from` is JOB_STOPPING, the events EV_STOPPED and EV_DONE return JOB_STOPPING.
+ * The caller then sets the job's state to its target, or to JOB_SUCCEEDED. */
 int job_step(enum job_state from, enum job_event ev);
 
 #endif

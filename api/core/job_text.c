@@ -1,8 +1,8 @@
-/* job_text.c: tells whether a job accepts text or only token ids, and which tokenizer cuts its
+/* job_text.c: tells whether a job accepts text or only token ids, and which tokenizer converts its
  * text. */
 #include "api/core/job.h"
 
-/* Returns false for a shape that is not known yet, because it has no vocabulary. */
+/* Returns false if the shape is not known yet, because such a shape has no vocabulary. */
 bool job_lacks_bytes(const struct job_spec *s)
 {
     const int64_t vocab = s->model.shape.vocab;

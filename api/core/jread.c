@@ -11,8 +11,7 @@
 /* The state of the reader. A comma is read together with the token after it, and a colon together
  * with its key. */
 enum state {
-    AT_VALUE,        /* a value must follow, because the text begins here or the last token was a
-                      * key */
+    AT_VALUE,        /* a value must follow: at the start of the text, and after a key */
     AT_ARRAY_FIRST,  /* just after '[' */
     AT_OBJECT_FIRST, /* just after '{' */
     AT_AFTER,        /* a value is complete */
@@ -364,7 +363,7 @@ int jread_double(struct jread *j, double *out)
     char buf[512], *end;
     if (number_text(j, buf, sizeof buf) < 0) return -1;
     double v = strtod(buf, &end);
-    if (end == buf || *end || v - v != 0) return -1; /* v - v: not 0 for an infinity */
+    if (end == buf || *end || v - v != 0) return -1; /* v - v is not 0 if v is an infinity */
     *out = v;
     return 0;
 }

@@ -22,7 +22,7 @@
 enum jtok {
     J_ERROR = -1, /* j->err holds the sentence with the byte offset; every later call returns
                    * J_ERROR too */
-    J_END,        /* the text was one value, which has ended */
+    J_END,        /* the end of the text, after its only value */
     J_OBJECT,
     J_OBJECT_END,
     J_ARRAY,
@@ -38,8 +38,7 @@ enum jtok {
 struct jread {
     const char *p, *start, *end;
     struct err err;
-    const char *text; /* raw bytes of the last key, string or number, in which escapes are not
-                       * resolved */
+    const char *text; /* raw bytes of the last key, string or number; escapes are not resolved */
     size_t len;
     bool escaped; /* text has escapes, so that jread_copy is needed */
     int depth;
@@ -47,20 +46,23 @@ struct jread {
     int state;
 };
 
-void jread_init(struct jread *j, const char *text, size_t size); /* borrows text until done */
+void jread_init(struct jread *j, const char *text, size_t size); /* borrows the text for all later
+                                                                  * calls */
 enum jtok jread_next(struct jread *j);
-/* Skips the value of a key if the last token was J_KEY. Skips the rest of an object or array if
- * the last token began it. Returns 0, or -1 after an error. */
+/* If the last token was J_KEY, skips the value of the key. If the last token began an object or an
+ * array, skips the rest of it. Returns 0, or -1 after an error. */
 int jread_skip(struct jread *j);
 /* Copies the last key or string, unescaped and NUL-terminated. Returns -1 if it does not fit or
  * has a NUL. */
 int jread_copy(struct jread *j, char *out, size_t size);
-/* Resolves the escapes of the last key or string into out, and returns the length. Room for len
- * bytes is always enough. out may be text itself if the caller owns the text. NUL bytes are
+/* Resolves the escapes of the last key or string into `out`, and returns the length. Room for len
+ * bytes is always enough. `out` may be j->text if the caller owns that text. NUL bytes are
  * kept. */
 size_t jread_unescape(const struct jread *j, char *out);
-bool jread_is(const struct jread *j, const char *s); /* last key or string equals s */
-int jread_int(struct jread *j, int64_t *out);        /* -1 unless an integer in range */
+bool jread_is(const struct jread *j, const char *s); /* tells whether the last key or string equals
+                                                      * s */
+int jread_int(struct jread *j, int64_t *out);        /* returns -1 unless the last number is an
+                                                      * integer in the range of int64_t */
 int jread_double(struct jread *j, double *out);
 
 #endif

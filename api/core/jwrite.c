@@ -1,5 +1,5 @@
-/* jwrite.c: appends to the buffer, continues to count past its end instead of failing, and prints
- * doubles with the fewest digits that read back as the same value. */
+/* jwrite.c: appends to the buffer, and past its end only counts the bytes. Prints doubles with the
+ * fewest digits that read back as the same value. */
 #include "api/core/jwrite.h"
 
 #include <math.h>

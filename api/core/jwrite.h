@@ -19,8 +19,9 @@
 
 struct jwrite {
     char *buf;
-    size_t size, len; /* length of the text, even if it does not fit; if len >= size, jwrite_finish
-                       * fails, and a buffer of len + 1 bytes is needed */
+    size_t size, len; /* size of the buffer, and length of the whole text. If len >= size, the text
+                       * does not fit: jwrite_finish fails, and a buffer of len + 1 bytes is
+                       * needed */
     int depth;
     bool comma[64];
     char close[64];
@@ -39,8 +40,7 @@ void jwrite_null(struct jwrite *w, const char *key);
 void jwrite_raw(struct jwrite *w, const char *key, const char *json); /* already JSON */
 /* Appends a NUL. Returns the length without it, or -1 if the text did not fit. */
 int64_t jwrite_finish(struct jwrite *w);
-/* Writes v into out (at least 32 bytes) as jwrite_double does, which is "null" for NaN and
- * infinities. Returns out. */
+/* Writes v into out, which has at least 32 bytes, in the form of jwrite_double. Returns out. */
 char *jwrite_number(char *out, double v);
 
 #endif

@@ -1,6 +1,6 @@
-/* library.c: calls dlopen for each place in order, and asks a library for its version. If some of
- * the files exist but none can be opened, the error has the reason for the first of them. If no
- * file exists, the error has the message of the loader. */
+/* library.c: calls dlopen for each place in order, and asks a library for its version. If no file
+ * can be opened, the error tells why the first file that exists was refused. If no file exists,
+ * the error has the loader's message. */
 #include "api/core/library.h"
 
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ static int nccl_version(void *call)
 
 static const struct {
     const char *name, *files[3]; /* names of the file in order of preference, then NULL */
-    const char *call;            /* the function that returns its version */
+    const char *call;            /* the name of the function that returns the library's version */
     int (*version)(void *call);
 } libraries[LIBRARY_N] = {
     [LIBRARY_CUBLASLT] = {"cuBLASLt",
@@ -42,8 +42,7 @@ static const struct {
 
 struct search {
     void *handle;
-    char why[400]; /* the reason why the first file that exists cannot be opened, or the message of
-                    * the loader */
+    char why[400]; /* why the first file that exists cannot be opened, or the loader's message */
     bool there;
 };
 

@@ -27,10 +27,10 @@ extern "C" {
 #endif
 
 const char *library_name(enum library_id id); /* "cuBLASLt" */
-/* Opens a library. Fails with ERR_UNSUPPORTED; the error has the words of the loader. */
+/* Opens a library. Fails with ERR_UNSUPPORTED; the error quotes the loader's message. */
 int library_open(struct library *l, enum library_id id, struct err *e);
-/* Opens the first file of the list that can be opened. The list ends with NULL. If no file can be
- * opened, returns NULL and sets the error of library_open. */
+/* Opens the first of `files` that can be opened. The array ends with NULL. If no file can be
+ * opened, returns NULL and fails as library_open does. */
 void *library_find(const char *const *files, struct err *e);
 
 #ifdef __cplusplus

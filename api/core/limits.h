@@ -1,11 +1,11 @@
-/* limits.h: sizes that every program is built for. */
+/* limits.h: limits that are the same in every program. */
 #ifndef SEQD_CORE_LIMITS_H
 #define SEQD_CORE_LIMITS_H
 
 #include <stdint.h>
 
 /* Limits of a job's spec. */
-#define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, with their NULs */
+#define SPEC_TEXT_SIZE   65536 /* bytes of all strings of a spec together, with their NULs */
 #define SPEC_CONFIG_SIZE 8192  /* bytes of model.config as it is sent, with its NUL */
 #define SPEC_SOURCES     32
 #define SPEC_STAGES      8
@@ -16,12 +16,14 @@
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
 
-#define NODE_MAX            256 /* most nodes that a seqd knows at one time */
-#define JOB_MAX_RANKS       64  /* most ranks of one job, over all its nodes */
-#define JOB_MAX_BATCH       16  /* largest infer.batch: the rows of kernels/cpu/gemm_few.inc */
+#define NODE_MAX            256 /* largest number of nodes that a seqd knows at one time */
+#define JOB_MAX_RANKS       64  /* largest number of ranks of one job, on all its nodes together */
+#define JOB_MAX_BATCH       16  /* largest infer.batch: rows of kernels/cpu/gemm_few.inc */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
-#define JOB_MAX_HEAD        256  /* largest head size: the columns of an attention tile */
-#define JOB_MAX_LINEAR_HEAD 512  /* largest head size of keys and of values in linear attention */
-#define BLOB_SIZE           1024 /* most bytes that one rank may publish for the rendezvous */
+#define JOB_MAX_HEAD        256 /* largest head size: columns of an attention tile */
+#define JOB_MAX_LINEAR_HEAD 512 /* largest head size of keys and of values in linear attention */
+#define BLOB_SIZE                                                                                  \
+    1024 /* largest number of bytes that one rank may publish for the
+                                  * rendezvous */
 
 #endif

@@ -1,5 +1,5 @@
-/* log.c: formats a line into a buffer of 1 KiB, turns line breaks inside it into spaces, and writes
- * it whole. */
+/* log.c: formats a line into a buffer of 1 KiB, turns line breaks inside the line into spaces, and
+ * writes the line with one call. */
 #include "api/core/log.h"
 
 #include <stdarg.h>

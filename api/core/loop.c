@@ -49,7 +49,7 @@ struct loop {
     int64_t now_ms, busy_ms;
     struct loop_fd *fds, *wake, *signals;
     bool any_removed;
-    struct loop_timer **heap; /* smallest (due_ms, order) first */
+    struct loop_timer **heap; /* the timer with the smallest (due_ms, order) comes first */
     int n_heap, heap_room;
     int64_t n_set;
     loop_signal_call *signal_call;
@@ -70,14 +70,14 @@ static int64_t boot_clock(void *arg)
 void loop_post(struct loop *l, loop_call *call, void *arg)
 {
     struct mail *m = malloc(sizeof *m);
-    assert(m); /* abort if memory is out, because a dropped call would lose acknowledged work */
+    assert(m); /* abort if memory is out; to drop the call instead would lose acknowledged work */
     *m = (struct mail){call, arg, NULL};
     pthread_mutex_lock(&l->mail_lock);
     bool was_empty = !l->mail_first;
     *l->mail_end = m;
     l->mail_end = &m->next;
-    /* Write to the eventfd under the lock: once the lock is released, the loop may run this call,
-     * which may destroy the loop. */
+    /* Write to the eventfd under the lock. After the lock is released, the loop may run the posted
+     * call, and that call may destroy the loop. */
     if (was_empty) {
         uint64_t one = 1;
         ssize_t n = write(l->wake_fd, &one, sizeof one);
@@ -188,8 +188,8 @@ void loop_timer_destroy(struct loop_timer *t)
     free(t);
 }
 
-/* Runs the due timers. If such a call sets a timer that is due immediately, the timer waits for
- * the next turn, so that timers cannot starve the descriptors. */
+/* Runs the due timers. If the call of a timer sets a timer that is due immediately, the new timer
+ * runs in the next turn. So timers cannot starve the descriptors. */
 static void timers_run(struct loop *l)
 {
     int64_t limit = l->n_set;
@@ -223,8 +223,8 @@ void loop_fd_remove(struct loop_fd *f)
     if (!f) return;
     assert(!f->removed);
     int rc = epoll_ctl(f->loop->epoll_fd, EPOLL_CTL_DEL, f->fd, NULL);
-    assert(rc == 0); /* fails if the caller has closed fd, whose number another file may have by
-                      * now */
+    assert(rc == 0); /* fails if the caller has already closed fd; a different file may then have
+                      * its number */
     f->removed = true;
     f->loop->any_removed = true;
 }

@@ -144,7 +144,9 @@ int manifest_read(struct manifest *m, const char *dir, struct err *e)
         return err_set(e, ERR_CORRUPT,
                        "%s has no " MANIFEST_NAME ": it is not a complete checkpoint", dir);
     if (!text) {
-        if (e && e->code != ERR_IO) e->code = ERR_CORRUPT; /* a directory, or far too large */
+        if (e && e->code != ERR_IO)
+            e->code = ERR_CORRUPT; /* path is a directory, or the file is
+                                                            * far too large */
         return -1;
     }
     int rc = manifest_parse(m, text, size, path, e);

@@ -1,5 +1,5 @@
-/* mem.c: chains zeroed blocks of at least 16 KiB; a reset keeps the first one. Products and sums of
- * sizes are checked for overflow. */
+/* mem.c: chains zeroed blocks of at least 16 KiB; a reset keeps the first block. Products and sums
+ * of sizes are checked for overflow. */
 #include "api/core/mem.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEM_ALIGN 64 /* one cache line, and one AVX-512 register */
+#define MEM_ALIGN 64 /* size of a cache line and of an AVX-512 register */
 
 /* A growing arena of limited size, for messages between seqd and seqw, and for chat templates. */
 struct arena {
@@ -15,10 +15,11 @@ struct arena {
 };
 
 void arena_init(struct arena *a, size_t limit_size);
-/* Returns zeroed, 16-byte aligned memory, or NULL past the limit or when memory is out. Each size
- * is rounded up to a multiple of 16 before it counts towards the limit. */
+/* Returns zeroed, 16-byte aligned memory. Returns NULL if the arena would exceed its limit or if
+ * memory is out. Each size is rounded up to a multiple of 16, and the rounded size counts towards
+ * the limit. */
 void *arena_alloc(struct arena *a, size_t size);
-/* Frees all blocks but the first, after which the arena is empty again. */
+/* Empties the arena. All blocks but the first are freed. */
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
@@ -26,8 +27,8 @@ void arena_fini(struct arena *a);
  * KiB). The caller frees it with free. Aborts if memory is out. */
 void *mem_scratch(size_t size);
 
-/* Compute a * b and a + b for sizes that come from outside the process. Return -1 after an
- * overflow or for a negative operand. */
+/* Compute a * b and a + b for sizes that come from outside the process. Both return -1 if the
+ * result overflows or an operand is negative. */
 int mem_mul(int64_t a, int64_t b, int64_t *out);
 int mem_add(int64_t a, int64_t b, int64_t *out);
 

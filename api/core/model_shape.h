@@ -6,13 +6,13 @@
 #include <stdint.h>
 #include "api/core/act.h"
 
-/* The tokenizer, which cuts text into ids. A job can have auto or byte; a model directory can have
- * any of these values. */
+/* The tokenizer, which converts text to ids. A job can ask for AUTO or BYTE. A model directory can
+ * have any of these values. */
 enum tokenizer_id {
     TOKENIZER_AUTO, /* in a model's shape: the tokenizer is not known, because no directory was
                      * read */
     TOKENIZER_BYTE, /* ids 0 to 255 are bytes, and 256 ends a document */
-    TOKENIZER_OWN,  /* a tokenizer of another kind */
+    TOKENIZER_OWN,  /* the directory has a tokenizer of a kind that is not listed here */
     TOKENIZER_NONE, /* the directory has no tokenizer, so the meaning of the model's ids is not
                      * known */
     TOKENIZER_N
@@ -26,7 +26,8 @@ enum objective_id {
     OBJECTIVE_N
 };
 
-/* The pooling that a model publishes. LAST, MEAN and CLS have the values 1 + enum pooling_id. */
+/* The pooling that a model publishes. The values of LAST, MEAN and CLS are those of enum
+ * pooling_id plus 1. */
 enum published_pooling {
     PUBLISHED_NOTHING,
     PUBLISHED_LAST,
@@ -52,10 +53,11 @@ enum rope_id {
 /* The precision in which angles are computed. */
 enum rope_compute_id {
     ROPE_EXACT, /* double */
-    ROPE_HF,    /* fp32, rounded where transformers rounds */
+    ROPE_HF,    /* fp32, rounded at the places at which transformers rounds */
     ROPE_COMPUTE_N
 };
-/* Most factors of longrope, which has one for each pair of columns that RoPE rotates. */
+/* Largest number of factors of longrope, which has one factor for each pair of columns that RoPE
+ * rotates. */
 #define SHAPE_FACTORS 64
 
 /* The parameters of RoPE, under the names of transformers' rope_parameters. 0 means not given. */
@@ -66,7 +68,8 @@ struct shape_rope {
     double low_freq, high_freq;
     double beta_fast, beta_slow, mscale, mscale_all_dim;
     int32_t no_truncate;     /* yarn: truncate false */
-    double attention_factor; /* factor of cos and sin; 0 means that the rule gives it */
+    double attention_factor; /* factor of cos and sin; if it is 0, the rule determines the
+                              * factor */
     double short_factor[SHAPE_FACTORS], long_factor[SHAPE_FACTORS];
 };
 
@@ -74,10 +77,11 @@ struct shape_rope {
  * exact in JSON and in doubles. */
 #define SHAPE_MASKS 8
 
-/* The exchange between ranks for attention along space and along time: DSP's switches, or a method
- * with which DSP is compared. Ulysses exchanges rows for heads and back, and rows stay spread
- * along space. In Megatron's tensor parallelism the ranks are those of parallel.tp and share one
- * sequence; rows are gathered before each attention and each MLP, and scattered after it. */
+/* The exchange between ranks for attention along space and along time. It is that of DSP, or of a
+ * method with which DSP is compared. DSP switches the dimension along which rows are spread.
+ * Ulysses exchanges rows for heads and back, while rows remain spread along space. In Megatron's
+ * tensor parallelism the ranks of parallel.tp share one sequence. Rows are gathered before each
+ * attention and each MLP, and are scattered after it. */
 enum grid_way {
     GRID_SWITCHES,
     GRID_HEADS_SPACE, /* Ulysses along space only */
@@ -86,11 +90,11 @@ enum grid_way {
 };
 
 /* The tensors that a training leaves unchanged (train.freeze). A tensor is named by its index in
- * its section. Two layers are of different kinds if they differ in their tensors, in which of
- * these are frozen, or in whether a gradient of their input is wanted. */
+ * its section. Two layers are of the same kind if they have the same tensors, the same tensors are
+ * frozen, and a gradient of the input is wanted in both layers or in neither. */
 #define FREEZE_LAYERS 1024 /* largest number of layers of a model */
 #define FREEZE_KINDS  8    /* largest number of kinds of layer */
-#define FREEZE_WORDS  25   /* words of a set that has a bit for each tensor of a section */
+#define FREEZE_WORDS  25   /* 64-bit words of a set that has a bit for each tensor of a section */
 struct freeze_kind {
     int32_t layer; /* index of a layer of this kind */
     int32_t input; /* 1 if a gradient of the layer's input is wanted */
@@ -99,7 +103,8 @@ struct freeze_kind {
 struct shape_freeze {
     /* 0 means that every tensor is trained; the members below are then not used */
     int32_t n_kinds;
-    /* index of the first section that has a trained tensor; a backward pass ends with it */
+    /* index of the first section that has a trained tensor; a backward pass ends with this
+     * section */
     int32_t first;
     uint8_t kind[FREEZE_LAYERS];
     struct freeze_kind of[FREEZE_KINDS];
@@ -122,25 +127,27 @@ struct model_shape {
     double rope_theta;
     struct shape_rope rope;
     int32_t tied; /* tie_word_embeddings */
-    /* Members that only some families use; they are 0 elsewhere. */
+    /* Members that only some families use; they are 0 in all other families. */
     int32_t act;         /* enum act_id: hidden_act */
-    int32_t feature_map; /* linear transformer: enum act_id for queries and keys */
+    int32_t feature_map; /* linear transformer: enum act_id that is applied to queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int32_t qkv_bias, o_bias, mlp_bias;
-    int32_t norm_bias, classifier_bias, no_decoder_bias; /* ModernBERT: whether norms and the head
-                                                          * have biases */
+    int32_t norm_bias, classifier_bias, no_decoder_bias; /* ModernBERT: whether norms have biases,
+                                                          * whether the head's projection has one,
+                                                          * and whether the logits have none */
     /* Granite: factors of embeddings, of scores and of residual terms, and the divisor of
      * logits. */
     double embed_scale, attn_scale, residual_scale, logit_scale;
-    int64_t window;     /* sliding_window: a token sees itself and window - 1 tokens before it, and
-                         * in encoders also window - 1 tokens after it; 0 means that it sees all
-                         * tokens */
+    int64_t window;     /* sliding_window: a token sees itself and the window - 1 tokens before it.
+                         * In encoders it also sees the window - 1 tokens after it. 0 means no
+                         * window */
     int64_t value_dim;  /* Dv, the size of a value head; 0 means D */
     int64_t rotary_dim; /* columns of a head that RoPE rotates; 0 means all */
     int64_t type_vocab; /* BERT: type_vocab_size */
-    int64_t first_pos;  /* RoBERTa: the table's row for position 0, which is pad_token_id + 1 */
+    int64_t first_pos;  /* RoBERTa: row of the position table for position 0, which is pad_token_id
+                         * + 1 */
     int64_t n_experts, experts_per_token;
-    int64_t expert_width; /* moe_intermediate_size, if it differs from I */
+    int64_t expert_width; /* moe_intermediate_size; 0 means that it equals I */
     int64_t shared_width; /* width of the shared expert, which computes every row; 0 if there is
                            * none */
     int32_t norm_topk;    /* whether weights of the chosen experts are divided by their sum */
@@ -149,36 +156,38 @@ struct model_shape {
     int64_t delta_heads, delta_key_heads, delta_key_dim, delta_value_dim, conv_width;
     double residual[6]; /* MiniMax: alpha and beta of linear attention, of full attention and of
                          * the MLP */
-    /* If bit l is set, layer l is special in its family: it is linear (MiniMax, Qwen3.5,
-     * Qwen3-Next), has LRPE (TNL), has no window while others have one (Llama, Gemma, ModernBERT),
-     * has no RoPE (SmolLM3), or has no experts (Qwen2-MoE, Qwen3-MoE). */
+    /* Bit l is set if layer l is special in its family. The special layers are linear (MiniMax,
+     * Qwen3.5, Qwen3-Next), have LRPE (TNL), have no window although other layers have one (Llama,
+     * Gemma, ModernBERT), have no RoPE (SmolLM3), or have no experts (Qwen2-MoE, Qwen3-MoE). */
     int64_t layer_mask[SHAPE_MASKS];
     int64_t dense_mask[SHAPE_MASKS]; /* Qwen3-Next: if bit l is set, layer l has no experts */
     double attn_cap, final_cap;      /* soft caps of scores and of logits; 0 means no cap */
-    int64_t attn_scalar;             /* query_pre_attn_scalar: scores are divided by its square
-                                      * root; 0 means D */
+    int64_t attn_scalar;             /* query_pre_attn_scalar, whose square root divides the
+                                      * scores; 0 means D */
     double rope_local;               /* rope_local_base_freq: theta of layers with a window; 0 means
                                       * rope_theta */
     int32_t normalise; /* linear transformer: each output is divided by the sum of its weights */
     int32_t unscaled;  /* TNL: no_scale_embedding */
     /* Diffusion transformers, whose sequences are frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
-    int64_t caption_channels, text_len, base_size; /* text_len is the most tokens of a caption */
-    int32_t grid_way; /* enum grid_way, chosen by parallel.form; only tests and benches set
+    int64_t caption_channels, text_len, base_size; /* text_len is the largest number of tokens of a
+                                                    * caption */
+    int32_t grid_way; /* enum grid_way, set from parallel.form; only tests and benches set
                        * GRID_TENSOR */
-    /* STDiT, Latte: number of patches and of frames per unit of position. 0 means 1. */
+    /* STDiT, Latte: patches per unit of position along space, and frames per unit of position
+     * along time. 0 means 1. */
     double space_scale, time_scale;
     /* Facts that a model directory states beside the sizes. 0 means not stated. */
-    int32_t tokenizer;  /* enum tokenizer_id: the meaning of its ids */
+    int32_t tokenizer;  /* enum tokenizer_id: the meaning of the model's ids */
     int32_t trained_on; /* enum objective_id; in a checked job of a diffusion model, the objective
                          * of the job */
     int32_t weightless; /* the directory has no weights at all */
     int32_t tp;         /* parallel.tp: number of ranks that split every layer by heads and
-                         * columns. Programs are made for one of these ranks. 0 and 1 mean that
-                         * layers are not split. This is not a property of the model */
-    int32_t quant;      /* enum weights_id: format of the weights of products; not a property of
-                         * the model */
-    int32_t mask;       /* 1 + the id of the tokenizer's mask token, for a masked language model */
+                         * columns. A program has only the part of one of these ranks. 0 and 1 mean
+                         * that layers are not split. This is not a property of the model */
+    int32_t quant;      /* enum weights_id: format of the weights of matrix products; not a
+                         * property of the model */
+    int32_t mask;       /* masked language models: 1 + the id of the tokenizer's mask token */
     int32_t headless;   /* the files have no tensor for the head */
     int32_t unprefixed; /* the files name tensors without family_base */
     /* How embeddings are computed from states, in the form that is published for
@@ -187,11 +196,11 @@ struct model_shape {
     int32_t normalizes;   /* enum published_answer */
     int32_t embed_module; /* index in shape_embed_module_words of a module that is not supported; 0
                            * if the directory has no such module */
-    int32_t prompted;     /* default_prompt_name of the directory names a prompt that has a text,
-                           * or a prompt that the directory does not have */
-    int32_t prompt_apart; /* pooling leaves out the rows of the prompt */
-    int32_t no_head;      /* the job does not compute the head, so programs end with the states of
-                           * the last layer after the final norm. This is not a property of the
+    int32_t prompted;     /* the directory's default_prompt_name names a prompt with a text, or an
+                           * unknown prompt */
+    int32_t prompt_apart; /* rows of the prompt are excluded from pooling */
+    int32_t no_head;      /* the job does not compute the head, so programs end after the final
+                           * norm of the last layer's states. This is not a property of the
                            * model */
     /* from train.freeze; not a property of the model */
     struct shape_freeze freeze;
@@ -217,8 +226,9 @@ static inline bool shape_of_noise(const struct model_shape *m)
 {
     return m->trained_on == OBJECTIVE_IDDPM;
 }
-/* Returns the number of target values per place in the loss of a diffusion model. The targets of a
- * place are the velocity or, in a model that predicts noise, the noise and the sample. */
+/* Returns the number of target values at each place in the loss of a diffusion model. A model that
+ * predicts noise has two targets at each place, the noise and the sample. Other models have one
+ * target, the velocity. A target has in_channels values. */
 static inline int64_t shape_targets(const struct model_shape *m)
 {
     return (shape_of_noise(m) ? 2 : 1) * m->in_channels;

@@ -1,9 +1,9 @@
-/* mutant.h: injected faults, each of which must make a test fail (`make mutants`).
- * Code at the place of a fault asks mutant_on(). In programs that are built for use the answer is
- * always false, and the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c,
- * which returns true for the one fault that a test, or SEQD_MUTANT in the environment, has chosen
- * for the process. The one-rank reference must stay correct, so a fault in code that the reference
- * also runs is injected only if P > 1. */
+/* mutant.h: injected faults, each of which must make a test fail (`make mutants`). The code at the
+ * place of a fault calls mutant_on(). In programs that are built for use, mutant_on() is always
+ * false, and the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c. Its
+ * mutant_on() returns true for one fault of the process, which a test or the environment variable
+ * SEQD_MUTANT chooses. The reference on one rank must stay correct. Code that the reference also
+ * runs therefore injects its fault only if P > 1. */
 #ifndef SEQD_CORE_MUTANT_H
 #define SEQD_CORE_MUTANT_H
 
@@ -24,15 +24,16 @@ enum mutant_id {
     MUTANT_REPLICATED_ROTATED, /* text that every rank holds is treated as if it were sharded */
     MUTANT_MERGE,              /* softmax merged without a running maximum */
     MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
-    MUTANT_SAME_PEER,          /* P = 2: messages of KV and dKV are swapped, because prev and next
-                                * are the same rank */
+    MUTANT_SAME_PEER,          /* P = 2, where prev and next are the same rank: messages of KV and
+                                * dKV are swapped */
     MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
     MUTANT_WINDOW_WIDE,        /* the window of a layer holds one key too many */
     MUTANT_CAP_LOST,           /* forward does not cap scores */
     MUTANT_CAP_LOST_BACK,      /* backward does not cap scores */
     MUTANT_SINK_EACH,          /* the sink of attention is counted once for every rank */
-    MUTANT_SINK_ROWS,          /* half of a shard's rows have no part in the sinks' gradient */
-    MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
+    MUTANT_SINK_ROWS,          /* half of a shard's rows are left out of the gradient of the
+                                * sinks */
+    MUTANT_DECAY_POWER,        /* LASP: the state does not decay while it passes the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it was received */
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on the received state, without adding its own
                                 * part */
@@ -46,13 +47,14 @@ enum mutant_id {
     MUTANT_MAP_BACK,       /* delta rule: no gradient of a state passes back through the maps */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_GATE_LOST,      /* on all ranks but the first, the gates of rows are replaced by 0 */
-    MUTANT_PIECE_LOST,     /* backward of an MLP leaves out the last piece of a rank's rows */
+    MUTANT_PIECE_LOST,     /* the backward pass of an MLP leaves out the last piece of a rank's
+                            * rows */
     MUTANT_PAD_SEEN,       /* DSP: attention sees the padding of a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: the parts of a switch are in the wrong order */
-    MUTANT_BOUND_LEAKS,    /* the bound by which a variance is trained changes the noise as well */
-    MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
-    MUTANT_HEADS_WRONG,    /* ulysses, usp: in place of each KV head, ranks get the head next to
-                            * it */
+    MUTANT_BOUND_LEAKS,    /* the variational bound, which trains the variance, also changes the
+                            * noise */
+    MUTANT_GRAD_DROPPED,   /* the sum of one tensor's gradient leaves out rank 0's part */
+    MUTANT_HEADS_WRONG,    /* ulysses, usp: a rank gets neighbouring KV heads instead of its own */
     MUTANT_SHARED_ONCE,    /* a KV head that several ranks share gets only the gradient of one of
                             * these ranks */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
@@ -60,11 +62,12 @@ enum mutant_id {
     MUTANT_STREAM_STALE,   /* a stage receives the stream of the first sequence again */
     MUTANT_TIED_TWICE,     /* the head's part of a tied embedding's gradient is added twice */
     MUTANT_PART_TWICE,     /* parallel.tp: the last rank's part of a sum counts twice */
-    MUTANT_TARGET_FOREIGN, /* parallel.tp: a target's logit is taken from another rank's ids */
+    MUTANT_TARGET_FOREIGN, /* parallel.tp: a rank looks up a target's logit among the ids of a
+                            * different rank */
     MUTANT_KV_ALONE,       /* parallel.tp: the gradient of a shared KV head is not summed */
-    MUTANT_SLOT_SHARED,    /* all sequences that a stage keeps are offloaded to the same place */
-    MUTANT_STAGE_ALONE,    /* parallel.tp: in stages after the first, shared gradients are only one
-                            * rank's part */
+    MUTANT_SLOT_SHARED,    /* all sequences that a stage keeps are offloaded to one place */
+    MUTANT_STAGE_ALONE,    /* parallel.tp: stages after the first use one rank's part of a shared
+                            * gradient instead of the sum */
     MUTANT_EMA_SKIPPED,    /* the average of the weights changes in a skipped step */
     MUTANT_FROZEN_MOVED,   /* weight decay is applied to frozen weights, too */
     /* every bucket is updated with the moments of the shard's first bucket */
@@ -74,25 +77,27 @@ enum mutant_id {
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the keys and values of the first
                             * sequence */
     MUTANT_STOP_FORGOTTEN, /* the search for a stop string begins at the new token each time */
-    MUTANT_MAP_PIECE,      /* delta rule: the gradient of a map comes only from the last piece of
-                            * rows */
+    MUTANT_MAP_PIECE,      /* delta rule: only the last piece of rows adds to the gradient of a
+                            * map */
     MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are treated as the start of a
                             * document */
-    MUTANT_HALO_SHORT,     /* a rank of too few rows passes on only its own rows */
-    MUTANT_HALF_AWAY,      /* DDIM: halves are rounded away from 0, not to even */
-    MUTANT_END_TWICE,      /* the logit of an end that is listed twice is lost */
-    MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice gets the rank of its first place */
+    MUTANT_HALO_SHORT,     /* a rank that has too few rows for a halo passes on only its own
+                            * rows */
+    MUTANT_HALF_AWAY,      /* DDIM: a value halfway between two integers is rounded away from 0
+                            * instead of to the even one */
+    MUTANT_END_TWICE,      /* if an end token is listed twice, its logit is lost */
+    MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice gets the rank of its first entry */
     /* Faults of the control plane, which tests/sim finds. */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */
     MUTANT_SLOT_EARLY,    /* a stopping job holds no slots */
     MUTANT_KEY_LOST,      /* an Idempotency-Key is not kept */
-    MUTANT_CANCEL_LOST,   /* a cancel does not override the failure before it */
+    MUTANT_CANCEL_LOST,   /* a cancel does not override an earlier failure */
     MUTANT_TAKEN_AGAIN,   /* a record that is received twice counts twice */
     MUTANT_MARK_EARLY,    /* a record is acknowledged before its commit */
     MUTANT_SYNC_LAZY,     /* a commit is not synced */
-    MUTANT_STALE_FREE,    /* an attempt on a node that was given up is counted as if it held no
-                           * slots on that node */
+    MUTANT_STALE_FREE,    /* if a node was given up, its attempts are counted as if they held no
+                           * slots on it */
     MUTANT_STOPPED_EARLY, /* an attempt is over as soon as its first node has ended it */
     MUTANT_STEP_LOST,     /* the steps before a checkpoint are not committed with it */
     MUTANT_N,
@@ -101,7 +106,7 @@ enum mutant_id {
 
 #ifdef SEQD_MUTANTS
 bool mutant_on(enum mutant_id id);
-int mutant_tensor(void); /* the tensor to which MUTANT_GRAD_DROPPED applies */
+int mutant_tensor(void); /* returns the index of the tensor to which MUTANT_GRAD_DROPPED applies */
 #else
 static inline bool mutant_on(enum mutant_id id)
 {

@@ -1,5 +1,5 @@
-/* notify.c: sends datagrams without waiting, from a timer. It feeds the watchdog only while the
- * function of the caller reports progress. */
+/* notify.c: sends datagrams from a timer, without waiting. The watchdog is notified only while the
+ * caller's function reports progress. */
 #include "api/core/notify.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ static void on_timer(void *arg)
     loop_timer_set(n->timer, n->every_ms);
 }
 
-/* Reads an address, which is a path or, with '@', a name of the abstract namespace. */
+/* Reads an address. It is a path, or a name of the abstract namespace, which begins with '@'. */
 static bool address(struct notify *n, const char *path)
 {
     const size_t len = strlen(path);

@@ -241,7 +241,7 @@ int option_adopt(const struct option_table *t, void *now, const void *fresh, opt
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-/* Writes the words of text in lines from HELP_COLUMN to HELP_WIDTH. *at is the column that the
+/* Writes the words of `text` in lines from HELP_COLUMN to HELP_WIDTH. *at is the column that the
  * output has reached. */
 static void wrap(FILE *out, const char *text, int *at)
 {

@@ -1,5 +1,5 @@
-/* option.h: the options of a program in one table, which is read for its command line, its --help,
- * its configuration file and SIGHUP.
+/* option.h: the options of a program in one table. The command line, --help, the configuration
+ * file and SIGHUP all use this table.
  *
  * A row stands for an option "--name VALUE" and for a key `name = value` of the file. Values are
  * stored in a struct of the program. If both the command line and the file give a value, the
@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include "api/core/err.h"
 
-#define OPTION_ROWS      64   /* rows of one table */
-#define OPTION_LIST      8    /* values of one list */
-#define OPTION_TEXT_SIZE 1024 /* most bytes of one value of a list */
+#define OPTION_ROWS      64   /* largest number of rows of one table */
+#define OPTION_LIST      8    /* largest number of values of one list */
+#define OPTION_TEXT_SIZE 1024 /* largest number of bytes of one value of a list */
 
 struct option_list {
     int n;
@@ -23,7 +23,7 @@ struct option_list {
 };
 
 enum option_type {
-    OPTION_FLAG,   /* bool: given or not */
+    OPTION_FLAG,   /* bool: tells whether the option is given */
     OPTION_TEXT,   /* char[size] */
     OPTION_NUMBER, /* int64_t from min to max */
     OPTION_TEXTS,  /* struct option_list: the option may be repeated; the file has an array */
@@ -41,11 +41,11 @@ struct option_entry {
     enum option_type type;
     enum option_reload reload;
     const char *value;        /* name of the value in --help; NULL if the option has no value */
-    const char *otherwise;    /* the default; NULL means that the value is empty or 0, or that the
-                               * text of help states the default */
+    const char *otherwise;    /* the default, as --help shows it. NULL if it is empty or 0, or if
+                               * the text of `help` states it */
     int64_t min, max;         /* range of a number */
     size_t offset, size;      /* place in the target */
-    const char *const *words; /* the only texts that are allowed; NULL allows any text */
+    const char *const *words; /* the allowed texts; NULL allows every text */
     const char *help;         /* sentences, without the default */
 };
 
@@ -56,7 +56,7 @@ struct option_table {
     const char *usage, *notes; /* lines of --help before and after the rows */
     const struct option_entry *rows;
     int n_rows;
-    size_t size; /* bytes of the struct of targets */
+    size_t size; /* bytes of the struct in which the values are stored */
 };
 
 /* The source of each row's value. */
@@ -71,14 +71,14 @@ struct option_value {
     enum option_kind kind;
     const char *text; /* the text; "" for other kinds */
     int64_t number;   /* the number; 0 or 1 for a bool */
-    int index, n;     /* index in an array of n values, or -1 if the value is not in an array. For
-                       * an empty array, index and n are 0 */
+    int index, n;     /* index of the value in an array of n values. index is -1 if the value is
+                       * not in an array. For an empty array, index and n are 0 */
 };
 
 /* Zeroes the target and sets the defaults. */
 void option_defaults(const struct option_table *t, void *target, struct option_sources *from);
-/* Reads the command line. Returns 0 to continue; 1 if --help was printed or an OPTION_ANSWER is
- * set in the target; -1 if the command line is wrong. */
+/* Reads the command line. Returns 0 if the program should continue, and 1 if --help was printed or
+ * an OPTION_ANSWER was set in the target. Returns -1 if the command line is wrong. */
 int option_line(const struct option_table *t, int argc, char **argv, void *target,
                 struct option_sources *from, struct err *e);
 /* Tells whether the command line or the file gave the option of this name. */
@@ -91,8 +91,8 @@ int option_key(const struct option_table *t, const char *key, const struct optio
 void option_help(const struct option_table *t, FILE *out);
 
 /* Compares the options that were read at SIGHUP with `now`. Calls `call` for every row whose value
- * differs, and copies the new values of those rows that can be reloaded into `now`. Returns the
- * number of copied values. */
+ * differs. If the row can be reloaded, copies its new value into `now`. Returns the number of
+ * copied values. */
 typedef void option_changed(void *arg, const struct option_entry *row, bool taken);
 int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
                  void *arg);

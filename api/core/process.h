@@ -11,18 +11,19 @@ struct process_stat {
     int64_t start_time; /* clock ticks after boot */
 };
 
-/* Prepares a program, which must call this function before any other. If descriptors 0 to 2 are
- * closed, they are opened on /dev/null, even before the libraries of the program run. Otherwise a
- * file that a library opens could get one of these numbers, and the program's output would be
- * written to that file. After the call, a write past RLIMIT_FSIZE fails with EFBIG instead of
- * killing the program. */
+/* Prepares a program, which must call this function before any other. If one of the descriptors 0
+ * to 2 is closed, it is opened on /dev/null; this happens even before the constructors of the
+ * program's libraries run. Otherwise a file that a library opens could get one of these numbers,
+ * and the program's output would be written to that file. After the call, a write past
+ * RLIMIT_FSIZE fails with EFBIG instead of killing the program. */
 void process_begin(void);
 /* Reads the state of a process. Returns -1 if there is no such process. */
 int process_stat(int pid, struct process_stat *out);
 /* Returns 1 if a thread of the process runs or waits for a processor. */
 int process_runnable(int pid);
-/* Returns the bytes that the process has read and written so far: the sum of its read and write
- * calls and of its pages from and to storage. Returns 0 if the kernel does not report them. */
+/* Returns the bytes that the process has moved so far. The sum has the bytes of its read and write
+ * calls, and the bytes of its pages from and to storage. Returns 0 if the kernel does not report
+ * them. */
 int64_t process_moved(int pid);
 /* Returns 1 if the process with this pid and start time exists and is not a zombie. */
 int process_alive(int pid, int64_t start_time);

@@ -94,7 +94,7 @@ int profile_read(const char *json, size_t size, struct profile *out, struct err 
     while ((t = jread_next(&j)) == J_KEY) {
         int i = 0;
         while (i < PROFILE_FIELDS && !jread_is(&j, profile_fields[i].key)) i++;
-        if (i == PROFILE_FIELDS) { /* a field of a later version */
+        if (i == PROFILE_FIELDS) { /* the field is one of a later version */
             if (jread_skip(&j)) break;
             continue;
         }

@@ -7,31 +7,32 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-/* The sizes at which some rates are measured: the widths of matrix products, and the head sizes of
+/* Sizes at which rates are measured. profile_widths are for matrix products, profile_heads for
  * attention. */
 #define PROFILE_SIZES 3
 extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 
 /* Rates of one thread, and of the communication between two ranks of the node. All members are
- * doubles, and all are 0 if nothing was measured. The suffix _back marks rates of a backward pass,
- * whose flops are counted as twice those of the forward pass. */
+ * doubles, and all are 0 if nothing was measured. The suffix _back marks rates of a backward pass.
+ * A backward pass counts as twice the flops of its forward pass. */
 struct profile {
-    /* FLOP/s, the unit of all members up to linear_back */
+    /* FLOP/s. All members up to linear_back have this unit */
     double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES];
     double attn_f32[PROFILE_SIZES], attn_bf16[PROFILE_SIZES];
     double attn_back_f32[PROFILE_SIZES], attn_back_bf16[PROFILE_SIZES];
     double linear[PROFILE_SIZES], linear_back[PROFILE_SIZES]; /* linear attention */
     double norm;                                              /* elements/s of a norm */
     double point;                                             /* elements/s of an activation */
-    double turn;   /* elements/s of a rotation whose angles differ by head (LRPE) */
+    double turn;   /* elements/s of a rotation whose angles differ between heads (LRPE) */
     double update; /* elements/s of AdamW */
-    double copy;   /* bytes/s from rank to rank through shared memory while both send */
-    double hop;    /* seconds that a small message takes from rank to rank */
+    double copy;   /* bytes/s between two ranks through shared memory, in one direction, while both
+                    * ranks send */
+    double hop;    /* seconds that a small message needs from one rank to a second rank */
 };
 #define PROFILE_NUMBERS ((int)(sizeof(struct profile) / sizeof(double)))
 
-/* The key of a member in JSON, and the place of the member in the struct. Both the reader and the
- * writer use this row. */
+/* A row of the table of members: the key in JSON, and the place in the struct. The reader and the
+ * writer both use the table. */
 struct profile_field {
     const char *key;
     size_t offset; /* offset in struct profile of one double, or of n doubles that are an array in

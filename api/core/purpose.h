@@ -15,8 +15,8 @@ enum purpose {
     PURPOSE_VERIFY,   /* verify: gathering logits */
     PURPOSE_CONTROL,  /* barriers, agreements, gather and scatter of checkpoints, inputs and
                        * results */
-    /* Records of steps store their counts by the number of the purpose (struct rank_step), so that
-     * no number may change. */
+    /* The number of a purpose never changes, because records of steps (struct rank_step) store
+     * counts by this number. */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* LASP: gradients of these states, backward */
     PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, splits and gathers */

@@ -4,8 +4,8 @@
  * product sums. Each block has its own scale. A value is
  *   int8   scale * code            code -128 to 127   (llama.cpp's Q8_0)
  *   int4   scale * code + least    code 0 to 15       (llama.cpp's Q4_1)
- * with scale and least in fp16. Codes and scales are those that llama.cpp computes from the same
- * fp32 values (int8 codes are then -127 to 127). Blocks that are read from a file keep the codes
+ * with scale and least in fp16. For weights in fp32, codes and scales are computed as llama.cpp
+ * computes them; int8 codes are then -127 to 127. Blocks that are read from a file keep the codes
  * and scales of the file.
  *
  * In memory the blocks of 16 neighbouring rows are next to each other, because a product reads
@@ -30,8 +30,8 @@ enum {
     QUANT_INT4 = QUANT_ROWS * (4 + QUANT_K / 2)
 };
 
-/* The bit at which code k begins in its word of int4. It is a macro because kernels of devices use
- * it too. */
+/* Bit of an int4 word at which code k begins. It is a macro so that kernels of devices can use
+ * it. */
 #define QUANT_SHIFT(k) ((int)((k) % 2 * 16 + (k) % 8 / 2 * 4))
 
 /* Returns the bytes of one block of a panel. w is WEIGHTS_INT8 or WEIGHTS_INT4. */
@@ -39,7 +39,7 @@ static inline int64_t quant_block(enum weights_id w)
 {
     return w == WEIGHTS_INT4 ? QUANT_INT4 : QUANT_INT8;
 }
-/* Returns the bytes of a matrix. cols must be a multiple of QUANT_K. */
+/* Returns the bytes of a matrix. `cols` must be a multiple of QUANT_K. */
 static inline int64_t quant_size(enum weights_id w, int64_t rows, int64_t cols)
 {
     return (rows + QUANT_ROWS - 1) / QUANT_ROWS * (cols / QUANT_K) * quant_block(w);

@@ -2,11 +2,11 @@
  * writes for seqgang.
  *
  * All structs are plain data of one build on one machine. The programs are installed together, and
- * RANK_ABI is checked first. But the files of gangs and their messages to agents outlive an
- * upgrade, and the records of the spool reach seqd; so RANK_ABI, struct rank_msg and the payloads
- * of all messages except ARGS are as in 0.2.0. The size of ARGS tells its version. Each rank has
- * one SOCK_SEQPACKET pair for its messages (inherited as fd RANK_SOCKET_FD). A message is one
- * packet: struct rank_msg followed by `size` payload bytes.
+ * RANK_ABI is checked first. But a gang that outlives an upgrade still has its files and its
+ * connection to the agent, and the records of its spool reach seqd. Therefore RANK_ABI, struct
+ * rank_msg and the payloads of all messages except ARGS are the same as in 0.2.0. The size of ARGS
+ * tells its version. Each rank has one SOCK_SEQPACKET pair for its messages (inherited as fd
+ * RANK_SOCKET_FD). A message is one packet: struct rank_msg followed by `size` payload bytes.
  *
  *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
  *   rank -> gang   BLOB   at most BLOB_SIZE bytes                   once, after comm_listen
@@ -21,14 +21,14 @@
  *   gang -> rank   SAVE                                             save if the work can, then
  *                                                                   exit with RANK_EXIT_SAVED
  *
- * Only rank 0 acts upon SAVE: it exits at the end of a step or of a unit of work. In training it
- * tells the other ranks through the all-reduce at the end of each step, and all ranks exit after
- * the same step. In other jobs the exit of rank 0 ends the gang. Work that has nothing to save
- * ignores SAVE.
+ * Only rank 0 acts upon SAVE. It exits at the end of a step or of a unit of work. In training, the
+ * all-reduce at the end of each step tells the other ranks, so that all ranks exit after the same
+ * step. In other jobs the exit of rank 0 ends the gang. Work that has nothing to save ignores
+ * SAVE.
  *
  * The shared segment of the shared-memory transport is one memfd, which seqgang makes and ranks
- * inherit as fd RANK_MEMFD. A rank whose gang dies sees its socket close and gets SIGKILL, because
- * the rank has set PR_SET_PDEATHSIG. */
+ * inherit as fd RANK_MEMFD. If seqgang dies, the sockets of its ranks close, and the ranks get
+ * SIGKILL because they have set PR_SET_PDEATHSIG. */
 #ifndef SEQD_CORE_RANK_H
 #define SEQD_CORE_RANK_H
 
@@ -46,11 +46,11 @@
 #define RANK_RESULT_SIZE  32768
 #define RANK_ROOTS        8
 #define RANK_GRANTS       16
-#define RANK_MODELS       20000 /* most models beneath the roots that seqrank --models lists */
+#define RANK_MODELS       20000 /* largest number of models that seqrank --models lists */
 #define RANK_MODELS_PAGE  256   /* models in one answer */
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
-#define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
+#define RANK_EXIT_SAVED   3 /* exit status of a rank that has saved and stopped after SAVE */
 /* The exit status of a seqrank --describe or --trace that refuses its request. */
 #define RANK_EXIT_REFUSED 4
 
@@ -65,7 +65,7 @@ enum rank_msg_type {
     RANK_EVENT,
     RANK_RESULT,
     RANK_FAIL,
-    RANK_EXIT, /* struct rank_exit, written to the spool by seqgang, or by seqw in its place */
+    RANK_EXIT, /* struct rank_exit, written to the spool by seqgang, or by seqw if seqgang died */
     RANK_SAVE  /* sent by the agent to seqgang, which sends it to the ranks */
 };
 
@@ -82,34 +82,36 @@ struct rank_args {
     int64_t epoch;
     int32_t task; /* enum rank_task */
     int32_t rank, n_ranks;
-    int32_t first_local, n_local;    /* first and number of the ranks of this gang, which share fd
-                                      * RANK_MEMFD; the other ranks of the job run on other nodes.
-                                      * If n_local is 0, no rank runs here */
+    int32_t first_local, n_local;    /* The ranks of this gang are [first_local, first_local +
+                                      * n_local). They share fd RANK_MEMFD. The other ranks of the
+                                      * job run on other nodes. If n_local is 0, no rank runs
+                                      * here */
     char address[RANK_ADDRESS_SIZE]; /* TCP address of this node's ranks; empty means loopback */
     unsigned char
-        key[RANK_KEY_SIZE]; /* secret of the attempt, which proves that a process is one of its
-                             * ranks */
+        key[RANK_KEY_SIZE]; /* secret of the attempt, by which a process proves that it is one of
+                             * the attempt's ranks */
     int32_t n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* paths that the user names must lie beneath one of
                                              * these directories */
     int32_t n_writable;
-    char writable[RANK_ROOTS][RANK_PATH_SIZE]; /* results may be published beneath these
-                                                * directories */
+    char writable[RANK_ROOTS][RANK_PATH_SIZE]; /* directories beneath which the job may publish
+                                                * results */
     int32_t n_grants;
     char grants[RANK_GRANTS][RANK_PATH_SIZE]; /* private directories that this job may read */
-    char prepared_dir[RANK_PATH_SIZE];        /* parent of the directories of prepared data, each
-                                               * of which is named by the id of its data */
+    char prepared_dir[RANK_PATH_SIZE];        /* parent of the directories of prepared data; the
+                                               * name of each is the id of its data */
     char prepared_id[80];                     /* id of this job's prepared data; empty for
                                                * TASK_PREPARE */
     char job_dir[RANK_PATH_SIZE]; /* directory with checkpoints/ and artifacts/ of this job */
-    int64_t memory_limit;         /* most bytes that this rank may plan; 0 means no limit */
-    /* Time of the submission in seconds since 1970, UTC. The work of a job may depend on no other
-     * time, because every attempt must do the same work. */
+    int64_t memory_limit;         /* largest number of bytes that this rank may plan; 0 means no
+                                   * limit */
+    /* Time of the submission in seconds since 1970, UTC. It is the only time that a job's work may
+     * depend on, because every attempt must do the same work. */
     int64_t submitted_s;
 };
 
-/* Tells whether id can be the name of a directory of prepared data, which consists of lower-case
- * hex digits only. */
+/* Tells whether id can be the name of a directory of prepared data. Such a name has only
+ * lower-case hex digits. */
 bool rank_prepared_id_good(const char *id);
 
 /* Tells whether the signal is caused by a fault of the program itself (SEGV, BUS, ILL, FPE, ABRT).
@@ -123,21 +125,22 @@ struct rank_blob {
 
 enum { RANK_PURPOSES = PURPOSE_STAGE }; /* the number of purposes in struct rank_step of 0.2.0 */
 
-/* One optimizer step, reported by rank 0. comm and planned are the counts of rank 0. ledger_ok
- * covers all ranks, because each rank compares its own counts with the plan, and the verdicts are
- * summed over ranks. The messages of this sum are compared in the next step, whose verdict
- * includes the result. */
+/* One optimizer step, reported by rank 0. comm and planned are the counts of rank 0. ledger_ok is
+ * true if the counts of every rank equal the plan: each rank compares its own counts, and the
+ * results are summed over the ranks. The sum itself needs messages. Their counts are compared with
+ * the plan in the next step, and are part of that step's ledger_ok. */
 struct rank_step {
     int64_t step; /* 1-based, after the update */
     double loss, grad_norm, lr;
-    int64_t tokens, targets; /* in this step, all ranks */
+    int64_t tokens, targets; /* tokens and targets of all ranks in this step */
     int64_t step_us, comm_wait_us;
     struct comm_count comm[RANK_PURPOSES], planned[RANK_PURPOSES];
     int32_t ledger_ok;
-    int64_t memory_high, memory_planned; /* bytes of this rank's arena and comm segment together */
+    int64_t memory_high, memory_planned; /* bytes of this rank's arena plus its comm segment */
     /* Bytes of the host's memory, counted only if the device has memory of its own. */
     int64_t host_high, host_planned;
-    struct comm_count stage, planned_stage; /* the counts comm and planned for PURPOSE_STAGE */
+    struct comm_count stage, planned_stage; /* counts for PURPOSE_STAGE, which comm and planned do
+                                             * not have */
 };
 #define RANK_STEP_BEFORE offsetof(struct rank_step, stage)
 _Static_assert(RANK_PURPOSES == 13 && PURPOSE_N == RANK_PURPOSES + 1, "as in 0.2.0, and one more");
@@ -162,23 +165,23 @@ enum progress_unit {
 };
 const char *progress_unit_name(int unit); /* "steps", ... */
 
-/* Progress of an attempt, which rank 0 sends if there are no steps to report. No decision depends
+/* Progress of an attempt. Rank 0 sends it if the job has no steps to report. No decision depends
  * on it. */
 struct rank_progress {
     int32_t unit; /* enum progress_unit */
     int32_t pad;
-    double done;        /* units done in all attempts; the finished part of the unit under way is
-                         * included */
-    double total;       /* total units, or 0 if it is not known yet. It may grow while more work is
-                         * found */
+    double done;        /* units done in all attempts, with the finished part of the present
+                         * unit */
+    double total;       /* total units, or 0 if the total is not known yet; it grows if more work
+                         * is found */
     double from;        /* units that earlier attempts had done */
     int64_t tokens;     /* generate: tokens that this attempt generated; 0 for other kinds */
     int64_t elapsed_us; /* time since this attempt began its first unit */
 };
 
 struct rank_event {
-    /* enum job_event: EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ARTIFACT, EV_EVAL, EV_VERIFIED or
-     * EV_NOTE. JSON follows the struct. */
+    /* one of the enum job_event EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ARTIFACT, EV_EVAL,
+     * EV_VERIFIED and EV_NOTE. JSON follows the struct. */
     int32_t type;
     int32_t pad;
     int64_t step;
@@ -188,30 +191,30 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence, which names step, layer, hop and peer if they are known */
-    /* In a hang, the progress of the rank that the error names. The gang sets this number, and
-     * seqd compares it with the numbers of gangs on other nodes. 1 means that the rank's process
-     * is stopped. 0 means that this is not a hang. */
+    /* Progress of the rank that hangs, which is also the rank that the error names. 0 means that
+     * this failure is not a hang. 1 means that the rank's process is stopped. The gang sets this
+     * number, and seqd compares it with the numbers of gangs on other nodes. */
     int64_t reached;
 };
 
 struct rank_exit {
-    int32_t rank, pid, exit_status, signal; /* signal 0 unless killed */
+    int32_t rank, pid, exit_status, signal; /* signal is 0 unless the rank was killed by a
+                                             * signal */
 };
 
 /* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG
- * (in rank_msg and in rank_exit). It means that no process of this attempt is left on this node,
- * and that every record and every byte of its ranks' logs has been sent before it. exit_status is
- * an enum gang_end, and signal is 0. seqgang writes this record. If the gang died (GANG_LOST),
- * seqw writes it after the death of every rank was confirmed.
+ * (in rank_msg and in rank_exit). It means that no process of this attempt is left on this node.
+ * Every other record and every byte of the ranks' logs was sent before it. exit_status is an enum
+ * gang_end, and signal is 0. seqgang writes this record. If seqgang died (GANG_LOST), seqw writes
+ * the record after it has confirmed that every rank is dead.
  *
- * The cause of the attempt's end is the first record of one of two kinds: RANK_FAIL, or RANK_EXIT
- * of a rank with a status or a signal that is not 0. An exit with RANK_EXIT_SAVED after RANK_SAVE
- * is not a cause. Later records are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
- * RANK_FAIL with rank RANK_GANG means that no rank could be started, for example because seqgang
- * or seqrank cannot be run. A hang is RANK_FAIL with ERR_TIMEOUT, which the gang writes in the
- * name of the rank with the least progress. If other nodes have ranks, the gang then waits
- * HANG_GRACE_MS before it ends its ranks, so that the other gangs find their own hangs and seqd
- * can compare them. */
+ * The cause of a failed attempt is its first record that is a RANK_FAIL, or a RANK_EXIT of a rank
+ * whose status or signal is not 0. The status RANK_EXIT_SAVED after RANK_SAVE is not a cause.
+ * Later records are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). RANK_FAIL with rank
+ * RANK_GANG means that no rank could be started, for example because seqgang or seqrank cannot be
+ * run. A hang is RANK_FAIL with ERR_TIMEOUT. The gang writes it in the name of the rank that has
+ * made the least progress. If other nodes have ranks, the gang then waits HANG_GRACE_MS before it
+ * ends its ranks, so that the other gangs find their own hangs and seqd can compare them. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -220,27 +223,27 @@ enum gang_end {
     GANG_STOPPED,  /* stopped, as RANK_STOP asked */
     GANG_ORPHANED, /* no agent was connected for orphan_ms, so the gang stopped by itself */
     GANG_LOST,     /* seqgang died or never ran, and its ranks are dead */
-    GANG_UNKNOWN,  /* this node does not know such an attempt (REPORT with seq 0) */
-    GANG_SAVED,    /* RANK_SAVE was obeyed: a rank here exited with RANK_EXIT_SAVED, and no rank
+    GANG_UNKNOWN,  /* this node does not know the attempt (REPORT with seq 0) */
+    GANG_SAVED,    /* a rank here exited with RANK_EXIT_SAVED after RANK_SAVE, and no rank
                     * failed */
     GANG_END_N
 };
 
-/* The last operation of a rank, in shared memory, where seqgang reads it without the rank's
- * help. */
+/* The last operation of a rank. It is in shared memory, so that seqgang can read it even while the
+ * rank hangs. */
 struct rank_lastop {
     int64_t step;
-    int32_t layer, hop, purpose, peer; /* -1 where there is none */
+    int32_t layer, hop, purpose, peer; /* -1 for a value that the operation does not have */
     int64_t n_ops;                     /* grows with every operation of the transport */
-    int64_t n_tasks; /* grows while the CPU computes. If neither this nor n_ops grows, the rank
+    int64_t n_tasks; /* grows while the CPU computes. If neither n_tasks nor n_ops grows, the rank
                       * hangs */
 };
 
 /* First page of the shared segment (fd RANK_MEMFD). seqgang makes and zeroes the segment, and sets
- * magic, n_ranks and abort_rank. Everything after this page belongs to worker/comm/shm.c. To
- * abort, seqgang stores 1 in `abort`, adds 1 to every door and wakes all waiters on the doors
- * (FUTEX_WAKE, shared). Every rank that waits in the transport then returns ERR_ABORTED after one
- * futex wake. worker/comm/shm.c defines the meaning that the bits of a door have between ranks. */
+ * magic, n_ranks and abort_rank. Everything after this page belongs to worker/comm/shm.c. To abort
+ * the ranks, seqgang stores 1 in `abort`, adds 1 to every door and wakes all waiters on the doors
+ * (FUTEX_WAKE, shared). Every rank that waits in the transport then fails with ERR_ABORTED after
+ * one futex wake. worker/comm/shm.c defines the meaning of the bits of a door. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;

@@ -66,7 +66,7 @@ static void write_value(struct jwrite *w, const char *key, const struct field *f
     case FIELD_FIXED: jwrite_int(w, key, (int64_t)f->min); break;
     case FIELD_OBJECT: record_write(w, key, f->of, record); break;
     case FIELD_LIST: write_list(w, key, f, record); break;
-    /* Its text is stored in a spec, and no record has such a member. */
+    /* The text of a FIELD_STRING is in a spec, so no record has such a member. */
     case FIELD_STRING: assert(false);
     }
 }

@@ -25,7 +25,7 @@ static const struct remote {
 static const char hub[] = "hf://", site[] = "https://huggingface.co/", sets[] = "datasets/";
 static const char kind[] = "--repo-type dataset ";
 
-/* Writes the command line for the Hub. name is the address after its prefix; only its beginning
+/* Writes the command line for the Hub. `name` is the address after its prefix; only its beginning
  * "org/name" is used. */
 static void hub_line(const char *name, bool data, char *out, size_t size)
 {

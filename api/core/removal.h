@@ -17,8 +17,8 @@ enum removal_what {
     REMOVAL_N
 };
 
-/* The progress of a removal. Before the next state begins, everything that a state removes has
- * been removed durably. */
+/* The progress of a removal. A state begins when everything that the state before it removes is
+ * removed durably. */
 enum removal_state { REMOVAL_FILES, REMOVAL_ROWS, REMOVAL_NODES, REMOVAL_DONE, REMOVAL_STATE_N };
 
 struct removal_row {

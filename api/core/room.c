@@ -38,7 +38,8 @@ static void free_at_exit(void)
 static void make_key(void)
 {
     if (pthread_key_create(&key, free_kept)) abort();
-    atexit(free_at_exit); /* for the main thread, at whose end no destructors of keys run */
+    atexit(free_at_exit); /* needed for the main thread, because its keys' destructors do not run
+                           * at exit */
 }
 
 void *room_take(size_t size)
@@ -65,7 +66,9 @@ void room_give(void *data)
         return;
     }
     pthread_once(&once, make_key);
-    if (!kept.first) pthread_setspecific(key, &kept); /* this thread's end frees them */
+    if (!kept.first)
+        pthread_setspecific(key, &kept); /* makes the end of this thread free the
+                                                       * rooms */
     r->next = kept.first;
     kept.first = r;
     kept.n++;

@@ -58,8 +58,8 @@ void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 #define SHA_NI __attribute__((target("sha,sse4.1,ssse3"), always_inline))
 
 /* The state of a digest in the form that sha256rnds2 needs, and the last sixteen words of its
- * schedule. Each vector has a name of its own, so that it stays in a register; if the schedule
- * were in memory, each of its steps would wait for the store of the step before. */
+ * schedule. Each vector is a separate member, so that the compiler keeps it in a register. If the
+ * schedule were in memory, each of its steps would wait for the previous step's store. */
 struct sha_lane {
     __m128i abef, cdgh, m0, m1, m2, m3;
 };
@@ -139,7 +139,7 @@ blocks_sha_ni(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 }
 
 /* Compresses blocks of two digests together. Each round of a digest waits for the round before,
- * and in the meantime the processor does a round of the other digest. */
+ * and in the meantime the processor does a round of the second digest. */
 __attribute__((target("sha,sse4.1,ssse3"))) static void
 blocks_two_sha_ni(uint32_t h[8], const uint8_t *p, uint32_t g[8], const uint8_t *q, size_t n_blocks)
 {
@@ -212,8 +212,8 @@ void sha256_init(struct sha256 *s)
                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
-/* Completes the block that has begun, as far as there are bytes. Returns the number of bytes that
- * it used. */
+/* Adds bytes to the incomplete block until the block is full or the bytes are used up. Returns the
+ * number of bytes that it used. */
 static size_t fill(struct sha256 *s, const uint8_t *p, size_t size)
 {
     const size_t have = s->n_bytes % 64;

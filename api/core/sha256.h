@@ -20,9 +20,11 @@ void sha256_add(struct sha256 *s, const void *data, size_t size);
 /* Adds the same bytes to two digests. This takes less time than two calls of sha256_add. The two
  * digests may have been given different bytes before. */
 void sha256_add_two(struct sha256 *a, struct sha256 *b, const void *data, size_t size);
-void sha256_bytes(struct sha256 *s, uint8_t out[32]);    /* finishes; s is used up */
-void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* finishes; writes hex digits */
-/* Computes the digest and size of a whole file. size may be NULL. */
+void sha256_bytes(struct sha256 *s, uint8_t out[32]);    /* finishes, and writes the digest as
+                                                          * bytes. s cannot be used afterwards */
+void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* finishes, and writes the digest as hex
+                                                          * digits */
+/* Computes the digest and size of a whole file. `size` may be NULL. */
 int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e);
 
 /* Compresses blocks in plain C. Tests compare the SHA-NI version with this one. */

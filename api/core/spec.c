@@ -1,5 +1,5 @@
-/* spec.c: the tables of a job spec, with the words of each enum and a row for each scalar field;
- * and the search for the field nearest to a misspelt one. */
+/* spec.c: the tables of a job spec, and the search for the field nearest to a misspelt field. The
+ * tables have the words of each enum and a row for each scalar field. */
 #include "api/core/job.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 /* Kinds of job in which a field may appear. A verify job also accepts the fields that only
  * training reads (train, optim, schedule, checkpoint), so that changing only `kind` turns the spec
  * of a training into its verification. 0 marks an internal field, which is sent on the wire but
- * never written by a person. */
+ * cannot be given by a user. */
 #define K(kind)    (1u << (kind))
 #define TRAINING   (K(JOB_TRAIN) | K(JOB_VERIFY))
 #define SCORE      K(JOB_SCORE)
@@ -23,8 +23,8 @@
 
 #define BIG ((double)((int64_t)1 << 50)) /* doubles are exact for integers up to 2^53 */
 
-/* Row of a list of the words that a peer of WIRE_ABI_BEFORE does not know. The row of the field
- * ends with the name of this list. */
+/* Row of a list of words that a peer of WIRE_ABI_BEFORE does not know. The row of a field ends
+ * with the name of its list. */
 #define NEWER(path, word, since) word, since, path " \"" word "\""
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
@@ -162,7 +162,7 @@ const struct field spec_fields[] = {
     INT32("parallel.zero_group", parallel.zero_group, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks in a row over which ZeRO shards state, a divisor of sp * dp; each such group has all of it. Default: by the plan, else all.", 7),
     ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
     BOOL("parallel.tls", parallel.tls, 1, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt. Shared memory and NCCL are not encrypted: false there."),
-    ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says.", .waits = FIELD_WAITS_FOR(NONFINITE_SKIP)), /* with any other word the job fails, or returns to older weights */
+    ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says.", .waits = FIELD_WAITS_FOR(NONFINITE_SKIP)), /* every other word lets the job fail or return to older weights */
     INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails.", .waits = FIELD_WAITS_NEVER), /* only limits guard.nonfinite */
     REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never.", .waits = FIELD_WAITS_IF_SET),
     REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm.", .waits = FIELD_WAITS_IF_SET),
@@ -254,8 +254,8 @@ const struct field stage_fields[] = {
 #undef AT
 
 /* Fields that accept only one word and have no member. A spec may contain them. spec_effective
- * always contains them, so that the word of an old job is known even after a second word has been
- * added. */
+ * always contains them, so that the words of a job remain known when a later version accepts a
+ * second word. */
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {
     WORD("optim.name", optim_words, TRAINING, "Optimizer."),
@@ -391,7 +391,8 @@ const struct field *spec_field(const char *path)
 
 struct nearest {
     const char *path;
-    int distance; /* distance of `path`; only a smaller distance replaces it */
+    int distance; /* distance of `path`; a new path replaces `path` only if its distance is
+                   * smaller */
 };
 
 static const char *last_part(const char *path)

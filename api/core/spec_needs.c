@@ -42,8 +42,7 @@ static bool embeds_cut(const struct job_spec *s)
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* New meanings of values of an old field, for which there is neither a new field nor a new
- * word. */
+/* Values that have a new meaning although neither their field nor a word of it is new. */
 static const struct {
     bool (*has)(const struct job_spec *s);
     uint32_t since; /* WIRE_ABI */

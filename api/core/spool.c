@@ -86,9 +86,10 @@ fail:
     return -1;
 }
 
-/* Sets the error for a record of `whole` bytes that could not be written at s->offset. done is the
- * return value of the write, which is the number of written bytes, or -1. A short write does not
- * set errno, so the function then tries to write one more byte, which sets errno when it fails. */
+/* Sets the error for a record of `whole` bytes that could not be written at s->offset. `done` is
+ * the return value of the write: the number of written bytes, or -1. A short write does not set
+ * errno. In that case the function tries to write one more byte, because the failure of this write
+ * sets errno. */
 static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct err *e)
 {
     errno = done < 0 ? errno : ENOSPC;
@@ -121,8 +122,8 @@ int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t
         do n = pwritev(s->fd, iov, 3, s->offset);
         while (n < 0 && errno == EINTR);
     }
-    /* A short write leaves a partial record, which fails its CRC and is overwritten by the next
-     * record. */
+    /* A short write leaves a partial record. Its CRC is wrong, and the next record overwrites
+     * it. */
     if (n < (ssize_t)whole) return add_failed(s, n, whole, e);
     if (durable && fdatasync(s->fd) < 0) return err_errno(e, "sync the spool");
     s->offset += (int64_t)whole;

@@ -6,8 +6,8 @@
  *   uint32 size   bytes that follow the crc, at most SPOOL_RECORD_SIZE
  *   uint32 crc    CRC-32 (IEEE) of those bytes
  *   struct rank_msg, then its payload
- * If the last record is cut short or fails its CRC, it does not count, because its writer is still
- * writing it or has died. */
+ * If the last record is incomplete or fails its CRC, it does not count, because its writer is
+ * still writing it or has died. */
 #ifndef SEQD_CORE_SPOOL_H
 #define SEQD_CORE_SPOOL_H
 
@@ -18,8 +18,8 @@
 #include "api/core/rank.h"
 
 #define SPOOL_RECORD_SIZE (128 * 1024)
-/* If files have a limit on their size, only records of failures and ends may use the last
- * SPOOL_RESERVE bytes below it. This is enough for 64 ranks of 0.7 KiB. */
+/* If the size of files is limited, the last SPOOL_RESERVE bytes below the limit are reserved for
+ * RANK_FAIL and RANK_EXIT. They are enough for 64 ranks with 0.7 KiB each. */
 #define SPOOL_RESERVE (64 * 1024)
 
 struct spool {
@@ -30,9 +30,9 @@ struct spool {
                      * records read so far */
 };
 
-/* Opens the spool for its only writer: creates the file, or continues it after its last whole
- * record. `last` gets the head of that record, which is all zero if there is none; `last` may be
- * NULL. */
+/* Opens the spool for its only writer. Creates the file, or continues it after its last whole
+ * record. `last`, which may be NULL, gets the head of the last whole record, or zeroes if there is
+ * no record. */
 int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
 /* Appends a record, and sets head.size and head.abi. If durable, calls fdatasync before it
  * returns. Fails with ERR_TOO_LARGE near the limit on the size of files, and otherwise as

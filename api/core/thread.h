@@ -6,16 +6,17 @@
 #include <pthread.h>
 #include "api/core/err.h"
 
-/* Starts a thread. If attr is NULL, default attributes are used. Fails with ERR_PEER, because the
- * next attempt may succeed; the error names the limit. */
+/* Starts a thread. If attr is NULL, default attributes are used. Fails with ERR_PEER, which lets
+ * the caller try again; the error names the limit. */
 int thread_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg,
                  struct err *e);
 /* Starts a thread that the program needs. On failure it writes the error as the program's last
- * words and exits with status 1. A program that restarts this program waits longer before each
- * restart. */
+ * words and exits with status 1. The parent process then waits longer before each restart of this
+ * program. */
 void thread_must_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
 
-/* Environment variable that names a file, which the parent process reads. */
+/* Environment variable that names the file of the last words. The parent process reads the
+ * file. */
 #define LAST_WORDS_ENV  "SEQD_LAST_WORDS"
 #define LAST_WORDS_SIZE 512
 /* Writes the last words, which tell why this program ends before its work has begun. */

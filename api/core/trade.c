@@ -1,5 +1,5 @@
-/* trade.c: the table of foreign words, each with the field of seqd or the reason why there is
- * none, and the search in it. */
+/* trade.c: the table of foreign words, and the search in it. A row has the field of seqd, or the
+ * reason why there is no such field. */
 #include "api/core/trade.h"
 
 #include <ctype.h>

@@ -5,13 +5,14 @@
 
 struct trade_word {
     const char *word;
-    const char *field; /* the field of the job spec that has this meaning; NULL if this version has
-                        * no such field */
-    const char *why;   /* if there is no field, the reason for that, as a clause; otherwise NULL */
+    const char *field; /* the field of the job spec that means the same as the word; NULL if this
+                        * version has no such field */
+    const char *why;   /* if field is NULL, the reason why there is no field, as a clause;
+                        * otherwise NULL */
 };
 
-/* Finds the last part of a path ("train.num_train_epochs"), in upper or lower case, with - or _.
- * Returns NULL if the list does not have it. */
+/* Finds the word that is the last part of a path ("train.num_train_epochs"). Upper and lower case
+ * are equal, and so are - and _. Returns NULL if the table does not have the word. */
 const struct trade_word *trade_find(const char *path);
 const struct trade_word *trade_row(int i); /* NULL past the last */
 

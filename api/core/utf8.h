@@ -33,8 +33,8 @@ static inline int utf8_len(const char *s, const char *end)
     return n;
 }
 
-/* Returns how many bytes, 0 to 3, at the end of s [n] may be the beginning of a character whose
- * other bytes are missing. */
+/* Returns the number of bytes at the end of s [n] that may be the beginning of a character whose
+ * remaining bytes are missing. The number is 0 to 3. */
 static inline size_t utf8_partial(const char *s, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -55,7 +55,7 @@ static inline int utf8_control(const char *s)
     return *p == 0x7f || (*p && *p < ' ');
 }
 
-/* Tells whether an error or a terminal may show s: it has no control characters. */
+/* Tells whether s has no control characters, so that an error or a terminal may show s. */
 static inline bool utf8_plain(const char *s)
 {
     while (*s && !utf8_control(s)) s++;

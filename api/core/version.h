@@ -6,7 +6,7 @@
 
 #define SEQD_VERSION "0.3.0"
 
-/* Returns the revision of git from which version.c was compiled, or "unknown" if it was compiled
+/* Returns the git revision from which the program was compiled, or "unknown" if it was compiled
  * outside of a clone. */
 const char *version_revision(void);
 const char *version_text(void); /* version and revision: "0.3.0 (4bc71f3)" */
