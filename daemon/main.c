@@ -1,5 +1,5 @@
-/* main.c: seqd, which has the REST interface, the queue, the scheduler and the state of a cluster.
- * It makes all decisions and does none of the computation. */
+/* main.c: the program seqd. It has the REST interface, the queue, the scheduler and the state of a
+ * cluster. It makes all decisions, and computes nothing of a job itself. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,7 +124,8 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
-/* Tells whether the store's writer has made progress. The call itself shows that the loop has. */
+/* Tells whether the store's writer has made progress. The loop needs no check, because it makes
+ * the call. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     struct seqd *d = arg;
@@ -161,7 +162,7 @@ static void on_signal(void *arg, int signo)
         on_reload(d);
         return;
     }
-    /* in a child of `seqd run`, which RUN_END ends instead */
+    /* this is a child of `seqd run`; RUN_END ends it instead */
     if (signo == SIGTERM && getenv("SEQD_RUN")) {
         log_info("seqd.stay", "signal=%d text=\"seqd run says when\"", signo);
         return;
@@ -187,8 +188,8 @@ static int open_uploads(struct seqd *d, struct err *e)
     return 0;
 }
 
-/* Lets the group use a socket in the directory that systemd has made, so that an agent of another
- * user can use it. */
+/* If the agents' socket is in the directory that systemd has made, lets the group use the socket,
+ * so that an agent can run as a different user. */
 static int share_socket(const struct options *o, struct err *e)
 {
     const char *dir = getenv("RUNTIME_DIRECTORY"), *path = o->node_address + strlen("unix:");
@@ -225,7 +226,7 @@ static int create(struct seqd *d, struct err *e)
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, getpid() == 1 ? 4 : 3, on_signal, d, e))
         return -1;
-    /* called before any child is started, because it unsets variables */
+    /* call it before any child is started, because it unsets variables */
     d->notify = notify_open(d->loop, on_tick, d);
     if (beneath_mark(o->state_dir, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
@@ -258,7 +259,7 @@ static int create(struct seqd *d, struct err *e)
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     if (create_http(d, e)) return -1;
-    /* Do not write a context for port 0. Clients read the port from the state directory. */
+    /* If the port is 0, write no context. Clients read the port from the state directory. */
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
@@ -278,7 +279,7 @@ static int create(struct seqd *d, struct err *e)
     if (*o->metrics_listen)
         log_info("http.metrics", "url=%s/metrics text=\"for everyone who reaches it\"",
                  http_metrics_url(d->http));
-    if (o->dev) /* without the token, because logs are kept and shown to others */
+    if (o->dev) /* do not log the token, because logs are kept and shown to other people */
         log_info("dev.page", "url=%s/ text=\"seqctl --url %s page prints it with the token\"",
                  http_url(d->http), o->state_dir);
     return 0;
@@ -290,9 +291,9 @@ static void destroy(struct seqd *d)
     dev_destroy(d->dev);
     if (d->routes.trail) trail_stop(d->routes.trail);
     errands_end(d->routes.planner, false);
-    /* first, so that requests that are committed now are still answered */
+    /* first, so that the requests that it commits are still answered */
     store_close(d->store);
-    uploads_close(d->routes.uploads); /* closed before HTTP, which owns their bodies */
+    uploads_close(d->routes.uploads); /* before HTTP, which owns the bodies of uploads */
     http_destroy(d->http);
     link_destroy(d->link);
     joins_destroy(d->joins);
@@ -308,8 +309,8 @@ static void destroy(struct seqd *d)
     loop_destroy(d->loop);
 }
 
-/* Raises the limit of open files to 65536, or to the hard limit if that is less, because every
- * client and every log needs a descriptor. */
+/* Raises the limit of open files to 65536, or to the hard limit if that is lower. Every client and
+ * every log needs a descriptor. */
 static void raise_files(void)
 {
     struct rlimit r;

@@ -96,7 +96,7 @@ static const struct option_entry rows[] = {
 
 #define N_ROWS ((int)(sizeof rows / sizeof *rows))
 
-/* Joins the rows above with those of retain.h. */
+/* Joins the rows above with the rows of retain.h. */
 static const struct option_table *table(void)
 {
     static struct option_entry all[N_ROWS + RETAIN_N];
@@ -157,7 +157,7 @@ static int add_root(struct options *o, const char *dir, struct err *e)
     return 0;
 }
 
-/* Reads a number of bytes such as "500G", where units are powers of 1024. */
+/* Reads a number of bytes such as "500G". Units are powers of 1024. */
 static int size_of(const char *option, const char *text, int64_t *out, struct err *e)
 {
     static const char units[] = "KMGT";
@@ -188,7 +188,7 @@ static int uploads_sizes(const struct options *o, int64_t *all, int64_t *user, s
                : 0;
 }
 
-/* Sets the directory of uploads, which is made only when it is opened. */
+/* Sets the directory of uploads. The directory is made only when it is opened. */
 static int uploads_dir(struct options *o, struct err *e)
 {
     int n = snprintf(o->uploads_dir, sizeof o->uploads_dir, "%s", o->uploads);
@@ -284,8 +284,8 @@ static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-/* Checks that REST's TCP is encrypted, by seqd or by a proxy, or cannot be reached from other
- * machines. A text that is not an address is refused later, by listen_open. */
+/* Checks that REST's TCP socket cannot be reached from other machines, unless it is encrypted by
+ * seqd or by a proxy. If the text is not an address, listen_open refuses it later. */
 static int rest_tls(const struct options *o, struct err *e)
 {
     const bool tls = *o->tls_cert;
@@ -309,7 +309,7 @@ bool options_local_only(const struct options *o)
     return listen_is_loopback(o->listen) == 1 && !*o->tls_cert && !o->tls_by_proxy;
 }
 
-/* Checks the rules that concern several rows. Changes no value. */
+/* Checks the rules that are about several rows. Changes no value. */
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
@@ -334,8 +334,8 @@ static int check(const void *target, struct err *e)
     return 0;
 }
 
-/* Refuses a directory that the agent could not write. Otherwise the agent would exit with this
- * error, and seqd would be ready but without a node. */
+/* Refuses a directory to which the agent could not write. Otherwise the agent would exit with this
+ * error, and seqd would run without a node. */
 static int check_writable(const char *dir, struct err *e)
 {
     char real[4096];
@@ -420,7 +420,7 @@ int options_write_address(const struct options *o, const char *url, struct err *
     if (write_line(tmp, "we", url) && !rename(tmp, path)) return 0;
     const int no = errno;
     unlink(tmp);
-    /* Overwrite the old file, because on a full disk it still has its block. */
+    /* On a full disk, overwrite the old file, because it still has its block. */
     if ((no == ENOSPC || no == EDQUOT) && write_line(path, "r+e", url)) return 0;
     errno = no;
     return err_errno(e, "write %s", path);

@@ -1,5 +1,6 @@
-/* options.h: the options of seqd from its command line and seqd.toml, checked, with defaults
- * filled in and paths made absolute. A new option is a member and a row of options.c. */
+/* options.h: the options of seqd from its command line and seqd.toml. They are checked, defaults
+ * are filled in, and paths are absolute. A new option needs a member here and a row in
+ * options.c. */
 #ifndef SEQD_DAEMON_OPTIONS_H
 #define SEQD_DAEMON_OPTIONS_H
 
@@ -44,10 +45,11 @@ struct options {
     struct retain_policy policy;    /* set by --keep-* */
     int n_slots;                    /* slots of the node that --dev starts */
     char state_dir[RANK_PATH_SIZE]; /* exists, 0700 */
-    /* files in state_dir that other users could read until now */
+    /* number of files in state_dir that other users could read before */
     int n_mended;
     int64_t lost_ms;                  /* set by --node-lost */
-    int64_t heartbeat_ms;             /* nodes' heartbeat, which tests set in the environment */
+    int64_t heartbeat_ms;             /* time between heartbeats of nodes; tests set it in the
+                                       * environment */
     char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
     char uploads_dir[RANK_PATH_SIZE]; /* "" if seqd takes no uploads */
     int64_t uploads_bytes, user_uploads_bytes;
@@ -58,17 +60,17 @@ struct options {
     char **argv;
 };
 
-/* Reads the options. Returns 0 if seqd should run, 1 if --help, --version or --check-config was
- * answered, and -1 if an option is wrong, with the reason in *e. */
+/* Reads the options. Returns 0 if seqd should run, and 1 if --help, --version or --check-config
+ * was answered. Returns -1 if an option is wrong; *e has the reason. */
 int options_read(struct options *o, int argc, char **argv, struct err *e);
-/* At SIGHUP, applies the values that may change while seqd runs. Changed values that need a
- * restart are only logged. Returns -1 if the file is wrong; *e says where, and nothing has
- * changed. */
+/* Called at SIGHUP. Applies the values that may change while seqd runs. If a changed value needs a
+ * restart, this is only logged. Returns -1 if the file is wrong; *e names the line, and no value
+ * has changed. */
 int options_reload(struct options *o, struct err *e);
-/* Tells whether only clients of this machine can use REST's TCP socket. This is so if the socket
- * is bound to loopback and no proxy is in front of it. */
+/* Tells whether only clients of this machine can use REST's TCP socket. This is true if the socket
+ * is bound to loopback and there is no proxy. */
 bool options_local_only(const struct options *o);
-/* Writes the URL to <state>/address, for a caller that gave port 0. */
+/* Writes the URL to <state>/address, in which clients find the port if it was given as 0. */
 int options_write_address(const struct options *o, const char *url, struct err *e);
 
 #endif

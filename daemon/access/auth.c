@@ -15,7 +15,7 @@
 
 #define SECRET_DIGITS 64
 #define CHECK_DIGITS  8
-/* slots for addresses; after a collision the slot has the newer address */
+/* slots for addresses; if two addresses have the same slot, the slot keeps the newer one */
 #define N_FAILING 1024
 #define N_UIDS    64 /* user ids whose names are remembered */
 #define UID_MS    60000
@@ -200,8 +200,8 @@ static bool has_ended(const struct auth_token *k, int64_t now)
     return k->revoked_ms || (k->expires_ms && now >= k->expires_ms);
 }
 
-/* Forgets the ended tokens, except for the last one of the table. Its id tells a restarted seqd
- * which id comes next, so that no id is given twice. */
+/* Forgets the ended tokens, except for the last token of the table. A restarted seqd computes the
+ * next id from the id of this last token, so that no id is used twice. */
 static void forget_ended(struct auth *a)
 {
     const int64_t now = auth_now_ms(a);
@@ -298,8 +298,8 @@ static struct failing *failing_of(struct auth *a, const unsigned char address[AU
     return &a->failing[h % N_FAILING];
 }
 
-/* Counts a wrong token of the address. Returns whether the address has shown more than
- * AUTH_FAILURES of them by now. */
+/* Counts a wrong token of the address. Returns true if the address has now sent more than
+ * AUTH_FAILURES wrong tokens. */
 static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS])
 {
     struct failing *f = failing_of(a, address);
@@ -314,7 +314,8 @@ static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS
     return f->n > AUTH_FAILURES;
 }
 
-/* Returns the token with this text, or NULL if there is none or its row could not be read. */
+/* Returns the token with this text. Returns NULL if there is no such token or if its row could not
+ * be read. */
 static struct auth_token *right_token(struct auth *a, const char *text)
 {
     unsigned char hash[32];

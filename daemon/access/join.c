@@ -12,7 +12,7 @@
 #include "daemon/state/doc.h"
 
 /* A join token consists of HEAD, its id, "_" and its secret. The id and the secret are hex digits.
- * HEAD is there so that secret scanners can recognise a token. */
+ * By HEAD secret scanners recognise a token. */
 static const char HEAD[] = "seqj_";
 enum { RANDOM_SIZE = 32, RETRY_MS = 5000, TOKEN_TEXT = 256 };
 
@@ -248,7 +248,7 @@ struct joining {
     struct joins *joins;
     int64_t session;
     bool uses_token;      /* joining counts as a use of the token */
-    char by[JOIN_ID_HEX]; /* the token with which the node joined first */
+    char by[JOIN_ID_HEX]; /* id of the token with which the node first joined */
     struct pki_node node; /* the subject of the certificate */
     char cert[PKI_PEM_SIZE];
 };
@@ -278,8 +278,8 @@ static int judge_revoked(const struct joins *j, const char *name, const struct j
                    name, doc_time(r->at_ms, at), k->id);
 }
 
-/* Decides whether the token allows this node; if not, *e says why. owner is the certificate of
- * that name, or NULL if there is none. */
+/* Decides whether the token allows this node to join. If it does not, returns -1, and *e says why.
+ * `owner` is the certificate that has the node's name, or NULL if no certificate has it. */
 static int judge_token(struct joining *c, const struct certificate *owner,
                        const struct join_token *k, int64_t now_ms, struct err *e)
 {
@@ -302,7 +302,7 @@ static int judge_token(struct joining *c, const struct certificate *owner,
                        "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
                        "that, or join with another --name",
                        name, doc_time(owner->expires_ms, at), name);
-    /* a repeated join, because the answer was lost */
+    /* the node repeats its join, because the answer was lost */
     if (owner && !strcmp(owner->token, k->id)) return 0;
     if (k->used >= k->uses)
         return err_set(e, ERR_INVALID,
@@ -355,8 +355,8 @@ static void joined(void *arg, const struct err *e)
     free(c);
 }
 
-/* Enters the certificate and the use of the token in memory at once. JOINED is sent after the
- * commit. */
+/* Records the certificate and the use of the token in memory, before the commit. JOINED is sent
+ * after the commit. */
 static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
 {
     struct joins *j = c->joins;
@@ -389,8 +389,8 @@ static int64_t new_serial(const struct joins *j)
     return serial;
 }
 
-/* Issues a certificate in one commit. A node that `judge` refuses does not get here, so it costs
- * no commit. */
+/* Issues a certificate in one commit. It is called only after `judge` has accepted the node, so a
+ * refused node causes no commit. */
 static void issue(struct joining *c, const char *csr)
 {
     struct joins *j = c->joins;

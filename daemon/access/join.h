@@ -1,21 +1,21 @@
-/* join.h: join tokens and certificates, which decide the nodes that may have sessions over a
+/* join.h: join tokens and certificates, which decide the nodes that may connect to seqd over a
  * network.
  *
- *   seqctl nodes token        makes a token, which is limited to the names that match a glob, to a
+ *   seqctl nodes token        makes a token, which is limited to names that match a glob, to a
  *                             number of uses and to a time
- *   JOIN (token, request)     gets a certificate for that name. The row of the certificate and the
- *                             use of the token are one commit, after which JOINED is sent.
- *   Session                   is accepted if its certificate is in the table, is for that name, and
+ *   JOIN (token, request)     gets a certificate for a node's name. The row of the certificate and
+ *                             the use of the token are one commit, after which JOINED is sent.
+ *   Session                   is accepted if its certificate is in the table, is for its name, and
  *                             is not revoked
- *   JOIN over a Session       gets the next certificate of the same key, without a token
+ *   JOIN over a Session       gets the next certificate for the same key, without a token
  *   seqctl nodes revoke NODE  revokes all certificates of the node at once. No join token that
  *                             exists at that time is accepted for the name again (join_table.h).
  *
- * A name belongs to the key that joined with it, until its last certificate expires or is revoked.
- * A token alone does not suffice to take a name away from another node. The same key may join
- * again with the same token, in case the answer was lost, and this does not count as a second use
- * of the token. Expired certificates leave the table. A certificate that is not in the table is
- * refused, so a revoked one is never accepted again. All functions are called on the loop
+ * A name belongs to the key that joined under it, until the name's last certificate expires or is
+ * revoked. A token alone does not suffice to get a name that belongs to a different node. In case
+ * the answer was lost, the same key may join again with the same token. This does not count as a
+ * second use of the token. Expired certificates leave the table. A certificate that is not in the
+ * table is refused, so a revoked one is never accepted again. All functions are called on the loop
  * thread. */
 #ifndef SEQD_DAEMON_ACCESS_JOIN_H
 #define SEQD_DAEMON_ACCESS_JOIN_H
@@ -43,7 +43,8 @@ struct joins_options {
     const struct pki *ca; /* borrowed */
     int64_t ttl_s;        /* life of certificates */
     int64_t (*utc_ms)(void);
-    /* link_answer and link_close in seqd, recorders in tests */
+    /* in seqd these two are link_answer and link_close; in tests, functions that record their
+     * arguments */
     void (*answer)(void *arg, int64_t session, const struct msg *m);
     void (*close)(void *arg, const char *node, const char *why);
     void *arg;
@@ -52,11 +53,11 @@ struct joins_options {
 struct joins *joins_create(const struct joins_options *o, struct err *e);
 void joins_destroy(struct joins *j); /* j may be NULL */
 
-/* The gate to pass to link_create; its arg is the joins. */
+/* The gate to pass to link_create, with the joins as its arg. */
 extern const struct link_gate joins_gate;
 
-/* Makes a new join token. done is called with the token's id and its text, "TOKEN.FINGERPRINT",
- * which is shown only once. On failure text is NULL and e says why. */
+/* Makes a new join token. done is called with the token's id and its text "TOKEN.FINGERPRINT". The
+ * text is shown only once. On failure `text` is NULL and e has the reason. */
 struct joins_token {
     const char *names;
     int64_t uses, ttl_s;
@@ -64,7 +65,7 @@ struct joins_token {
 typedef void joins_made(void *arg, const char *id, const char *text, const struct err *e);
 void joins_token_make(struct joins *j, const struct joins_token *want, joins_made *done, void *arg);
 
-/* e is NULL when the change is durable. */
+/* Called when the change is durable, with e NULL, or after a failure. */
 typedef void joins_done(void *arg, const struct err *e);
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg);
 void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg);
@@ -73,8 +74,8 @@ void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg
  * the tokens are left out. */
 #define JOINS_TOKEN_JSON 1024
 void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key);
-/* Writes one token, with its text unless text is NULL. Returns false if the token has been revoked
- * in the meantime. */
+/* Writes one token, with its text unless `text` is NULL. Returns false if the token has been
+ * revoked in the meantime. */
 bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text);
 
 #endif

@@ -106,8 +106,8 @@ const struct certificate *join_certificate_of(const struct join_table *j, const 
     return NULL;
 }
 
-/* Drops the node's oldest certificate if it has JOIN_PER_NODE, so that one node cannot fill the
- * table. */
+/* Drops the node's oldest certificate if the node has JOIN_PER_NODE certificates, so that one node
+ * cannot fill the table. */
 void join_table_trim(struct join_table *j, struct store_txn *t, const char *node)
 {
     int n = 0, oldest = -1;
@@ -131,8 +131,8 @@ const struct revocation *join_revocation_find(const struct join_table *j, const 
     return NULL;
 }
 
-/* Revokes expired certificates, too, because they would be valid again if the clock was ahead and
- * is set back. */
+/* Revokes expired certificates, too. Without this they would be valid again if the clock was set
+ * back. */
 static int certificates_revoke(struct join_table *j, const char *node)
 {
     int n = 0;

@@ -1,10 +1,10 @@
-/* join_table.h: the rows of joins in memory and in the store, which are tokens, certificates and
- * revocations. join.c decides by them.
+/* join_table.h: holds the tokens, the certificates and the revocations of join.c, in memory and in
+ * the store.
  *
- * Tokens are numbered in the order in which they are made, so no clock is needed to compare
- * them. A revocation stores the number of the newest token at the time of the revocation. A
- * token with that number or a lower one is never accepted for the revoked name. The revocation
- * is kept as long as such a token exists. For that reason a clock that jumps cannot readmit a
+ * Tokens are numbered in the order in which they are made, so no clock is needed to compare them.
+ * A revocation stores the number of the newest token at the time of the revocation. A token with
+ * that number or a lower one is never accepted for the revoked name. The revocation is kept as
+ * long as a token that it refuses exists. For that reason a clock that jumps cannot readmit a
  * revoked node. */
 #ifndef SEQD_DAEMON_ACCESS_JOIN_TABLE_H
 #define SEQD_DAEMON_ACCESS_JOIN_TABLE_H
@@ -44,7 +44,7 @@ int join_table_load(struct join_table *t, struct store *s, struct err *e);
 
 struct join_token *join_token_find(struct join_table *t, const char *id);
 void join_token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
-/* largest number of any token or revocation */
+/* returns the largest number that a token or a revocation has */
 int64_t join_token_last(const struct join_table *t);
 
 const struct certificate *join_certificate_find(const struct join_table *t, int64_t serial);
@@ -54,16 +54,16 @@ const struct certificate *join_certificate_of(const struct join_table *t, const 
                                               int64_t now_ms);
 
 const struct revocation *join_revocation_find(const struct join_table *t, const char *node);
-/* Revokes every certificate of the node. Tokens that exist now never serve its name again. Fails
- * with ERR_NOT_FOUND if the node has no certificate or all of its certificates are already
- * revoked, or with ERR_TOO_LARGE. An expired certificate can still be revoked. */
+/* Revokes every certificate of the node, also an expired one. No token that exists now is accepted
+ * again for the node's name. Fails with ERR_NOT_FOUND if the node has no certificate, or only
+ * revoked ones. Also fails with ERR_TOO_LARGE. */
 int join_revocation_add(struct join_table *t, struct store_txn *txn, const char *node,
                         int64_t now_ms, struct err *e);
 
-/* Drops rows that are no longer needed: tokens and certificates some time after they expire, and
- * revocations that refuse none of the remaining tokens. */
+/* Drops rows that are no longer needed. A token or a certificate is dropped some time after it
+ * expires. A revocation is dropped when it refuses none of the remaining tokens. */
 void join_table_prune(struct join_table *t, struct store_txn *txn, int64_t now_ms);
-/* Drops the oldest certificate of a node that already has JOIN_PER_NODE. */
+/* Drops the oldest certificate of the node if it already has JOIN_PER_NODE certificates. */
 void join_table_trim(struct join_table *t, struct store_txn *txn, const char *node);
 
 #endif

@@ -49,8 +49,7 @@ static int resolve(struct job_spec *s, const struct spec_path *p, const struct n
     return 0;
 }
 
-/* Checks a plain path by its text only. A path that leads through symlinks is checked by the
- * node. */
+/* Checks the text of a plain path. Only the node can check where the symlinks of the path lead. */
 static int check_plain(const char *text, const char *field, const struct names_of *names,
                        const struct principal *who, struct err *e)
 {
@@ -86,8 +85,8 @@ static bool add(struct names_grants *g, const char *dir)
     return true;
 }
 
-/* Adds to g the upload that contains the path `text`. A path outside of all uploads needs no
- * grant. Returns false if g is full. */
+/* Adds to g the upload that contains the path `text`. A path that is in no upload needs no grant.
+ * Returns false if g is full. */
 static bool add_grant(struct names_grants *g, const char *files, const char *text)
 {
     char path[RANK_PATH_SIZE], dir[RANK_PATH_SIZE + 80];
@@ -118,8 +117,8 @@ void names_own(const struct uploads *uploads, const struct principal *who, struc
     }
 }
 
-/* Checks that the spec names at most RANK_GRANTS uploads and jobs. The limit is for both together,
- * because a rank has one list for both. */
+/* Checks that the spec names at most RANK_GRANTS uploads and jobs. Uploads and jobs are counted
+ * together, because a rank has one list for all of them. */
 static int check_room(struct job_spec *s, const struct spec_path *path, int n, const char *files,
                       struct err *e)
 {
@@ -136,7 +135,8 @@ static int check_room(struct job_spec *s, const struct spec_path *path, int n, c
     return 0;
 }
 
-/* Checks, as far as possible without a node, a directory that the job writes to. */
+/* Checks the path of a directory to which the job writes, as far as seqd can do so without asking
+ * a node. */
 static int check_written(const char *text, const char *field, const struct names_of *names,
                          const struct principal *who, struct err *e)
 {

@@ -1,8 +1,9 @@
-/* names.h: the names that a spec may have in the place of paths. upload:NAME and upload:NAME/FILE
- * name uploads that a client has pushed (uploads.h). They are replaced by the path that nodes
- * read, before anything else looks at the spec. A plain path into seqd's own files is refused here
- * if its text shows it. A path that leads there through symlinks, or through paths that exist only
- * on a node, is refused by the rank (api/core/beneath.h). http/refs.h handles job:ID.
+/* names.h: the names that a spec may have in place of a path. upload:NAME and upload:NAME/FILE
+ * name an upload that a client has pushed (uploads.h). Before any other code reads the spec, each
+ * of these names is replaced by the path at which nodes read the upload. A plain path is refused
+ * here if its text shows that it leads to seqd's own files. If a path leads there only through
+ * symlinks, or only on a node, the rank refuses it (api/core/beneath.h). http/refs.h handles
+ * job:ID.
  * tested: tests/daemon/test_seqd_upload.c, tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_ACCESS_NAMES_H
 #define SEQD_DAEMON_ACCESS_NAMES_H
@@ -28,11 +29,11 @@ struct names_grants {
     char dir[RANK_GRANTS][RANK_PATH_SIZE];
     const char *list[RANK_GRANTS];
 };
-/* Lists the uploads that a spec names, after names_resolve has resolved it. files is the directory
- * of uploads, or NULL if there is none. */
+/* Lists the uploads that a spec names, after names_resolve has resolved it. `files` is the
+ * directory of uploads, or NULL if there is none. */
 void names_grants(const struct job_spec *s, const char *files, struct names_grants *out);
-/* Lists the uploads of `who`, at most RANK_GRANTS. uploads is NULL if seqd takes no uploads; the
- * list is empty then. */
+/* Lists the uploads of `who`, at most RANK_GRANTS. If `uploads` is NULL, seqd takes no uploads and
+ * the list is empty. */
 void names_own(const struct uploads *uploads, const struct principal *who,
                struct names_grants *out);
 

@@ -1,4 +1,5 @@
-/* token_file.c: keeps the token of seqd --dev or makes another, and writes a context for seqctl. */
+/* token_file.c: keeps the token of seqd --dev or makes a new token, and writes a context for
+ * seqctl. */
 #include "daemon/access/token_file.h"
 
 #include <stdio.h>
@@ -9,8 +10,8 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 
-/* Reads the file's token into text. Returns false if there is no file, or no valid token of an
- * admin in it. */
+/* Reads the token in the file into text. Returns false if there is no file, or if the file has no
+ * valid token of an admin. */
 static bool still_valid(struct auth *a, const char *path, char text[AUTH_TOKEN_SIZE])
 {
     static const unsigned char here[AUTH_ADDRESS];

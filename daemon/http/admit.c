@@ -15,7 +15,8 @@
 
 #define ACTION_SIZE 256
 
-/* A request that waits for the store, which tells the owner of a job that has ended. */
+/* A request that waits for the store, because only the store knows the owner of a job that has
+ * ended. */
 struct admission {
     struct routes *R;
     struct http_req *r;
@@ -34,7 +35,7 @@ static void write_address(const struct http_peer *p, char *out, size_t size)
         inet_ntop(AF_INET6, p->address, out, (socklen_t)size);
 }
 
-/* Notes a request in the audit log. status is 0 if the request was allowed and its answer will
+/* Notes a request in the audit log. `status` is 0 if the request was allowed and its answer will
  * follow. */
 static void note(struct routes *R, struct http_req *r, const struct principal *who, int status)
 {
@@ -59,8 +60,8 @@ static void forbid(struct routes *R, struct http_req *r, const struct principal 
     reply_problem(r, 403, e, NULL);
 }
 
-/* Tells whether a list contains the word. The words of a list are separated by blanks, and
- * "label.*" stands for all words that begin with "label." */
+/* Tells whether `list` has the word. Words in `list` are separated by blanks. "label.*" stands for
+ * all words that begin with "label." */
 static bool has_word(const char *list, const char *word)
 {
     for (const char *p = list; *p; p += strspn(p, " ")) {
@@ -73,8 +74,8 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Refuses a parameter that the route does not read. It may be a typing error, which would not be
- * noticed otherwise. */
+/* Refuses a parameter that the route does not read, because a typing error would otherwise not be
+ * noticed. */
 static int check_params(struct http_req *r, const struct route *t)
 {
     struct err e;
@@ -101,7 +102,8 @@ static int check_type(struct http_req *r)
     return -1;
 }
 
-/* Checks and calls the route. Faults of the request are told only to a client who may make it. */
+/* Checks the request and calls the route. Faults of the request are told only to a client that may
+ * make the request. */
 static void call(struct routes *R, struct http_req *r, const struct route *t,
                  const struct route_match *a, bool notes)
 {
@@ -137,7 +139,7 @@ static void on_owner(void *arg, const struct store_rows *rows, const struct err 
     else if (rows->n_rows)
         check_owner(m->R, m->r, m->t, &m->a, rows->row[0].text[0]);
     else
-        /* the route answers that there is no such job */
+        /* the route itself answers that there is no such job */
         let_through(m->R, m->r, m->t, &m->a, NULL);
     free(m);
 }

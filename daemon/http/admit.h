@@ -4,18 +4,18 @@
  *
  *   token or socket -> principal -> role of the route -> owner of {id} -> audit row -> the route
  *
- * A change is written to the audit log before it is made. The row of the audit log joins the open
- * group of commits, so that no change is on disk without its row. The status of the answer is
- * added later (trail.h). The log also has every read of another user's prompts or results, and
- * every request of a known user that was refused. */
+ * A change is written to the audit log before it is made. The row is committed in the same group
+ * as the change or in an earlier one, so that no change is on disk without its row. The status of
+ * the answer is added later (trail.h). The log also has every read of another user's prompts or
+ * results, and every request of a known user that was refused. */
 #ifndef SEQD_DAEMON_HTTP_ADMIT_H
 #define SEQD_DAEMON_HTTP_ADMIT_H
 
 #include "daemon/http/routes.h"
 
-/* Calls t, either now or when the store has told the job's owner. If the request is not allowed,
- * answers instead with 401, 403 or 429; with 400 for a query parameter that t does not know; with
- * 415 for a body of a wrong type; or with the store's error. */
+/* Calls t, either now or when the store has told the job's owner. If the request is not allowed, t
+ * is not called, and the answer is 401, 403 or 429. The answer is 400 if t does not know a query
+ * parameter, and 415 if the body has a wrong type. If the store fails, the answer is its error. */
 void admit(struct routes *R, struct http_req *r, const struct route *t,
            const struct route_match *a);
 

@@ -1,4 +1,4 @@
-/* audit.c: shows the rows of the audit log that admit.c has written, newest first. */
+/* audit.c: shows the rows of the audit log, newest first. admit.c writes them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 static void on_whole(void *arg, const struct err *failed)
 {
-    struct audit_view *v = arg; /* after a failure of the store some rows have no status */
+    struct audit_view *v = arg; /* if the flush has failed, some rows have no status */
     store_read(control_store(v->R->control), ASK_AUDIT, (const int64_t[4]){v->cursor, v->limit + 1},
                *v->user ? v->user : NULL, on_rows, v);
 }

@@ -1,5 +1,5 @@
 /* backup.c: backups of the database. POST /v1/backup makes one, and GET /v1/backup/{name} sends
- * it. The next chunk is read when the client has taken the previous one. */
+ * it. A chunk is read when the client has received the chunk before it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,8 @@ void route_backup(struct routes *R, struct http_req *r, const struct route_match
 struct backup_view {
     struct routes *R;
     struct http_req *r;      /* used until the first chunk has been read */
-    struct http_out *stream; /* used from then on; NULL again when the client has gone */
+    struct http_out *stream; /* used after the request is answered; NULL again when the client has
+                              * gone */
     bool asking, opened;
     char name[BACKUP_NAME];
     int64_t offset;
@@ -89,7 +90,8 @@ static void on_chunk(void *arg, const void *data, size_t n, int64_t total, const
         return;
     }
     if (e || http_stream_write(v->stream, data, n)) {
-        http_stream_end(v->stream, false); /* the client sees the cut, and on_closed is called */
+        http_stream_end(v->stream, false); /* the client sees that the answer is incomplete, and
+                                            * on_closed is called */
         return;
     }
     v->offset += (int64_t)n;

@@ -1,5 +1,4 @@
-/* batch.c: prepares and submits the jobs of a request that has several. Either all are stored, or
- * none is.
+/* batch.c: prepares and submits all jobs of one request. Either all of them are stored, or none.
  *
  *   body -> positions of the specs -> [key known? -> the first answer again]
  *        -> one spec in each turn of the loop: prepare -> commit_batch_add
@@ -24,7 +23,7 @@ struct spec_batch {
     struct principal who;
     bool dry_run;
     struct submit_key key;
-    int64_t first; /* first job of an earlier batch with this key */
+    int64_t first; /* first job of an earlier batch with the same key */
     int n;
     struct batch_spec { /* borrowed from the body */
         const char *text;
@@ -146,8 +145,8 @@ static void reply_dry_run(struct spec_batch *b)
     answer_end(&a, b, 200);
 }
 
-/* Answers a repeated batch with the present state of its jobs. Their ids are consecutive, and the
- * rows come with the newest first. */
+/* Answers a repeated batch with the present state of its jobs. The ids of the jobs are
+ * consecutive. `rows` begins with the newest job. */
 static void on_first_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct spec_batch *b = arg;
@@ -200,9 +199,9 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* Notes a wrong spec. An answer names the first BATCH_WRONG wrong specs and counts the rest. After
- * an error of seqd itself (status 500 and above), no further spec is checked, because it would
- * fail as well. Returns whether more specs should be checked. */
+/* Notes a wrong spec. An answer names the first BATCH_WRONG wrong specs and counts the remaining
+ * wrong specs. Returns true if the caller should check more specs. Returns false after an error of
+ * seqd itself (status 500 and above), because the next spec would fail, too. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     if (!b->wrong && !(b->wrong = calloc(BATCH_WRONG + 1, sizeof *b->wrong))) abort();
@@ -257,7 +256,7 @@ static void on_prepared(void *arg, int status, const struct err *why)
         refuse_wrong(b);
         return;
     }
-    if (!b->n_wrong && add(b, &e)) { /* if one spec is wrong, none becomes a job */
+    if (!b->n_wrong && add(b, &e)) { /* once a spec is wrong, no spec becomes a job */
         refuse(b, 0, &e);
         return;
     }
@@ -278,7 +277,8 @@ static void turn(void *arg)
         commit_all(b);
 }
 
-/* Runs the next turn after everything else that has been posted to the loop in the meantime. */
+/* Posts the next turn to the loop, so that calls that were posted in the meantime run before
+ * it. */
 static void next_turn(struct spec_batch *b)
 {
     loop_post(control_commits(b->R->control)->loop, turn, b);
@@ -337,7 +337,7 @@ static int read_specs(struct spec_batch *b, struct jread *j, struct err *e)
             return err_field(e, ERR_INVALID, "jobs",
                              "jobs has more than %d specs, the limit of a batch: send several",
                              BATCH_JOBS);
-        if (jread_skip(j)) return 0; /* the caller names the fault */
+        if (jread_skip(j)) return 0; /* the caller reports the fault */
         b->spec[b->n] = (struct batch_spec){text, (size_t)(j->p - text)};
     }
     if (t == J_ERROR) return 0;

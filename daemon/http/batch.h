@@ -6,19 +6,19 @@
 #include "daemon/http/routes.h"
 
 #define BATCH_JOBS 1000
-/* Number of wrong specs that one answer names; the answer only counts the rest. An error takes
- * about 600 bytes in memory, and up to six times as many as JSON. */
+/* Largest number of wrong specs that one answer names. Further wrong specs are only counted. An
+ * error takes about 600 bytes in memory, and up to six times as many as JSON. */
 #define BATCH_WRONG 100
-/* Largest number of batches that are planned at the same time. Each user may have one of them. The
- * client of a further batch is told to try again. */
+/* Largest number of batches that are planned at the same time. Each user may have one batch. If a
+ * further batch arrives, its client is told to try again. */
 #define BATCHES 4
 /* Largest size, in bytes, of the prepared jobs of one batch. A prepared job takes as much memory
- * as a live job, which is 16 KiB for its spec and its fold, and 4 to 15 KiB (seldom more) for its
- * plan. 1,000 prepared jobs take 25 to 35 MiB. All batches together take at most 256 MiB. */
+ * as a live job: 16 KiB for its spec and its state, and 4 to 15 KiB (seldom more) for its plan.
+ * 1,000 prepared jobs take 25 to 35 MiB. All batches together take at most 256 MiB. */
 #define BATCH_SIZE (64 << 20)
 
-/* Frees the batches under way. Call it only when neither the HTTP server nor control can call back
- * any more. */
+/* Frees the unfinished batches. Call it only when neither the HTTP server nor control can call
+ * back any more. */
 void batches_drop(struct routes *R);
 
 #endif

@@ -9,7 +9,7 @@ enum body_type { BODY_TEXT, BODY_INT, BODY_BOOL };
 struct body_member {
     const char *name;
     enum body_type type;
-    /* points to char[size], int64_t or bool; is not changed if the body lacks the member */
+    /* points to char[size], int64_t or bool; unchanged if the body lacks the member */
     void *out;
     size_t size;    /* size of out with the NUL, for BODY_TEXT */
     int64_t lo, hi; /* the range of a BODY_INT */

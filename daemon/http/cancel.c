@@ -1,6 +1,7 @@
-/* cancel.c: POST /v1/jobs:cancel, :suspend and :resume, each of which gives one order to all live
- * jobs that a filter selects. One turn gives a few hundred orders, which are one group of commits.
- * Between two turns the loop can do other work. The answer is sent once all orders are on disk. */
+/* cancel.c: POST /v1/jobs:cancel, :suspend and :resume. Each of them gives one order to all live
+ * jobs that a filter selects. One turn gives a few hundred orders, which are committed in one
+ * group. Between two turns the loop can do other work. The answer is sent when all orders are on
+ * disk. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/filter.h"
@@ -9,8 +10,7 @@
 #include "daemon/loop/order.h"
 #include "daemon/state/cluster.h"
 
-/* The order that each job gets, and the member of the answer that counts the jobs that accepted
- * it. */
+/* An order, and the member of the answer that counts the jobs that accepted it. */
 struct mass_order {
     order_call *call;
     const char *done;
@@ -20,7 +20,7 @@ struct mass_ordering {
     const struct mass_order *order;
     struct routes *R;
     struct http_req *r;
-    struct principal who; /* may order its own jobs or, if it is an operator, all jobs */
+    struct principal who; /* the sender: a user may order its own jobs, an operator all jobs */
     struct filter filter;
     int64_t *id; /* owns; ids of the jobs that the filter selects */
     int n, room;
@@ -73,7 +73,7 @@ static void next_turn(struct mass_ordering *c)
         return;
     }
     /* Count one more than there are orders. Otherwise an order that is refused inside its call
-     * could end the turn. */
+     * could end the turn too early. */
     c->waiting = end - c->next + 1;
     while (c->next < end)
         c->order->call(control_commits(c->R->control), c->id[c->next++], c->who.user, on_done, c);

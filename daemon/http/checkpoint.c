@@ -1,9 +1,9 @@
-/* checkpoint.c: GET /v1/jobs/{id}/checkpoints/{n}, .../files/{name} and .../{n}.tar, which send
- * the list of a checkpoint's files, one file, and all files. seqd keeps no copy of them. For each
- * request it asks the node whose attempt wrote the checkpoint for the manifest, which has the
- * name, size and digest of every file. A file's digest is its entity tag, so a client that was cut
- * off can continue where it was. If the checkpoint has been written again since then, the client
- * begins again. ?path= selects only the files beneath that path. */
+/* checkpoint.c: GET /v1/jobs/{id}/checkpoints/{n}, .../files/{name} and .../{n}.tar. They send the
+ * list of a checkpoint's files, one file, and all files. seqd has no copy of a checkpoint. For
+ * each request it asks the node whose attempt wrote the checkpoint for the manifest, which has the
+ * name, size and digest of every file. A file's digest is its entity tag, so a client that was
+ * disconnected can continue its download. If the checkpoint has been written again in the
+ * meantime, the client begins again. ?path= selects only the files beneath that path. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,9 @@
 #include "daemon/http/transfer.h"
 #include "daemon/state/event.h"
 
-#define ENTRY_JSON (6 * MANIFEST_PATH_SIZE + 256) /* largest size of a file in the list */
+#define ENTRY_JSON                                                                                 \
+    (6 * MANIFEST_PATH_SIZE + 256) /* largest number of bytes of a file's JSON in
+                                                   * the list */
 
 struct checkpoint {
     struct routes *R;
@@ -126,7 +128,8 @@ static void run_file(void *arg, int64_t at, struct transfer_run *out)
     path_of(k, k->file[0].path, out->path);
 }
 
-/* Starts the transfer of one file. Copies the file's entry to file[0], where run_file reads it. */
+/* Starts the transfer of one file. Copies the file's entry to file[0], because run_file reads it
+ * there. */
 static void use_file(struct checkpoint *k)
 {
     int i = 0;

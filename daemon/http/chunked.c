@@ -33,7 +33,7 @@ static bool is_text(char c)
     return u == '\t' || (u >= 0x20 && u != 0x7f);
 }
 
-/* Begins a chunk when its size is complete. A chunk of size 0 is the last, and trailers follow
+/* Begins a chunk. Its size has been read. A chunk of size 0 is the last one; trailers follow
  * it. */
 static const struct request_verdict *begin_chunk(struct chunked *c)
 {
@@ -56,7 +56,7 @@ static const struct request_verdict *read_size(struct chunked *c, char b)
     return NULL;
 }
 
-/* Reads one byte of a text that may have at most max bytes and that ends with CR. */
+/* Reads one byte of a text that ends with CR and has at most max bytes. */
 static const struct request_verdict *read_text(struct chunked *c, char b, int max, int then)
 {
     if (b == '\r')
@@ -72,7 +72,8 @@ static const struct request_verdict *expect(struct chunked *c, char b, char want
     return b == want ? NULL : &guard_bad_chunk;
 }
 
-/* Reads one byte of the framing around the data. */
+/* Reads one byte that is not data. It may belong to a size, an extension, a line's end or a
+ * trailer. */
 static const struct request_verdict *read_byte(struct chunked *c, char b)
 {
     switch (c->state) {

@@ -1,6 +1,6 @@
-/* chunked.h: reads a chunked body (RFC 9112, 7.1) strictly, which means that sizes are hexadecimal
- * digits and that every line and chunk ends with CR LF. Extensions and trailers are skipped. The
- * code is pure, and the bytes may be passed in pieces of any size. */
+/* chunked.h: reads a chunked body (RFC 9112, 7.1) strictly. Sizes must be hexadecimal digits, and
+ * every line and chunk must end with CR LF. Extensions and trailers are skipped. The bytes may be
+ * passed in pieces of any size. The functions are pure. */
 #ifndef SEQD_DAEMON_HTTP_CHUNKED_H
 #define SEQD_DAEMON_HTTP_CHUNKED_H
 
@@ -12,14 +12,15 @@ struct chunked { /* begins as {0} */
     int state;
     int64_t left;  /* bytes of the current chunk that are still to come */
     int64_t total; /* bytes of all chunks that have begun */
-    /* digits read of the present size; bytes read of the present extension, or of the trailers */
+    /* number of digits of the present size so far; number of bytes of the present extension or of
+     * the trailers so far */
     int n_digits, n_other;
 };
 
-/* Reads the next n bytes. Returns how many of them it has read, which is at least 1. *n_data of
- * these bytes, at *data (borrowed from bytes), belong to the body. *done is 1 if the body is
- * complete with the last byte that was read, and -1 if the body is refused, with the reason in
- * *why. */
+/* Reads some of the next n bytes. Returns the number of bytes that it has read, at least 1. *data
+ * and *n_data give the part of these bytes that belongs to the body; *data points into bytes.
+ * *done is 1 if the last byte that was read completes the body. *done is -1 if the body is
+ * refused; *why has the reason. */
 size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,
                     size_t *n_data, int *done, const struct request_verdict **why);
 

@@ -25,7 +25,7 @@ static void address_of(const struct sockaddr_storage *sa, unsigned char out[16])
     }
 }
 
-/* Asks the kernel for the client's user, because the client cannot forge that answer. */
+/* Asks the kernel for the client's user. The client cannot forge the kernel's answer. */
 static int user_of(int fd, uint32_t *uid)
 {
     struct ucred u;

@@ -12,7 +12,8 @@ struct door {
     bool local_only; /* local_only of http_options */
     bool tls;
     bool scrape; /* opened by metrics_listen */
-    /* the clients come through a proxy and share its address, so none has its own limit */
+    /* the clients come through a proxy and share its address, so that no client has a limit of its
+     * own */
     bool by_proxy;
 };
 
@@ -22,11 +23,11 @@ struct door {
 struct doors {
     int n;
     struct door door[DOORS];
-    /* used by the sockets with TLS; NULL if none of them has it */
+    /* used by the sockets with TLS; NULL if no socket has TLS */
     struct tls_server *tls;
     /* path of the Unix socket, borrowed; NULL if there is none */
     const char *socket;
-    /* URLs at which TCP is served, or "" if it is not */
+    /* URLs of the TCP sockets; "" for a socket that is not open */
     char url[DOOR_URL], metrics_url[DOOR_URL];
 };
 
@@ -37,14 +38,15 @@ void doors_close(struct doors *d); /* must be called after a failed doors_open, 
 /* Accepts the next client. Returns its non-blocking socket and fills *peer, or returns -1 with
  * errno set. */
 int door_accept(const struct door *d, struct http_peer *peer);
-/* Sets the peer's address to the last address of an X-Forwarded-For header, which the proxy itself
- * wrote. Leaves *peer unchanged if that text is not an address, or if the peer is not a proxy. */
+/* Sets the peer's address to the last entry of an X-Forwarded-For header, which the proxy itself
+ * wrote. If this entry is not an address, or if the peer is not a proxy, *peer is unchanged. */
 void door_forwarded(struct http_peer *peer, const char *value);
-/* Writes the key by which limits count a client of TCP. The key is an IPv4 address, or an IPv6
- * network of 64 bits, because one owner can use all addresses of such a network. */
+/* Writes the key by which limits count a client of TCP. The key is an IPv4 address or an IPv6
+ * network of 64 bits. A whole network counts as one client, because one owner can use all its
+ * addresses. */
 void door_network(const struct http_peer *peer, unsigned char out[16]);
-/* Tells whether two clients share one limit, because they are the same user of the Unix socket or
- * come from the same network. */
+/* Tells whether two clients share one limit. They do if they are the same user of the Unix socket,
+ * or if they come from the same network. */
 bool door_same_client(const struct http_peer *a, const struct http_peer *b);
 
 #endif

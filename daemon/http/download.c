@@ -1,7 +1,7 @@
-/* download.c: GET /v1/jobs/{id}/artifacts/{name}, which sends bytes from the node whose attempt
- * published that artifact last or, if no attempt has, from the node of the newest attempt
- * (transfer.h). One byte range is supported, so that a broken download can be continued. If a
- * request has several ranges or an If-Range, the whole file is sent. */
+/* download.c: GET /v1/jobs/{id}/artifacts/{name}. The bytes come from the node whose attempt last
+ * published the artifact (transfer.h). If no attempt has published it, they come from the node of
+ * the newest attempt. One byte range is supported, so that a broken download can be continued. If
+ * a request has several ranges or an If-Range, the whole file is sent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 
 int64_t etag_version(const char *json)
 {
-    /* In the document "version" precedes all text that clients wrote, and quotes in such text are
-     * escaped. */
+    /* A search for "version" is enough, because in the document it comes before all text of
+     * clients, and quotes in such text are escaped. */
     const char *at = strstr(json, "\"version\":");
     return at ? strtoll(at + 10, NULL, 10) : 0;
 }
@@ -35,8 +35,8 @@ int64_t etag_first(const char *tags)
     return strtoll(p + 1, NULL, 10);
 }
 
-/* Reads one tag at *p and moves *p past it. Returns whether the tag names the version, or -1 if
- * the text is not a tag. */
+/* Reads one tag at *p, and moves *p past it. Returns 1 if the version of the tag is `version`, 0
+ * if it is not, and -1 if the text is not a tag. */
 static int take_tag(const char **p, int64_t version)
 {
     char want[32];

@@ -16,14 +16,14 @@
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000
-/* size of the largest event with the text around it */
+/* largest number of bytes of an event and the text around it */
 #define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024)
 
 struct event_feed {
     struct row_stream c; /* must be the first member */
     struct feeds *all;
     struct routes *R;
-    struct http_req *r; /* used until it is answered or the stream is open */
+    struct http_req *r; /* used until the request is answered or the stream is open */
     struct principal who;
     int64_t seq;   /* seq of the last event that the feed has read */
     int64_t limit; /* largest number of events of a page */
@@ -36,7 +36,7 @@ struct event_feed {
 struct feeds {
     struct row_streams open;
     struct loop_timer *look;
-    /* looking: the timer `look` is set; changed: commits have come since it was set */
+    /* looking: the timer `look` is set; changed: commits were made since `look` was set */
     bool looking, changed;
 };
 
@@ -44,8 +44,8 @@ static void pump(struct row_stream *c);
 
 /* ---- the list of feeds ----------------------------------------------------------------------- */
 
-/* Tells whether the token is still valid, because a stream outlives the request whose token was
- * checked. */
+/* Tells whether the token is still valid. The token was checked when the request came, but a
+ * stream lasts longer. */
 static bool may_go_on(const struct event_feed *f)
 {
     return auth_valid(f->R->auth, f->who.token);
@@ -64,8 +64,8 @@ static void on_look(void *arg)
     if (all->changed) feeds_changed(all);
 }
 
-/* Makes the feeds read new events. They read at once if they have not read within the last
- * FEED_LOOK_MS, and otherwise when that time is over. */
+/* Makes the feeds read new events. The feeds read immediately, unless they have read within the
+ * last FEED_LOOK_MS. In that case they read when FEED_LOOK_MS is over. */
 void feeds_changed(struct feeds *all)
 {
     all->changed = all->looking;
@@ -116,7 +116,7 @@ static void write_gap(struct jwrite *w, const struct store_row *row)
     jwrite_end(w);
 }
 
-/* Sends a gap event if the seqs just before the row's are missing. Returns -1 if the stream has no
+/* Sends a gap event if seqs just before the row's seq are missing. Returns -1 if the stream has no
  * room. */
 static int send_gap(struct event_feed *f, const struct store_row *row)
 {
@@ -271,10 +271,10 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
 /* ---- the request ----------------------------------------------------------------------------- */
 
 /* Reads the position at which the feed starts. If Last-Event-ID is given, the feed starts after
- * it; otherwise after cursor, if that is given; otherwise *last events ago, if `last` is given. If
- * none of them is given, a stream starts now and a page at the oldest event. *last is -1 if f->seq
- * is the start already; in all other cases the store must find the start. On failure answers and
- * returns -1. */
+ * it. Otherwise, if `cursor` is given, the feed starts after the cursor. Otherwise, if `last` is
+ * given, the feed starts *last events ago. Without any of them a stream starts now, and a page
+ * starts at the oldest event. If f->seq is already the start, *last is -1; otherwise the store
+ * must find the start. On failure answers and returns -1. */
 static int read_start(struct event_feed *f, int64_t *last)
 {
     const char *id = http_header(f->r, "last-event-id");
@@ -295,8 +295,8 @@ static int read_start(struct event_feed *f, int64_t *last)
     return -1;
 }
 
-/* Reads the filter. A user sees the events of its own jobs. An operator sees those of all jobs, or
- * of one user's jobs. */
+/* Reads the filter. A user sees the events of its own jobs. An operator sees the events of all
+ * jobs, or of one user's jobs. */
 static int read_filter(struct event_feed *f, struct err *e)
 {
     const char *owner = http_query(f->r, "owner");
@@ -335,8 +335,8 @@ static void on_start(void *arg, const struct store_rows *rows, const struct err 
     begin(f);
 }
 
-/* Asks the store for the start. Only the store knows it, because seqs are given out before their
- * events are committed, and some events are never stored. */
+/* Asks the store for the start. Only the store knows which seqs exist, because an event gets its
+ * seq before its commit, and some events are never stored. */
 static void ask_start(struct event_feed *f, int64_t last)
 {
     f->c.asking = true;

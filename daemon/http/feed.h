@@ -3,20 +3,21 @@
  * application/x-ndjson).
  *
  * A feed is a cursor into the table of events, which are numbered (seq) in the order of commits.
- * It reads the next FEED_ROWS events and writes the events that pass its filter while its stream
- * has room, so it never needs a queue. An event "gap" tells which numbers are missing in the
- * table. All functions are called on the loop thread.
- * tested: tests/daemon/test_seqd_feed.c */
+ * While its stream has room, it reads the next FEED_ROWS events and writes the events that pass
+ * its filter. So it never needs a queue. An event "gap" tells which numbers are missing in the
+ * table. All functions are called on the loop thread. tested: tests/daemon/test_seqd_feed.c */
 #ifndef SEQD_DAEMON_HTTP_FEED_H
 #define SEQD_DAEMON_HTTP_FEED_H
 
 #include "daemon/http/routes.h"
 
-#define FEED_ROWS 128 /* events that one query reads, whether they pass the filter or not */
-/* ms between two reads while many commits come, because all feeds share the reader */
+#define FEED_ROWS 128 /* events that one query reads, before the filter */
+/* while commits come, feeds read once in this time (ms), because they share the reader */
 #define FEED_LOOK_MS 100
-#define FEED_MAX     64 /* streams open at the same time; a further one gets 503 */
-#define FEED_USER    16 /* open streams of one user; a further one gets 429 */
+#define FEED_MAX                                                                                   \
+    64               /* largest number of streams open at the same time; a further stream gets
+                         * 503 */
+#define FEED_USER 16 /* largest number of open streams of one user; a further stream gets 429 */
 
 struct feeds;
 /* Ends the streams whose tokens have been revoked or have expired. */

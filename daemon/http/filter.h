@@ -1,7 +1,6 @@
-/* filter.h: selects the jobs that a request means by state, name and labels. A job must meet all
- * conditions that are given. They are given as query parameters state=S, name=N and
- * label.KEY=VALUE, or as members of a body.
- * tested: tests/daemon/test_seqd_filter.c, tests/scripts/people.sh */
+/* filter.h: selects jobs by state, name and labels. A request gives these conditions as the query
+ * parameters state=S, name=N and label.KEY=VALUE, or as members of its body. A job must meet all
+ * of them. tested: tests/daemon/test_seqd_filter.c, tests/scripts/people.sh */
 #ifndef SEQD_DAEMON_HTTP_FILTER_H
 #define SEQD_DAEMON_HTTP_FILTER_H
 
@@ -22,21 +21,21 @@ struct filter {
     } tag[FILTER_TAGS];
 };
 
-/* filter_of_query and filter_of_body fail with ERR_INVALID. The error names the field unless the
- * whole body is wrong. */
+/* filter_of_query and filter_of_body fail with ERR_INVALID. The error names the field, unless the
+ * body as a whole is wrong. */
 int filter_of_query(const struct http_req *r, struct filter *f, struct err *e);
-/* Reads {"state": ["queued"], "name": "n", "labels": {"team": "x"}, "dry_run": true}, and stores
- * dry_run in *dry_run. A body that has no member but dry_run is refused, because it would select
- * every job. */
+/* Reads {"state": ["queued"], "name": "n", "labels": {"team": "x"}, "dry_run": true}. *dry_run
+ * gets the value of dry_run. A body with no member other than dry_run is refused, because it would
+ * select every job. */
 int filter_of_body(const char *body, size_t size, struct filter *f, bool *dry_run, struct err *e);
 
 bool filter_takes(const struct filter *f, const struct job *j);
-/* Returns the filter's tags in the form that ASK_TAGGED reads, malloc'd, or NULL if the filter has
- * none. If owner is "", the jobs of every user are selected. */
+/* Returns the filter's tags, malloc'd, in the form that ASK_TAGGED reads. Returns NULL if the
+ * filter has no tags. If `owner` is "", jobs of every user are selected. */
 char *filter_tags(const struct filter *f, const char *owner);
 
-/* Returns the JSON of filter_tags, malloc'd, even if the filter has no tags: {"owner": "", "tags":
- * []}. */
+/* Does the same as filter_tags, but returns {"owner": "", "tags": []} if the filter has no
+ * tags. */
 char *filter_json(const struct filter *f, const char *owner);
 
 #endif

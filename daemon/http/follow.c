@@ -1,20 +1,21 @@
-/* follow.c: event streams (text/event-stream). Each of them is a cursor into a table or a log
- * file, and none needs a queue.
+/* follow.c: event streams (text/event-stream). A stream is a cursor into a table or a log file, so
+ * it needs no queue.
  *
  * A follower asks the reader for the rows after its cursor and writes the rows that fit. Then it
- * waits until something is committed or the client has read. id: is "seq" of an event, or
- * "seq.index" of a step within its row; a Last-Event-ID continues there. The last event is "end",
- * which has the final state. It is sent after all other events, because a job's final record is
+ * waits until something is committed or the client has read. "id:" is the seq of an event, or
+ * "seq.index" of a step within its row; Last-Event-ID continues after it. The last event is "end",
+ * which has the final state. It comes after all other events, because a job's final record is
  * committed last.
  *
  * A log's stream sends the log of one rank, attempt after attempt, in messages
- * {"rank","epoch","offset","text"}. text has whole lines, unless a line is too long. id: is the
+ * {"rank","epoch","offset","text"}. text has whole lines, unless a line is too long. "id:" is
  * "epoch.offset" of the end of text, so that a client that reconnects gets every byte exactly
- * once. Bytes that are not UTF-8 are sent as U+FFFD; ?offset= reads the file unchanged.
+ * once. Bytes that are not UTF-8 are sent as U+FFFD. A request with ?offset= gets the unchanged
+ * bytes of the file.
  *
- * A stream whose history was cut (removal.h) begins with "event: gap", whose data is the removal.
- * If the job is removed while the stream runs, the stream ends with a gap and the state
- * "removed". */
+ * If rows of the job were removed (removal.h), the stream begins with "event: gap", whose data
+ * describes the removal. If the job is removed while the stream runs, the stream ends with a gap
+ * and the state "removed". */
 #include "daemon/http/follow.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
 
-#define GUARD_MS     500 /* longest time for which a stream outlives its token */
+#define GUARD_MS     500 /* longest time for which a stream continues after the end of its token */
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
 #define LOG_MESSAGE  (6 * LOG_PIECE + 256)
@@ -45,9 +46,10 @@ struct follow {
     int64_t token; /* 0 if the client uses the Unix socket */
     int64_t job;
     enum follow_what what;
-    int64_t seq, index;    /* last row that was sent whole; steps sent of the next row */
+    int64_t seq, index;    /* seq of the last row that was sent whole; number of sent steps of the
+                            * next row */
     struct follow_log log; /* the log and the position in it, for FOLLOW_LOG only */
-    bool was_live;         /* the job was live when its rows were asked for */
+    bool was_live;         /* the job was live when the store was asked for its rows */
 };
 
 struct follows {
@@ -111,7 +113,7 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
 {
     char *out = mem_scratch(MESSAGE_SIZE);
     int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
-    /* never happens, because rows are bounded when they are written */
+    /* never happens: the size of rows is limited when they are written */
     if (n >= MESSAGE_SIZE) n = 0;
     const int rc = n ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
@@ -170,8 +172,8 @@ static int write_removed(struct follow *f)
 static int write_end(struct follow *f, const char *doc)
 {
     char out[128];
-    /* In doc the state precedes all text that clients wrote, and quotes in such text are
-     * escaped. */
+    /* A search is enough, because in doc the state comes before all text of clients, and quotes in
+     * such text are escaped. */
     const char *at = strstr(doc, "\"state\":\"");
     int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
                      (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
@@ -186,7 +188,7 @@ static void on_final(void *arg, const struct store_rows *rows, const struct err 
     if (!(rows->n_rows ? write_end(f, rows->row[0].text[0]) : write_removed(f)))
         http_stream_end(f->c.stream, true);
     else
-        f->c.again = true; /* there is no room yet, and pump asks again when there is */
+        f->c.again = true; /* the stream has no room; pump asks again when it has room */
 }
 
 static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -210,16 +212,17 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* Returns how many of the n bytes to send now, which are those up to the end of the last complete
- * line. A line longer than a piece is sent up to its last whole character. `over` means that the
- * log is complete, so that its last line is sent even if no line feed ends it. Returns 0 if the
- * stream must wait for more bytes. */
+/* Returns the number of bytes to send now, or 0 if the stream must wait for more bytes. Bytes are
+ * sent up to the end of the last complete line. If a line is longer than a piece, it is sent up to
+ * its last whole character. `over` means that the log is complete; its last line is then sent even
+ * without a line feed. */
 static size_t whole_lines(const char *p, size_t n, bool over)
 {
     const char *end = memrchr(p, '\n', n);
     if (end) return (size_t)(end - p) + 1;
     if (n < LOG_PIECE) return over ? n : 0;
-    return n - utf8_partial(p, n); /* never 0, because a character has at most 4 bytes */
+    return n - utf8_partial(p, n); /* the result is not 0, because a character has at most 4
+                                    * bytes */
 }
 
 static int write_log(struct follow *f, const char *text, size_t n)
@@ -239,7 +242,7 @@ static int write_log(struct follow *f, const char *text, size_t n)
     return len < 0 ? 0 : write_message(f, id, out, (size_t)len);
 }
 
-/* Returns the attempt after the one whose log has been read, or 0 if there is none yet. */
+/* Returns the attempt whose log comes next, or 0 if there is none yet. */
 static int64_t next_epoch(struct follow *f, const struct job *j)
 {
     int64_t next = logs_next_epoch(control_logs(f->control), f->job, f->log.rank, f->log.epoch);
@@ -269,20 +272,22 @@ static bool send_piece(struct follow *f)
     const struct job *j = control_job(f->control, f->job);
     struct follow_log *g = &f->log;
     if (!g->epoch && !(g->epoch = next_epoch(f, j))) return leave_log(f, j);
-    /* Decide this before reading. If the log is over now, it cannot grow before it is read. */
+    /* Decide before the read whether the log is over. A log that is over does not grow any more,
+     * so the read reaches its end. */
     const bool over = !j || g->epoch < j->epoch || (g->epoch == j->epoch && !j->attempt);
     int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
                           sizeof buf, NULL);
     size_t take = n > 0 ? whole_lines(buf, (size_t)n, over) : 0;
     for (size_t i = 0; i < take; i++)
-        /* becomes U+FFFD, because many readers of JSON cannot hold a NUL */
+        /* a NUL becomes U+FFFD, because many readers of JSON cannot store a NUL */
         if (!buf[i]) buf[i] = (char)0xff;
     if (take) return !write_log(f, buf, take);
-    if (n < 0 && over && g->offset) { /* the client has a part of a log that no longer exists */
+    if (n < 0 && over && g->offset) { /* the client has read a part of a log that no longer
+                                       * exists */
         char json[96];
         snprintf(json, sizeof json, "{\"job\":%lld,\"what\":\"logs\",\"epoch\":%lld}",
                  (long long)f->job, (long long)g->epoch);
-        write_gap(f, json); /* there is room for a LOG_MESSAGE */
+        write_gap(f, json); /* the stream has room for a LOG_MESSAGE */
         g->offset = 0;
     }
     return over && n <= 0 && leave_log(f, j);
@@ -336,7 +341,7 @@ struct opening {
     struct follow_log log;
 };
 
-/* Opens the stream. cut is the removal that cut the job's history, or NULL. */
+/* Opens the stream. `cut` is the removal that removed rows of the job, or NULL. */
 static void open_stream(struct opening *o, const char *cut)
 {
     struct follow *f = calloc(1, sizeof *f);
@@ -362,7 +367,7 @@ static void open_stream(struct opening *o, const char *cut)
         return;
     }
     http_stream_write(f->c.stream, "retry: 3000\n\n", 13);
-    if (cut) write_gap(f, cut); /* there is room, because the stream is empty */
+    if (cut) write_gap(f, cut); /* the stream has room, because it is empty */
     pump(&f->c);
 }
 

@@ -18,13 +18,15 @@ void follows_logged(void *arg, int64_t job);  /* control_options.logged */
 enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };
 struct follow_log {
     int rank;
-    /* if set, the stream ends after this attempt; otherwise the next attempts follow */
+    /* if true, the stream ends after this attempt; otherwise it continues with the next
+     * attempts */
     bool one_epoch;
-    int64_t epoch, offset; /* an epoch of 0 stands for the first attempt that has a log */
+    int64_t epoch, offset; /* attempt and offset at which the log begins; epoch 0 means the first
+                            * attempt that has a log */
 };
-/* Answers with a stream. The request's Last-Event-ID says where the stream begins. log is the log
- * to send for FOLLOW_LOG, and NULL otherwise. The stream ends when its token is revoked or
- * expires. */
+/* Answers with a stream. The request's Last-Event-ID determines the position at which the stream
+ * begins. `log` is the log to send for FOLLOW_LOG, and NULL otherwise. The stream ends when its
+ * token is revoked or expires. */
 void follow_start(struct routes *R, struct http_req *r, const struct route_match *a,
                   enum follow_what what, const struct follow_log *log);
 

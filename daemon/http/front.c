@@ -17,7 +17,7 @@
 #include "daemon/http/intake.h"
 #include "daemon/http/sock.h"
 
-#define RESERVE   16    /* narrow connections, beyond max_connections */
+#define RESERVE   16    /* largest number of narrow connections, in addition to max_connections */
 #define NARROW_MS 1000  /* lifetime of a narrow connection */
 #define LINGER_MS 1000  /* time that a client has to read the last answer */
 #define PIECE     16384 /* bytes moved at once, in either direction */
@@ -28,22 +28,27 @@ enum side { CLIENT, LIBRARY };
 enum phase {
     HANDSHAKE, /* TLS handshake under way */
     SERVING,
-    LINGER /* the library has closed; its last bytes are sent, and the client's are dropped */
+    LINGER /* the library has closed its side; its last bytes are still sent, and bytes of the
+            * client are dropped */
 };
 
 struct front_conn {
     struct front_conn *next, **at;
     struct front *f;
-    struct sock sock[2]; /* [CLIENT], and [LIBRARY], which is front's end of the pair */
+    struct sock sock[2]; /* [CLIENT] is the client's socket, [LIBRARY] is front's end of the socket
+                          * pair to the library */
     uint32_t events[2];  /* events for which epoll watches; 0 if the socket is not in epoll */
-    bool served, killed; /* served: by the library; killed: the client has gone */
-    bool narrow, again;  /* again: an earlier request of it was answered */
+    bool served, killed; /* whether the library serves the client, and whether the client has
+                          * gone */
+    bool narrow, again;  /* narrow: the connection is narrow (front.h); again: it has had an answer
+                          * before */
     bool spoke;          /* a handshake has begun */
     enum phase phase;
     const struct door *door;
     struct http_peer peer;
     int64_t deadline_ms; /* 0 if the client need not act now */
-    int64_t read_ms;     /* when the client last read bytes, or when bytes for it began to wait */
+    int64_t read_ms;     /* time at which the client last read bytes, or at which bytes began to
+                          * wait for the client */
     struct client_intake intake;
     void *slot;
 };
@@ -56,9 +61,11 @@ struct front {
     pthread_t thread;
     bool started;
     atomic_bool stopping, finishing, reload;
-    struct front_conn *first, *dead; /* list from the newest; list of dead ones, to be freed */
+    struct front_conn *first, *dead; /* open connections, newest first; dead connections that are
+                                      * to be freed */
     int n_full, n_narrow;
-    int64_t accept_at_ms; /* after descriptors ran out, no client is accepted until then; or 0 */
+    int64_t accept_at_ms; /* if descriptors ran out, the time before which no client is accepted;
+                           * otherwise 0 */
     char piece[PIECE];
 };
 
@@ -76,8 +83,8 @@ static int64_t now_ms(void) /* loop_now_ms may be called only on the loop's thre
 
 /* ---- the life of a connection ---------------------------------------------------------------- */
 
-/* Makes the value by which epoll names a side of a connection: the connection's address, with the
- * side in its lowest bit. */
+/* Returns the value by which events of epoll identify a side of a connection. It is the
+ * connection's address, with the side in the lowest bit. */
 static void *tag(struct front_conn *c, enum side s)
 {
     return (char *)c + s;
@@ -99,8 +106,8 @@ static void close_side(struct front_conn *c, enum side s)
 }
 
 /* Puts a killed connection on the list of dead ones when the library has released it. Until then
- * it counts as open, because its request takes as much as any other. free_dead frees it after the
- * round of events, when no event can name it any more. */
+ * the connection counts as open, because its request still takes memory. free_dead frees it after
+ * the round of events, when no event can refer to the connection any more. */
 static void bury(struct front_conn *c)
 {
     if (c->served || !c->killed) return;
@@ -117,7 +124,7 @@ static void kill_conn(struct front_conn *c)
     c->killed = true;
     close_side(c, CLIENT);
     close_side(c, LIBRARY);
-    if (c->narrow) c->f->n_narrow--; /* the next narrow connection must find room at once */
+    if (c->narrow) c->f->n_narrow--; /* the next narrow connection must find room immediately */
     if (c->served) c->f->calls.gone(c->f->arg, c);
     bury(c);
 }
@@ -156,19 +163,19 @@ static void ask_events(struct front_conn *c)
     if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
     watch(c, CLIENT, client | EPOLLERR);
     /* Do not watch the library's side while bytes wait for a slow client. If the library has
-     * closed that side, watching it would wake the loop again and again. */
+     * closed its side, epoll would report that again and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
 }
 
-/* Sends the bytes that wait. Returns -1 if the other end has gone. */
+/* Sends the bytes that wait. Returns -1 if the peer of the socket has gone. */
 static int flush(struct front_conn *c, enum side s)
 {
     if (s == CLIENT) c->read_ms = now_ms();
     return sock_flush(&c->sock[s]);
 }
 
-/* Sends bytes to a side, and keeps those that it does not accept yet. They are bounded, because no
- * more bytes are read for a side while bytes wait for it. */
+/* Sends bytes to a side, and keeps the bytes that the side does not accept yet. Their number is
+ * limited, because no more bytes are read for a side while bytes wait for it. */
 static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 {
     const bool waited = waits(c, s);
@@ -209,7 +216,8 @@ static int begin_tls(struct front_conn *c)
     return s->tls ? 0 : -1;
 }
 
-/* Answers a client of plain HTTP, in plain HTTP, that this port speaks TLS. */
+/* Answers a client that speaks plain HTTP. The answer, also in plain HTTP, tells that this port
+ * speaks TLS. */
 static int answer_plain(struct front_conn *c)
 {
     static const char detail[] = "this port speaks TLS: write https:// in the URL";
@@ -227,8 +235,8 @@ static int answer_plain(struct front_conn *c)
     return sock_put(s, out, strlen(out)) || sock_end(s) ? -1 : 0;
 }
 
-/* Continues the handshake. If the first byte is a letter, the client speaks plain HTTP, as a
- * record of TLS begins with its type, which is 22 for a handshake. */
+/* Continues the handshake. If the first byte is a letter, the client speaks plain HTTP. A
+ * handshake of TLS begins with the byte 22. */
 static int shake(struct front_conn *c)
 {
     unsigned char first;
@@ -253,8 +261,9 @@ static struct intake_rules rules(const struct front_conn *c)
                                                     : &yours_taken};
 }
 
-/* Sets the deadline after bytes were read. A complete request has none. A body has body_ms from
- * the end of its head. in_head tells whether the head was incomplete before these bytes. */
+/* Sets the deadline after bytes were read. A complete request has no deadline. The deadline of a
+ * body is body_ms after the end of its head. in_head tells whether the head was incomplete before
+ * these bytes. */
 static void set_body_deadline(struct front_conn *c, bool in_head)
 {
     if (c->intake.phase == INTAKE_DONE)
@@ -296,8 +305,8 @@ static int from_library(struct front_conn *c)
     const ssize_t n = sock_recv(&c->sock[LIBRARY], f->piece, sizeof f->piece);
     if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    /* The library has closed its side. A client that has sent more bytes than were read would see
-     * a reset in the place of its answer if its socket were closed now. */
+    /* The library has closed its side. Do not close the client's socket yet. If the client has
+     * sent more bytes than were read, it would see a reset instead of its answer. */
     close_side(c, LIBRARY);
     c->phase = LINGER;
     c->deadline_ms = now_ms() + LINGER_MS;

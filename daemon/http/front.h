@@ -6,25 +6,25 @@
  * TLS ends here (sock.h), so that the library reads the same bytes that are checked. The library
  * is told of a client only after the handshake.
  *
- * A refused request is passed to the library as an empty request with a verdict beside it. In this
- * way a refusal is answered after the answers to the requests before it, in the form of a problem,
- * and the connection is closed after it. A connection's next request is handed over when the
- * previous one has been answered.
+ * A refused request is passed to the library as an empty request, and its verdict is kept beside
+ * it. In this way the refusal is sent after the answers to earlier requests, in the form of a
+ * problem. Then the connection is closed. The next request of a connection is handed over when the
+ * previous request has been answered.
  *
  * At most max_connections are open at the same time, and one client may have a quarter of them
  * (door.h). A connection whose client has gone counts until its request is answered. A connection
- * over these limits is called narrow, and only requests for health are answered on it. At most
- * RESERVE narrow connections are held, and a further one replaces the oldest.
+ * beyond these limits is called narrow; only requests for health are answered on it. At most
+ * RESERVE narrow connections are held. A further narrow connection replaces the oldest.
  *
- * Deadlines are absolute, so that they also cut off a client that sends one byte a second. The
- * time of a handshake begins at accept, and the time of a body begins at the end of its head.
- * The time of a head begins at its first byte. For the first head of a connection it begins at
- * accept, or at the end of the handshake. A client that reads nothing of an answer for idle_ms,
- * or sends no request for idle_ms, is cut off.
+ * Deadlines are absolute, so that they also disconnect a client that sends one byte a second. The
+ * time for a handshake begins at accept. The time for the first head of a connection begins at
+ * accept or at the end of the handshake. The time for a later head begins at its first byte. The
+ * time for a body begins at the end of its head. A client is disconnected if it reads nothing of
+ * an answer, or sends no request, for idle_ms.
  *
- * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
- * functions need no lock between them. front_wake, front_reload and front_stop may be called on
- * any thread, and front_finish on any thread but this one. */
+ * The thread runs the library, too (front_calls.run). So the library's callbacks and front's
+ * functions need no lock. front_wake, front_reload and front_stop may be called on any thread, and
+ * front_finish on any thread but front's own. */
 #ifndef SEQD_DAEMON_HTTP_FRONT_H
 #define SEQD_DAEMON_HTTP_FRONT_H
 
@@ -37,9 +37,9 @@ struct front;
 /* The request that is under way on a connection. */
 struct front_request {
     const struct target *target;
-    /* the refusal, which is final once the whole body has arrived; NULL means no refusal */
+    /* the refusal, or NULL if there is none; final when the whole body has arrived */
     const struct request_verdict *verdict;
-    bool last;     /* the connection is to be closed after the answer */
+    bool last;     /* the connection is closed after the answer */
     bool odd_type; /* odd_type of guard.h */
 };
 
@@ -52,13 +52,14 @@ struct front_options {
 };
 
 struct front_calls { /* all on front's thread */
-    /* Serves fd, which is the library's end of the pair and is owned by the library from then on.
-     * Returns 0, or -1 if it cannot. */
+    /* Serves fd, the library's end of the connection's socket pair, which the library owns from
+     * then on. Returns -1 if the library cannot serve it, otherwise 0. */
     int (*open)(void *arg, struct front_conn *c, int fd);
     /* Runs the library's work that is ready. Returns the milliseconds after which it must be
-     * called again, or -1 if it need not be called until the library's fd is readable. */
+     * called again. Returns -1 if the next call is needed only when the library's fd is
+     * readable. */
     int64_t (*run)(void *arg);
-    /* Ends an answer that is still being streamed to a client that has gone. */
+    /* Called when the client has gone. Ends the answer if it is still being streamed. */
     void (*gone)(void *arg, struct front_conn *c);
 };
 
@@ -78,11 +79,11 @@ void front_destroy(struct front *f);
 /* The following functions run on front's thread. */
 struct front_request front_request(struct front_conn *c);
 const struct http_peer *front_peer(const struct front_conn *c);
-void front_done(struct front_conn *c); /* the request is answered, or given up */
-/* the library has closed the connection and does not use c any more */
+void front_done(struct front_conn *c); /* called when the request was answered or given up */
+/* called when the library has closed the connection; it does not use c any more */
 void front_closed(struct front_conn *c);
-/* Returns the place of a pointer that the library keeps with a connection. The pointer is NULL at
- * first. */
+/* Returns the place where the library stores one pointer for the connection. The pointer is NULL
+ * at first. */
 void **front_slot(struct front_conn *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* guard.c: reads the head of a request, and says why it is refused. */
+/* guard.c: reads the head of a request, and returns the reason if the request is refused. */
 #include "daemon/http/guard.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ int64_t guard_find(const char *bytes, size_t n, size_t from, const struct reques
         *why = &early;
         return -1;
     }
-    /* begin one byte earlier, because the last byte may have been a CR */
+    /* begin one byte before `from`, because the last byte of the previous call may be a CR */
     for (size_t i = from ? from - 1 : 0; i < n; i++) {
         if ((*why = byte_verdict(bytes, n, i))) return -1;
         if (bytes[i] == '\n' && i >= start + 3 && !memcmp(bytes + i - 3, "\r\n\r\n", 4))
@@ -140,7 +140,8 @@ static bool loopback_host(struct guard_span host)
     return false;
 }
 
-/* Returns "localhost:7433" of "http://localhost:7433", without a port that the scheme implies. */
+/* Returns the host and port of an origin, such as "localhost:7433" for "http://localhost:7433".
+ * The port is left out if it is the default port of the scheme. */
 static struct guard_span authority(struct guard_span origin)
 {
     static const struct {
@@ -153,7 +154,7 @@ static struct guard_span authority(struct guard_span origin)
         if (a.n > p && !memcmp(a.p + a.n - p, known[i].port, p)) a.n -= p;
         return a;
     }
-    return (struct guard_span){"", 0}; /* the origin is "null" or that of a browser extension */
+    return (struct guard_span){"", 0}; /* for "null" and for the origin of a browser extension */
 }
 
 static bool same_origin(struct guard_span origin, struct guard_span host)
@@ -204,8 +205,8 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
     }
 }
 
-/* Tells whether the page's origin is refused. A page of another origin may read, but may not
- * change anything. If local_only is set, a page may read only if its host is this machine. */
+/* Tells whether the page's origin is refused. A page from a different origin may read data, but
+ * may not change any. If local_only is set, a page may read only if its host is this machine. */
 static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;
@@ -230,8 +231,8 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
     return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
 }
 
-/* Tells whether the body has an allowed type, which is JSON, or a merge patch with PATCH. A PATCH
- * of an upload accepts only the bytes of a file. */
+/* Tells whether the body has an allowed type. JSON is allowed, and with PATCH also a merge patch.
+ * A PATCH of an upload accepts only GUARD_OCTETS. */
 static bool type_fits(const struct guard_seen *g, const struct first_line *f,
                       const struct target *t)
 {
@@ -257,7 +258,8 @@ static struct guard_span next_line(const char **p)
     return line;
 }
 
-/* Reads and checks a head. bytes is a copy that ends with NUL, in which every LF follows a CR. */
+/* Reads and checks a head. `bytes` is a copy of the head. It ends with a NUL, and every LF in it
+ * follows a CR. */
 static const struct request_verdict *read_head(const char *bytes, bool local_only,
                                                struct guard_request *r)
 {

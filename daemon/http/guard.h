@@ -1,8 +1,8 @@
-/* guard.h: checks a request before any other code reads it. The check is a pure function of the
- * bytes of the request's head as they were received. libmicrohttpd 0.9.75 accepts input that RFC
- * 9112 forbids, such as a blank before a colon, folded lines, NUL, bare LF, signs in
- * Content-Length. A proxy that parses the same bytes differently could take one request for two.
- * For this reason only bytes that this file accepts are passed to the library. */
+/* guard.h: checks the head of a request before any other code reads it. The functions are pure and
+ * read the bytes as they were received. libmicrohttpd 0.9.75 accepts input that RFC 9112 forbids,
+ * such as a blank before a colon, folded lines, NUL, bare LF, and signs in Content-Length. If a
+ * proxy parsed the same bytes differently, it could take one request for two. For this reason only
+ * bytes that this file accepts are passed to the library. */
 #ifndef SEQD_DAEMON_HTTP_GUARD_H
 #define SEQD_DAEMON_HTTP_GUARD_H
 
@@ -21,9 +21,10 @@ enum guard_body { GUARD_NO_BODY, GUARD_LENGTH, GUARD_CHUNKED };
 struct guard_request {
     struct target target;
     bool is_head;  /* the method is HEAD, so the answer has no body */
-    bool odd_type; /* the body's Content-Type is not allowed; only clients with access are told */
+    bool odd_type; /* the body's Content-Type is not allowed; admit.h reports it, if the client has
+                    * access */
     enum guard_body body;
-    int64_t length; /* 1 to HTTP_MAX_BODY, for GUARD_LENGTH */
+    int64_t length; /* length of the body, 1 to HTTP_MAX_BODY, if the kind is GUARD_LENGTH */
 };
 
 struct request_verdict {
@@ -32,15 +33,15 @@ struct request_verdict {
 };
 
 /* Returns the size of the head at bytes, including the empty line that ends it. Returns 0 if more
- * bytes must be read, and -1 if no head may begin like this, with the reason in *why. One empty
- * line may precede the head. from is the n of the previous call for these bytes, and 0 in the
- * first call. */
+ * bytes must be read. Returns -1 if no head may begin with these bytes; *why has the reason. One
+ * empty line may precede the head. `from` is the n of the previous call for the same head, or 0 in
+ * the first call. */
 int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
-/* Reads and checks a head. A web page of another origin may read, but may not change anything. If
- * local_only is set, Host must be a loopback name, and so must the origin of a page that reads.
- * bytes[0, n) is the whole head. Returns NULL and fills *r, or returns the reason for which the
- * request is refused. */
+/* Reads and checks a head, which is the whole of bytes[0, n). A web page from a different origin
+ * may read data, but may not change any. If local_only is set, Host must be a loopback name, and
+ * so must the origin of a web page that reads. Returns NULL and fills *r. If the request is
+ * refused, returns the reason. */
 const struct request_verdict *guard_head(const char *bytes, size_t n, bool local_only,
                                          struct guard_request *r);
 

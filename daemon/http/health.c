@@ -1,5 +1,5 @@
-/* health.c: routes about seqd itself, which tell whether it lives and is ready, its version, and
- * the protocol that it speaks. */
+/* health.c: routes about seqd itself. They tell whether seqd is alive, whether it is ready, its
+ * version, and the protocol that it speaks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/jwrite.h"
@@ -13,8 +13,8 @@ struct ready_view {
     struct http_req *r;
 };
 
-/* Answers at once. The answer itself shows that the HTTP thread and the loop are alive, because it
- * goes through both. */
+/* Answers immediately. The answer shows that the HTTP thread and the loop are alive, because both
+ * handle it. */
 void route_livez(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     reply_json(r, 200, "{\"status\":\"ok\"}");
@@ -64,8 +64,8 @@ static void on_ready(void *arg, const struct store_rows *rows, const struct err 
 }
 
 /* Asks the store whether it answers. Requests are served only after the replay and after both
- * sockets are bound, so nothing but the store can still fail: its reader, or its writer in a sync
- * that does not return. */
+ * sockets are bound. So only the store can fail now, because its reader may fail or its writer may
+ * hang in a sync. */
 void route_readyz(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct store_health h;

@@ -17,7 +17,7 @@
 #include "daemon/http/streams.h"
 
 #define MAX_CONNECTIONS 1000
-#define POOL_SIZE       16384 /* for each connection: the head, its headers and parameters fit */
+#define POOL_SIZE       16384 /* bytes of a connection: a head with its parameters */
 #define MAX_HEADERS     12    /* headers of one answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
@@ -30,7 +30,7 @@ struct http_pair {
 };
 
 struct http_req {
-    /* links of the list h->open, in which the request is until its reply */
+    /* links of the list h->open, which has the request until its reply */
     struct http_req *next, **at;
     struct http_server *h;
     struct MHD_Connection *mhd;
@@ -71,7 +71,8 @@ struct http_server {
     struct http_req *open;
 };
 
-/* Links a request that waits for its reply. The caller holds the mutex, here and below. */
+/* Adds a request, which waits for its reply, to the server's list of open requests. The caller
+ * must hold the mutex. This is also true for the next functions. */
 static void open_add(struct http_req *r)
 {
     r->next = r->h->open;
@@ -93,7 +94,7 @@ static void open_remove(struct http_req *r)
 static void add_headers(struct MHD_Response *resp, struct http_req *r, const char *type)
 {
     char id[32];
-    bool kept = false; /* a route has set Cache-Control */
+    bool kept = false; /* whether a route has set Cache-Control */
     for (int i = 0; i < r->n_out; i++) kept |= !strcmp(r->out[i].name, "Cache-Control");
     snprintf(id, sizeof id, "%lld", (long long)r->id);
     MHD_add_response_header(resp, "Content-Type", type);
@@ -105,7 +106,8 @@ static void add_headers(struct MHD_Response *resp, struct http_req *r, const cha
         MHD_add_response_header(resp, r->out[i].name, r->out[i].value);
 }
 
-/* Makes the answer to a request that this file refuses. Called on both threads. */
+/* Makes the answer to a request that this file refuses. Called on the loop thread and on
+ * front's. */
 static struct MHD_Response *problem(struct http_req *r, int status, const char *code,
                                     const char *detail)
 {
@@ -121,7 +123,7 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
 
 static enum MHD_Result refuse(struct http_req *r, int status, const char *code, const char *detail)
 {
-    r->last = r->posted = true; /* the loop is never told of this request */
+    r->last = r->posted = true; /* the loop is never given this request */
     struct MHD_Response *resp = problem(r, status, code, detail);
     if (!resp) return MHD_NO;
     enum MHD_Result ok = MHD_queue_response(r->mhd, (unsigned)status, resp);
@@ -129,8 +131,8 @@ static enum MHD_Result refuse(struct http_req *r, int status, const char *code, 
     return ok;
 }
 
-/* Gives a response to the HTTP thread. The lock prevents http_destroy from answering a second
- * time. */
+/* Gives a response to the HTTP thread. The mutex prevents http_destroy from answering the request
+ * a second time. */
 static void answer(struct http_req *r, int status, struct MHD_Response *resp)
 {
     struct http_server *h = r->h;
@@ -299,7 +301,8 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     pthread_mutex_unlock(&h->mutex);
     if (r->response) MHD_destroy_response(r->response);
     for (int i = 0; i < KEPT; i++) {
-        if (r->header[i]) explicit_bzero(r->header[i], strlen(r->header[i])); /* may be a token */
+        if (r->header[i])
+            explicit_bzero(r->header[i], strlen(r->header[i])); /* the header may have a token */
         free(r->header[i]);
     }
     for (int i = 0; i < r->n_out; i++) {

@@ -10,7 +10,8 @@ static bool is_health(const struct target *t)
     return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
 }
 
-/* Refuses a request. The library gets an empty request instead, which is the connection's last. */
+/* Refuses a request, which is then the connection's last. The library gets an empty request
+ * instead. */
 static int refuse(struct client_intake *k, const struct request_verdict *v, struct sock *library)
 {
     static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -60,7 +61,7 @@ static int put_length(struct client_intake *k, const char *bytes, size_t n, stru
     return sock_put(library, bytes, n);
 }
 
-/* Sends the last chunk to the library, whether the client has sent one or was refused, because the
+/* Sends the last chunk to the library. This is done even if the client was refused, because the
  * library must answer in both cases. */
 static int end_chunks(struct client_intake *k, const struct request_verdict *why,
                       struct sock *library)
@@ -91,7 +92,7 @@ static int read_chunks(struct client_intake *k, struct sock *library)
     return done ? end_chunks(k, done < 0 ? why : NULL, library) : 0;
 }
 
-/* Handles as many of the bytes that were read as possible. */
+/* Handles the bytes in in[], as far as this is possible now. */
 static int proceed(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     int more = 1;

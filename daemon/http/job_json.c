@@ -10,7 +10,7 @@
 #include "daemon/state/doc.h"
 #include "worker/plan/check.h"
 
-/* Joins the parts of a job's JSON. shown is a malloc'd object; join takes ownership of it. */
+/* Joins the parts of a job's JSON. `shown` is a malloc'd object; join takes ownership of it. */
 static char *join(char *shown, const char *result, const char *plan, const char *spec)
 {
     if (result && !doc_is_json(result)) result = NULL;
@@ -48,9 +48,8 @@ char *job_json_new(const struct job *j)
     return out;
 }
 
-/* Uses the texts of the row, which are doc, spec, plan and result. The stored spec also has facts
- * that seqd has found out. They are left out here, because the spec is shown in the form in which
- * people write it. */
+/* Joins the texts of the row: doc, spec, plan and result. The stored spec also has facts that seqd
+ * has found out. They are left out, because the spec is shown as people write it. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row)
 {
     struct job_spec *s = malloc(sizeof *s);

@@ -1,4 +1,4 @@
-/* job_reply.c: answers with a job and its ETag, or says that there is none. */
+/* job_reply.c: answers with a job and its ETag, or with 404. */
 #include "daemon/http/job_reply.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* joins.c: routes of join tokens, and of the certificates of nodes. */
+/* joins.c: routes that manage join tokens, and the certificates of nodes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ struct joins_view {
     char node[NODE_NAME];
 };
 
-/* Tells whether nodes can join here at all. If not, answers that they cannot. */
+/* Tells whether nodes can join this seqd. If they cannot, answers with an error. */
 static bool open_here(const struct routes *R, struct http_req *r)
 {
     struct err e;

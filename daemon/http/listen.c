@@ -1,4 +1,4 @@
-/* listen.c: opens listening sockets of TCP and of Unix. */
+/* listen.c: opens listening TCP sockets and Unix sockets. */
 #include "daemon/http/listen.h"
 
 #include <arpa/inet.h>
@@ -104,8 +104,8 @@ static int unix_address(const char *path, struct sockaddr_un *un, struct err *e)
     return 0;
 }
 
-/* Locks the socket's directory. Without the lock, two servers that start at the same time could
- * each take the other's socket for one that a dead server left. */
+/* Locks the socket's directory. Otherwise, if two servers started at the same time, the second
+ * could mistake the socket of the first for the socket of a dead server, and replace it. */
 static int lock_parent(const char *path, struct err *e)
 {
     char copy[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -122,7 +122,7 @@ static int lock_parent(const char *path, struct err *e)
 static int remove_stale(int fd, const struct sockaddr_un *un, struct err *e)
 {
     struct stat st;
-    if (lstat(un->sun_path, &st)) return 0; /* there is no file, or bind will report the error */
+    if (lstat(un->sun_path, &st)) return 0; /* there is no file; bind reports any other fault */
     if (!S_ISSOCK(st.st_mode))
         return err_set(e, ERR_CONFLICT, "--socket %s: something else than a socket lies there",
                        un->sun_path);

@@ -1,15 +1,15 @@
 /* models.c: GET /v1/models, which lists the model directories beneath the roots of the nodes, node
  * by node.
  *
- * seqd itself reads no directory. It asks each node that is up, where a separate process of
- * seqrank reads them. seqd checks that a node's answer is JSON, and passes it on.
+ * seqd itself reads no directory. It asks each node that is up, and a seqrank on the node reads
+ * the directories. seqd checks that the node's answer is JSON, and passes it on.
  *
- * A node that ends its answer early adds the number of its next model. The cursor of the next
- * page has the form NODE:NUMBER,NODE:NUMBER,NODE~. It names the nodes that have more models,
- * each with the number of its next model. Its last entry, NODE~, is the last node that was
- * asked, in the order of names. A node that was busy with the list for another request keeps
- * its number. A page asks at most PAGE_NODES nodes, so that their lists fit into the page and
- * their names into its cursor. */
+ * If a node's answer is only a part of the list, the answer has the number of the node's next
+ * model. The cursor of the next page has the form NODE:NUMBER,NODE:NUMBER,NODE~. It names the
+ * nodes that have more models, each with the number of its next model. NODE~ is the last node that
+ * was asked, in the order of names. If a node was busy with the list for a different request, its
+ * number is unchanged. A page asks at most PAGE_NODES nodes, so that their lists fit into the page
+ * and their names into the cursor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +22,23 @@
 #include "daemon/http/routes.h"
 #include "daemon/loop/control.h"
 
-#define PAGE_NODES  16   /* nodes of a page, whose 16 answers of WIRE_TRACE_SIZE take 16 MiB */
-#define CURSOR_SIZE 1536 /* bytes for 16 nodes, each of 64 + 6 bytes, and one more name */
-/* bytes of a cursor in a target, which has 2047 bytes and also holds ?node=NAME */
+#define PAGE_NODES                                                                                 \
+    16 /* largest number of nodes on a page; 16 answers of WIRE_TRACE_SIZE bytes
+                          * take 16 MiB */
+#define CURSOR_SIZE                                                                                \
+    1536 /* bytes for 16 nodes, each with 64 + 6 bytes, and for the name before
+                          * "~" */
+/* bytes of a cursor in a target; a target has 2047 bytes, and ?node=NAME must fit, too */
 #define CURSOR_TEXT 1800
 
 struct listing { /* the listing of one node */
     struct listing_all *all;
     char node[NODE_NAME];
-    /* numbers of its first model on this page and on the next page; -1 if there is no next page */
+    /* numbers of the node's first model on this page and on the next page; `next` is -1 if the
+     * node has no more models */
     int64_t first, next;
     char *models, *incomplete; /* owned JSON, or NULL */
-    bool no_roots;             /* the node has no roots, beneath which models could be */
+    bool no_roots;             /* the node has no roots, so it has no models */
     char why[sizeof((struct err *)0)->text];
 };
 
@@ -41,9 +46,10 @@ struct listing_all {
     struct http_req *r;
     int n, n_waiting;
     struct names_grants own; /* uploads of the user who sent the request */
-    char last[NODE_NAME];    /* nodes with later names are on later pages; "" if there are none */
-    bool more;               /* there are such nodes */
-    size_t text_size;        /* bytes that a cursor needs for the nodes in a target */
+    char last[NODE_NAME];    /* nodes whose names come after this one are on later pages; "" if
+                              * there are no later pages */
+    bool more;               /* there are nodes on later pages */
+    size_t text_size;        /* bytes of the cursor in a target, as far as it names nodes */
     struct listing of[PAGE_NODES];
 };
 
@@ -115,7 +121,8 @@ static void answer(struct listing_all *a)
     free(a);
 }
 
-/* Copies the raw array that follows, and counts its values. Returns NULL if no array follows. */
+/* Copies the JSON text of the array that follows, and counts its values. Returns NULL if no array
+ * follows. */
 static char *take_array(struct jread *j, int64_t *n)
 {
     enum jtok t = jread_next(j);
@@ -129,7 +136,7 @@ static char *take_array(struct jread *j, int64_t *n)
     return strndup(begin, (size_t)(j->p - begin));
 }
 
-/* Copies the raw string that follows. Returns NULL if no string follows. */
+/* Copies the JSON text of the string that follows. Returns NULL if no string follows. */
 static char *take_string(struct jread *j)
 {
     const enum jtok t = jread_next(j);
@@ -138,9 +145,9 @@ static char *take_string(struct jread *j)
     return NULL;
 }
 
-/* Reads {"models": [..], "incomplete": "..." or null, "next": number} of a node. A node may send
- * anything. "next" is therefore refused unless it is larger than all numbers on this page and
- * below a bound, so that the list has an end. */
+/* Reads a node's {"models": [..], "incomplete": "..." or null, "next": number}. The node may be
+ * malicious, so "next" must be larger than all numbers on this page and below a limit. Otherwise
+ * the list might have no end. */
 static int take_listing(struct listing *l, const char *text, size_t size)
 {
     struct jread j;
@@ -182,8 +189,8 @@ static void on_listed(void *arg, const struct msg *m, const struct err *e)
     if (--a->n_waiting == 0) answer(a);
 }
 
-/* Returns the bytes of NODE:NUMBER and a comma in a target, where ':' and ',' may take 3 bytes
- * each. */
+/* Returns the largest size of NODE:NUMBER and a comma in a target, in which ':' and ',' may take 3
+ * bytes each. */
 static size_t text_size(const char *node)
 {
     size_t n = 3 + 5 + 3;
@@ -191,7 +198,7 @@ static size_t text_size(const char *node)
     return n;
 }
 
-/* Adds a node. Returns false if the page has no room for it. */
+/* Adds a node to the page. Returns false if the page has no room for it. */
 static bool add_listing(struct listing_all *a, const char *node, int64_t first)
 {
     if (a->n == PAGE_NODES || a->text_size + 2 * text_size(node) > CURSOR_TEXT) return false;
@@ -211,7 +218,8 @@ static bool has_listing(const struct listing_all *a, const char *node)
     return false;
 }
 
-/* Returns the first node, in the order of names, that is up and comes after a->last; or NULL. */
+/* Returns the first node after a->last, in the order of names, that is up. Returns NULL if there
+ * is none. */
 static const struct node *node_after(const struct listing_all *a, const struct nodes *t)
 {
     const struct node *found = NULL;
@@ -239,8 +247,8 @@ static int bad_cursor(struct err *e)
                      "it out for the first page");
 }
 
-/* Adds the nodes of a cursor, which a person may have changed. *rest tells whether the cursor has
- * a NODE~. */
+/* Adds the nodes of a cursor. A person may have changed the cursor. *rest tells whether the cursor
+ * has a NODE~. */
 static int add_cursor(struct listing_all *a, const char *cursor, const char *only, bool *rest,
                       struct err *e)
 {
@@ -295,14 +303,15 @@ void route_models(struct routes *R, struct http_req *r, const struct route_match
     m->models = true;
     m->grants = a->own.list;
     m->n_grants = a->own.n;
-    a->n_waiting = a->n + 1; /* one more, because answers may come before all nodes are asked */
+    a->n_waiting = a->n + 1; /* one more than there are nodes, because an answer may come before
+                              * all nodes are asked */
     for (int i = 0; i < a->n && !bad; i++) {
         struct listing *l = &a->of[i];
         const struct node *n = node_find((struct nodes *)control_nodes(R->control), l->node);
         m->offset = l->first;
         if (n && n->up) {
             control_ask(R->control, l->node, m, on_listed, l);
-        } else { /* it went down after the previous page */
+        } else { /* the node went down after the previous page */
             add_error(l, "it is not up any more");
             a->n_waiting--;
         }

@@ -33,8 +33,8 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
-/* n[1] of a row of ASK_QUARANTINE is 0 for a cordon, 1 for a drain, or one of the following
- * values. */
+/* n[1] of a row of ASK_QUARANTINE is 0 for a cordon, 1 for a drain, or one of the values that are
+ * defined below. */
 #define IN_QUARANTINE (-1)
 #define REVOKED       (-2)
 
@@ -83,8 +83,8 @@ static bool find_quarantine(const struct store_rows *rows, const char *node,
     return false;
 }
 
-/* Returns when the last of the node's certificates was revoked. Returns 0 if it has no
- * certificate, or has one that is not revoked. */
+/* Returns the time at which the last certificate of the node was revoked. Returns 0 if the node
+ * has no certificate, or has a certificate that is not revoked. */
 static int64_t find_revoked(const struct store_rows *rows, const char *node)
 {
     for (int i = 0; i < rows->n_rows; i++)

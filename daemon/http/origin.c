@@ -1,10 +1,10 @@
-/* origin.c: GET /v1/jobs/{id}/steps/{n}/data, which tells the files, records and offsets from
- * which the tokens of optimizer step n came.
+/* origin.c: GET /v1/jobs/{id}/steps/{n}/data. It shows the files, records and offsets from which
+ * the tokens of optimizer step n came.
  *
- * The spec alone determines which samples a step takes, and the prepared data tells where these
- * samples came from. The route therefore also works for steps that are not done yet, and long
- * after the job, for as long as a node has the data. It reads the store three times (the spec, the
- * preparation, its node), and then asks that node. */
+ * The spec alone determines the samples of a step, and the prepared data has the sources of these
+ * samples. So the route also works for steps that are not done yet, and long after the job, as
+ * long as a node has the data. It reads the spec, the preparation and the preparation's node from
+ * the store, and then asks this node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +21,13 @@
 #define FRAGMENTS     100 /* default number of fragments that are listed for each sample */
 #define FRAGMENTS_MAX 4096
 #define SAMPLES_MAX   64   /* samples in one answer; ?sample= asks for a single one */
-#define ASSIGNS       1000 /* attempts among which the preparation is searched for */
+#define ASSIGNS       1000 /* number of attempts in which the preparation is searched for */
 
 struct step_origin {
     struct routes *R;
     struct http_req *r;
-    /* sample is an index in the step, or -1; epoch is the preparation's */
+    /* `sample` is an index in the step, or -1 for all samples; `epoch` is that of the
+     * preparation */
     int64_t job, step, sample, epoch;
     struct msg ask;
 };

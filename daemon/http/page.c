@@ -1,4 +1,4 @@
-/* page.c: the pages for browsers, each of which is one file that is compiled in. The first page
+/* page.c: the pages for browsers. Each page is one file, which is compiled in. The first page
  * shows jobs and nodes. It contains no secret and needs no token; it gets its contents from REST
  * with the token that its user has entered. The second page is the reference of REST, which
  * docs.awk makes from api/openapi.yaml. */
@@ -32,7 +32,8 @@ static void page_reply(struct http_req *r, const struct page *p)
     http_set_header(r, "Content-Security-Policy", p->policy);
     http_set_header(r, "Referrer-Policy", "no-referrer");
     http_set_header(r, "X-Frame-Options", "DENY");
-    http_set_header(r, "Cache-Control", "no-cache"); /* cached, and validated by its tag */
+    http_set_header(r, "Cache-Control", "no-cache"); /* a browser may keep the page, but must check
+                                                      * its tag each time */
     http_set_header(r, "ETag", p->etag);
     if (range_none_match(http_header(r, "if-none-match"), p->etag))
         http_reply(r, 304, "text/html; charset=utf-8", "", 0);

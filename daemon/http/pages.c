@@ -1,4 +1,5 @@
-/* pages.c: pages of jobs, and of the events, metrics, artifacts and checkpoints of a job. */
+/* pages.c: answers with pages of the list of jobs, and of the lists of a job's events, metrics,
+ * artifacts and checkpoints. */
 #include <stdio.h>
 #include "api/core/jread.h"
 #include "daemon/access/auth.h"
@@ -10,11 +11,13 @@
 #include "daemon/http/view.h"
 #include "daemon/state/doc.h"
 
-#define PAGE_DEFAULT    100
-#define PAGE_MAX        1000
-#define METRIC_ROWS_MAX 100 /* rows of a page, each of which holds the steps of one second */
+#define PAGE_DEFAULT 100
+#define PAGE_MAX     1000
+#define METRIC_ROWS_MAX                                                                            \
+    100 /* largest number of rows of a page; a row has the steps of one
+                             * second */
 
-/* Writes the counts of other users' live jobs by state. No more than that is shown of these
+/* Writes the counts of other users' live jobs by state. A user may see nothing else of these
  * jobs. */
 static void write_others(const struct view *v, struct jwrite *w)
 {
@@ -101,7 +104,7 @@ static void on_others(void *arg, const struct store_rows *rows, const struct err
 }
 
 /* Chooses the owner of the jobs that are listed. A user sees its own jobs. An operator sees all
- * jobs, or those of one user. */
+ * jobs, or the jobs of one user. */
 static int choose_owner(struct view *v)
 {
     const char *owner = http_query(v->r, "owner");
@@ -210,8 +213,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
     struct view *v = arg;
     if (view_refuse(v, failed)) return;
     if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
-        /* Ask for the job, because a result without rows may also mean that there is no such
-         * job. */
+        /* If there are no rows, ask for the job, because it may not exist. */
         v->known = true;
         view_ask_job(v, on_page);
         return;
@@ -252,7 +254,7 @@ void route_feed(struct routes *R, struct http_req *r, const struct route_match *
     feed_start(follows_feeds(R->follows), R, r, a);
 }
 
-/* Answers with a page or, for last=N, with the newest rows that together have N steps. */
+/* Answers with a page. For last=N, answers with the newest rows, which together have N steps. */
 static void metrics_page(struct view *v)
 {
     int64_t last;

@@ -37,7 +37,8 @@ const char *prepare_shown(const struct preparing *p, const struct err *e)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the node with the most memory, for which a job is planned, or NULL if no node is up. */
+/* Returns the node with the largest memory, or NULL if no node is up. Jobs are planned for this
+ * node. */
 static const struct node *largest_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -53,8 +54,8 @@ static bool on_gpus(const struct preparing *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* Describes the GPUs to the planner. Each rank has its own GPU, and can use at most the memory of
- * that GPU. The speed of GPUs has not been measured. */
+/* Describes the GPUs to the planner. Each rank has a GPU of its own, and can use at most that
+ * GPU's memory. The speed of the GPUs is not known. */
 static void find_gpus(struct preparing *p, struct machine *m)
 {
     struct gpus_offer o;
@@ -81,7 +82,7 @@ static void say_gpu(const struct preparing *p, struct err *e)
 
 /* Finds the machine on which the ranks would run. If the job does not set the memory of a rank, a
  * rank gets its share of the largest node's memory. The share is stored in the spec, so that each
- * rank later makes the same plan that is shown here. */
+ * rank later makes the same plan as seqd. */
 static void find_machine(struct preparing *p, struct machine *m)
 {
     const struct node *n = largest_node(p);
@@ -117,8 +118,8 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* Tells whether the cluster has a node that is older than this field. A node that is down but not
- * lost counts with the version that it spoke last. */
+/* Tells whether the cluster has a node that is older than the field at path. For a node that is
+ * down but not lost, the version that it last spoke counts. */
 static bool older_node(const struct preparing *p, const char *path)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -128,8 +129,8 @@ static bool older_node(const struct preparing *p, const char *path)
     return false;
 }
 
-/* Tells whether there may be a node whose version is not known. This is so if no node is up, or if
- * a node that was up before seqd's restart may still come back. */
+/* Tells whether the cluster may have a node whose version is not known. This is true if no node is
+ * up. It is also true while a node that was up before seqd's restart may connect again. */
 static bool unknown_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -138,11 +139,12 @@ static bool unknown_node(const struct preparing *p)
     return !largest_node(p);
 }
 
-/* Restricts "auto" to choices that nodes of an older version can run, while the cluster has such a
- * node. In that case "auto" neither divides the model (pp, tp), nor groups ranks
- * (parallel.ulysses, zero_group), nor answers several prompts at the same time (infer.batch). A
- * value that the job sets is not changed. If the version of a node is unknown, "auto" only avoids
- * several prompts, because a job may need a division to fit but never needs several prompts. */
+/* If the cluster has a node of an older version, restricts "auto" to choices that such a node can
+ * run. "auto" then does not divide the model (pp, tp), does not group ranks (parallel.ulysses,
+ * zero_group), and does not answer several prompts at the same time (infer.batch). A value that
+ * the job sets is not changed. If the version of a node is unknown, "auto" only avoids answering
+ * several prompts at the same time. A job may need a divided model to fit into memory, but no job
+ * needs several prompts. */
 static void keep_to_nodes(struct preparing *p)
 {
     p->older = false;
@@ -156,7 +158,7 @@ static void keep_to_nodes(struct preparing *p)
         p->spec.infer.batch = p->asked.infer.batch = 1;
 }
 
-/* Replaces every "auto" by the best choice. The choice is never made again. */
+/* Replaces every "auto" by the best choice. This is done once for a job. */
 static int choose(struct preparing *p, struct choice *c, struct err *e)
 {
     const int64_t positions = p->asked.model.shape.max_pos;
@@ -172,8 +174,8 @@ static int choose(struct preparing *p, struct choice *c, struct err *e)
     return family_check(&p->spec, e);
 }
 
-/* Refuses a model that differs from the model of the checkpoint, because the checkpoint's tensors
- * have the sizes of its own model. */
+/* Refuses a model that differs from the model with which the checkpoint was made, because the
+ * checkpoint's tensors have the sizes of that model. */
 static int check_made(const struct preparing *p, struct err *e)
 {
     char is[32], was[32];
@@ -188,10 +190,10 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
-/* Copies the plan's memory choices, except recompute, to the job. The nodes then need not choose
- * again, and nodes of a version that does not know these choices are left out. The loss chunk is
- * copied as well, because the gradients of a training are summed one loss chunk at a time. With a
- * fixed chunk their bits are the same under a version that would choose another chunk. */
+/* Copies the plan's choices about memory, except recompute, to the job. For that reason the nodes
+ * need not choose again, and nodes whose version does not know these choices are not used. The
+ * loss chunk is copied, too, because a training sums its gradients one loss chunk at a time. If a
+ * different version chose a chunk of a different size, the bits of the gradients would differ. */
 static void keep_memory(struct preparing *p, const struct plan *plan)
 {
     if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
@@ -215,8 +217,8 @@ static void work(void *arg)
     if (!bad) bad = check_made(p, e);
     if (!bad) bad = plan_asked(&p->asked, &p->spec, p->spec.resources.memory_mib << 20, plan, e);
     if (!bad) keep_memory(p, plan);
-    /* A job that does not fit is shown with its plan. A job that was refused earlier has no
-     * plan. */
+    /* If the job does not fit, the refusal shows its plan. If the job was refused before it was
+     * planned, there is no plan. */
     if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c);
@@ -264,7 +266,7 @@ static void on_sources(void *arg, const struct err *e)
 
 static void find_sources(struct preparing *p)
 {
-    if (p->hardware.given) { /* the data need not exist here yet */
+    if (p->hardware.given) { /* the data of a plan for other hardware need not exist here */
         make_plan(p);
         return;
     }
@@ -284,8 +286,8 @@ static bool same_grants(const struct names_grants *a, const struct names_grants 
     return same;
 }
 
-/* Returns the node that has the model from which the job starts, if another job made that model.
- * Otherwise returns "", which stands for any node. */
+/* If the job starts from a model that a different job made, returns the node that has this model.
+ * Otherwise returns "", which means any node. */
 static const char *holder(const struct preparing *p)
 {
     return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
@@ -361,13 +363,13 @@ static void describe_or_plan(struct preparing *p)
     }
     m.grants = p->grants.list;
     m.n_grants = p->grants.n;
-    /* Ask only that node, because no other node has the files that the job left. */
+    /* If a different job made the model, ask only the node that has it. */
     control_ask(p->R->control, *node ? node : NULL, &m, on_described, p);
 }
 
 /* ---- the first step -------------------------------------------------------------------------- */
 
-/* Sets the number of ranks to the number of devices if it is not given. Refuses any other number
+/* If the number of ranks is not given, sets it to the number of devices. Refuses any other number
  * of ranks. */
 static int take_hardware(struct preparing *p, struct err *e)
 {

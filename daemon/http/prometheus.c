@@ -1,6 +1,6 @@
 /* prometheus.c: GET /metrics, which shows numbers of this seqd in Prometheus' text format. They
- * are read from the loop's own state, without a lock or a query. No label names a job or a user,
- * because the number of jobs and users is not bounded. */
+ * are read from the state of the loop thread, without a lock or a query. No label names a job or a
+ * user, because the number of jobs and users is not limited. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "daemon/state/cluster.h"
 #include "daemon/state/gpus.h"
 
-/* Room for 30 families with their help, each of which has at most 8 samples of 60 bytes, and for
- * four samples of each node. */
+/* Enough for 30 families and their help, with at most 8 samples of 60 bytes each, and for four
+ * samples of each node. */
 #define TEXT_SIZE (16384 + NODE_MAX * 4 * (64 + NODE_NAME))
 
 struct exposition {
@@ -29,7 +29,7 @@ static void add(struct exposition *x, const char *fmt, ...)
     va_start(ap, fmt);
     const int n = vsnprintf(x->text + x->n, sizeof x->text - x->n, fmt, ap);
     va_end(ap);
-    /* never happens, because the text is bounded */
+    /* never happens: the size of the text is limited */
     if (n < 0 || x->n + (size_t)n >= sizeof x->text) abort();
     x->n += (size_t)n;
 }
@@ -105,8 +105,8 @@ static int64_t disk_member(const struct disk_use *d, int which)
     return which == 0 ? d->size : which == 1 ? d->free : which == 2 ? d->jobs : d->prepared;
 }
 
-/* Adds the disks of nodes. The number of nodes is bounded, and their names are safe as labels
- * (wire_name_good). */
+/* Adds the disks of nodes. Nodes may be labels, because their number is limited and their names
+ * are safe (wire_name_good). */
 static void add_disks(struct exposition *x, const struct nodes *t)
 {
     static const struct {

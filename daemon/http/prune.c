@@ -1,5 +1,6 @@
-/* prune.c: POST /v1/prune, which removes jobs that ended long ago, or only lists them. The same
- * code finds the jobs in both cases, so that exactly the listed jobs are removed. */
+/* prune.c: POST /v1/prune, which removes jobs that ended long ago, or only lists them. In both
+ * cases the same code finds the jobs, so that a removal removes exactly the jobs that a list
+ * shows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@
 struct prune_job {
     int64_t id, at_ms, rows_size, logs_size;
     int state;
-    /* id of a live job that reads its files; 0 if there is none, so that it is removed */
+    /* id of a live job that reads this job's files, or 0; this job is removed only if the value is
+     * 0 */
     int64_t user;
 };
 
@@ -200,8 +202,9 @@ static void order(struct prune_request *p)
     store_commit(all->store, t, on_ordered, p);
 }
 
-/* Looks for live jobs that read the files. This is the last step before the order, so that no job
- * that begins to read them can be committed in between. */
+/* Looks for live jobs that read the files of the jobs to be removed. This is the last step before
+ * the order. So no job that reads these files can be committed between the search and the
+ * order. */
 static void find_users(struct prune_request *p)
 {
     struct retain_uses uses;

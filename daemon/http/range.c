@@ -1,4 +1,4 @@
-/* range.c: parses ranges of bytes, and compares validators. */
+/* range.c: parses ranges of bytes, and compares entity tags. */
 #include "daemon/http/range.h"
 
 #include <stdlib.h>
@@ -47,8 +47,8 @@ bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t 
     return *from < total;
 }
 
-/* Finds etag in a list of tags, each of which may be weak. Because etag includes its quotes, it
- * cannot match a part of another tag. */
+/* Finds etag in a list of tags. A tag in the list may be weak. `etag` has its quotes, so it cannot
+ * match a part of a longer tag. */
 bool range_none_match(const char *if_none_match, const char *etag)
 {
     if (!if_none_match || !etag) return false;

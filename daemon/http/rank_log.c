@@ -16,7 +16,7 @@ static void send_log(struct view *v)
     if (!buf) abort();
     if (!epoch) epoch = logs_last_epoch(logs, v->id, v->rank);
     int64_t n = logs_read(logs, v->id, epoch, v->rank, v->offset, buf, (size_t)v->limit, &e);
-    /* The first log of a live job has not arrived yet, so answer with an empty log instead of an
+    /* If the first log of a live job has not arrived yet, answer with an empty log instead of an
      * error. */
     bool coming = n < 0 && e.code == ERR_NOT_FOUND && j && (!epoch || epoch >= j->epoch);
     if (n < 0 && !coming) {

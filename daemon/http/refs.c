@@ -1,4 +1,5 @@
-/* refs.c: resolves each job:ID of a spec, one after the other, by queries to the store. */
+/* refs.c: resolves the references job:ID of a spec, one after the other, by queries to the
+ * store. */
 #include "daemon/http/refs.h"
 
 #include <stdio.h>
@@ -20,11 +21,12 @@ struct resolving {
     void *arg;
     struct refs_found found;
     struct spec_path path[SPEC_PATHS];
-    int n, at; /* at is the index of the path that is being resolved */
+    int n, at; /* number of paths, and index of the path that is being resolved */
     struct job_ref ref;
-    bool plain;       /* the text is a plain path, which may be the path of ref */
-    size_t plain_len; /* length of the path up to and including the step's directory */
-    int64_t after;    /* seq of the last event seen while searching for the newest one */
+    bool plain;       /* the text is a plain path, which may be the path of `ref` */
+    size_t plain_len; /* length of the path to the end of the step's directory */
+    int64_t after;    /* in the search for the newest checkpoint, seq of the last event that was
+                       * read */
 };
 
 static void next(struct resolving *k);
@@ -51,7 +53,8 @@ static void skip(struct resolving *k)
     next(k);
 }
 
-/* Refuses a job in the same words whether it belongs to another user or never existed. */
+/* Refuses a job. The error has the same words for a job of a different user and for a job that
+ * never existed. */
 static void refuse_job(struct resolving *k)
 {
     struct err e;
@@ -61,8 +64,8 @@ static void refuse_job(struct resolving *k)
     finish(k, &e);
 }
 
-/* Accepts a path that is not a job's, so that the node checks it, unless it is in seqd's own
- * directory. */
+/* Handles a path that is not a job's. It is refused if it is in seqd's own directory, and
+ * otherwise accepted, because the node checks it. */
 static void refuse_plain(struct resolving *k)
 {
     char path[RANK_PATH_SIZE];
@@ -92,7 +95,7 @@ static void settle(struct resolving *k)
 {
     char text[64 + JOB_REF_BELOW];
     struct err e;
-    /* The files that are loaded as a model are in the folder hf/ of a checkpoint. */
+    /* A model is loaded from the folder hf/ of a checkpoint. */
     if (!strcmp(field_of(k), "model.path") && !k->ref.artifact && !*k->ref.below)
         snprintf(k->ref.below, sizeof k->ref.below, "hf");
     const int n = job_ref_write(&k->ref, text, sizeof text);
@@ -104,13 +107,14 @@ static void settle(struct resolving *k)
     skip(k);
 }
 
-/* Notes the node of rank 0 of the attempt that left the files. assign is the ASSIGN event of that
- * attempt, or NULL. */
+/* Notes the node of rank 0 of the attempt that made the files. `assign` is the ASSIGN event of
+ * that attempt, or NULL. */
 static void note_node(struct resolving *k, const char *assign)
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
-    /* Keep the last one, because checkpoint.resume comes after model.path and decides. */
+    /* A later path replaces an earlier one, because checkpoint.resume, which comes after
+     * model.path, decides. */
     if (assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node) {
         memcpy(k->found.node, ev->node, sizeof k->found.node);
         k->found.step = k->ref.step ? k->ref.step : 1;
@@ -118,8 +122,7 @@ static void note_node(struct resolving *k, const char *assign)
     free(ev);
 }
 
-/* Tells whether path is the member "path" of the rank's report that the checkpoint was
- * complete. */
+/* Tells whether path is the member "path" of ev, the rank's report of a complete checkpoint. */
 static bool is_path_of(const struct event *ev, const char *path, size_t len)
 {
     char said[RANK_PATH_SIZE] = "";
@@ -170,8 +173,8 @@ static void ask_checkpoint(struct resolving *k)
 
 static void ask_newest(struct resolving *k);
 
-/* Handles one page of the list of existing checkpoints, which is in the order in which they were
- * written. */
+/* Handles one page of the list of existing checkpoints. The list is in the order in which they
+ * were written. */
 static void on_newest(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;
@@ -242,7 +245,8 @@ static void ask_owner(struct resolving *k)
                on_owner, k);
 }
 
-/* Uses the newest job of that name among the user's own jobs, even if the user is an operator. */
+/* Uses the user's newest job with the name in the reference. Even for an operator, a name means
+ * only the operator's own jobs. */
 static void on_named(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;

@@ -33,8 +33,8 @@ static bool refuse(struct removal_view *v, const struct err *e)
     return true;
 }
 
-/* Answers 200 if everything is removed, and 202 while the job is being removed. No other route
- * shows such a job. */
+/* Answers 200 if everything is removed, and 202 while the job is being removed. Other routes do
+ * not show the job. */
 static void on_removal(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct removal_view *v = arg;

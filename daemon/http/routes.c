@@ -79,8 +79,8 @@ const struct route route_table[] = {
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
-/* Matches {node} and the text after it. A name may contain any byte, so its end is found by
- * searching backwards from the end of the path. */
+/* Matches {node} and the text after it. A name may contain any byte, so its end is searched from
+ * the end of the path. */
 static bool match_node(const char *rest, const char *path, struct route_match *a)
 {
     const size_t tail = strlen(rest), size = strlen(path);

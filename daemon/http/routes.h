@@ -1,4 +1,4 @@
-/* routes.h: the REST surface, which is one table of routes and the handlers that it calls.
+/* routes.h: the REST interface. One table has all routes and their handlers.
  * tests/daemon/test_seqd_rest.c compares the table with api/openapi.yaml. */
 #ifndef SEQD_DAEMON_HTTP_ROUTES_H
 #define SEQD_DAEMON_HTTP_ROUTES_H
@@ -18,25 +18,25 @@ struct uploads;
 struct route_match {
     int64_t id;           /* {id} */
     int64_t n;            /* {n}, a step or the id of an upload */
-    const char *name;     /* {name}: the rest of the path */
+    const char *name;     /* {name}, which is the rest of the path */
     char node[NODE_NAME]; /* {node} or {token} */
     struct principal who; /* the user of the request */
 };
 
 typedef void route_call(struct routes *R, struct http_req *r, const struct route_match *a);
 
-/* The record that the audit log keeps of a request (admit.h). */
+/* The record that a request leaves in the audit log (admit.h). */
 enum route_deed {
     ROUTE_READS,  /* no record */
-    ROUTE_SHOWS,  /* makes a record only if another user's prompts or results are read */
-    ROUTE_CHANGES /* one record of each request */
+    ROUTE_SHOWS,  /* makes a record only if the prompts or results of a different user are read */
+    ROUTE_CHANGES /* makes one record of each request */
 };
 
 struct route {
     const char *method, *path; /* "/v1/jobs/{id}" */
     /* query parameters, separated by blanks; "a*" stands for every name that begins with "a" */
     const char *params;
-    enum role needs; /* the lowest role that may call it; ROLE_NONE allows everyone */
+    enum role needs; /* lowest role that may call the route; ROLE_NONE allows everyone */
     enum route_deed deed;
     route_call *call;
 };
@@ -58,7 +58,7 @@ struct routes {
 
 void routes_handle(void *arg, struct http_req *r); /* the http_handler; arg is a struct routes */
 
-const char *routes_document(void); /* api/openapi.yaml, as compiled in */
+const char *routes_document(void); /* returns the text of api/openapi.yaml, which is compiled in */
 
 /* Answers with a job as it is on disk, or with 404 (views.c). */
 void view_job(struct routes *R, struct http_req *r, int64_t id, int status);

@@ -1,4 +1,5 @@
-/* sock.c: sends and receives over one socket, and keeps the bytes that it does not accept yet. */
+/* sock.c: sends and receives over one socket, and keeps the bytes that the socket does not accept
+ * yet. */
 #include "daemon/http/sock.h"
 
 #include <errno.h>

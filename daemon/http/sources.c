@@ -9,8 +9,8 @@
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Tells whether nodes must be asked for the file. Files that another job left are on the node of
- * that job, so nodes are not asked for them. */
+/* Tells whether nodes must be asked for the file. They are not asked for files of a different job,
+ * because these are on the node of that job. */
 static bool is_file(const struct job_spec *spec, const struct spec_path *p)
 {
     return p->source && !job_ref_is(spec_text(spec, *p->ref));
@@ -65,7 +65,7 @@ static const struct node *next_node(const struct sources *s)
     return next;
 }
 
-/* Tells whether the error is about a file for which the node was asked. */
+/* Tells whether the node's error is about one of the files that it was asked for. */
 static bool refuses(const struct sources *s, const struct err *e)
 {
     const size_t n = strlen(e->field);

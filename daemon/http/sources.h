@@ -1,5 +1,5 @@
-/* sources.h: asks nodes for the files of a job's data before the job is planned, so that a path at
- * which no node has a file is refused at once. */
+/* sources.h: asks nodes for the files of a job's data before the job is planned. If no node has a
+ * file at a path, the job is refused immediately. */
 #ifndef SEQD_DAEMON_HTTP_SOURCES_H
 #define SEQD_DAEMON_HTTP_SOURCES_H
 
@@ -7,13 +7,14 @@
 #include "daemon/access/names.h"
 #include "daemon/loop/control.h"
 
-/* time for all nodes together, after which the job is accepted unchecked */
+/* time for all nodes together; after this time the job is accepted unchecked */
 #define SOURCES_MS 2000
-/* slots for lists of files that a node was found to have; a batch has up to 1,000 */
+/* number of remembered lists of files that some node has; a batch has up to 1,000 lists */
 #define SOURCES_FOUND 2048
-#define SOURCES_FIELD 64 /* bytes beside a file's path: field, format, two colons, NUL */
+#define SOURCES_FIELD 64 /* bytes beside the path: field, format, two colons, NUL */
 
-/* A struct of 86 KiB, zeroed at first, that serves one spec after the other. */
+/* The state of one search, of 86 KiB, zeroed at first. It can be used for one spec after the
+ * other. */
 struct sources {
     struct control *control;
     const struct names_grants *grants; /* grants of the spec */
@@ -26,21 +27,21 @@ struct sources {
     int n;
     uint64_t digest; /* digest of the files */
     int64_t begun_ms;
-    char node[NODE_NAME]; /* the node that was asked last, or "" if none was */
+    char node[NODE_NAME]; /* the node that was asked last; "" if no node has been asked */
     bool refused;
     struct err why; /* the last refusal */
     /* Results of the earlier specs. */
-    /* digests of the lists that were found; a later one may replace an older one */
+    /* digests of lists of files that some node has; a later digest may replace an older one */
     uint64_t found[SOURCES_FOUND];
     bool unsure; /* a node could not answer, so no node is asked about later specs */
 };
 
 /* Asks the nodes that are up, one after the other in the order of their names, until a node has
- * every file. The job is refused if every node that was asked lacks a file. A node that cannot run
- * seqrank cannot run a job either, so it is skipped. A node that is silent, went away or speaks an
- * older version may have the files, so the job is not refused in that case. done is called once,
- * on the loop's thread, perhaps inside the call.
- * tested: tests/daemon/test_seqd_sources.c */
+ * every file. If every node that was asked lacks a file, the job is refused. A node that cannot
+ * run seqrank is skipped, because it cannot run a job either. A node that is silent, has
+ * disconnected or speaks an older version may have the files. If there is a node in one of these
+ * states, the job is not refused. done is called once, on the loop's thread, perhaps inside the
+ * call. tested: tests/daemon/test_seqd_sources.c */
 void sources_find(struct sources *s, const struct job_spec *spec);
 
 #endif

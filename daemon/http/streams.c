@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAM_PIECE 4096 /* a stream's smallest buffer */
+#define STREAM_PIECE 4096 /* bytes of a stream's smallest buffer */
 
 struct http_out {
     struct http_out *next, **at; /* links in t->first */
@@ -13,9 +13,9 @@ struct http_out {
     struct MHD_Connection *mhd;
     struct http_stream_calls calls;
     void *arg;
-    void **slot; /* address of front_conn's pointer to this stream; or NULL */
+    void **slot; /* the connection's front_slot, which points to this stream; or NULL */
     bool suspended, ended, cut, closed, want_posted;
-    size_t from, to, size; /* buf[from, to) waits; buf has size bytes, or is NULL */
+    size_t from, to, size; /* buf[from, to) waits to be read; buf has size bytes, or is NULL */
     char *buf;
 };
 
@@ -97,7 +97,7 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
         memcpy(buf, s->buf + s->from, n);
         s->from += n;
         got = (ssize_t)n;
-        if (s->from == s->to) { /* most streams are quiet most of the time */
+        if (s->from == s->to) { /* a stream without bytes keeps no buffer */
             free(s->buf);
             s->buf = NULL;
             s->from = s->to = s->size = 0;
@@ -108,7 +108,8 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
         got = s->cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         s->suspended = true;
-        MHD_suspend_connection(s->mhd); /* otherwise a return of 0 would let the library spin */
+        MHD_suspend_connection(s->mhd); /* without the suspend, a return of 0 would make the
+                                         * library call this function again and again */
     }
     pthread_mutex_unlock(&s->t->mutex);
     if (want) loop_post(s->t->loop, say_want, s);
@@ -159,8 +160,8 @@ static void end(struct http_out *s, bool whole)
     wake(s);
 }
 
-/* Cuts the stream here, because the library does not notice that a client has gone while it waits
- * for bytes of the stream. */
+/* Cuts the stream. While the library waits for bytes of a stream, the library cannot notice that
+ * the client has gone. */
 void streams_cut(struct streams *t, void **slot)
 {
     pthread_mutex_lock(&t->mutex);
@@ -186,8 +187,8 @@ size_t http_stream_room(struct http_out *s)
     return n;
 }
 
-/* Makes room for size more bytes after the waiting bytes, and moves the waiting bytes to the front
- * of the buffer. */
+/* Moves the waiting bytes to the front of the buffer, and makes room for `size` bytes after
+ * them. */
 static void make_room(struct http_out *s, size_t size)
 {
     const size_t held = s->to - s->from;

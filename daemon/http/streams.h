@@ -2,9 +2,8 @@
  * loop thread writes the bytes, and libmicrohttpd reads them on front's thread. Only http.c and
  * streams.c include this file; http.c opens a stream as the answer to a request.
  *
- * A stream that has no bytes suspends its connection until bytes are written. The pointer at
- * front_slot of a connection leads to its stream, so that the stream can be cut when its client
- * has gone. */
+ * While a stream has no bytes, its connection is suspended. front_slot of a connection points to
+ * its stream, so that the stream can be ended when the client has gone. */
 #ifndef SEQD_DAEMON_HTTP_STREAMS_H
 #define SEQD_DAEMON_HTTP_STREAMS_H
 
@@ -23,29 +22,33 @@ struct streams {
     struct loop *loop;
     struct front *front; /* set by the owner before the first stream is opened; borrowed */
     int max;
-    pthread_mutex_t mutex; /* guards the members below, and each stream's flags, slot and bytes */
+    pthread_mutex_t mutex; /* guards the members below, and the flags, slot and bytes of each
+                            * stream */
     struct http_out *first;
     int n; /* number of streams that are open or reserved */
 };
 
 void streams_init(struct streams *t, struct loop *loop, int max);
-/* Frees the remaining streams. Call it when neither the loop nor the library uses any of them. */
+/* Frees the remaining streams. Call it when neither the loop nor the library uses a stream any
+ * more. */
 void streams_fini(struct streams *t);
 
 /* Reserves a place for a stream, which the next streams_open uses. Returns false if all places are
  * taken. */
 bool streams_reserve(struct streams *t);
-/* Makes a stream in a reserved place. slot is the front_slot of the connection. */
+/* Makes a stream in a reserved place. `slot` is the front_slot of the connection. */
 struct http_out *streams_open(struct streams *t, struct MHD_Connection *mhd, void **slot,
                               const struct http_stream_calls *calls, void *arg);
-/* Makes the response that reads the stream. size is as in http_stream_open. The caller owns the
- * response. When the library destroys the response, the stream is closed. */
+/* Makes the response that reads the stream. `size` is that of http_stream_open. The caller owns
+ * the response. When the library destroys the response, the stream is closed. */
 struct MHD_Response *streams_response(struct http_out *s, int64_t size);
 
-/* Cuts the stream of a slot, if it has one, because the client has gone. */
+/* Called when the client of a connection has gone. Ends the stream of the connection's slot, if
+ * there is one. */
 void streams_cut(struct streams *t, void **slot);
 void streams_cut_all(struct streams *t);
-/* Notes that the slot's connection is about to be freed, and the slot with it. */
+/* Detaches the stream from the slot. Call it before the connection, and with it the slot, is
+ * freed. */
 void streams_leave(struct streams *t, void **slot);
 
 #endif

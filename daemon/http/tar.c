@@ -20,9 +20,9 @@ static int64_t padded(int64_t size)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Returns the position of the last slash at which a name can be split so that the part before it
- * fits into the header's prefix and the part after it into the header's name. Returns 0 if the
- * name fits without being split, and -1 if there is no such slash. */
+/* Returns the position of the slash at which a name is split into the header's fields prefix and
+ * name. It is the last slash for which both parts fit. Returns 0 if the whole name fits into the
+ * field name, and -1 if there is no such slash. */
 static int cut_of(const char *name)
 {
     const size_t n = strlen(name);

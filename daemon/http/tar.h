@@ -1,8 +1,8 @@
 /* tar.h: makes a tar file (POSIX.1-2001, pax) as a function of its list of files. It computes the
  * bytes at any position without writing the tar file anywhere. The same list always gives the same
  * bytes, because the names are sorted and no times or owners are written. The size is therefore
- * known in advance, and a range costs no more than its own bytes. The functions are pure.
- * tested: tests/daemon/test_seqd_tar.c */
+ * known in advance, and for a range only the bytes of the range are computed. The functions are
+ * pure. tested: tests/daemon/test_seqd_tar.c */
 #ifndef SEQD_DAEMON_HTTP_TAR_H
 #define SEQD_DAEMON_HTTP_TAR_H
 
@@ -19,14 +19,15 @@ struct tar_file {
 };
 
 struct tar {         /* borrows all members */
-    const char *top; /* directory of all files; with any name it is shorter than TAR_NAME_SIZE */
+    const char *top; /* directory of all files; the lengths of `top` and a name together are less
+                      * than TAR_NAME_SIZE */
     const struct tar_file *file;
     int n;
 };
 
-/* A run of bytes that come from a file or are made by this module. */
+/* A contiguous part of the tar file. Its bytes come from a file, or this module makes them. */
 struct tar_run {
-    int file;       /* index of the file, or -1 if the run is bytes[0, size) */
+    int file;       /* index of the file; -1 if the run is bytes[0, size) */
     int64_t offset; /* in that file */
     int64_t size;   /* at least 1 */
     unsigned char bytes[TAR_HEAD_MAX];

@@ -14,20 +14,20 @@
 #include "api/core/log.h"
 
 #define FILE_MAX (1 << 20)
-/* bytes of one message, which suffice because there is no client certificate */
+/* largest number of bytes of one message; it is enough because clients send no certificate */
 #define HANDSHAKE_MAX 16384
 
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:"
                                  "+ECDHE-RSA:-MAC-ALL:+AEAD:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
                                  "+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
 
-/* A certificate with its key, used by the server and by each session that began with it. */
+/* A certificate with its key. It is used by the server and by each session that began with it. */
 struct tls_cert {
     gnutls_certificate_credentials_t cred;
     int n_users;
 };
 
-/* The properties that tell whether the file at a path has changed. */
+/* A file, and the properties by which a change of it is noticed. */
 struct tls_file {
     char path[PATH_MAX];
     dev_t dev;
@@ -172,7 +172,8 @@ struct tls_server *tls_server_open(const char *cert, const char *key, struct err
     if (set_path(&s->cert_file, "--tls-cert", cert, e) ||
         set_path(&s->key_file, "--tls-key", key, e))
         goto fail;
-    changed(&s->cert_file); /* before the files are read, so that a later change is seen */
+    changed(&s->cert_file); /* called before the files are read, so that a later change is
+                             * noticed */
     changed(&s->key_file);
     if (!(s->cert = load_cert(s, e))) goto fail;
     int rc = gnutls_priority_init(&s->priority, priorities, &at);
@@ -259,8 +260,8 @@ bool tls_wants_write(const struct tls_conn *t)
     return gnutls_record_get_direction(t->session) == 1;
 }
 
-/* Sets errno for a code of GnuTLS. A warning does not end the session, and a client that asks for
- * another handshake gets none. */
+/* Sets errno for a code of GnuTLS. A warning does not end the session. A client's request for a
+ * second handshake is ignored. */
 static ssize_t as_errno(ssize_t rc)
 {
     if (rc >= 0) return rc;

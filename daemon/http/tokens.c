@@ -1,6 +1,6 @@
 /* tokens.c: makes, lists and revokes tokens, and tells a client which user it is (/v1/me). A user
- * manages the tokens of its own name, whose role is at most its own. An admin manages the tokens
- * of all users. */
+ * manages tokens of its own name, with at most its own role. An admin manages the tokens of all
+ * users. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,9 +97,9 @@ static int check_user(const struct principal *who, const char *user, const char 
                      who->user);
 }
 
-/* Checks that a token expires no later than the token of its maker, unless an admin makes it.
- * Otherwise a stolen token would remain usable through the tokens that were made with it. given
- * tells whether the caller has asked for ttl_s; if not, *ttl_s is reduced as needed. */
+/* Unless an admin makes the token, checks that it expires no later than the token of its maker.
+ * Otherwise a stolen token would remain usable through tokens that were made with it. `given`
+ * tells whether the client has asked for ttl_s; if not, *ttl_s is reduced as needed. */
 static int check_ttl(const struct routes *R, const struct principal *who, bool given,
                      int64_t *ttl_s, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* trail.c: gathers the statuses of answers, and writes them into the audit log. */
+/* trail.c: collects the statuses of answers, and writes them into the audit log. */
 #include "daemon/http/trail.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #define WAIT_MS   1000
 #define WAITS_MAX 64
 
-/* An answer that is not in the log yet. Its row is found by request id and time, because the ids
- * of requests begin again when seqd restarts. */
+/* An answer that is not in the log yet. Its row is found by the request's id and time. The id
+ * alone is not enough, because ids begin again when seqd restarts. */
 struct answered {
     int64_t at_ms, request;
     int status;
@@ -40,9 +40,9 @@ static void write(struct trail *t, store_done *done, void *arg)
     store_commit(t->store, txn, done, arg);
 }
 
-/* Commits a transaction, which may be empty. Commits are answered in the order in which they were
- * made. The answer to this one therefore comes after all rows and statuses that are on their way
- * to the disk. done and arg are the caller's, so no callback refers to the trail. */
+/* Commits a transaction, which may be empty. Commits are answered in order, so when this commit is
+ * answered, all earlier rows and statuses are on disk. done and arg are passed on, so no callback
+ * refers to the trail. */
 void trail_flush(struct trail *t, store_done *done, void *arg)
 {
     if (t->stopped)

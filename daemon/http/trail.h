@@ -1,8 +1,8 @@
-/* trail.h: completes rows of the audit log with the answers to their requests. A row is written
- * before its change is made (admit.h). The status of the answer, and the object that the request
- * made, are added later, so that no request has to wait for them. The next commit of the log adds
- * them; if there is none within a second, a separate commit does. If seqd is killed before that,
- * the row keeps the status 0. All functions are called on the loop thread. */
+/* trail.h: adds the answers of requests to their rows of the audit log. A row is written before
+ * its request changes anything (admit.h). The status of the answer, and the object that the
+ * request made, are added later, so that no request has to wait for them. The next commit of a row
+ * adds them. If there is no such commit within a second, a separate commit adds them. If seqd is
+ * killed before that, the row keeps the status 0. All functions are called on the loop thread. */
 #ifndef SEQD_DAEMON_HTTP_TRAIL_H
 #define SEQD_DAEMON_HTTP_TRAIL_H
 
@@ -13,15 +13,15 @@ struct trail;
 
 struct trail *trail_create(struct loop *l, struct store *s);
 void trail_destroy(struct trail *t); /* t may be NULL */
-/* Commits the statuses of answers that are not committed yet. An answer that is given after this
- * call is not noted. Must be called before store_close. */
+/* Commits the answers that are not committed yet. Answers that are given after this call are not
+ * added. Must be called before store_close. */
 void trail_stop(struct trail *t);
-/* Commits row, together with the statuses of answers that are not committed yet. The answer to r
- * will be added later, unless row has a status already. */
+/* Commits `row`, together with the answers that are not committed yet. The answer to r is added
+ * later, unless `row` has a status already. */
 void trail_note(struct trail *t, struct http_req *r, const struct store_audit *row);
-/* Flushes the log before it is read. done is called when all rows and answers that have been noted
- * so far are on disk, including those that other commits carry. After trail_stop it is called at
- * once. */
+/* Call it before the log is read. `done` is called when all rows and answers so far are on disk,
+ * including the rows that other commits contain. After trail_stop, `done` is called
+ * immediately. */
 void trail_flush(struct trail *t, store_done *done, void *arg);
 
 #endif

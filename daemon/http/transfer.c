@@ -12,13 +12,14 @@ struct transfer {
     struct transfer *next, **link; /* links of the list R->transfers */
     struct routes *R;
     struct http_req *r;      /* used until the stream is open */
-    struct http_out *stream; /* used from then on; NULL again when the client has gone */
+    struct http_out *stream; /* used after the request is answered; NULL again when the client has
+                              * gone */
     bool asking, waiting, opened;
     struct transfer_source s;
     struct range range;
     int64_t at, end; /* positions in the body: the next byte, and the end of this reply */
     struct transfer_run run;
-    char stamped[RANK_PATH_SIZE]; /* path of the file to which stamp and total belong */
+    char stamped[RANK_PATH_SIZE]; /* path of the file that has this stamp and total */
     int64_t stamp, total;
 };
 
@@ -53,7 +54,8 @@ static bool node_busy(const struct transfer *t)
     return n >= TRANSFER_FETCHES;
 }
 
-/* Wakes the transfer that has waited longest, which is the last of the list. */
+/* Wakes the transfer of this node that has waited longest, which is the last in the list of
+ * transfers. */
 static void wake_next(struct routes *R, const char *node)
 {
     struct transfer *found = NULL;
@@ -90,8 +92,8 @@ static void outside(struct transfer *t, int64_t total)
     destroy(t);
 }
 
-/* Sets the range when the body's size has become known. Returns -1 if the request has been
- * answered. */
+/* Sets the range. It is called when the size of the body is known. Returns -1 if the request has
+ * been answered. */
 static int resolve(struct transfer *t)
 {
     int64_t from;
@@ -103,7 +105,7 @@ static int resolve(struct transfer *t)
     return 0;
 }
 
-/* Opens the stream. Returns -1 if all streams are in use, which the client has been told. */
+/* Opens the stream. If all streams are in use, answers with that error and returns -1. */
 static int open_stream(struct transfer *t)
 {
     static const struct http_stream_calls calls = {on_want, on_closed};
@@ -136,7 +138,7 @@ static bool same_file(struct transfer *t, const struct msg *m)
 }
 
 /* If the body is one file, sets its size from the first chunk. Returns false if the chunk must not
- * be used, because it is from the wrong place or because the request has been answered. */
+ * be used, because its offset is wrong or because the request has been answered. */
 static bool size_known(struct transfer *t, int64_t total)
 {
     const int64_t asked = t->at;
@@ -147,7 +149,8 @@ static bool size_known(struct transfer *t, int64_t total)
     return false;
 }
 
-/* Takes a chunk's bytes. Returns false if the reply is over, or if another chunk was asked for. */
+/* Sends the bytes of a chunk to the client. Returns false if the reply is over, or if the node was
+ * asked for the next chunk. */
 static bool take(struct transfer *t, const struct msg *m)
 {
     if (!same_file(t, m)) {
@@ -163,7 +166,8 @@ static bool take(struct transfer *t, const struct msg *m)
     if ((int64_t)m->size < n) n = (int64_t)m->size;
     if ((!n && t->at < t->end) || m->size > WIRE_CHUNK ||
         (n && http_stream_write(t->stream, m->data, (size_t)n))) {
-        end(t, false); /* the file became shorter, the node misbehaves, or the client has gone */
+        end(t, false); /* the file is shorter now, the node sent a wrong chunk, or the client has
+                        * gone */
         return false;
     }
     t->at += n;
@@ -200,7 +204,7 @@ static void ask(struct transfer *t)
     control_ask(t->R->control, t->s.node, &m, on_chunk, t);
 }
 
-/* Sends until the client reads too slowly, a node has been asked, or all bytes are sent. */
+/* Sends bytes until the client reads too slowly, a node must be asked, or all bytes are sent. */
 static void go_on(struct transfer *t)
 {
     while (!t->asking && !t->waiting && !(t->opened && !t->stream)) {

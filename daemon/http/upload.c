@@ -1,8 +1,8 @@
-/* upload.c: /v1/uploads, which receives the inputs that clients upload. POST /v1/uploads gives the
+/* upload.c: /v1/uploads, which receives the inputs that clients upload. POST /v1/uploads sends the
  * list of files with their sizes and digests. PATCH /v1/uploads/{n}?file=K appends a piece of at
- * most 1 MiB to file K at its Upload-Offset. POST /v1/uploads/{n}:commit completes the upload
- * under its name. A client that was cut off posts the same list again, and learns how many bytes
- * of each file have arrived. */
+ * most 1 MiB to file K at Upload-Offset. POST /v1/uploads/{n}:commit completes the upload under
+ * its name. A client that was disconnected posts the same list again; the answer tells how many
+ * bytes of each file have arrived. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ struct upload_request {
     struct http_req *r;
 };
 
-/* Returns the HTTP status of an error. A digest that differs is the sender's fault here, because
- * the bytes were damaged on the way and not on a disk. */
+/* Returns the HTTP status of an error. A wrong digest counts as the client's error here, because
+ * the bytes were damaged before they arrived and not on seqd's disk. */
 static int status_of(const struct err *e)
 {
     return e->code == ERR_CORRUPT ? 409 : reply_status(e->code);
@@ -115,8 +115,8 @@ static void look_at_job(void *arg, struct job *j)
         if (!strcmp(g.list[i], u->dir)) u->job = j->id;
 }
 
-/* Refuses to remove an upload that a live job names. The name might later be given to files of
- * another user, which the job must not read. */
+/* Refuses to remove an upload that a live job names. Otherwise a different user could upload files
+ * under the same name, and the job would read these files. */
 static int refuse_use(struct routes *R, const struct route_match *a, struct err *e)
 {
     const struct upload_name *name = R->uploads ? uploads_find(R->uploads, a->n) : NULL;

@@ -1,5 +1,5 @@
-/* usage.c: GET /v1/usage, which shows the disk space that jobs take, and that each user's jobs
- * take. */
+/* usage.c: GET /v1/usage and /v1/usage/users, which show the disk space of jobs, by job and by
+ * user. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 struct usage_view {
     struct routes *R;
     struct http_req *r;
-    bool all; /* the client is an operator, who sees the jobs of all users, and the database */
+    bool all; /* the client is an operator, and sees the jobs of all users and the database */
     int64_t limit;
     int64_t file_size, free_size; /* bytes of the database */
     int n;
@@ -105,7 +105,8 @@ static void on_database(void *arg, const struct store_rows *rows, const struct e
     v->free_size = rows->row[0].n[1];
 }
 
-/* Shows every job to operators, and to other users only their own jobs. */
+/* Shows the disk space of jobs. An operator sees all jobs, every other user only the user's own
+ * jobs. */
 void route_usage(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     int64_t limit, cursor;
@@ -118,7 +119,8 @@ void route_usage(struct routes *R, struct http_req *r, const struct route_match 
     v->r = r;
     v->all = a->who.role >= ROLE_OPERATOR;
     v->limit = limit;
-    /* The reader answers in order, so the first answer has come before the second one. */
+    /* The reader answers in order, so the answer to the first query comes before the answer to the
+     * second. */
     store_read(control_store(R->control), ASK_DATABASE, NULL, NULL, on_database, v);
     store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1},
                v->all ? NULL : a->who.user, on_jobs, v);
@@ -168,7 +170,8 @@ static void put_user(struct jwrite *w, const struct user *u)
     jwrite_end(w);
 }
 
-/* Shows every user to operators, and to other users only themselves. */
+/* Shows the disk space of users. An operator sees all users, every other user only the user's own
+ * row. */
 void route_usage_users(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct users *all = control_users(R->control);

@@ -1,5 +1,5 @@
-/* view.h: a GET about jobs while the reader thread works on it; used by the files that answer
- * it. */
+/* view.h: the state of a GET about jobs while the reader thread works on it. The files that answer
+ * such requests use it. */
 #ifndef SEQD_DAEMON_HTTP_VIEW_H
 #define SEQD_DAEMON_HTTP_VIEW_H
 
@@ -17,8 +17,8 @@ struct view {
     struct principal who;
     char owner[USER_NAME]; /* owner of the jobs that are listed, or "" for all owners */
     int status;            /* status of the reply that shows a job */
-    char *tags;            /* owns; the text of ASK_TAGGED, else NULL */
-    bool counts;           /* the page also tells how many jobs of other users are live */
+    char *tags;            /* owns; the text of ASK_TAGGED, or NULL for other queries */
+    bool counts;           /* the page also has the number of live jobs of other users */
     int64_t others[JOB_STATE_N];
     bool known; /* the job exists */
     void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);

@@ -31,7 +31,7 @@ void view_job(struct routes *R, struct http_req *r, int64_t id, int status)
     view_ask_job(v, on_job);
 }
 
-/* Reads wait=30s&since_version=7. The version may also be that of If-None-Match. */
+/* Reads wait=30s&since_version=7. Without since_version, the version of If-None-Match is used. */
 static int read_wait(struct http_req *r, int64_t *since, int64_t *wait_s)
 {
     const char *wait = http_query(r, "wait"), *tags = http_header(r, "if-none-match");
@@ -65,8 +65,8 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* An error means that the job has ended or never existed. To cancel a job that has ended is no
-     * error and changes nothing. */
+    /* An error means that the job has ended or never existed. Cancelling a job that has ended
+     * changes nothing and is not an error for the client. */
     if (!e) v->status = 202;
     view_ask_job(v, on_job);
 }
@@ -76,7 +76,8 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_match
     order_cancel(control_commits(R->control), a->id, a->who.user, on_cancelled, view_of(R, r, a));
 }
 
-/* Answers for a job that is not live whether it existed, and how it ended. */
+/* Answers an order about a job that is not live: 409 if the job has ended, 404 if it never
+ * existed. */
 static void on_ended(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
@@ -133,7 +134,8 @@ void route_resume(struct routes *R, struct http_req *r, const struct route_match
     order_resume(control_commits(R->control), a->id, a->who.user, on_held, view_of(R, r, a));
 }
 
-/* Answers for a job that is not live whether it existed. */
+/* Answers a restart of a job that is not live: 409 if the job has ended, 404 if it never
+ * existed. */
 static void on_not_live(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;

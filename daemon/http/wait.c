@@ -15,7 +15,8 @@ struct waiter {
     struct routes *R;
     struct http_req *r;
     int64_t job, token, since, until_ms;
-    bool asking, again, late; /* again: the job changed during a read; late: the wait is over */
+    bool asking, again, late; /* asking: a read is under way; again: the job has changed during the
+                               * read; late: the wait is over */
     char user[USER_NAME];
 };
 
@@ -28,7 +29,7 @@ struct waits {
 
 static void ask(struct waiter *v);
 
-/* Sets the timer for the request whose time is over first. */
+/* Sets the timer to the earliest end of a request's wait. */
 static void set_timer(struct waits *all)
 {
     const int64_t now = loop_now_ms(all->loop);
@@ -118,7 +119,8 @@ void waits_changed(struct waits *all, int64_t job)
 {
     for (struct waiter *v = all->first; v; v = v->next) {
         if (v->job != job) continue;
-        /* Steps are committed every second, and do not change the version. */
+        /* Do not read after a commit of steps, which comes every second and does not change the
+         * version. */
         const struct job *j = control_job(v->R->control, job);
         if (!j || j->version > v->since) ask(v);
     }
@@ -131,7 +133,7 @@ static int of_user(const struct waits *all, const char *user)
     return n;
 }
 
-/* Checks the limits on waiting requests. On failure answers and returns -1. */
+/* Checks the limits on the number of waiting requests. On failure answers and returns -1. */
 static int check_room(const struct waits *all, struct http_req *r, const struct principal *who)
 {
     struct err e;

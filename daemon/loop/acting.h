@@ -27,10 +27,10 @@ struct control {
     bool paused, ticked;
     int64_t n_passes;
     bool pass_wanted;
-    /* no pass runs before this time, so that passes take at most a fifth of the time */
+    /* no pass runs before this time, so that passes take at most a fifth of the loop's time */
     int64_t next_pass_ms;
     int64_t tick_due_ms, busy_ms; /* time of the next tick; loop_busy_ms at the last tick */
-    /* bytes of a log were not kept, so their nodes must be asked for them again */
+    /* bytes of logs were not kept, so the nodes must be asked for these bytes again */
     bool logs_deferred;
     struct loop_timer *tick, *sched;
 };
@@ -45,8 +45,8 @@ static inline void want_pass(void *arg)
     loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
 }
 
-/* Tells whether n is the instance to which part p was given. If a part is stored without an
- * instance, only the names are compared. */
+/* Tells whether n is the instance of the node to which part p was assigned. If a part is stored
+ * without an instance, only the names are compared. */
 static inline bool is_holder(const struct node *n, const struct attempt_part *p)
 {
     return !strcmp(p->place.node, n->name) &&

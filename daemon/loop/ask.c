@@ -1,5 +1,5 @@
-/* ask.c: sends a question to one node, or to one node after another, and gives the answer to the
- * caller. */
+/* ask.c: sends a question to a node, or to several nodes in sequence until one answers, and gives
+ * the answer to the caller. */
 #include "daemon/loop/ask.h"
 
 #include <stdio.h>
@@ -10,10 +10,11 @@ struct ask {
     struct ask *next;
     struct asks *all;
     struct msg m;
-    bool any;  /* another node may be asked */
-    bool runs; /* the node that was asked last counts this question in n_described */
+    bool any;  /* the question may be sent to any node */
+    bool runs; /* this question is counted in `n_described` of the node that was asked last */
     int n_tried;
-    char tried[ASK_NODES][NODE_NAME]; /* nodes asked so far; the question is at the last one now */
+    /* nodes that were asked so far; the last of these nodes has not answered yet */
+    char tried[ASK_NODES][NODE_NAME];
     struct loop_timer *timer;
     ask_answer *answer;
     void *arg;
@@ -47,8 +48,8 @@ static const char *asked(const struct ask *q)
     return q->n_tried ? q->tried[q->n_tried - 1] : "";
 }
 
-/* Tells whether an agent of that ABI can answer m. ABI 6 can fetch only artifacts, does not know
- * files of data, and lists models only from the first one on. */
+/* Tells whether an agent that speaks `abi` can answer m. An agent of ABI 6 can fetch only
+ * artifacts, does not know files of data, and can list models only from the first model on. */
 static bool understands(uint32_t abi, const struct msg *m)
 {
     static const char checkpoints[] = "checkpoints/";
@@ -57,7 +58,7 @@ static bool understands(uint32_t abi, const struct msg *m)
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }
 
-/* Counts the process of a DESCRIBE, on the node that is asked now, as running or as ended. */
+/* Counts the process of a DESCRIBE as running or as ended, on the node that is asked now. */
 static void count(struct ask *q, bool runs)
 {
     struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, asked(q));
@@ -66,8 +67,8 @@ static void count(struct ask *q, bool runs)
     if (n) n->n_described += runs ? 1 : -1;
 }
 
-/* Asks one node. Returns -1 if there is no such node, it is not connected, or its version does not
- * have such a question. */
+/* Asks one node. Returns -1 if there is no such node, if the node is not connected, or if the
+ * version of the node does not know this kind of question. */
 static int ask_node(struct ask *q, const char *node, struct err *e)
 {
     const char *why = q->all->cluster->no_node;
@@ -76,14 +77,15 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     const struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, node);
     snprintf(q->tried[q->n_tried], NODE_NAME, "%s", node);
     if (n && n->up && !understands(n->abi, &q->m)) {
-        q->n_tried++; /* if any node may answer, another one is asked next */
+        q->n_tried++; /* if the question is for any node, the next node is asked */
         return err_set(
             e, ERR_PEER, "node %s speaks protocol %u, which %s: upgrade seqw there", node, n->abi,
             q->m.type == MSG_FETCH ? "does not send checkpoints" : "does not know this question");
     }
     q->m.request = ++q->all->last;
     const int rc = outbox_send(&q->all->out, node, &q->m);
-    q->n_tried++; /* after the send, so that q does not fail if the send breaks the session */
+    /* count the node after the send, so that q does not fail if the send breaks the session */
+    q->n_tried++;
     if (rc) return err_set(e, ERR_PEER, "node %s is not connected", node);
     count(q, true);
     loop_timer_set(q->timer, limit_ms(q));
@@ -101,9 +103,9 @@ static bool ask_another(struct ask *q)
     return false;
 }
 
-/* Ends the question with the answer m or the error e. If there is an error and another node may
- * answer, asks that node instead. The question is removed from the list before its callback is
- * called, so that the callee may ask again. */
+/* Ends the question with the answer m or the error e. After an error, if the question is for any
+ * node, asks the next node instead. The question is removed from the list of questions before its
+ * callback is called, so that the callee may ask again. */
 static void finish(struct ask *q, const struct msg *m, const struct err *e)
 {
     struct ask **at = &q->all->first;
@@ -144,7 +146,7 @@ static enum msg_type answer_of(const struct msg *m)
 bool asks_take(struct asks *a, const char *node, const struct msg *m)
 {
     for (struct ask *q = a->first; q; q = q->next) {
-        /* an older seqw answers in this way */
+        /* an older seqw answers a question about models with DESCRIBED */
         const bool old = q->m.models && m->type == MSG_DESCRIBED;
         if (q->m.request != m->request || (answer_of(&q->m) != m->type && !old) ||
             strcmp(asked(q), node))

@@ -1,5 +1,5 @@
-/* attempts.c: acts on the attempts of jobs for control. It fails and stops them, takes their
- * reports, and notes which of them are away, lost or back with their nodes. */
+/* attempts.c: acts on the attempts of jobs for control. It fails and stops attempts, applies their
+ * reports, and notes when their nodes are away, lost or back. */
 #include "daemon/loop/attempts.h"
 
 #include <stdio.h>
@@ -17,8 +17,8 @@ void attempts_apply(struct attempts *c, struct job *j, struct event *ev)
     commit_apply(c->commits, j, ev, NULL, NULL);
 }
 
-/* Fills *at with the step of the failure ev, and with the count of such failures at that step.
- * Returns false if such failures are not counted. */
+/* Fills *at with the step of the failure ev, and with the number of failures at that step that are
+ * equal to ev. Returns false if a failure of this kind is not counted. */
 static bool count_failure(const struct job *j, struct event *ev, struct event *at)
 {
     if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
@@ -35,8 +35,8 @@ static bool count_failure(const struct job *j, struct event *ev, struct event *a
     return true;
 }
 
-/* Commits the farthest step and the count after the failure itself. If seqd is killed between the
- * two commits, only a count is lost. */
+/* Commits the farthest step and the count of failures. The failure itself was committed before. If
+ * seqd is killed between the two commits, only the count is lost. */
 static void note_failure(struct attempts *c, struct job *j, struct event *at)
 {
     if (j->farthest.step > j->farthest.stored)
@@ -48,8 +48,8 @@ static void note_failure(struct attempts *c, struct job *j, struct event *at)
     if (at) attempts_apply(c, j, at);
 }
 
-/* Fails the attempt by ev, which happened on ev->node. Later failures of this attempt are not
- * counted. */
+/* Fails the attempt because of ev, which happened on ev->node. Later failures of this attempt are
+ * not counted. */
 static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
 {
     attempt_release(j->attempt);
@@ -61,7 +61,8 @@ static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
                      ev);
     struct event at;
     const bool counts = count_failure(j, ev, &at);
-    /* A job that was away on the lost node is now placed elsewhere, so it must not give up. */
+    /* If a node is lost while it is away, the job has been placed on other nodes instead. Such a
+     * job must not give up. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
                    job_gives_up(j, c->commits->utc_ms());
@@ -103,11 +104,11 @@ static void take_record(struct attempts *c, struct job *j, struct attempt_part *
     const struct spooled_time t = {loop_now_ms(c->loop), c->commits->utc_ms()};
     const bool final = spooled_is_final(r);
     struct verdict v = {.type = VERDICT_NONE};
-    /* the log must be on disk before the end is reported */
+    /* the log must be on disk before the end of the part is applied */
     if (final) logs_sync(c->logs, NULL, NULL, NULL);
     if (spooled_proves_ring(j, r)) {
         const int64_t seq = p->seq;
-        /* the commit must not mark this record as taken */
+        /* the commit must not mark this record as applied */
         if (r->seq) p->seq = r->seq - 1;
         attempt_open_ring(j->attempt, &v.ev);
         attempts_apply(c, j, &v.ev);
@@ -130,7 +131,7 @@ bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p, 
             session_ack(c->session, p->place.node, j->id, a->epoch, p->marked);
         return true;
     }
-    /* set even if this record is dropped, because the record after it is expected next */
+    /* set p->seq even if this record is dropped, because the next record is expected after it */
     if (m->seq) p->seq = m->seq;
     if (mutant_on(MUTANT_MARK_EARLY))
         session_ack(c->session, p->place.node, j->id, a->epoch, m->seq);
@@ -173,12 +174,13 @@ static bool given_to(const struct losing *l, const struct attempt_part *p)
     const struct node *n = node_find(&l->c->cluster->nodes, l->node);
     const char *to = *p->place.instance ? p->place.instance
                      : n && n->joined   ? n->instance
-                                        : l->keep; /* not known; the part is kept */
+                                      /* the part's instance is not known, so the part is kept */
+                                      : l->keep;
     return l->keep && !strcmp(to, l->keep);
 }
 
-/* Fails the attempt, because the node of p is lost. The node's later reports about this epoch are
- * ignored, and it stops its ranks when it comes back. */
+/* Fails the attempt, because the node of p is lost. Later reports of the node about this epoch are
+ * ignored. When the node comes back, it stops its ranks. */
 static void lose_part(struct attempts *c, struct job *j, const struct attempt_part *p,
                       const char *why)
 {
@@ -188,7 +190,8 @@ static void lose_part(struct attempts *c, struct job *j, const struct attempt_pa
     attempts_stop(c, j);
 }
 
-/* Returns the job's part on a node, or NULL if it has none there or the part has ended. */
+/* Returns the job's part on a node. Returns NULL if the job has no part there or if the part has
+ * ended. */
 static struct attempt_part *part_on(const struct job *j, const char *node)
 {
     struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
@@ -227,8 +230,9 @@ void attempts_fence(struct attempts *c, struct job *j)
     if (j->attempt && j->attempt->assigned) attempts_stop(c, j);
 }
 
-/* Notes that a silent node is away, since its ranks may still run there. An attempt that is
- * stopping does not wait, and loses the part. */
+/* Notes in the job that a silent node is away. The part is kept, because the node's ranks may
+ * still run. If the attempt is stopping, gives up its part on the node instead, so that it need
+ * not wait. */
 static void miss_job(void *arg, struct job *j)
 {
     const struct losing *l = arg;
@@ -239,7 +243,9 @@ static void miss_job(void *arg, struct job *j)
         lose_part(l->c, j, p, l->why);
         return;
     }
-    if (job_away_on(j, l->node)) return; /* already noted before a restart of seqd */
+    if (job_away_on(j, l->node))
+        return; /* before a restart of seqd it was noted already that the
+                                          * node is away */
     ev = (struct event){.type = EV_AWAY, .rank = -1};
     memcpy(ev.node, p->place.node, sizeof ev.node);
     err_set(&ev.err, ERR_PEER, "node %s %s", l->node, l->why);
@@ -268,8 +274,8 @@ struct finding {
     const struct msg *hello;
 };
 
-/* Folds BACK into a job that was away on the node, if the node still has its part or begins it
- * now. */
+/* Folds BACK into the job if its part on the node was noted as away, and the node still has the
+ * part or begins the part now. */
 static void find_job(void *arg, struct job *j)
 {
     const struct finding *f = arg;

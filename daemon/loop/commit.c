@@ -1,4 +1,4 @@
-/* commit.c: folds an event, writes its rows, and calls back after the commit; submits jobs in
+/* commit.c: folds an event, writes its rows, and calls back after the commit. Also submits jobs in
  * batches. */
 #include "daemon/loop/commit.h"
 
@@ -22,8 +22,9 @@ struct commit {
     int n_marks;
     enum job_event type;
     bool has_event, final; /* final is set if this event ends the job */
-    commit_done *done;     /* the caller's, or NULL */
-    struct err *refusal;   /* owns; passed to done; NULL if the request has succeeded */
+    commit_done *done;     /* the caller's callback, or NULL */
+    /* owned; it is passed to done, and is NULL if the request has succeeded */
+    struct err *refusal;
     void *arg;
 };
 
@@ -76,7 +77,7 @@ static void add_steps(struct store_txn *t, const struct job *j)
 {
     struct job_attempt *a = j->attempt;
     if (!a || !a->steps_size) return;
-    a->steps[a->steps_size] = ']'; /* there is room for it */
+    a->steps[a->steps_size] = ']'; /* there is always room for this byte */
     a->steps[a->steps_size + 1] = 0;
     if (!mutant_on(MUTANT_STEP_LOST)) store_metrics_add(t, j->id, a->steps);
     a->steps_size = 0;
@@ -99,8 +100,9 @@ static void on_disk(struct commit *k)
     tell_marks(k, j ? j->attempt : NULL);
     if (j && k->has_event) all->calls->event(all->arg, j, k->type, k->epoch);
     if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
-    /* The end of the job is on disk, so from now on the store answers for it. The fold may know
-     * the end before it is on disk, so only the commit of the end may remove the job. */
+    /* The end of the job is on disk, so from now on answers about the job are read from the store.
+     * The job in memory may have ended before its end is on disk. For that reason only the commit
+     * of the end may remove the job. */
     if (j && k->final) {
         jobs_remove(&all->cluster->jobs, j);
         users_leave(&all->cluster->users, j->owner);
@@ -183,7 +185,8 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     k->done = done;
     k->arg = arg;
     add_steps(t, j);
-    /* No rank begins from now on, so the data that was held for the start is not needed. */
+    /* No rank of this attempt begins from now on, so the data for its start is not needed any
+     * more. */
     if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
@@ -208,8 +211,8 @@ void commit_flush(struct commits *all, struct job *j)
 {
     struct job_attempt *a = j->attempt;
     if (!a || a->ended || !attempt_has_news(a)) return;
-    /* Progress can wait, both here and in the spool of its node, because the space that is left is
-     * for events. */
+    /* The disk is full, and the space that is left is for events. Progress can wait here and in
+     * the spool of its node. */
     if (store_full(all->store) && a->steps_size < STEPS_FLUSH_SIZE) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(all, j);
@@ -297,7 +300,8 @@ static struct new_job *room_for_one(struct commit_batch *b)
     return &b->at[b->n++];
 }
 
-/* Prepares the parts of a job that need no id, before the turn that commits the job. */
+/* Prepares everything of a job that does not depend on its id. This is done before the turn that
+ * commits the job. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
 {
     struct new_job *k = room_for_one(b);

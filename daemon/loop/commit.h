@@ -1,10 +1,10 @@
-/* commit.h: folds events into jobs, writes them to the store, and calls its users once they are on
- * disk.
+/* commit.h: folds events into jobs, writes the events to the store, and calls back once they are
+ * on disk.
  *
  *   event -> job_fold (memory) -> rows join the open group -> COMMIT -> calls -> done
  *
- * Every commit of a job also has the data that its attempt has gathered, which are steps and the
- * marks of its parts. All functions are called on the loop thread. */
+ * Every commit of a job also stores the data that the job's attempt has gathered, which are the
+ * steps and the marks of its parts. All functions are called on the loop thread. */
 #ifndef SEQD_DAEMON_LOOP_COMMIT_H
 #define SEQD_DAEMON_LOOP_COMMIT_H
 
@@ -18,16 +18,17 @@
 
 #define COMMIT_MAX_LIVE 100000 /* jobs that are not final; each takes 16 KiB and its plan */
 
-/* Functions that are called, in this order, when data is on disk. The commit's done is called
- * before `changed`. */
+/* Functions that are called, in this order, when data is on disk. The done of the commit is called
+ * between `event` and `changed`. */
 struct commit_calls {
     /* The node may drop the records of a part up to seq. */
     void (*marked)(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq);
-    /* An event of j, which was folded in that epoch, is on disk. The callee acts on it now. */
+    /* An event of j is on disk. `epoch` is the job's epoch when the event was folded. The callee
+     * acts on it now. */
     void (*event)(void *arg, struct job *j, enum job_event type, int64_t epoch);
-    /* This job has changed, so its followers may read it again. */
+    /* The job with the id `job` has changed, so its followers may read it again. */
     void (*changed)(void *arg, int64_t job);
-    /* A scheduling pass may now have a different result. */
+    /* Called when the result of a scheduling pass may have changed. */
     void (*pass)(void *arg);
 };
 
@@ -38,24 +39,24 @@ struct commits {
     int64_t (*utc_ms)(void);
     const struct commit_calls *calls;
     void *arg;
-    int64_t last_job, last_event; /* ids that are taken */
+    int64_t last_job, last_event; /* the last ids that were assigned */
     int n_new;                    /* jobs that are being committed for the first time */
     char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
 };
 
-/* Called after the commit. If the store is closed before the commit, it is called with ERR_PEER;
- * no part of the commit is stored in that case, and no function of commit_calls is called. j is
- * NULL if e is set, and may be NULL if the job has ended. j is the fold, which may already be
- * ahead of the disk again, so answers to clients are read from the store instead. */
+/* Called after the commit. If the store is closed before the commit, it is called with ERR_PEER.
+ * In that case no part of the commit is stored, and no function of commit_calls is called. j is
+ * NULL if e is set, and may be NULL if the job has ended. j is the folded job, which may already
+ * be newer than the disk. For that reason answers to clients are read from the store instead. */
 typedef void commit_done(void *arg, const struct job *j, const struct err *e);
 
-/* Folds ev into j and commits ev. Fills in the members seq, job and at_ms of ev, and epoch unless
- * ev is an ASSIGN. done may be NULL. If the transition is illegal, logs the fault, changes nothing
- * and returns -1 without calling done. */
+/* Folds ev into j and commits ev. Fills in the members seq, job and at_ms of `ev`. Also fills in
+ * epoch, unless `ev` is an ASSIGN. `done` may be NULL. If the transition is illegal, logs the
+ * fault, changes nothing, does not call `done`, and returns -1. */
 int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done,
                  void *arg);
-/* Commits the gathered steps and the marks, if any of them is new. While the store is full, does
+/* Commits the gathered steps and the marks if there are new ones. While the store is full, does
  * nothing until more steps have been gathered. */
 void commit_flush(struct commits *all, struct job *j);
 /* Commits the result and the marks. Takes ownership of json, which is malloc'd. */
@@ -71,33 +72,34 @@ struct commit_new {
     const char *owner; /* a user, or NULL for seqd itself */
     const char *only;  /* the node that a toy run tests, or NULL for an ordinary job */
 };
-/* Commits a job's first event. done is called with ERR_CONFLICT if the key exists, ERR_TOO_LARGE
- * if the queue is full, or ERR_NO_SPACE if the disk is full. The job joins the cluster only once
- * it is on disk, because a submission whose key exists must leave no job. */
+/* Commits a job's first event. `done` is called with ERR_CONFLICT if the key exists, with
+ * ERR_TOO_LARGE if the queue is full, or with ERR_NO_SPACE if the disk is full. A submission whose
+ * key exists must leave no job. For that reason the job joins the cluster only when it is on
+ * disk. */
 void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
 
-/* A batch holds jobs that are submitted together in one transaction of the store, so that either
- * all of them are stored or none is. */
+/* A batch holds jobs that are submitted together. One transaction of the store has all these jobs,
+ * so either all are stored or none is. */
 struct commit_batch;
 struct commit_batch *commit_batch_create(void);
 void commit_batch_destroy(struct commit_batch *b); /* b may be NULL */
-/* Adds the job n to the batch. Copies all its fields but key and fingerprint. */
+/* Adds the job n to the batch. Copies all members of n except key and fingerprint. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *n);
 int commit_batch_n(const struct commit_batch *b);
 /* approximate number of bytes that the batch holds */
 int64_t commit_batch_size(const struct commit_batch *b);
 const struct job *commit_batch_job(const struct commit_batch *b, int i);
-/* Called after the commit of a batch. b has all its jobs, each as in commit_done, and is borrowed
- * until the callee returns. On failure b is NULL, and e says why. */
+/* Called after the commit of a batch. b has all its jobs, which have the same state as the j of
+ * commit_done. b is borrowed for the call. On failure b is NULL, and e says why. */
 typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
-/* Submits all jobs of b, as commit_submit does for one. Their ids are consecutive, and the key,
- * which may be NULL, names the first of them. Takes ownership of b. */
+/* Submits all jobs of b, as commit_submit does for one job. The ids of these jobs are consecutive.
+ * `key` names the first of them, and may be NULL. Takes ownership of b. */
 void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
                          const char *fingerprint, commit_batch_done *done, void *arg);
 
-/* Calls done, with refusal as its error, once every event that has been folded so far is on disk.
- * It must wait because the answer follows from the fold. refusal is NULL if the order had already
- * been carried out. */
+/* Calls done with the error `refusal`, once every event that has been folded so far is on disk.
+ * The call waits for these events because the answer depends on them. `refusal` is NULL if the
+ * order had already been carried out. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
                    commit_done *done, void *arg);
 /* Adds the row of an event to t. */

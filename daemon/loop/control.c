@@ -14,7 +14,9 @@
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
-#define PASS_REST 4 /* the pause after a pass lasts this many times as long as the pass */
+#define PASS_REST                                                                                  \
+    4 /* length of the pause after a pass, as a multiple of the time that the pass
+                     * took */
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -114,7 +116,7 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
-/* Frees an attempt whose end is on disk, here and on its nodes. */
+/* Frees an attempt whose end is on disk, and lets its nodes remove it. */
 static void end_attempt(struct control *c, struct job *j)
 {
     struct job_attempt *a = j->attempt;
@@ -139,7 +141,7 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         a->assigned = true;
         if (c->sweep) sweep_epoch(c->sweep, j);
         /* Do not begin an attempt that has failed in the meantime, for example because a GPU was
-         * lost. Its nodes are told to stop instead. */
+         * lost. The nodes of the attempt are told to stop instead. */
         if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
     case EV_RANK_EXIT:
@@ -183,15 +185,17 @@ static void assign_jobs(struct control *c)
     if (n) c->n_passes++;
     for (int i = 0; i < n; i++) {
         if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
-        if (j->attempt) /* the job begins elsewhere once it has stopped here */
+        if (j->attempt) /* when the job has stopped on its present nodes, it begins on other
+                         * nodes */
             attempts_lose_away(&c->attempts, j);
         else
             attempts_apply(&c->attempts, j, &ev);
     }
 }
 
-/* Runs a pass. A pass takes long if the queue is long, and each node that joins asks for one. For
- * that reason the next pass waits PASS_REST times as long as this one took. */
+/* Runs a pass. A pass takes long if the queue is long, and each node that joins asks for a pass.
+ * For that reason the next pass begins only after a pause of PASS_REST times the duration of this
+ * pass. */
 static void run_pass(void *arg)
 {
     struct control *c = arg;
@@ -260,8 +264,8 @@ static void arm_tick(struct control *c)
     loop_timer_set(c->tick, TICK_MS);
 }
 
-/* Counts the time by which a tick is late because the loop was busy, since no message of a node
- * was read in that time. */
+/* If a tick is late because the loop was busy, allows all nodes more time, because no message of a
+ * node was read in that time. */
 static void count_lag(struct control *c, int64_t now)
 {
     const int64_t late = now - c->tick_due_ms, busy = loop_busy_ms(c->o.loop) - c->busy_ms;
@@ -269,8 +273,8 @@ static void count_lag(struct control *c, int64_t now)
     if (lag > 0) nodes_lag(&c->cluster.nodes, lag, now);
 }
 
-/* Restarts the clock for the start of an attempt that a replay found, so that a long replay does
- * not make the attempt late. */
+/* If the replay found the attempt, begins the time limit for its start now, so that a long replay
+ * does not make the attempt late. */
 static void begin_start(void *arg, struct job *j)
 {
     const struct control *c = arg;

@@ -9,8 +9,9 @@
 
 #define FORGET_MS 1000
 
-/* Forgets a node that is down and that no job needs, if the table of nodes is full. All callers
- * together cause at most one search in a second, because a search reads every job. */
+/* Forgets a node that is down and that no job needs, if the table of nodes is full. A search reads
+ * every job, so there is at most one search per FORGET_MS, no matter how many callers there
+ * are. */
 static bool make_room(struct control *c)
 {
     const int64_t now = loop_now_ms(c->o.loop);
@@ -32,14 +33,15 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     struct control *c = arg;
     attempts_replace(&c->attempts, name, hello);
     struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
-    if (!n) return; /* never happens, because on_admit has made room */
+    if (!n) return; /* this never happens, because on_admit has made room */
     c->cluster.no_node[0] = 0;
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     session_note_stale(&c->session, n, hello);
     session_note_past(&c->session, n, hello);
     attempts_find(&c->attempts, n, hello);
-    attempts_check_gpus(&c->attempts, n); /* done before any question is sent to the node again */
+    /* do this before any question is sent to the node again */
+    attempts_check_gpus(&c->attempts, n);
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
@@ -47,20 +49,21 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     want_pass(c);
 }
 
-/* Marks a node as down since its last message. Its time to come back counts from then. */
+/* Marks a node as down since its last message. The time within which the node must come back
+ * begins at that message. */
 static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
     node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
     removals_node_down(c->removals, name);
-    if (c->paused) return; /* every client has gone or is about to go */
+    if (c->paused) return; /* every client is gone or is about to disconnect */
     asks_node_down(c->asks, name);
     want_pass(c);
 }
 
-/* Counts a message that is ignored because a healthy node would not send it. Logs the 1st, 2nd,
- * 4th, 8th and so on, so that a node cannot fill the log. */
+/* Counts a message that is ignored because a healthy node would not send it. Logs only the 1st,
+ * 2nd, 4th, 8th such message and so on, so that a node cannot fill the log. */
 static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
 {
     struct node *n = node_find(&c->cluster.nodes, node);
@@ -73,7 +76,7 @@ static void drop(struct control *c, const char *node, const struct msg *m, const
              (long long)m->request, (long long)n->n_dropped, why);
 }
 
-/* Returns the part of an attempt that this node holds now, or NULL. */
+/* Returns the part of the attempt that this node has now, or NULL if it has none. */
 static struct attempt_part *part_of(const struct job *j, int64_t epoch, const char *node)
 {
     const struct job_attempt *a = j ? j->attempt : NULL;
@@ -81,8 +84,8 @@ static struct attempt_part *part_of(const struct job *j, int64_t epoch, const ch
     return same && a->assigned ? attempt_part(a, node) : NULL;
 }
 
-/* Tells whether m is late, which means that the node had its attempt and does not know yet that
- * the attempt is over or given up. */
+/* Tells whether m is late. It is late if the node had the attempt that m is about, and does not
+ * know yet that the attempt is over or given up. */
 static bool is_late(const struct control *c, const struct job *j, const char *node,
                     const struct msg *m)
 {
@@ -94,7 +97,8 @@ static bool is_late(const struct control *c, const struct job *j, const char *no
     return node_past_has(n, m->job, m->epoch);
 }
 
-/* Answers a report about an attempt that is over for us, so that the node can remove it. */
+/* Answers a report about an attempt that seqd counts as ended, so that the node can remove the
+ * attempt. */
 static void stale_report(struct control *c, const char *node, const struct msg *m)
 {
     struct spooled r;
@@ -113,7 +117,8 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
         if (store_full(c->o.store)) {
-            c->logs_deferred = true; /* the space that is left is for events */
+            /* the disk is full, and the space that is left is for events */
+            c->logs_deferred = true;
             return;
         }
         if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) <

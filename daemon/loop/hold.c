@@ -5,8 +5,8 @@
 #include "daemon/state/wall.h"
 
 /* Tells whether a node of the job is being drained. In that case the job's ranks save and stop,
- * and it is queued. The pass that places it again finds out whether its checkpoint or its data
- * hold it to a node. */
+ * and the job is queued. The pass that places the job again finds out whether the job must run on
+ * the node that has its checkpoint or data. */
 static bool drain_due(const struct cluster *k, const struct job *j, int64_t now_ms,
                       struct event *ev)
 {

@@ -39,8 +39,9 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
     }
 }
 
-/* Decides whether to suspend or resume a job. Returns 1 if *ev must be folded, 0 if the job is in
- * that state already, and -1, with the reason in *e, if it cannot be done. */
+/* Decides whether to suspend or resume a job. Returns 1 if *ev must be folded, and 0 if the job
+ * has the requested state already. Returns -1, with the reason in *e, if the job cannot be
+ * suspended or resumed. */
 static int hold_event(const struct job *j, enum job_event type, struct event *ev, struct err *e)
 {
     const bool stopping = j->state == JOB_STOPPING, suspends = type == EV_SUSPEND;
@@ -101,8 +102,8 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 
-/* Gives up the attempt of a job whose checkpoint is on a node that is away, and thereby the
- * checkpoint. */
+/* Gives up the attempt of a job whose checkpoint is on a node that is away. The checkpoint is
+ * given up, too. */
 static int give_up(struct commits *all, struct job *j, const char *by, commit_done *done, void *arg)
 {
     struct event ev;
@@ -143,7 +144,8 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
     commit_answer(all, j, &e, done, arg);
 }
 
-/* Applies the change to the job's stored spec, and fills in *spec. Fails as order_edit does. */
+/* Applies the change to the job's stored spec, and writes the result to *spec. Fails as order_edit
+ * does. */
 static int edit_spec(struct commits *all, struct job *j, const struct order_edit *o,
                      struct job_spec *spec, struct err *e)
 {
@@ -184,7 +186,7 @@ void order_edit(struct commits *all, struct job *j, const struct order_edit *o, 
     else if (!edit_spec(all, j, o, spec, &e)) {
         strcpy(ev->detail, o->change);
         job_set_spec(j, spec);
-        /* never happens, because job_step has allowed it */
+        /* this never fails, because job_step has allowed the event */
         if (commit_apply(all, j, ev, done, arg)) abort();
     }
     if (e.code) commit_answer(all, j, &e, done, arg);
@@ -207,8 +209,8 @@ static void released(void *arg, const struct err *e)
     free(r);
 }
 
-/* Begins an order about a node, with a refusal if there is no such node. The answer is given after
- * the commit, because it may depend on a change that is not on disk yet. */
+/* Begins an order about a node. If there is no such node, sets the refusal. The answer is given
+ * after the commit, because it may depend on a change that is not on disk yet. */
 static struct releasing *about_node(struct commits *all, const char *node, commit_done *done,
                                     void *arg)
 {

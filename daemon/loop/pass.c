@@ -20,7 +20,7 @@
 _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");
 
 struct sched_pass {
-    struct sched_job *queue; /* owns; the n_jobs of the pass, in scheduling order */
+    struct sched_job *queue; /* owned; the n_jobs jobs of the pass, in scheduling order */
     int n_jobs, room;
     struct sched_node nodes[NODE_MAX];
 };
@@ -47,7 +47,8 @@ static int32_t device_of(const struct job *j)
 static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->gpu_size = j->need.device + GPU_RESERVE;
-    /* other programs, such as a display server, may use the reserve */
+    /* the free memory need not include GPU_RESERVE, because other programs, such as a display
+     * server, may use it */
     q->gpu_free = j->need.device;
     for (int i = 0; i < k->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &k->nodes.node[i];
@@ -69,9 +70,9 @@ static void leave_out(const struct cluster *k, const struct job *j, struct sched
         }
 }
 
-/* Tells whether a node that can take the job is away only for a moment, for example because its
- * agent or seqd restarts. Until that node is back or lost, the job is not placed on a node that it
- * leaves out. */
+/* Tells whether a node on which the job may run has been down only for a short time, for example
+ * because its agent or seqd restarts. Until that node is up again or lost, the job is not placed
+ * on a node that it leaves out. */
 static bool is_soon(const struct cluster *k, const struct sched_job *q)
 {
     for (int i = 0; i < k->nodes.n; i++) {
@@ -88,10 +89,11 @@ static int node_index(const struct cluster *k, const char *name)
     return n ? (int)(n - k->nodes.node) : -1;
 }
 
-/* Chooses the only node on which rank 0 may be, if there is such a node. A checkpoint of the job,
- * or of the job from which it begins, holds the job to its node, and the job waits for that node.
- * Prepared data also chooses the node that prepared it. If that node is away or left out, another
- * node prepares the data again. */
+/* Sets the only node on which rank 0 may be, if there is such a node. For a toy run it is the
+ * tested node. For a job that has a checkpoint, or that begins from the checkpoint of a different
+ * job, it is the node that has the checkpoint, and the job waits for that node. For a job with
+ * prepared data it is the node that has the data. But if this node is away or left out, the data
+ * is prepared again on a different node. */
 static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {
@@ -131,7 +133,8 @@ static void leave_old(const struct cluster *k, const struct job *j, struct sched
 static void describe(const struct cluster *k, const struct job *j, int64_t now_ms,
                      struct sched_job *q)
 {
-    memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
+    memset(q, 0, offsetof(struct sched_job, part)); /* clears all members before the output
+                                                     * members */
     q->id = j->id;
     q->priority = j->spec->priority;
     q->n_ranks = j->spec->resources.ranks;
@@ -156,8 +159,8 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
-/* Tells whether a node of the attempt is lost, in which case the job moves if there is a place for
- * it elsewhere. */
+/* Tells whether a node of the attempt is lost. The job then moves if other nodes have room for
+ * it. */
 static bool may_move(const struct cluster *k, const struct job *j)
 {
     const struct job_attempt *a = j->attempt;
@@ -169,8 +172,8 @@ static bool may_move(const struct cluster *k, const struct job *j)
     return false;
 }
 
-/* Describes a job that moves, with the places that it has on nodes now. If it is preparing data,
- * it needs a place for a preparation, and otherwise one for its ranks. */
+/* Describes a job that is to be moved, and its present places on nodes. If the job is preparing
+ * data, it needs a place for a preparation. Otherwise it needs places for its ranks. */
 static void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->moves = true;
@@ -180,7 +183,8 @@ static void describe_move(const struct cluster *k, const struct job *j, struct s
     for (int i = 0, n = 0; i < j->n_places; i++) {
         const struct job_place *p = &j->places[i];
         const int at = node_index(k, p->node);
-        if (at < 0) break; /* never happens, because a node that holds a part is not forgotten */
+        /* this never happens, because a node with a part of a job is not forgotten */
+        if (at < 0) break;
         q->part[q->n_parts++] = (struct sched_part){(uint8_t)at, (uint8_t)p->n_ranks};
         for (int r = 0; r < p->n_ranks; r++, n++) {
             const struct node *node = &k->nodes.node[at];
@@ -218,8 +222,8 @@ struct pass_list {
     struct sched_node *nodes;
 };
 
-/* Marks the job's GPUs as held, by their UUIDs in the node's present list. Skips a GPU that has
- * gone. */
+/* Marks the job's GPUs as held. They are found by their UUIDs in the node's present list. A GPU
+ * that is gone is skipped. */
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)
 {
@@ -228,8 +232,8 @@ static void hold_gpus(const struct job *j, const struct node *n, const struct jo
             out->gpu[k].state = SCHED_GPU_HELD;
 }
 
-/* Lists the GPUs of the node. Attempts on it that we gave up may use any of them, until the node
- * reports that these attempts are gone. */
+/* Lists the GPUs of the node. An attempt that seqd has given up may use any GPU of the node until
+ * the node reports that the attempt is gone. */
 static void list_gpus(const struct node *n, struct sched_node *out)
 {
     out->n_gpus = n->n_gpus;

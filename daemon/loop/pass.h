@@ -1,6 +1,6 @@
-/* pass.h: a scheduling pass. It turns queued jobs and nodes into the input of sched_pick, and the
- * verdicts of sched_pick into events. It changes only its scratch, the jobs' reasons and the
- * users' counts of jobs.
+/* pass.h: a scheduling pass. It makes the input of sched_pick from queued jobs and nodes, and
+ * makes events from the verdicts of sched_pick. It changes only its scratch, the jobs' reasons and
+ * the users' counts of jobs.
  *
  *     for (int i = 0, n = pass_pick(p, k, now_ms); i < n; i++)
  *         if ((j = pass_verdict(p, k, i, &ev))) the event ev is to be applied to j; */
@@ -13,19 +13,19 @@ struct sched_pass;
 struct sched_pass *pass_create(void);
 void pass_destroy(struct sched_pass *p); /* p may be NULL */
 
-/* Runs the scheduler for all queued jobs of the cluster, and for running ones with a part on a
- * lost node. Returns the number of these jobs. */
+/* Runs the scheduler for all queued jobs of the cluster, and for running jobs with a part on a
+ * lost node. Returns the total number of these jobs. */
 int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms);
-/* Reads the verdict on the i-th job, and notes in the job why it waits. If there is a place for
- * the job, returns the job and sets *ev to its ASSIGN. Otherwise returns NULL. If the returned job
+/* Reads the verdict on the i-th job. If there is a place for the job, returns the job and sets *ev
+ * to its ASSIGN. Otherwise notes in the job why it waits, and returns NULL. If the returned job
  * already has an attempt, the caller must not apply *ev, and must give up the attempt's parts on
  * lost nodes instead. */
 struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
                          struct event *ev);
 
-/* Tells whether the nodes other than `node` could take the job if all of them were idle. Nodes
- * that the job leaves out do not count. A node that is down counts until it is lost. The node that
- * prepared the job's data counts even when it is lost, because it has the files. */
+/* Tells whether all nodes except `node` could hold the job if all of them were idle. Nodes that
+ * the job avoids do not count. A node that is down counts until it is lost. The node that prepared
+ * the job's data counts even when it is lost, because it has the files. */
 bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* planner.c: starts the thread that plans, and gives it its clock. */
+/* planner.c: starts the thread that makes plans, and implements its clock. */
 #include "daemon/loop/planner.h"
 
 #include "api/core/clock.h"

@@ -1,4 +1,5 @@
-/* planner.h: the thread that plans, because weighing a spec takes up to two seconds.
+/* planner.h: the thread that makes plans. It is a separate thread because a plan for a spec takes
+ * up to two seconds.
  * tested: tests/daemon/test_seqd_planner.c */
 #ifndef SEQD_DAEMON_LOOP_PLANNER_H
 #define SEQD_DAEMON_LOOP_PLANNER_H
@@ -7,13 +8,14 @@
 
 #define PLANNER_WAITING 256 /* specs that may wait at the same time; each takes about 0.4 MiB */
 
-/* Creates the planner. errands_end must be called before store_close, because an answer that
- * store_close gives may ask for a plan, and the planner must refuse it. errands_end need not
- * finish a plan that is under way, because the planner's clock soon ends it. */
+/* Creates the planner. Call errands_end before store_close. store_close gives answers that may ask
+ * for a plan, and the planner must refuse that plan. errands_end need not finish a plan that is
+ * under way, because the planner's clock soon ends the plan. */
 struct errands *planner_create(struct loop *l);
 
 /* Returns milliseconds of a clock that never runs backwards. When the planner ends, the clock
- * jumps to the end of time, which stops all work that it bounds. May be called on any thread. */
+ * jumps to the end of time. This stops all work whose time is measured by this clock. May be
+ * called on any thread. */
 int64_t planner_clock_ms(void *planner);
 
 #endif

@@ -1,4 +1,4 @@
-/* removal.c: carries out removals, from their row to the last node's confirmation. */
+/* removal.c: carries out a removal, from its first row to the confirmation of the last node. */
 #include "daemon/loop/removal.h"
 
 #include <stdio.h>
@@ -10,24 +10,27 @@
 #include "api/core/removal.h"
 #include "daemon/state/retain.h"
 
-#define ROWS        200 /* rows in one commit, for which the writer needs some milliseconds */
-#define NODE_WINDOW 64  /* removals of which one node is told at a time */
-#define WAKE_MS     20  /* time in which orders are collected for one common query */
+#define ROWS 200 /* rows in one commit; the writer needs some milliseconds for them */
+#define NODE_WINDOW                                                                                \
+    64             /* largest number of removals that a node has been asked for and has not
+                         * answered */
+#define WAKE_MS 20 /* time in which orders are collected, so that one query reads them all */
 
-struct told { /* a node that is up */
+struct told { /* a node that is up, and its removals */
     struct told *next;
     struct removals *all;
     char node[NODE_NAME];
-    struct open { /* the node was told, and has not answered yet */
+    struct open { /* a removal that the node was asked for and has not answered yet */
         int64_t job;
         int what;
     } open[NODE_WINDOW];
     int n_open;
-    bool reading; /* the removals that it must be told are being read */
-    bool again;   /* there may be more removals than were read */
-    bool failed;  /* a removal failed on it, and its other removals wait for the retry */
-    bool gone;    /* the node went down; it is freed with the last answer */
-    uint32_t abi; /* version that it speaks */
+    bool reading; /* the removals that the node must be asked for are being read */
+    bool again;   /* the store may have more removals for this node than were read */
+    bool failed;  /* a removal has failed on the node, and the node's other removals wait for the
+                   * retry */
+    bool gone;    /* the node went down; this struct is freed with the last answer */
+    uint32_t abi; /* version that the node speaks */
 };
 
 struct removals {
@@ -39,7 +42,7 @@ struct removals {
     struct told *told;
     bool paused;
     bool files_busy, files_again, rows_busy, rows_again;
-    int64_t files_after; /* seq of the last removal that was tried; 0 to begin with the first */
+    int64_t files_after; /* seq of the last removal that was tried; 0 before the first removal */
     int64_t rows_begin_ms, n_moved;
 };
 
@@ -51,7 +54,7 @@ static void on_files_committed(void *arg, const struct err *e)
 {
     struct removals *r = arg;
     r->files_busy = false;
-    loop_timer_set(r->pace, 0); /* their rows come next */
+    loop_timer_set(r->pace, 0); /* remove the rows next */
     remove_files(r);
 }
 
@@ -143,8 +146,8 @@ static void told_free(struct told *n)
 
 static void tell(struct told *n);
 
-/* When no removal is under way on a node, tells it the next removals, or frees it if it has
- * gone. */
+/* Does nothing while removals are under way on the node. Otherwise asks the node for its next
+ * removals, or frees the struct if the node is gone. */
 static void told_rest(struct told *n)
 {
     if (n->reading || n->n_open) return;
@@ -161,15 +164,16 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
         const struct msg m = {
             .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
-        /* Count it as open before it is sent, because all open removals are closed if the session
-         * breaks during the send. */
+        /* Count the removal as open before it is sent, because all open removals are closed if the
+         * session breaks during the send. */
         n->open[n->n_open++] = (struct open){m.job, m.what};
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
         n->failed = true;
         break;
     }
-    n->reading = false; /* done only here, because a session that breaks above must not free n */
+    /* cleared only here, because n must not be freed if the session breaks in a send above */
+    n->reading = false;
     told_rest(n);
 }
 
@@ -238,8 +242,7 @@ static void on_cut(void *arg, const struct tree *tree, int n, const struct err *
 }
 
 /* Closes the removal that is answered. Returns false if the removal is not open. This can happen
- * because a node may answer twice, for the order of an earlier session and for the order of this
- * session. */
+ * because the order may be sent in two sessions, and the node may answer both times. */
 static bool was_open(struct told *n, int64_t job, int what)
 {
     for (int i = 0; i < n->n_open; i++) {
@@ -362,7 +365,8 @@ void removals_order(struct removals *r, const struct store_removal *what, commit
 {
     struct err e;
     if (refuse(r, what, &e)) {
-        /* Refuse it after the commit of the state on which the refusal is based. */
+        /* The refusal may depend on a state that is not on disk yet, so answer only after that
+         * state is committed. */
         const struct job none = {.id = what->job};
         commit_answer(r->commits, &none, &e, done, arg);
         return;
@@ -386,7 +390,8 @@ static void on_wake(void *arg)
     tell_all(r);
 }
 
-/* Tells nodes all removals again, even if they never answered the last ones. */
+/* Asks the nodes for all their removals again, even if they have not answered the last
+ * messages. */
 static void on_retry(void *arg)
 {
     struct removals *r = arg;

@@ -3,12 +3,14 @@
  *   1. The removal is committed as a row of `removals`. From then on, a job that is removed as a
  *      whole is in no answer.
  *   2. A thread removes seqd's own files of the job, which are the logs of its ranks.
- *   3. Its rows are removed, some hundred in a commit: metrics, events, and at last the job's row.
- *   4. The nodes are told, again and again, until each has answered that its files are gone.
+ *   3. The job's rows are removed, some hundred in a commit. Metrics are first, then events, then
+ *      the job's row.
+ *   4. The nodes are asked, repeatedly, until each node has answered that its files are gone.
  *
- * Every step is derived only from the rows and can be done twice, so a crash loses nothing: an
- * unfinished removal is continued after the restart. A node that is away is told when it is back,
- * and until then the removal is shown as pending. All functions are called on the loop thread. */
+ * Every step is derived only from the rows and can be done twice, so a crash loses nothing. An
+ * unfinished removal is continued after the restart. A node that is not connected is asked when it
+ * connects again. Until then the removal is shown as pending. All functions are called on the loop
+ * thread. */
 #ifndef SEQD_DAEMON_LOOP_REMOVAL_H
 #define SEQD_DAEMON_LOOP_REMOVAL_H
 
@@ -18,7 +20,7 @@
 #include "daemon/store/logs.h"
 
 #define REMOVAL_RETRY_MS 30000 /* time until a failed removal is tried again */
-/* the pause after a commit of rows lasts this many times as long as that commit */
+/* length of the pause after a commit of rows, as a multiple of the time that the commit took */
 #define REMOVAL_PACE 4
 
 struct removals;
@@ -29,26 +31,28 @@ struct removals *removals_create(struct commits *all, struct logs *logs, const s
 void removals_destroy(struct removals *r); /* call it after the store is closed; r may be NULL */
 void removals_pause(struct removals *r);   /* seqd is stopping */
 
-/* Removes a job, or a part of its data. done, whose j is always NULL, is called with
- * ERR_NOT_FOUND, or with ERR_CONFLICT if the job is not final or a live job reads its files. A
- * removal that is under way already counts as a success. */
+/* Removes a job, or a part of its data. `done` is called with ERR_NOT_FOUND if there is no such
+ * job, or with ERR_CONFLICT if the job is not final or if a live job reads its files. If this
+ * removal is under way already, the call succeeds. The j of `done` is always NULL. */
 void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,
                     void *arg);
 
-/* Measures the files that seqd itself has of n jobs, where n is at most TREES_BATCH. done gets the
+/* Measures the files that seqd itself stores for n jobs. n is at most TREES_BATCH. `done` gets the
  * number of bytes for each job, in the order of jobs. */
 void removals_measure(struct removals *r, const int64_t *jobs, int n, trees_done *done, void *arg);
 
-/* Makes removals that have been added begin. */
+/* Begins the removals that have been added. */
 void removals_wake(struct removals *r);
 /* Removes the logs of an attempt that ended long ago, although its job has not ended. */
 void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks);
 
-/* Tells a node of its removals. A node whose version (abi, api/wire.h) does not know removals is
- * not told. Each removal on that node shows this as the reason for which it waits. */
+/* Asks a node to carry out its removals. If the node's version (abi, api/wire.h) does not know
+ * removals, the node is not asked, and each of its removals shows this as the reason for which it
+ * waits. */
 void removals_node_up(struct removals *r, const char *node, uint32_t abi);
 void removals_node_down(struct removals *r, const char *node);
-/* Takes a MSG_REMOVED. Returns false if the node was not asked or has answered already. */
+/* Handles a MSG_REMOVED. Returns false if the node was not asked for this removal or has answered
+ * already. */
 bool removals_take(struct removals *r, const char *node, const struct msg *m);
 
 #endif

@@ -14,7 +14,7 @@
 #include "daemon/state/doc.h"
 #include "worker/plan/check.h"
 
-/* No spool can have more records, so a larger mark is invalid. */
+/* No spool can have more than MAX_MARK records, so a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)
 
 /* A job whose rows this seqd cannot read. It is set aside, so that the other jobs can run. */
@@ -27,9 +27,9 @@ struct unreadable {
 struct replaying {
     struct commits *all;
     struct cluster *cluster;
-    int64_t now_ms, utc_ms; /* times by the loop's clock and in UTC */
+    int64_t now_ms, utc_ms; /* present time by the loop's clock and in UTC */
     struct unreadable *first;
-    bool newer; /* a live job has data that the previous version would misread */
+    bool newer; /* a live job has data that the previous version of seqd would misread */
 };
 
 static void set_aside(struct replaying *r, int64_t id, const struct err *e)
@@ -46,8 +46,8 @@ static void set_aside(struct replaying *r, int64_t id, const struct err *e)
     job_destroy(j);
 }
 
-/* Copies text. Returns NULL if the text is not JSON, which does no harm because no other state
- * depends on it. */
+/* Copies text. If the text is not JSON, returns NULL. This does no harm, because no other state
+ * depends on the text. */
 static char *copy_json(const char *text)
 {
     if (!text || !doc_is_json(text)) return NULL;
@@ -84,7 +84,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     return 0;
 }
 
-/* Updates the attempt of the job after ev: makes it, keeps it or drops it. */
+/* Depending on the state of the job after ev, makes, keeps or drops the job's attempt. */
 static void follow_attempt(const struct replaying *r, struct job *j, const struct event *ev)
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
@@ -108,7 +108,7 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
     struct job *j = jobs_find(&r->cluster->jobs, row->job);
     struct event ev = {.seq = row->seq, .job = row->job, .epoch = row->epoch, .at_ms = row->at_ms};
     struct err why;
-    if (!j) return 0; /* set aside */
+    if (!j) return 0; /* the job was set aside */
     if (row->type < 0 || row->type >= JOB_EVENT_N) {
         log_warn("replay.event", "job=%lld event=%lld type=%d text=\"of another version\"",
                  (long long)row->job, (long long)row->seq, row->type);
@@ -140,7 +140,8 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
     return 0;
 }
 
-/* Reads the job's position from data, "[{..},{..}]", in which the last object counts. */
+/* Reads the job's position from data, which has the form "[{..},{..}]". The position is in the
+ * last object. */
 static int load_steps(void *arg, int64_t job, const char *data)
 {
     const struct replaying *r = arg;
@@ -154,7 +155,8 @@ static int load_steps(void *arg, int64_t job, const char *data)
     j->step = strtoll(last + 8, NULL, 10);
     const char *epoch = strstr(last, "\"epoch\":");
     const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
-    /* The time of these steps is not stored, so use the latest possible time, which is now. */
+    /* The time of these steps is not stored. Use the present time, because they cannot be
+     * newer. */
     if (now) j->step_epoch = j->epoch;
     if (now && farthest_step(&j->farthest, j->step)) j->stepped_ms = r->utc_ms;
     return 0;
@@ -186,8 +188,8 @@ static int load_cordon(void *arg, const char *node, int64_t at_ms, bool drains, 
     return 0;
 }
 
-/* Marks quarantined nodes as expected, so that they are listed. Call it last, so that the nodes
- * that jobs need are entered into the table first. */
+/* Marks quarantined nodes as expected, so that they are listed. Call it last, because the table
+ * may not have room for all nodes, and the nodes that jobs need come first. */
 static void expect_quarantined(const struct replaying *r)
 {
     const struct quarantined *q;
@@ -195,8 +197,8 @@ static void expect_quarantined(const struct replaying *r)
         node_expect(&r->cluster->nodes, q->node, r->now_ms);
 }
 
-/* Restores the backoff of a job, counts the job for its user, and marks the nodes on which its
- * attempt may run as expected. */
+/* Restores the backoff of a job and counts the job for its user. Marks as expected the nodes on
+ * which the job's attempt may run. */
 static void live_again(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -206,8 +208,8 @@ static void live_again(void *arg, struct job *j)
         node_expect(&r->cluster->nodes, j->attempt->parts[i].place.node, r->now_ms);
 }
 
-/* Marks the nodes that have files of the job as expected. Nodes that run attempts must have been
- * entered before, because the table may not have room for all names. */
+/* Marks as expected the nodes that have files of the job. Call it after the nodes that run
+ * attempts were added to the table, because the table may not have room for all nodes. */
 static void expect_files(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -239,7 +241,8 @@ static void look_at_job(void *arg, struct job *j)
     }
 }
 
-/* Fails a job that was set aside, and tells why. Nodes that run it are told to stop. */
+/* Stores that a job that was set aside has failed, and why. Nodes that run the job are told to
+ * stop it. */
 static void fail_unreadable(struct commits *all, const struct unreadable *u, int64_t utc_ms)
 {
     char error[8192], at[32];

@@ -1,4 +1,4 @@
-/* session.c: writes the messages about attempts that a node should have, keep or end. */
+/* session.c: writes the messages that tell a node which attempts it should have, keep or end. */
 #include "daemon/loop/session.h"
 
 #include <stdio.h>
@@ -69,8 +69,8 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
     a->stop_ms = now_ms > 0 ? now_ms : 1;
 }
 
-/* Tells whether all ranks can save on request. The ranks of an older agent cannot, and the other
- * ranks cannot save without them. */
+/* Tells whether all ranks can save on request. Ranks that an agent of an older version has started
+ * cannot. If the job has such ranks, its other ranks cannot save either. */
 static bool all_save(const struct session *s, const struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++) {
@@ -138,7 +138,7 @@ struct session_list { /* a list of the attempts of one node */
     const struct msg *hello; /* or NULL */
     int64_t now_ms;
     int n;
-    struct wire_attempt *attempts; /* WIRE_ATTEMPTS, of an EXPECT */
+    struct wire_attempt *attempts; /* [WIRE_ATTEMPTS], the attempts of an EXPECT */
 };
 
 static void send_list(struct session_list *l, bool more)
@@ -192,9 +192,8 @@ static void ask_logs(void *arg, struct job *j)
                         logs_size(s->logs, j->id, j->attempt->epoch, r));
 }
 
-/* Acknowledges all logs again, which makes the nodes send the bytes that follow
- * (worker/agent/attempt.c). logs_sync must have been called, so that the bytes in the files are on
- * disk. */
+/* Acknowledges all logs again. The nodes then send the bytes that follow the acknowledged bytes
+ * (worker/agent/attempt.c). Call logs_sync before, so that the acknowledged bytes are on disk. */
 void session_ask_logs(const struct session *s)
 {
     jobs_each(&s->cluster->jobs, ask_logs, (void *)s);
@@ -207,7 +206,8 @@ bool session_listed(const struct msg *hello, int64_t job, int64_t epoch)
     return false;
 }
 
-/* Tells a node that is back the known state of one attempt that it should have. */
+/* Tells a node that has connected again which records and log bytes of an attempt seqd has on
+ * disk. */
 static void attach(void *arg, struct job *j)
 {
     struct session_list *l = arg;
@@ -216,8 +216,9 @@ static void attach(void *arg, struct job *j)
     struct attempt_part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
     if (!p) return;
     if (!session_listed(l->hello, j->id, a->epoch)) {
-        /* The ASSIGN was committed, but a break of the session may have lost it. If it did not,
-         * the node answers that the epoch is known and over. */
+        /* The event of the ASSIGN was committed, but the message may be lost because the session
+         * broke. If the message was not lost, the node answers that the epoch is known and
+         * over. */
         if (j->state == JOB_STARTING && !a->ended && !p->ended) assign(s, j, p);
         return;
     }
@@ -248,16 +249,16 @@ void session_resume(const struct session *s, const char *node, int64_t now_ms)
     jobs_each(&s->cluster->jobs, resume, &l);
 }
 
-/* Counts the slots of an attempt. An agent of the previous version does not report which of its
- * ranks have a GPU, so the job's spec is used as well. */
+/* Counts the slots of an attempt. An agent of the previous version does not report how many ranks
+ * have a GPU, so the job's spec is used as well. */
 static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
 {
     return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;
 }
 
-/* Notes attempts that run on the node although they are over for seqd, for example because seqd
- * gave up the node. They will be stopped. The slots and GPUs of each attempt are held until the
- * node reports that the attempt is gone. */
+/* Notes attempts that still run on the node although seqd counts them as ended, for example
+ * because seqd gave up the node. Such attempts will be stopped. The slots and GPUs of such an
+ * attempt are held until the node reports that the attempt is gone. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello)
 {
     node_stale_clear(n);

@@ -10,10 +10,10 @@
 #include "daemon/state/cluster.h"
 #include "daemon/store/logs.h"
 
-struct session { /* one for all nodes */
+struct session { /* one struct for the sessions of all nodes */
     struct cluster *cluster;
     struct logs *logs;
-    /* SECRET_SIZE bytes, from which the keys of attempts are derived */
+    /* SECRET_SIZE bytes; the keys of attempts are derived from them */
     const unsigned char *secret;
     const char *uploads; /* see struct control_options */
     struct outbox out;
@@ -24,11 +24,11 @@ struct session { /* one for all nodes */
 void session_assign(const struct session *s, const struct job *j); /* sends ASSIGN to every part */
 /* Sends STOP to every part that has not ended. */
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
-/* Sends SAVE for a stopping job that must save, if the agents of its nodes know that message;
- * otherwise sends STOP. */
+/* Ends the attempt of a stopping job. Sends SAVE if the job must save and the agents of its nodes
+ * know that message. Otherwise sends STOP. */
 void session_end(const struct session *s, struct job *j, int64_t now_ms);
 /* Sends all blobs to part p, or to every part if p is NULL. Does nothing if a blob has not
- * arrived, or if the ring is open already. */
+ * arrived, or if all ranks have joined the ring already. */
 void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
 /* Acknowledges that the records up to seq are on disk. */
 void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
@@ -43,13 +43,13 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 
 void session_expect(const struct session *s, const char *node); /* sends EXPECT */
 void session_expect_all(const struct session *s);
-/* Calls for a node that connects. `attach` before its EXPECT, and `resume` after it, tell the node
- * the state of its attempts. `note_stale` notes attempts that run there although they are over for
- * seqd. */
+/* Calls for a node that connects. session_attach is called before the node's EXPECT and
+ * session_resume after it. Both tell the node the state of its attempts. session_note_stale notes
+ * the attempts that still run on the node although seqd counts them as ended. */
 /* Notes the attempts in the node's HELLO that ended while the node was away or seqd was down. */
 void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
-/* Tells whether a HELLO lists that attempt. */
+/* Tells whether hello lists that attempt. */
 bool session_listed(const struct msg *hello, int64_t job, int64_t epoch);
 void session_attach(const struct session *s, const char *node, const struct msg *hello);
 void session_resume(const struct session *s, const char *node, int64_t now_ms);

@@ -1,4 +1,4 @@
-/* spooled.c: reads the records of a spool, and enters their contents into the attempt. */
+/* spooled.c: reads the records of a spool, and applies them to the attempt. */
 #include "daemon/loop/spooled.h"
 
 #include <signal.h>
@@ -34,7 +34,7 @@ int spooled_parse(const struct msg *m, struct spooled *r)
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
-/* Tells whether the rank in an exit equals the rank that the record's head names. */
+/* Tells whether an exit is about the rank that the record's head names. */
 static bool exit_is_of(const struct attempt_part *p, const struct spooled *r)
 {
     struct rank_exit x;
@@ -53,7 +53,8 @@ bool spooled_is_of(const struct attempt_part *p, const struct spooled *r)
         memcpy(&re, r->data, sizeof re);
         first = re.type != EV_NOTE;
     }
-    if (r->head.type == RANK_FAIL && r->head.rank == RANK_GANG) return true; /* of this part */
+    /* the gang of this part may report a failure without a rank */
+    if (r->head.type == RANK_FAIL && r->head.rank == RANK_GANG) return true;
     return attempt_part_has(p, r->head.rank) && (!first || r->head.rank == 0);
 }
 
@@ -71,8 +72,8 @@ static void fail(const struct taking *k, const struct event *ev)
     memcpy(k->v->ev.node, k->p->place.node, sizeof k->v->ev.node);
 }
 
-/* Returns the code of a failure. Ranks of the previous version report a full or read-only disk as
- * ERR_IO, with the text of errno. */
+/* Returns the code of a failure. A rank of the previous version reports a full or read-only disk
+ * as ERR_IO, with the text of errno. */
 static enum err_code code_of(const struct rank_fail *f)
 {
     static const char *const full[] = {"No space left", "Read-only file system",
@@ -100,7 +101,7 @@ static void on_fail(const struct taking *k)
         return;
     }
     blame_report(j, &ev);
-    /* Name the node, because that says more than the number of the rank. */
+    /* Name the node, because a user needs it more than the number of the rank. */
     if ((code == ERR_IO || code == ERR_NO_SPACE) && ev.cause == CAUSE_INFRASTRUCTURE)
         err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
@@ -117,7 +118,8 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
     struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
     if ((!x->exit_status && !x->signal) || !(attempt_alive(j) || j->saving)) return;
     if (j->saving && x->exit_status == RANK_EXIT_SAVED) return;
-    if (j->attempt->has_suspect && !x->signal) return; /* a failure was reported earlier */
+    /* a failure has been reported before, and this exit follows from it */
+    if (j->attempt->has_suspect && !x->signal) return;
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
     ev.oom = k->r->oom;
@@ -208,15 +210,16 @@ static int64_t sum(int64_t a, int64_t b)
     return a + b < MOST ? a + b : MOST;
 }
 
-/* Checks the ranges, so that values that are computed from the step are in range, too. */
+/* Checks the ranges of the members, so that values that are computed from them are in range,
+ * too. */
 static bool step_good(const struct rank_step *s)
 {
     return s->step >= 1 && s->step <= MOST && s->tokens >= 0 && s->tokens <= MOST &&
            s->step_us >= 0 && s->step_us <= MOST;
 }
 
-/* Updates the progress of a training by a step. After a start or a rollback, the progress counts
- * from this step, because earlier steps do not measure its speed. */
+/* Updates the progress of a training by a step. After a start or a rollback the progress begins at
+ * this step, because earlier steps say nothing about the speed of this attempt. */
 static void progress_of_step(struct job *j, const struct rank_step *s)
 {
     struct rank_progress *p = &j->progress;
@@ -229,7 +232,8 @@ static void progress_of_step(struct job *j, const struct rank_step *s)
     pace_add(&j->attempt->pace, p);
 }
 
-/* Checks the ranges, so that values that are computed from it for users are in range, too. */
+/* Checks the ranges of the members, so that values that users get and that are computed from them
+ * are in range, too. */
 static bool progress_good(const struct rank_progress *p)
 {
     const double most = (double)MOST;
@@ -246,8 +250,8 @@ static bool read_progress(const struct spooled *r, struct rank_progress *p)
     return progress_good(p);
 }
 
-/* Tells whether the effect of a record is committed already, in which case it was sent again only
- * because of a record before it. */
+/* Tells whether the effect of a record is committed already. A record of which this is true was
+ * sent again only because an earlier record had to be sent again. */
 static bool is_taken(const struct taking *k)
 {
     return k->r->seq && k->r->seq <= k->p->taken;
@@ -288,8 +292,8 @@ static void on_step(const struct taking *k)
     if (j->attempt->steps_size > STEPS_FLUSH_SIZE) k->v->type = VERDICT_FLUSH;
 }
 
-/* Copies a rank's JSON, checked, onto one line. Returns -1 if it is not an object or is too
- * long. */
+/* Checks a rank's JSON and copies it onto one line. Returns -1 if the JSON is not an object or is
+ * too long. */
 static int take_json(const char *data, size_t size, char *out, size_t room)
 {
     struct jread j;
@@ -301,8 +305,9 @@ static int take_json(const char *data, size_t size, char *out, size_t room)
     return 0;
 }
 
-/* Notes whether a rank is preparing its node's data, which the rank reports before and after
- * ("code" of the note). While it does, the deadline of the start is suspended, and afterwards it
+/* Notes whether a rank is preparing its node's data. The rank sends a note with the code
+ * "preparing" before the preparation, and a note with the code "prepared" after it. During the
+ * preparation the attempt has no deadline for its start, and afterwards the time for the start
  * begins again. */
 static void note_preparing(struct job_attempt *a, int rank, const char *json)
 {
@@ -334,8 +339,8 @@ static bool read_event(const struct spooled *r, struct rank_event *re)
     return is_product(re->type) || re->type == EV_NOTE;
 }
 
-/* Blames the node for JSON that does not parse, because the fault is the node's or one of its
- * programs', and not the job's. */
+/* Blames the node for JSON that cannot be parsed, because the node or one of its programs is at
+ * fault, and not the job. */
 static void on_garbled(const struct taking *k, const char *what)
 {
     struct event ev = {.type = EV_RANK_EXIT,
@@ -366,7 +371,8 @@ static void on_event(const struct taking *k)
     if (!is_taken(k)) k->v->type = VERDICT_EVENT;
 }
 
-/* Returns the JSON object of a result, malloc'd, or NULL if it is not an object or is too long. */
+/* Returns a malloc'd copy of the JSON object of a result. Returns NULL if the JSON is not an
+ * object or is too long. */
 static char *read_result(const struct spooled *r)
 {
     char *json = malloc(RANK_RESULT_SIZE + 1);
@@ -428,6 +434,6 @@ void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part 
     case RANK_RESULT: on_result(&k); break;
     case RANK_FAIL: on_fail(&k); break;
     case RANK_EXIT: on_exit_record(&k); break;
-    default: break; /* a type of a newer version, which is ignored */
+    default: break; /* a type that only a newer version knows is ignored */
     }
 }

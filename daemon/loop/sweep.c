@@ -7,10 +7,10 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-#define FILL   500 /* jobs of an older database that one commit handles */
-#define FORGET 500 /* records of removals */
-/* Limits the rows of the audit that are removed in a minute. The limit is higher than the number
- * of rows that 700 requests a second add. */
+#define FILL   500 /* number of jobs of an older database that one commit handles */
+#define FORGET 500 /* number of records of removals that one commit deletes */
+/* Largest number of rows of the audit log that are removed in a minute. 700 requests a second add
+ * fewer rows. */
 #define FORGET_AUDIT 50000
 
 struct sweep {
@@ -18,9 +18,9 @@ struct sweep {
     struct removals *removals;
     struct retain_policy policy;
     struct loop_timer *timer;
-    int rule;                    /* enum retain_id that is under way, or RETAIN_N */
+    int rule;                    /* enum retain_id of the rule that is under way, or RETAIN_N */
     int64_t left;                /* jobs that may still be removed by RETAIN_JOBS_MAX */
-    int64_t after_at, after_job; /* position in the rule; the jobs before it have been handled */
+    int64_t after_at, after_job; /* position in the rule; all jobs before it have been handled */
     int64_t n_filled;
     int64_t utc_ms, loop_ms; /* clocks of the last sweep */
     int64_t hold_ms;         /* no removal is made before this time of the loop's clock */
@@ -38,7 +38,7 @@ static void on_committed(void *arg, const struct err *e)
     look(s);
 }
 
-/* Adds the removals that are due to t. Returns their number. */
+/* Adds to t the removals that are due. Returns their number. */
 static int add_due(struct sweep *s, struct store_txn *t, const struct store_rows *rows, int what)
 {
     struct retain_uses uses;
@@ -130,8 +130,8 @@ static void next_rule(struct sweep *s)
 
 /* ---- once a minute --------------------------------------------------------------------------- */
 
-/* Tells whether the wall clock can be trusted for removals, which it cannot for a while after it
- * has jumped ahead. */
+/* Tells whether the wall clock can be trusted for removals. It cannot be trusted for some time
+ * after it has jumped ahead. */
 static bool clock_holds(struct sweep *s)
 {
     const int64_t utc = s->commits->utc_ms(), now = loop_now_ms(s->commits->loop);
@@ -175,8 +175,8 @@ void sweep_epoch(struct sweep *s, const struct job *j)
 {
     const int64_t keep = s->policy.keep[RETAIN_EPOCHS];
     const int n = j->spec->resources.ranks;
-    /* Each new attempt removes the logs of one old attempt, and of the attempt before that, in
-     * case seqd died in between. */
+    /* Each new attempt removes the logs of one old attempt. seqd may have died before it removed
+     * the logs of the attempt before that one, so remove these logs, too. */
     if (j->epoch <= keep) return;
     removals_cut_log(s->removals, j->id, j->epoch - keep, n);
     if (j->epoch - 1 > keep) removals_cut_log(s->removals, j->id, j->epoch - keep - 1, n);

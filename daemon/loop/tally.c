@@ -1,5 +1,5 @@
-/* tally.c: counts the disk space of users page by page, and warns the jobs of users who are over
- * the limit. */
+/* tally.c: counts the disk space of users page by page. If a user is over the limit, adds a note
+ * to the user's jobs. */
 #include "daemon/loop/tally.h"
 
 #include <stdio.h>
@@ -7,13 +7,15 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 
-#define PACE 4 /* the pause after a page lasts this many times as long as the page */
+#define PACE 4 /* length of the pause after a page, as a multiple of the time that the page took */
 
 struct disk_tally {
     struct commits *commits;
     struct removals *removals;
     struct loop_timer *timer;
-    int64_t before; /* jobs with smaller ids are counted next; 0 stands for all jobs */
+    /* jobs with ids below `before` are counted next; 0 means that all jobs are still to be
+     * counted */
+    int64_t before;
     int64_t page_begin_ms, at_ms;
     int n;
     /* owners of the page's jobs; NULL for a job without an owner */

@@ -1,12 +1,12 @@
-/* tally.h: the disk space that each user's jobs take, both live and ended. It is counted in the
+/* tally.h: counts the disk space that each user's live and ended jobs take. It counts in the
  * background, page by page of the table of jobs, so that neither the reader nor the thread of the
  * logs is delayed. Rows and logs are on seqd's disk. Checkpoints and artifacts are on nodes'
- * disks, and count with the sizes that the ranks reported when they wrote them. Uploads do not
- * count, because they have a separate limit.
+ * disks. Their sizes are those that the ranks reported when they wrote them. Uploads are not
+ * counted, because they have a separate limit.
  *
- * A job that runs while its user's jobs take more than the limit gets one note, and another one
- * only after these jobs have taken less in the meantime. All functions are called on the loop
- * thread. */
+ * If a user's jobs take more than the limit, each running job of the user gets one note. It gets a
+ * second note only if the jobs have taken less than the limit in the meantime. All functions are
+ * called on the loop thread. */
 #ifndef SEQD_DAEMON_LOOP_TALLY_H
 #define SEQD_DAEMON_LOOP_TALLY_H
 

@@ -13,7 +13,7 @@ struct errands {
     atomic_bool ending;
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
-    struct errand *first, **last; /* errands that wait; the first of them may be under way */
+    struct errand *first, **last; /* waiting errands; the first may be under way */
     struct errand *done, **done_last;
     int n;
     bool finish, ended;

@@ -13,10 +13,13 @@
 enum {
     ARENA_SIZE = 16 << 20, /* for an unpacked message of WIRE_MAX_SIZE, and its spec */
     MISSED = 3,            /* missed heartbeats after which a node is down */
-    RETRY_MS = 5000,       /* delay for a node that is refused for a reason that may pass */
+    RETRY_MS = 5000,       /* delay before a refused node may connect again, if the reason for the
+                            * refusal may be temporary */
     RETRY_VERSION_MS = 60000,
-    MAX_JOINS = 32,      /* joins at the same time, so that strangers take little of seqd */
-    JOIN_SIZE = 16 << 10 /* size of a message of a stranger */
+    /* largest number of joins at the same time; the limit keeps strangers from using many
+     * resources of seqd */
+    MAX_JOINS = 32,
+    JOIN_SIZE = 16 << 10 /* largest message of a stranger */
 };
 
 struct link_session {
@@ -25,9 +28,9 @@ struct link_session {
     struct link_session *next;
     int64_t id;
     char node[NODE_NAME]; /* empty until HELLO */
-    uint32_t abi;         /* ABI that the session speaks; valid with node */
+    uint32_t abi;         /* ABI that the session speaks; valid once node is set */
     unsigned char instance[WIRE_INSTANCE_SIZE];
-    int64_t silent_ms; /* since its last message */
+    int64_t silent_ms; /* time since the session's last message */
     bool refused;      /* REFUSED was sent, so the node should close the session */
     bool joining;      /* a JOIN waits for its answer */
 };
@@ -42,8 +45,8 @@ struct links {
     int64_t last_id;
     struct loop *loop;
     struct loop_timer *watch;
-    int64_t heartbeat_ms, watched_ms; /* watched_ms is when `watch` last ran */
-    /* for the message that is being handled or packed; reset afterwards */
+    int64_t heartbeat_ms, watched_ms; /* watched_ms is the time at which `watch` last ran */
+    /* memory for the message that is being handled or packed; it is reset afterwards */
     struct arena arena;
 };
 
@@ -56,7 +59,8 @@ static struct link_session *session_find(struct links *k, const char *node)
 
 static int session_send(struct link_session *s, const struct msg *m)
 {
-    /* a separate arena, because a send is often the answer to the message being handled */
+    /* use a separate arena, because the arena of the link may have a message that is being
+     * handled */
     struct arena a;
     size_t size;
     arena_init(&a, ARENA_SIZE);
@@ -64,7 +68,8 @@ static int session_send(struct link_session *s, const struct msg *m)
     int rc = data ? rpc_send(s->stream, data, size) : -1;
     if (!data) log_error("link.pack", "node=%s type=%d", s->node, (int)m->type);
     arena_fini(&a);
-    /* Treat a peer that does not read as gone, because a new session starts from a known state. */
+    /* Close the session of a peer that does not read, because a new session starts from a known
+     * state. */
     if (rc < 0) rpc_stream_close(s->stream);
     return rc;
 }
@@ -86,8 +91,8 @@ static void session_refuse(struct link_session *s, const char *why)
     rpc_stream_close(s->stream);
 }
 
-/* Refuses a node and tells it why. The node should close the session. If it does not, seqd closes
- * it at the next message, or in `watch` if the node is silent. */
+/* Refuses a node, and sends it the reason. The node should close the session. If it does not, seqd
+ * closes it at the next message, or after silence (`watch`). */
 static void session_turn_away(struct link_session *s, const char *node, const char *why,
                               int64_t retry_ms)
 {
@@ -125,8 +130,9 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
     rpc_stream_close(s->stream);
 }
 
-/* Counts at most one more heartbeat as missed, however late `watch` runs. Messages that have come
- * in the meantime are read only after it. */
+/* Checks all sessions for silence. Even if this function runs late, it counts at most one more
+ * heartbeat as missed, because messages that have arrived in the meantime are read only
+ * afterwards. */
 static void watch(void *arg)
 {
     struct links *k = arg;
@@ -146,7 +152,7 @@ void link_set_heartbeat(struct links *k, int64_t ms)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Checks that the name is the one in the certificate, and that the certificate is still valid. */
+/* Checks that the certificate has the name m->node, and that the certificate is still valid. */
 static int session_check_holder(struct link_session *s, const struct msg *m, struct err *e)
 {
     const struct links *k = s->link;
@@ -158,7 +164,7 @@ static int session_check_holder(struct link_session *s, const struct msg *m, str
                    holder ? holder->name : "-", m->node);
 }
 
-/* Returns why the node may not join, perhaps in buf, or NULL if it may join. */
+/* Returns NULL if the node may join, and the reason if it may not. The reason may be in buf. */
 static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms,
                                  char *buf, size_t size)
 {
@@ -210,7 +216,8 @@ static void session_hello(struct link_session *s, const struct msg *m)
     if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
-/* Handles one join at a time, and only in a session of a stranger. */
+/* Handles a JOIN of a stranger, or of a node that renews its certificate. A session may have one
+ * join at a time. */
 static void session_join(struct link_session *s, const struct msg *m)
 {
     struct links *k = s->link;
@@ -350,7 +357,7 @@ void link_destroy(struct links *k)
 }
 
 /* Tells whether the session's version has the message and, for ASSIGN, each field that the job
- * uses. This must be checked because the node may have come back with an older version since the
+ * uses. This must be checked because the node may have been replaced by an older version since the
  * job was placed. */
 static bool knows(const struct link_session *s, const struct msg *m)
 {

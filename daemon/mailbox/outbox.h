@@ -5,8 +5,8 @@
 #include "api/wire.h"
 
 struct outbox {
-    /* Returns -1 if m is not sent, for example if the node has no session. It is link_send in
-     * seqd, and a recorder in tests. */
+    /* Returns -1 if m is not sent, for example if the node has no session. In seqd it is
+     * link_send; in tests it is a function that records its arguments. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *arg;
 };

@@ -56,7 +56,7 @@ int children_start(struct children *c, int which, int ends, char *const argv[],
                    const struct child_files *f, struct err *e)
 {
     const pid_t parent = getpid(), pid = fork();
-    c->child[which] = (struct child){.status = -1}; /* forget the status of the previous child */
+    c->child[which] = (struct child){.status = -1}; /* clear the status of the previous child */
     if (pid < 0) return err_errno(e, "start %s", argv[0]);
     if (!pid) become(argv, ends, f, parent);
     setpgid(pid, pid);
@@ -107,7 +107,8 @@ void children_stop(struct children *c, int which, int timeout_ms)
     }
 }
 
-/* Kills our children, as listed in /proc. Orphans of programs that have ended are among them. */
+/* Kills all children of this process that /proc lists. They include the orphans of programs that
+ * have ended. */
 static void kill_orphans(void)
 {
     char path[64], line[512];
@@ -136,7 +137,8 @@ void children_end(struct children *c, int timeout_ms)
 {
     const int64_t until_ms = clock_ms() + timeout_ms;
     while (!none_left()) {
-        /* their children become ours, and the next round kills them */
+        /* the children of a killed process become children of this process, and the next round
+         * kills them */
         if (clock_ms() >= until_ms) kill_orphans();
         children_wait(c, 100);
     }

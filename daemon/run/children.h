@@ -1,5 +1,5 @@
-/* children.h: programs that a process starts and that end before it, and the signals that the
- * process gets while they run. It is for a process of one thread. */
+/* children.h: starts programs that end before this process, and notes the signals that this
+ * process receives while the programs run. It is for a process with one thread. */
 #ifndef SEQD_DAEMON_RUN_CHILDREN_H
 #define SEQD_DAEMON_RUN_CHILDREN_H
 
@@ -17,27 +17,29 @@ struct child {
 
 struct children {
     struct child child[CHILDREN_MAX];
-    int signal; /* the first of SIGTERM, SIGINT, SIGHUP and SIGUSR1 that came, or 0 */
+    int signal; /* the first signal of SIGTERM, SIGINT, SIGHUP and SIGUSR1 that this process
+                 * received, or 0 */
 };
 
-/* Blocks SIGCHLD and the signals above, and makes this process the parent of orphans of its
- * children, so that children_end misses none. */
+/* Blocks SIGCHLD and the signals above. Also makes this process the parent of its children's
+ * orphans, so that children_end finds all of them. */
 void children_init(struct children *c);
 struct child_files {
-    int in, out, err; /* -1 stands for /dev/null; the caller closes the others */
+    int in, out, err; /* -1 stands for /dev/null; the caller closes the other descriptors */
 };
-/* Starts a child in a process group of its own, so that a terminal's signals are sent to this
- * process only. ends is the signal that the child gets when it should end, and when this process
+/* Starts a child in a separate process group, so that a terminal sends its signals only to this
+ * process. `ends` is the signal that the child receives when it should end or when this process
  * dies. argv[0] is a path, or a name to be looked up. */
 int children_start(struct children *c, int which, int ends, char *const argv[],
                    const struct child_files *f, struct err *e);
-/* Waits for a signal or the end of a child, at most timeout_ms, and notes the event. */
+/* Waits at most timeout_ms for a signal or the end of a child, and notes the event. */
 void children_wait(struct children *c, int timeout_ms);
 bool children_runs(const struct children *c, int which);
-/* Sends a child its signal, and SIGKILL after timeout_ms, where 0 means at once. Returns when the
- * child has ended. */
+/* Sends the child its signal `ends`. If the child has not ended after timeout_ms, sends SIGKILL.
+ * Returns when the child has ended. */
 void children_stop(struct children *c, int which, int timeout_ms);
-/* Waits for the orphans of children, at most timeout_ms, and then kills them. */
+/* Waits at most timeout_ms for the ends of the children's orphans, and then kills those that are
+ * left. */
 void children_end(struct children *c, int timeout_ms);
 
 #endif

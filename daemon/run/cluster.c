@@ -40,7 +40,8 @@ static int choose_port(struct one_run *r, struct err *e)
         if (fd >= 0) close(fd);
         return -1;
     }
-    const unsigned char *port = (const unsigned char *)&a + 2; /* port, in both families */
+    /* the port, which has the same offset in both families */
+    const unsigned char *port = (const unsigned char *)&a + 2;
     snprintf(r->nodes, sizeof r->nodes, "%d", port[0] << 8 | port[1]);
     close(fd);
     return 0;
@@ -88,11 +89,11 @@ int run_start_seqd(struct one_run *r, struct err *e)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* A script that srun starts on each node. It reads the token from stdin, because a list of
- * processes or an environment would show it. The end of stdin tells the script to stop, because
- * srun itself would use SIGKILL. If all processes get a SIGTERM, only seqw acts on it, once, and
- * leaves. Without --state the node's directory is temporary, too. $1 is seqw, $2 the port, $3 the
- * host or "", $4 the state directory or ""; seqw's options follow. */
+/* A script that srun starts on each node. It reads the token from stdin, because other users could
+ * see an argument or an environment variable. At the end of stdin the script stops, because srun
+ * itself would use SIGKILL. If all processes get a SIGTERM, only seqw acts on it, and ends.
+ * Without --state the node's directory is temporary, too. $1 is seqw, $2 is the port, $3 is the
+ * host or "", and $4 is the state directory or "". The options of seqw follow. */
 static char agent_script[] =
     "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
     "dir=$(mktemp -d \"${TMPDIR:-/tmp}/seqd-run.XXXXXX\") || exit 1\n"
@@ -109,7 +110,7 @@ static char agent_script[] =
     "while kill -0 $pid 2>/dev/null; do wait $pid; rc=$?; done\n"
     "kill $ear 2>/dev/null; exit $rc\n";
 
-/* Adds the options that agents have on this machine and under srun. */
+/* Adds the options that agents have both on this machine and under srun. */
 static int agent_words(const struct one_run *r, char **argv, int n)
 {
     static char slots[24];
@@ -134,7 +135,7 @@ static int start_local(struct one_run *r, struct err *e)
     return run_start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
 }
 
-/* Writes the token into a pipe, which holds it until srun reads it. */
+/* Writes the token into a pipe, from which srun reads it later. */
 static int token_pipe(struct one_run *r, struct err *e)
 {
     char token[512], uses[24];
@@ -179,8 +180,8 @@ int run_start_nodes(struct one_run *r, struct err *e)
     return r->o.nodes > 1 ? start_everywhere(r, e) : start_local(r, e);
 }
 
-/* Counts the nodes that are up. Each of them is a line of the answer, which may have any
- * length. */
+/* Counts the nodes that are up. The output of seqctl has one line for each node, and may be
+ * long. */
 static int64_t n_up(struct one_run *r)
 {
     char program[FILE_PATH_SIZE], *argv[CTL_WORDS], *line = NULL;

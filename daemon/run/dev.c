@@ -21,7 +21,8 @@
 #include "api/core/thread.h"
 #include "api/wire.h"
 
-/* the first wait, which doubles after each seqw that ends within STEADY_MS */
+/* the first wait before seqw is started again; it doubles each time that a seqw ends within
+ * STEADY_MS */
 #define AGAIN_MS  1000
 #define MOST_MS   60000
 #define STEADY_MS 60000
@@ -42,10 +43,10 @@ struct dev {
     void (*died)(void *arg, const char *why);
     void *arg;
     char words_path[1024], words_env[1056];
-    /* by the loop's clock; again_ms is the wait before the next start */
+    /* started_ms is a time of the loop's clock; again_ms is the wait before the next start */
     int64_t started_ms, again_ms;
     bool stopping, told;
-    int64_t kill_ms; /* when SIGKILL is due, by the loop's clock */
+    int64_t kill_ms; /* time at which SIGKILL is due, by the loop's clock */
     loop_call *gone;
     void *gone_arg;
 };
@@ -70,12 +71,15 @@ static void tell(const struct dev *d, int signo)
 static void write_pid(const struct dev *d, pid_t pid)
 {
     FILE *f = fopen(d->pid_path, "we");
-    if (!f) return; /* without the file, seqw cannot be adopted after a kill -9 of seqd */
+    if (!f)
+        return; /* if the file cannot be written, seqw cannot be adopted after a kill -9 of
+                     * seqd */
     fprintf(f, "%d\n", (int)pid);
     fclose(f);
 }
 
-/* Tells, by its arguments, whether pid is a seqw that serves our node directory. */
+/* Tells whether process pid is a seqw that serves our node directory. The arguments of the process
+ * show this. */
 static bool is_ours(const struct dev *d, pid_t pid)
 {
     char path[64], args[16384];
@@ -99,7 +103,8 @@ static bool adopt(struct dev *d)
     bool read = f && fscanf(f, "%d", &pid) == 1 && pid > 1;
     if (f) fclose(f);
     if (!read || watch(d, pid, NULL)) return false;
-    /* checked after the pidfd is open, so that the pid cannot be another process by now */
+    /* check the process after the pidfd is open, because until then the pid could become that of a
+     * different process */
     if (is_ours(d, pid)) {
         log_info("dev.adopted", "pid=%d", pid);
         return true;
@@ -111,8 +116,8 @@ static bool adopt(struct dev *d)
     return false;
 }
 
-/* Returns our environment with one more variable, which names the file to which seqw writes its
- * last error. */
+/* Returns this process's environment and one more variable, which names the file to which seqw
+ * writes its last error. */
 static char **environment(struct dev *d)
 {
     size_t n = 0;
@@ -135,7 +140,7 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--address", argv[n++] = "127.0.0.1";
     argv[n++] = "--slots", argv[n++] = d->slots;
     if (d->no_pin) argv[n++] = "--no-pin";
-    /* it outlives a kill -9 of seqd, but not for ever */
+    /* after a kill -9 of seqd, seqw continues to run for this time */
     argv[n++] = "--orphan-ms", argv[n++] = "60000";
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];
     for (int i = 0; i < d->writable.n; i++)
@@ -168,7 +173,8 @@ static int spawn(struct dev *d, struct err *e)
     return watch(d, pid, e);
 }
 
-/* Tells seqw to end. An agent of a version without that message stops everything at SIGTERM. */
+/* Tells seqw to end. If the version of seqw does not have MSG_QUIT, sends SIGTERM, at which such a
+ * seqw stops all gangs. */
 static void order_end(struct dev *d)
 {
     const int64_t now_ms = loop_now_ms(d->loop);
@@ -195,7 +201,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* Writes the last error of seqw or, if it left none, how it ended. */
+/* Writes the last error of seqw. If seqw left no error, writes how seqw ended. */
 static void words_of(const struct dev *d, const siginfo_t *end, char *out, size_t size)
 {
     size_t n;
@@ -226,7 +232,7 @@ static void on_exit_of_seqw(void *arg, uint32_t events)
     struct dev *d = arg;
     loop_fd_remove(d->watch);
     siginfo_t end = {0};
-    /* fails for an adopted seqw, which is not our child */
+    /* fails for an adopted seqw, which is not a child of this process */
     waitid(P_PIDFD, (id_t)d->pidfd, &end, WEXITED | WNOHANG);
     close(d->pidfd);
     d->pidfd = -1;

@@ -17,11 +17,11 @@ enum {
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
     SPEC_SIZE = 1 << 20,
-    REASON_LOOKS = 20, /* a verdict is final if this many successive queries give it */
+    REASON_LOOKS = 20, /* a verdict is final if this many successive queries return it */
 };
-/* Seconds for saving. SAVE_S is less than the time before the end at which
- * deploy/slurm/oneshot.sbatch asks for a warning. SAVE_TERM_S is less than Slurm's KillWait of 30
- * s between SIGTERM and SIGKILL. */
+/* Seconds for saving. deploy/slurm/oneshot.sbatch asks Slurm for a warning before the end, and
+ * SAVE_S is less than the time between the warning and the end. SAVE_TERM_S is less than Slurm's
+ * KillWait, which is the 30 s between SIGTERM and SIGKILL. */
 #define SAVE_S      "90"
 #define SAVE_TERM_S "10"
 
@@ -41,8 +41,9 @@ static int find_bin(struct one_run *r, struct err *e)
     return 0;
 }
 
-/* Saves the spec in the state directory, or checks that it equals the spec that an earlier run has
- * saved there. If the spec comes from stdin ("-"), o.spec becomes the path of the saved copy. */
+/* Saves the spec in the state directory. If an earlier run has saved a spec there, checks instead
+ * that both specs are equal. If the spec comes from stdin ("-"), o.spec becomes the path of the
+ * saved copy. */
 static int keep_spec(struct one_run *r, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -110,7 +111,7 @@ static int make_places(struct one_run *r, struct err *e)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Finds the only job of this state directory; the id is "" if there is none yet. */
+/* Finds the only job of this state directory. If there is no job yet, r->id becomes "". */
 static int find_job(struct one_run *r, struct err *e)
 {
     char text[256];
@@ -147,17 +148,17 @@ static bool is_ended_from_outside(const struct one_run *r)
     return !children_runs(&r->c, WAITING) && (status == 128 + SIGTERM || status == 128 + SIGINT);
 }
 
-/* Starts the program that waits for the job again, unless this process has got a signal. A signal
- * to all processes of an allocation also ends that program, perhaps before this process gets the
- * signal. */
+/* Starts again the program that waits for the job, unless this process has received a signal. A
+ * signal to all processes of an allocation also ends the waiting program, perhaps before this
+ * process receives the signal. */
 static int wait_on(struct one_run *r, struct err *e)
 {
     children_wait(&r->c, LOOK_MS);
     return r->c.signal ? 0 : start_waiting(r, e);
 }
 
-/* Tells whether the job is too large for the nodes. This answer is final, because all nodes have
- * joined. */
+/* Tells whether the job is too large for the nodes. This does not change later, because all nodes
+ * have joined. */
 static bool can_never_start(struct one_run *r)
 {
     struct err e;
@@ -172,8 +173,9 @@ static void say_reason(struct one_run *r)
         fprintf(stderr, "seqd run: job %s can never start here: %s", r->id, text);
 }
 
-/* Tells whether the agents have left after a SIGTERM that only they got, such as Slurm's to the
- * steps of a job. The job is saved in that case. */
+/* Tells whether the agents have ended after a SIGTERM that only the agents received. Slurm sends
+ * SIGTERM to the steps of its job, which are the agents, but not to this process. In that case the
+ * job is saved. */
 static bool have_left(const struct one_run *r)
 {
     return *r->o.state && children_runs(&r->c, SEQD) && !children_runs(&r->c, AGENTS) &&
@@ -219,9 +221,9 @@ static int code_of(const char *state)
     return -1;
 }
 
-/* Suspends the job, which then saves, if the state directory is kept. A job that cannot save
- * continues later from its last checkpoint. Returns -1 if another run can continue the job. If the
- * job had ended by itself, returns its exit code. */
+/* If the state directory is kept, suspends the job, so that the job saves. If the job cannot save,
+ * it continues later from its last checkpoint. Returns -1 if a later run can continue the job. If
+ * the job has ended by itself, returns its exit code. */
 static int save_job(struct one_run *r)
 {
     char text[1024], state[64];
@@ -256,8 +258,9 @@ static bool was_submitted(const struct one_run *r)
     return children_runs(&r->c, WAITING) || r->c.child[WAITING].status >= 0;
 }
 
-/* Copies files of the job, if it has any. noun is the verb of seqctl that lists them, and option
- * is for seqctl pull, or NULL. Returns 0, or the exit code of a failure. */
+/* Copies files of the job, if it has any. `noun` is a verb of seqctl, such as "artifacts", with
+ * which the files are listed. `option` is an option of seqctl pull, or NULL. Returns 0, or the
+ * exit code of a failure. */
 static int bring_files(struct one_run *r, const char *noun, const char *path, const char *option)
 {
     char text[4096];
@@ -266,7 +269,7 @@ static int bring_files(struct one_run *r, const char *noun, const char *path, co
     return bad || !*text ? bad : run_tell(r, NULL, WORDS("-q", "pull", r->id, path, option));
 }
 
-/* Copies the job's own JSON and files into --output. If that fails, they remain in the state
+/* Copies the job's JSON and files into --output. If copying fails, they remain in the state
  * directory. */
 static int bring(struct one_run *r, struct err *e)
 {
@@ -314,7 +317,7 @@ static void stop_all(struct one_run *r)
 }
 
 /* Returns the seconds from SIGTERM until Slurm kills the rest of this job and requeues it. Returns
- * 0 if Slurm does not requeue it, or did not start it. */
+ * 0 if Slurm does not requeue the job, or if Slurm did not start it. */
 static int64_t slurm_kill_s(struct one_run *r)
 {
     const char *job = getenv("SLURM_JOB_ID"), *at;
@@ -331,8 +334,8 @@ static int64_t slurm_kill_s(struct one_run *r)
     return s > 0 && s <= 3600 ? s : 0;
 }
 
-/* Waits until Slurm kills this job, which it then requeues. Slurm would count a job that ends by
- * itself before that as failed. */
+/* Waits until Slurm kills and requeues this job. If the job ended by itself before that, Slurm
+ * would count it as failed. */
 static void wait_for_slurm(struct one_run *r)
 {
     const int64_t s = slurm_kill_s(r), until_ms = clock_ms() + s * 1000;
@@ -342,7 +345,8 @@ static void wait_for_slurm(struct one_run *r)
     while (s && clock_ms() < until_ms) children_wait(&r->c, LOOK_MS);
 }
 
-/* Runs the job. Returns the exit code, -1 if a signal came, or -2 with *e. */
+/* Runs the job. Returns the exit code, -1 if this process received a signal, or -2 with *e after a
+ * failure. */
 static int run_job(struct one_run *r, struct err *e)
 {
     if (find_bin(r, e) || make_places(r, e)) return -2;

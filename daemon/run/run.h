@@ -5,8 +5,8 @@
 #ifndef SEQD_DAEMON_RUN_RUN_H
 #define SEQD_DAEMON_RUN_RUN_H
 
-/* The exit status (EX_TEMPFAIL) after a request to stop if the state is kept, so that another run
- * can continue the job. */
+/* The exit status (EX_TEMPFAIL) of a run that was asked to stop and has kept its state. Another
+ * run can then continue the job. */
 #define RUN_AGAIN 75
 /* The signal that ends the coordinator and the agents of a run. It is not SIGTERM, because a batch
  * system sends SIGTERM to every process of an allocation, and jobs should save before their agents

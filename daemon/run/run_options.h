@@ -19,7 +19,7 @@ struct run_options {
     bool verbose, help;
 };
 
-/* Reads the options; argv[0] is "run". Returns 0 if the job should run, 1 if --help was answered,
+/* Reads the options. argv[0] is "run". Returns 0 if the job should run, 1 if --help was answered,
  * and -1 with the error in *e. */
 int run_options_read(struct run_options *o, int argc, char **argv, struct err *e);
 

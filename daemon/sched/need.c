@@ -37,8 +37,8 @@ static void read_stages(struct jread *r, struct need *n)
     }
 }
 
-/* Adds the rest of a rank's memory to the bytes of each stage, which so far count only the stage's
- * segment. The rest is the same for all stages. */
+/* Completes the bytes of each stage, which so far count only the stage's segment. Adds the rest of
+ * a rank's memory, which is equal for all stages. */
 static void add_shared(struct need *n)
 {
     int64_t most = 0;

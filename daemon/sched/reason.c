@@ -45,11 +45,11 @@ static const char *unit(const struct sched_job *j, int n)
     return n == 1 ? "slot" : "slots";
 }
 
-/* The number of nodes that are left out for each cause, and the room of all other nodes. */
+/* The numbers of nodes that are left out, by cause, and the room of all other nodes. */
 struct census {
     int up, down, quarantined, lacks, old; /* up counts the nodes that the job may use */
     int cordoned, ending;
-    const char *why;             /* reason of the first cordoned node */
+    const char *why;             /* reason why the first cordoned node is cordoned */
     int32_t width, room;         /* counts of slots, or of GPUs if the job takes GPUs */
     int unfit, small, busy, all; /* numbers of GPUs */
     int cramped;
@@ -97,8 +97,8 @@ static struct census census(const struct sched_job *j, const struct sched_node *
     return c;
 }
 
-/* Writes, after a semicolon, the numbers of nodes and GPUs that cannot be used and why, for
- * example "of 8 GPUs 1 is unfit, 2 have less than 12.5 GiB, 1 is used by others". */
+/* Writes how many nodes and GPUs cannot be used, and why, for example "of 8 GPUs 1 is unfit, 2
+ * have less than 12.5 GiB, 1 is used by others". The text begins with a semicolon. */
 static struct what left_out(const struct sched_job *j, const struct census *c)
 {
     struct what w = {""};
@@ -166,8 +166,8 @@ static struct size size(int64_t bytes)
     return s;
 }
 
-/* Writes the need of the job's ranks, each counted as the largest one, for example "4 x 242.9
- * MiB". */
+/* Writes the memory that the job's ranks need, for example "4 x 242.9 MiB". Each rank is counted
+ * as the largest rank. */
 static struct size needed(const struct sched_job *j)
 {
     const struct size one = size(j->need->rank);
@@ -177,8 +177,9 @@ static struct size needed(const struct sched_job *j)
     return s;
 }
 
-/* Returns, among the *n_usable nodes that the job may use, the node with the most memory, or with
- * the most free memory if of_free is set. */
+/* Returns the node with the largest memory among the nodes that the job may use. If of_free is
+ * set, returns the node with the largest free memory. *n_usable gets the number of nodes that the
+ * job may use. */
 static const struct sched_node *roomiest(const struct sched_job *j, const struct sched_node *nodes,
                                          int n, bool of_free, int *n_usable)
 {

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Returns the nearest GPU that `left` marks, the first one of several at the same distance, or -1
- * if none is left. */
+/* Returns the GPU nearest to `from` that `left` marks. If several GPUs are equally near, returns
+ * the first of these. Returns -1 if no GPU is left. */
 static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int from)
 {
     int best = -1;

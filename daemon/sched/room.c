@@ -45,7 +45,7 @@ int64_t room_memory(const struct sched_node *node)
     return node->memory_held < node->memory_size ? node->memory_size - node->memory_held : 0;
 }
 
-/* Returns how many ranks, but at most n, fit into size bytes of the node's memory. */
+/* Returns how many ranks fit into size bytes of the node's memory. The result is at most n. */
 static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t size,
                       int32_t n)
 {
@@ -73,7 +73,7 @@ int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, in
     return beside(j, at, at->memory_size, all);
 }
 
-/* Tells whether the job may not share the node. This is so if an attempt on the node must be alone
+/* Tells whether the job is kept off the node. This is true if an attempt on the node must be alone
  * there, or if the job must be alone and the node has an attempt. */
 static bool is_apart(const struct sched_job *j, const struct sched_node *node)
 {
@@ -127,7 +127,7 @@ static struct room_group group_of(const struct sched_job *j, const struct sched_
     return g;
 }
 
-/* Tells whether node i is the first usable node of its net, which represents the whole net. */
+/* Tells whether node i is the first usable node of its net. This node represents the whole net. */
 bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
     const bool usable = room_usable(j, nodes, i);

@@ -17,8 +17,8 @@ static int by_rank(const void *a, const void *b)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-/* Finds the node that has room for the gang and the fewest free slots, so that nodes with many
- * free slots are left for large gangs. */
+/* Among the nodes with room for the gang, finds the node with the fewest free slots. Nodes with
+ * many free slots are thus left for large gangs. */
 static int best_fit(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -41,17 +41,18 @@ static bool has_part(const struct sched_job *j, int node)
     return false;
 }
 
-/* Tells whether a node that takes `a` ranks is better than a node that takes `b`, with `left`
- * ranks to place. The best node is the smallest one that takes all of them or, if none does, the
- * largest one, so that there are few parts. */
+/* Tells whether a node with room for `a` ranks is better than a node with room for `b` ranks, if
+ * `left` ranks must still be placed. Among the nodes with room for all these ranks, the smallest
+ * is the best. If no node has room for all of them, the largest is the best. This rule makes few
+ * parts. */
 static bool better(int32_t a, int32_t b, int32_t left)
 {
     if (a >= left) return b < left || a < b;
     return b < left && a > b;
 }
 
-/* Spreads the ranks, in multiples of `unit`, over the group of `leader`. Returns false if the
- * nodes do not suffice. */
+/* Spreads the ranks, in multiples of `unit`, over the nodes of the group of `leader`. Returns
+ * false if these nodes do not suffice. */
 static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, int leader,
                    int32_t unit)
 {
@@ -78,8 +79,8 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
     return true;
 }
 
-/* Tells whether each part's node has enough memory for the part's ranks, which follow from the
- * order of the parts. */
+/* Tells whether each part's node has enough memory for the part's ranks. The order of the parts
+ * determines which ranks a part has. */
 static bool has_memory(const struct sched_job *j, const struct sched_node *nodes)
 {
     int32_t first = 0;
@@ -108,9 +109,9 @@ static void whole_rings_first(struct sched_job *j, const struct sched_node *node
     if (!has_memory(j, nodes)) memcpy(j->part, as_found, sizeof as_found);
 }
 
-/* Places a gang over several nodes. Rings are kept whole if any group of nodes allows it;
- * otherwise the ranks that share layers are kept together. Among such placements, the one with the
- * fewest nodes is chosen. */
+/* Places a gang over several nodes. If any group of nodes allows it, rings are kept whole.
+ * Otherwise, if any group of nodes allows it, the ranks that share layers are kept together. Among
+ * the placements that are left, the placement with the fewest nodes is chosen. */
 static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const int32_t ring = j->ring > 0 ? j->ring : j->n_ranks, share = j->share > 0 ? j->share : 1;
@@ -132,8 +133,8 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* Takes the slots, GPUs and memory that the parts were given, so that no other job gets them. keep
- * means that the job does not start yet. */
+/* Marks the slots, GPUs and memory of the job's parts as taken, so that no other job gets them.
+ * `keep` means that they are only reserved, because the job does not start yet. */
 static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
 {
     uint8_t *gpu = j->gpu;
@@ -177,9 +178,9 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
     return true;
 }
 
-/* Finds a node to prepare data on. Rank 0 will run beside the data. The node is therefore that of
- * the checkpoint from which the job begins. If there is no such checkpoint, it is a node with room
- * for the ranks, if there is one. */
+/* Finds a node on which to prepare data. Rank 0 will run on the same node. If the job begins from
+ * a checkpoint, the node must be the node of the checkpoint. Otherwise a node with room for the
+ * ranks is preferred. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -215,7 +216,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
-/* Frees the slots, GPUs and memory of the node, as if every attempt on it had ended. */
+/* Frees the slots, GPUs and memory of the node, as if every attempt on the node had ended. */
 static void make_idle(struct sched_node *at)
 {
     at->n_reserved = at->n_kept = at->n_attempts = 0;
@@ -227,9 +228,9 @@ static void make_idle(struct sched_node *at)
     }
 }
 
-/* Tells whether a job of several stages would fit on idle nodes. The job is placed on copies of
- * the nodes to find out, because the number of ranks that a node can hold depends on their
- * stages. */
+/* Tells whether a job of several stages would fit on idle nodes. The number of ranks that a node
+ * can hold depends on the stages of the ranks. For that reason the job is placed on idle copies of
+ * the nodes. */
 static bool fits_stages(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     struct sched_node *idle = malloc((size_t)n * sizeof *idle);
@@ -274,8 +275,8 @@ static bool any_usable(const struct sched_job *j, const struct sched_node *nodes
     return false;
 }
 
-/* Allows data to be prepared again elsewhere. For a job on GPUs the preparation is a separate task
- * that takes no GPU. */
+/* Allows the job's data to be prepared again on a different node. For a job on GPUs the
+ * preparation is a separate task, which takes no GPU. */
 static void let_data_go(struct sched_job *j)
 {
     j->prepare = j->prepare || j->device == SCHED_GPUS;
@@ -289,17 +290,18 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
-/* Tells whether any node suits the job's next task. This requires that the task prepares data,
- * which takes no slots, that the ranks need no device, and that no checkpoint holds the job to a
- * node. */
+/* Tells whether every node suits the job's next task. This is true if the task is a preparation,
+ * which takes no slots, if the ranks need no special device, and if the job need not run on the
+ * node of a checkpoint. */
 static bool is_bare(const struct sched_job *j)
 {
     return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);
 }
 
-/* Drops the preferences of the job one by one until idle nodes could take it. The first preference
- * that is dropped is to be placed beside its data. The next ones are to avoid the GPU that failed
- * it, the nodes that failed it, and the nodes without its files. */
+/* Drops the preferences of the job one by one until the job would fit on idle nodes. It first
+ * drops the preference for the node that has the data. Then it no longer avoids the GPU that
+ * failed the job, then the nodes that failed the job, and at last the nodes without the job's
+ * files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = is_bare(j); /* any node suits the job */
@@ -319,8 +321,8 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     if (!sched_held(j)) j->only = -1;
 }
 
-/* Uses the data on a node that the job had left out, once give_way allows that node again. New
- * data would also be made on a node that the job leaves out. */
+/* Uses the data on a node that the job has left out, if give_way allows that node again. Otherwise
+ * the data would be prepared again, and also on a node that the job has left out. */
 static void take_data(struct sched_job *j, const struct sched_node *nodes)
 {
     if (!j->data || !j->prepare || !room_usable(j, nodes, j->data - 1)) return;
@@ -328,9 +330,10 @@ static void take_data(struct sched_job *j, const struct sched_node *nodes)
     j->only = j->data - 1;
 }
 
-/* Reserves room for a job that waits for the node to which it is held: all the room that the job
- * would take if that node were idle. Returns false if the job would not fit even then. A node is
- * reserved only for the first of the jobs that wait for it. */
+/* Reserves room for a job that waits for the only node on which it may run. The reserved room is
+ * all the room that the job would take if that node were idle. Returns false if the job would not
+ * fit even on the idle node. If several jobs wait for a node, the node is reserved only for the
+ * first of them. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
@@ -346,8 +349,8 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     return would;
 }
 
-/* Writes the reason that the job has too many ranks for the nodes, or that each rank takes too
- * much memory. */
+/* Writes that the job waits because it has too many ranks for the nodes, or because each rank
+ * takes too much memory. */
 static void say_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
                           const struct room_group *g)
 {
@@ -365,7 +368,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     give_way(j, nodes, n);
     take_data(j, nodes);
     struct room_group g = room_widest(j, nodes, n, false);
-    const bool bare = is_bare(j); /* any node prepares it */
+    const bool bare = is_bare(j); /* any node can prepare its data */
     if (bare) {
         place_prepare(j, nodes, n);
         return false; /* a preparation holds no slots, so no later job has to wait for it */
@@ -382,12 +385,13 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         place_prepare(j, nodes, n);
         return false;
     }
-    if (first && !j->toy) { /* a toy run does not wait for another job on its node */
+    if (first && !j->toy) { /* a toy run does not wait for the jobs that are on its node */
         reason_behind(j, nodes, n, first);
         return false;
     }
     if (place_gang(j, nodes, n)) return false;
-    if (j->only >= 0 && !sched_held(j)) { /* there is no room beside its data, so try all nodes */
+    if (j->only >= 0 && !sched_held(j)) { /* the node that has the job's data has no room, so try
+                                           * all nodes */
         j->only = -1;
         if (place_gang(j, nodes, n)) return false;
     }
@@ -395,14 +399,15 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     return !keep(j, nodes, n) && !j->toy;
 }
 
-/* Returns the bytes of a part whose first rank is `first`. */
+/* Returns the bytes of memory that a part needs. It has n ranks, beginning with rank `first`. */
 static int64_t part_memory(const struct sched_job *j, int32_t first, int32_t n)
 {
     if (j->prepare) return NEED_ERRAND;
     return j->need ? need_of(j->need, first, n) : 0;
 }
 
-/* Returns the ranks that the job was given on a node. *memory is the memory of these ranks. */
+/* Returns the number of ranks that the job has on a node. *memory gets the bytes of memory of
+ * these ranks. */
 static int32_t given_on(const struct sched_job *j, int node, int64_t *memory)
 {
     *memory = 0;
@@ -423,8 +428,8 @@ static void set_gpus(struct sched_node *at, const uint8_t *gpu, int32_t n, int f
     }
 }
 
-/* Frees the slots, GPUs and memory of a job that moves while its new place is searched for. alone
- * tells for each part whether it must have its node to itself. */
+/* Frees the slots, GPUs and memory of a job that moves, while a new place is searched for it. The
+ * array `alone` tells for each part whether no other attempt may be on the part's node. */
 static void let_own(const struct sched_job *held, struct sched_node *nodes, bool *alone)
 {
     for (int i = 0, first = 0; i < held->n_parts; first += held->part[i++].n_ranks) {
@@ -443,7 +448,8 @@ static void let_own(const struct sched_job *held, struct sched_node *nodes, bool
     }
 }
 
-/* Takes the resources that let_own freed back again, except for those that the new place uses. */
+/* Takes back the resources that let_own freed, except for the resources that the new place
+ * uses. */
 static void hold_own(const struct sched_job *held, const struct sched_job *j,
                      struct sched_node *nodes, const bool *alone)
 {
@@ -479,7 +485,9 @@ static bool place_again(struct sched_job *j, struct sched_node *nodes, int n, in
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
                 int64_t now_ms)
 {
-    int64_t first[2] = {0}; /* the job for which later jobs must wait, for slots and for GPUs */
+    /* ids of the jobs that later jobs must wait for, in the line for slots and in the line for
+     * GPUs */
+    int64_t first[2] = {0};
     if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
     for (int i = 0; i < n_jobs; i++) {
         struct sched_job *j = &jobs[i];
@@ -501,8 +509,8 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                                     : place(j, nodes, n_nodes, *in_front);
         if (waits) {
             *in_front = j->id;
-            /* Jobs with slots and jobs with GPUs share memory, so a job that waits for memory is
-             * first in both lines. */
+            /* Jobs that take slots and jobs that take GPUs share the memory of nodes. For that
+             * reason a job that waits for memory is first in both lines. */
             int64_t *other = &first[j->device != SCHED_GPUS];
             if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
         }

@@ -1,41 +1,43 @@
 /* sched.h: decides, in a pure function, which queued jobs start now and why the other jobs wait.
  *
- * A gang is placed as a whole or not at all. If one node can hold it, it is placed there, and
- * if several nodes can, the node with the fewest free slots is chosen. Otherwise it is split
- * over several nodes into contiguous ranges of ranks. A node then gets whole rings if the slots
- * allow it, otherwise all ranks that share layers, and after that the number of nodes is kept
- * as small as possible. Nodes share a gang only if their ranks can reach each other
- * (sched_node.net). Jobs are ordered by priority, then by age. A job that would fit on an idle
- * cluster but does not fit now is first in line. No job after it is placed, because otherwise
- * later jobs could overtake it for ever. A job that waits for its backoff, or that these nodes
- * could never hold, does not block the jobs after it.
+ * A gang is placed as a whole or not at all. If one node can hold the gang, it is placed on one
+ * node. Among several such nodes, the node with the fewest free slots is chosen. If no node can
+ * hold the gang, it is split over several nodes into contiguous ranges of ranks. If the slots
+ * allow it, a ring is not split. Otherwise, if the slots allow it, ranks that share layers are not
+ * split. The number of nodes is kept as small as these rules allow. Nodes share a gang only if
+ * their ranks can reach each other (sched_node.net). Jobs are ordered by priority, then by age. A
+ * job that would fit on an idle cluster but does not fit now is first in line. No job after it is
+ * placed, because otherwise later jobs could overtake it for ever. A job that waits for its
+ * backoff, or that these nodes could never hold, does not block the jobs after it.
  *
  * Prepared data can be made again. If no placement of a gang includes the node that has its data,
  * the gang is placed without that node and makes the data where it runs. A checkpoint cannot be
- * made again, so rank 0 must be placed on the node that has it; the job is held to that node. A
- * held job that would fit if its node were idle does not block all later jobs. Instead it reserves
- * that node, and slots of other nodes for its other ranks, and later jobs are placed on the rest.
- * No later job starts on that node before it, so it cannot be overtaken either.
+ * made again, so rank 0 must be placed on the node that has the checkpoint. The job is said to be
+ * held to that node. A held job that would fit if its node were idle does not block all later
+ * jobs. Instead it reserves that node, and slots of other nodes for its other ranks, and later
+ * jobs are placed on the remaining slots. No later job starts on that node before the held job, so
+ * the held job cannot be overtaken either.
  *
- * A running job that has lost a node of its gang is placed as if it were queued: its slots, GPUs
- * and memory on other nodes count as free for it, but for other jobs they are held until it has
- * stopped there.
+ * A running job that has lost a node of its gang is placed as if it were queued. Its slots, GPUs
+ * and memory on other nodes count as free for this job. For other jobs they count as held until
+ * this job has stopped there.
  *
- * A node that failed this job, or lacks its files, is left out if the other nodes could take the
- * job. A node in quarantine (quarantine.h) gets only its toy run, and a cordoned node (cordon.h)
- * gets no job at all. A node that is going to end gets no job whose time limit ends later.
+ * A node that has failed a job, or that lacks the job's files, is left out if the other nodes
+ * could hold the job. A node in quarantine (quarantine.h) gets only its toy run, and a cordoned
+ * node (cordon.h) gets no job at all. A node that is going to end gets no job whose time limit
+ * ends later.
  *
  * The reason for which a job waits is written by the same code that would have placed it. If the
- * cause that it names is removed, the job starts (tests/daemon/test_seqd_sched.c).
+ * cause that the reason names is removed, the job starts (tests/daemon/test_seqd_sched.c).
  *
- * A rank also takes memory of its node, according to its plan. No byte is given to two ranks, and
- * a node that does not report its memory can hold any number of ranks. If memory ran out all the
- * same and the kernel killed a job, its next attempt is alone on its nodes.
+ * A rank also takes memory of its node, according to its plan. No byte is given to two ranks. A
+ * node that does not report its memory can hold any number of ranks. If memory still runs out and
+ * the kernel kills a job, the job's next attempt is alone on its nodes.
  *
  * A rank takes a slot of its node, or one of the node's GPUs. That GPU must be healthy, large
- * enough for the plan and free, and is as near as possible to the GPUs of its neighbours in the
- * ring. Slots and GPUs are separate lines, so a job that waits for GPUs does not delay a job that
- * needs slots. */
+ * enough for the plan and free. It is chosen as near as possible to the GPUs of the rank's
+ * neighbours in the ring. Slots and GPUs are separate lines, so a job that waits for GPUs does not
+ * delay a job that needs slots. */
 #ifndef SEQD_DAEMON_SCHED_SCHED_H
 #define SEQD_DAEMON_SCHED_SCHED_H
 
@@ -51,8 +53,8 @@
 /* Preparations that may run at the same time on a node. Each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
-/* A part is a contiguous range of ranks that follows the range of the previous part. The struct is
- * small because every queued job has room for the largest placement. */
+/* A part is a contiguous range of ranks, which follows the range of the previous part. The struct
+ * is small because every queued job has an array for the largest placement. */
 struct sched_part {
     uint8_t node; /* index into nodes */
     uint8_t n_ranks;
@@ -83,41 +85,42 @@ static inline bool sched_has(const struct sched_set *s, int i)
 struct sched_job {
     int64_t id;
     int32_t priority, n_ranks;
-    int32_t ring;  /* ranks of one ring and those that share layers with them, a divisor
-                    * of n_ranks; 0 stands for n_ranks */
-    int32_t share; /* ranks that share layers, a divisor of ring; 0 stands for 1 */
-    bool prepare;  /* its next task is TASK_PREPARE, which needs a node but no slots */
-    bool moves;    /* it runs, and has lost a node. part and gpu are then input: they
-                    * give the places that it holds, which count as free for it. GPU_MAX
-                    * in gpu means that this GPU has gone */
-    /* its transport works only within a node, so all its ranks are placed on one */
+    int32_t ring;  /* number of ranks of one ring, including the ranks that share layers with ranks
+                    * of the ring; a divisor of n_ranks; 0 stands for n_ranks */
+    int32_t share; /* number of ranks that share layers; a divisor of `ring`; 0 stands for 1 */
+    bool prepare;  /* the job's next task is TASK_PREPARE, which needs a node but no slots */
+    bool moves;    /* the job runs, and has lost a node. The members part and gpu are then input:
+                    * they have the places that the job holds, and these count as free for the job.
+                    * The value GPU_MAX in gpu stands for a GPU that is gone */
+    /* the job's transport works only within one node, so all its ranks are placed on one node */
     bool one_node;
-    /* step of its checkpoint on node `only`; 0 if no checkpoint holds it there */
+    /* step of its checkpoint on node `only`; 0 if the job has no checkpoint because of which it
+     * must run there */
     int64_t checkpoint;
-    /* that checkpoint belongs to another job, from which this job begins */
+    /* `checkpoint` belongs to a different job, and this job begins from it */
     bool source;
     int64_t wall_ms; /* time that is left of its limit; 0 if it has no limit */
-    /* end of its backoff, by the clock of the now_ms that sched_pick gets */
+    /* end of its backoff, by the clock of sched_pick's now_ms */
     int64_t not_before_ms;
-    /* index of the node on which rank 0 should be; -1 if it may be on any */
+    /* index of the node on which rank 0 should be; -1 if rank 0 may be on any node */
     int only;
-    /* 1 + the index of the node with its data, if the job leaves that node out; else 0 */
+    /* if the job leaves out the node that has its data, 1 + the index of that node; otherwise 0 */
     int data;
-    /* the job is the toy run of node `only`, which may be in quarantine; if `only` is -1, that
-     * node is not among the nodes */
+    /* the job is the toy run of node `only`, which may be in quarantine. If `only` is -1, the
+     * tested node is not among the nodes */
     bool toy;
-    /* nodes that failed it, which are taken only if no other placement is possible */
+    /* nodes that failed the job; they are used only if no other placement is possible */
     struct sched_set blamed;
-    /* nodes without its files, which are taken only if no other placement is possible, and never
-     * while `awaited` is set */
+    /* nodes that lack the job's files; they are used only if no other placement is possible, and
+     * never while `awaited` is set */
     struct sched_set lacks;
-    /* nodes whose version does not know one of its fields, which are never taken */
+    /* nodes whose version does not know a field of the job; they are never used */
     struct sched_set old;
     /* the field that the nodes of `old` do not know; NULL if `old` is empty */
     const char *needs;
-    bool awaited; /* a node that has its files is down */
-    /* a node is down for a moment; until it is back, nodes of `blamed` and `lacks` are not
-     * taken */
+    bool awaited; /* a node that has the job's files is down */
+    /* a node has been down only for a short time. Until it is up or lost, nodes of `blamed` and
+     * `lacks` are not used */
     bool soon;
     int32_t device; /* enum sched_device */
     /* in/out: jobs of its user that have ranks on nodes; NULL if it has no user */
@@ -129,9 +132,9 @@ struct sched_job {
     const struct need *need;
     int32_t first; /* next rank to place, which is 0 except while parts are chosen */
     bool alone;    /* it must run beside no other attempt */
-    /* GPU of avoid_node on which it failed last, taken only if no other GPU will do */
+    /* GPU of avoid_node on which the job failed last; it is used only if no other GPU fits */
     int avoid_gpu;
-    int avoid_node; /* -1 if it avoids no GPU */
+    int avoid_node; /* -1 if the job avoids no GPU */
     /* Output; input and output if the job moves. */
     int node; /* node of rank 0, as an index into nodes; -1 if the job waits */
     int n_parts;
@@ -163,16 +166,19 @@ struct sched_node {
     bool ends;                /* the node's time is limited, and it ends in left_ms */
     int64_t left_ms;
     int64_t
-        kept_for[2]; /* in/out: the jobs that are held to this node, one that waits for slots and
-                      * one that waits for GPUs; no other job of the same line starts here */
-    /* nodes of the same net (node_net) reach each other; 0 if this node reaches none */
+        kept_for[2]; /* in/out: ids of the two jobs that must run on this node, one in the line for
+                      * slots and one in the line for GPUs. No other job of that line starts
+                      * here */
+    /* net of the node (node_net); nodes of one net can reach each other. 0 means that this node
+     * can reach no other node */
     int32_t net;
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
-    /* in/out: slots that are reserved for ranks of jobs that wait for another node, as
-     * SCHED_GPU_KEPT marks GPUs */
+    /* in/out: slots that are reserved for ranks of jobs that wait for a different node; a GPU that
+     * is reserved in this way is marked SCHED_GPU_KEPT */
     int32_t n_kept;
     bool emulated;
-    /* memory_size is 0 if it is unknown; memory_held (in/out) is held by all work on the node */
+    /* memory_size is 0 if it is unknown; memory_held (in/out) is the memory that all work on the
+     * node takes */
     int64_t memory_size, memory_held;
     int n_attempts; /* in/out: attempts on the node, including preparations */
     bool alone;     /* in/out: one of these attempts must be alone on the node */
@@ -186,7 +192,7 @@ static inline bool sched_held(const struct sched_job *j)
 {
     return j->only >= 0 && (j->checkpoint || j->toy);
 }
-/* Tells whether the nodes that the job may use could take it if they were idle. */
+/* Tells whether the nodes that the job may use could hold the job if they were idle. */
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n_nodes);
 
 /* Sorts jobs into scheduling order and fills in the verdict of every job. */

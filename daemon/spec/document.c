@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include "daemon/spec/json.h"
 
-/* Ends the process if there is no memory. Jansson would silently leave out a member for which it
- * has no memory, and a job would be stored and acknowledged without a member of its spec. */
+/* Ends the process if there is no memory. Otherwise Jansson would silently leave out a member, and
+ * a job would be stored and acknowledged without a part of its spec. */
 static void *take_memory(size_t size)
 {
     void *p = malloc(size);
@@ -20,7 +20,7 @@ void json_init(void)
     json_object_seed(0);
 }
 
-/* Refuses more levels than JSON_DEPTH, because Jansson itself would recurse 2048 levels deep. */
+/* Refuses more levels than JSON_DEPTH, because Jansson would recurse up to 2048 levels deep. */
 static int check_depth(const char *text, size_t size, struct err *e)
 {
     int depth = 0;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* Reads a text that is one JSON object, of at most JSON_DEPTH levels and without duplicate keys.
- * The caller frees the object with json_decref. On failure returns NULL with ERR_INVALID in *e. */
+/* Reads a text that is one JSON object with at most JSON_DEPTH levels and no duplicate keys. The
+ * caller frees the object with json_decref. Fails with ERR_INVALID, and returns NULL then. */
 json_t *document_load(const char *text, size_t size, struct err *e);
 
 #endif

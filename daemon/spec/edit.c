@@ -1,5 +1,5 @@
-/* edit.c: changes a stored spec, by the body of a PATCH or by a merge that keeps the fields of
- * another version. */
+/* edit.c: changes a stored spec by the body of a PATCH, and merges specs so that fields that only
+ * other versions know are kept. */
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/spec/document.h"
@@ -9,7 +9,7 @@
 static bool merge(json_t *into, json_t *old);
 
 /* Adds to `now` the members that only `old` has. Arrays are merged element by element. Returns
- * whether a member was added. */
+ * true if a member was added. */
 static bool merge_value(json_t *now, json_t *old)
 {
     bool more = false;

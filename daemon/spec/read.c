@@ -13,7 +13,7 @@
 #include "daemon/spec/rule.h"
 #include "worker/family/config.h"
 
-/* Guesses the format of a source that does not say it, by the suffix of its path. */
+/* If a source does not give its format, guesses it from the suffix of the path. */
 static int guess_format(struct spec_reader *r, const char *prefix, struct spec_source *src)
 {
     static const struct {
@@ -38,7 +38,7 @@ static int guess_format(struct spec_reader *r, const char *prefix, struct spec_s
         file, *suffix ? "the suffix " : "a pattern without a suffix", suffix, prefix);
 }
 
-/* Finds a member of an array's element in the table of the element's fields. */
+/* Finds the field `key` in the table of fields of an array's elements. */
 static const struct field *element_field(const struct field *table, const char *key)
 {
     while (table->path && strcmp(table->path, key)) table++;
@@ -59,7 +59,8 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
         snprintf(path, sizeof path, "%s.%s", prefix, key);
         const struct field *f = element_field(source_fields, key);
         if (!f) {
-            /* input.prompt is written beside the source, but is a separate field. */
+            /* input.prompt is a separate field, although it is in the same object as the
+             * source. */
             if (!strcmp(path, "input.prompt")) continue;
             if (scalar_unknown(r, path)) return -1;
             continue;
@@ -149,7 +150,7 @@ static int read_stop(struct spec_reader *r, const json_t *v)
     return read_strings(r, "sampling.stop", v, SPEC_STOPS, r->s->sampling.stop);
 }
 
-/* Reads the patterns of train.freeze. An empty one would be taken for the end of the list. */
+/* Reads the patterns of train.freeze. An empty pattern would be taken for the end of the list. */
 static int read_freeze(struct spec_reader *r, const json_t *v)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -184,8 +185,8 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Keeps model.config until the whole spec has been read, because the meaning of its keys depends
- * on model.path. */
+/* Stores model.config as text until the whole spec has been read, because the meaning of its keys
+ * depends on model.path. */
 static int read_config(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return scalar_wrong_type(r, "model.config", "an object", v);
@@ -273,7 +274,7 @@ static int read_input(struct spec_reader *r, const json_t *v)
     return scalar_set(r, f, r->s, f->path, prompt);
 }
 
-/* Reads "hardware", the machines to plan for, which the cluster need not have. A job has no such
+/* Reads "hardware", the machines of a plan. The cluster need not have them. A job has no such
  * member. */
 static int read_hardware(struct spec_reader *r, const json_t *v)
 {
@@ -291,7 +292,7 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
         const struct field *f = element_field(hardware_fields, key);
         if (snprintf(path, sizeof path, "hardware.%s", key) >= (int)sizeof path || !f)
             return scalar_unknown(r, path);
-        struct field named = *f; /* has its whole path, for errors */
+        struct field named = *f; /* a copy of the row, with the whole path for use in errors */
         named.path = path;
         if (scalar_set(r, &named, r->hardware, path, member)) return -1;
     }
@@ -301,7 +302,7 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
 #define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
 #define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE | 1u << JOB_EMBED)
 
-/* Each field that is not a single scalar has its own function. */
+/* Fields that are not a single scalar. Each has a function that reads it. */
 static const struct special {
     const char *path;
     int (*read)(struct spec_reader *, const json_t *);
@@ -340,8 +341,8 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
                      spec_kind_name(r->s->kind));
 }
 
-/* Tells whether a field for these kinds of job occurs in a stored spec of another kind, in which
- * case another version wrote the spec. */
+/* Tells whether a stored spec has a field that its kind of job does not have, because a different
+ * version wrote the spec. `kinds` are the kinds of job that have the field. */
 static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
@@ -384,7 +385,7 @@ static int read_object(struct spec_reader *r, const char *prefix, const json_t *
     {
         char path[PATH_SIZE];
         int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
-        /* A dot in a key would be a second spelling of a nested field. */
+        /* Refuse a dot in a key, which would be a second spelling of a nested field. */
         if (n >= (int)sizeof path || strchr(key, '.')) {
             if (scalar_unknown(r, path)) return -1;
             continue;
@@ -404,8 +405,8 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     return scalar_word(r, "kind", f->words, kind, &r->s->kind);
 }
 
-/* Refuses a name that consists of digits, because digits in the place of a name are an id. The
- * names of stored jobs are not checked again. */
+/* Refuses a name that has only digits, because it would be read as an id. The names of stored jobs
+ * are not checked again. */
 static int check_name(const struct spec_reader *r)
 {
     const char *name = spec_text(r->s, r->s->name);
@@ -428,9 +429,9 @@ static int check_paths(struct spec_reader *r)
     return 0;
 }
 
-/* Leaves room for a prompt if the job does not say how many tokens a request of a batch may ask
- * for. Each line of the batch states how many tokens it asks for, and the sequence may be shorter
- * than the default. */
+/* If a batch does not limit the tokens of a request, sets the limit so that there is room for a
+ * prompt. Each line of a batch has its own number of tokens, and the default may be longer than
+ * the sequence. */
 static void bound_tokens(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
@@ -441,8 +442,8 @@ static void bound_tokens(struct spec_reader *r)
     s->sampling.max_tokens = s->data.seq_len - 1;
 }
 
-/* Applies the rules that depend on which members were given, and in which of several spellings.
- * Only the reader knows this. */
+/* Applies the rules that depend on the members that the text has and on their spelling. Only the
+ * reader knows these. */
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
@@ -469,8 +470,8 @@ static int settle(struct spec_reader *r)
     return 0;
 }
 
-/* Sets the fields that a person has left out, if their values then differ from the defaults of a
- * stored spec. */
+/* Sets a field that a person has left out, if its value then differs from the value that a missing
+ * field has in a stored spec. */
 static int leave_unsaid(struct spec_reader *r)
 {
     int rc = 0;

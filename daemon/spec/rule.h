@@ -7,7 +7,7 @@
 
 #define PATH_SIZE 96 /* a field's path, with its NUL */
 
-/* A number that may also be the word "auto", and the value that stands for it. */
+/* A field whose value is a number or the word "auto", and the number that stands for "auto". */
 struct auto_field {
     const char *path;
     int value;
@@ -16,9 +16,8 @@ struct auto_field {
 /* Returns the field's row, which is static, or NULL if the field accepts only numbers. */
 const struct auto_field *rule_auto_field(const char *path);
 
-/* Checks a label that a person sets. Labels are for selecting jobs and not for storing data. The
- * caller must have refused a value that is not a string. Fails with ERR_INVALID or
- * ERR_TOO_LARGE. */
+/* Checks a label that a person sets. Labels are for selecting jobs, not for storing data. The
+ * caller has checked that value is a string. Fails with ERR_INVALID or ERR_TOO_LARGE. */
 int rule_label_check(const char *key, const json_t *value, struct err *e);
 
 #endif

@@ -107,7 +107,7 @@ int scalar_set(struct spec_reader *r, const struct field *f, void *base, const c
 
 int scalar_unknown(struct spec_reader *r, const char *path)
 {
-    if (r->form == JSON_STORED) return 0; /* a field of another version */
+    if (r->form == JSON_STORED) return 0; /* the field belongs to a different version */
     const struct trade_word *known = trade_find(path);
     if (known && known->field)
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,

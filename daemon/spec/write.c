@@ -8,7 +8,8 @@
 #include "daemon/spec/json.h"
 #include "daemon/spec/rule.h"
 
-/* Sets a.b.c, and makes the missing objects (or, before a digit, arrays) of the path. Takes v. */
+/* Sets the member at a path a.b.c to v. Makes missing objects of the path; a part that is followed
+ * by a number becomes an array. Takes ownership of v. */
 static void put(json_t *root, const char *path, json_t *v)
 {
     char part[PATH_SIZE];
@@ -78,7 +79,7 @@ static json_t *stages_value(const struct job_spec *s)
     return list;
 }
 
-/* Tells whether the field has its default and that default is outside of the field's range. Such a
+/* Tells whether the field has its default and the default is outside of the field's range. Such a
  * default means "not given", and is never written. */
 static bool unsaid(const struct job_spec *s, const struct field *f)
 {
@@ -95,8 +96,8 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
     return v == f->fallback && !field_allows(f, v) && !rule_auto_field(f->path);
 }
 
-/* Tells whether the field is a parameter of model.rope that the job leaves to the model, as most
- * jobs do. */
+/* Tells whether the field is a parameter of model.rope and the job leaves RoPE to the model, as
+ * most jobs do. */
 static bool models_rope(const struct job_spec *s, const struct field *f)
 {
     static const char prefix[] = "model.rope.";
@@ -105,8 +106,8 @@ static bool models_rope(const struct job_spec *s, const struct field *f)
            spec_is_default(s, f, (const char *)s + f->offset);
 }
 
-/* Tells whether the field is left out, because it would not read back or because another field
- * already says the same. */
+/* Tells whether the field is not written, because it could not be read back or because a second
+ * field has the same information. */
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
     if (!(f->kinds & 1u << s->kind) || unsaid(s, f) || models_rope(s, f)) return true;
@@ -124,7 +125,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     json_t *root = json_object();
     for (const struct field *f = spec_fields; f->path; f++)
         if (!hidden(s, f, form)) put(root, f->path, value_of(s, f, s));
-    /* The config of a model directory is a fact that seqd has found out. */
+    /* Only a stored spec has the config of a model directory, which seqd has found out. */
     if (*s->model.config && (form == JSON_STORED || spec_new_model(s)))
         put(root, "model.config", json_loads(s->model.config, 0, NULL));
     if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))

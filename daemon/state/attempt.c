@@ -11,7 +11,7 @@
 #include "api/core/mutant.h"
 #include "daemon/state/blame.h"
 
-#define STOP_MS 5000 /* time after which a STOP that had no effect is sent again */
+#define STOP_MS 5000 /* time after which STOP is sent again if the attempt has not stopped */
 
 struct job_attempt *attempt_create(const struct job *j, int64_t now_ms)
 {
@@ -103,9 +103,10 @@ static void fail_at(struct verdict *v, const struct attempt_part *p, const struc
     memcpy(v->ev.node, p->place.node, sizeof v->ev.node);
 }
 
-/* Tells whether ev explains the failure better than the present suspect does. A hang explains the
- * loss of a peer, and the rank that got least far explains the hang. A rank that was told to stop
- * explains less than a rank that lost a peer. */
+/* Tells whether ev explains the failure of the attempt better than the present suspect does. A
+ * hang explains the loss of a peer. If there are several hangs, the hang of the rank with the
+ * least progress explains the hangs of the other ranks. The loss of a peer explains more than the
+ * end of a rank that was told to stop. */
 static bool better_suspect(const struct job_attempt *a, const struct event *ev, int64_t reached)
 {
     if (reached || a->suspect_reached)
@@ -125,8 +126,9 @@ void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
     memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
 }
 
-/* Blames the suspect, because no better cause has come. If a node is away now, that node is blamed
- * instead, because the other ranks most likely lost it as their peer. */
+/* Makes the suspect the cause, because no better cause has arrived. But if a node is away now, the
+ * loss of that node becomes the cause, because the node most likely has the peer that the ranks
+ * have lost. */
 static void suspect_convict(const struct job_attempt *a, const struct nodes *nodes,
                             struct verdict *v)
 {
@@ -160,7 +162,7 @@ static bool all_done(const struct job_attempt *a)
     return true;
 }
 
-/* Blames a gang that ended without having been told to, if no rank can be blamed. */
+/* Makes the end of a gang the cause, if the gang was not told to end and no rank is the cause. */
 static void blame_gang(const struct job *j, const struct nodes *nodes, const struct attempt_part *p,
                        int end, struct verdict *v)
 {
@@ -175,8 +177,8 @@ static void blame_gang(const struct job *j, const struct nodes *nodes, const str
     };
     struct event ev = {.type = EV_RANK_EXIT, .rank = -1};
     const bool own = end == GANG_DONE || end == GANG_FAILED;
-    /* The ranks of a gang that was stopped or lost report that they were aborted, which explains
-     * nothing. */
+    /* If the gang was stopped or lost, its ranks report that they were aborted. Such a report
+     * explains nothing, so it is not used as the cause. */
     if (own && j->attempt->has_suspect) {
         suspect_convict(j->attempt, nodes, v);
         return;
@@ -209,8 +211,8 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
            now_ms - a->save_ms >= grace_ms;
 }
 
-/* Keeps the failure that explains most. The loss of a peer and the end of a rank that was told to
- * stop explain least, so any other failure replaces them. */
+/* Keeps the first failure. But the loss of a peer and the end of a rank that was told to stop
+ * explain little, so any other failure replaces them. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e)
 {
     const bool weak = a->unsaved.code == ERR_ABORTED || a->unsaved.code == ERR_PEER;
@@ -250,8 +252,8 @@ void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_p
     p->done = end == GANG_DONE;
     p->saved = end == GANG_SAVED;
     p->last = seq;
-    /* The part of rank 0 has ended, or another part has ended without saving, so the rest need not
-     * wait for a save. */
+    /* If the part of rank 0 has ended, or any part has ended without a save, the remaining parts
+     * need not wait for a save. */
     if (j->saving && !p->done && (p == a->parts || !p->saved) && !all_ended(a))
         v->type = VERDICT_STOP;
     if (all_done(a) && j->state == JOB_RUNNING) {
@@ -260,7 +262,7 @@ void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_p
         v->ev = (struct event){.type = EV_DONE, .rank = -1, .ran_ms = attempt_ran_ms(a, now_ms)};
         return;
     }
-    /* A part that is done, or that failed because of its peers, waits for the reports of the other
+    /* If the part is done, or failed because of its peers, wait for the reports of the other
      * parts. */
     bool waits = !all_ended(a) && (end == GANG_DONE || (end == GANG_FAILED && a->has_suspect));
     if (attempt_alive(j) && !waits) blame_gang(j, nodes, p, end, v);

@@ -17,9 +17,9 @@ static void set(struct event *ev, enum cause cause, enum blame blame)
     ev->blame = blame;
 }
 
-/* Blames the node for a failure before the first step of the attempt. Either the node cannot start
- * ranks or the job crashes, and the next node shows which of the two it is. After a step the
- * failure is the job's. */
+/* Judges a failure without a reason. Before the attempt's first step the node is blamed. Either
+ * the node cannot start ranks, or the job itself crashes; the attempt on the next node will show
+ * which of the two is true. After a step the failure is the job's. */
 static void unexplained(const struct job *j, struct event *ev)
 {
     if (has_stepped(j))
@@ -28,16 +28,16 @@ static void unexplained(const struct job *j, struct event *ev)
         set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
 }
 
-/* Returns the class of a device's failure. If a device fails once, the device is to blame. If the
- * next device fails as well, the job is. */
+/* Returns the cause of a device's failure. If one device fails, the infrastructure is the cause.
+ * If the device of the next attempt fails, too, the job is the cause. */
 static enum cause cause_of_device(const struct job *j)
 {
     const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
     return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
 }
 
-/* Tells whether the data have another digest than the data from which the job was prepared
- * (worker/rank/prepared.c). */
+/* Tells whether the error means that a node's data differ from the data that were prepared for the
+ * job (worker/rank/prepared.c). */
 static bool other_files(const struct err *e)
 {
     return e->code == ERR_CONFLICT && !strcmp(e->field, "data.train");
@@ -59,7 +59,7 @@ void blame_report(const struct job *j, struct event *ev)
         return;
     }
     switch (e->code) {
-    /* These failures would happen again, so another try would only waste time. */
+    /* These failures would happen again, so a new attempt would only waste time. */
     case ERR_INVALID:
     case ERR_DOES_NOT_FIT:
     case ERR_TOO_LARGE:
@@ -93,13 +93,13 @@ void blame_gang_end(const struct job *j, int end, struct event *ev)
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
 {
     if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
-    /* The same failure happened before on another node; or it happened on this node, which the job
-     * had left out and came back to because no other node could take it. In both cases the job is
-     * to blame now. */
+    /* The same failure has happened before. It happened on a different node, or on this node, on
+     * which the job was placed again only because no other node could run it. In both cases it is
+     * the job's failure. */
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* the job is blamed already */
         set(ev, CAUSE_USER, BLAME_NONE);
-    /* a toy run has found its answer */
+    /* a toy run that fails is not tried a second time */
     if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE);
 }
 

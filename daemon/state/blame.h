@@ -3,8 +3,8 @@
  *
  * A rank's own report:
  *   input, numbers, plan     The failure is final or the user's, and no node is blamed.
- *   missing or other files   The job leaves the node out, and another node is tried, which is an
- *                            infrastructure failure. If no other node is left, it is final.
+ *   missing or other files   It is an infrastructure failure. The job leaves the node out, and the
+ *                            next node is tried. If no other node is left, the failure is final.
  *   peer, full disk          It is an infrastructure failure, and no node is blamed.
  *   device                   It is an infrastructure failure the first time. If the next attempt
  *                            fails by its device as well, it is the user's.
@@ -27,28 +27,29 @@
 
 #include "daemon/state/jobs.h"
 
-/* ev has the report in its members err, rank, exit_status and signal. Each of the following
- * functions sets ev->cause and ev->blame. */
+/* Each function below sets ev->cause and ev->blame, unless the comment of the function says
+ * something else. The report is in the members err, rank, exit_status and signal of ev. */
 
-/* Judges a rank's own report. RANK_GANG as the rank stands for a report of the gang, which could
- * not start. */
+/* Judges a rank's own report. If the rank is RANK_GANG, it is the report of a gang that could not
+ * start. */
 void blame_report(const struct job *j, struct event *ev);
-/* Judges a rank that exited with a status or by a signal without having reported a failure. */
+/* Judges a rank that exited with a status or by a signal and had not reported a failure. */
 void blame_exit(const struct job *j, struct event *ev);
 /* Judges a gang's end (enum gang_end) for which no rank has given a reason. */
 void blame_gang_end(const struct job *j, int end, struct event *ev);
 
-/* Corrects the judgement when the node and the phase are known. elsewhere tells whether another
- * node, which is not left out, could take the job in the place of ev->node. */
+/* Corrects the judgement when the node and the phase are known. The parameter `elsewhere` tells
+ * whether a node other than ev->node could run the job; nodes that the job leaves out do not
+ * count. */
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
 
-/* Tells whether the failure, once settled, is evidence against the job if it happens again at the
- * same place. Final failures, kills from outside, failures of a node, consequences of another
- * failure and full disks are no such evidence. A kill for lack of memory is, if the job was alone
- * on its nodes. */
+/* Tells whether to count the failure. A failure is counted if its repetition at the same place is
+ * evidence against the job. Call it after blame_settle. Final failures, kills from outside,
+ * failures of a node, consequences of another failure and full disks do not count. A kill for lack
+ * of memory counts if the job was alone on its nodes. */
 bool blame_counts(const struct job *j, const struct event *ev);
-/* Makes a failure final if it has happened FARTHEST_AGAIN times or more, which count tells, and
- * adds the reason to its text. */
+/* If `count`, the number of times that the failure has happened, is at least FARTHEST_AGAIN, makes
+ * the failure final and adds the reason to its text. */
 void blame_again(const struct job *j, int32_t count, struct event *ev);
 
 #endif

@@ -95,8 +95,9 @@ static void hold(struct cluster *k, const char *name)
     if (n) n->held = true;
 }
 
-/* Marks the nodes that the job needs. They have its newest checkpoint, the files from which it
- * begins, its data or its toy run, or they run parts of it whose ends are not known. */
+/* Marks the nodes that the job needs. A node is needed if it has the job's newest checkpoint, the
+ * files from which the job begins, or its data. It is also needed if the job is the node's toy
+ * run, or if it runs a part of the job whose end is not known. */
 static void hold_nodes(void *arg, struct job *j)
 {
     struct cluster *k = arg;

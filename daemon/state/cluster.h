@@ -1,6 +1,6 @@
-/* cluster.h: the data on which seqd bases its decisions, which are live jobs, nodes, quarantines,
- * cordons and users. It is plain data of the loop thread, with those queries that concern several
- * of these tables. */
+/* cluster.h: the data on which seqd bases its decisions: the tables of live jobs, nodes,
+ * quarantines, cordons and users. It is plain data of the loop thread. The queries here need
+ * several of these tables. */
 #ifndef SEQD_DAEMON_STATE_CLUSTER_H
 #define SEQD_DAEMON_STATE_CLUSTER_H
 
@@ -22,16 +22,16 @@ struct cluster {
 void cluster_init(struct cluster *k);
 void cluster_fini(struct cluster *k);
 
-/* Returns a node that is up and not in `but`, if possible one without quarantine, or NULL if there
- * is none. */
+/* Returns a node that is up and is not in the set `but`. A node without quarantine is preferred.
+ * Returns NULL if there is no such node. */
 const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
-/* Returns the number of slots of a node that are in use. Jobs use them, and so do ranks that still
- * run on the node although seqd has ended their attempt. */
+/* Returns the number of slots of a node that are in use. They are used by jobs, and by ranks that
+ * still run on the node although their attempt is over for seqd. */
 int32_t cluster_reserved(const struct cluster *k, const char *node);
-/* Tells whether, as committed, nothing of an attempt is left on the node. */
+/* Tells whether, in the committed state, no live or stale attempt is on the node. */
 bool cluster_is_empty(const struct cluster *k, const char *node);
-/* Forgets a node that is down and that no job needs, after looking at every job. Returns false if
- * there is no such node. Moves other nodes, as node_forget_one does. */
+/* Forgets a node that is down and that no job needs. It looks at every job. Returns false if there
+ * is no such node. Moves other nodes, as node_forget_one does. */
 bool cluster_forget_node(struct cluster *k);
 
 #endif

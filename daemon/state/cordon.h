@@ -1,9 +1,9 @@
 /* cordon.h: nodes that get no new work. Some of these nodes are also drained, which means that
- * their gangs save and stop, and that the jobs continue elsewhere.
+ * their gangs save and stop, and their jobs continue on other nodes.
  *
  * An operator's order is a row of the store, so it is kept when seqd or the node restarts. A node
- * whose agent has reported when it ends (LEAVING) is drained without a row, as soon as its margin
- * before that time begins. */
+ * may also report the time at which it ends (LEAVING). Such a node is drained without a row, from
+ * its margin before that time on. */
 #ifndef SEQD_DAEMON_STATE_CORDON_H
 #define SEQD_DAEMON_STATE_CORDON_H
 
@@ -15,11 +15,11 @@
 
 struct cordon {
     char node[NODE_NAME];
-    /* UTC; 0 if it is no order of an operator, but the node itself is going to end */
+    /* UTC time of the operator's order; 0 if there is no order, but the node ends soon */
     int64_t at_ms;
     bool drains;
     char by[USER_NAME];
-    char reason[CORDON_REASON]; /* "" if none was given */
+    char reason[CORDON_REASON]; /* the operator's reason; "" if none was given */
 };
 
 struct cordons;
@@ -27,18 +27,18 @@ struct cordons *cordons_create(void);
 void cordons_destroy(struct cordons *c);
 /* Returns the node's row, or NULL if it has none. */
 const struct cordon *cordon_find(const struct cordons *c, const char *node);
-/* takes a row that was read from the store */
+/* adds a row that was read from the store */
 void cordon_load(struct cordons *c, const struct cordon *row);
-/* Cordons the node. The new row is added to t. Fails with ERR_TOO_LARGE if there are already as
- * many rows as there can be nodes. */
+/* Cordons the node. The new row is added to t. Fails with ERR_TOO_LARGE if the table already has
+ * one row for each possible node. */
 int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e);
-/* Ends the cordon. The removal of the row is added to t. Returns false if the node has no row. */
+/* Ends the cordon, and adds the removal of its row to t. Returns false if the node has no row. */
 bool cordon_end(struct cordons *c, struct store_txn *t, const char *node);
 
-/* Returns the time until the node ends, or -1 if it is not known to end. */
+/* Returns the time until the node ends, or -1 if no end was reported. */
 int64_t cordon_left_ms(const struct node *n, int64_t now_ms);
-/* Finds the cordon that holds for the node now, either by its row or because the node ends.
- * Returns false if there is none. now_ms is of the loop's clock. */
+/* Finds the node's present cordon, which comes from its row or from its reported end. Returns
+ * false if it has none. now_ms is the loop's clock. */
 bool cordon_of(const struct cordons *c, const struct node *n, int64_t now_ms, struct cordon *out);
 
 /* Writes the note for a job that must leave because of the cordon, as a JSON object. */

@@ -29,7 +29,7 @@ static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
         jwrite_null(w, key);
 }
 
-/* Tells whether the job waits for its start, for disk space to save in, or for a node that is
+/* Tells whether the job waits for its start, for disk space for a save, or for a node that is
  * away. */
 static bool waits(const struct job *j)
 {
@@ -67,8 +67,8 @@ static void put_error(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-/* Writes the time since when a node of the job is away. The member is left out if no node is
- * away. */
+/* If a node of the job is away, writes the member with the node's name and the time since which it
+ * is away. Otherwise leaves the member out. */
 static void put_away(struct jwrite *w, const struct job *j)
 {
     const int i = attempt_alive(j) ? job_away(j) : -1;
@@ -99,7 +99,7 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
-/* Writes the progress. A job that waits, or that ended while its data was being prepared, shows
+/* Writes the progress. If a job waits, or ended while its data was being prepared, its progress is
  * the steps that it has reached. */
 static void put_progress(struct jwrite *w, const struct job *j)
 {
@@ -157,7 +157,7 @@ static void put_places(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-/* Drops the braces of a finished object, so that its members can be part of a larger one. */
+/* Removes the braces of a complete object, so that its members can be put into a larger object. */
 static int64_t bare(struct jwrite *w, char *out)
 {
     int64_t n = jwrite_finish(w);
@@ -204,7 +204,8 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     else
         jwrite_null(&w, "last_metrics");
     put_error(&w, j);
-    /* labels come last, because people choose their keys and readers search for ours */
+    /* labels come last, because people choose the keys of labels, and readers search the text for
+     * keys that must come before these */
     put_labels(&w, j->spec);
     jwrite_end(&w);
     return bare(&w, out);
@@ -316,7 +317,7 @@ char *doc_shown(int64_t id, const char *doc, const struct job *live)
         (strncmp(state, "\"queued\"", 8) && !find_member(out, "away", &away, &away_size)) ||
         !find_member(out, "reason", &old, &old_size) || strlen(why) <= 2)
         return out;
-    /* In {"reason":...}, the value replaces the stored one. */
+    /* replace the stored value by the value in {"reason":...} */
     const size_t at = (size_t)(old - out);
     why[strlen(why) - 1] = 0;
     snprintf(out + at, strlen(doc) + sizeof why + 3 - at, "%s%s}", why + strlen("{\"reason\":"),
@@ -376,7 +377,7 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     return jwrite_finish(&w);
 }
 
-/* Writes the measurements that the node has made of itself. */
+/* Writes the measured speed of the node. */
 static void put_profile(struct jwrite *w, const struct profile *p)
 {
     char text[DOC_PROFILE_SIZE];

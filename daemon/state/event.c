@@ -1,5 +1,4 @@
-/* event.c: the members of an event as a table, which is used to write an event as JSON and to read
- * it back. */
+/* event.c: the table of an event's members, by which an event is written as JSON and read back. */
 #include "daemon/state/event.h"
 
 #include <string.h>
@@ -82,8 +81,8 @@ static bool has_text(const void *record)
 #define FLAG(path, m, h)       {path, FIELD_FLAG, AT(m), .help = h}
 #define TEXT(path, m, h, ...)  {path, FIELD_TEXT, AT(m), .size = sizeof OF(m), .help = h, __VA_ARGS__}
 #define LIST(path, l, h, ...)  {path, FIELD_LIST, .list = &l, .help = h, __VA_ARGS__}
-/* Describes a member that is a WORD. `first` is the value of words[0], and `unknown` stands for a
- * word that only a newer seqd knows. */
+/* The row of a FIELD_WORD member. `first` is the value of the list's first word. `unknown` is the
+ * value of a word that only a newer seqd knows. */
 #define WORD(path, m, list, first, unknown, h, ...) {path, FIELD_WORD, AT(m), .min = first, .words = list, .fallback = unknown, .help = h, __VA_ARGS__}
 
 #define OF(member) ((struct job_place *)0)->member

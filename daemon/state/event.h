@@ -1,8 +1,8 @@
 /* event.h: one row of a job's log, as a struct and as JSON.
  *
- * The fold (jobs.h) uses only this struct, and replay reads the same struct back from the row, so
- * that a restarted seqd holds exactly the same jobs, bit by bit (tests/daemon/test_seqd_jobs.c).
- * Members that an event type does not use are zero and are not written to the JSON. */
+ * The fold (jobs.h) uses only this struct. A replay reads the same struct from the row. So a
+ * restarted seqd has exactly the same jobs, bit by bit (tests/daemon/test_seqd_jobs.c). Members
+ * that an event type does not use are zero and are not written to the JSON. */
 #ifndef SEQD_DAEMON_STATE_EVENT_H
 #define SEQD_DAEMON_STATE_EVENT_H
 
@@ -16,86 +16,90 @@
 #include "api/wire.h"
 #include "daemon/state/principal.h"
 
-/* room for 64 places with names of 63 escaped bytes, 64 GPUs, and the rest */
+/* enough for 64 places with names of 63 escaped bytes, 64 GPUs, and all other members */
 #define EVENT_DATA_SIZE   55296
 #define EVENT_DETAIL_SIZE 4096
 
 /* The cause of a failure, which decides whether a retry is free, counted or refused. */
 enum cause {
     CAUSE_NONE,
-    /* the node, the gang, or a kill that seqd did not order; it is retried at no cost */
+    /* caused by the node, the gang, or a kill that seqd did not order; a retry is free */
     CAUSE_INFRASTRUCTURE,
     CAUSE_USER,  /* the job's own failure, which counts for limits.restarts */
-    CAUSE_FINAL, /* it would fail in the same way again, so it is never retried */
+    CAUSE_FINAL, /* the failure would happen again in the same way, so the job is never retried */
     CAUSE_N
 };
 
-/* The blame that a failure puts on the node it happened on (daemon/state/blame.h). */
+/* The blame that a failure puts on the node on which it happened (daemon/state/blame.h). */
 enum blame {
     BLAME_NONE,
-    BLAME_NODE, /* the node's fault: this job leaves it out, and it may be quarantined */
-    /* the node lacks the job's files or has other ones: only this job leaves it out */
+    BLAME_NODE, /* the node's fault; this job leaves the node out, and the node may be
+                 * quarantined */
+    /* the node lacks the job's files or has different files; only this job leaves the node out */
     BLAME_FILES,
-    /* the failure is the job's, since it has happened before: earlier blames are withdrawn */
+    /* the job's fault, because the failure has happened before; earlier blames are withdrawn */
     BLAME_JOB,
     BLAME_N
 };
 
-/* The name of a node's instance (api/wire.h) in the form that users see, which is the first 16
- * digits of its SHA-256. */
+/* Bytes of the name of a node's instance (api/wire.h) as users see it: the first 16 digits of its
+ * SHA-256, and a NUL. */
 #define INSTANCE_ID_SIZE 17
 
 /* The place where a contiguous range of an attempt's ranks runs. */
 struct job_place {
     char node[NODE_NAME];
-    /* the node's instance; "" if a version that had none stored it */
+    /* the node's instance; "" in rows of a version that did not know instances */
     char instance[INSTANCE_ID_SIZE];
     int32_t first_rank, n_ranks;
 };
 
 struct event {
-    int64_t seq;               /* global and ascending; 0 if it has not been given yet */
+    int64_t seq;               /* number of the event, ascending over all jobs; 0 if not set yet */
     int64_t job, epoch, at_ms; /* at_ms: UTC milliseconds */
     enum job_event type;
-    /* the user who requested it; for SUBMIT the owner; "" stands for seqd itself */
+    /* the user who requested the event; for SUBMIT the owner; "" stands for seqd itself */
     char by[USER_NAME];
     /* Members of ASSIGN. FAILED_AT uses task as well, and READY n_ranks. */
     int32_t task, n_ranks;
-    char source[NODE_NAME]; /* for SUBMIT: node that has the checkpoint of `step` to begin from */
-    /* for ASSIGN the node of rank 0, for SUBMIT the node of a toy run, else the sender */
+    char source[NODE_NAME]; /* for SUBMIT: node that has the checkpoint of `step`, from which the
+                             * job begins */
+    /* for ASSIGN the node of rank 0; for SUBMIT the node of a toy run; otherwise the sender */
     char node[NODE_NAME];
-    int n_places; /* 0 if all ranks are on `node`, as events of one node are stored */
+    int n_places; /* 0 if all ranks are on `node`; events of one node are stored in this form */
     struct job_place places[JOB_MAX_RANKS];  /* places[0].instance is set even if n_places is 0 */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of each rank; "" if the job takes no GPU */
-    /* Members of RANK_EXIT, HANG, NODE_LOST and START_TIMEOUT. AWAY, FAILED_AT and REACHED use
-     * some of them. */
-    int32_t cause, rank, exit_status, signal; /* rank is -1 if it is no particular one */
+    /* Members of RANK_EXIT, HANG, NODE_LOST and START_TIMEOUT. Some of them are also used by AWAY,
+     * FAILED_AT and REACHED. */
+    int32_t cause, rank, exit_status, signal; /* rank is -1 if the event is not about one rank */
     int32_t blame;
-    /* the kernel killed for lack of memory on that node while the attempt was there */
+    /* the kernel killed processes on that node for lack of memory while the attempt was there */
     bool oom;
-    int64_t stepped_ms; /* UTC: when the job last came further than ever before; 0 if it did not */
-    /* an infrastructure failure that is not retried, because it was the last one */
+    int64_t stepped_ms; /* UTC: when the job last made new progress (farthest.h); 0 if it did
+                         * not */
+    /* an infrastructure failure that is not retried, because the job is given up */
     bool gives_up;
     struct err err;
-    /* for STOPPED and DONE: how long the attempt ran, in milliseconds; 0 if it never ran */
+    /* for STOPPED and DONE: milliseconds that the attempt ran; 0 if it never ran */
     int64_t ran_ms;
-    /* for products, STEP, REACHED, FAILED_AT, NOTE; for SUBMIT, RESTART, GIVE_UP the
-     * checkpoint's */
+    /* step of a product, STEP, REACHED, FAILED_AT or NOTE; for SUBMIT, RESTART and GIVE_UP the
+     * step of the checkpoint */
     int64_t step;
     int32_t count; /* FAILED_AT */
     /* PREPARED */
     char prepared_id[80];
-    int64_t n_tokens, steps; /* steps is train.steps, derived from the count of tokens */
-    /* 1 + the enum form_id that replaces the "auto" of parallel.form; 0 if it was not "auto" */
+    int64_t n_tokens, steps; /* tokens of the data; steps is train.steps, computed from n_tokens */
+    /* 1 + the enum form_id that replaces "auto" in parallel.form; 0 if parallel.form is not
+     * "auto" */
     int32_t form;
-    /* for products and PREPARED, the rank's report; for NOTE, WALL_LIMIT and DRAIN, the sentence;
-     * for EDIT, the change. A JSON object, or "" if there is none */
+    /* a JSON object, or "". For products and PREPARED it is the rank's report; for NOTE,
+     * WALL_LIMIT and DRAIN it has the sentence; for EDIT it is the change */
     char detail[EVENT_DETAIL_SIZE];
 };
 
-extern const struct field event_fields[]; /* the members of the data column in their order */
+extern const struct field event_fields[]; /* the members of the data column, in order */
 const char *event_cause_name(int cause);
-/* Writes the data column, a JSON object. Returns its length, or -1 if out is too small. */
+/* Writes the data column, a JSON object. Returns its length, or -1 if `out` is too small. */
 int64_t event_write(const struct event *ev, char *out, size_t size);
 /* Fills in the typed members from the data column. The caller sets seq, job, epoch, at_ms and
  * type. */

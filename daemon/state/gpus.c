@@ -56,7 +56,8 @@ const struct job *gpus_holder(const struct jobs *t, const char *node, const char
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* Inserts GPU g of `node` into the list of the n largest GPUs, whose last one is the smallest. */
+/* Inserts GPU g of `node` into the list of the n largest GPUs. The smallest of them is the
+ * last. */
 static void keep_largest(int64_t *size, const struct gpu **gpu, const struct node **of, int n,
                          const struct gpu *g, const struct node *node)
 {
@@ -93,11 +94,11 @@ void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out)
 int64_t gpus_limit(const struct gpus_offer *o)
 {
     if (!o->memory_size) return 0;
-    /* 0 would mean no limit */
+    /* a result of 0 would mean that there is no limit */
     return o->memory_size > GPU_RESERVE ? o->memory_size - GPU_RESERVE : 1 << 20;
 }
 
-/* Lists the nodes that have GPUs, or all nodes, for example as "n1: 2, n2: 1". */
+/* Writes a list such as "n1: 2, n2: 1" of the nodes that have GPUs, or of all nodes. */
 static void name_nodes(const struct nodes *t, bool with_gpus, char *out, size_t size)
 {
     size_t n = 0;

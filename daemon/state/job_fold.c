@@ -10,9 +10,8 @@
 #include "daemon/state/jobs.h"
 #include "worker/plan/stage.h"
 
-/* Tells whether a running attempt can save something, when it stops, from which the next attempt
- * can begin. A generation has a journal only for a batch; its work on other prompts is done
- * again. */
+/* Tells whether a running attempt, when it stops, can save data from which the next attempt can
+ * continue. A generation saves a journal only for a batch; other prompts are generated again. */
 static bool saves(const struct job *j)
 {
     const int kind = j->spec->kind;
@@ -28,8 +27,7 @@ int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 {
     if (s->kind != JOB_TRAIN) return 0;
     if (s->train.steps) return s->train.steps;
-    /* A pass has ceil(n_tokens / S) windows. The last step of the run may extend into another
-     * pass. */
+    /* A pass has ceil(n_tokens / S) windows. The run's last step may extend into the next pass. */
     if (s->train.tokens) return stage_steps_of_tokens(s, s->train.tokens);
     int64_t samples[SPEC_STAGES + 1];
     for (int i = -1; i < s->n_stages; i++)
@@ -39,7 +37,7 @@ int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 
 static int64_t backoff_ms(int32_t n_failures)
 {
-    if (n_failures <= 1) return 0; /* the first retry comes at once */
+    if (n_failures <= 1) return 0; /* the first retry has no delay */
     int64_t ms = (int64_t)1000 << (n_failures - 2 > 6 ? 6 : n_failures - 2);
     return ms > JOB_BACKOFF_MAX_MS ? JOB_BACKOFF_MAX_MS : ms;
 }
@@ -62,8 +60,8 @@ static void fold_places(struct job *j, const struct event *ev)
     memcpy(p->instance, ev->places[0].instance, sizeof p->instance);
 }
 
-/* Sets the ranks' GPUs. They belong to the job until every node has confirmed that the attempt on
- * it is over. */
+/* Sets the ranks' GPUs. They belong to the job until every node has confirmed that its part of the
+ * attempt is over. */
 static void fold_gpus(struct job *j, const struct event *ev)
 {
     const int n = j->places[j->n_places - 1].first_rank + j->places[j->n_places - 1].n_ranks;
@@ -88,8 +86,8 @@ static void fold_assign(struct job *j, const struct event *ev)
     if (!j->tried_ms) j->tried_ms = ev->at_ms;
 }
 
-/* Notes the GPU of a rank whose device has failed, so that the next attempt avoids it if it
- * can. */
+/* Notes the GPU of a rank whose device has failed, so that the next attempt avoids this GPU if
+ * possible. */
 static void fold_avoid(struct job *j, const struct event *ev)
 {
     if (ev->err.code != ERR_DEVICE || ev->rank < 0 || !j->gpus) return;
@@ -101,19 +99,21 @@ static void fold_avoid(struct job *j, const struct event *ev)
     }
 }
 
-/* Notes that the node has been away since since_ms, or that it is back if since_ms is 0. */
+/* Notes that the node has been away since since_ms, or, if since_ms is 0, that the node is
+ * connected again. */
 static void fold_away(struct job *j, const char *node, int64_t since_ms)
 {
     for (int i = 0; i < j->n_places; i++)
         if (!strcmp(j->places[i].node, node)) j->away_ms[i] = since_ms;
 }
 
-/* Sets the state that a stopping job will get. A cancel takes precedence over every other target,
- * and the first failure takes precedence over later ones, which follow from it. */
+/* Sets the state into which the failed job will change. If the job is already stopping, this state
+ * is not changed, because a cancel takes precedence over a failure, and a later failure follows
+ * from the first. */
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
 {
     j->crowded = j->crowded || ev->oom;
-    /* The job moves, because another node has a place for it and it has waited for long enough. */
+    /* The job moves to other nodes, because its node was away until it counted as lost. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     if (ev->type == EV_NODE_LOST) fold_away(j, ev->node, 0);
     if (before == JOB_STOPPING) return;
@@ -124,7 +124,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     fold_avoid(j, ev);
     fold_blame(j, ev, before);
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
-    /* If the node lacks files, the next node is tried at once. */
+    /* If the node lacks files, the next node is tried without a delay. */
     const bool at_once = moves || ev->blame == BLAME_FILES;
     if (!at_once) j->n_failures++;
     j->backoff_ms = at_once ? 0 : backoff_ms(j->n_failures);
@@ -143,7 +143,7 @@ static void fold_prepared(struct job *j, const struct event *ev)
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
-    /* The form is chosen only once. Data that another node prepares again do not change it. */
+    /* The form is chosen only once, even if a different node prepares the data again. */
     if (ev->form && j->spec->parallel.form == FORM_AUTO) j->spec->parallel.form = ev->form - 1;
     if (!ev->steps) return;
     j->steps = ev->steps;
@@ -164,8 +164,9 @@ static void fold_restart(struct job *j)
     farthest_clear(&j->farthest);
 }
 
-/* Sets the state that follows when an attempt is asked to save and stop. A job that is already
- * stopping keeps its target, except that a job that is to be suspended is not queued. */
+/* Sets the next state when an attempt is asked to save and stop. If the job is already stopping,
+ * its target is unchanged, with one exception: a job that would be queued can still be
+ * suspended. */
 static void fold_ask(struct job *j, const struct event *ev, enum job_state before)
 {
     static const enum job_state targets[JOB_EVENT_N] = {
@@ -182,8 +183,8 @@ static void fold_ask(struct job *j, const struct event *ev, enum job_state befor
     memcpy(j->err_node, j->node, sizeof j->err_node);
 }
 
-/* Clears the times and the backoff of retries, because they do not run while a job is held. A job
- * that is still stopping in order to be suspended is queued once it has stopped. */
+/* Clears the times and the backoff of retries, because they do not count while a job is suspended.
+ * If the job is still stopping to be suspended, it is queued when it has stopped. */
 static void fold_resume(struct job *j, enum job_state before)
 {
     if (before == JOB_STOPPING) {
@@ -195,8 +196,9 @@ static void fold_resume(struct job *j, enum job_state before)
     j->not_before_ms = j->backoff_ms = 0;
 }
 
-/* Adds advice on how to continue to the error of a job that has reached its time limit. The advice
- * cannot be written earlier, because it depends on the step that the job has saved by its end. */
+/* Adds advice to the error of a job that has reached its time limit. The advice tells how to
+ * continue the job. It depends on the last step that the job has saved, which is known only
+ * now. */
 static void end_by_wall(struct job *j)
 {
     const size_t n = strlen(j->err.text);
@@ -254,9 +256,9 @@ bool job_unsaved(const struct job *j)
     return job_placed(j) && is_unsaved(j);
 }
 
-/* Shows the note about a checkpoint that failed as the job's reason, until the next checkpoint or
- * the attempt's end. The user learns from it that the job has saved less than it seems, or waits
- * for disk space. */
+/* Makes the note about a failed checkpoint the job's `reason` until the next checkpoint or the end
+ * of the attempt. So the user learns that the job has saved less than expected, or waits for disk
+ * space. */
 static void fold_note(struct job *j, const struct event *ev)
 {
     char code[sizeof j->reason_code] = "", text[1024] = "";
@@ -273,14 +275,14 @@ static void fold_note(struct job *j, const struct event *ev)
         if (is_text && !strcmp(code, JOB_UNSAVED)) {
             if (jread_copy(&r, text, sizeof text)) return;
             for (n = sizeof j->reason - 1; n && (text[n] & 0xc0) == 0x80;)
-                n--; /* cut before a whole character */
+                n--; /* end the text before a whole character */
             snprintf(j->reason, sizeof j->reason, "%.*s", (int)n, text);
             memcpy(j->reason_code, code, sizeof code);
         }
     }
 }
 
-/* Reads the name that a rank gave its product. Returns NULL if it has none. */
+/* Reads the name of a product from a rank's report. Returns NULL if the product has no name. */
 static const char *name_in(const char *json, char *out, size_t size)
 {
     struct jread r;
@@ -294,7 +296,7 @@ static const char *name_in(const char *json, char *out, size_t size)
     return NULL;
 }
 
-/* Tells whether ev is further than any attempt has come before. */
+/* Tells whether ev reports progress that no attempt has made before. */
 static bool is_further(struct job *j, const struct event *ev)
 {
     char name[256];
@@ -307,9 +309,9 @@ static bool is_further(struct job *j, const struct event *ev)
     return ev->step > j->checkpoint_step;
 }
 
-/* Notes that this attempt made progress, so that a later failure does not mean that its node
- * cannot start ranks. Progress that an earlier attempt had already made does not count for the
- * job. */
+/* Notes that this attempt has made progress. For that reason a later failure does not mean that
+ * the node cannot start ranks. The job itself has made progress only if no earlier attempt had
+ * come so far. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
     j->step_epoch = j->epoch;
@@ -359,7 +361,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         j->save_ms = number_in(ev->detail, "save_ms");
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;
-        break; /* a GPU that failed is still avoided, because a checkpoint does not repair it */
+        break; /* a failed GPU is still avoided, because a checkpoint does not repair it */
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
     case EV_START_TIMEOUT:

@@ -36,7 +36,7 @@ static void leave(struct job *j, enum job_phase_id phase, const struct event *ev
         if (j->left[i].blame == ev->blame && same_failure(&j->left[i], phase, ev) &&
             !strcmp(j->left[i].node, ev->node))
             return;
-    if (j->n_left == JOB_MAX_LEFT) { /* the oldest is forgotten */
+    if (j->n_left == JOB_MAX_LEFT) { /* forget the oldest failure */
         memmove(j->left, j->left + 1, (size_t)--j->n_left * sizeof *j->left);
     } else {
         j->left = realloc(j->left, (size_t)(j->n_left + 1) * sizeof *j->left);

@@ -1,5 +1,5 @@
-/* jobs.h: a job, which is the fold of its events. The fold is pure and in memory: it uses no
- * clock, no I/O and no messages.
+/* jobs.h: the state of a job, computed by folding its events one by one. The fold is pure: it uses
+ * no clock, no I/O and no messages.
  *
  * control.c acts on a job's state, and commit.c stores its events. The slots that a job holds are
  * computed from its state (job_slots) and never counted separately. */
@@ -13,21 +13,21 @@
 #include "daemon/state/event.h"
 #include "daemon/state/farthest.h"
 
-/* Infrastructure failures are retried for this long after the job last came further than ever
- * before, or after its first attempt if it has made no progress. */
+/* Infrastructure failures are retried for this time. It begins when the job last made new
+ * progress, which means a step or a product that no earlier attempt had reached. If the job has
+ * made no progress, it begins with the first attempt. */
 #define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
-/* failures in job.left, of which the newest are kept; equals NODE_MAX */
+/* largest number of failures in job.left, of which the newest are kept; equals NODE_MAX */
 #define JOB_MAX_LEFT 256
 
-struct job_attempt; /* attempt.h: the state of an attempt, which is freed when the attempt ends */
+struct job_attempt; /* attempt.h: the state of an attempt; freed when the attempt ends */
 
-/* The phase of its life in which an attempt failed. Two failures are equal only if their phases
- * are. */
+/* The phase in which an attempt failed. Two failures are equal only if their phases are equal. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
 
-/* A node that the job leaves out wherever another one can take it, and the failure that caused
- * this; or a failure that is known to be the job's own. */
+/* A failure of the job. Either its node is left out if other nodes can run the job, or the failure
+ * is known to be the job's own. */
 struct job_left {
     char node[NODE_NAME]; /* "" with BLAME_JOB */
     int32_t blame;
@@ -36,48 +36,52 @@ struct job_left {
 
 struct job {
     int64_t id;
-    /* "" for a job that a version without owners stored, or for seqd's own toy run */
+    /* "" if a version without owners stored the job, or if the job is seqd's own toy run */
     char owner[USER_NAME];
-    struct job_spec *spec; /* owns; cut to offsetof(text) + text_used bytes */
+    struct job_spec *spec; /* owns; the allocation has only offsetof(text) + text_used bytes */
     /* the fold */
-    enum job_state state, target; /* target is the state into which a stopping job changes */
-    bool saving;                  /* it is stopping, and was asked to save before */
+    enum job_state state, target; /* its state; for a stopping job, target is the next state */
+    bool saving;                  /* it was asked to save and is stopping */
     int64_t version;              /* events folded, without steps */
     int64_t epoch;
     int32_t attempts; /* attempts of TASK_RUN */
     int32_t task;     /* enum rank_task of the current or last attempt */
-    /* The node of rank 0 of the current or last attempt, and all its nodes in rank order. */
+    /* The node of rank 0 in the current or last attempt, and all nodes of that attempt in rank
+     * order. */
     char node[NODE_NAME];
     struct job_place *places; /* owns */
-    /* owns; for each place the UTC time since when its node is away, or 0 */
+    /* owns; for each place the UTC time since which its node is away, or 0 */
     int64_t *away_ms;
     int n_places;
-    char (*gpus)[GPU_UUID_SIZE]; /* owns; GPU of each rank; NULL if the job takes none */
-    char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* GPU that failed it, or "" */
+    char (*gpus)[GPU_UUID_SIZE]; /* owns; GPU of each rank; NULL if the job takes no GPU */
+    char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* GPU on which the job failed, or "" */
     struct job_left *left;                                /* owns */
     int n_left;
-    char source[NODE_NAME]; /* node with the files from which it begins, by job:ID, or "" */
-    int64_t source_step;    /* step of the checkpoint from which it begins */
-    /* the quarantined node that this toy run tests; "" if it is not a toy run */
+    char source[NODE_NAME]; /* node that has the files of job:ID from which the job begins, or
+                             * "" */
+    int64_t source_step;    /* step of the checkpoint from which the job begins */
+    /* the quarantined node that this toy run tests; "" if the job is not a toy run */
     char only[NODE_NAME];
-    int64_t created_ms, started_ms, finished_ms; /* 0 if that has not happened yet */
+    int64_t created_ms, started_ms, finished_ms; /* times in UTC; 0 for a time that has not come
+                                                  * yet */
     int64_t step, steps, checkpoint_step;
     int64_t step_epoch; /* last epoch that completed a step or published a product */
-    /* UTC: when it last came further than ever before; 0 if not since a resume */
+    /* UTC: when it last made new progress (farthest.h); 0 if not since a resume */
     int64_t stepped_ms;
     struct farthest farthest; /* its farthest step, products and failures */
-    int64_t ran_ms;           /* time that its attempts ran, without the current one */
-    /* time that saving its newest checkpoint took; 0 if it is not known */
+    int64_t ran_ms;           /* time that its attempts ran, without the current attempt */
+    /* time in which its newest checkpoint was saved; 0 if not known */
     int64_t save_ms;
     bool warned;        /* it was warned that limits.wall_s is near */
-    int64_t tried_ms;   /* UTC: first attempt since it was last told to begin again */
+    int64_t tried_ms;   /* UTC: first attempt since the last order to begin again */
     int32_t restarts;   /* restarts used of limits.restarts */
-    bool crowded;       /* the kernel killed for lack of memory while its last attempt ran */
-    bool alone;         /* its current or last attempt has its nodes to itself */
+    bool crowded;       /* the kernel killed processes for lack of memory while the job's last
+                         * attempt ran */
+    bool alone;         /* no other attempt is on the nodes of the job's current or last attempt */
     int32_t n_failures; /* failures since its last checkpoint, which determine the backoff */
-    /* end of the backoff, UTC, from which job_set_wake computes wake_ms */
+    /* end of the backoff, UTC; job_set_wake computes wake_ms from it */
     int64_t not_before_ms;
-    int64_t backoff_ms; /* length of the backoff when it began */
+    int64_t backoff_ms; /* whole length of the backoff */
     /* the prepared data, and the node that has it */
     char prepared_id[80], prepared_node[NODE_NAME];
     char checkpoint_node[NODE_NAME]; /* node that has its newest checkpoint, or "" */
@@ -86,19 +90,20 @@ struct job {
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
-    /* end of the backoff that is used, by the loop's clock, which people cannot set */
+    /* end of the backoff by the loop's clock, which decides because people cannot set it */
     int64_t wake_ms;
     char *result;  /* owns; JSON from rank 0, or NULL */
     char *plan;    /* owns; JSON, or NULL */
-    char *stored;  /* owns; the stored spec if it has fields that spec lacks, or NULL */
+    char *stored;  /* owns; the stored spec, if it has fields that `spec` lacks; otherwise NULL */
     char *metrics; /* owns; JSON of the last step, or NULL */
-    /* progress of the current or last attempt; zeros if it has reported none */
+    /* progress of the current or last attempt; zeros if no progress was reported */
     struct rank_progress progress;
-    struct job_attempt *attempt; /* owns; NULL unless starting, running or stopping */
+    struct job_attempt *attempt; /* owns; NULL unless the job is starting, running or stopping */
     struct need need;            /* memory that it needs according to the plan */
-    bool over_disk;              /* a note has said that its owner's jobs take too much disk */
-    bool rewrite;                /* a replay found that it has no stored document */
-    char reason_code[32], reason[320]; /* why it waits, or JOB_UNSAVED and its note */
+    bool over_disk;              /* a note has reported that its owner's jobs take too much disk */
+    bool rewrite;                /* a replay found no stored document of the job */
+    char reason_code[32], reason[320]; /* the reason why the job waits; or JOB_UNSAVED and the text
+                                        * of that note */
     struct job *next;                  /* in the table's bucket */
 };
 
@@ -112,74 +117,78 @@ int jobs_init(struct jobs *t);
 void jobs_fini(struct jobs *t);
 /* returns NULL if the job is final or never existed */
 struct job *jobs_find(const struct jobs *t, int64_t id);
-void jobs_add(struct jobs *t, struct job *j);    /* takes j */
-void jobs_remove(struct jobs *t, struct job *j); /* j belongs to the caller again */
-/* Visits every job, in no particular order. The callee may remove the visited job, but no other
- * one. */
+void jobs_add(struct jobs *t, struct job *j);    /* adds j, and takes ownership of it */
+void jobs_remove(struct jobs *t, struct job *j); /* removes j, which then belongs to the caller */
+/* Calls `call` with every job, in no particular order. `call` may remove that job, but no other
+ * job. */
 void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg);
 
-/* Makes a job before its first event. Copies spec. Returns NULL if there is no memory. */
+/* Makes a job that has no event yet. Copies spec. Returns NULL if there is no memory. */
 struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
-int64_t job_size(const struct job *j); /* bytes of a job that has not begun */
+int64_t job_size(const struct job *j); /* returns the bytes of memory that a job takes before it
+                                        * has begun */
 /* Copies the spec at its full size, for a caller that will change it. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
 /* Replaces the job's spec by a copy of spec. */
 void job_set_spec(struct job *j, const struct job_spec *spec);
 
 /* Sets wake_ms, the end of the backoff by the loop's clock. It is called after a failure and after
- * a restart of seqd. The time that is left is never longer than the whole backoff, even if the
- * wall clock was changed. */
+ * a restart of seqd. Even if the wall clock was changed, the remaining time is at most the whole
+ * backoff. */
 void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 
-/* Folds one event. Fails with ERR_CONFLICT for an illegal transition, which leaves the job
+/* Folds one event. If the transition is illegal, fails with ERR_CONFLICT, and the job is
  * unchanged. */
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
-/* its data is not prepared yet, so TASK_PREPARE must run first */
+/* tells whether the job's data is not prepared yet, so that TASK_PREPARE must run first */
 bool job_needs_data(const struct job *j);
-/* code of the note, and of the reason, about a failed save */
+/* code of the note and of the reason about a failed save */
 #define JOB_UNSAVED "checkpoint_failed"
-bool job_unsaved(const struct job *j); /* its attempt could not save, and reason says why */
-/* one of its attempts is on nodes: it is starting ... stopping */
+bool job_unsaved(const struct job *j); /* tells whether its attempt could not save; `reason` then
+                                        * has the cause */
+/* tells whether an attempt of the job is on nodes, which is true in the states from starting to
+ * stopping */
 bool job_placed(const struct job *j);
 bool job_takes_gpus(const struct job *j);
-/* Takes json, which is malloc'd or NULL. */
+/* Sets the plan to json, which is malloc'd or NULL. The job owns json from then on. */
 void job_set_plan(struct job *j, char *json);
-/* Returns the rank that holds that GPU of that node now, or -1 if no rank does. */
+/* Returns the rank that holds that GPU of that node now, or -1 if no rank holds it. */
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
-/* Returns the rank that was given that GPU in the current or last attempt, whether or not that
- * attempt is over. Returns -1 if no rank was. */
+/* Returns the rank that has or had that GPU in the current or last attempt, or -1 if no rank had
+ * it. */
 int job_gpu_given(const struct job *j, const char *node, const char *uuid);
-/* Returns the slots that the job holds on a node, or on all nodes if node is NULL. It holds all of
- * them until every node has confirmed the end. */
+/* Returns the slots that the job holds on a node, or on all nodes if `node` is NULL. The job holds
+ * all its slots until every node has confirmed the end. */
 int32_t job_slots(const struct job *j, const char *node);
-/* Returns the memory of the node of place p that the job's attempt takes, or would take if it has
- * none. */
+/* Returns the memory that an attempt of the job takes on the node of place p. If the job has no
+ * attempt now, returns the memory that it would take. */
 int64_t job_memory(const struct job *j, const struct job_place *p);
 /* Returns the place whose node has been away for longest, or -1 if no node is away. */
 int job_away(const struct job *j);
-/* Tells whether a place of the job on that node is away. */
+/* Tells whether the job has a place on that node and the node is away. */
 bool job_away_on(const struct job *j, const char *node);
-/* Tells whether a failure with that blame makes the job leave that node out. */
+/* Tells whether the job leaves that node out because of a failure whose blame is `blame`. */
 bool job_leaves(const struct job *j, const char *node, int blame);
-/* Updates the nodes that the job leaves out, by the blame of the failure, and the failures that
- * are known to be the job's own. It is a part of job_fold. before is the state in which the job
+/* A part of job_fold. The blame of the failure ev updates the nodes that the job leaves out, and
+ * the failures that are known to be the job's own. `before` is the state in which the job
  * failed. */
 void fold_blame(struct job *j, const struct event *ev, enum job_state before);
-/* Tells whether the failure of ev, if it happens now, has happened before and had that blame
- * then. */
+/* Tells whether the failure ev has happened to the job before, with the blame `blame`. */
 bool job_failed_so(const struct job *j, int blame, const struct event *ev);
-/* Returns how far the current attempt has come: its last step, or the amount of other work that it
+/* Returns the progress of the current attempt: its last step, or the amount of other work that it
  * has done. */
 int64_t job_where(const struct job *j);
-/* Returns how often the FAILED_AT ev has happened at its place, including this time. */
+/* Returns how often the failure of ev, a FAILED_AT, has happened at its place, including this
+ * time. */
 int32_t job_failed_here(const struct job *j, const struct event *ev);
-/* Tells whether the job is given up if an infrastructure failure happens to it at that time. */
+/* Tells whether an infrastructure failure at the time at_ms would be the job's last, so that the
+ * job is given up. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
-/* Returns the steps of a training over n_tokens, as given or as derived from tokens or passes.
- * Returns 0 if the job is not a training. */
+/* Returns the number of steps of a training whose data has n_tokens. The spec gives it, or it is
+ * computed from tokens or passes. Returns 0 if the job is not a training. */
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens);
 
 #endif

@@ -1,5 +1,5 @@
-/* memory.c: sums the memory that is held on nodes, and refuses a plan for which there is too
- * little. */
+/* memory.c: sums the memory that is held on nodes, and refuses a plan that needs more than the
+ * nodes have. */
 #include "daemon/state/memory.h"
 
 #include <stdio.h>
@@ -13,8 +13,8 @@ int64_t memory_beside(const struct cluster *k, const struct node *n)
     int64_t sum = n->n_described * NEED_ERRAND;
     for (int i = 0; i < n->n_stale; i++) {
         const struct job *j = jobs_find(&k->jobs, n->stale[i].job);
-        /* The ranks that a job which has ended has left may take any amount, but will be gone in a
-         * moment. */
+        /* The job of a stale attempt may have ended. Its ranks may then take any amount, but will
+         * soon be gone. */
         sum += j ? need_of(&j->need, 0, n->stale[i].ranks) : n->memory_size;
     }
     return sum;
@@ -40,8 +40,8 @@ int64_t memory_held(const struct cluster *k, const struct node *n)
     return s.bytes;
 }
 
-/* Counts the ranks that the nodes could hold, node by node. *largest is the node with the most
- * memory. */
+/* Returns the number of ranks that fit into the nodes' memory, node by node. *largest is the node
+ * with the most memory. */
 static int32_t could_hold(const struct nodes *t, const struct job_spec *s, const struct need *need,
                           const struct node **largest)
 {

@@ -1,5 +1,5 @@
-/* node.c: keeps the table of nodes, with which nodes are up and since when, their GPUs and their
- * stale attempts. */
+/* node.c: keeps the table of nodes, which has each node's state, the time of its last change, the
+ * GPUs and the stale attempts. */
 #include "daemon/state/node.h"
 
 #include <arpa/inet.h>
@@ -51,7 +51,7 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     n->up = n->joined = true;
     n->lost = false;
     node_instance_id(hello, is);
-    if (strcmp(is, n->instance)) past_clear(n); /* another machine has that name now */
+    if (strcmp(is, n->instance)) past_clear(n); /* a different machine has that name now */
     memcpy(n->instance, is, sizeof n->instance);
     n->since_ms = n->seen_ms = now_ms;
     n->abi = hello->abi;

@@ -1,5 +1,5 @@
-/* node.h: the table of nodes, which tells which nodes are up, since when, and their slots. It is
- * plain data of the loop thread. */
+/* node.h: the table of nodes. It has each node's state (up or down), the time of the last change
+ * of this state, the slots and the GPUs. It is plain data of the loop thread. */
 #ifndef SEQD_DAEMON_STATE_NODE_H
 #define SEQD_DAEMON_STATE_NODE_H
 
@@ -10,14 +10,17 @@
 #include "api/wire.h"
 #include "daemon/state/event.h"
 
-/* default of --node-lost, the time after which a node that sends no message is lost */
+/* default of --node-lost, the time without a message after which a node is lost */
 #define NODE_LOST_MS 10000
-#define NODE_PAST    1024 /* the newest past attempts of a node that are remembered */
+#define NODE_PAST                                                                                  \
+    1024 /* number of past attempts of a node that are remembered; these are the
+                           * newest attempts */
 
 /* An attempt that runs on a node although it is over for seqd. Its slots are not free yet. */
 struct stale {
     int64_t job, epoch;
-    int32_t ranks, slots; /* number of ranks that run there; slots of the ranks that have no GPU */
+    int32_t ranks, slots; /* number of ranks that run there; number of slots of those ranks that
+                           * have no GPU */
 };
 
 struct past {
@@ -26,31 +29,34 @@ struct past {
 
 struct node {
     char name[NODE_NAME], version[32];
-    uint32_t abi; /* version (api/wire.h) that its session speaks, or that the last one spoke */
+    uint32_t abi; /* ABI (api/wire.h) that its present or last session speaks */
     bool up;
-    bool lost;   /* down for longer than --node-lost, which seqd has acted on */
+    bool lost;   /* the node has been down for longer than --node-lost, and seqd has acted on
+                  * this */
     bool joined; /* it has sent HELLO, so abi and instance are valid */
     bool held;   /* a live job needs it; set just before node_forget_one */
     char instance[INSTANCE_ID_SIZE];
     int64_t n_dropped; /* messages dropped because the node may not send them */
-    int64_t since_ms;  /* loop clock: when it went up or down */
+    int64_t since_ms;  /* time, by the loop's clock, at which the node came up or went down */
     int64_t seen_ms;   /* time of its last message */
     int32_t n_slots, n_cores;
-    int64_t memory_size; /* 0 if it is not reported */
-    /* DESCRIBE questions under way, each of which is a process on the node */
+    int64_t memory_size; /* 0 if the node has not reported it */
+    /* unanswered DESCRIBE questions; each is a process on the node */
     int n_described;
-    struct disk_use disk;   /* as it last reported */
-    struct profile profile; /* its measurements of itself, or zeros until it has reported them */
-    char address[RANK_ADDRESS_SIZE]; /* its ranks listen there; "" if no other node can reach it */
+    struct disk_use disk;   /* the disk as the node last reported it */
+    struct profile profile; /* the measured speed of the node; zeros until the node has reported
+                             * it */
+    char address[RANK_ADDRESS_SIZE]; /* address on which its ranks listen; "" if no other node can
+                                      * reach it */
     bool emulated;                   /* it accepts jobs of the device "emulated" */
     int n_gpus;
-    struct gpu gpu[GPU_MAX]; /* as it last reported */
-    /* Values of the LEAVING of this session. end_s is 0 if the node is not known to end. end_ms is
-     * of the loop's clock. */
+    struct gpu gpu[GPU_MAX]; /* the GPUs as the node last reported them */
+    /* Values of the LEAVING of this session. end_s is 0 if no end was reported. end_ms is the same
+     * time by the loop's clock. */
     int64_t end_s, margin_s, end_ms;
     int n_stale;
     struct stale *stale; /* owns */
-    int64_t n_past;      /* number of all past attempts, of which the last NODE_PAST are kept */
+    int64_t n_past;      /* number of all past attempts; the last NODE_PAST are kept */
     struct past *past;   /* owns */
 };
 
@@ -60,48 +66,56 @@ struct nodes {
 };
 
 void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);
-struct node *node_find(struct nodes *t, const char *name); /* NULL if it was never seen */
-/* Enters a node that has sent HELLO. Returns NULL if the table is full. */
+struct node *node_find(struct nodes *t, const char *name); /* returns the node, or NULL if the
+                                                            * table has no node of that name */
+/* Notes that a node has sent HELLO, and adds the node to the table if it is new. Returns NULL if
+ * the table is full. */
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
-/* Takes the GPUs that a HELLO or HEARTBEAT reports. Returns true if their number, a uuid, a
- * health, or whether processes use a GPU has changed. */
+/* Stores the GPUs that a HELLO or HEARTBEAT reports. Returns true if the number of GPUs has
+ * changed. Also returns true if the uuid or the health of a GPU has changed, or if processes have
+ * begun or ceased to use a GPU. */
 bool node_take_gpus(struct node *n, const struct msg *m);
-/* Takes a LEAVING. utc_ms is the wall clock at now_ms; it is needed because m->end_s is a wall
- * clock time. */
+/* Stores the values of a LEAVING. m->end_s is a wall clock time, so utc_ms, the wall clock at
+ * now_ms, is needed to convert it. */
 void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms);
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
-/* Finds a node on which jobs of a previous seqd run, or enters it. A new entry is down as of now,
- * so that the node has the usual time to come back. Returns NULL if the table is full. */
+/* Finds a node on which jobs ran before a restart of seqd, or adds it to the table. A new entry
+ * counts as down from now on, so that the node has the usual time to connect. Returns NULL if the
+ * table is full. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
-/* Starts the time of expected nodes at the loop's first tick, because until then no node could
- * send a message, no matter how long the replay took. */
+/* Starts the time within which expected nodes must connect. It is called at the loop's first tick,
+ * because no node could send a message before, however long the replay took. */
 void nodes_begin(struct nodes *t, int64_t now_ms);
-/* Adds lag_ms, the time by which the loop was late, to the time that nodes have, because the nodes
- * were not silent during it. */
+/* Adds lag_ms to the time within which nodes must send a message. lag_ms is the time by which the
+ * loop was late and in which it could receive no messages. */
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
-/* Returns the next node that has been down for lost_ms by now, and marks it as lost; or NULL. */
+/* Returns the next node that has been down for lost_ms by now, and marks it as lost. Returns NULL
+ * if there is no such node. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
 
-/* Forgets the node that has been down for longest and is not held. Returns false if there is none.
- * Moves other nodes, so pointers to nodes are invalid afterwards. */
+/* Forgets the node that has been down for the longest time, among the nodes whose member `held` is
+ * false. Returns false if there is no such node. Moves other nodes, so pointers to nodes are
+ * invalid afterwards. */
 bool node_forget_one(struct nodes *t);
 
 void nodes_fini(struct nodes *t);
 
-/* Returns the node's net. Nodes of the same net can form one gang: they all speak IPv4 or all
- * speak IPv6, and they are all this one host (loopback) or none of them is. Returns 0 if the
- * node's ranks can reach no other node. */
+/* Returns the node's net. Only nodes of the same net can form one gang. There are nets for IPv4
+ * and for IPv6, and for both a separate net of loopback addresses. Returns 0 if the node's ranks
+ * can reach no other node. */
 int node_net(const struct node *n);
 
-/* Attempts that a node reported as running and that are not expected there. */
+/* Stale attempts: the node reported that these attempts run, but seqd does not expect them on the
+ * node. */
 void node_stale_clear(struct node *n);
 void node_stale_add(struct node *n, const struct stale *stale);
-/* the node has reported that it is gone */
+/* called when the node has reported that the attempt is gone */
 void node_stale_remove(struct node *n, int64_t job, int64_t epoch);
 int32_t node_stale_slots(const struct node *n);
 
-/* Attempts that this instance of the node had and that are over for seqd. Until the node is told,
- * it may send more messages about them. These are not counted as faults, and have no effect. */
+/* Past attempts: this instance of the node had them, and they are over for seqd. Until the node is
+ * told, it may send more messages about them. Such messages are not counted as faults, and have no
+ * effect. */
 void node_past_add(struct node *n, int64_t job, int64_t epoch);
 bool node_past_has(const struct node *n, int64_t job, int64_t epoch);
 

@@ -12,7 +12,7 @@ static bool falls_back(const struct rank_progress *from, const struct rank_progr
 
 void pace_add(struct pace *p, const struct rank_progress *now)
 {
-    /* The first span begins when the attempt begins. */
+    /* The first span begins at the beginning of the attempt. */
     if (!p->n || falls_back(&p->last, now))
         *p = (struct pace){.last = {.unit = now->unit, .from = now->from, .done = now->from}};
     const struct pace_span s = {.units = now->done - p->last.done,

@@ -1,5 +1,5 @@
-/* prepared.c: reads the report of a preparation, computes the number of steps from it, and chooses
- * the form. */
+/* prepared.c: reads the report of a preparation, computes the number of steps from the report, and
+ * chooses the form. */
 #include "daemon/state/prepared.h"
 
 #include <stdio.h>
@@ -77,8 +77,8 @@ static int read_result(const char *json, struct result *r)
     return *ev->prepared_id && ev->n_tokens > 0 ? 0 : -1;
 }
 
-/* Tells whether the values in a node's result are possible. They must be checked because the id
- * becomes the name of a directory, and because the sizes are multiplied later. */
+/* Tells whether the values in a node's result are possible. The id is checked because it becomes
+ * the name of a directory; the sizes, because they are multiplied later. */
 static bool can_be(const struct job *j, const struct result *r)
 {
     const int64_t seq_len = j->spec->data.seq_len > 0 ? j->spec->data.seq_len : 1;
@@ -88,7 +88,7 @@ static bool can_be(const struct job *j, const struct result *r)
 
 /* ---- the form of ring attention -------------------------------------------------------------- */
 
-/* Makes the plan again, because the plan that was made at submit was for another form. */
+/* Makes the plan again, because the plan of the submit was for a different form. */
 static void plan_again(struct job *j, const struct job_spec *spec)
 {
     struct plan *plan = calloc(1, sizeof *plan);
@@ -104,7 +104,7 @@ static void plan_again(struct job *j, const struct job_spec *spec)
     free(plan);
 }
 
-/* Puts the reason before the rank's report. */
+/* Puts `reason` before the members of the rank's report. */
 static void add_reason(struct event *ev, const char *reason)
 {
     char text[512], joined[EVENT_DETAIL_SIZE];
@@ -116,7 +116,7 @@ static void add_reason(struct event *ev, const char *reason)
     const int64_t n = jwrite_finish(&w);
     const char *rest = *ev->detail ? strchr(ev->detail, '{') : NULL;
     if (n < 2) return;
-    text[n - 1] = 0; /* without its closing brace */
+    text[n - 1] = 0; /* removes the closing brace */
     const int wrote = rest ? snprintf(joined, sizeof joined, "%s,%s", text, rest + 1)
                            : snprintf(joined, sizeof joined, "%s}", text);
     if (wrote > 0 && (size_t)wrote < sizeof joined) memcpy(ev->detail, joined, (size_t)wrote + 1);
@@ -144,7 +144,7 @@ void prepared_take(struct job *j, const struct node *node, const struct attempt_
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
     const bool read = !read_result(json, &r);
     if (read && can_be(j, &r)) {
-        /* A packed pass has per_pass sequences, each of which counts with its full length. */
+        /* A packed pass has per_pass sequences. Each counts with its full length. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
         if (form_waits(j->spec)) choose_form(j, node, &r);

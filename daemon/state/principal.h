@@ -10,7 +10,7 @@
 
 /* Each role may do everything that the roles before it may do. The numbers are stored. */
 enum role {
-    ROLE_NONE,     /* an unknown sender, who may read health, version and documents */
+    ROLE_NONE,     /* an unknown sender, who may read health, version and documentation */
     ROLE_USER,     /* jobs of its own */
     ROLE_OPERATOR, /* all jobs, nodes */
     ROLE_ADMIN,    /* may manage tokens of others and read the audit log */
@@ -19,12 +19,13 @@ enum role {
 
 struct principal {
     enum role role;
-    int64_t token; /* id of the token that was sent; 0 if none was and the socket told the user */
+    int64_t token; /* id of the request's token; 0 if it has no token and the socket tells the
+                    * user */
     char user[USER_NAME];
 };
 
-/* Tells whether p may see and change a job of owner. An owner of "" means that a version without
- * owners stored the job, and only operators may see it then. */
+/* Tells whether p may see and change a job of `owner`. If `owner` is "", a version without owners
+ * stored the job, and only operators may see it. */
 static inline bool principal_owns(const struct principal *p, const char *owner)
 {
     return p->role >= ROLE_OPERATOR || (*owner && !strcmp(p->user, owner));

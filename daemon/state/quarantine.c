@@ -10,7 +10,9 @@
 #include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
-#define MAX_BLAMES 2048 /* blames of the last hour; a further one replaces the oldest */
+#define MAX_BLAMES                                                                                 \
+    2048 /* largest number of blames of the last hour; a further blame replaces the
+                         * oldest */
 
 struct blamed {
     char node[NODE_NAME];
@@ -79,8 +81,8 @@ static int count_blames(const struct quarantine *q, const char *node)
     return n;
 }
 
-/* Removes blames that are older than QUARANTINE_MS, except that the blames that caused a
- * quarantine are kept until it ends. */
+/* Removes blames that are older than QUARANTINE_MS, except for blames that caused a quarantine.
+ * These are kept until the quarantine ends. */
 static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms)
 {
     for (int i = q->n_blames - 1; i >= 0; i--)
@@ -112,8 +114,8 @@ bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node,
     return true;
 }
 
-/* Tells whether `node` is the last that could take jobs, because every other node is down, is in
- * quarantine, or has neither slots nor GPUs. */
+/* Tells whether `node` is the last node that could take jobs. This is true if every other node is
+ * down, is in quarantine, or has neither slots nor GPUs. */
 static bool is_last(const struct quarantine *q, const struct nodes *t, const char *node)
 {
     for (int i = 0; i < t->n; i++) {
@@ -125,9 +127,9 @@ static bool is_last(const struct quarantine *q, const struct nodes *t, const cha
     return true;
 }
 
-/* Ends the oldest quarantine of a node that is not up. There is such a row if the table has
- * NODE_MAX rows, because two nodes are up and have no row: the node of ev, and the last node that
- * could take jobs (is_last). */
+/* Ends the oldest quarantine of a node that is not up. If the table has NODE_MAX rows, one of them
+ * is about a node that is not up, because at least two nodes are up and have no row: the node of
+ * ev, and the last node that could take jobs (is_last). */
 static void make_room(struct quarantine *q, const struct nodes *nodes, struct store_txn *t)
 {
     const struct quarantined *oldest = NULL;
@@ -164,7 +166,7 @@ static void withdraw(struct quarantine *q, struct store_txn *t, const struct job
         remove_blame(q, t, i);
         if (count_blames(q, node) < QUARANTINE_JOBS)
             quarantine_end(q, t, node, "a job that blamed it failed the same way elsewhere");
-        /* the end of a quarantine may have removed other blames */
+        /* quarantine_end may have removed more blames */
         if (i > q->n_blames) i = q->n_blames;
     }
 }
@@ -223,7 +225,9 @@ const struct node *quarantine_due(struct quarantine *q, const struct nodes *node
     for (int i = 0; i < q->n; i++) {
         struct quarantined *r = &q->row[i];
         const struct node *n = node_find((struct nodes *)nodes, r->node);
-        if (!r->toy_ms) r->toy_ms = now_ms + QUARANTINE_TOY_MS; /* loaded from the store */
+        if (!r->toy_ms)
+            r->toy_ms = now_ms + QUARANTINE_TOY_MS; /* the row was loaded from the
+                                                                 * store */
         if (now_ms < r->toy_ms || !n || !n->up || n->n_slots + n->n_gpus == 0) continue;
         r->toy_ms = now_ms + QUARANTINE_TOY_MS;
         struct seeking s = {.node = r->node};

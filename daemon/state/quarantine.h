@@ -1,12 +1,12 @@
 /* quarantine.h: nodes that get no jobs because three different jobs blamed them within an hour.
  *
- * The rows are in the store (tables blames, quarantine), so they are kept when seqd restarts. A
- * blame is withdrawn if the job fails in the same way elsewhere, and the quarantine that followed
- * from it then ends, too. The last node that could take jobs is never quarantined. There are at
- * most NODE_MAX rows, and a further one replaces the oldest row of a node that is not up.
+ * The rows are in the store (tables blames, quarantine), so they are kept when seqd restarts. If a
+ * job fails in the same way on another node, its blame is withdrawn, and a quarantine that
+ * followed from the blame ends. The last node that could take jobs is never quarantined. There are
+ * at most NODE_MAX rows. A further row replaces the oldest row of a node that is not up.
  *
- * Every ten minutes a toy run, a job of one or two ranks that reads no file, tests the node. If it
- * succeeds, the quarantine ends. `seqctl nodes release` ends it as well. */
+ * Every ten minutes a toy run tests the node. It is a job of one or two ranks that reads no file.
+ * If it succeeds, the quarantine ends. `seqctl nodes release` ends the quarantine, too. */
 #ifndef SEQD_DAEMON_STATE_QUARANTINE_H
 #define SEQD_DAEMON_STATE_QUARANTINE_H
 
@@ -38,8 +38,8 @@ const struct quarantined *quarantine_at(const struct quarantine *q, int i);
 void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, const char *reason);
 void quarantine_load_blame(struct quarantine *q, const char *node, int64_t job, int64_t at_ms);
 
-/* Takes ev, which has been folded into j. The consequences for nodes are added to t. now_ms is of
- * the loop's clock. */
+/* Adds the consequences of ev for nodes to t. Call it after ev was folded into j. now_ms is the
+ * loop's clock. */
 void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t now_ms,
                      struct store_txn *t, const struct job *j, const struct event *ev);
 /* Returns a node whose toy run is due but is not a job yet, or NULL if there is no such node. The
@@ -47,9 +47,9 @@ void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t no
 const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,
                                   const struct jobs *jobs, int64_t now_ms);
 /* Makes the spec of that node's toy run. It has two ranks, or one rank if there is no room for
- * two, and runs on GPUs if the node has any whose health is GPU_OK. */
+ * two. It runs on GPUs if a GPU of the node has the health GPU_OK. */
 int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e);
-/* Ends a node's quarantine. The removal of the row is added to t. Returns false if the node is not
+/* Ends a node's quarantine, and adds the removal of its row to t. Returns false if the node is not
  * in quarantine. */
 bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);
 

@@ -79,14 +79,14 @@ static void add(struct collecting *c, int64_t id, const char *field)
     u->use[u->n++] = (struct retain_use){id, c->user->id, field};
 }
 
-/* Adds the jobs that a path names by "job:7/step-20" or by any ".../jobs/7". In the second form
- * the number must be all of a directory's name. */
+/* Adds the jobs that a path names by "job:7/step-20" or by ".../jobs/7". In the second form the
+ * number must be the whole name of a directory. */
 static void add_path(struct collecting *c, const struct spec_path *path)
 {
     static const char *const dirs[] = {"data.train", "eval.data", "input", NULL};
     const char *text = spec_text(c->user->spec, *path->ref), *field = path->field;
     struct job_ref ref;
-    /* Use a name of the field that exists as long as the program. */
+    /* Use a constant for the field's name, because the memory of `field` may be freed later. */
     for (int i = 0; dirs[i]; i++)
         if (!strncmp(field, dirs[i], strlen(dirs[i]))) field = dirs[i];
     if (field == path->field) field = spec_field(field) ? spec_field(field)->path : "context.load";

@@ -36,8 +36,8 @@ struct user *users_of(struct users *t, const char *name)
     return *at = u;
 }
 
-/* Returns the entry of a user who has limits, or NULL. There cannot be more entries than tokens
- * and login names of this machine. */
+/* Returns the entry of the user, or NULL if the limits do not apply. There are at most as many
+ * entries as tokens and login names of this machine. */
 static struct user *limited(struct users *t, const struct principal *who)
 {
     return who->role >= ROLE_OPERATOR ? NULL : users_of(t, who->user);
@@ -68,7 +68,7 @@ int users_ask_more(struct users *t, const struct principal *who, int n, int64_t 
 {
     struct user *u = limited(t, who);
     if (!u || !t->limits.submits) return 0;
-    /* one of the n has been counted already */
+    /* one of the n jobs has been counted already */
     const int64_t free = t->limits.submits - u->n_submits + 1;
     if (n <= free) {
         u->n_submits += n - 1;

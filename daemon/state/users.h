@@ -12,10 +12,11 @@
 
 struct users_limits { /* limits of one user, where 0 means no limit */
     int64_t jobs;     /* live jobs */
-    /* jobs with ranks on nodes; further jobs wait, and show this as their reason */
+    /* largest number of jobs with ranks on nodes; a further job waits and shows this limit as its
+     * reason */
     int64_t running;
-    int64_t submits; /* jobs and plans that a user may send within a minute */
-    int64_t disk;    /* bytes that the user's jobs take, live or ended, as of the last tally */
+    int64_t submits; /* largest number of jobs and plans that a user may send within a minute */
+    int64_t disk;    /* bytes that the user's live and ended jobs took at the last tally */
 };
 
 /* Bytes of a user's jobs (tally.h). */
@@ -28,10 +29,10 @@ struct user {
     struct user *next;
     char name[USER_NAME];
     int32_t n_live;   /* live jobs, including those that are being committed */
-    int32_t n_placed; /* jobs with ranks on nodes, as of the scheduling pass */
+    int32_t n_placed; /* number of jobs that had ranks on nodes at the last scheduling pass */
     int64_t window_ms;
     int64_t n_submits; /* jobs and plans sent since window_ms */
-    bool limited;      /* since the start it has asked as a user and not as an operator */
+    bool limited;      /* the user has sent a request with the role ROLE_USER since seqd started */
     struct user_disk disk;
     struct user_disk tally; /* sums of the tally that is under way */
 };
@@ -42,19 +43,20 @@ struct users {
 };
 
 void users_fini(struct users *t);
-/* Returns the entry of that name, which is made if it does not exist; NULL for "". An entry lives
- * as long as the table. */
+/* Returns the entry of that name, or NULL if the name is "". A missing entry is made. An entry
+ * lives as long as the table. */
 struct user *users_of(struct users *t, const char *name);
 
-/* Counts one more POST. Fails with ERR_TOO_LARGE, and the error tells when to try again. now_ms is
- * of the loop's clock. */
+/* Counts one more POST of the user. Fails with ERR_TOO_LARGE if the limit is reached; the error
+ * tells the time at which the user may try again. now_ms is the loop's clock. */
 int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
-/* Counts the other n - 1 jobs of a POST that users_ask has counted, or none of them. Fails as
- * users_ask does, and the error tells how many more jobs are allowed. */
+/* Counts n - 1 more jobs, for a POST with n jobs that users_ask has counted once. If not all of
+ * them are allowed, counts none and fails as users_ask does; the error tells how many more jobs
+ * are allowed. */
 int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
                    struct err *e);
-/* Refuses n more live jobs of a user who would then have too many, or whose jobs take all the disk
- * space that they may. Fails with ERR_TOO_LARGE. */
+/* Refuses n more live jobs if the user would then have too many live jobs, or if the user's jobs
+ * already take all the disk space that is allowed. Fails with ERR_TOO_LARGE. */
 int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
 int64_t users_disk(const struct user *u); /* bytes of all its jobs */
 bool users_over_disk(const struct users *t, const struct user *u);

@@ -1,5 +1,5 @@
 /* answers.c: a queue from the store's threads to the loop thread. The loop is notified only if the
- * queue was empty, and then takes the whole queue, so a group of 256 commits costs one message. */
+ * queue was empty. It then takes the whole queue, so a group of 256 commits costs one message. */
 #include "daemon/store/answers.h"
 
 #include <stdbool.h>

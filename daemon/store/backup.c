@@ -31,7 +31,7 @@ struct backup_ask {
     backup_done *done; /* NULL if the question is a read */
     backup_bytes *bytes;
     void *arg;
-    struct backup_made made; /* a read sets only the name in it */
+    struct backup_made made; /* a question that is a read uses only the name */
     int64_t offset, total;
     size_t n;
     struct err err;
@@ -45,7 +45,7 @@ struct backups {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool started, stop;
-    bool making; /* a backup is being made; used only by the loop thread */
+    bool making; /* whether a backup is being made; used only by the loop thread */
     sqlite3 *db; /* connection to interrupt */
     struct backup_ask *in_first, **in_last, *out_first, **out_last;
 };
@@ -111,8 +111,8 @@ static int copy(struct backups *b, const char *to, struct err *e)
     return rc;
 }
 
-/* Adds the carried files to the copy. The copy needs no journal, because a copy that fails is
- * removed. It is synced after this. */
+/* Adds the carried files to the copy. This needs no journal, because the copy is removed if it
+ * fails. The copy is synced later. */
 static int add_files(struct backups *b, const char *path, struct err *e)
 {
     sqlite3 *db = NULL;
@@ -169,7 +169,7 @@ static int is_entry(const struct dirent *d)
     return is_backup(d->d_name);
 }
 
-/* Removes all backups but the newest. Their names sort in the order of time. */
+/* Removes all backups but the newest BACKUP_KEEP. The order of the names is the order of time. */
 static void remove_old(const struct backups *b)
 {
     struct dirent **all;
@@ -209,7 +209,7 @@ static int make(struct backups *b, struct backup_made *m, struct err *e)
     if (file_make_dir(b->dir, e) || file_join(part, e, "%s/part", b->dir) < 0 ||
         file_join(path, e, "%s/%s", b->dir, m->name) < 0)
         return -1;
-    unlink(part); /* a seqd that was killed may have left it */
+    unlink(part); /* a killed seqd may have left the file */
     int rc = check_room(b, e) || copy(b, part, e) || add_files(b, part, e) ||
              sync_file(part, &m->size, e) || check_copy(b, part, e) ||
              sha256_file(part, m->sha256, NULL, e);
@@ -311,7 +311,7 @@ static void *backup_main(void *arg)
     return NULL;
 }
 
-/* Hands a question to the thread, which is started by the first question. */
+/* Hands a question to the thread. The first question starts the thread. */
 static int ask(struct backups *b, struct backup_ask *a, struct err *e)
 {
     if (!b->started && thread_start(&b->thread, NULL, backup_main, b, e)) return -1;

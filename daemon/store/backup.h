@@ -2,9 +2,10 @@
  * secrets that are stored beside the database (carried.h). Used by store.c and by the routes of
  * backups.
  *
- * A separate thread reads through its own connection, which neither writes nor checkpoints. The
- * writer can commit during that time, and the copy is the state of one moment. The copy is synced
- * and its integrity is checked before it gets its name. The newest BACKUP_KEEP copies are kept. */
+ * A separate thread reads through a connection of its own, which neither writes nor checkpoints.
+ * The writer can commit in the meantime, and the copy still is the state of the database at one
+ * moment. The copy is synced and its integrity is checked before it gets its name. The newest
+ * BACKUP_KEEP copies are kept. */
 #ifndef SEQD_DAEMON_STORE_BACKUP_H
 #define SEQD_DAEMON_STORE_BACKUP_H
 
@@ -20,10 +21,10 @@
 
 struct backups;
 
-/* Creates the object that makes the backups of dir, a state directory. path is the database. Does
- * not start a thread yet. */
+/* Makes the object for backups of the state directory dir. `path` is the database. No thread is
+ * started yet. */
 struct backups *backups_create(struct loop *l, const char *dir, const char *path);
-/* Interrupts a backup that is being made. Callbacks that are due are not called. b may be NULL. */
+/* Stops a backup that is being made. Outstanding callbacks are not called. b may be NULL. */
 void backups_destroy(struct backups *b);
 
 struct backup_made {
@@ -32,18 +33,18 @@ struct backup_made {
     int64_t size, at_ms, took_ms;
 };
 /* Called when a backup has been made or has failed. m is borrowed, and is not valid after a
- * failure. The error is ERR_NO_SPACE, ERR_CORRUPT if the copy is not sound, ERR_IO, or an error of
+ * failure. The error is ERR_CORRUPT if the copy is not sound, ERR_NO_SPACE, ERR_IO, or an error of
  * carried_put. */
 typedef void backup_done(void *arg, const struct backup_made *m, const struct err *e);
-/* Makes a backup. Fails at once with ERR_CONFLICT while another one is being made, or as
- * thread_start does. Both this function and done run on the loop thread. */
+/* Begins a backup. Fails with ERR_CONFLICT while another backup is being made, and otherwise as
+ * thread_start does. This function and done run on the loop thread. */
 int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e);
 
-/* Gets at most BACKUP_CHUNK bytes from offset, and n is 0 at the end. total is the size of the
- * file. */
+/* Called with n bytes from offset, at most BACKUP_CHUNK. n is 0 at the end of the file. `total` is
+ * the size of the file. */
 typedef void backup_bytes(void *arg, const void *data, size_t n, int64_t total,
                           const struct err *e);
-/* Reads a part of a backup. name may be any text; if it does not name a backup, the error is
+/* Reads a part of a backup. `name` may be any text. If no backup has that name, the error is
  * ERR_NOT_FOUND. */
 void backups_read(struct backups *b, const char *name, int64_t offset, backup_bytes *call,
                   void *arg);

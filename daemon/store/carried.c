@@ -1,5 +1,5 @@
-/* carried.c: copies the small files of a state directory into a copy of the database, and writes
- * them out of it again. */
+/* carried.c: copies the small files of a state directory into a copy of the database, and restores
+ * the files from it. */
 #include "daemon/store/carried.h"
 
 #include <sqlite3.h>
@@ -15,7 +15,7 @@
 #define MAX_SIZE 65536
 
 static const struct carried_file {
-    const char *name, *folder; /* a folder of "" stands for the state directory itself */
+    const char *name, *folder; /* path in the state directory; folder of the file, or "" */
 } files[] = {{"secret", ""}, {"pki/ca.pem", "pki"}, {"token", ""}};
 #define N_FILES (sizeof files / sizeof *files)
 
@@ -67,8 +67,8 @@ static const struct carried_file *find(const char *name)
     return NULL;
 }
 
-/* Compares a carried file with the file at path. Returns 1 if that file exists and has the same
- * bytes, and 0 if it does not exist. */
+/* Compares a carried file with the file at path. Returns 1 if the file at path exists and has the
+ * bytes of the carried file, and 0 if it does not exist. */
 static int compare(const char *path, const void *data, size_t size, struct err *e)
 {
     size_t have;
@@ -116,8 +116,9 @@ static int take_all(sqlite3 *db, const char *dir, struct err *e)
     return rc;
 }
 
-/* Drops the carried files. The same commit raises the last ids to a multiple of CARRIED_ID_STEP,
- * because a node or a client may know later ids than the backup has. */
+/* Removes the carried files from the database. In the same commit the last ids are raised to a
+ * multiple of CARRIED_ID_STEP, because a node or a client may know later ids than the backup
+ * has. */
 static int forget(sqlite3 *db, struct err *e)
 {
     char sql[1024];

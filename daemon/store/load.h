@@ -6,7 +6,7 @@
 
 struct sqlite3;
 
-/* Loads as store_load_tokens does. path is for error texts. */
+/* Loads as store_load_tokens does. `path` is used only in error texts. */
 int load_tokens(struct sqlite3 *db, const char *path, void *arg,
                 int (*token)(void *, const struct store_token *), struct err *e);
 /* Loads as store_load. */

@@ -12,13 +12,16 @@
 #include <unistd.h>
 #include "api/core/log.h"
 
-/* Number of files kept open for appending, which are mostly logs of the attempts that run now. */
+/* Largest number of files that are kept open for appending. They are mostly logs of running
+ * attempts. */
 #define OPEN_FILES 64
 
 struct file {
-    int64_t job, epoch, size, used; /* used is the turn of the last use, for eviction */
+    int64_t job, epoch, size, used; /* `used` is the number of the last use; the file with the
+                                     * lowest `used` is closed first */
     int64_t synced;                 /* bytes that are certainly on disk */
-    int64_t over;                   /* bytes after size that a limit on file sizes has cut off */
+    int64_t over;                   /* number of bytes after `size` that a limit on file sizes kept
+                                     * from being written */
     int rank, fd;
     bool dirty;
 };
@@ -50,9 +53,9 @@ static int sync_file(struct file *f, struct err *e)
         f->synced = f->size;
         return 0;
     }
-    /* Cut the file to the bytes that were synced. Otherwise bytes that the kernel has dropped
-     * could still be read as if they were on disk, and another sync would succeed (fsyncgate). The
-     * node keeps its bytes until they are acknowledged, and sends them again. */
+    /* Cut the file to the bytes that were synced. Otherwise bytes that the kernel has lost could
+     * still be read as if they were on disk, and the next sync would succeed (fsyncgate). The node
+     * keeps bytes until they are acknowledged, so it sends the lost bytes again. */
     err_errno(e, "sync the log of job %lld rank %d", (long long)f->job, f->rank);
     if (!ftruncate(f->fd, f->synced)) f->size = f->synced;
     return -1;
@@ -85,7 +88,8 @@ static int make_dirs(const struct logs *l, int64_t job, struct err *e)
     return 0;
 }
 
-/* Returns a free entry, or the least recently used one after syncing and closing it. */
+/* Returns a free entry. If there is none, syncs and closes the least recently used file and
+ * returns its entry. */
 static struct file *evict(struct logs *l, struct err *e)
 {
     struct file *old = &l->file[0];
@@ -147,7 +151,7 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
     for (size_t left = size - (size_t)known; left;) {
         ssize_t n = write(f->fd, p, left);
         if (n < 0 && errno == EINTR) continue;
-        /* a limit on file sizes: the log ends here, but the job continues */
+        /* a limit on file sizes ends the log, but not the job */
         if (n < 0 && errno == EFBIG) {
             if (!f->over) say_cut(f);
             f->over += (int64_t)left;
@@ -192,7 +196,7 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
     return n;
 }
 
-/* Calls back for each log of the job, with the epoch and rank of the file's name. */
+/* Calls `call` for each log of the job, with the epoch and the rank from the file's name. */
 static void scan(struct logs *l, int64_t job, logs_durable *call, void *arg)
 {
     char path[1152];
@@ -295,7 +299,7 @@ static void pass_epoch(void *arg, int64_t job, int64_t epoch, int rank, int64_t 
     struct only *o = arg;
     char path[1152];
     if (epoch != o->epoch) return;
-    /* A seqd that was killed may have written the log without syncing it. */
+    /* Sync the log, because a killed seqd may have written bytes without a sync. */
     path_of(o->logs, job, epoch, rank, path);
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
     bool kept = fd >= 0 && !fdatasync(fd);

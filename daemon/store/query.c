@@ -12,8 +12,8 @@
 
 #define SHOWN "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND state < 100)"
 _Static_assert(STORE_GONE == 100, "SHOWN names it");
-/* Selects, in SQL, that the checkpoints of job ?1 are shown. They are hidden from the moment at
- * which their removal is ordered. */
+/* SQL condition that is true if the checkpoints of job ?1 are shown. They are not shown once their
+ * removal was ordered. */
 #define KEPT "NOT EXISTS (SELECT 1 FROM removals WHERE job = ?1 AND what = 4)"
 _Static_assert(REMOVAL_CHECKPOINTS == 4, "KEPT names it");
 
@@ -63,8 +63,8 @@ static void sort_jobs(struct query *a)
         qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
 }
 
-/* A result in the form that lists show: the beginning of its texts, its numbers, and the loss of
- * an evaluation. NULL if there is no result. */
+/* SQL value: a result in the short form of lists. It has the beginning of its texts, its numbers,
+ * and the loss of an evaluation. NULL if there is no result. */
 #define LISTED                                                                                     \
     "CASE WHEN json_valid(result) THEN (SELECT json_group_object(key, CASE type "                  \
     "WHEN 'text' THEN substr(value, 1, 256) WHEN 'true' THEN json('true') "                        \
@@ -88,8 +88,8 @@ static void select_jobs_of(sqlite3 *db, struct query *a)
     sort_jobs(a);
 }
 
-/* Counts the live jobs of other users in each state. The count is that of all users' jobs less
- * that of the user's own jobs, and both are made with an index only. */
+/* Counts the live jobs of other users in each state. The count is that of all jobs minus that of
+ * the user's own jobs. Both counts read only an index. */
 static void select_others(sqlite3 *db, struct query *a)
 {
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -112,7 +112,7 @@ static void select_audit(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 4, a);
 }
 
-/* Selects the jobs, of one owner or of all owners, that have all the tags, using the index for the
+/* Selects the jobs of one owner, or of all owners, that have all the tags. Uses the index for the
  * first tag. */
 static void select_tagged(sqlite3 *db, struct query *a)
 {
@@ -165,7 +165,7 @@ static void select_jobs(sqlite3 *db, struct query *a)
         select_all_jobs(db, a);
 }
 
-/* Selects the last event about each step, if that event says that the checkpoint was written. */
+/* Selects the last event about each step, if this event is EV_CHECKPOINT. */
 static void select_checkpoints(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
@@ -221,7 +221,7 @@ static void select_feed(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 1, a);
 }
 
-/* Selects removals r in the form in which clients see them. */
+/* SQL that selects removals r in the form in which clients see them. */
 #define REMOVAL                                                                                    \
     "SELECT r.seq, r.job, r.what, r.state, json_object('id', r.seq, 'job', r.job, 'what', "        \
     "CASE r.what " WHATS " END, 'why', r.why, 'who', r.who, 'state', "                             \
@@ -253,7 +253,7 @@ static void select_due(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 2, 0, a);
 }
 
-/* Selects jobs to prune, with the bytes of their rows as remove.c counts them. */
+/* Selects jobs to prune, with the bytes of their rows. The bytes are counted as in remove.c. */
 static void select_prune(sqlite3 *db, struct query *a)
 {
 #define METRICS_SIZE "(SELECT coalesce(sum(length(data) + 48), 0) FROM metrics WHERE job = e.job)"
@@ -275,8 +275,8 @@ static void select_prune(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 4, 0, a);
 }
 
-/* Selects the bytes of jobs. A file counts with the size that the rank that wrote it reported, in
- * the last event about each name or step. */
+/* Selects the bytes of jobs. The size of a checkpoint or an artifact is the size in the last event
+ * about its step or name, as the rank reported it. */
 static void select_usage(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {0, a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1], a->text == NULL};
@@ -304,7 +304,7 @@ static void select_removals(sqlite3 *db, struct query *a)
 {
     const bool pending = a->n[2] == 1;
     const int64_t bound[] = {a->n[0] > 0 || pending ? a->n[0] : INT64_MAX, a->n[1]};
-    /* Select pending ones by state, because the index covers that. */
+    /* Select pending removals by their state, because an index covers the state. */
     select_rows(db,
                 pending ? REMOVAL "WHERE r.state < 3 AND r.seq > ?1 ORDER BY r.seq LIMIT ?2"
                         : REMOVAL "WHERE r.seq < ?1 ORDER BY r.seq DESC LIMIT ?2",
@@ -347,12 +347,12 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 2, a);
 }
 
-/* Answers each query by one statement or by a function. */
+/* The queries. Each is answered by one statement or by a function. */
 static const struct question {
     void (*select)(sqlite3 *db, struct query *a);
     const char *sql;
-    /* n_bound is the number of values of a->n that are bound, from ?1 on; the other members count
-     * columns */
+    /* n_bound values of a->n are bound, from ?1 on. The other members are the numbers of integer
+     * and of text columns */
     int n_bound, n_ints, n_texts;
     bool by_text; /* ?1 is a->text */
 } questions[] = {
@@ -403,20 +403,20 @@ static const struct question {
                            "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
                            "ORDER BY seq LIMIT ?2",
                            2, 3, 0},
-    /* removals that failed come last, so that they delay no other removal */
+    /* failed removals come last, so that they delay no other removal */
     [ASK_REMOVAL_NODE] = {NULL,
                           "SELECT job, what FROM removal_nodes WHERE node = ?1 "
                           "ORDER BY error IS NOT NULL, job LIMIT ?2",
                           2, 2, 0, true},
 };
 
-/* Runs several statements on the same state of the store, so that a job whose state changes
- * between them is neither listed twice nor left out. */
+/* Runs several statements on the same state of the store. Otherwise a job whose state changes
+ * between two statements could be listed twice or left out. */
 static void select_in_one_read(sqlite3 *db, const struct question *row, struct query *a)
 {
     int rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
     if (rc) query_failed(db, rc, &a->err);
-    row->select(db, a); /* does nothing after a failure */
+    row->select(db, a); /* this call does nothing if an earlier call has failed */
     if (!sqlite3_get_autocommit(db)) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 }
 

@@ -19,7 +19,7 @@ struct store_reader {
     struct answers *out;
     sqlite3 *db;
     pthread_t thread;
-    int64_t query_end_ms; /* used only by the thread */
+    int64_t query_end_ms; /* used only by the reader's thread */
     pthread_mutex_t mutex;
     pthread_cond_t wake, gate_wake;
     bool stop;

@@ -8,11 +8,11 @@
 #include "api/core/job_state.h"
 #include "api/core/removal.h"
 
-/* bytes of a row in addition to its text: the head, the keys, and the entries in the indices */
+/* bytes of a row beside its text: head, keys, and entries in indices */
 #define ROW_SIZE 48
-/* Free pages beyond a tenth of the file are given back. Fewer are kept, because a file in use
- * should not shrink and grow all the time. SPARE_PAGES (4 MiB) are kept in any case, and at most
- * VACUUM_PAGES (256 KiB) are given back at a time. */
+/* Free pages beyond a tenth of the file are given back. The remaining free pages are kept, because
+ * a file in use should not shrink and grow all the time. At least SPARE_PAGES (4 MiB) are kept,
+ * and at most VACUUM_PAGES (256 KiB) are given back at a time. */
 #define SPARE_PAGES  1024
 #define VACUUM_PAGES 64
 
@@ -24,10 +24,10 @@ _Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &
                    REMOVAL_CHECKPOINTS == 4,
                "and those");
 
-/* Statements that run in this order. ?1 is the job, and ?2 the largest number of rows. Each row
- * that is deleted returns the bytes of its text. */
+/* Statements that delete rows, in the order in which they run. ?1 is the job, ?2 the largest
+ * number of rows. A statement returns the bytes of text of each deleted row. */
 static const struct removal_part {
-    unsigned whats; /* one bit for each enum removal_what whose rows it deletes */
+    unsigned whats; /* one bit for each enum removal_what whose rows the statement deletes */
     const char *sql;
 } parts[] = {
     {1u << REMOVAL_JOB | 1u << REMOVAL_METRICS,
@@ -58,11 +58,11 @@ static const struct removal_part {
 struct removing {
     sqlite3 *db;
     sqlite3_stmt *part[N_PARTS];
-    int n;        /* rows that may still be deleted */
+    int n;        /* number of rows that may still be deleted */
     int64_t size; /* bytes of the deleted rows of this removal */
 };
 
-/* Reads the number that sql selects, which is 0 if sql selects no row. */
+/* Reads the number that sql selects. It is 0 if sql selects no row. */
 static int number(sqlite3 *db, const char *sql, int64_t *out)
 {
     sqlite3_stmt *st = NULL;
@@ -97,8 +97,8 @@ static int delete_rows(struct removing *r, int64_t job, int what)
     return rc;
 }
 
-/* Updates a removal after rows were deleted. Adds the bytes of these rows and, if no rows are
- * left, advances the removal to the nodes or ends it. */
+/* Updates a removal after rows were deleted. Adds the bytes of the deleted rows. If no rows are
+ * left, sets the next state of the removal, in which the nodes are asked, or ends the removal. */
 static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
 {
     static const char sql[] =
@@ -119,7 +119,8 @@ static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Deletes rows of the oldest removal whose rows are due. *n_moved becomes 0 if there is none. */
+/* Deletes rows of the oldest removal whose rows are due. If there is no such removal, *n_moved
+ * becomes 0. */
 static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
 {
     static const char sql[] = "SELECT seq, job, what FROM removals WHERE state = 1 "
@@ -140,7 +141,7 @@ static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
     return move_on(r, seq, r->n > 0, at_ms);
 }
 
-/* Gives free pages back to the disk, after moving them to the end of the file. */
+/* Moves free pages to the end of the file, and gives them back to the disk. */
 static int give_back(sqlite3 *db, int64_t *n_moved)
 {
     int64_t n_free, n_pages, mode, left;

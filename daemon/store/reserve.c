@@ -33,7 +33,7 @@ void reserve_init(struct reserve *r, const char *dir)
     struct stat st;
     snprintf(r->dir, sizeof r->dir, "%s", dir);
     snprintf(r->path, sizeof r->path, "%s/reserve", r->dir);
-    /* A copy of the directory may have holes where the space should be. */
+    /* Check the blocks, too, because in a copy of the directory the file may have holes. */
     r->held = !lstat(r->path, &st) && S_ISREG(st.st_mode) && st.st_size == RESERVE_SIZE &&
               (int64_t)st.st_blocks * 512 >= RESERVE_SIZE;
 }

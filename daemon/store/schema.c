@@ -12,9 +12,10 @@ static const char setup_sql[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA "
     "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
-    "PRAGMA temp_store=MEMORY;" /* savepoints then need no space on a disk */
-    /* Removed data is overwritten only in pages that are written anyway. Freed pages are given
-     * back to the disk. Debian's default would write each of them once more. */
+    "PRAGMA temp_store=MEMORY;" /* with this setting savepoints need no disk space */
+    /* Removed data is overwritten only in pages that are written anyway. With Debian's default,
+     * each freed page would be overwritten as well, although freed pages are given back to the
+     * disk. */
     "PRAGMA secure_delete=FAST;";
 
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
@@ -36,8 +37,8 @@ int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, 
     return bad ? -1 : 0;
 }
 
-/* These columns have been added to tables of version 1. An earlier seqd can still read and write
- * such tables, so user_version is unchanged. The rows that it writes get the columns' defaults. */
+/* Columns that were added to tables of version 1. An earlier seqd can read and write tables with
+ * these columns, so user_version is unchanged. Its new rows get the columns' defaults. */
 static const struct {
     const char *has, *add;
 } columns[] = {
@@ -81,9 +82,9 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 int schema_setup(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t n_pages;
-    /* auto_vacuum must be set before the first write of a new file. With it, pages that removals
-     * free are given back to the disk (remove.c). An older file keeps its size and uses such pages
-     * again. */
+    /* auto_vacuum must be set before the first write of a new file. With auto_vacuum, pages that
+     * removals free are given back to the disk (remove.c). Without it, as in older files, the file
+     * does not shrink, and free pages are used again. */
     if (schema_number(db, path, "PRAGMA page_count", &n_pages, e)) return -1;
     if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);
     if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)

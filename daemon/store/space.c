@@ -1,5 +1,5 @@
-/* space.c: makes and releases the reserve. One thread does this at a time, first the thread of
- * store_open and then the writer. Other threads read `full`, which is set accordingly, under the
+/* space.c: makes and releases the reserve. The thread of store_open does this at first, and later
+ * the writer. `full` tells other threads whether the reserve is released; it is guarded by the
  * mutex. */
 #include "daemon/store/space.h"
 
@@ -8,7 +8,7 @@
 #include "api/core/clock.h"
 #include "api/core/log.h"
 
-#define START_ROOM (1 << 20) /* bytes other than the database that seqd writes when it starts */
+#define START_ROOM (1 << 20) /* bytes that seqd writes at its start beside the database */
 
 void space_init(struct disk_space *s, const char *dir)
 {
@@ -65,7 +65,7 @@ void space_release(struct disk_space *s)
 
 void space_start(struct disk_space *s)
 {
-    /* The other files that are written at a start must find space. */
+    /* Other files are written at the start, too, and need space. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) space_release(s);
     if (!reserve_make(&s->reserve) && !s->full) space_release(s); /* logged once */
 }

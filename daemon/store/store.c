@@ -1,7 +1,7 @@
 /* store.c: the store as a whole. store_open locks the state directory, opens and checks the
- * database, and starts the writer and the reader. From then on calls are passed on to these two.
- * Functions are called on the loop thread unless store.h says otherwise. This file uses the
- * connection that writes only before the first commit, to open the database and to load it. */
+ * database, and starts the writer and the reader. After that, calls are passed on to the writer
+ * and the reader. Functions are called on the loop thread unless store.h says otherwise. This file
+ * uses the connection that writes only before the first commit, to open and load the database. */
 #include "daemon/store/store.h"
 
 #include <errno.h>
@@ -157,9 +157,9 @@ static int open_database(struct store *s, struct err *e)
     return 0;
 }
 
-/* Makes the commits in the log durable. After a failed sync, which makes seqd exit, commits can be
- * read although they may not be on disk. A checkpoint copies them into the database, which is then
- * synced. If a full disk, or a reader outside of seqd, keeps some of them in the log, the log
+/* Makes the commits in the log durable. If the last seqd exited after a failed sync, commits can
+ * be read although they may not be on disk. A checkpoint copies them into the database, which is
+ * then synced. If a full disk or a reader outside of seqd prevents this for some commits, the log
  * itself is made durable. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
@@ -171,7 +171,7 @@ static int first_checkpoint(struct store *s, struct err *e)
 static int open_writer(struct store *s, const char *dir, struct err *e)
 {
     int bad = open_database(s, e);
-    /* The database needs space for the index of its log even to be read. */
+    /* SQLite needs disk space for the index of the log, even if it only reads. */
     if (bad && space_ran_out(s->write_db, sqlite3_extended_errcode(s->write_db)) &&
         space_held(&s->space)) {
         sqlite3_close(s->write_db);
@@ -198,7 +198,7 @@ static int open_writer(struct store *s, const char *dir, struct err *e)
 
 static void warn_version(void)
 {
-    /* the first version without the WAL reset bug, which needs two connections */
+    /* first version without the WAL reset bug, which happens with two connections */
     static const int fixed = 3051003;
     if (sqlite3_libversion_number() < fixed)
         log_info("store.version",

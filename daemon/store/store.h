@@ -2,17 +2,17 @@
  *
  * One writer thread owns the only connection that writes and checkpoints. Requests are queued and
  * committed in groups (WAL, synchronous=FULL), each request in a savepoint. Every caller is
- * answered on the loop thread after the COMMIT of its group. One reader thread answers queries. A
- * commit or a checkpoint that fails ends the process. This is safe, because acknowledged data is
- * on disk and other data was not promised. It is necessary, because a sync that failed once may
- * seem to succeed when it is tried again (fsyncgate).
+ * answered on the loop thread after the COMMIT of its group. One reader thread answers queries. If
+ * a commit or a checkpoint fails, the process ends. This is safe, because acknowledged data is on
+ * disk and other data was not promised. It is necessary, because a sync that failed may seem to
+ * succeed when it is repeated, although data is lost (fsyncgate).
  *
- * A full disk is not such a failure, because it leaves no transaction half done. In that case the
- * reserve (reserve.h) is released, new jobs are refused and all other data is written. When the
- * space of the reserve is used up as well, the writer waits for space.
+ * A full disk does not end the process, because it leaves no transaction half done. The reserve
+ * (reserve.h) is released, new jobs are refused, and all other data is written. When the space of
+ * the reserve is used up, too, the writer waits for space.
  *
  * Crash safety is tested by killing a process under load (tests/daemon/test_seqd_store.c). Faults
- * of the disk are tested by making one call after another fail (tests/daemon/test_seqd_disk.c). */
+ * of the disk are tested by letting each call in turn fail (tests/daemon/test_seqd_disk.c). */
 #ifndef SEQD_DAEMON_STORE_STORE_H
 #define SEQD_DAEMON_STORE_STORE_H
 
@@ -27,20 +27,21 @@
 #define STORE_GROUP    256   /* requests in one commit */
 #define STORE_CHECK_MS 1000  /* time that quick_check may take at the start */
 #define STORE_QUERY_MS 5000  /* a query that takes longer fails */
-#define STORE_STUCK_MS 10000 /* not ready if requests wait and there was no commit for this long */
+#define STORE_STUCK_MS 10000 /* readyz fails if requests wait this long for a commit */
 #define STORE_SLOW_MS  1000  /* readyz shows "slow" if a commit or a wait takes longer */
 
 struct store;
 
-/* Opens the store in dir, which must exist. Fails with ERR_CONFLICT if another seqd holds it, or
- * as carried_take does; with ERR_UNSUPPORTED on NFS or SMB, or if a newer seqd wrote it; with
- * ERR_INVALID for a path that is too long; with ERR_TOO_LARGE as reserve_check_limit does; with
- * ERR_CORRUPT, which names the file, if it is not a database of seqd or is damaged, as far as a
- * check of STORE_CHECK_MS can tell; and with ERR_IO or ERR_NO_SPACE of the disk. */
+/* Opens the store in `dir`, which must exist. Fails with ERR_CONFLICT if a second seqd uses the
+ * store, with ERR_UNSUPPORTED if `dir` is on NFS or SMB or a newer seqd wrote the store, and with
+ * ERR_INVALID if the path is too long. Fails with ERR_CORRUPT if the file is not a database of
+ * seqd or is damaged, as far as a check of STORE_CHECK_MS can tell; the error names the file.
+ * Other failures are those of carried_take and reserve_check_limit, and ERR_IO or ERR_NO_SPACE of
+ * the disk. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
-/* Commits the queued requests and gives the answers that are due, but accepts no new requests. If
- * one of these answers asks for a read, the read fails, and its answer is given, too. The loop
- * must not run again. s may be NULL. */
+/* Commits the queued requests and calls back with the outstanding answers. New requests are not
+ * accepted. If the receiver of an answer asks for a read, the read fails, and this answer is
+ * given, too. The loop must not run again. s may be NULL. */
 void store_close(struct store *s);
 
 /* ---- loading, before the first commit; synchronous ------------------------------------------- */
@@ -53,11 +54,11 @@ struct store_event {
 
 struct store_load {
     void *arg;
-    /* Called for every job that is not final, in ascending order. has_doc tells whether its
+    /* Called for every job that is not final, by ascending id. has_doc tells whether the job's
      * document is JSON. plan and result may be NULL. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                bool has_doc, struct err *e);
-    /* Called for the events of these jobs, job by job, in ascending order. */
+    /* Called for the events of these jobs, job by job, in the order of the events. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
     /* Called with the last row of a job's metrics. */
@@ -74,8 +75,8 @@ struct store_token {
     int role;
     const char *user, *hash, *label; /* borrowed until the call returns */
 };
-/* Loads all tokens in ascending order, as store_load does. It may be called before or after
- * store_load. */
+/* Loads all tokens in ascending order. May be called before or after store_load, and fails as
+ * store_load does. */
 int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const struct store_token *),
                       struct err *e);
 /* The rows that join.h keeps. Texts are borrowed until the call returns. */
@@ -100,8 +101,9 @@ struct store_load_joins {
 };
 int store_load_joins(struct store *s, const struct store_load_joins *calls, struct err *e);
 
-bool store_is_newer(const struct store *s); /* user_version was 2 when it was opened */
-/* largest id so far, or 0 if there was no job yet */
+bool store_is_newer(const struct store *s); /* tells whether user_version was 2 when the store was
+                                             * opened */
+/* returns the largest id of a job so far, or 0 if there was no job */
 int64_t store_last_job(const struct store *s);
 int64_t store_last_event(const struct store *s); /* largest seq so far */
 
@@ -111,31 +113,33 @@ struct store_txn;
 struct store_txn *store_begin(void); /* never returns NULL; seqd exits if it is out of memory */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner);
-/* Adds a tag by which a job in that state can be found. A tag is a label or, if key is "", the
- * job's name. */
+/* Adds a tag by which the job can be found. `state` is the job's state. A tag is a label or, if
+ * `key` is "", the job's name. */
 void store_job_tag(struct store_txn *t, int64_t id, int state, const char *key, const char *value);
-/* Removes all labels of the job, so that it cannot be found by any of them. */
+/* Removes all labels of the job, so that it cannot be found by a label. */
 void store_labels_remove(struct store_txn *t, int64_t id);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
-/* Makes a job whose row cannot be read fail. From now on its document shows the error, which is
- * JSON. at is the time in the form of documents. doc is used if the stored document is not
- * JSON. */
+/* Makes a job fail because its row cannot be read. The job's document then shows `error`, which is
+ * JSON. `at` is the time in the form of documents. If the stored document is not JSON, `doc`
+ * replaces it. */
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
                           const char *doc);
 /* Sets the spec, and the plan unless it is NULL. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
-/* store_newer marks the file, because a live job has data that the previous version would misread.
- * That version would skip events and fields of specs that it does not know. user_version becomes
- * 2, which makes that version refuse the file. store_event_add calls it for events to which this
- * applies (job_event_misread), and commit.c for fields (spec_needs). store_as_before sets
- * user_version to 1 again, when a start finds that there is no such job any more. */
+/* store_newer marks a file in which a live job has data that the previous version would misread.
+ * The previous version skips events and fields of specs that it does not know. store_newer sets
+ * user_version to 2, so that the previous version refuses the file. It is called by
+ * store_event_add for such events (job_event_misread), and by commit.c for such fields
+ * (spec_needs). store_as_before sets user_version to 1 again. It is called when a start of seqd
+ * finds no such job any more. */
 void store_newer(struct store_txn *t);
 void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
-/* Sets a mark. part is the index of a node among the attempt's nodes, in rank order. STORE_TAKEN +
- * index stands for the part's second mark (attempt.h), which the previous version skips. */
+/* Sets a mark of an attempt's part. `part` is the index of the part's node among the attempt's
+ * nodes, in rank order. STORE_TAKEN + index means the part's second mark (attempt.h), which the
+ * previous version skips. */
 #define STORE_TAKEN 65536
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
@@ -153,7 +157,8 @@ struct store_audit {
     const char *user, *address, *action;
 };
 void store_audit_add(struct store_txn *t, const struct store_audit *a);
-/* Sets the answer to the request of that row, and the object that the request made, or "". */
+/* Sets the status of the answer to a request in the request's row, and the object that the request
+ * made, or "". */
 void store_audit_answer(struct store_txn *t, int64_t at_ms, int64_t request, int status,
                         const char *made);
 
@@ -176,7 +181,7 @@ void store_revocation_set(struct store_txn *t, const struct store_revocation *ro
 void store_revocation_remove(struct store_txn *t, const char *node);
 /* ---- removing (api/core/removal.h, remove.h) ------------------------------------------------- */
 
-#define STORE_DUE  100 /* most rows of one ASK_DUE */
+#define STORE_DUE  100 /* largest number of rows of one ASK_DUE */
 #define STORE_GONE 100 /* jobs.state of a job that is being removed */
 
 struct store_removal {
@@ -184,55 +189,57 @@ struct store_removal {
     int what; /* enum removal_what */
     const char *why, *who;
 };
-/* Begins a removal. Does nothing if the job is not final, or if the same part of it is being
- * removed or was removed already. A job that is removed as a whole is in no answer from now on. */
+/* Begins a removal. Does nothing if the job is not final, or if the same part of the job is being
+ * removed or was removed already. If the whole job is removed, no answer contains it from now
+ * on. */
 void store_removal_add(struct store_txn *t, const struct store_removal *r);
-/* Looks at the n oldest records of finished removals, and deletes each of them that was finished
- * before that time. */
+/* Looks at the n oldest records of finished removals, and deletes those that were finished before
+ * before_ms. */
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
-/* Looks at the n oldest rows of the audit, and deletes each of them that was written before that
- * time. The newest row of the table is never deleted. */
+/* Looks at the n oldest rows of the audit log, and deletes those that were written before
+ * before_ms. The newest row of the table is never deleted. */
 void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
 /* Fills in the end times of the next n jobs of a database that an older seqd made. *n_moved is set
  * as in store_removal_rows. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
-/* Notes that seqd's own files of the removal are gone, and how many bytes they had. */
+/* Notes that the removal's files on seqd's disk are gone, and how many bytes they had. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
-/* Deletes n rows, or a few more, beginning with the oldest removals. *n_moved is written before
- * the commit is answered; it is 0 if no row was left to delete. */
+/* Deletes n rows, or a few more, beginning with the oldest removals. *n_moved is set before the
+ * commit is answered. It is 0 if no row was left to delete. */
 void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved);
-/* Notes that the node has removed its part, and how many bytes that had. A repeated note counts
+/* Notes that the node has removed its files, and how many bytes they had. A repeated note counts
  * only once. */
 void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
                         int64_t at_ms);
-/* Notes why the node could not remove its part. */
+/* Notes why the node could not remove its files. */
 void store_removal_error(struct store_txn *t, int64_t job, int what, const char *node,
                          const char *error);
-/* Sets the reason for which that node carries out none of its removals. */
+/* Sets the reason why the node carries out none of its removals. */
 void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
-/* Called after the commit. e is NULL if the commit is durable. Otherwise no part of t is stored,
- * because a key exists (ERR_CONFLICT), the disk is full and no new job is accepted (ERR_NO_SPACE),
- * or the store is being closed (ERR_PEER). done may be NULL. store_commit takes t. Commits are
- * made in the order of the calls. */
+/* Called after the commit. If e is NULL, the commit is durable. Otherwise nothing of the request
+ * is stored. e is ERR_CONFLICT if a key exists already, ERR_NO_SPACE if the disk is full and the
+ * request has a new job, and ERR_PEER if the store is being closed. store_commit takes ownership
+ * of t; done may be NULL. Commits are made in the order of the calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 /* true if the reserve is released; any thread may call it */
 bool store_full(const struct store *s);
-/* Sets ERR_NO_SPACE, with which a new job is refused while store_full, and returns -1. */
+/* Sets ERR_NO_SPACE, the error of new jobs while store_full returns true. Returns -1. */
 int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
     int n_waiting; /* requests without an answer */
-    /* ms since the last answer, or since the first request after it; 0 if none waits */
+    /* 0 if no request waits; otherwise ms since the last answer, or since the first request that
+     * came after that answer */
     int64_t stuck_ms;
-    int64_t commit_ms; /* duration of the last commit; -1 if there was none */
+    int64_t commit_ms; /* duration of the last commit in ms; -1 if there was none */
     int64_t wal_size;  /* bytes of the log, checkpointed or not */
     bool full;         /* as store_full */
 };
 void store_health(const struct store *s, struct store_health *out); /* on the loop thread only */
-/* Tells whether the writer has checked its queue since the last call, and asks it to check its
- * queue again. It is for a watchdog. */
+/* Tells whether the writer has checked its queue since the last call, and asks the writer to check
+ * it again. It is for a watchdog. */
 bool store_moved(struct store *s);
 
 struct backups *store_backups(struct store *s);
@@ -245,53 +252,54 @@ struct backups *store_backups(struct store *s);
 enum store_ask {
     ASK_JOB,    /* n[0] id                     -> text: doc, spec, plan, result */
     ASK_JOBS,   /* n[0] before id (0 = newest), n[1] limit, n[2] bit per state (0 = all), newest
-                 * first; text[0] their owner (NULL = all). If an owner or n[2] is given, the limit
-                 * applies to each state separately
+                 * first; text[0] their owner (NULL = all). If an owner or n[2] is given, n[1] is a
+                 * limit for each state
                                                -> n: id; text: doc, result in short */
-    ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}, for
-                 * the jobs that have all these tags -> n: id; text: doc, result in short */
+    ASK_TAGGED, /* n[] as in ASK_JOBS; text[0] {"owner": "" or NAME, "tags": [["key","value"],..]};
+                 * only jobs that have all these tags -> n: id; text: doc, result in short */
     ASK_OWNER,  /* n[0] id     -> n: 1 if the job is being removed; text: owner, or "" */
-    ASK_OTHERS, /* text[0] owner, for the live jobs of all other users
+    ASK_OTHERS, /* text[0] owner; counts the live jobs of all other users
                                                -> n: state, number of jobs */
     ASK_AUDIT,  /* n[0] before seq (0 = newest), n[1] limit, newest first; text[0] a user
                  * (NULL = all users)
                                 -> n: seq, at, role, token, request, status; text: user, address,
                                    action, made */
-    ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
+    ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] type of the events (-1 = all)
                                                -> n: seq, epoch, at, type; text: data */
-    ASK_CHECKPOINTS, /* as ASK_EVENTS with n[3] EV_CHECKPOINT, but without the events of steps that
-                      * were removed or written again later; no rows once the job's checkpoints
-                      * are being removed */
-    ASK_CHECKPOINT,  /* n[0] job, n[1] step, for the last event about it -> n: seq, epoch, at,
-                      * type; text: data, and the data of the ASSIGN of its epoch; no row in the
-                      * same cases as above */
+    ASK_CHECKPOINTS, /* as ASK_EVENTS with n[3] EV_CHECKPOINT. An event has no row if its step was
+                      * removed or written again after the event. There are no rows if the job's
+                      * checkpoints are being removed */
+    ASK_CHECKPOINT,  /* n[0] job, n[1] step -> the last event about the step: n: seq, epoch, at,
+                      * type; text: data, and the data of the ASSIGN of the event's epoch. No row
+                      * if ASK_CHECKPOINTS has none for the step */
     ASK_ARTIFACTS,   /* as ASK_EVENTS with EV_ARTIFACT, but only the last event about each name */
-    ASK_ARTIFACT,    /* n[0] job, text[0] name, for the last event about it -> as ASK_CHECKPOINT */
+    ASK_ARTIFACT,    /* n[0] job, text[0] name -> the last event about it, as ASK_CHECKPOINT */
     ASK_FEED, /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0 = all);
                  * text[0] {"owner": "" or one, "tags": [["key","value"],..]}. The rows are events
-                 * of jobs that are not being removed, oldest first: matching ones, the ones
-                 * before which numbers are missing, and the last one
+                 * of jobs that are not being removed, oldest first. An event has a row if it
+                 * matches, if numbers are missing before it, or if it is the last one
                    -> n: seq, epoch, at, type, job, the number before; text: data (NULL = the event
                       does not match) */
     ASK_FEED_START, /* n[1] a number of events -> n: seq before the last n[1] events */
-    ASK_METRICS,    /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0, for the newest
-                      * rows that have that many steps   -> n: seq; text: data */
+    ASK_METRICS,    /* n[0] job, n[1] after seq, n[2] limit, n[3] 0. If n[3] > 0, the rows are the
+                      * newest rows that have n[3] steps  -> n: seq; text: data */
     ASK_QUARANTINE, /*                         -> n: at, what (nodes.c); text: node, reason, by */
     ASK_KEY,        /* text[0] key                 -> n: job; text: fingerprint */
     ASK_REMOVAL,    /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */
-    ASK_REMOVALS,   /* n[0] before seq (0 = newest), n[1] limit, n[2] 1 for pending ones, oldest
-                      * first and after n[0]              -> as ASK_REMOVAL */
-    ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what: seqd's next files */
-    ASK_DUE,   /* n[0] what, n[1] ended before, after n[2] at and n[3] job, at most STORE_DUE, for
-                * the jobs that still have that part, in order of their ends -> n: job, at */
+    ASK_REMOVALS,   /* n[0] before seq (0 = newest), n[1] limit, newest first. If n[2] is 1, only
+                      * pending removals after n[0], oldest first  -> as ASK_REMOVAL */
+    ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what of seqd's next files */
+    ASK_DUE,   /* n[0] what, n[1] ended before, n[2] and n[3] at and job of the last row: the next
+                * jobs, at most STORE_DUE, that still have the part n[0], in the order of their
+                * ends -> n: job, at */
     ASK_ENDED, /*                           -> n: jobs that have ended and are not removed */
-    ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit, for jobs whose
-                * part n[0] is not removed, in order of their ends
+    ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: jobs that still
+                * have the part n[0], in the order of their ends
                 * -> n: job, at, state, bytes of rows */
     ASK_USAGE, /* text owner (NULL = all), n[0] before id (0 = newest), n[1] limit, newest first
                 *                -> n: id, rows, checkpoints, artifacts; text: owner */
     ASK_DATABASE,     /*                            -> n: bytes of the file, of its free pages */
-    ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: job, what, not confirmed by it */
+    ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: unconfirmed job, what */
 };
 
 struct store_row {
@@ -304,8 +312,8 @@ struct store_rows {
     struct store_row *row;
 };
 
-/* Takes the rows of an answer. rows is borrowed until the callee returns. e is NULL if these are
- * all the rows that were asked for; otherwise the query failed and there are no rows. */
+/* Called with the rows of an answer. `rows` is borrowed until the call returns. If e is NULL, the
+ * rows are all that were asked for. Otherwise the query failed, and there are no rows. */
 typedef void store_answer(void *arg, const struct store_rows *rows, const struct err *e);
 void store_read(struct store *s, enum store_ask ask, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg);

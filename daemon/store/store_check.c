@@ -12,12 +12,12 @@
 #include "daemon/store/schema.h"
 
 #define INTERRUPTIBLE 3043000 /* first version of SQLite that can interrupt quick_check */
-/* an older SQLite does not check a larger file; this size takes less than a second */
+/* largest file that is checked with an older SQLite; it takes less than a second */
 #define MAX_SIZE (128 << 20)
 #define PART     16384
 #define SAID     201   /* bytes of a message of SQLite */
 #define OPS      1000  /* virtual instructions of SQLite between two reads of the clock */
-#define AGAIN_MS 60000 /* time for reading a file again in which damage was found */
+#define AGAIN_MS 60000 /* time for reading the file again after damage was found */
 
 struct box {
     int64_t end_ms;
@@ -40,9 +40,9 @@ static bool of_a_row(const char *text)
             !strncmp(text, "NUMERIC value in", 16));
 }
 
-/* Runs quick_check. Returns 1 if it found damage, the first of which is in text; 0 if it found
- * none or the time was over; and -1 with *e if the statement failed. If quiet is set, values of
- * another type are not logged. */
+/* Runs quick_check. Returns 1 if it found damage; `text` gets the first damage. Returns 0 if it
+ * found no damage or the time was over. Returns -1 with *e if the statement failed. If `quiet` is
+ * set, values whose type differs from that of their column are not logged. */
 static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, char text[SAID],
                 struct err *e)
 {
@@ -63,9 +63,9 @@ static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, 
     return damaged;
 }
 
-/* Reads the database file or its log, whichever `which` names. If `again` is set, also writes the
- * same bytes again and syncs them. Returns SQLite's code, which is SQLITE_OK if there is no such
- * file and SQLITE_INTERRUPT if end_ms has passed. */
+/* Reads the file that `which` names: the database or its log. If `again` is set, also writes the
+ * same bytes again and syncs them. Returns a code of SQLite: SQLITE_OK if there is no such file,
+ * and SQLITE_INTERRUPT if end_ms has passed. */
 static int pass_over(sqlite3 *db, int which, bool again, int64_t end_ms)
 {
     sqlite3_file *f = NULL;
@@ -83,9 +83,9 @@ static int pass_over(sqlite3 *db, int which, bool again, int64_t end_ms)
     return rc == SQLITE_OK && again ? f->pMethods->xSync(f, SQLITE_SYNC_FULL) : rc;
 }
 
-/* Tells whether the damage that was found is in the file, which means that every byte can be read
- * and the damage is found again. Otherwise the disk failed to read a page. A file that cannot be
- * read in time counts as damaged. */
+/* Called after damage was found. Tells whether the damage is in the file, or whether the disk
+ * failed to read a page. It is in the file if every byte can be read and the damage is found
+ * again. If the file cannot be read in time, it counts as damaged. */
 static bool is_in_file(sqlite3 *db, const char *path, struct box *b)
 {
     char text[SAID];

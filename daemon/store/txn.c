@@ -7,7 +7,7 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-/* Enters the time at which a job ended, which is that of its last event. */
+/* SQL that enters the time at which a job ended. It is the time of the job's last event. */
 #define ENDED                                                                                      \
     "INSERT OR IGNORE INTO ended (job, at) SELECT id, "                                            \
     "coalesce((SELECT max(at) FROM events WHERE job = id), created_at) FROM jobs"
@@ -58,7 +58,7 @@ const char *const txn_sql[OP_N] = {
                          "(revoked_at > 0 OR (expires_at > 0 AND expires_at <= ?1))",
     [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
                  "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
-    /* Searches only the newest rows. A request that has no row among them has no row at all. */
+    /* Search only the newest rows. If a request has no row among them, it has no row at all. */
     [OP_AUDIT_ANSWER] = "UPDATE audit SET status = ?3, made = ?5 WHERE seq = (SELECT seq FROM "
                         "audit WHERE request = ?2 AND at = ?1 AND status = 0 AND "
                         "seq > (SELECT max(seq) FROM audit) - 10000 ORDER BY seq DESC LIMIT 1)",
@@ -90,7 +90,7 @@ const char *const txn_sql[OP_N] = {
     [OP_REMOVALS_FORGET] = "DELETE FROM removals WHERE seq IN (SELECT seq FROM (SELECT seq, "
                            "done_at FROM removals WHERE state = 3 ORDER BY seq LIMIT ?2) "
                            "WHERE done_at < ?1)",
-    /* Keep the newest row, so that no seq is given twice. */
+    /* Keep the newest row, so that no seq is used twice. */
     [OP_AUDIT_FORGET] = "DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at "
                         "FROM audit ORDER BY seq LIMIT ?2) WHERE at < ?1) "
                         "AND seq < (SELECT max(seq) FROM audit)",

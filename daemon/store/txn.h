@@ -63,15 +63,15 @@ enum txn_op_type {
     OP_N
 };
 
-/* In each statement ?1..?4 stand for n[0..3], ?5..?7 for text[0..2], ?8 for n[4] and ?9 for
- * text[3]. */
+/* The statement of each operation. ?1..?4 stand for n[0..3], ?5..?7 for text[0..2], ?8 for n[4]
+ * and ?9 for text[3]. */
 extern const char *const txn_sql[OP_N];
 struct txn_op {
     struct txn_op *next;
     enum txn_op_type type;
     int64_t n[5];
     char *text[4];
-    int64_t *out; /* result of the operations of remove.c, borrowed until the answer is given */
+    int64_t *out; /* result of an operation of remove.c; borrowed until the answer is given */
 };
 
 struct store_txn {
@@ -80,14 +80,15 @@ struct store_txn {
     struct txn_op *first, **last;
     store_done *done;
     void *arg;
-    struct store_writer *writer; /* set when the transaction is queued */
-    bool is_new;                 /* it adds a job, so it is refused while the disk is full */
+    struct store_writer *writer; /* set when the request is queued */
+    bool is_new;                 /* the request adds a job, so it is refused while the disk is
+                                  * full */
     struct err err;
 };
 
 void txn_free(struct store_txn *t);
-/* returns p; ends the process if p is NULL, which means out of memory */
+/* returns p; if p is NULL, memory is out, and the process ends */
 void *txn_must(void *p);
-char *txn_copy(const char *text); /* strdup, except that it returns NULL for NULL */
+char *txn_copy(const char *text); /* returns a copy, or NULL if text is NULL */
 
 #endif

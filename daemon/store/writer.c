@@ -2,9 +2,9 @@
  * to STORE_GROUP of them, commits them as one transaction, and answers each after its COMMIT, in
  * the order of the queue. The mutex guards the queue and the figures of store_health.
  *
- * If the disk has no space for a group, the group is undone. The reserve is released, the new jobs
- * of the group are refused, and its other requests are run again until they are committed or seqd
- * stops. No request is committed before an earlier one. */
+ * If the disk has no space for a group, the group is undone. The reserve is released, and the new
+ * jobs of the group are refused. The other requests of the group are run again until they are
+ * committed or seqd stops. Requests are committed in order. */
 #include "daemon/store/writer.h"
 
 #include <pthread.h>
@@ -32,16 +32,17 @@ struct store_writer {
     bool stop;
     int n_queued;
     int64_t commit_ms, wal_size; /* as in struct store_health */
-    /* look: writer_moved has asked the writer to check its queue; looked: the writer has done
-     * so */
+    /* look: writer_moved has asked the writer to check its queue; looked: the writer has checked
+     * it */
     bool look, looked;
     struct store_txn *first, **last;
     /* Used only by the loop thread. */
     int n_waiting;
     int64_t answered_ms;
-    /* used by the writer */
-    bool gave_up;      /* seqd stops and a group was dropped, so later groups are dropped, too */
-    const char *doing; /* the step that is running, for the text of errors */
+    /* used only by the writer */
+    bool gave_up;      /* seqd is stopping and has dropped a group, so later groups are dropped,
+                        * too */
+    const char *doing; /* name of the running step, for use in error texts */
 };
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -55,7 +56,7 @@ static void give_txn(struct answer *a)
     txn_free(t);
 }
 
-/* Answers that a request is not stored because seqd stops. */
+/* Answers a request with the error that it is not stored because seqd stops. */
 static void drop(struct store_writer *w, struct store_txn *t)
 {
     err_set(&t->err, ERR_PEER,
@@ -122,8 +123,8 @@ static int exec(struct store_writer *w, const char *sql)
     return sqlite3_exec(w->o.db, sql, NULL, NULL, NULL);
 }
 
-/* Returns SQLITE_OK, SQLITE_CONSTRAINT if the request contradicts a stored row, or another code if
- * the whole group has failed. */
+/* Returns SQLITE_OK, or SQLITE_CONSTRAINT if the request contradicts a stored row. Any other code
+ * means that the whole group has failed. */
 static int run_op(struct store_writer *w, const struct txn_op *o)
 {
     sqlite3_stmt *st = w->op[o->type];
@@ -167,8 +168,8 @@ static int run_group(struct store_writer *w, struct store_txn *group)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Waits at most SPACE_LOOK_MS, or until more requests come or seqd stops. The caller must hold the
- * mutex. */
+/* Waits until more requests arrive or seqd stops, but at most for SPACE_LOOK_MS. The caller must
+ * hold the mutex. */
 static void wait_a_while(struct store_writer *w)
 {
     struct timespec until;
@@ -178,8 +179,8 @@ static void wait_a_while(struct store_writer *w)
     pthread_cond_timedwait(&w->wake, &w->mutex, &until);
 }
 
-/* Makes space after a group for which there was no space. It releases the reserve or, if the
- * reserve is released already, waits a while. Returns false if seqd stops. */
+/* Called when there was no space for a group. Releases the reserve; if the reserve is released
+ * already, waits for a while. Returns false if seqd stops. */
 static bool wait_for_space(struct store_writer *w)
 {
     if (space_held(w->o.space)) {
@@ -194,8 +195,8 @@ static bool wait_for_space(struct store_writer *w)
     return !stop;
 }
 
-/* Takes up to STORE_GROUP requests, after waiting for the first one. Returns NULL if seqd stops
- * and no request waits. */
+/* Waits for a request, and takes up to STORE_GROUP requests. Returns NULL if seqd stops and no
+ * request waits. */
 static struct store_txn *take_group(struct store_writer *w)
 {
     pthread_mutex_lock(&w->mutex);
@@ -291,7 +292,8 @@ static void *writer_main(void *arg)
     struct store_writer *w = arg;
     struct store_txn *group;
     while ((group = take_group(w))) {
-        if (w->gave_up) { /* done even if there is space again, because commits must have no gap */
+        if (w->gave_up) { /* the group is dropped even if there is space again, because the
+                           * sequence of commits must have no gap */
             drop_group(w, group);
             continue;
         }

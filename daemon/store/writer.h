@@ -1,6 +1,6 @@
 /* writer.h: the thread that commits requests in groups, each request in a savepoint (store.h). It
- * owns the connection that writes and checkpoints. A write that fails for another reason than a
- * full disk ends the process. Used by store.c. Functions are called on the loop thread unless
+ * owns the connection that writes and checkpoints. If a write fails for any reason other than a
+ * full disk, the process ends. Used by store.c. Functions are called on the loop thread unless
  * their comment says otherwise. */
 #ifndef SEQD_DAEMON_STORE_WRITER_H
 #define SEQD_DAEMON_STORE_WRITER_H
@@ -17,20 +17,20 @@ struct wal;
 struct writer_options { /* borrowed until writer_destroy */
     struct loop *loop;
     struct sqlite3 *db; /* used only by the writer from writer_start on */
-    const char *path;   /* path of the database, for errors */
-    struct wal *wal;    /* the log of db, also used only by the writer */
+    const char *path;   /* path of the database, for use in error texts */
+    struct wal *wal;    /* the log of db; also used only by the writer */
     struct disk_space *space;
     struct answers *out;
 };
 
 /* Prepares the statements of requests. Fails as schema_damaged does. */
 struct store_writer *writer_create(const struct writer_options *o, struct err *e);
-/* Starts the thread. r waits while the log is emptied, and is borrowed until writer_stop
- * returns. */
+/* Starts the thread. r is borrowed until writer_stop returns; its queries wait while the log is
+ * emptied. */
 void writer_start(struct store_writer *w, struct store_reader *r);
-/* Commits the queued requests, or drops them if seqd stops on a full disk, and then ends the
- * thread. May be called only if the writer was started. A later request is dropped, too, and its
- * answer is ERR_PEER. */
+/* Commits the queued requests, and then ends the thread. On a full disk the queued requests are
+ * dropped. Later requests are dropped, too. The answer to a dropped request is ERR_PEER. May be
+ * called only if the writer was started. */
 void writer_stop(struct store_writer *w);
 /* call it after the writer's answers were given; w may be NULL */
 void writer_destroy(struct store_writer *w);

@@ -13,8 +13,8 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Compares sha, the digest of a whole file, with the digest in the list. A file that differs is
- * emptied. */
+/* Compares sha, which has hashed a whole file, with the digest in the upload's list. If they
+ * differ, empties the file. */
 static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, struct err *e)
 {
     char hex[SHA256_HEX];
@@ -46,7 +46,7 @@ static int append(int fd, const char *path, int64_t offset, const char *bytes, s
     return 0;
 }
 
-/* Adds the fix to the error of a disk that has no space. `at` is the number of bytes that the file
+/* If *e is ERR_NO_SPACE, adds the fix to its text. `at` is the number of bytes that the file
  * has. */
 static int say_fix(const struct upload_dir *d, int64_t at, struct err *e)
 {
@@ -77,8 +77,8 @@ static int check_write(const struct upload *u, int file, int64_t offset, size_t 
     return 0;
 }
 
-/* Computes the digest while bytes arrive, as long as they arrive in order. After a restart it is
- * computed at the end instead. */
+/* Hashes bytes as they arrive, if they arrive in order. If they do not, or if seqd was restarted
+ * in between, the file is hashed at the end instead. */
 static void hash_along(struct upload *u, int i, int64_t offset, const void *bytes, size_t n)
 {
     if (!offset) {
@@ -127,7 +127,7 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
         return err_field(e, ERR_CONFLICT, "files", "%s has %lld of %lld bytes: send the rest first",
                          f->path, (long long)f->received, (long long)f->size);
     if (u->verified[i]) return 0;
-    /* an empty file is made here, because no bytes come for it */
+    /* an empty file is made here, because the client sends no bytes for it */
     const int fd = upload_open_file(d, u, i, O_RDWR | O_CREAT, e);
     char *piece = malloc(PIECE);
     if (!piece) abort();
@@ -140,8 +140,8 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
     return rc;
 }
 
-/* Lets ranks read the files, even ranks of another Unix user. The mode of DIR decides who may
- * enter it. */
+/* Lets ranks read the files, even ranks that run as a different Unix user. The mode of DIR decides
+ * which users can reach the files. */
 static int open_modes(const struct upload *u, int tree, struct err *e)
 {
     char path[UPLOAD_PATH];

@@ -94,7 +94,7 @@ static void scan_lists(struct upload_dir *d, int64_t now_ms)
     if (dir) closedir(dir);
 }
 
-/* Measures how many bytes each file has. A file that has too many is emptied. */
+/* Measures how many bytes each file has. A file that has too many bytes is emptied. */
 static void measure(struct upload_dir *d, struct upload *u)
 {
     struct stat st;
@@ -123,7 +123,9 @@ static void scan_parts(struct upload_dir *d, int64_t now_ms)
             measure(d, add(d, l, false, now_ms));
             continue;
         }
-        free(l); /* a kill left it: the upload had not begun, or was complete or removed */
+        /* seqd was killed before the upload had begun, or after the upload was completed or
+         * removed */
+        free(l);
         if (!file_join(path, NULL, "%s/parts/%s", d->dir, ent->d_name)) file_remove(path, NULL);
         if (id > d->last_id) d->last_id = id;
     }
@@ -153,8 +155,8 @@ static int make_dirs(struct upload_dir *d, struct err *e)
     snprintf(d->files, sizeof d->files, "%s/files", d->dir);
     for (int i = 0; i < 3; i++)
         if (file_join(path, e, "%s/%s", d->dir, parts[i]) || file_make_dir(path, e)) return -1;
-    /* Mark both directories, because nodes may have either of them, or a directory above them, as
-     * a root. */
+    /* Mark both directories, because a root of a node may be one of these directories or a
+     * directory that contains them. */
     if (beneath_mark(d->dir, e) || beneath_mark(d->files, e)) return -1;
     return chmod(path, 0755) ? err_errno(e, "chmod %s", path) : take_lock(d, e);
 }
@@ -222,8 +224,8 @@ static int check_quota(struct upload_dir *d, const struct upload_list *l, struct
     return 0;
 }
 
-/* Looks for an upload of the same name. Returns 1 if it has the same owner and files, -1 if it
- * differs, and 0 if there is none. */
+/* Looks for an upload that has the name of the list l. Returns 1 if that upload has the same owner
+ * and files, -1 if owner or files differ, and 0 if there is no upload of the name. */
 static int find_name(struct upload_dir *d, const struct upload_list *l, int64_t *id, struct err *e)
 {
     for (const struct upload *u = d->first; u; u = u->next) {
@@ -287,8 +289,8 @@ int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e)
         file_remove(path, NULL);
     log_info("upload.remove", "id=%lld name=%s", (long long)id, u->l->name);
     drop(d, u);
-    /* The upload is gone whether or not its files can be removed. The next start removes those
-     * that remain. */
+    /* The upload is gone even if its files cannot be removed. The next start of seqd removes the
+     * files that remain. */
     struct err stays = {0};
     if (file_remove(gone, &stays))
         log_error("upload.stays", "id=%lld why=\"%s\"", (long long)id, stays.text);

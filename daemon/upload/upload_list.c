@@ -34,7 +34,7 @@ static const void *file_get(const void *record, int i)
 static void *file_add(void *record, int i)
 {
     struct upload_list *l = record;
-    /* it is a second list, or has too many files */
+    /* the member "files" occurs a second time, or has too many files */
     if (i != l->n || i == UPLOAD_FILES) return NULL;
     struct upload_file *f = &l->file[l->n++];
     *f = (struct upload_file){.size = -1};
@@ -91,7 +91,7 @@ static const struct field shown_rows[] = {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Writes the error text for a fault of the JSON text that the tables have found. */
+/* Writes the error for a fault that the tables have found in the JSON text. */
 static int refuse_text(const struct upload_list *l, const struct err *why, struct err *e)
 {
     if (!*why->field)
@@ -123,7 +123,7 @@ static int wrong(int file, const char *field, const char *want, struct err *e)
     return err_field(e, ERR_INVALID, path, "%s: want %s", path, want);
 }
 
-/* Checks file k, after the files before it have been checked. */
+/* Checks file k. The files before it have been checked already. */
 static int check_file(const struct upload_list *l, int k, struct err *e)
 {
     const struct upload_file *f = &l->file[k];

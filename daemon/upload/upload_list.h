@@ -1,6 +1,6 @@
-/* upload_list.h: the description of an upload, which has its name and its files with their sizes
- * and digests. It is the body of POST /v1/uploads, and a file beside the data on disk. The
- * functions are pure.
+/* upload_list.h: the list of an upload, which has the name of the upload and the path, size and
+ * digest of each file. It is the body of POST /v1/uploads, and is stored in a file beside the
+ * data. The functions are pure.
  * tested: tests/daemon/test_seqd_upload.c, tests/fuzz/fuzz_upload.c */
 #ifndef SEQD_DAEMON_UPLOAD_UPLOAD_LIST_H
 #define SEQD_DAEMON_UPLOAD_UPLOAD_LIST_H
@@ -15,7 +15,9 @@
 #define UPLOAD_NAME  64
 #define UPLOAD_PATH  256
 #define UPLOAD_FILES 1000
-#define UPLOAD_MAX   ((int64_t)1 << 50) /* bytes of all files together; sums do not overflow */
+#define UPLOAD_MAX                                                                                 \
+    ((int64_t)1 << 50) /* largest number of bytes of all files together, so that
+                                         * sums do not overflow */
 
 struct upload_file {
     char path[UPLOAD_PATH]; /* relative, without . and .. */
@@ -26,29 +28,29 @@ struct upload_file {
 
 struct upload_list {
     char name[UPLOAD_NAME];
-    char owner[USER_NAME];  /* "" if it has none */
-    int64_t id, created_ms; /* present only in the list on disk */
+    char owner[USER_NAME];  /* "" if the upload has no owner */
+    int64_t id, created_ms; /* present only in a list that is stored on disk */
     int n;
     int64_t size; /* size of all files */
     struct upload_file file[];
 };
 
-/* Makes a list with room for UPLOAD_FILES files, which the caller frees. upload_list_fit frees the
- * room that is not used. */
+/* upload_list_new makes a list with room for UPLOAD_FILES files. upload_list_fit frees the room
+ * that is not used, and returns the list. The caller frees the list. */
 struct upload_list *upload_list_new(void);
 struct upload_list *upload_list_fit(struct upload_list *l);
 
-/* Reads {"name", "files": [{"path", "size", "sha256"}]} and, if stored is set, "id", "owner" and
- * "created_ms" as well. l must come from upload_list_new. Fails with ERR_INVALID, which names the
- * field, or with ERR_TOO_LARGE. */
+/* Reads {"name", "files": [{"path", "size", "sha256"}]}. If `stored` is set, also reads "id",
+ * "owner" and "created_ms". l must come from upload_list_new. Fails with ERR_INVALID, which names
+ * the field, or with ERR_TOO_LARGE. */
 int upload_list_read(struct upload_list *l, const char *text, size_t size, bool stored,
                      struct err *e);
 /* Tells whether two lists have the same owner and files. */
 bool upload_list_same(const struct upload_list *a, const struct upload_list *b);
 /* Returns the largest number of bytes that upload_list_write can need. */
 size_t upload_list_room(const struct upload_list *l);
-/* Writes the list as text, which reads back as the same list. Returns its length, or -1 if it does
- * not fit. */
+/* Writes the list l as text, from which upload_list_read makes an equal list. Returns the length
+ * of the text, or -1 if it does not fit. */
 int64_t upload_list_write(const struct upload_list *l, char *out, size_t size);
 
 struct upload_name {

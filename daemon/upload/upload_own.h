@@ -1,5 +1,5 @@
-/* upload_own.h: the uploads in memory and their paths, for the files that implement struct
- * upload_dir. */
+/* upload_own.h: the uploads in memory and their paths. Only the files that implement struct
+ * upload_dir include it. */
 #ifndef SEQD_DAEMON_UPLOAD_UPLOAD_OWN_H
 #define SEQD_DAEMON_UPLOAD_UPLOAD_OWN_H
 
@@ -29,7 +29,7 @@ struct upload_dir {
 
 /* Returns the upload of that id, or NULL if there is none. */
 struct upload *upload_find(const struct upload_dir *d, int64_t id);
-/* Does the same, and fails with ERR_NOT_FOUND if there is none. */
+/* Does the same as upload_find, but fails with ERR_NOT_FOUND if there is none. */
 struct upload *upload_find_or_say(struct upload_dir *d, int64_t id, struct err *e);
 /* Writes the path of a part of the upload, which is that of its folder with `rest` appended. Fails
  * with ERR_TOO_LARGE. */
@@ -37,11 +37,11 @@ int upload_part_path(const struct upload_dir *d, int64_t id, const char *rest,
                      char out[FILE_PATH_SIZE], struct err *e);
 /* Opens the folder that has the upload's files. Returns its descriptor, or -1 with an error. */
 int upload_open_tree(const struct upload_dir *d, int64_t id, struct err *e);
-/* Opens file i of the upload with the flags of open(2), and makes the folders that it lies in.
+/* Opens file i of the upload with the flags of open(2), and makes the folders that contain it.
  * Returns its descriptor, or -1 with an error. */
 int upload_open_file(const struct upload_dir *d, const struct upload *u, int i, int flags,
                      struct err *e);
-/* Writes the list to a file. Fails as file_write does. */
+/* Writes the list l to a file. Fails as file_write does. */
 int upload_write_list(const struct upload_list *l, const char *path, struct err *e);
 
 #endif

@@ -7,10 +7,10 @@
 
 struct uploads {
     struct errands *thread;
-    struct upload_dir *dir; /* used only by the thread once that runs */
+    struct upload_dir *dir; /* once the thread runs, only the thread uses it */
     struct loop_timer *timer;
     struct upload_op sweep;
-    struct upload_name complete[UPLOADS_COUNT]; /* the loop's own list */
+    struct upload_name complete[UPLOADS_COUNT]; /* the list that only the loop uses */
     int n_complete;
 };
 
@@ -46,8 +46,8 @@ const char *uploads_owner(const struct uploads *u, const char *name)
     return i < 0 ? NULL : u->complete[i].owner;
 }
 
-/* Keeps the list of uploads that jobs may name, by adding a completed upload and dropping a
- * removed one. */
+/* Updates the list of uploads that jobs may name. Adds a completed upload, and drops a removed
+ * upload. */
 static void note(struct uploads *u, const struct upload_op *op)
 {
     if (op->err.code || (op->what != UPLOAD_COMMIT && op->what != UPLOAD_REMOVE)) return;
@@ -57,8 +57,8 @@ static void note(struct uploads *u, const struct upload_op *op)
     if (op->what == UPLOAD_REMOVE && i >= 0) u->complete[i] = u->complete[--u->n_complete];
 }
 
-/* Tells whether the user may use the upload, and keeps its name in op. A missing upload passes,
- * because upload_dir refuses it. */
+/* Tells whether the user may use the upload, and stores the upload's name in op. Returns true for
+ * a missing upload, because upload_dir refuses it later. */
 static bool is_its(const struct upload_dir *d, struct upload_op *op)
 {
     const bool names_one = op->what == UPLOAD_WRITE || op->what == UPLOAD_COMMIT ||

@@ -13,7 +13,7 @@
 /* an incomplete upload that receives no byte for this long is removed */
 #define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll)
 
-/* An upload of another user counts as missing, unless `who` may see all uploads
+/* An upload of a different user counts as missing, unless `who` may see all uploads
  * (principal_owns). */
 enum upload_what {
     UPLOAD_CREATE, /* who, body, size -> id, made, json */
@@ -37,7 +37,7 @@ struct upload_op { /* the caller keeps it until `call` is called */
     /* the answer */
     struct err err; /* its code is 0 if all is done */
     bool made;
-    /* for WRITE, bytes of the file, also after a conflict; -1 if not known */
+    /* for WRITE, the number of the file's bytes, also after a conflict; -1 if it is not known */
     int64_t at;
     struct upload_name name; /* the upload's name, for WRITE, COMMIT, REMOVE and SHOW */
     char *json;              /* owned by the op's owner, or NULL */
@@ -46,10 +46,11 @@ struct upload_op { /* the caller keeps it until `call` is called */
 };
 
 struct uploads;
-/* Opens the uploads. Fails with ERR_CONFLICT if another seqd has the directory, with ERR_TOO_LARGE
- * for a path that is too long, or as err_errno or beneath_mark does. */
+/* Opens the uploads. Fails with ERR_CONFLICT if a second seqd uses the directory, and with
+ * ERR_TOO_LARGE if the path is too long. Also fails as err_errno or beneath_mark does. */
 struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
-/* Returns the absolute path of the directory of complete uploads, which nodes have as a root. */
+/* Returns the absolute path of the directory of complete uploads. Nodes may read files beneath
+ * it. */
 const char *uploads_files(const struct uploads *u);
 /* Returns the owner of the complete upload of that name, or "" if it has no owner. Returns NULL if
  * there is no such upload. */
@@ -57,12 +58,12 @@ const char *uploads_owner(const struct uploads *u, const char *name);
 /* Returns the complete upload of that id, or NULL if there is none. It is valid until the loop
  * turns. */
 const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
-/* counted from 0; returns NULL if there are no more */
+/* returns complete upload i, counted from 0, or NULL if there are at most i */
 const struct upload_name *uploads_at(const struct uploads *u, int i);
-/* Finishes the requests that wait, and calls their `call`. The loop must not turn again. */
+/* Finishes the waiting requests, and calls their `call`. The loop must not turn again. */
 void uploads_close(struct uploads *u);
-/* Hands a request to the thread. Fails with ERR_PEER if too many wait or seqd is stopping;
- * op->call is not called then. */
+/* Hands a request to the thread. Fails with ERR_PEER if too many requests wait or if seqd is
+ * stopping. After a failure op->call is not called. */
 int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
 
 #endif
