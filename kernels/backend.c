@@ -1,5 +1,6 @@
-/* backend.c: opens a device by its name. The CPU is part of this program; other devices are in
- * libraries next to it, which are opened by dlopen. Tasks of the host run on a pool of threads. */
+/* backend.c: opens a device by its name. The CPU device is part of this program. Each other device
+ * is in a library next to the program, which dlopen opens. Also runs tasks of the host on a pool
+ * of threads (be_host_run). */
 #include "kernels/backend.h"
 
 #include <dlfcn.h>
@@ -27,7 +28,7 @@ static const struct device devices[] = {
 };
 
 /* Opens the library next to this program or on its RUNPATH. The library is never closed, because
- * its kernels are in use. */
+ * the device uses its kernels until the process ends. */
 static struct be *plugin_open(const struct device *d, const struct be_options *o, struct err *e)
 {
     void *library = dlopen(d->plugin, RTLD_NOW | RTLD_LOCAL);
@@ -95,9 +96,9 @@ struct populate {
     uintptr_t begin, end;
 };
 
-/* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request; there, one
- * byte of each page is overwritten with its own value. The write is atomic, because another rank
- * may write to a shared page. */
+/* Asks Linux to make the pages of a task resident. If Linux does not know the request (before
+ * version 5.14), one byte of each page is read and written back. The write is atomic, because
+ * another rank may write to a shared page at the same time. */
 static void populate_task(void *arg, int64_t task, int worker)
 {
     const struct populate *a = arg;

@@ -1,9 +1,9 @@
-/* backend.h: the operations that a device must have. They form one table, of which each device has
- * one row.
+/* backend.h: the operations that a device must have. The operations form one table, and each
+ * device fills one row of the table.
  *
- * An operation is a slot in struct be_ops and an args struct documented here; a device is one
- * implementation of the table (kernels/cpu, kernels/cuda). Code that calls the table is
- * device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync waits
+ * An operation is a slot in struct be_ops and an args struct that is documented in this file; a
+ * device is one implementation of the table (kernels/cpu, kernels/cuda). Code that calls the table
+ * is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync waits
  * for them and reports their failures. A device may keep operations back, together with their
  * args, until the next upload, download, transfer or sync. For this reason only one thread at a
  * time may use an opened device. Every device asserts shapes by the functions of shapes.h.
@@ -13,28 +13,28 @@
  * tensors are row-major 2-D views: fp32, bf16 or fp16.
  *
  * A device may have memory of its own (be->own_memory). Then all data that an operation reads or
- * writes, tensors as well as arrays (pos, lo, ids, slope, nll ...), must be in memory from the
- * device's alloc, and the host can reach it only by upload and download. A struct that an args
- * struct points to (struct attn_drop) is in the host's memory, and the device reads it before the
- * call returns.
+ * writes must be in memory from the device's alloc. This holds for tensors and for arrays (pos,
+ * lo, ids, slope, nll ...). The host can reach the device's memory only by upload and download. A
+ * struct that an args struct points to (struct attn_drop) is in the host's memory, and the device
+ * reads it before the call returns.
  *
  * bf16 and fp16 are formats of storage and of the inputs of products; every sum is fp32. "act"
- * below means a tensor of the model's precision: all act tensors of one call have the same dtype.
+ * below means a tensor of the model's precision. All act tensors of one call have the same dtype.
  * An output of 16 bits is rounded once, to nearest even, from its fp32 value. In fp16, a value of
  * 65520 or more becomes infinity. A sum over keys, rows or hops is never stored in 16 bits.
- * Statements about bf16 below hold for fp16 too. These are fp32 at any precision: carried (o, m,
- * l), lse, delta, dq and dkv of attention, weight gradients, rstd, logits, master weights and
- * Adam's moments.
+ * Statements about bf16 below hold for fp16 too. The following are fp32 at any precision: carried
+ * (o, m, l), lse, delta, dq and dkv of attention, weight gradients, rstd, logits, master weights
+ * and Adam's moments.
  *
- * NaN and infinity pass through: if an input holds one, the outputs hold it or the function's
- * value for it. Infinity becomes finite only if the function's value is finite (exp(-inf),
- * tanh(inf)). NaN stays NaN. NaN and infinity may spread to other rows of the call, but a row that
- * sees no key is always 0.
+ * NaN and infinity pass through. If an input is NaN or infinity, the output is NaN or infinity
+ * too, or it is the function's value for that input. Infinity becomes finite only if the
+ * function's value is finite (exp(-inf), tanh(inf)). NaN stays NaN. NaN and infinity may spread to
+ * other rows of the call, but a row that sees no key is always 0.
  *
  * The bits of a result do not depend on the number of ranks. Unless a slot says otherwise, every
- * output row depends only on its own inputs, and its values are added in an order that does not
- * depend on the number of rows, on the thread count or on the row's position; sums over rows are
- * formed in ascending order of the rows. */
+ * output row depends only on the row's inputs. The row's values are added in an order that does
+ * not depend on the number of rows, on the thread count or on the row's position. Sums over rows
+ * are formed in ascending order of the rows. */
 #ifndef SEQD_KERNELS_BACKEND_H
 #define SEQD_KERNELS_BACKEND_H
 
@@ -48,7 +48,7 @@
 #include "api/core/quant.h"
 
 /* Only the tests' reference device uses DT_F64. DT_INT8 and DT_INT4 are the types of a weight [N,
- * K] in blocks (api/core/quant.h). A view of such a weight has whole rows, its first row is a
+ * K] in blocks (api/core/quant.h). A view of a weight in blocks has whole rows, its first row is a
  * multiple of QUANT_ROWS, and its ld is K. DT_F32_PANELS and DT_BF16_PANELS are the types of a
  * weight [N, K] of numbers in panels (panels.h). A view of a weight in panels consists of whole
  * panels, or begins with a panel and ends with the weight's last row. */
@@ -57,7 +57,7 @@ enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4, DT_F32_PANELS, D
 struct tensor { /* a view; owns nothing */
     void *data;
     int64_t rows, cols;
-    int64_t ld; /* elements from the start of a row to the start of the next, >= cols */
+    int64_t ld; /* elements from the start of a row to the start of the next row, >= cols */
     enum dtype dtype;
 };
 
@@ -119,26 +119,27 @@ static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, i
 struct be; /* an opened device: its threads or streams, and its scratch */
 struct pool;
 
-/* Computes c = op(a) op(b), plus the old c if accumulate is set, and plus bias if there is one.
- * The bias is the same for each row. op(a) is [M, K], op(b) is [K, N], c is [M, N].
+/* Computes c = op(a) op(b). Adds the old c if accumulate is set, and the bias if bias.data is not
+ * NULL. The same bias is added to every row. op(a) is [M, K], op(b) is [K, N], c is [M, N].
  *
  * Each element is a sum over ascending k. The sum is formed in blocks whose bounds depend on K
- * alone: a block's sum starts from 0, and then the sums of the blocks are added in order. With
- * accumulate they are added to the old c.
+ * alone. A block's sum starts from 0, and then the sums of the blocks are added in order. With
+ * accumulate, the sums are added to the old c.
  *
- * Dtypes: either a and b have the same dtype; or b is in blocks, and trans_a is not set; or b is
- * in panels of a's dtype, and trans_b is set. Panels give the same bits as the same numbers in
- * rows. c may have any dtype. The values of blocks are computed in fp32 (for int4: scale * code +
- * least, rounded once). If a is bf16, a device may round these values to bf16, or sum a block's
- * codes first and scale the sum. A device may sum bf16 inputs in groups of K (pairs, or 32 at a
- * time) in its own order. A bf16 c is rounded once, from the fp32 sum that includes the old c. The
- * bias is added afterwards, as bias_fwd adds it; with be->any_order it may instead be part of the
- * sum that is rounded once. */
+ * There are three choices of dtypes. Either a and b have the same dtype; or b is in blocks, and
+ * trans_a is not set; or b is in panels of a's dtype, and trans_b is set. The result has the same
+ * bits whether the numbers of b are in panels or in rows. c may have any dtype. The values of
+ * blocks are computed in fp32 (for int4: scale * code + least, rounded once). If a is bf16, a
+ * device may round these values to bf16, or sum a block's codes first and scale the sum. If a and
+ * b are bf16, a device may choose the order in which it adds the products of 2 or of 32
+ * neighbouring k. A bf16 c is rounded once, from the fp32 sum that includes the old c. The bias is
+ * added afterwards, as bias_fwd adds it; with be->any_order it may instead be part of the sum that
+ * is rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
     /* If trans_a is set, a is stored as [K, M] (for a weight's gradient, dW = dY^T X). If trans_b
-     * is set, b is stored as [N, K] (for a product with a weight, Y = X W^T). At most one of them
-     * is set. */
+     * is set, b is stored as [N, K] (for a product with a weight, Y = X W^T). They are not both
+     * set. */
     bool trans_a, trans_b;
     bool accumulate;
     struct tensor bias; /* [1, N], of c's dtype; data is NULL if there is no bias */
@@ -149,19 +150,19 @@ struct gemm_args {
  * calls (2310.01889; online softmax 1805.02867).
  *
  * Query row i (0 <= i < Tq) sees the keys whose global index is in [lo[i], hi[i]); key row t has
- * the global index kv_pos + t. Causal masks, documents, windows and padding are all expressed as
- * such intervals; a row with an empty interval sees no key. Tiles of keys that no query sees are
- * skipped.
+ * the global index kv_pos + t. Causal masks, documents, windows and padding are all expressed by
+ * the interval of each row; a row with an empty interval sees no key. Tiles of keys that no query
+ * sees are skipped.
  *
  *   q       [Tq, H*D] act
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head
  *           h/(H/Hk)
  *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised; 0 before the first call
- *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0), or
- *           attn_sink_fwd's results.
- *           Between calls m and l are in the device's own units; attn_finish converts them. As
- *           long as a row has seen no key, l is 0 and m is -inf. If all its scores were -inf,
- *           m is not -inf
+ *   m, l    [H, ml_ld] in/out: the running maximum and the running sum. Before the first call
+ *           they are -inf and 0, or the results of attn_sink_fwd.
+ *           Between calls m and l are in units that the device chooses; attn_finish converts
+ *           them. As long as a row has seen no key, l is 0 and m is -inf. If a row has seen keys
+ *           and all their scores were -inf, m is not -inf
  * Keys are processed in ascending tiles of a fixed width, counted from key row 0. */
 struct attn_fwd_args {
     struct tensor q, kv, o;
@@ -173,16 +174,16 @@ struct attn_fwd_args {
     float scale;
     const struct attn_drop *drop; /* NULL if there is no dropout */
     /* Soft cap of the scores, applied before the mask: s = cap tanh(scale q k / cap). 0 means that
-     * there is no cap. With a cap, bf16 inputs use the fp32 products, as they do under dropout. */
+     * there is no cap. With a cap or with dropout, bf16 inputs use the fp32 products. */
     float cap;
 };
 
 /* Attention dropout. Each probability (row, key) of a head is either dropped, or kept and
- * multiplied by 1 / (1 - rate). A word of Philox4x32-10 decides which. The word depends only on
- * global indices, so that the mask depends neither on the number of ranks, nor on the layout, the
- * order of blocks or the tile size. Philox's key is {seed, step} mixed as philox_key()
- * (kernels/philox.h) does, its counter is {row, key / 4, layer << 16 | head, sample}, and lane
- * (key mod 4) of the result is the word.
+ * multiplied by 1 / (1 - rate). A word of Philox4x32-10 decides whether it is dropped. The word
+ * depends only on global indices. For this reason the mask does not depend on the number of ranks,
+ * the layout, the order of blocks or the tile size. Philox's key is philox_key() of the seed and
+ * the step (kernels/philox.h). Philox's counter is {row, key / 4, layer << 16 | head, sample}. The
+ * word is lane (key mod 4) of the result.
  *
  * The running maximum, the sum and lse include every probability; only the factor of v is masked.
  * The mask is applied in fp32, so under dropout bf16 inputs use the fp32 products, at their speed.
@@ -191,14 +192,14 @@ struct attn_drop {
     double rate; /* in [0, 1); a value is kept if its word is at least rate * 2^32 */
     uint32_t key[2];
     uint32_t layer, sample;
-    int64_t q_pos; /* global index of query row 0; row i has index q_pos + i */
-    uint32_t head; /* index of the call's first head; to this index dropout_args.head is added */
+    int64_t q_pos; /* global index of query row 0; query row i has the global index q_pos + i */
+    uint32_t head; /* index of the call's first head; dropout_args.head is added to this index */
 };
 
-/* Begins attention with a sink for each head: a learned logit that is part of every row's softmax
- * but has no value vector (2309.17453; gpt-oss). It is called once for each row, before the first
- * attn_fwd, and sets m and l to those of a row that has seen only the sink. A row that sees no key
- * then gets out = 0 and lse = the head's sink.
+/* Begins attention with a sink for each head. A sink is a learned logit that is part of every
+ * row's softmax but has no value vector (2309.17453; gpt-oss). This operation is called once for
+ * each row, before the first attn_fwd. It sets m and l to the values of a row that has seen only
+ * the sink. A row that sees no key then gets out = 0 and lse = the head's sink.
  *   m, l    [n_heads, ml_ld] out, of `rows` rows
  *   sink    [1, n_heads] act or fp32 */
 struct attn_sink_fwd_args {
@@ -218,12 +219,12 @@ struct attn_sink_bwd_args {
     float *d_sink;
 };
 
-/* Finishes attention after the last key block: computes out = o / l and lse = m + log l. lse is
- * written over m.
- * A row that saw neither a key nor a sink (l = 0, m = -inf) gets out = 0 and lse = -inf. A row
- * whose scores were all -inf gets NaN.
- * Shapes: o is [Tq, H*D] fp32; out is [Tq, H*D] act and may be o itself if it is fp32; m and l are
- * [H, ml_ld]. */
+/* Finishes attention after the last key block. Computes out = o / l and lse = m + log l. lse is
+ * written over m. A row that saw neither a key nor a sink (l = 0, m = -inf) gets out = 0 and lse =
+ * -inf. A row whose scores were all -inf gets NaN.
+ *   o     [Tq, H*D] fp32
+ *   out   [Tq, H*D] act; may be o itself if out is fp32
+ *   m, l  [H, ml_ld] */
 struct attn_finish_args {
     struct tensor o, out;
     float *m, *l;
@@ -240,17 +241,17 @@ struct attn_delta_args {
     int64_t n_heads, head_dim;
 };
 
-/* Computes the backward of one pair of a query block and a KV block, from the final lse:
+/* Computes the backward for one query block and one KV block, from the final lse:
  *
  *   p = exp(scale q k - lse)     dv += p' dO
  *   ds = p (dO v' - delta)       dq += scale ds k     dk += scale ds' q
  *
  * Under a soft cap the score in p is the capped one, and ds is multiplied by the cap's slope, 1 -
- * (s / cap)^2. A row with lse = -inf contributes exactly 0. dkv sums query tiles in ascending
- * order, and dq sums key tiles. With Hk < H the heads of a group are added in ascending order.
- * Tiles have 64 rows, counted from row 0 of the call. A tile's part is summed from 0 and then
- * added to the old value (in bf16 the sum may start from the old value). p and ds may be rounded
- * to bf16 for the products that use them.
+ * (s / cap)^2. A row with lse = -inf contributes exactly 0. dkv is summed over query tiles in
+ * ascending order, and dq over key tiles in ascending order. With Hk < H the heads of a group are
+ * added in ascending order. Tiles have 64 rows, counted from row 0 of the call. A tile's part is
+ * summed from 0 and then added to the old value (in bf16 the sum may start from the old value). p
+ * and ds may be rounded to bf16 for the products that use them.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
@@ -262,7 +263,7 @@ struct attn_bwd_args {
     int64_t kv_pos;
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
-    /* as in forward; the formula of delta is the same with dropout */
+    /* as in forward; dropout does not change the formula of delta */
     const struct attn_drop *drop;
     float cap; /* as in forward */
 };
@@ -275,8 +276,8 @@ struct rmsnorm_fwd_args {
     float eps;
 };
 /* Sets dx to the gradient of x, or adds the gradient to dx if accumulate is set. Adds to dg [C]
- * the sum over rows of dy * x * rstd, rows ascending. dg is NULL if the gradient of g is not
- * wanted. dx may not be x. x, dy, dx and g are act; dg is fp32. */
+ * the sum of dy * x * rstd over all rows, in ascending order. dg is NULL if the gradient of g is
+ * not wanted. dx may not be x. x, dy, dx and g are act; dg is fp32. */
 struct rmsnorm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *rstd;
@@ -294,11 +295,13 @@ struct rope_args {
     const double *inv_freq; /* [rotary_dim/2] */
     int64_t n_heads, head_dim;
     bool inverse;
-    /* number of columns that are rotated, the first of each head; 0 means all D */
+    /* number of columns of each head, from its first column on, that are rotated; 0 means all D
+     * columns */
     int64_t rotary_dim;
-    bool interleaved; /* a pair is two neighbours (2j, 2j+1) instead of (j, j + rotary_dim/2) */
-    float scale;      /* > 0 */
-    bool single;      /* the angle is a product in fp32, as transformers computes it */
+    /* a rotated pair is columns (2j, 2j+1) instead of columns (j, j + rotary_dim/2) */
+    bool interleaved;
+    float scale; /* > 0 */
+    bool single; /* the angle is computed as an fp32 product, as in transformers */
 };
 
 /* Computes a = silu(gate) * up. gu is [T, 2*I], gate first and then up; a is [T, I]. All are
@@ -312,15 +315,16 @@ struct swiglu_bwd_args {
     struct tensor gu, da, dgu;
 };
 
-/* Sets x[i] to table[ids[i] - first], or to 0 if the table [V, C] has no such row. If the table is
- * act, x is of the table's type or fp32. If the table is in blocks, x is act. ids is [T]. */
+/* Sets x[i] to row ids[i] - first of table [V, C], or to 0 if the table has no row with that
+ * index. If the table is act, x is of the table's type or fp32. If the table is in blocks, x is
+ * act. ids is [T]. */
 struct embed_fwd_args {
     struct tensor table, x;
     const int32_t *ids;
     int64_t first;
 };
-/* Adds dx[i] to dtable[ids[i] - first], rows ascending, if dtable has such a row. dtable is fp32,
- * dx is act. */
+/* Adds dx[i] to row ids[i] - first of dtable, if dtable has a row with that index. The rows i are
+ * added in ascending order. dtable is fp32, dx is act. */
 struct embed_bwd_args {
     struct tensor dtable, dx;
     const int32_t *ids;
@@ -328,20 +332,21 @@ struct embed_bwd_args {
 };
 
 /* Computes the cross-entropy of a chunk of logits, in place. logits is [T, V] fp32; targets is
- * [T], and a negative target means that the row has none.
+ * [T]; if a row's entry is negative, the row has no target.
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
- *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target
- *            exactly 0. It may share memory with logits. When fp32 it is then the same tensor.
- *            When bf16 its row i starts at row i of logits (ld = 2 * logits.ld), so that no write
- *            reaches a value that is still to be read
- *   cap      0 if there is no cap. Else logits holds capped values z = cap tanh(x / cap),
+ *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale. A row without target is
+ *            exactly 0. dlogits may share memory with logits. If it does and is fp32, it is the
+ *            same tensor. If it does and is bf16, its row i starts where row i of logits starts
+ *            (ld = 2 * logits.ld), so that no write reaches a value that is still to be read
+ *   cap      0 if there is no cap. Otherwise logits holds capped values z = cap tanh(x / cap),
  *            and dlogits is the gradient of x, which is the gradient of z times 1 - (z / cap)^2
- *   parts    [n_parts, T] results of xent_part that cover all columns; logits holds V columns,
- *            from `first` on (V may be 0). NULL if logits has all columns; first and n_parts are
- *            then 0 */
+ *   parts    NULL if logits has all columns; first and n_parts are then 0. Otherwise parts is
+ *            [n_parts, T], the results of xent_part that cover all columns, and logits holds V
+ *            columns, from `first` on (V may be 0) */
 struct xent_stat {
     double max, sum; /* a row's largest logit, -inf if V is 0; sum of e^(x - max) */
-    double target;   /* the target's logit if the target is among these columns, else 0 */
+    /* the target's logit if the target is among the columns of `logits`; otherwise 0 */
+    double target;
 };
 struct xent_args {
     struct tensor logits, dlogits;
@@ -370,9 +375,12 @@ struct add_args {
     int64_t n;
 };
 
-/* Takes one step of decoupled AdamW over a flat range of n elements (1711.05101): g' = g*clip; m =
- * b1 m + (1-b1) g'; v = ...; p -= lr * (mh / (sqrt(vh) + eps) + wd p), where mh and vh are m and v
- * with the bias correction of step t. Steps are counted from 1. */
+/* Takes one step of decoupled AdamW over a flat range of n elements (1711.05101):
+ *
+ *   g' = g * clip;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
+ *   p -= lr * (mh / (sqrt(vh) + eps) + wd p)
+ *
+ * Here mh and vh are m and v with the bias correction of step t. Steps are counted from 1. */
 struct adamw_args {
     float *p, *m, *v; /* p: master weights */
     uint16_t *p_half; /* out: the new weights in 16 bits; NULL if the model reads p */
@@ -400,16 +408,17 @@ struct cast_args {
 
 /* ---- other families ---------------------------------------------------------------------------
  *
- * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. With
- * `accumulate` in an args struct, input gradients are added to, otherwise written. */
+ * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. If an
+ * args struct has `accumulate` set, the gradient of an input is added to its tensor; otherwise it
+ * is written there. */
 
 /* Normalises each group of x.cols / groups columns: y = (x - mean) * rsqrt(var + eps) * g + b. If
  * rms is set, no mean is subtracted: y = x * rsqrt(mean(x^2) + eps) * g. g and b are [1, cols /
  * groups]; if their data is NULL, g is 1 and b is 0. g may be fp32 while act is 16 bits. mean and
  * rstd [T * groups] fp32 are outputs; with rms, mean is not written. If sums is NULL, x has all
- * columns. Otherwise other ranks have the rest of each row, which is possible only with rms and
- * one group; sums [T] then holds norm_part's sums over all n_all columns of each row. (1607.06450,
- * 1910.07467) */
+ * columns. If sums is not NULL, other ranks have the other columns of each row, and sums [T] holds
+ * norm_part's sums over all n_all columns of each row. This is possible only with rms and one
+ * group. (1607.06450, 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
     float *mean, *rstd;
@@ -419,10 +428,10 @@ struct norm_fwd_args {
     const float *sums;
     int64_t n_all;
 };
-/* Sets dx to the gradient of x, or adds to it; adds to dg [cols / groups] and db, rows ascending.
- * dg or db is NULL if it is not wanted. dx may not be x. sums [T] is norm_part's result with dy,
- * over all n_all columns and all ranks. n_same ranks hold the same columns; each of these ranks
- * has a part of the dy of these columns. */
+/* Sets dx to the gradient of x, or adds the gradient to dx. Adds the gradients of g and b to dg
+ * and db [cols / groups], over ascending rows. dg or db is NULL if it is not wanted. dx may not be
+ * x. sums [T] is norm_part's result with dy, over all n_all columns and all ranks. n_same ranks
+ * hold the same columns, and each of these ranks has only a part of the columns' dy. */
 struct norm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *mean, *rstd;
@@ -495,9 +504,9 @@ struct bias_bwd_args {
 };
 
 /* adaLN (2212.09748). Forward: y = x (1 + scale[g(i)]) + shift[g(i)], where g(i) is group[i], or 0
- * if group is NULL. scale and shift are [G, cols]. Backward: sets dx to dy (1 + scale), or adds
- * this to dx, and computes dscale[g] += dy x and dshift[g] += dy with rows ascending. dscale and
- * dshift are fp32 [G, cols]. Without accumulate, dx may be dy. */
+ * if group is NULL. scale and shift are [G, cols]. Backward: sets dx to dy (1 + scale), or adds dy
+ * (1 + scale) to dx, and computes dscale[g] += dy x and dshift[g] += dy with rows ascending.
+ * dscale and dshift are fp32 [G, cols]. Without accumulate, dx may be dy. */
 struct modulate_fwd_args {
     struct tensor x, scale, shift, y;
     const int32_t *group;
@@ -520,9 +529,9 @@ struct gate_bwd_args {
     bool accumulate;
 };
 
-/* LRPE of TransNormerLLM. y is [T, 2*H*D], for each head [x cos(theta pos), x sin(theta pos)];
- * theta is [H, D] fp32 or act. The angle is computed and reduced in double. The backward sets dx
- * to the gradient of x, or adds the gradient to dx. linear_angle computes the gradient of
+/* LRPE of TransNormerLLM. y is [T, 2*H*D] and holds [x cos(theta pos), x sin(theta pos)] for each
+ * head. theta is [H, D] fp32 or act. The angle is computed and reduced in double. The backward
+ * sets dx to the gradient of x, or adds the gradient to dx. linear_angle computes the gradient of
  * theta. */
 struct lrpe_fwd_args {
     struct tensor x, y, theta;
@@ -551,17 +560,18 @@ struct softmax_bwd_args {
     struct tensor p, dp;
     const float *delta;
 };
-/* Multiplies x by dropout's mask / (1 - rate), in place. x [rows, n] fp32 holds the columns from
- * global index col_pos on and the rows from drop->q_pos on, of head `head`. */
+/* Multiplies x by dropout's mask / (1 - rate), in place. x [rows, n] fp32 is a part of the matrix
+ * of head `head`. The first column of x has the global index col_pos, and its first row has the
+ * global index drop->q_pos. */
 struct dropout_args {
     struct tensor x;
     const struct attn_drop *drop;
     int64_t col_pos, head;
 };
 
-/* Copies src to dst at other strides: dst[i0, i1, i2, :] = src[...], as packing and unpacking for
- * an all-to-all needs. n[3] holds the extents of i0, i1 and i2. The strides are in bytes, and each
- * element has `size` bytes. dst and src do not overlap. */
+/* Copies src to dst at other strides, which means dst[i0, i1, i2, :] = src[i0, i1, i2, :]. It
+ * packs and unpacks data for an all-to-all. n[3] holds the extents of i0, i1 and i2. The strides
+ * are in bytes, and each element has `size` bytes. dst and src do not overlap. */
 struct permute_args {
     void *dst;
     const void *src;
@@ -585,12 +595,12 @@ struct mse_args {
  * is weight[i] times the sum over C of
  *   (e - n)^2 + bound / ln 2     d = slope (e - n), s = log_min + (v + 1) / 2 (log_max - log_min)
  *   bound = (s - log_min - 1 + exp(log_min - s) + d^2 exp(-s)) / 2
- *   bound = -log P if last is set. P, at least 1e-12, is the probability of
- *   [z - 1/255, z + 1/255] under a normal of deviation exp(s / 2) with its mean d away from z.
- *   For z below -0.999 the interval has no lower end, above 0.999 no upper end. A tanh
- *   approximates the normal's distribution.
- * dx is scale times the loss's gradient. The bound trains only v, because e counts as a constant
- * in it. Sums are formed in double, columns ascending. dx.data is NULL if dx is not wanted. */
+ *   bound = -log max(P, 1e-12) if last is set. P is the probability of the interval from z - 1/255
+ *   to z + 1/255 under a normal distribution with the mean z - d and the deviation exp(s / 2). If
+ *   z is below -0.999, the interval has no lower end. If z is above 0.999, it has no upper end. A
+ *   tanh approximates the distribution function.
+ * dx is scale times the loss's gradient. The bound trains only v, because e is a constant in the
+ * bound. Sums are formed in double, columns ascending. dx.data is NULL if dx is not wanted. */
 struct noise_args {
     struct tensor x, y, dx;
     const float *weight;
@@ -613,7 +623,8 @@ struct route_args {
     float *weight;
     const float *dweight; /* backward; NULL in forward */
     struct tensor dlogits;
-    /* weights are p itself; backward then reads logits, and dlogits may not be their memory */
+    /* the weights are p itself; the backward then reads logits, so dlogits may not share the
+     * memory of logits */
     bool plain;
 };
 
@@ -623,19 +634,20 @@ struct route_args {
  * lambda^(i-j) (q_i k_j) v_j, where j is a row of i's document. A state S [H, Dk, Dv] is H
  * contiguous matrices in fp32, or in float64 if the tensors are float64. The state that enters a
  * chunk is decayed up to the chunk's first row, so row i adds lambda^i q_i S. The state that
- * leaves is decayed up to the row after the last.
+ * leaves a chunk is decayed up to the row after the chunk's last row.
  *
  * lambda = exp(-slope[h]), and slope [H] >= 0. A power of lambda is computed as exp(-slope *
  * distance), from the distance of the two rows. lo[i] is the global index of the first row of i's
- * document, and pos that of the chunk's row 0. A row whose document began before the chunk (lo[i]
- * < pos) sees the entering state. A row with hi[i] <= lo[i] is padding: its o is 0, and it changes
- * no state. Padding is only at the end. The n_valid rows before it decay the state.
+ * document, and pos is the global index of the chunk's row 0. A row whose document began before
+ * the chunk (lo[i] < pos) sees the entering state. A row with hi[i] <= lo[i] is padding. Its o is
+ * 0, and it changes no state. Padding is only at the end. The n_valid rows before the padding
+ * decay the state.
  *
  * Rows are summed in blocks, which are counted from row 0 of the call and have 32 or 64 rows,
  * depending on the device. A state passes the sum from one block to the next, and is rounded to
  * fp32 after each block. So o and dq of a row do not depend on how many rows follow. Dk is at most
- * JOB_MAX_LINEAR_HEAD, and Dv at most one more. A device may add to o once for each 256 columns of
- * Dk, and o is then rounded each time.
+ * JOB_MAX_LINEAR_HEAD. Dv is at most JOB_MAX_LINEAR_HEAD + 1. A device may add to o once for each
+ * 256 columns of Dk, and o is then rounded each time.
  *
  * The chunk is computed from a state of zero, and the contribution of the entering state is added
  * afterwards (linear_enter). linear_fold folds chunks from left to right. So the sums do not
@@ -652,17 +664,17 @@ struct linear_args {
      * only the slope decays. Gates would need:
      * - within a block, powers exp(G_r - G_c) of sums G of log decays for each pair of rows; for a
      *   diagonal gate, inside each product of q and k
-     * - a gradient dG of every row, from o dO and the states, summed from the right; a part of it
+     * - a gradient dG of every row, from o dO and the states, summed from the right; a part of dG
      *   comes from the next ranks
-     * - between chunks, a linear_fold by the chunk's own decay: H or H*Dk numbers that travel with
-     *   each state and summary. Messages, their formulas and the memory kept for the backward grow
-     *   by them. */
+     * - between chunks, a linear_fold by the decay of the chunk, which is H or H*Dk numbers that
+     *   travel with each state and summary. Messages, their formulas and the memory kept for the
+     *   backward grow by these numbers. */
     const float *gate;
     bool gate_diagonal;
 };
-/* The summary and the output may be computed by two calls, so that the output's computation hides
- * the time in which the summary travels to other ranks (LASP-2, 2502.07563). The additional pass
- * over the states costs a third of the whole. The bits are the same as those of one call. */
+/* The summary and the output may be computed by two calls. Then the summary travels to other ranks
+ * while the output is computed (LASP-2, 2502.07563). The second pass over the states costs a third
+ * of the whole computation. Two calls give the same bits as one call. */
 struct linear_fwd_args {
     struct linear_args in;
     /* [n, H*Dv] act, written; data is NULL if it is unwanted, and q is then not read */
@@ -679,16 +691,16 @@ struct linear_enter_args {
 };
 /* Computes the backward from a state of zero. dq, dk and dv (shaped as q, k and v, in fp32) are
  * written. dm [H, Dk, Dv], an output, is this chunk's gradient of the state that enters it. If dq,
- * dk and dv have NULL data, only dm is computed, and k and v are not read. If dm is NULL, only the
- * gradients are computed. */
+ * dk and dv have NULL data, only dm is computed, and k and v are not read. If dm is NULL, only dq,
+ * dk and dv are computed. */
 struct linear_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
     void *dm;
 };
 /* For rows that saw the entering state, adds lambda^i dO S' to dq. For rows of the last document,
- * adds to dk and dv the part of d_state, which is the gradient of the state that leaves the chunk.
- * If state or d_state is NULL, there is none, and its part is not added. */
+ * adds the part of d_state to dk and dv. d_state is the gradient of the state that leaves the
+ * chunk. If state or d_state is NULL, its part is not added. */
 struct linear_enter_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
@@ -710,17 +722,18 @@ struct linear_fold_args {
 
 /* Computes the gradient of LRPE's angles through linear attention, for one chunk. q and k are [x
  * cos, x sin] of heads of size D = Dk / 2. A pair of rows depends on theta only through the
- * distance between the rows, so the sum weighs each pair by this distance. If it weighed queries
- * and keys by their positions instead, their parts would grow with the positions and cancel, and
- * the rounding of dq and dk would be as large as the difference.
+ * distance between the rows, so the sum weighs each pair by this distance. If queries and keys
+ * were weighed by their positions instead, the two parts of the sum would grow with the positions
+ * and nearly cancel. The rounding of dq and dk would then be as large as the difference of the two
+ * parts.
  *
  *     A_i = sum over j <= i of (i - j) lambda^(i-j) k_j v_j',  [A1, A2] as k's halves
  *     dtheta = sum over i of scale (q1_i A2_i - q2_i A1_i) dO_i + rows (A2 dS1 - A1 dS2)
  *
  * The second term is the part of the state that leaves the chunk, at the row after the last row. A
- * distance that spans chunks is the sum of shares: each chunk counts its own share, from the
- * border where `state` enters or up to the border where d_state enters. state and d_state are as
- * in linear_enter_bwd. dtheta [H, D] fp32 is written. The states, A and the sums are double. */
+ * distance that spans chunks is split at their borders, and each chunk adds only the share of the
+ * distance that is inside the chunk. state and d_state are as in linear_enter_bwd. dtheta [H, D]
+ * fp32 is written. The states, A and the sums are double. */
 struct linear_angle_args {
     struct linear_args in;
     struct tensor d_o;
@@ -735,14 +748,14 @@ struct linear_angle_args {
  * document computes
  *     g = -exp(a_log) softplus(a + dt_bias), beta = sigmoid(b)
  *     S = exp(g) S;  S = S + k (beta (v - S' k))';  o = scale S' q
- * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding have the same meaning
- * as in linear attention: a document that began before the chunk continues from the entering
- * state, and a document that begins in the chunk starts from 0. Rows are computed in blocks, which
- * are counted from row 0 of the call and have 64 rows or one, depending on the device. The state
- * is rounded to fp32 after each block.
+ * A state S [H, Dk, Dv] is H contiguous fp32 matrices. lo, hi, pos and padding have the same
+ * meaning as in linear attention. A document that began before the chunk continues from the
+ * entering state, and a document that begins in the chunk starts from 0. Rows are computed in
+ * blocks, which are counted from row 0 of the call and have 64 rows or one, depending on the
+ * device. The state is rounded to fp32 after each block.
  *
  * The state that leaves a chunk is an affine map of the state that enters it. Chunks are computed
- * one after the other, each from the state that left the chunk before. */
+ * one after the other, each from the state that left the previous chunk. */
 struct delta_args {
     /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h uses key head h/(H/Hk) */
     struct tensor q, k, v;
@@ -759,8 +772,8 @@ struct delta_fwd_args {
     const float *state; /* [H, Dk, Dv] state that enters; NULL if it is 0 */
     float *state_out;   /* state that leaves; may be `state`; NULL if it is unwanted */
 };
-/* Computes gradients, which are written and not added. The rows of d_log sum to the gradient of
- * a_log, the rows of da to that of dt_bias. */
+/* Computes gradients, which are written and not added. The sum of the rows of d_log is the
+ * gradient of a_log, and the sum of the rows of da is the gradient of dt_bias. */
 struct delta_bwd_args {
     struct delta_args in;
     struct tensor d_o;           /* act */
@@ -773,9 +786,12 @@ struct delta_bwd_args {
     float *room; /* [H, delta_spans(n), Dk, Dv], scratch */
 };
 
-/* Applies a causal convolution that has taps of its own for each column, and then SiLU: y_i =
- * silu(sum over j of w[c][j] x_(i - width + 1 + j)), over rows of i's document. A state is the
- * width - 1 rows before row 0, in fp32, no matter to which documents these rows belong. */
+/* Applies a causal convolution with separate taps for each column, and then SiLU:
+ *
+ *     y_i = silu(sum over j of w[c][j] x_(i - width + 1 + j))
+ *
+ * The sum uses only rows of i's document. A state is the width - 1 rows before row 0, in fp32,
+ * whichever documents these rows belong to. */
 struct conv_args {
     struct tensor x;        /* [n, C] act */
     struct tensor w;        /* [C, width] act */
@@ -803,7 +819,7 @@ struct conv_bwd_args {
 
 /* Counts of a device's use of CUDA graphs since it was opened. */
 struct be_graphs {
-    /* operations that were asked for, and how many of them graphs launched */
+    /* operations asked for, and operations among them that graphs launched */
     int64_t n_ops, n_by_graph;
     int64_t n_made, n_graphs; /* graphs made so far, and graphs that exist now */
     /* the failure after which no graph is made or launched; "" if there was none */
@@ -878,8 +894,8 @@ struct be_ops {
     /* Copies from the host. The copy is in order with the operations. The caller may use src again
      * when the call returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
-    /* Copies to the host. The data has arrived when the call returns. sync reports a failure that
-     * happens before. */
+    /* Copies to the host. The data has arrived when the call returns, unless the device has
+     * failed; sync then reports the failure. */
     void (*download)(struct be *, void *dst, const void *src, int64_t size);
     /* Waits for everything that was asked for so far, including transfers, and reports the first
      * failure. NULL means that all operations of the device are synchronous. */
@@ -891,29 +907,29 @@ struct be_ops {
     void (*free)(struct be *, void *p, int64_t size);
 
     /* ---- devices with memory of their own; elsewhere NULL ----
-     * share makes a handle of the memory at p, from alloc, for another rank of this host or of
-     * this process. attach returns that memory, which is valid until detach. Both fail with
-     * ERR_UNSUPPORTED if the memory cannot be shared, or if this process or its device cannot
-     * access it. */
+     * share makes a handle of p, memory from alloc, for another rank of this host or of this
+     * process. attach returns the memory of a handle, which is valid until detach. share and
+     * attach fail with ERR_UNSUPPORTED if the memory cannot be shared, or if this process or its
+     * device cannot access it. */
     int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
     void *(*attach)(struct be *, const struct be_handle *h, struct err *);
     void (*detach)(struct be *, void *p);
-    /* Transfers between ranks run beside the operations, in a stream of their own and in the order
-     * in which they were enqueued there. transfer_begin makes later transfers wait for all
-     * operations that were asked for before it. transfer_end sets the mark with the index `mark`,
-     * below BE_MARKS, after all transfers that were enqueued before it. transfer_await makes later
-     * operations wait for the mark. transfer_passed returns true when the mark has been reached or
-     * the device has failed (sync then reports the failure). */
+    /* Transfers between ranks run beside the operations. They are in a separate stream, and run in
+     * the order in which they were enqueued there. transfer_begin makes later transfers wait for
+     * all operations that were asked for before it. transfer_end sets the mark with the index
+     * `mark`, below BE_MARKS, after all transfers that were enqueued before it. transfer_await
+     * makes later operations wait for the mark. transfer_passed returns true when the mark has
+     * been reached or the device has failed (sync then reports the failure). */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
     void (*transfer_await)(struct be *, int mark);
     bool (*transfer_passed)(struct be *, int mark);
-    /* Copies to and from the host run beside operations and transfers, in a stream of their own
-     * and in the order in which they were asked for. A copy waits for all operations that were
-     * asked for before it, and then sets the mark with the index `mark`, below BE_COPIES.
-     * copy_await makes later operations wait for the mark. The host's memory must be pinned, in
-     * whole pages; call sync before unpin. pin fails with ERR_DEVICE. */
+    /* Copies to and from the host run beside operations and transfers. They are in a separate
+     * stream, and run in the order in which they were asked for. A copy waits for all operations
+     * that were asked for before the copy. When the copy is done, it sets the mark with the index
+     * `mark`, below BE_COPIES. copy_await makes later operations wait for the mark. The host's
+     * memory must be pinned, in whole pages; call sync before unpin. pin fails with ERR_DEVICE. */
     int (*pin)(struct be *, void *host, int64_t size, struct err *);
     void (*unpin)(struct be *, void *host);
     void (*copy_beside)(struct be *, void *dst, const void *src, int64_t size, int mark);
@@ -921,12 +937,13 @@ struct be_ops {
     void (*close)(struct be *);
 };
 
-/* A library for products, which a device opened with any_order uses. A product in a graph is
- * counted once, when the graph is made. */
+/* A library that computes products. A device uses the library if the device was opened with
+ * any_order. A product in a graph is counted once, when the graph is made. */
 struct be_library {
     bool open;
-    char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; if not open, the reason */
-    int64_t n_done, n_left; /* products computed by the library, and by the device's own kernels */
+    char text[640]; /* "cuBLASLt 13.0.2, /usr/..."; if not open, the reason */
+    /* products that the library computed, and products that the device's kernels computed */
+    int64_t n_done, n_left;
 };
 
 struct be {
@@ -935,7 +952,7 @@ struct be {
      * "sm90"; tests print it */
     const char *isa;
     const char *name; /* the device's name, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
-    /* id of the GPU, equal for ranks that share one; zeros if there is no GPU */
+    /* id of the GPU; ranks that share a GPU have equal ids; zeros if there is no GPU */
     unsigned char id[16];
     int n_threads;
     struct pool *pool; /* threads of be_host_run; NULL until they are started */
@@ -944,8 +961,9 @@ struct be {
     bool own_memory; /* memory from alloc is not the host's */
     bool any_order;  /* be_options.any_order */
     /* Called about every millisecond while sync, download or upload wait; NULL if no function is
-     * to be called. If it returns -1, this wait and all later waits end, and sync fails with its
-     * error. Without it, the device would wait forever for a transfer whose peer is gone. */
+     * to be called. If watch returns -1, this wait and all later waits end, and sync fails with
+     * the error of watch. Without watch, the device would wait forever for a transfer whose peer
+     * is gone. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
     /* NULL if the device has no graphs or was told not to use them */
@@ -956,22 +974,23 @@ struct be {
 
 struct be_options {
     const char *device; /* "cpu", "cuda", "emulated" */
-    /* NULL means SEQD_CUDA_ISA on a GPU, and otherwise the fastest that the machine can run; tests
-     * name each of them */
+    /* instruction set. On a GPU, NULL means the value of SEQD_CUDA_ISA. On the CPU, or if
+     * SEQD_CUDA_ISA is not set, NULL means the fastest instruction set that the machine can run.
+     * Tests name each instruction set */
     const char *isa;
     int n_threads;
     void *scratch; /* device_scratch() bytes; NULL makes be_open allocate them */
-    /* be_open allocates no scratch: be_give_scratch later gives memory of ops->alloc */
+    /* be_open allocates no scratch; be_give_scratch later gives memory of ops->alloc */
     bool scratch_later;
-    /* Lets gemm and attn_fwd add in any order that is the same from run to run. Bits may then
-     * depend on other rows, and so on the number of ranks. This allows the products of a library
-     * (unless SEQD_CUDA_BLAS=0 is in the environment) and a faster attention of few queries to
-     * many keys. */
+    /* Lets gemm and attn_fwd add in any order, as long as the order does not change from run to
+     * run. Bits may then depend on other rows, and so on the number of ranks. This allows the
+     * products of a library (unless SEQD_CUDA_BLAS=0 is in the environment) and a faster attention
+     * of few queries to many keys. */
     bool any_order;
-    /* Launches each operation when it is asked for. If it is not set, a device may launch several
-     * operations together, by a graph, once it has seen them before; the bits are the same.
-     * SEQD_CUDA_GRAPHS=0 in the environment sets it too, and so does CUDA_LAUNCH_BLOCKING unless
-     * it is 0. */
+    /* Launches each operation when it is asked for. If no_graphs is false, a device may launch
+     * several operations together, by a graph, once it has seen them before; the bits of the
+     * results are the same. No graphs are used either if the environment has SEQD_CUDA_GRAPHS=0,
+     * or CUDA_LAUNCH_BLOCKING with a value other than 0. */
     bool no_graphs;
     /* On the CPU, counts the tasks that the first thread has done (by an atomic add), so that the
      * count moves while an operation computes. NULL means that tasks are not counted. Borrowed. */
@@ -988,15 +1007,15 @@ void be_close(struct be *be); /* NULL allowed */
 /* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, of
  * which the caller is one. No operation may run meanwhile. The CPU device uses its own threads.
  * For other devices the first call starts threads; if they cannot be started, the caller runs all
- * tasks. fn must not use the device, with one exception: if the device has no memory of its own,
- * fn may upload and download ranges that do not overlap. These calls are then plain copies on the
- * thread that runs fn. */
+ * tasks. If the device has memory of its own, fn must not use the device. If the device has no
+ * memory of its own, fn may call only upload and download, on ranges that do not overlap; these
+ * calls are then plain copies on the thread that runs fn. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
 /* Makes the pages [p, p + size) of memory from the device's alloc resident, using the threads of
- * be_host_run; the contents are unchanged. Without it, the first operation that writes a page
- * waits until the operating system has cleared the page, often on one thread only. Does nothing if
- * the device has memory of its own. */
+ * be_host_run; the contents are unchanged. Without this call, the first operation that writes a
+ * page waits until the operating system has cleared the page, often on one thread only. Does
+ * nothing if the device has memory of its own. */
 void be_populate(struct be *be, void *p, int64_t size);
 /* Returns the compiled instruction sets that this machine can run, as a NULL-terminated array. */
 const char *const *be_isas(void);

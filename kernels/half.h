@@ -35,7 +35,7 @@ static inline uint16_t bf16_round(float x)
 static inline float f16_value(uint16_t b)
 {
     const uint32_t sign = (uint32_t)(b & 0x8000) << 16, u = (uint32_t)(b & 0x7fff) << 13;
-    if (u >= 0x0f800000) return half_of_bits(sign | u | 0x7f800000); /* infinite, NaN */
+    if (u >= 0x0f800000) return half_of_bits(sign | u | 0x7f800000); /* infinity or NaN */
     return half_of_bits(sign | u) * 0x1p112f; /* the biases of the two exponents differ by 112 */
 }
 static inline uint16_t f16_round(float x)
@@ -43,7 +43,8 @@ static inline uint16_t f16_round(float x)
     const uint32_t sign = half_bits(x) >> 16 & 0x8000, u = half_bits(x) & 0x7fffffff;
     if (x != x) return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x3ff));
     if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and above: infinite */
-    if (u < 0x38800000) /* below 2^-14 the last place is 2^-24, as in floats from 0.5 to 1 */
+    /* below 2^-14 the last bit is worth 2^-24, as it is in floats from 0.5 to 1 */
+    if (u < 0x38800000)
         return (uint16_t)(sign | (half_bits(half_of_bits(u) + 0.5f) - half_bits(0.5f)));
     return (uint16_t)(sign | ((u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13));
 }

@@ -2,17 +2,18 @@
  * this layout once, one cache line after another, and does not have to transpose it.
  *
  * A matrix [N, K] of fp32 or bf16, where K is a multiple of QUANT_K, has the same bytes in panels
- * as in rows, but in another order. QUANT_ROWS neighbouring rows make a panel, which is stored in
- * the place of these rows. The words of a panel are an array word[k][16], so the words that the
- * panel's rows have for the same k follow each other. A word is one float, or two bf16, of which
- * the one of an even k is in the lower half and the one of k + 1 in the upper. Rows after the last
+ * as in rows, but in a different order. QUANT_ROWS neighbouring rows make a panel, which is stored
+ * in the place of these rows. The words of a panel are an array word[k][16]: the 16 words that the
+ * panel's rows have for one k follow each other. A word is one float or two bf16. The lower half
+ * of a word is the bf16 of an even k, and the upper half is the bf16 of k + 1. Rows after the last
  * whole panel are stored as plain rows. */
 #ifndef SEQD_KERNELS_PANELS_H
 #define SEQD_KERNELS_PANELS_H
 
 #include "kernels/backend.h"
 
-#define PANELS_COLS 32768 /* most columns, so that the rows of a panel fit in a thread's scratch */
+/* largest number of columns for which the rows of a panel fit in a thread's scratch */
+#define PANELS_COLS 32768
 
 /* Tells whether a matrix can be in panels. */
 static inline bool panels_fit(struct tensor w)

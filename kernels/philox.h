@@ -1,6 +1,6 @@
 /* philox.h: random words as a pure function of a key and a counter (Philox4x32-10, Salmon et al.,
  * "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Dropout, initial weights, noise and
- * sampling use them, so that the number of ranks changes none of their results. */
+ * sampling use these words, so that their results do not depend on the number of ranks. */
 #ifndef SEQD_KERNELS_PHILOX_H
 #define SEQD_KERNELS_PHILOX_H
 

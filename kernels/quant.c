@@ -9,7 +9,7 @@
 struct lane {
     uint16_t *scale, *least; /* least: int4 */
     uint8_t *code;           /* int8: address of code 0; the next code is QUANT_ROWS bytes later */
-    /* int4: address of codes 0 to 7; the next word is QUANT_ROWS words later */
+    /* int4: address of the word of codes 0 to 7; the row's next word is QUANT_ROWS words later */
     uint32_t *word;
 };
 

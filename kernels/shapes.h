@@ -12,14 +12,14 @@ static inline bool shape_fits(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
 }
-/* Tells whether t has this shape and is fp32. It serves for tensors that are fp32 at every
+/* Tells whether t has this shape and is fp32. It is for tensors that are fp32 at every
  * precision. */
 static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.dtype == DT_F32 && shape_fits(t, rows, cols);
 }
-/* Tells whether t has this shape and the dtype act, which is the model's precision and is shared
- * by all act tensors of the call. */
+/* Tells whether t has this shape and the dtype act. All act tensors of a call have this dtype,
+ * which is the model's precision. */
 static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return (act == DT_F32 || act == DT_BF16 || act == DT_F16) && t.dtype == act &&
@@ -372,8 +372,8 @@ static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
     assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
 }
 
-/* Checks logits in the forward and dlogits in the backward; if weights are plain, it checks logits
- * in both. */
+/* Checks logits in the forward and dlogits in the backward. With plain weights, the backward
+ * checks logits too. */
 static inline void shape_route(const struct route_args *a)
 {
     const struct tensor x = a->dweight ? a->dlogits : a->logits;

@@ -1,6 +1,6 @@
 /* amx_emu.h: the tile instructions of AMX in C, on registers that belong to the thread, for tests
- * on processors without these instructions (SEQD_EMU; amx.inc). The results are those of Intel's
- * Software Developer's Manual, bit for bit. An operand that an instruction would refuse ends the
+ * on processors without these instructions (SEQD_EMU; amx.inc). The results are bit for bit as
+ * Intel's Software Developer's Manual says. An operand that an instruction would refuse ends the
  * process with a message. */
 #ifndef SEQD_CPU_AMX_EMU_H
 #define SEQD_CPU_AMX_EMU_H
@@ -17,8 +17,8 @@
 #define EMU_ROWS  16
 #define EMU_SIZE  64 /* bytes of a row */
 
-/* The tile registers of this thread. They are zero after their rows and bytes. rows is 0 if a
- * register is not configured. */
+/* The tile registers of this thread. Rows and bytes past the configured sizes are zero. rows is 0
+ * if a register is not configured. */
 static _Thread_local struct {
     bool configured;
     uint8_t rows[EMU_TILES], size[EMU_TILES];
@@ -72,7 +72,7 @@ static inline void emu_tile_zero(int t)
     memset(emu_tiles.at[t], 0, sizeof emu_tiles.at[t]);
 }
 
-/* Emulates tileloadd. ld is the number of bytes from one row to the next. */
+/* Emulates tileloadd. `ld` is the number of bytes from one row to the next row. */
 static inline void emu_tile_load(int t, const void *from, int64_t ld)
 {
     emu_tile_zero(t);

@@ -64,7 +64,7 @@ static bool slow_avx512bf16(void)
     return cpuid_7_edx(CPUID_AMX_BF16);
 }
 #endif
-#if defined(CPU_ISA_amx) && defined(SEQD_EMU) /* the tiles are those of amx_emu.h */
+#if defined(CPU_ISA_amx) && defined(SEQD_EMU) /* uses the tiles of amx_emu.h */
 static bool have_amx(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16");
@@ -74,7 +74,7 @@ static bool have_amx(void)
 #define XFEATURE_XTILEDATA  18
 
 /* Asks Linux for the room that the tiles need in the state of a thread. Linux grants it once for
- * all threads of the process. A kernel that does not know tiles, or a sandbox, refuses. */
+ * all threads of the process. A kernel that does not know tiles refuses, and so does a sandbox. */
 static bool have_amx(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16") &&
@@ -98,7 +98,7 @@ static bool have_neonbf16(void)
 }
 #endif
 
-/* Instruction sets, the best first. The Makefile says which of them are compiled. */
+/* Instruction sets, the best first. The Makefile says which sets are compiled. */
 static const struct isa isas[] = {
 #if defined(CPU_ISA_neonbf16)
     {"neonbf16", &cpu_ops_neonbf16, have_neonbf16, NULL},
@@ -230,9 +230,8 @@ struct turning {
     struct tensor w;
 };
 
-/* Transposes a square of a panel, whose rows are `words` words apart. It reads whole lines of
- * memory at a time, because rows whose distance is a power of two share few places in the
- * cache. */
+/* Transposes a square of a panel, whose rows are `words` words apart. Reads whole cache lines,
+ * because rows whose distance is a power of two share few places in the cache. */
 static void turn_square(const uint32_t *rows, int64_t words, uint32_t *out)
 {
     uint32_t square[QUANT_ROWS][QUANT_ROWS];
@@ -266,7 +265,7 @@ void cpu_turn(struct be *be, struct tensor w)
     cpu_run(be, turn_task, &t, cpu_div_up(w.rows, TURNED));
 }
 
-/* Copies without the pool, because tasks of the pool may call it (be_host_run). */
+/* Copies without the pool, because tasks of the pool may call this function (be_host_run). */
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size)
 {
     memcpy(dst, src, (size_t)size);
@@ -292,7 +291,7 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e)
     int64_t before = mem_round((int64_t)(uintptr_t)p, HUGE_PAGE) - (int64_t)(uintptr_t)p;
     if (before > 0) munmap(p, (size_t)before);
     if (spare > before) munmap(p + before + used, (size_t)(spare - before));
-    /* may fail, because small pages work too */
+    /* a failure is ignored, because small pages work too */
     (void)madvise(p + before, (size_t)used, MADV_HUGEPAGE);
     return p + before;
 }

@@ -2,7 +2,7 @@
  *
  * One source is compiled for several instruction sets. Each ops_ISA.c includes a vec_ISA.h (a
  * vector of VL floats and its operations) and then the templates *.inc, which define every
- * operation as a static function, and exports one table. */
+ * operation as a static function. ops_ISA.c exports these functions as one table. */
 #ifndef SEQD_CPU_CPU_H
 #define SEQD_CPU_CPU_H
 
@@ -15,7 +15,8 @@ struct cpu {
 };
 
 /* Opens the CPU device. Fails with ERR_UNSUPPORTED if the instruction set is not available (the
- * error names those that are), with ERR_INVALID if n_threads is out of range, or with ERR_IO. */
+ * error names the available sets), with ERR_INVALID if n_threads is out of range, or with
+ * ERR_IO. */
 struct be *cpu_open(const struct be_options *o, struct err *e);
 const char *const *cpu_isas(void);
 
@@ -28,8 +29,8 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e);
 void cpu_free(struct be *be, void *p, int64_t size);
 void cpu_close(struct be *be);
 
-/* One table for each instruction set. The Makefile says which of them are compiled, and cpu.c uses
- * only these. */
+/* One table for each instruction set. The Makefile says which tables are compiled, and cpu.c uses
+ * only these tables. */
 extern const struct be_ops cpu_ops_portable, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512bf16,
     cpu_ops_amx, cpu_ops_neon, cpu_ops_neonbf16;
 

@@ -1,12 +1,13 @@
 /* noise.c: the loss of predicted noise and of its variance (kernels/backend.h). All instruction
- * sets use the same build, because exp in double takes most of the time. */
+ * sets share one build of this file, because most of the time is spent in exp in double, which
+ * would not become faster. */
 #include <math.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/shapes.h"
 
 enum { NOISE_ROWS = 16 }; /* rows of a task */
 
-static const double LEAST = 1e-12; /* least probability, before its logarithm */
+static const double LEAST = 1e-12; /* lower bound of a probability whose logarithm is taken */
 static const double STEP = 1.0 / 255, EDGE = 0.999;
 
 /* A value of the loss, and its derivative with respect to the logarithm of the variance. */
@@ -23,7 +24,7 @@ static struct noise_bound divergence(double log_min, double s, double d)
 }
 
 /* Approximates the normal distribution function by a tanh, as the definition of the loss does.
- * *density becomes the derivative with respect to s, for an x that was divided by exp(s / 2). */
+ * Sets *density to the function's derivative by s, where x is proportional to exp(-s / 2). */
 static double below(double x, double *density)
 {
     const double root = sqrt(2 / M_PI), cubic = 0.044715;
@@ -32,7 +33,8 @@ static double below(double x, double *density)
     return 0.5 * (1 + h);
 }
 
-/* Returns -log P of z's interval under a normal distribution whose mean is d away from z. */
+/* Returns -log P, where P is the probability of z's interval under a normal distribution whose
+ * mean is z - d. */
 static struct noise_bound likelihood(double z, double s, double d)
 {
     const double inverse = exp(-0.5 * s);

@@ -15,8 +15,9 @@
 #include "api/core/assert.h"
 
 /* The gate is one word, which has a run's number, an open bit and the number of workers that have
- * joined the run. Joining is a compare-and-swap that fails once the caller has closed the gate, so
- * the fields of a run can be overwritten as soon as the workers that joined it have left it. */
+ * joined the run. A worker joins by a compare-and-swap, which fails once the caller has closed the
+ * gate. So the fields of a run can be overwritten as soon as all workers that joined the run have
+ * left it. */
 #define GATE_JOINED  0x7ffu
 #define GATE_OPEN    0x800u
 #define GATE_RUN_ONE 0x1000u
@@ -70,7 +71,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Spins until *word differs from seen, but for at most SPIN_NS. Returns whether it differs. */
+/* Spins until *word differs from seen, but for at most SPIN_NS. Returns true if *word differs. */
 static bool spin(_Atomic uint32_t *word, uint32_t seen)
 {
     int64_t end_ns = now_ns() + SPIN_NS;
@@ -83,8 +84,9 @@ static bool spin(_Atomic uint32_t *word, uint32_t seen)
     return false;
 }
 
-/* Runs a task, and counts it if the caller runs it. It is enough to count the caller's tasks,
- * because the caller takes part in every run, and the counter then has only one writer. */
+/* Runs a task, and counts it if the caller runs it. Only the caller's tasks are counted, so the
+ * counter has only one writer. This is enough to show progress, because the caller takes part in
+ * every run. */
 static void do_task(struct pool *p, int64_t task, int index)
 {
     p->fn(p->arg, task, index);
@@ -212,7 +214,7 @@ void pool_close(struct pool *p)
 {
     if (!p) return;
     atomic_store(&p->stop, true);
-    atomic_fetch_add(&p->gate, GATE_RUN_ONE); /* makes sure that no sleeper misses it */
+    atomic_fetch_add(&p->gate, GATE_RUN_ONE); /* a worker that is about to sleep sees the change */
     futex_wake(&p->gate);
     for (int i = 1; i < p->n_threads; i++) pthread_join(p->workers[i - 1].thread, NULL);
     free(p->workers);

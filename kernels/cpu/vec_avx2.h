@@ -37,8 +37,8 @@ static inline __m256i v_first(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
- * written. */
+/* Load and store the first n lanes, 1 <= n <= VL. A load sets the other lanes to 0. A store writes
+ * nothing for the other lanes. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     return _mm256_maskload_ps(p, v_first(n));
@@ -157,7 +157,8 @@ static inline float v_hmax(vf x)
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* Transposes, so that r[i][j] becomes r[j][i]: first pairs, then quadruples, then halves. */
+/* Transposes, so that r[i][j] becomes r[j][i]. Exchanges first pairs, then quadruples, then
+ * halves. */
 static inline void v_transpose(vf r[VL])
 {
     vf a[VL], b[VL];
@@ -185,8 +186,8 @@ static inline vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Splits x into an integer n and the result, which is in [0, 1]. For x = -inf, v_scale with this n
- * returns 0. */
+/* Splits x into an integer, which is written to *n, and a fraction in [0, 1], which is returned.
+ * If x is -inf, v_scale with this *n returns 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

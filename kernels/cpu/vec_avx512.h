@@ -35,8 +35,8 @@ static inline vm v_first(int64_t n)
 {
     return (vm)((1u << n) - 1);
 }
-/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
- * written. */
+/* Load and store the first n lanes, 1 <= n <= VL. A load sets the other lanes to 0. A store writes
+ * nothing for the other lanes. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(v_first(n), p);
@@ -155,8 +155,8 @@ static inline float v_hmax(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Transposes, so that r[i][j] becomes r[j][i]: first pairs, then quadruples, then 128-bit blocks
- * twice. */
+/* Transposes, so that r[i][j] becomes r[j][i]. Exchanges first pairs, then quadruples, then
+ * 128-bit blocks twice. */
 static inline void v_transpose(vf r[VL])
 {
     vf a[VL], b[VL];
@@ -194,11 +194,11 @@ static inline vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Returns x minus its floor, which is in [0, 1), or 0 for -inf. v_scale rounds *n down to that
- * floor. */
+/* Returns x - floor(x), which is in [0, 1), or 0 if x is -inf. Sets *n to x, which v_scale rounds
+ * down. */
 static inline vf v_frac(vf x, vf *n)
 {
-    *n = x; /* scalef rounds it down itself */
+    *n = x; /* scalef rounds x down */
     return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 static inline vf v_scale(vf p, vf n)

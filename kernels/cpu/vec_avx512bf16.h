@@ -9,7 +9,7 @@
 
 #define VEC_PAIRS 1
 
-typedef __m512i vh2; /* 2 VL bf16: VL of one vector, and then VL of another */
+typedef __m512i vh2; /* 2 VL bf16: VL of a first vector, and then VL of a second vector */
 
 /* Returns acc + x[1] y[1] + x[0] y[0] in each lane. Products are exact, and sums are rounded to
  * nearest. */
@@ -43,7 +43,7 @@ static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t 
 static inline void v_store_pairs(const uint16_t *lo, const uint16_t *hi, float *x, float *y)
 {
     const __m512i l = _mm512_loadu_si512(lo), h = _mm512_loadu_si512(hi);
-    /* in each quarter, a has words 0 to 3 of its 8, and b has words 4 to 7 */
+    /* in each quarter of 8 words, a has words 0 to 3, and b has words 4 to 7 */
     const __m512i a = _mm512_unpacklo_epi16(l, h), b = _mm512_unpackhi_epi16(l, h);
     const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
@@ -73,7 +73,8 @@ static inline vf v_words_of(vf x, vf y)
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
         low, _mm512_castps_si512(y), _mm512_set1_epi32((int)0xffff0000u), 0xf8)); /* a | b & c */
 }
-/* Returns words of 16 + code, for the 4-bit codes that begin at bits shift and 16 + shift. */
+/* Converts the 4-bit codes that begin at bits `shift` and 16 + `shift` of each word, and returns
+ * words whose two bf16 are 16 + code. */
 static inline vf v_words_u4(vf bits, const int shift)
 {
     __m512i x = _mm512_castps_si512(bits); /* the code goes to bits 3 to 6 */

@@ -32,8 +32,8 @@ static inline vi vi_load(const int32_t *p)
 {
     return vld1q_s32(p);
 }
-/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
- * written. */
+/* Load and store the first n lanes, 1 <= n <= VL. A load sets the other lanes to 0. A store writes
+ * nothing for the other lanes. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     vf x = v_set1(0);
@@ -45,7 +45,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     memcpy(p, &x, (size_t)n * sizeof *p);
 }
 
-/* Loads the first n of four 16-bit values; the other ones are 0. */
+/* Loads the first n of four 16-bit values and sets the rest to 0. */
 static inline uint16x4_t v_halves_n(const uint16_t *p, int64_t n)
 {
     uint16x4_t x = vdup_n_u16(0);
@@ -171,8 +171,8 @@ static inline vf v_round(vf x)
 {
     return vrndnq_f32(x);
 }
-/* Splits x into an integer n and the result, which is in [0, 1]. An x below -160 counts as -160,
- * for which the power of two is 0. */
+/* Splits x into an integer, which is written to *n, and a fraction in [0, 1], which is returned.
+ * An x below -160 counts as -160, and v_scale then returns 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

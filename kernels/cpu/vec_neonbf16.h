@@ -8,13 +8,13 @@
 
 #define VEC_PAIRS 1
 
-typedef uint16x8_t vh2; /* 2 VL bf16: VL of one vector, and then VL of another */
+typedef uint16x8_t vh2; /* 2 VL bf16: VL of a first vector, and then VL of a second vector */
 
 /* Returns acc + (x[0] y[0] + x[1] y[1]) in each lane. Each product and each sum is rounded to odd,
  * so its error is less than a unit in the last place. */
 static inline vf v_dot(vf x, vf y, vf acc)
 {
-    __asm__("" : "+w"(y)); /* hides a y that is 1.0 in bf16, which GCC 12 would load as fp16 */
+    __asm__("" : "+w"(y)); /* hides y, because GCC 12 would load a constant bf16 1.0 as fp16 */
     return vbfdotq_f32(acc, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(y));
 }
 /* Loads n elements, 1 <= n <= 2 VL, as the words that they form in memory. Elements after the
@@ -58,7 +58,8 @@ static inline vf v_words_of(vf x, vf y)
     return vreinterpretq_f32_u32(
         vsriq_n_u32(vreinterpretq_u32_f32(y), vreinterpretq_u32_f32(x), 16));
 }
-/* Returns words of 16 + code, for the 4-bit codes that begin at bits shift and 16 + shift. */
+/* Converts the 4-bit codes that begin at bits `shift` and 16 + `shift` of each word, and returns
+ * words whose two bf16 are 16 + code. */
 static inline vf v_words_u4(vf bits, const int shift)
 {
     uint32x4_t x = vreinterpretq_u32_f32(bits); /* the code goes to bits 3 to 6 */

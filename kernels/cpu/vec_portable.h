@@ -1,7 +1,7 @@
 /* vec_portable.h: vectors of 4 floats in the compiler's own vector extension, for every machine.
  *
- * v_fma is a product and a sum, each of which is rounded, because a fused one without hardware is
- * far too slow. */
+ * v_fma rounds the product and then the sum, because a fused multiply-add is far too slow without
+ * hardware for it. */
 #ifndef SEQD_CPU_VEC_PORTABLE_H
 #define SEQD_CPU_VEC_PORTABLE_H
 
@@ -39,8 +39,8 @@ static inline vi vi_load(const int32_t *p)
     memcpy(&x, p, sizeof x);
     return x;
 }
-/* Load and store the first n lanes, 1 <= n <= VL. The other lanes are read as 0 and not
- * written. */
+/* Load and store the first n lanes, 1 <= n <= VL. A load sets the other lanes to 0. A store writes
+ * nothing for the other lanes. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     vf x = v_set1(0);
@@ -180,8 +180,8 @@ static inline vf v_round(vf x)
 {
     return (x + v_set1(12582912.0f)) - v_set1(12582912.0f);
 }
-/* Splits x into an integer n and the result, which is in [0, 1]. For x = -inf, v_scale with this n
- * returns 0. */
+/* Splits x into an integer, which is written to *n, and a fraction in [0, 1], which is returned.
+ * If x is -inf, v_scale with this *n returns 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

@@ -6,21 +6,21 @@
  * The speed is limited by the following counts, for each head and each pair of a query and a key
  * that it sees:
  *   flops   4 D
- *   bytes   for each query, 2 D of q (16 bits) and 8 D of o, in and out; K and V, 4 D for each
- *           key, once for 128 queries, so 128 flops for each byte that L2 delivers
- *   16 bits a block has 128 queries, with 36 KiB of shared memory at D = 64, 68 at 128 and 132 at
- *           256 (on 8.6 it has 64 queries at 256, with 99 KiB, the most that a block may have); up
- *           to 255 registers, and at most 28 spilled bytes, which a tile only reads. So a
- *           multiprocessor has two blocks of 4 warps or, at 256, one of 8. Tensor cores are the
- *           limit (2048 flops in a cycle on 8.0): in the 32 cycles that 16 products take, shared
- *           memory is read in 24 (scores) and 16 (values); exponentials (16 in a cycle) take 32 /
- *           D as long as all products
- *   fp32    a block has 64 queries, 39 KiB of shared memory, and 8 warps as registers allow;
- *           multiply-adds are the limit
- *   few queries (a token that is generated): K and V, 4 D bytes for each key and KV head, are the
- *           limit. The few blocks would each walk all keys. So if the order of sums is free
- *           (be->any_order), keys are divided into pieces, one for each block, and a second
- *           kernel adds the states of the pieces in their order */
+ *   bytes   a query has 2 D of q (16 bits) and 8 D of o, in and out. A key has 4 D of K and V,
+ *           which are read once for 128 queries, so L2 delivers one byte for 128 flops
+ *   16 bits a block has 128 queries, and its shared memory is 36 KiB at D = 64, 68 at 128 and 132
+ *           at 256. (On 8.6 a block has 64 queries at 256, with 99 KiB, which is the limit.) A
+ *           thread has up to 255 registers and at most 28 spilled bytes, which are only read for
+ *           each tile. So a multiprocessor has two blocks of 4 warps or, at 256, one block of 8.
+ *           Tensor cores are the limit (2048 flops in a cycle on 8.0). 16 products take 32 cycles,
+ *           during which shared memory is read for 24 cycles (scores) or 16 (values). Exponentials
+ *           (16 in a cycle) take 32 / D of the time of all products
+ *   fp32    a block has 64 queries, 39 KiB of shared memory, and up to 8 warps, which depends on
+ *           registers. Multiply-adds are the limit
+ *   few queries (generation of a token): reading K and V is the limit, with 4 D bytes for each
+ *           key and KV head. The few blocks would each walk all keys. So if the order of sums is
+ *           free (be->any_order), keys are divided into pieces, one for each block. A second
+ *           kernel then adds the states of the pieces in order */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
@@ -28,9 +28,9 @@
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
-/* A block has 128 queries: 4 warps, each with two fragments of 16 rows, so that a fragment of keys
- * or values from shared memory is used twice. Heads of 256 leave room for only one fragment, so
- * there are 8 warps. With SMALL, the block needs at most SMEM_SMALL. */
+/* A block has 128 queries and 4 warps. A warp has two fragments of 16 rows, so that a fragment of
+ * keys or values from shared memory is used twice. Heads of 256 leave room for only one fragment,
+ * so there are 8 warps. With SMALL, the block needs at most SMEM_SMALL. */
 template <int DP, bool SMALL = false> struct fwd_shape {
     static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 && !SMALL ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
@@ -38,8 +38,8 @@ template <int DP, bool SMALL = false> struct fwd_shape {
 };
 
 /* The carried state. If a call is divided into pieces, piece is the number of keys in each. Then
- * o, m and l are those of piece 0, and those of the next piece are o_step and ml_step further. No
- * state is carried into a piece. */
+ * o, m and l are the state of piece 0, and the state of the next piece is o_step and ml_step
+ * further. No state is carried into a piece. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
@@ -87,8 +87,8 @@ static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], 
     }
 }
 
-/* Computes o = alpha o + p v, where the tile's part is first summed separately, in the order of
- * keys. */
+/* Computes o = alpha o + p v. The product p v of the tile is first summed separately, in the order
+ * of keys. */
 template <int DP, int FRAGS, class T>
 static __device__ __forceinline__ void
 fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
@@ -115,9 +115,9 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
     }
 }
 
-/* Turns the scores of one row into probabilities times 2^RAISED, by subtracting (the new maximum -
- * RAISED). o and l are larger by the same factor. A row that has not seen a key yet subtracts 0
- * instead of -inf, because -inf - -inf is NaN. l is this lane's part of the sum. */
+/* Turns the scores of one row into probabilities times 2^RAISED, by subtracting the new maximum
+ * and adding RAISED. o and l are larger by the same factor. A row that has not seen a key yet
+ * subtracts 0 instead of -inf, because -inf - -inf is NaN. l is this lane's part of the sum. */
 template <int RAISED>
 static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
                                                     float *m, float *l)
@@ -141,7 +141,7 @@ static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int h
 }
 
 /* Loads a lane's carried m and l for rows below n_rows; other rows start empty. Four lanes share a
- * row. Only the first of them loads the row's l, because fwd_end adds the l of all four. */
+ * row. Only the first of the four loads the row's l, because fwd_end adds the l of all four. */
 template <int FRAGS>
 static __device__ __forceinline__ void fwd_begin(const fwd_state &st, int n_rows, int row,
                                                  int64_t head, float (&m)[FRAGS][2],
@@ -171,9 +171,9 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
     }
 }
 
-/* While the scores of a tile are computed, its values are copied; while its values are added, the
- * next keys are copied. So there is one buffer of each. A warp whose rows see no key of a tile
- * computes nothing for that tile. */
+/* While the scores of a tile are computed, the tile's values are copied. While its values are
+ * added, the next tile's keys are copied. So there is one buffer for keys and one for values. A
+ * warp whose rows see no key of a tile computes nothing for that tile. */
 template <class T, int DP, bool SMALL, bool PIECES>
 static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128 ? 1 : 2)
     attn_fwd_half(attn_call c, fwd_state st)
@@ -187,7 +187,8 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     const int64_t head = blockIdx.y, g = head / c.group;
     const T *q = (const T *)c.q.data + head * c.D;
     const T *k = (const T *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
-    /* the last rows come first, because under a causal mask they see the most keys */
+    /* tasks begin with the last rows, because under a causal mask the last rows see the largest
+     * number of keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
     const int own = threadIdx.x / WARP * 16 * FRAGS, row = i0 + own;
     const attn_span hull = attn_hull(c, i0, sh::rows);
@@ -248,8 +249,8 @@ struct fwd_room {
     attn_keep keep;
 };
 
-/* Does the same as fwd_softmax for a row that is spread over 16 lanes, with four scores in
- * each. */
+/* Does the same as fwd_softmax for a row that is spread over 16 lanes, with four scores in each
+ * lane. */
 static __device__ __forceinline__ float f32_softmax(float (&s)[F32_EACH], float scale2, float *m,
                                                     float *l)
 {
@@ -362,10 +363,10 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
 
 #define MERGE_THREADS 128
 #define PIECE_LEAST                                                                                \
-    512 /* keys: 8 tiles, because a state of D + 2 floats is written and read for each row */
+    512 /* keys, which are 8 tiles, because each piece writes and reads D + 2 floats for a row */
 
-/* Adds to the carried state of each row the pieces in which the row sees keys. A block has one row
- * of one head. */
+/* Adds the pieces in which a row sees keys to the carried state of the row. A block has one row of
+ * one head. */
 static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
 {
     const int row = (int)blockIdx.x;
@@ -395,9 +396,10 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
     st.l[at] = sum;
 }
 
-/* Returns the states of the pieces, which are placed in the scratch. Its `piece` is 0 if the call
- * is not divided. n_blocks is the number of blocks of a call that is not divided. Aims at four
- * blocks for each multiprocessor, in pieces of PIECE_LEAST keys or more. */
+/* Divides the keys into pieces, and returns the states of the pieces, which are in the scratch.
+ * The result's `piece` is 0 if the call is not divided. n_blocks is the number of blocks that the
+ * call has if it is not divided. Aims at four blocks for each multiprocessor, in pieces of
+ * PIECE_LEAST keys or more. */
 static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_heads,
                             int64_t n_blocks)
 {
@@ -479,9 +481,8 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 
 /* ---- finish and delta ------------------------------------------------------------------------ */
 
-/* Finishes each element by itself. The thread of a head's first column also writes m. It does not
- * matter whether the other columns read the old m or the new one, because `seen` is the same for
- * both. */
+/* Finishes one element. The thread of a head's first column also writes m. The threads of other
+ * columns may read m before or after that write, because both values of m give the same `seen`. */
 struct finish_of {
     mat o, out;
     float *m;
@@ -513,8 +514,8 @@ void cuda_attn_finish(struct be *be, const struct attn_finish_args *a)
         each_vec<1>(cuda_of(be), f, a->o.rows, a->o.cols);
 }
 
-/* A warp has one row of one head. delta is summed in double, and its products are double too,
- * because it is subtracted from dP. */
+/* A warp has one row of one head. delta and its products are in double, because delta is
+ * subtracted from dP. */
 #define DELTA_WARPS 8
 
 static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t ld, int64_t rows,

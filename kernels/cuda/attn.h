@@ -1,13 +1,13 @@
 /* attn.h: parts that attention forward and backward have in common: the keys that a query sees,
  * dropout's masks, and tiles with their products. In bf16 and fp16, products run on tensor cores.
- * In fp32, and in every type under dropout or a soft cap, they run without them, because
- * probabilities are then fp32 (kernels/backend.h).
+ * In fp32 products run without tensor cores. Under dropout or a soft cap, products run without
+ * tensor cores in every type, because probabilities are then fp32 (kernels/backend.h).
  *
  * A tile is ATTN_T rows of queries or of keys; tiles of keys are counted from key row 0 of the
  * call. Every sum over a tile is a separate chain, which starts from 0 and is then added to the
- * running sum. Rows of a tile are independent: a row's bits do not depend on the other rows of the
- * tile, nor on whether a tile in which it sees no key was skipped, because such a tile multiplies
- * the row's sums by 1 and adds 0.
+ * running sum. Rows of a tile are independent, so a row's bits do not depend on the other rows of
+ * the tile. If a row sees no key of a tile, it makes no difference to the row's bits whether the
+ * tile is skipped, because the tile would multiply the row's sums by 1 and add 0.
  *
  * Kernels are compiled for padded head sizes of 64, 128 and 256, and for 96 unless products are
  * fp16; columns after D are zeros. */
@@ -24,7 +24,7 @@
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* Dropout in the form that kernels use. on is false if there is no dropout. */
+/* Dropout in the form that kernels use. The member `on` is false if there is no dropout. */
 struct attn_rule {
     bool on;
     /* a value is kept if its word is at least `least` */
@@ -39,7 +39,8 @@ struct attn_call {
     int64_t kv_pos;
     int Tq, Tk, D, Hk, group; /* group: number of query heads that share a KV head */
     float scale, scale2;      /* scale2: scale times log2 e, for use with exp2 */
-    /* soft cap of the scores, which is applied before the scale; 0 means that there is none */
+    /* the soft cap divided by the scale, because it is applied to q k before the scale; 0 means
+     * that there is no cap */
     float cap;
     attn_rule drop;
 };
@@ -142,7 +143,7 @@ static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row
 }
 
 /* Returns the maximum to store for row `row`. If all scores of the row were -inf, its sum is 0
- * although it saw a key; its m must then differ from that of a row that saw none. */
+ * although the row saw a key. Its m must then differ from the m of a row that saw no key. */
 static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, float m, float l)
 {
     return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
@@ -168,8 +169,8 @@ static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0
     return {lo, hi};
 }
 
-/* Dropout of one tile, whose keys begin at global index `key`. keep[query][quad] has one bit for
- * each of four keys, because Philox gives four words at a time, one for each key of a quad. */
+/* Dropout of one tile, whose keys begin at global index `key`. Philox gives four words at a time,
+ * one for each key of a quad. So keep[query][quad] has one bit for each key of the quad. */
 #define ATTN_QUADS (ATTN_T / 4 + 1) /* one more, because the first key may be inside a quad */
 typedef uint8_t attn_keep[ATTN_T][ATTN_QUADS + 3];
 
@@ -199,22 +200,23 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
 
-/* Probabilities are multiplied by 2^RAISED before they are rounded, because fp16 ends at 2^-24: a
- * million small probabilities would be lost from a sum that also has a large one. 2^15 is the
- * largest factor that fits, because p is at most 1. bf16 has the range of fp32, so it needs no
- * factor. */
+/* Probabilities are multiplied by 2^RAISED before they are rounded, because the smallest number of
+ * fp16 is 2^-24. Without the factor, a million small probabilities would be lost from a sum that
+ * also has a large probability. 2^15 is the largest factor that fits, because p is at most 1. bf16
+ * has the range of fp32, so it needs no factor. */
 template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
-/* The distance, in elements, from one row to the next in shared memory. With this distance, eight
- * rows have their 16-byte pieces of the same columns in different banks. */
+/* The distance, in elements, from one row to the next row in shared memory. With this distance,
+ * the 16-byte pieces that eight neighbouring rows have for equal columns are in different
+ * banks. */
 template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };
 
-/* Loads N rows of a head's D columns, from row r0 on; x points at row 0 of the head's first
- * column. Rows after the last become 0. aligned says that rows begin at multiples of 16 bytes and
- * D is whole packs. With AGAIN, addresses are computed again in each call, so that they occupy no
- * registers between calls. */
+/* Loads N rows of a head's D columns, from row r0 on. x points to row 0 of the head's first
+ * column. Rows after the last one become 0. aligned means that rows begin at multiples of 16 bytes
+ * and D is a whole number of packs. With AGAIN, each call computes the addresses again, so that
+ * they occupy no registers between calls. */
 template <int DP, int N, int THREADS, bool AGAIN = false, class T>
 static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
                                                   int D, bool aligned)
@@ -264,8 +266,8 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
  * 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
 
-/* How the rows of a warp see a tile: no row sees a key, some rows see some keys, or every row sees
- * every key. */
+/* Tells how the rows of a warp see a tile. SEES_NONE means that no row sees a key, SEES_SOME that
+ * some rows see some keys, and SEES_ALL that every row sees every key. */
 enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
 
 /* The keys that a warp's queries see. `some` has the keys that any of the queries sees; every
@@ -321,7 +323,7 @@ static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
 }
 
 /* attn_get reads a warp's 16 rows x N columns of an fp32 tensor, from (row, col) on, in the order
- * of products. attn_put writes them. Elements after (n_rows, n_cols) are read as 0 and not
+ * of products. attn_put writes them. An element past n_rows or n_cols is read as 0 and is not
  * written. */
 template <int N>
 static __device__ __forceinline__ void attn_get(float (&to)[N / 8][4], const float *x, int64_t ld,
@@ -348,8 +350,8 @@ static __device__ __forceinline__ void attn_put(const float (&from)[N / 8][4], f
     }
 }
 
-/* Returns exp2 with an error of at most 2^-22, or 0 below the smallest normal number, which is
- * enough for results that are rounded to 16 bits. */
+/* Returns exp2 with an error of at most 2^-22, or 0 if the result is below the smallest normal
+ * number. This is enough for results that are rounded to 16 bits. */
 static __device__ __forceinline__ float attn_exp2(float x)
 {
 #ifdef SEQD_EMU
@@ -363,8 +365,8 @@ static __device__ __forceinline__ float attn_exp2(float x)
 
 /* ---- tiles of fp32 --------------------------------------------------------------------------- */
 
-/* A block of 16 x 16 threads computes a pair of tiles, with 4 x 4 products for each thread: rows
- * ty + 16 i, columns tx + 16 j. Head columns pass through shared memory in slices, so that a
+/* A block of 16 x 16 threads computes a pair of tiles. Each thread has 4 x 4 products, in rows ty
+ * + 16 i and columns tx + 16 j. Head columns pass through shared memory in slices, so that a
  * block's memory does not grow with D. */
 #define F32_THREADS 256
 #define F32_SLICE   32
@@ -435,8 +437,8 @@ static __device__ __forceinline__ void f32_mix(float (&part)[F32_EACH][2], const
     }
 }
 
-/* A thread's part of ATTN_T rows x DP columns, as [slice][row i][e], where the columns are 32
- * slice + 2 tx + e. */
+/* A thread's part of ATTN_T rows x DP columns, as [slice][row i][e]. The column of an element is
+ * 32 slice + 2 tx + e. */
 template <int DP> struct f32_acc {
     static const int slices = DP / F32_SLICE;
     float x[slices][F32_EACH][2];

@@ -1,25 +1,27 @@
-/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics. One kernel
- * has a block for each tile of keys and computes dk and dv; another has a block for each tile of
- * queries and computes dq. Both compute scores and dP again. A block owns rows and walks over the
- * tiles of the other side, in ascending order. The owned and the walked rows are
+/* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics. The first
+ * kernel (dkv) has a block for each tile of keys and computes dk and dv. The second kernel (dq)
+ * has a block for each tile of queries and computes dq. Both kernels compute scores and dP again.
+ * A block owns rows and walks over tiles of other rows, in ascending order:
  *
- *   dkv: k and v of a KV head    q and dO, of the group's heads one after the other
- *   dq:  q and dO of a head      k and v
+ *        owned rows              walked rows
+ *   dkv  k and v of a KV head    q and dO of the group's heads, one head after the other
+ *   dq   q and dO of a head      k and v
  *
- * and both kernels compute s = owned[0] walked[0]' and dP = owned[1] walked[1]'.
+ * The two kernels compute s = owned[0] walked[0]' and dP = owned[1] walked[1]'.
  *
  * The speed is limited by the following counts, for each head and each pair of a query and a key
  * that it sees:
- *   flops   14 D: 8 D in dkv and 6 D in dq, where one kernel with atomics has 10 D; for heads of
- *           256, s and dP cost half as much again, because two warps compute the same
- *   bytes   dkv: 4 D of q and dO (16 bits) for each query and 128 keys, so 256 flops for each
- *           byte of L2; dq: 192 flops
- *   16 bits a block has 8 warps of 16 owned rows, and a multiprocessor has one block, with 74 KiB
- *           of shared memory at D = 64 (registers leave no room for a second one), 138 at 128 and
- *           133 at 256; on 8.6 it has fewer rows, and 93 KiB at 96, 86 at 128 and 84 at 256; up to
- *           255 registers. Shared memory is the limit: reading it for s and dP takes 40 cycles, of
- *           which tensor cores work 32; for the later products both take equally long
- *   fp32    77 KiB of shared memory, and two blocks of 8 warps if registers allow; multiply-adds
+ *   flops   14 D, which are 8 D in dkv and 6 D in dq. One kernel with atomics would have 10 D.
+ *           For heads of 256 there are 22 D, because two warps each compute the same s and dP
+ *   bytes   dkv reads 4 D of q and dO (16 bits) for each query and 128 keys, so L2 delivers one
+ *           byte for 256 flops. In dq it delivers one byte for 192 flops
+ *   16 bits a block has 8 warps of 16 owned rows, and a multiprocessor has one block. The block's
+ *           shared memory is 74 KiB at D = 64 (where registers leave no room for a second block),
+ *           138 at 128 and 133 at 256. On 8.6 a block has fewer rows, and 93 KiB at 96, 86 at 128
+ *           and 84 at 256. A thread has up to 255 registers. Shared memory is the limit. For s
+ *           and dP, reading shared memory takes 40 cycles and the tensor cores take 32. For the
+ *           later products the two take equally long
+ *   fp32    77 KiB of shared memory, and two blocks of 8 warps if registers allow. Multiply-adds
  *           are the limit */
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
@@ -35,8 +37,8 @@ static __global__ void attn_spans(bwd_call b)
 
 /* A block has 8 warps, each with 16 owned rows. Heads of 256 leave room for 64 owned rows and one
  * buffer of walked rows; two warps then have the same rows, and each computes half of the result's
- * columns. With SMALL, the block needs at most SMEM_SMALL: it has 6 warps, or four warps that have
- * the same 16 rows. */
+ * columns. With SMALL, the block needs at most SMEM_SMALL. It then has 6 warps or, for heads above
+ * 128, four warps that have the same 16 rows. */
 template <int DP, bool SMALL> struct bwd_shape {
     static const int warps = !SMALL ? 8 : DP > 128 ? 4 : 6;
     /* number of warps that have the same rows */
@@ -62,7 +64,8 @@ static __device__ __forceinline__ bwd_room<T, DP, SMALL> bwd_room_of(char *share
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
-/* Computes s and dP of a warp's rows against a walked tile. own0 and own1 point to those rows. */
+/* Computes s and dP of a warp's rows against a walked tile. own0 and own1 point to the warp's
+ * rows. */
 template <int DP, class T>
 static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
                                                     const T *own0, const T *own1, const T *tile0,
@@ -90,7 +93,7 @@ static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float
     }
 }
 
-/* Computes acc += k (w tile), where the tile's part is first summed separately. tile points to the
+/* Computes acc += k (w tile). The product w tile is first summed separately. tile points to the
  * warp's first column. */
 template <int DP, int COLS, class T>
 static __device__ __forceinline__ void
@@ -112,7 +115,7 @@ bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T 
     }
 }
 
-/* Return a warp's place in its block: its first row, and the first column that it computes. */
+/* Return the first row and the first column that a warp computes in its block. */
 template <class SH> static __device__ __forceinline__ int bwd_warp_row(void)
 {
     return (int)threadIdx.x / WARP / SH::beside * 16;
@@ -137,8 +140,8 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &r
                                             (const T *)from[i].data + (int64_t)w.head * b.c.D,
                                             from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
-/* The numbers of a tile's rows besides q and dO, with one row for each thread. They are loaded
- * early, and stored when the place for them is free. */
+/* One thread's row of a tile, with the row's lse and delta and the keys that it sees. The values
+ * are loaded early, and are stored when their place is free. */
 struct bwd_loaded {
     bwd_stat stat;
     attn_span sees;
@@ -327,7 +330,8 @@ struct bwd_f32_room {
     attn_keep keep;
 };
 
-/* A tile of a tensor: rows from r0 on, of n rows, and a head's columns from col on. */
+/* A tile of a tensor, with the rows from r0 on and a head's columns from col on. The tensor has n
+ * rows. */
 struct f32_rows {
     mat x;
     int r0, n;
@@ -371,7 +375,7 @@ static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_ca
     room->ds[r][t] = c.cap > 0 ? ds * (1 - y * y) : ds;
 }
 
-/* Computes acc += k (w x), slice by slice, where the tile's part is first summed separately. */
+/* Computes acc += k (w x), slice by slice. The product w x is first summed separately. */
 template <int DP>
 static __device__ __forceinline__ void f32_add(f32_acc<DP> &acc, const f32_tile &w,
                                                f32_slice &slice, const f32_rows &x, int D,

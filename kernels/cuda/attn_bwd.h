@@ -1,6 +1,6 @@
 /* attn_bwd.h: parts that attention's backward kernels for 8.0 (attn_bwd.cu) and for 9.0
- * (hopper_attn_bwd.cu) have in common: the call, the numbers of a query, and the walk over tiles
- * of queries. */
+ * (hopper_attn_bwd.cu) have in common: the call, the lse and delta of a query, and the walk over
+ * tiles of queries. */
 #ifndef SEQD_CUDA_ATTN_BWD_H
 #define SEQD_CUDA_ATTN_BWD_H
 
@@ -19,9 +19,9 @@ struct bwd_call {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The numbers of a query besides q and dO. lse is an exponent of 2. For a query that saw no key
- * (-inf) it is inf, so that its probabilities are 0. Probabilities are multiplied by 2^RAISED
- * (attn.h), and delta is divided by the same factor. */
+/* The lse and delta of a query. lse is an exponent of 2. For a query that saw no key, lse is inf
+ * instead of -inf, so that the query's probabilities are 0. Probabilities are multiplied by
+ * 2^RAISED (attn.h), and delta is divided by the same factor. */
 struct alignas(8) bwd_stat {
     float lse, delta;
 };
@@ -46,8 +46,8 @@ struct bwd_walk {
     int head, last, tile, k0, k1;
 };
 
-/* Advances to the first tile that sees some of the keys, beginning with `tile` of the current
- * head. A whole warp calls it. */
+/* Advances to the first tile that sees some of the keys. The search begins with `tile` of the
+ * current head. A whole warp calls this function. */
 static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
 {
     for (; w->head < w->last; w->head++, w->tile = 0)
@@ -61,14 +61,14 @@ static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
         }
 }
 
-/* The numbers of a tile of queries that is walked, and the keys that these queries see. */
+/* lse and delta of the queries of a tile that is walked, and the keys that these queries see. */
 struct alignas(16) bwd_queries {
     bwd_stat stat[ATTN_T];
     attn_span sees[ATTN_T];
 };
 
-/* Turns a score into a probability, which is raised, and dP into ds, which is not raised. Both are
- * changed in place. */
+/* Turns a score *s into a probability times 2^RAISED, and *dp into ds, which does not have the
+ * factor 2^RAISED. */
 template <int RAISED>
 static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
 {

@@ -1,5 +1,5 @@
 /* blas.cu: finds cuBLASLt's functions with dlsym, and keeps an algorithm for each shape of product
- * that it has seen. */
+ * that has been computed. */
 #include "kernels/cuda/blas.h"
 
 #include <stdio.h>
@@ -45,8 +45,8 @@ struct key {
     int32_t align[3]; /* alignment of a, b and d in bytes */
 };
 
-/* An algorithm of cuBLASLt for a product. If ours is set, cuBLASLt has none, and our kernel
- * computes the product. */
+/* An algorithm of cuBLASLt for a product. If ours is set, cuBLASLt has no algorithm, and our
+ * kernel computes the product. */
 struct way {
     bool taken, ours;
     struct key key;
@@ -153,8 +153,8 @@ static uint64_t key_hash(const struct key *k)
     return h;
 }
 
-/* Returns the way that is kept for the key, or a place for it. If all its places are taken, the
- * way of another key is cleared. */
+/* Returns the entry that is kept for the key. If the key has no entry, returns a free entry. If
+ * all entries where this key may be kept are in use, clears one of them and returns it. */
 static struct way *way_find(struct blas *b, const struct key *k)
 {
     const uint64_t at = key_hash(k);

@@ -3,7 +3,7 @@
  * many rows there are. Results are the same from run to run, because no algorithm that adds by
  * atomics is used.
  *
- * The library is opened when it is asked for. Without it, or if it has no algorithm for a product,
+ * blas_open opens the library. If there is no library, or if it has no algorithm for a product,
  * our own kernel computes the product. */
 #ifndef SEQD_CUDA_BLAS_H
 #define SEQD_CUDA_BLAS_H
@@ -11,8 +11,8 @@
 #include "kernels/cuda/cuda.h"
 
 /* The part of cuBLASLt's interface that is used (releases 12 and 13), declared here so that the
- * build does not need its header. If the header is there, blas.cu compares the two. Each call
- * returns 0, or a status that is not 0. */
+ * build does not need cuBLASLt's header. If the header exists, blas.cu compares these declarations
+ * with it. Each call returns 0, or a status that is not 0. */
 struct blas_algo {
     uint64_t data[8];
 };
@@ -38,7 +38,7 @@ enum {
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
     BLAS_PREF_ALIGN_A = 5, /* then B, C, D */
-    /* allows split-K, whose parts are summed in the workspace in order */
+    /* allows split-K, which sums its parts in order, in the workspace */
     BLAS_REDUCTION_IN_F32 = 2,
 };
 #define BLAS_CALLS(X)                                                                              \
@@ -59,11 +59,11 @@ enum {
        void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,   \
        const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
 
-/* Opens the library. Returns NULL if there is none, or if it is not wanted. *l says which library
- * it is, or why there is none. */
+/* Opens the library. Returns NULL if there is no library, or if it is not wanted. In that case, *l
+ * has the reason; otherwise *l has the library's version. */
 struct blas *blas_open(struct be_library *l);
 void blas_close(struct blas *b);
-/* Computes a product by cuBLASLt. Returns false if it has not computed it. */
+/* Computes a product by cuBLASLt. Returns false if cuBLASLt has not computed the product. */
 bool blas_gemm(struct cuda *c, const struct gemm_args *a);
 
 #ifdef SEQD_EMU

@@ -77,7 +77,7 @@ struct modulate_of {
     }
 };
 
-/* Sets dx to (bias + factor[g]) dy, or adds this to dx. */
+/* Sets dx to (bias + factor[g]) dy, or adds (bias + factor[g]) dy to dx. */
 struct group_dx {
     mat factor, dy, dx;
     const int32_t *group;
@@ -107,7 +107,7 @@ void cuda_modulate_bwd(struct be *be, const struct modulate_bwd_args *a)
 {
     shape_modulate_bwd(a);
     struct cuda *c = cuda_of(be);
-    group_sums(c, a->dy, a->x, a->group, a->dscale); /* first: dx may be dy */
+    group_sums(c, a->dy, a->x, a->group, a->dscale); /* before dx, which may be dy */
     group_sums(c, a->dy, (struct tensor){}, a->group, a->dshift);
     each(c, group_dx{mat_of(a->scale), mat_of(a->dy), mat_of(a->dx), a->group, 1, a->accumulate},
          {a->scale, a->dy, a->dx}, a->x.rows, a->x.cols);
@@ -142,7 +142,7 @@ void cuda_gate_bwd(struct be *be, const struct gate_bwd_args *a)
 {
     shape_gate_bwd(a);
     struct cuda *c = cuda_of(be);
-    group_sums(c, a->dy, a->x, a->group, a->dgate); /* first: dx may be dy */
+    group_sums(c, a->dy, a->x, a->group, a->dgate); /* before dx, which may be dy */
     each(c, group_dx{mat_of(a->gate), mat_of(a->dy), mat_of(a->dx), a->group, 0, a->accumulate},
          {a->gate, a->dy, a->dx}, a->x.rows, a->x.cols);
 }

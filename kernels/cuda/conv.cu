@@ -61,9 +61,9 @@ struct conv_fwd {
     }
 };
 
-/* Writes the leaving state, which is the last width - 1 of the rows of the entering state and the
- * rows of the call. Each thread does one column. It does not read a row of the state after it has
- * written that row. */
+/* Writes the leaving state. Its rows are the last width - 1 rows of a sequence, which consists of
+ * the rows of the entering state and then the valid rows of the call. Each thread does one column.
+ * The two states may share memory, because the thread reads a row before it writes that row. */
 struct conv_leave {
     struct conv_rows r;
     const int64_t *hi;
@@ -90,8 +90,9 @@ void cuda_conv_fwd(struct be *be, const struct conv_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Sums the gradient of row `row`, counted from the state's first row. The part from the leaving
- * state comes first, and then the parts from the rows that read it, ascending. */
+/* Sums the gradient of a row. `row` is counted from the state's first row. The part from the
+ * leaving state is added first, and then the parts from the rows whose sums read this row,
+ * ascending. */
 struct conv_dx {
     struct conv_rows r;
     const int64_t *hi;

@@ -1,4 +1,4 @@
-/* cuda.cu: opens the device; has the table of its operations. */
+/* cuda.cu: opens the device, and has the table of its operations. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda/blas.h"
@@ -56,8 +56,8 @@ static int version_set(struct err *e, int has)
                    has / 1000, has % 1000 / 10, want / 1000, want % 1000 / 10);
 }
 
-/* Checks that there is a device. The runtime reports the same error for a driver that is missing
- * and for one that is too old. */
+/* Checks that there is a device. The runtime reports the same error for a missing driver and for a
+ * driver that is too old. */
 static int find(struct err *e)
 {
     int n = 0, driver = 0;
@@ -76,8 +76,8 @@ static int find(struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s", cudaGetErrorString(rc));
 }
 
-/* Limits kernels to the shared memory of 8.6, and refuses devices for which such kernels are not
- * built. */
+/* Limits kernels to the shared memory of 8.6. Refuses devices for which no kernels with this limit
+ * are built. */
 static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
 {
 #ifndef SEQD_EMU
@@ -121,7 +121,7 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
 }
 
 /* Returns false if graphs are turned off. Also returns false if CUDA_LAUNCH_BLOCKING makes the
- * runtime wait for each launch, which users set in order to see which launch fails. */
+ * runtime wait for each launch, because users set it in order to see which launch fails. */
 static bool wants_graphs(const struct be_options *o)
 {
     const char *graphs = getenv("SEQD_CUDA_GRAPHS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");
@@ -129,8 +129,8 @@ static bool wants_graphs(const struct be_options *o)
            !(blocking && strcmp(blocking, "0"));
 }
 
-/* Opens the streams and the memory; cuBLASLt and graphs, if they are wanted; and the scratch, if
- * the caller does not give it. */
+/* Opens the streams and the memory. Opens cuBLASLt and graphs if they are wanted. Allocates the
+ * scratch unless the caller gives it. */
 static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
 {
     cudaError_t rc = stream_open(c);

@@ -4,12 +4,12 @@
  *   cuda.cu      opening, the table                 gemm.cu      products; quant.cu, blas.cu
  *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
- *   graph.cu     operations that come again         cond.cu      bias, modulation, gates
+ *   graph.cu     operations that are repeated       cond.cu      bias, modulation, gates
  *   attn*.cu     softmax attention                  position.cu  RoPE, LRPE
  *   linear*.cu   linear attention                   hopper*.cu   both attentions for 9.0
  *   loss.cu      embedding, losses, routing         delta.cu     gated delta rule; conv.cu
  *
- * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
+ * With SEQD_EMU these files are compiled for the host (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H
 #define SEQD_CUDA_CUDA_H
 
@@ -21,14 +21,14 @@
 #include <cuda_runtime.h>
 #endif
 
-/* A ring of pinned host memory through which uploads pass, so that the caller can use its own
- * memory again immediately. 16 MiB are enough for a step's upload of a batch of half a million
- * tokens (ids, targets, positions, lo and hi: 32 bytes for each token) before the host has to
- * wait. Downloads have room for two pieces. */
+/* A ring of pinned host memory through which uploads pass, so that the caller can reuse the source
+ * immediately. 16 MiB are enough for a step's upload of a batch of half a million tokens (32 bytes
+ * of ids, targets, positions, lo and hi for each token) before the host has to wait. Downloads
+ * have room for two pieces. */
 #define STAGING_RING ((int64_t)16 << 20)
 /* 20 us of a bus of 50 GB/s; two pieces keep the bus busy */
 #define STAGING_PIECE  ((int64_t)1 << 20)
-#define STAGING_PIECES 256 /* most pieces that are on their way at a time */
+#define STAGING_PIECES 256 /* largest number of pieces that are being copied at a time */
 struct staging {
     char *at; /* the ring, and after it the pieces for downloads */
     /* put counts the bytes that were written into the ring, free counts the bytes that have left
@@ -40,7 +40,8 @@ struct staging {
     cudaEvent_t downloaded[2];
 };
 
-#define CUDA_PEERS 256 /* most pieces of other processes' memory that are attached at a time */
+/* largest number of pieces of other processes' memory that are attached at a time */
+#define CUDA_PEERS 256
 
 struct cuda {
     struct be be;
@@ -78,8 +79,8 @@ static inline struct cuda *cuda_of(struct be *be)
 void cuda_launched(struct cuda *c, const char *kernel);
 /* Keeps an error for sync if a launch asks for more shared memory than a block may have. */
 void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
-/* Keeps the first failure for sync. Returns true if rc is not a failure. The text `what` is
- * "copying", "waiting" and so on. */
+/* Keeps the first failure for sync. Returns true if rc is not a failure. `what` names the work
+ * that rc belongs to, such as "copying" or "waiting". */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
 /* Waits until the device has passed the event. Returns false after a failure, or if be->watch has
  * ended the wait. */

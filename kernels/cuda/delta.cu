@@ -1,8 +1,8 @@
 /* delta.cu: the gated delta rule (2412.06464), one row at a time. A warp has some columns of a
  * head's state in registers, and its lanes have the rows of the state.
  *
- * With S the state after a row's decay, and D the gradient of the state after the row, which
- * includes the part from d_o,
+ * S is the state after a row's decay. D is the gradient of the state after the row, including the
+ * contribution of the row's d_o:
  *
  *     r = S' k;  u = beta (v - r);  S += k u';  o = scale S' q
  *     du = D' k;  dv = beta du;  dq = scale S d_o;  dk = D u - (S before u) dv
@@ -10,11 +10,11 @@
  *
  * So D needs no state. Backward walks the rows forward for u, then back for D and dv, and then
  * forward again for the gradients that need S. The gradient of g is <D - k dv', S before u> = <D,
- * S> - u du - r dv. <D, S> is computed from the next row's gradient and from d_o of the row: it is
- * a sum of d_o o - dv v from the right. So that rounding errors do not grow, this sum begins again
- * from <D, S> itself every DELTA_SPAN rows. The caller's room keeps D before each of these rows
- * and, in the place of row 0, the gradient of the state that leaves, which d_state may
- * overwrite. */
+ * S> - u du - r dv. <D, S> is not computed for each row. It is the sum of d_o o - dv v over the
+ * rows from the right. So that rounding errors do not grow, <D, S> itself is computed every
+ * DELTA_SPAN rows, and a new sum begins at each of these rows. The caller's room keeps D before
+ * each of these rows. In the place of row 0 it keeps the gradient of the state that leaves,
+ * because d_state may overwrite that gradient. */
 #include "kernels/cuda/device.h"
 
 #define DELTA_COLS    4 /* columns of v of a warp; 8 if a head has more than 128 */
@@ -22,7 +22,8 @@
 #define DELTA_MOST    32
 #define DELTA_EPS     1e-6f
 #define DELTA_THREADS 128
-/* less than log 2^-24: such a decay leaves less than the rounding of a sum */
+/* less than log 2^-24; after a decay by this logarithm, a state is less than the rounding of a
+ * sum */
 #define DELTA_GONE -17.f
 
 struct delta_in {
@@ -63,7 +64,8 @@ static __device__ struct delta_gate gate_of(const struct delta_in &x, int64_t h,
     return {-rate * plus, -rate / (1 + expf(-t)), 1 / (1 + expf(-get(x.b, i, h)))};
 }
 
-/* This lane's part of a row, which is the elements lane + 32 j of its unit query and unit key. */
+/* This lane's part of a row. It has the elements lane + 32 j of the row's unit query and unit
+ * key. */
 template <int J> struct delta_row {
     float q[J], k[J], beta;
     /* exp(g) equals times + plus; plus is 1 if exp(g) is near 1, and 0 otherwise */
@@ -102,12 +104,12 @@ static __device__ __forceinline__ void row_of(const struct delta_in &x, int64_t 
     r.begins = x.lo[i] == x.pos + i;
 }
 
-/* Columns [c0, c0 + C) of a head's state, as far as they exist. A lane has rows lane + 32 j. */
+/* The existing columns among [c0, c0 + C) of a head's state. A lane has rows lane + 32 j. */
 template <int J, int C> struct delta_part {
     float s[J][C];
 };
 
-/* Reads the part from the states p, of head h. If p is NULL, the part is zeros. */
+/* Reads head h's part from the states p. If p is NULL, the part is zeros. */
 template <int J, int C>
 static __device__ void part_read(const struct delta_in &x, const float *p, int64_t h, int64_t c0,
                                  struct delta_part<J, C> &to)
@@ -198,7 +200,7 @@ static __device__ __forceinline__ void cols_write(const mat &x, int64_t row, int
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Writes o or, for the backward, u. The data of either is NULL if it is unwanted. */
+/* Writes o, or u for the backward. o or u has NULL data if it is unwanted. */
 template <int J>
 static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const float *state,
                                      float *state_out)
@@ -280,8 +282,8 @@ struct delta_back {
     int64_t spans;
 };
 
-/* Sums the lanes' parts over the warps, and writes the sums to to[row][col0 + d] or adds them
- * there. part is [warps, K], in shared memory. */
+/* Sums the lanes' parts over the warps. Writes the sums to to[row][col0 + d], or adds them to
+ * these elements. part is [warps, K], in shared memory. */
 template <int J>
 static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const float (&mine)[J],
                                                  float *part, const mat &to, int64_t row,
@@ -359,8 +361,8 @@ static __device__ double part_inner(const struct delta_in &x, const float *p, in
     return warp_sum(sum);
 }
 
-/* Walks the rows from the first to the last. Computes dq, the rest of dk, db and, in d_log, the
- * terms of g's sums. */
+/* Walks the rows from the first to the last. Computes dq, the rest of dk, and db. d_log becomes
+ * the terms of the sums that give g's gradient. */
 template <int J, int C>
 static __device__ void walk_on(const struct delta_back &b, int64_t h, int64_t n, float *part,
                                double *room)
@@ -471,14 +473,15 @@ template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
     zero_cols(b.d_log, i, h0, x.group);
 }
 
-/* Returns true if no part of g's sums continues beyond the row. */
+/* Returns true if the sum of g's gradient at this row is 0, because the state before the row has
+ * no effect on it. */
 static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
 {
     return x.lo[i] == x.pos + i || gate_of(x, h, i).g < DELTA_GONE;
 }
 
-/* Sums the gates' gradients from the right; each thread does one span of a head. The exact value
- * of a sum at the first of its rows is known. The computed sum differs from that value because of
+/* Sums the gates' gradients from the right. Each thread does one span of a head. At the sum's
+ * first row, its value is also known without the sum. The computed sum differs from that value by
  * rounding, and the difference is spread over the rows. */
 static __global__ void delta_gates(struct delta_back b, mat da)
 {

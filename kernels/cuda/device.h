@@ -29,14 +29,15 @@
 #define UNROLL               _Pragma("unroll")
 #endif
 
-/* Allows a kernel, before its launch, more than 48 KiB of shared memory: `dynamic` bytes, besides
- * the `declared` ones. sync reports a size that a block may not have. */
+/* Allows a kernel, before its launch, to have more than 48 KiB of shared memory. It then has
+ * `dynamic` bytes besides the `declared` bytes. If a block may not have that much, sync reports
+ * the failure. */
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
 /* Shared memory that a block of 8.6, 8.9 and 12.0 may have. A block of 8.0 and 8.7 may have 163
- * KiB, and a block of 9.0 and 10.0 may have 227. Kernels that need more than SMEM_SMALL also have
- * a smaller shape, which is not compiled for architectures that never use it. */
+ * KiB, and a block of 9.0 and 10.0 may have 227 KiB. A kernel that needs more than SMEM_SMALL also
+ * has a smaller shape. The smaller shape is not compiled for architectures that never use it. */
 #define SMEM_SMALL (99 << 10)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
 static constexpr bool smem_is_small = false;
@@ -62,9 +63,9 @@ static __device__ __forceinline__ int made_again(int x)
     return x;
 }
 
-/* Calls f(i) for the values of i below N that belong to the thread: threadIdx.x, and then every
- * THREADS-th. (The compiler does not unroll a loop that starts at threadIdx.x, because it does not
- * know the count.) */
+/* Calls f(i) for the values of i below N that belong to the thread, which are threadIdx.x + n
+ * THREADS. (The loop counts n, because the compiler does not unroll a loop that starts at
+ * threadIdx.x, whose count it does not know.) */
 template <int N, int THREADS, class F> static __device__ __forceinline__ void share_out(const F &f)
 {
     UNROLL
@@ -131,8 +132,8 @@ template <class F> static inline void half_typed(enum dtype t, F f)
         f(bf16());
 }
 
-/* VEC adjacent elements. They are read or written by one 16-byte access if they are 16 bytes (8
- * elements of 16 bits, 4 floats). */
+/* VEC adjacent elements. If they have 16 bytes (8 elements of 16 bits, or 4 floats), one access
+ * reads or writes them all. */
 template <class T, int VEC> struct alignas(sizeof(T) * VEC < 16 ? sizeof(T) * VEC : 16) pack {
     T e[VEC];
 };
@@ -151,8 +152,8 @@ static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
     *(pack<T, VEC> *)p = v;
 }
 
-/* A tensor as kernels are given it, of any dtype. A kernel that waits for memory anyway loses no
- * time by testing the dtype. */
+/* A tensor of any dtype, in the form of a kernel's argument. A kernel that waits for memory anyway
+ * loses no time by testing the dtype. */
 struct mat {
     void *data; /* NULL if there is no tensor */
     int64_t ld;
@@ -224,8 +225,8 @@ static __device__ __forceinline__ float warp_max(float x)
     for (int d = WARP / 2; d; d /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, d));
     return x;
 }
-/* Returns to every thread of a block of N threads the sum of x over the block. room is [N / WARP],
- * in shared memory. */
+/* Returns the sum of x over a block of N threads, on every thread. room is [N / WARP], in shared
+ * memory. */
 template <int N, class T> static __device__ __forceinline__ T block_sum(T x, T *room)
 {
     x = warp_sum(x);

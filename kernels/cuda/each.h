@@ -1,12 +1,12 @@
-/* each.h: operations on each element by itself, computed 8 elements at a time if memory allows
- * it. */
+/* each.h: elementwise operations. They compute 8 elements at a time if memory allows it. */
 #ifndef SEQD_CUDA_EACH_H
 #define SEQD_CUDA_EACH_H
 
 #include "kernels/cuda/device.h"
 
 #define EACH_THREADS 256
-#define EACH_BLOCKS  4096 /* most blocks; with more elements, a thread computes several */
+/* largest number of blocks; if there are more elements, a thread computes several of them */
+#define EACH_BLOCKS 4096
 
 /* Calls f.at<VEC>(row, col) once for every VEC columns of every row. */
 template <int VEC, class F> static __global__ void each_kernel(F f, int64_t n, int64_t per_row)

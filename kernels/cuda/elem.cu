@@ -1,4 +1,4 @@
-/* elem.cu: operations on each element by itself: activations, sums, casts; Adam; permutations. */
+/* elem.cu: elementwise operations: activations, sums, casts, Adam, permutations. */
 #include <math.h>
 #include "kernels/cuda/each.h"
 #include "kernels/philox.h"
@@ -335,7 +335,7 @@ void cuda_fill(struct be *be, float *p, int64_t n, float value)
 /* ---- dropout --------------------------------------------------------------------------------- */
 
 /* Applies dropout to one element, by its word of Philox. The element is the probability of a query
- * (row) and a key (column). The words of four keys come from the same counter (struct
+ * (row) and a key (column). One counter gives the words of four neighbouring keys (struct
  * attn_drop). */
 struct dropout_of {
     float *x;
@@ -420,8 +420,8 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
     each(cuda_of(be), f, all, 1, a->n);
 }
 
-/* A block of threads sums a unit, in 256 running sums, then 16 sums of these, then a tree. Memory
- * is the limit, with 4 bytes for each element. */
+/* A block of threads sums a unit in 256 running sums. The 256 sums are added to 16 sums, and the
+ * 16 sums are added as a tree. Memory is the limit, with 4 bytes for each element. */
 #define SUMSQ_THREADS 256
 static __global__ void __launch_bounds__(SUMSQ_THREADS)
     sumsq_kernel(const float *g, int64_t n, int64_t unit, double *out)

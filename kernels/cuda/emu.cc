@@ -21,13 +21,15 @@ char *emu_smem;
 
 #define STACK ((size_t)256 << 10)
 #define MOST  1024
-#define SLOTS 2 /* slots of an exchange, because no lane is two exchanges ahead of another */
+/* number of slots of an exchange; two are enough, because no lane is two exchanges ahead of
+ * another lane */
+#define SLOTS 2
 
-/* ---- fibers: a stack, and where it stands ---------------------------------------------------- */
+/* ---- fibers: a stack, and its pointer -------------------------------------------------------- */
 
 #ifdef __x86_64__
-/* Pushes the registers that a call preserves on the old stack. (glibc's swapcontext would make a
- * system call each time.) */
+/* Pushes onto the old stack the registers that a call must preserve. (glibc's swapcontext would
+ * make a system call each time.) */
 struct place {
     void *sp;
 };
@@ -128,7 +130,7 @@ static struct fiber *lane(int i)
     return at < emu.n ? &emu.fiber[at] : NULL;
 }
 
-/* Tells whether lane i took part in this exchange. Since then it may have reached the next
+/* Tells whether lane i took part in this exchange. Since then the lane may have reached the next
  * exchange, or ended. */
 bool emu_lane_took_part(int i)
 {
@@ -194,8 +196,8 @@ static struct warp_product {
 #define DOT_COLS 8 /* columns that are summed at a time */
 
 /* Adds the K products of an mma to each sum, truncated. The parts of a sum are integers, in units
- * of one binary place; 17 of them, of 2^26 each, fit in an int. If a part is not finite, the plain
- * sum is used. */
+ * of one binary place; 17 parts of up to 2^26 each fit in an int. If a part is not finite, the
+ * plain sum is used. */
 template <int K> static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
     float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
@@ -276,8 +278,8 @@ static void multiply(struct warp_product *p, bool f16)
     const int most_b = largest(b[0], 16 * 8);
     for (int row = 0; row < 16; row++) {
         const int most_a = largest(a[row], 16);
-        /* zeros, which are most of a small matrix's tile, are skipped, because their products with
-         * finite numbers add nothing */
+        /* skips zeros, because their products with finite numbers add nothing; the tile of a small
+         * matrix is nearly all zeros */
         const bool skip = (!most_a && most_b < INFINITE) || (!most_b && most_a < INFINITE);
         for (int k = 0; k < 16 && !skip; k += EMU_MMA_K)
             emu_dot(sum[row], 8, a[row] + k, b[k], 8, EMU_MMA_K, EMU_MMA_BITS);
@@ -297,8 +299,8 @@ const float *emu_mma(const struct emu_fragments *mine, bool f16)
 
 /* ---- scheduling ------------------------------------------------------------------------------ */
 
-/* Releases fibers [from, to) if all of them that have not ended are at the barrier. Returns
- * whether it released them. */
+/* Releases fibers [from, to) if each of them has ended or is at the barrier. Returns true if it
+ * released them. */
 static bool release(int from, int to, enum state at)
 {
     bool any = false;
@@ -373,7 +375,7 @@ static void run_block(size_t smem)
     emu_async_end();
 }
 
-/* ---- memory: out of the host's reach but while the device works ------------------------------ */
+/* ---- memory, which the host cannot reach unless the device works ----------------------------- */
 
 #define REGIONS 1024
 
@@ -390,7 +392,7 @@ static void protect(int how)
         if (mprotect(regions[i].at, regions[i].size, how)) fail("memory cannot be protected");
 }
 
-/* The turn to use the device. Only one of all ranks has a launch or a copy at a time. */
+/* A lock on the device, because only one rank at a time may launch a kernel or copy. */
 struct turn {
     std::lock_guard<std::mutex> lock;
     turn() : lock(emu.one)
@@ -461,14 +463,14 @@ static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void(
 #define PAGE ((size_t)4096)
 
 /* Maps `size` bytes of fd, or of no file if fd < 0, between two guard pages. Returns NULL if there
- * is no room. */
+ * is no memory. */
 static char *map_region(size_t size, int fd)
 {
     if (n_regions == REGIONS) return NULL;
     char *at = (char *)mmap(NULL, size + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
     at += PAGE;
-    /* so that fewer pages have to be protected, which happens twice in each launch */
+    /* asks for large pages, because each launch changes the protection of every page twice */
     (void)madvise(at, size, MADV_HUGEPAGE);
     if (fd >= 0 && mmap(at, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         munmap(at - PAGE, size + 2 * PAGE);

@@ -1,22 +1,22 @@
-/* emu.h: CUDA's execution model on the host, as far as the kernels use it, so that their source
- * runs without a device. Blocks run one after another, and the threads of a block are fibers that
- * yield at barriers. It proves indexing, barriers and arithmetic, but not speed, and its results
- * are not those of a GPU.
+/* emu.h: the parts of CUDA's execution model that the kernels use, on the host, so that the
+ * kernels' source runs without a device. Blocks run one after another, and the threads of a block
+ * are fibers that yield at barriers. The emulation proves indexing, barriers and arithmetic, but
+ * not speed. Its results are not the results of a GPU.
  *
- *   barriers  __syncthreads, __syncwarp: if a thread runs ahead or leaves, there is a deadlock,
- *             which aborts. Threads run in ascending order up to one barrier and in descending
- *             order up to the next, so that after a missing barrier, bytes are read that have not
- *             been written yet
- *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
+ *   barriers  __syncthreads, __syncwarp. If a thread runs ahead or leaves, there is a deadlock,
+ *             and the emulation aborts. Threads run in ascending order up to one barrier and in
+ *             descending order up to the next barrier. So if a barrier is missing, a thread reads
+ *             bytes that have not been written yet
+ *   warps     shuffles, votes, mma.sync, ldmatrix. All lanes of the warp must take part
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
- *   streams   are always done, because launches are synchronous, one at a time in a process, and
- *             ranks that are threads wait for each other. A test can stop them (emu_stall) to see
- *             which calls wait
+ *   streams   are always done, because launches are synchronous. A process has one launch at a
+ *             time, and ranks that are threads wait for each other. A test can stop the streams
+ *             (emu_stall) to see which calls wait
  *   graphs    while a stream is captured, no work runs, and a call that a capture may not contain
  *             aborts. Each launch of a graph repeats the captured launches, with the arguments of
  *             the capture. Tests can make each step of making a graph fail (emu_graphs_fail)
- *   limits    a launch that no device would accept fails as it does on a device
+ *   limits    a launch that every device would refuse fails here too
  *   faults    with EMU_FAULT_AT=n in the environment, the n-th kernel that runs faults, no kernel
  *             runs after it, and the wait reports the fault */
 #ifndef SEQD_CUDA_EMU_H
@@ -53,16 +53,17 @@ struct alignas(16) uint4 {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-#define EMU_SMEM      (228 << 10)
-#define EMU_SMEM_MOST (227 << 10) /* most bytes that a block of compute capability 9.0 may have */
-extern char *emu_smem;            /* the block's dynamic shared memory */
+#define EMU_SMEM (228 << 10)
+/* largest number of bytes that a block of compute capability 9.0 may have */
+#define EMU_SMEM_MOST (227 << 10)
+extern char *emu_smem; /* the block's dynamic shared memory */
 
-/* Runs `thread` for each thread of the launch. A graph may run it later, so it must have copies of
- * the host's data. */
+/* Runs `thread` for each thread of the launch. A graph may call `thread` later, so `thread` must
+ * have copies of the host's data. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
-/* emu_work does the work immediately or, if this host thread is capturing a stream, keeps it
- * (emu_graph.cc). emu_outside aborts if a stream is being captured; `what` names a call that a
- * capture may not contain. */
+/* emu_work does the work immediately. If this host thread is capturing a stream, emu_work keeps
+ * the work for the graph instead (emu_graph.cc). emu_outside aborts if a stream is being captured;
+ * `what` names the call that a capture may not contain. */
 void emu_work(const std::function<void()> &work);
 void emu_outside(const char *what);
 /* Copies the arguments when the kernel is launched, as a device does. */
@@ -75,34 +76,34 @@ static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A...
 
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
-/* Gives this lane's word, of up to 64 bytes, to all lanes of the warp, which can read it after the
- * call. */
+/* Gives this lane's word, of up to 64 bytes, to all lanes of the warp. The lanes can read it by
+ * emu_of_lane after the call. */
 #define EMU_SLOT 64
 void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
-bool emu_lane_took_part(int lane); /* false if that lane has left the kernel before */
+bool emu_lane_took_part(int lane); /* false if the lane had already left the kernel */
 int emu_lane(void);
-/* emu_thread returns the thread's index in its block. emu_wait_for waits until ready(arg) is true,
- * which other threads cause. */
+/* emu_thread returns the thread's index in its block. emu_wait_for waits until other threads make
+ * ready(arg) true. */
 int emu_thread(void);
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
 void emu_fail(const char *why) __attribute__((noreturn));
 /* Asynchronous work (emu_hopper.cc). begin and end are called at the start and the end of a block.
- * step is called when all threads wait: it does a part of the work, or returns false if no work is
- * left. */
+ * step is called when all threads wait. It does a part of the work, and returns false if no work
+ * is left. */
 void emu_async_begin(void);
 bool emu_async_apart(void); /* true if only one of the warps that are ready runs */
 bool emu_async_step(void);
 void emu_async_end(void);
 /* Computes sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j] for j < n, in the way of tensor
- * cores. Products are exact. The products and the old sum are each cut off at the bit that is
- * `bits` places below the leading bit of the largest of them. They are then added exactly, and the
- * total is truncated to fp32. Because no sum is rounded to nearest, a sum of many steps is nearer
- * to zero than it should be.
+ * cores. Products are exact. Let x be the largest of the products and of the old sum. Each product
+ * and the old sum are truncated at the bit that is `bits` places below the leading bit of x. They
+ * are then added exactly, and the total is truncated to fp32. Because no sum is rounded to
+ * nearest, a sum of many steps is nearer to zero than it should be.
  *
  *             K   bits
- *   8.0       8   25     A100; mma.sync here
- *   9.0      16   26     H100, H200, as on 10.0; wgmma here
+ *   8.0       8   25     A100; the emulation of mma.sync
+ *   9.0      16   26     H100, H200, and also 10.0; the emulation of wgmma
  *
  * from: measurements. M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of
  * NVIDIA tensor cores", PeerJ Computer Science 7:e330 (2021); X. Li et al., "FTTN",
@@ -113,8 +114,8 @@ void emu_async_end(void);
 #define EMU_WGMMA_K    16
 #define EMU_WGMMA_BITS 26
 void emu_dot(float *sum, int n, const float *a, const float *b, int b_ld, int K, int bits);
-/* Computes this lane's four elements of D + A B from the warp's fragments (mma.h), which are the
- * words a[0..3] and b[0..1], of bf16 or of fp16, and d[0..3]. */
+/* Computes this lane's four elements of D + A B from the warp's fragments (mma.h). A lane's
+ * fragments are the words a[0..3] and b[0..1], of bf16 or of fp16, and d[0..3]. */
 struct emu_fragments {
     uint32_t a[4], b[2];
     float d[4];

@@ -89,9 +89,9 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* Chooses an algorithm. There is no algorithm for bf16 together with fp16. 16-bit elements are
- * read in pairs, so there is no algorithm either if a column begins inside a pair. data keeps the
- * alignments that the caller promised. */
+/* Chooses an algorithm. There is no algorithm for bf16 together with fp16. There is also no
+ * algorithm if a column of 16-bit elements begins inside a pair, because 16-bit elements are read
+ * in pairs. data keeps the alignments that the caller promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)
 {

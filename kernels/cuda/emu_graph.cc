@@ -1,5 +1,5 @@
 /* emu_graph.cc: CUDA's graphs on the host. While a host thread captures a stream, its launches are
- * kept, with their arguments, and they run when the graph is launched. A call that is not allowed
+ * kept with their arguments. They run when the graph is launched. A call that is not allowed
  * during a capture, or a use of an object that was destroyed, aborts. */
 #include "kernels/cuda/emu.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define WARPS 32 /* most warps of a block */
+#define WARPS 32 /* largest number of warps of a block */
 
 uint32_t emu_shared_at(const void *shared)
 {
@@ -15,8 +15,9 @@ uint32_t emu_shared_at(const void *shared)
 
 static bool has_barriers; /* the block has made barriers */
 
-/* Returns true for every other block. In such a block, copies arrive immediately, and a warp runs
- * as far ahead as it can. In the other blocks, copies arrive late and warps keep together. */
+/* Returns true in blocks with an odd index. In a block with an odd index, copies arrive
+ * immediately, and a warp runs as far ahead as it can. In a block with an even index, copies
+ * arrive late and warps keep together. */
 static bool is_odd_block(void)
 {
     return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
@@ -191,7 +192,7 @@ void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, i
 
 /* ---- what threads write for products --------------------------------------------------------- */
 
-#define PUTS 64 /* most writes of a thread before the thread's fence */
+#define PUTS 64 /* largest number of writes of a thread before the thread's fence */
 
 static struct puts {
     int n;
@@ -232,8 +233,8 @@ uint32_t emu_matrix_turn(uint32_t pair)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-#define DEEP 64 /* most products of a warp that are under way */
-#define MOST 4  /* most accumulators of a thread that are under way */
+#define DEEP 64 /* largest number of products of a warp that are under way */
+#define MOST 4  /* largest number of accumulators of a thread that are under way */
 
 /* One product of a warp. It exists from the time at which its first lane issues it until its last
  * lane has waited for it. */
@@ -280,8 +281,8 @@ static uint16_t shared_bits(uint32_t at)
     return x;
 }
 
-/* Returns element (k, n) of a matrix in strips, counted from its first element. Rows are n (or A's
- * m) or, if transposed, k. */
+/* Returns element (k, n) of a matrix in strips, counted from the matrix's first element. If
+ * transposed, the rows are k. Otherwise the rows are n, or m of A. */
 static uint16_t matrix_bits(uint64_t desc, bool transposed, int k, int n)
 {
     const uint32_t at = (uint32_t)(desc & 0x3fff) << 4, leading = (desc >> 16 & 0x3fff) << 4,
@@ -308,8 +309,8 @@ static float value(uint16_t bits)
     return __uint_as_float((unsigned)bits << 16);
 }
 
-/* The product as a lane issues it. All lanes of a warpgroup issue the same product; only their
- * registers and sums differ. */
+/* A product, in the form in which a lane issues it. All lanes of a warpgroup issue the same
+ * product with different registers and sums. */
 struct said {
     struct emu_product p;
     uint32_t a[4];
@@ -413,8 +414,8 @@ void emu_products_commit(void)
     self()->batch++;
 }
 
-/* Checks that the operands of the product with the index `turn` still have the values that it
- * read. */
+/* Checks that the operands of the product with the index `turn` still have the values that the
+ * product has read. */
 static void check_operands(struct thread *t, unsigned turn)
 {
     struct product *x = &warps[emu_thread() / 32].made[turn % DEEP];
@@ -443,7 +444,7 @@ static bool is_late_enough(const void *arg)
     return !((const struct thread *)arg)->late;
 }
 
-/* Completes the products of one group, when no thread can continue otherwise. */
+/* Completes the products of one group. Called when no thread can continue without them. */
 static bool finish_products(void)
 {
     for (int i = 0; i < WARPS * 32; i++) {
@@ -500,8 +501,8 @@ static bool is_waited_for(const struct barrier *b)
     return false;
 }
 
-/* Does a part of the asynchronous work. A copy arrives only when a thread waits for it, so its
- * bytes are NaN for a thread that reads them without a wait. */
+/* Does a part of the asynchronous work. A copy arrives only when a thread waits for it. So a
+ * thread that reads the bytes without a wait reads NaN. */
 bool emu_async_step(void)
 {
     if (finish_products()) return true;

@@ -1,18 +1,19 @@
 /* emu_hopper.h: hopper.h's primitives on the host. Asynchronous work is done either as early or as
  * late as a device may do it, so that a missing wait is noticed:
  *
- *   copies    the destination of a copy is NaN from the moment it is issued. In blocks with an
- *             even index, its bytes arrive only when no thread can continue without them; in odd
- *             blocks they arrive immediately
+ *   copies    the destination of a copy is NaN from the moment when the copy is issued. In blocks
+ *             with an even index, the bytes arrive only when no thread can continue without them.
+ *             In blocks with an odd index they arrive immediately
  *   products  operands are read when a product is issued (bytes that have not arrived yet are
- *             NaN) and again when it is waited for; if the two differ, it aborts. Accumulators
- *             are NaN in between. A thread that writes them, or begins a batch without
- *             products_begin, aborts. The products of every second warp are done immediately, and
- *             those of the other warps when no thread can continue without them
- *   writes    that products will read are NaN until their writer's fence
+ *             NaN). They are read again when the product is waited for; if they differ, the
+ *             emulation aborts. Accumulators are NaN in between. A thread that writes them, or
+ *             begins a batch without products_begin, aborts. The products of every second warp
+ *             are done immediately. The products of the other warps are done when no thread can
+ *             continue without them
+ *   writes    a thread's writes that products will read are NaN until the thread's fence
  *   warps     in blocks with an odd index, a single warp runs as far as it can
- *   barriers  abort on arrivals beyond the count, on bytes beyond those expected and, at a
- *             block's end, on arrivals, bytes and products that were not waited for
+ *   barriers  abort if there are more arrivals than the count, or more bytes than expected. At a
+ *             block's end, they abort if arrivals, bytes or products were not waited for
  *
  * Shared memory begins at an address at which no strip may begin. */
 #ifndef SEQD_CUDA_EMU_HOPPER_H
@@ -34,7 +35,8 @@ void emu_named_arrive(int name, int n);
 /* A tensor [rows, n_heads, D] of 16-bit elements, which is copied in strips of n_rows rows. */
 struct hopper_map {
     const char *data;
-    /* head_size, row_size: bytes from one head or row to the next */
+    /* head_size, row_size: bytes from one head to the next head, and from one row to the next
+     * row */
     int64_t D, n_heads, rows, head_size, row_size;
     int n_rows;
 };

@@ -1,20 +1,20 @@
 /* gemm.cu: matrix products. A block computes a tile of c in steps through K. Every element is one
  * chain of sums over K in ascending steps. The chain depends neither on the other rows and columns
  * nor on the size of the tile, so an element's bits depend only on its own row and column. (A
- * library that chooses another kernel for another number of rows, as in blas.h, cannot promise
- * that.) The old c is added to the whole sum, which is then rounded once.
+ * library does not promise this if it chooses its kernel by the number of rows; see blas.h.) The
+ * old c is added to the whole sum, which is then rounded once.
  *
  * The speed is limited by the following counts, for a tile of t x t and a step of K:
- *   flops   2 t^2 for 4 t bytes of bf16 or fp16 from L2, which is 64 for each byte at t = 128;
+ *   flops   2 t^2 for 4 t bytes of bf16 or fp16 from L2, which is 64 for each byte at t = 128.
  *           fp32 needs twice as many bytes
- *   16 bits tensor cores (on 8.0, 2048 flops in a cycle): the 64 x 32 elements of a warp take 128
- *           cycles for 16 of K, in which four warps read 12 KiB of shared memory, which is 96 of
- *           the 128 bytes that can be read in a cycle. With 61 KiB and 128 registers, a
- *           multiprocessor has two blocks of 8 warps
- *   fp32    multiply-adds (128 in a cycle): the 8 x 8 elements of a thread need 64 bytes of
- *           shared memory; with 33 KiB, a multiprocessor has two blocks of 8 warps
- *   small   if there are fewer tiles of 128 than multiprocessors, tiles of 64 are used: there are
- *           four times as many blocks, with half the flops for each byte */
+ *   16 bits tensor cores are the limit (on 8.0, 2048 flops in a cycle). For 16 of K, the 64 x 32
+ *           elements of a warp take 128 cycles. Four warps then read 12 KiB of shared memory,
+ *           which is 96 of the 128 bytes that can be read in a cycle. With 61 KiB and 128
+ *           registers, a multiprocessor has two blocks of 8 warps
+ *   fp32    multiply-adds are the limit (128 in a cycle). The 8 x 8 elements of a thread need 64
+ *           bytes of shared memory. With 33 KiB, a multiprocessor has two blocks of 8 warps
+ *   small   if there are fewer tiles of 128 than multiprocessors, tiles of 64 are used. There are
+ *           then four times as many blocks, with half as many flops for each byte */
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/quant.h"
@@ -90,7 +90,7 @@ static void choose_half(struct cuda *c, const product &p)
 
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
-/* Computes a tile. On both sides, elements after the last of K are zeros. */
+/* Computes a tile. In both operands, elements past the end of K are zeros. */
 template <bool TRANS_A, bool TRANS_B, int TILE>
 static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
 {

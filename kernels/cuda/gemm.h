@@ -86,7 +86,8 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
 #define TILE_K 32
-#define STAGES 3 /* stages of TILE_K in shared memory; two of them arrive while one is used */
+/* number of steps of TILE_K in shared memory; two of them arrive while a third is used */
+#define STAGES 3
 #define PAD    8 /* unused elements after each row, which put rows into different banks */
 #define WARP_N 32
 
@@ -95,15 +96,15 @@ template <int TILE> struct half_shape {
     static const int warp_m = TILE / 2, across = TILE / WARP_N, threads = 2 * across * WARP;
 };
 
-/* The tile of one operand in shared memory, in the same order as in global memory: either each row
- * is a row of K, or each row is a row of M (for a) or N (for b). */
+/* The tile of one operand in shared memory, in the same order as in global memory. With K_ROWS,
+ * each row is a row of K. Otherwise each row is a row of M (for a) or of N (for b). */
 template <bool K_ROWS, int TILE> struct tile {
     static const int rows = K_ROWS ? TILE_K : TILE, cols = K_ROWS ? TILE : TILE_K;
     static const int ld = cols + PAD, size = rows * ld, threads = half_shape<TILE>::threads;
 };
 
-/* Loads elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols]. Elements that do not
- * exist are read as 0. If ALIGNED is set, 16 bytes are loaded at a time. */
+/* Loads rows [r0, r0 + rows) and columns [c0, c0 + cols) of g [n_rows, n_cols]. Elements that do
+ * not exist are read as 0. If ALIGNED is set, 16 bytes are loaded at a time. */
 template <class TILE, bool ALIGNED, class T>
 static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int64_t r0, int64_t c0,
                                              int64_t n_rows, int64_t n_cols)
@@ -170,7 +171,7 @@ static __device__ __forceinline__ void half_step(float (&d)[FRAGS][WARP_N / 8][4
     }
 }
 
-/* Writes the warp's sums to c, to its rows from m on and its columns from n on. */
+/* Writes the warp's sums to c, from row m and column n on. */
 template <int FRAGS>
 static __device__ __forceinline__ void
 half_finish(const product &p, const float (&d)[FRAGS][WARP_N / 8][4], int64_t m, int64_t n)
@@ -188,18 +189,19 @@ half_finish(const product &p, const float (&d)[FRAGS][WARP_N / 8][4], int64_t m,
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
 #define F32_K 16
-/* 16 x 16, of EACH x EACH elements: four neighbours, and four that are 64 further */
+/* 16 x 16 threads; a thread has EACH x EACH elements, in fours that are 64 rows or columns
+ * apart */
 #define F32_THREADS 256
 
-/* Both operands' tiles are rows of K in shared memory, whatever their order in global memory
- * is. */
+/* In shared memory, the tiles of both operands are rows of K, whatever their order in global
+ * memory is. */
 template <int TILE> struct f32_room {
     float a[2][F32_K][TILE + 4], b[2][F32_K][TILE + 4];
 };
 
-/* A thread's packs of 4 elements, of rows of K [k0, k0 + F32_K) x [c0, c0 + TILE), on their way
- * through registers. With K_ROWS, global memory has rows of K too, and a pack is part of such a
- * row. Otherwise a pack has four neighbours along K. */
+/* A thread's packs of 4 elements of [k0, k0 + F32_K) x [c0, c0 + TILE), while they are in
+ * registers. With K_ROWS, global memory has rows of K too, and a pack is a part of a row of K.
+ * Otherwise a pack has four neighbours along K. */
 template <bool K_ROWS, int TILE> struct f32_packs {
     static const int n = F32_K * TILE / 4 / F32_THREADS;
     float x[n][4];
@@ -273,7 +275,7 @@ static __device__ __forceinline__ void f32_step(float (&d)[EACH][EACH],
     }
 }
 
-/* Writes the thread's sums to c, to its rows from m on and its columns from n on. */
+/* Writes the thread's sums to c, from row m and column n on. */
 template <int EACH>
 static __device__ __forceinline__ void f32_finish(const product &p, const float (&d)[EACH][EACH],
                                                   int64_t m, int64_t n)

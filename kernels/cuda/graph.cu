@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 
-#define LIST_OPS  64         /* most operations of a list; a few layers have this many */
+/* largest number of operations of a list; a few layers have as many */
+#define LIST_OPS  64
 #define LIST_SIZE (12 << 10) /* bytes of the args of a list, which are 190 for each operation */
 #define PATTERNS  256
 #define GRAPHS    1024
-/* fewest operations of a graph, because its launch costs as much as two of them */
+/* smallest number of operations of a graph; to launch a graph costs as much as to launch two
+ * operations */
 #define LEAST     4
 #define AGE_NEW   2048 /* age limit in lists; a step has fewer lists */
 #define AGE_KNOWN (1 << 14)
@@ -20,7 +22,7 @@ struct op {
     void (*run)(struct be *, const void *args);
     const char *name; /* name of a graph that begins with the operation */
     uint64_t hash;    /* hash of the args' bytes */
-    int32_t at, size; /* place of the args, and of a struct of the host to which they point */
+    int32_t at, size; /* place of the args and of the host's struct to which they point */
     /* offset, in the args, of the pointer to the host's struct; 0 if there is none */
     int32_t drop_at;
 };
@@ -93,8 +95,8 @@ static bool any_graph(const struct pattern *p)
     return false;
 }
 
-/* Waits until the launched graphs are done. Returns false if they may never be done; then they
- * must not be destroyed. */
+/* Waits until the launched graphs are done. Returns false if they may never be done; the graphs
+ * must then not be destroyed. */
 static bool settle(struct cuda *c)
 {
     return cuda_fine(c, cudaEventRecord(c->asked, c->compute), "waiting") && cuda_wait(c, c->asked);
@@ -167,7 +169,7 @@ static bool same(const struct list *a, const struct list *b, int i)
     return x->hash == y->hash && !memcmp(a->bytes + x->at, b->bytes + y->at, (size_t)x->size);
 }
 
-/* Returns how many operations of the list equal those of the pattern, not counting gaps. */
+/* Returns the number of operations that are equal in the list and in the pattern, without gaps. */
 static int n_same(const struct pattern *p, const struct list *l)
 {
     int n = 0;
@@ -175,7 +177,8 @@ static int n_same(const struct pattern *p, const struct list *l)
     return n;
 }
 
-/* Finds the pattern that is most like the list. Returns NULL if no pattern is like it. */
+/* Finds the pattern that has the largest number of operations equal to the list's. Returns NULL if
+ * no pattern is similar enough. */
 static struct pattern *find(struct graphs *g)
 {
     const struct list *l = &g->list;
@@ -197,8 +200,8 @@ static int64_t age_left(const struct graphs *g, const struct pattern *p)
     return p->last + (p->n_seen > 1 ? AGE_KNOWN : AGE_NEW) - g->now;
 }
 
-/* Keeps the list as a new pattern, in a free place or in that of a pattern whose age exceeds its
- * limit. */
+/* Keeps the list as a new pattern. The pattern uses a free place, or replaces a pattern whose age
+ * exceeds its limit. */
 static void remember(struct cuda *c)
 {
     struct graphs *g = c->graphs;
@@ -224,7 +227,8 @@ static void remember(struct cuda *c)
     g->shape[at] = g->list.shape;
 }
 
-/* Marks each operation that differs as a gap, so that no graph contains it from now on. */
+/* Finds the operations in which the list and the pattern differ. Marks them as gaps, so that no
+ * graph contains them from now on. */
 static void find_gaps(struct cuda *c, struct pattern *p)
 {
     bool settled = false;
@@ -306,8 +310,9 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* Clears the padding between members, whose bytes have no meaning. With a compiler that cannot
- * clear it, operations that are equal may look different, and are then launched one by one. */
+/* Clears the padding between members, because its bytes have no meaning. If the compiler cannot
+ * clear padding, operations with equal args may be found different, and are then launched one by
+ * one. */
 template <class A> static void clear_padding(A *a)
 {
 #if __has_builtin(__builtin_clear_padding)
@@ -400,8 +405,8 @@ static void copy(struct be *be, void *dst, const void *src, int64_t size)
     ask_copy(be, &a);
 }
 
-/* Launches AdamW immediately, without a graph, because its args are never the same twice. It is
- * the last operation of a step, so if it were only listed, the device would be idle until the next
+/* Launches AdamW immediately, without a graph, because its args change at each step. AdamW is the
+ * last operation of a step. If it were only listed, the device would be idle until the next
  * step. */
 static void adamw(struct be *be, const struct adamw_args *args)
 {

@@ -1,22 +1,24 @@
-/* graph.h: launches operations that are repeated by CUDA graphs, so that one launch starts many
+/* graph.h: uses CUDA graphs for operations that are repeated, so that one launch starts many
  * operations.
  *
  * Operations are kept in a list, together with their args, until they must be launched because of
  * work that is not listed (a copy, memory that is shared, a transfer, a wait) or because the list
- * is full. Then the list is compared with earlier lists. A list that equals an earlier one except
- * for some operations (whose args grow with a cache, or have a step's number) is a pattern with
- * gaps. The operations between the gaps become graphs, which are captured from the same functions
- * that otherwise launch the operations; the operations in gaps are always launched one by one. A
- * graph runs only if every byte of its operations' args equals the byte that was captured.
+ * is full. Then the list is compared with earlier lists. If the list equals an earlier list except
+ * for some operations, the list is a pattern, and these operations are its gaps. (Their args grow
+ * with a cache, or contain the index of a step.) The operations between the gaps become graphs,
+ * which are captured from the same functions that otherwise launch the operations. The operations
+ * in gaps are always launched one by one. A graph runs only if every byte of its operations' args
+ * equals the byte that was captured.
  *
- * So only the code of this table knows about graphs, and results do not depend on their use. If a
- * graph cannot be made or launched, its operations are launched one by one, and no more graphs are
- * made or launched.
+ * So only the functions of this table know about graphs, and results do not depend on their use.
+ * If a graph cannot be made or launched, its operations are launched one by one, and no more
+ * graphs are made or launched.
  *
- *   limits  the first PATTERNS lists are kept, of at most LIST_OPS operations each. A
- *           list is replaced if it was not repeated within AGE_NEW lists, or AGE_KNOWN if it
- *           ever was
- *   memory  4 MiB of the host's, and the driver's on the device for GRAPHS graphs */
+ *   limits  the first PATTERNS lists are kept, of at most LIST_OPS operations each. A kept list
+ *           may be replaced if none of the last AGE_NEW lists was equal to it. If the list has
+ *           been repeated before, the limit is AGE_KNOWN lists
+ *   memory  4 MiB of the host's memory, and the memory that the driver needs on the device for
+ *           GRAPHS graphs */
 #ifndef SEQD_CUDA_GRAPH_H
 #define SEQD_CUDA_GRAPH_H
 
@@ -28,10 +30,10 @@ void graph_slots(struct be_ops *t);
 /* Lists operations from now on. Returns NULL if there is not enough memory; operations are then
  * not listed. */
 const struct be_graphs *graph_open(struct cuda *c);
-/* Launches the listed operations. It is called before any work that is not listed. */
+/* Launches the listed operations. Called before any work that is not listed. */
 void graph_flush(struct cuda *c);
-/* Does the same as graph_flush, and then drops all graphs. It is called before memory is freed,
- * because a graph may refer to that memory. */
+/* Does the same as graph_flush, and then drops all graphs. Called before memory is freed, because
+ * a graph may refer to that memory. */
 void graph_forget(struct cuda *c);
 void graph_close(struct cuda *c);
 

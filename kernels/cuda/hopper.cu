@@ -1,5 +1,5 @@
-/* hopper.cu: finds out whether the device has compute capability 9.0, and makes maps of tensors
- * for its copies. */
+/* hopper.cu: finds out whether the device has compute capability 9.0, and makes the maps of
+ * tensors that copies need. */
 #include <stdio.h>
 #include "kernels/cuda/hopper.h"
 
@@ -9,12 +9,12 @@
 static void *way_to_map(bool asked)
 {
     static char emulated;
-    /* the emulation runs the kernels for 8.0 unless those for 9.0 are asked for */
+    /* the emulation runs the kernels for 8.0 unless 9.0 is asked for */
     return asked ? &emulated : NULL;
 }
 #else
 /* Finds the driver's function that makes maps, which is in none of the libraries with which seqd
- * is linked. Returns NULL if the device has another compute capability, or if the driver is too
+ * is linked. Returns NULL if the device's compute capability is not 9.0, or if the driver is too
  * old. */
 static void *way_to_map(bool)
 {

@@ -1,13 +1,13 @@
-/* hopper.h: primitives that compute capability 9.0 has and 8.0 does not have. They are tiles that
- * a bulk copy writes to shared memory while barriers in memory count its bytes, asynchronous
- * products of a warpgroup, and registers that one warpgroup gives to another. emu_hopper.h has
- * these primitives for the host.
+/* hopper.h: primitives that compute capability 9.0 has and 8.0 does not have. They are bulk copies
+ * of tiles to shared memory, whose bytes are counted by barriers in memory; asynchronous products
+ * of a warpgroup; and registers that one warpgroup gives to another. emu_hopper.h has these
+ * primitives for the host.
  *
- * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, one
- * strip after the other, each at a multiple of 1024 bytes. A row is divided into pieces of 16
- * bytes. Piece i of row r is stored at place i XOR (r mod 8) of the row, so that eight rows of a
- * column are in different banks. This order is called "128-byte swizzle". Copies write this order
- * and products read it.
+ * A tile in shared memory is made of strips, one after the other. A strip has HOPPER_STRIP columns
+ * (128 bytes) of all rows of the tile, and begins at a multiple of 1024 bytes. A row is divided
+ * into pieces of 16 bytes. Piece i of row r is stored at place i XOR (r mod 8) of the row. So for
+ * each i, the pieces i of eight neighbouring rows are in different banks. This order is called
+ * "128-byte swizzle". Copies write this order and products read it.
  *
  * from: PTX ISA 8.5, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", "mbarrier",
  * "cp.async.bulk.tensor", "setmaxnreg" */
@@ -30,9 +30,9 @@ typedef CUtensorMap hopper_map;
 
 /* ---- the host's part (hopper.cu) ------------------------------------------------------------- */
 
-/* Sets c->hopper to the driver's function that makes maps, if the device is of compute capability
- * 9.0 and isa does not name another one; else c->hopper remains NULL. Fails with ERR_UNSUPPORTED
- * if isa names 9.0 and the device or its driver cannot run it. */
+/* Sets c->hopper to the driver's function that makes maps. If the device's compute capability is
+ * not 9.0, or isa names a capability other than 9.0, c->hopper remains NULL. Fails with
+ * ERR_UNSUPPORTED if isa names 9.0 and the device or its driver cannot run it. */
 int hopper_open(struct cuda *c, const char *isa, struct err *e);
 
 /* Tells whether rows with heads of D columns can be copied as tiles. */
@@ -41,7 +41,8 @@ static inline bool hopper_takes(struct tensor t, int64_t D)
     return t.dtype == DT_BF16 && D % 8 == 0 && fits_packs(t);
 }
 /* Maps the rows of t as n_heads heads of D columns, which are copied as strips of n_rows rows.
- * Columns and rows after the last are zeros. An error of the driver is stored in c->failed. */
+ * Columns past D and rows past the last row are copied as zeros. An error of the driver is stored
+ * in c->failed. */
 hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64_t D, int n_rows);
 
 /* Run attention's kernels for 9.0. Return false if these kernels cannot compute the call
@@ -50,7 +51,7 @@ struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
 /* Run linear attention's kernels (linear.h) for a part of a walk. Return false if these kernels
- * cannot compute it. The summary uses neither q nor out. */
+ * cannot compute the part. The summary uses neither q nor out. */
 struct linear_part;
 bool hopper_linear_summary(struct cuda *c, const struct linear_part &p);
 bool hopper_linear_rows(struct cuda *c, const struct linear_part &p);
@@ -73,8 +74,8 @@ static __device__ __forceinline__ char *hopper_align(char *p)
 
 /* ---- barriers that count arrivals and bytes -------------------------------------------------- */
 
-/* A barrier in memory. A phase is over when all threads that it waits for have arrived and all
- * expected bytes have been written. Then the next phase begins. */
+/* A barrier in memory. A phase of the barrier is over when the required number of threads have
+ * arrived and all expected bytes have been written. Then the next phase begins. */
 typedef uint64_t hopper_barrier;
 
 static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arrivals)
@@ -86,8 +87,8 @@ static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arr
                  : "memory");
 #endif
 }
-/* The thread that made the barriers calls it after the last init, before the other threads
- * continue, so that copies see the barriers too. */
+/* Makes new barriers visible to copies. The thread that made the barriers calls it after the last
+ * barrier_init, before the other threads continue. */
 static __device__ __forceinline__ void barriers_made(void)
 {
 #ifndef SEQD_EMU
@@ -134,9 +135,9 @@ static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parit
 #endif
 }
 
-/* Buffers of tiles, which are used cyclically: tile i is in buffer i % STAGES. The warp that fills
- * a buffer waits until the buffer is free. The warps that read it wait until it is full, and then
- * each of them releases it. */
+/* Buffers of tiles, which are used cyclically. Tile i is in buffer i % STAGES. The warp that fills
+ * a buffer waits until the buffer is free. A warp that reads a buffer waits until the buffer is
+ * full, and releases it when it has read the tile. */
 template <int STAGES> struct hopper_ring {
     hopper_barrier there[STAGES], read[STAGES];
 };
@@ -188,8 +189,8 @@ static __device__ __forceinline__ void named_arrive(int name, int n)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Copies a strip, which is the map's rows from `row` on and the columns of a head from col on.
- * Barrier b counts the bytes. One thread calls it. */
+/* Copies a strip, which has the map's rows from `row` on and the columns of a head from col on.
+ * Barrier b counts the bytes. One thread calls this function. */
 static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *map, int col,
                                                   int head, int row, hopper_barrier *b)
 {
@@ -253,30 +254,30 @@ static __device__ __forceinline__ void shared_made(void)
 
 /* ---- products of a warpgroup ----------------------------------------------------------------- */
 
-/* Products D [64, N] += A [64, 16] B [16, N]. Warp w of the group has rows [16 w, 16 w + 16) of D
- * in registers, and the same rows of A unless A is in shared memory; both are in the order of
- * mma.h.
+/* A product is D [64, N] += A [64, 16] B [16, N]. Warp w of the group has rows [16 w, 16 w + 16)
+ * of D in registers. If A is in registers too, the warp has the same rows of A. D and A are in the
+ * order of mma.h.
  *
  * Products between products_begin and products_commit form a batch. They are under way until
- * products_wait. Until then no thread may touch their registers, or the shared memory that they
- * read. */
+ * products_wait. Until then no thread may use the products' registers or change the shared memory
+ * that they read. */
 
-/* Returns the descriptor, for a product, of a matrix in shared memory. at is the address of its
- * first element, which is at the start of a strip or of a 16-byte piece of a strip's first row.
- * Each eight rows begin 1024 bytes after the eight rows before them. A matrix whose N runs along
- * rows (transposed) continues in the next strip of n_rows rows. */
+/* Returns the descriptor, for a product, of a matrix in shared memory. at is the address of the
+ * matrix's first element. It must be the start of a strip, or the start of a 16-byte piece of a
+ * strip's first row. A group of eight rows begins 1024 bytes after the previous group. A matrix
+ * whose N runs along rows (transposed) continues in the next strip of n_rows rows. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
 {
     const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
     return (uint64_t)((at & 0x3ffff) >> 4) | strip << 16 | eight_rows << 32 | (uint64_t)1 << 62;
 }
-/* Returns the place of columns [16 k, 16 k + 16) along K, for a matrix whose rows are A's M or B's
- * N. A strip of n_rows rows has four such places. */
+/* Returns the address of elements [16 k, 16 k + 16) of K in a matrix in which K runs along a row.
+ * A strip of n_rows rows has four such groups of elements. */
 static __device__ __forceinline__ uint32_t matrix_k(uint32_t at, int k, int n_rows)
 {
     return at + (uint32_t)(k / 4 * n_rows * 2 * HOPPER_STRIP + k % 4 * 32);
 }
-/* Returns the same place for a matrix whose rows are B's K. */
+/* Returns the address of elements [16 k, 16 k + 16) of K in a matrix whose rows are B's K. */
 static __device__ __forceinline__ uint32_t matrix_k_transposed(uint32_t at, int k)
 {
     return at + (uint32_t)(k * 16 * 2 * HOPPER_STRIP);
@@ -307,9 +308,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* Pins d in registers, so that d is written before this point and read after it. Otherwise the
- * compiler would not see that products write d until they have been waited for, nor that work must
- * remain between two waits. */
+/* Pins d in registers, so that writes of d are done before this point and reads of d after it.
+ * Without it the compiler would not know that products write d until they have been waited for,
+ * and could move work past a wait. */
 template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU
@@ -344,8 +345,8 @@ static __device__ __forceinline__ int thread_again(void)
                    "%62, %63"
 #define HOPPER_PRODUCT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
 
-/* Multiplies A and B, both in shared memory (matrix_at). TURNED means that B's rows in shared
- * memory are its K. If add is false, d is overwritten. */
+/* Multiplies A and B, which are both in shared memory (matrix_at). TURNED means that a row of B in
+ * shared memory is one k. If add is false, d is overwritten. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, uint64_t b, bool add)
 {
@@ -368,7 +369,7 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, ui
                      : "memory");
 #endif
 }
-/* Does the same with A in registers. */
+/* Multiplies A, which is in registers, and B, which is in shared memory. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t (&a)[4],
                                                uint64_t b, bool add)
@@ -397,9 +398,9 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t
 
 /* ---- a product's rows in memory -------------------------------------------------------------- */
 
-/* A thread's part of fp32 rows: in the two rows `row` and row + 8, the pairs of columns that begin
- * at 8 n + lane % 4 * 2. Elements after (n_rows, n_cols) are read as 0 and not written. Pairs must
- * begin at multiples of 8 bytes (rows_fit). */
+/* A pair of a thread's part of fp32 rows. The part has the rows `row` and row + 8, and the pairs
+ * of columns that begin at 8 n + lane % 4 * 2. An element past n_rows or n_cols is read as 0 and
+ * is not written. Pairs must begin at multiples of 8 bytes (rows_fit). */
 struct alignas(8) hopper_pair {
     float x[2];
 };
@@ -449,7 +450,7 @@ static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], cons
     for (int i = 0; i < 4; i++)
         a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
-/* Transposes an 8 x 8 matrix that is spread over a warp: lane 4 g + r has the elements (g, 2r) and
+/* Transposes an 8 x 8 matrix that is spread over a warp. Lane 4 g + r has the elements (g, 2r) and
  * (g, 2r + 1). */
 static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 {
@@ -465,8 +466,8 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 /* ---- registers ------------------------------------------------------------------------------- */
 
 /* registers_give makes a warpgroup keep only N registers for each thread. registers_take raises
- * the number to N, with registers that other groups gave. All threads of the group must call
- * them. */
+ * the number to N, with registers that other groups gave. All threads of the group must call these
+ * functions. */
 template <int N> static __device__ __forceinline__ void registers_give(void)
 {
 #ifndef SEQD_EMU

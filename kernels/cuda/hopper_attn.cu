@@ -1,29 +1,29 @@
 /* hopper_attn.cu: softmax attention forward in bf16 for compute capability 9.0 (with the schedule
  * of 2407.08608). A block has 128 queries of one head and walks over the tiles of keys that these
  * queries see, in ascending order. One warp copies tiles. Two warpgroups, with 64 queries each,
- * use the tensor cores alternately: while one group turns its scores into probabilities, the
+ * use the tensor cores alternately. While one group turns its scores into probabilities, the
  * products of the other group run. Within a group, the next scores are computed while the values
  * of the previous tile are added.
  *
- * Inputs and outputs are those of attn.cu: the carried o, m and l, with scores as exponents of 2.
- * A row's bits depend only on its own keys. Tiles of HOP_T keys are counted from key row 0 of the
- * call, and o's chain continues from the carried o: o = alpha o, then o += p v, 16 keys at a time.
- * A tile that a row does not see multiplies by 1 and adds zeros. Tensor cores may truncate a sum
- * where other units round. So n additions lose at most n 2^-23 of the chain's largest value, where
- * n is a sixteenth of the number of keys; the kernels for 8.0 add the parts of tiles instead. A
- * call's dtype, head size, dropout and alignment decide between these kernels and those for 8.0;
- * its number of rows does not.
+ * Inputs and outputs are those of attn.cu. The carried o, m and l are used with scores as
+ * exponents of 2. A row's bits depend only on its own keys. Tiles of HOP_T keys are counted from
+ * key row 0 of the call, and o's chain continues from the carried o: o = alpha o, then o += p v,
+ * 16 keys at a time. A tile that a row does not see multiplies by 1 and adds zeros. Tensor cores
+ * may truncate a sum where other units round. So n additions lose at most n 2^-23 of the chain's
+ * largest value, where n is a sixteenth of the number of keys. The kernels for 8.0 lose less,
+ * because they sum each tile separately. A call's dtype, head size, dropout and alignment decide
+ * whether these kernels or the kernels for 8.0 are used. The number of rows does not matter.
  *
  * The speed is limited by the following counts, for each head and each pair of a query and a key
  * that it sees:
  *   flops   4 D; the tensor cores of a multiprocessor do 4096 in a cycle
- *   bytes   K and V, 4 D for each key, once for 128 queries, so 128 flops for each byte of L2;
- *           this is 32 bytes in a cycle if the tensor cores are busy
- *   shared  the scores of a group for a tile (m64n128k16) take 64 cycles for 16 columns; reading q
- *           and k for them takes 48 cycles, and reading the values takes 32
- *   exp     16 in a cycle, so 512 cycles for a tile of a group, while its products take 1024 (D =
- *           128) or 512 (D = 64): at 128 it overlaps with the products of the other group, and at
- *           64 it takes as long as all products
+ *   bytes   a key has 4 D of K and V, which are read once for 128 queries, so L2 delivers one
+ *           byte for 128 flops, or 32 bytes in a cycle if the tensor cores are busy
+ *   shared  the scores of a group for a tile (m64n128k16) take 64 cycles for 16 columns. Reading q
+ *           and k for these scores takes 48 cycles, and reading the values takes 32
+ *   exp     16 in a cycle, so 512 cycles for a tile of a group. The products of the group take
+ *           1024 cycles (D = 128) or 512 (D = 64). At 128, exp overlaps with the products of the
+ *           other group. At 64, it takes as long as all products
  *   memory  161 KiB of shared memory at D = 128 (two buffers of keys and of values) and 145 at 64
  *           (four buffers), so a multiprocessor has one block. A thread of a group has 240
  *           registers, of which 64 have o, 64 have scores and 32 have p */
@@ -67,8 +67,8 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Copies the tiles, the keys of each before its values, because the values are needed one tile
- * later. One thread calls it. */
+/* Copies the tiles. A tile's keys are copied before its values, because the values are needed one
+ * tile later. One thread calls it. */
 template <int DP>
 static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hopper_map *q,
                                                    const hopper_map *kv, const attn_call &c,
@@ -91,8 +91,9 @@ static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hop
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* The groups take turns in computing. A group waits for its turn, and gives the turn to the next
- * group when its own products are under way. The last group does not pass its last turn. */
+/* The groups take turns in computing. A group waits for its turn. When the group's products are
+ * under way, it gives the turn to the next group. The last group does not pass on its last
+ * turn. */
 static __device__ __forceinline__ void hop_turn_wait(int group)
 {
     named_barrier_sync(1 + group, 2 * HOPPER_GROUP);
@@ -120,8 +121,8 @@ static __device__ __forceinline__ void hop_values(float (&o)[DP / 8][4],
         product<true>(o, p[kk], matrix_at(matrix_k_transposed(v, kk), HOP_T), true);
 }
 
-/* The two rows of a thread: the keys that they see, their maximum, and this lane's part of their
- * sum. */
+/* The two rows of a thread. For each row it has the keys that the row sees, the maximum, and this
+ * lane's part of the sum. */
 struct hop_rows {
     attn_span sees[2];
     float m[2], l[2], alpha[2];
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void hop_consume(uint32_t (&p)[HOP_T / 16][4],
     for (int e = 0; e < 4; e++) o[n][e] *= r.alpha[e / 2];
 }
 
-/* Loads the carried state. The first of four lanes has l. */
+/* Loads the carried state. Four lanes share a row, and only the first of the four loads l. */
 static __device__ __forceinline__ void hop_begin(hop_rows *r, const hop_call &h, int row, int head)
 {
     UNROLL
@@ -200,9 +201,9 @@ static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call
     }
 }
 
-/* Skips a tile that no query of the group sees: passes the turn and, once the tile has arrived,
- * releases its buffer. Before the tile has arrived, the other group may still read the buffer's
- * previous tile. */
+/* Skips a tile that no query of the group sees. Passes the turn and, once the tile has arrived,
+ * releases the tile's buffer. Before the tile has arrived, the other group may still read the
+ * buffer's previous tile. */
 template <int DP>
 static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int group, bool last)
 {
@@ -214,7 +215,8 @@ static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int g
     ring_let_go(&room->values, i);
 }
 
-/* Runs a group over its tiles. `all` has the block's tiles, which include those of the group. */
+/* Runs a group over its tiles. `all` has the tiles of the block, which include the group's
+ * tiles. */
 template <int DP>
 static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const hop_call &h,
                                                     hop_tiles all, int i0, int head, int group)
@@ -276,8 +278,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         registers_pin(s);
         ring_let_go(&room->keys, i);
         settle(i);
-        wait_keys(i +
-                  1); /* also a loop, which keeps the compiler from waiting for the values first */
+        wait_keys(i + 1); /* has a loop, so the compiler does not wait for the values first */
         products_wait<0>();
         registers_pin(o);
         ring_let_go(&room->values, i - 1);
@@ -317,7 +318,8 @@ static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
     DYNAMIC_SHARED(shared);
     hop_room<DP> *const room = (hop_room<DP> *)hopper_align(shared);
     const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
-    /* the last rows come first, because under a causal mask they see the most keys */
+    /* tasks begin with the last rows, because under a causal mask the last rows see the largest
+     * number of keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * hop_shape<DP>::rows;
     const attn_span hull = attn_hull(h.c, i0, hop_shape<DP>::rows);
     if (!hull.hi) return; /* the whole block returns */

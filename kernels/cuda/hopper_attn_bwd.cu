@@ -1,26 +1,26 @@
 /* hopper_attn_bwd.cu: softmax attention backward in bf16 for compute capability 9.0, without
  * atomics. It has the two kernels of attn_bwd.cu, with the same owned and walked rows. One warp
- * copies tiles, and two warpgroups, with 64 owned rows each, multiply. The results, and their
- * weights p and ds, are kept in registers, so no product's result passes through shared memory.
+ * copies tiles, and two warpgroups, with 64 owned rows each, multiply. The sums, and p and ds, are
+ * kept in registers, so no product's result passes through shared memory.
  *
- * A row's chain continues from the gradient in memory, with 16 rows of the other side at a time,
- * ascending, in tiles of ATTN_T rows from row 0 of the call. ds is scaled before it is rounded. A
- * tile in which a row has no part adds zeros. hopper_attn.cu says how much the truncation of
- * tensor cores can lose.
+ * A row's chain continues from the gradient in memory. It adds 16 walked rows at a time,
+ * ascending, in tiles of ATTN_T rows that are counted from row 0 of the call. ds is scaled before
+ * it is rounded. If a row and a tile have no pair of a query and a key that it sees, the tile adds
+ * zeros to the row. hopper_attn.cu says how much the truncation of tensor cores can lose.
  *
  * The speed is limited by the following counts, for each head and each pair of a query and a key
  * that it sees:
- *   flops   14 D: 8 D in dkv and 6 D in dq, where one kernel with atomics has 10 D
- *   bytes   dkv: 4 D of q and dO for each query and 128 keys, so 256 flops for each byte of L2;
- *           dq: 192 flops
- *   shared  s and dP (m64n64k16, with both operands in shared memory) read 4 KiB in the 32 cycles
- *           that they take, which is all that shared memory delivers; the other products read 4
- *           KiB in 64 cycles (D = 128)
- *   exp     16 in a cycle, so 256 cycles for a tile of a group, while the products of dkv take
- *           1024 and those of dq 768 (D = 128; half of that at 64)
- *   memory  163 KiB of shared memory at D = 128 and 83 at 64. From its 240 registers, a thread
- *           of dkv uses 128 for dk and dv, 64 for s and dP, and 32 for p and ds; dq uses half
- *           as many for its result */
+ *   flops   14 D, which are 8 D in dkv and 6 D in dq. One kernel with atomics would have 10 D
+ *   bytes   dkv reads 4 D of q and dO for each query and 128 keys, so L2 delivers one byte for
+ *           256 flops. In dq it delivers one byte for 192 flops
+ *   shared  s and dP (m64n64k16, with both operands in shared memory) take 32 cycles and read 4
+ *           KiB, which is all that shared memory delivers. The other products read 4 KiB in 64
+ *           cycles (D = 128)
+ *   exp     16 in a cycle, so 256 cycles for a tile of a group. The products of dkv take 1024
+ *           cycles and the products of dq take 768 (D = 128; half as many at 64)
+ *   memory  163 KiB of shared memory at D = 128 and 83 at 64. A thread has 240 registers. In dkv
+ *           it uses 128 for dk and dv, 64 for s and dP, and 32 for p and ds. In dq it uses 64 for
+ *           its result */
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
 
@@ -30,8 +30,8 @@
 
 static const int hob_threads = (HOB_GROUPS + 1) * HOPPER_GROUP;
 
-/* Shared memory. In dkv, own is k and v, and tile is q and dO. In dq it is the reverse, and
- * `queries` is not used. */
+/* Shared memory. In dkv, own is k and v, and tile is q and dO. In dq, own is q and dO, tile is k
+ * and v, and `queries` is not used. */
 template <int DP> struct hob_room {
     bf16 own[2][HOB_ROWS * DP], tile[HOB_STAGES][2][ATTN_T * DP];
     bwd_queries queries[HOB_STAGES];
@@ -88,8 +88,8 @@ static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, in
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* Copies the tiles, and the numbers of their rows besides q and dO. A warp runs it, and each lane
- * fills in two rows. */
+/* Copies the tiles, and fills in `queries` for their rows. A warp runs this function, and each
+ * lane fills in two rows. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, const bwd_call &b,
                                                            const hob_maps *maps, int g, int k0)
@@ -119,8 +119,8 @@ static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, c
     }
 }
 
-/* Tells how the queries of a tile see keys [k0, k0 + 64). The result is the same on all warps of a
- * group. */
+/* Tells how the queries of a tile see keys [k0, k0 + 64). All warps of a group get equal
+ * results. */
 static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k0)
 {
     bool mine = false, whole = true;
@@ -301,7 +301,7 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
         for (int e = 0; e < 4; e++) s[j][e] = attn_exp2(fmaf(s[j][e], c.scale2, -stat[e / 2].lse));
         registers_pin(s);
         if (i + 1 < n)
-            ring_wait(&room->tiles, i + 1); /* a loop, so that the compiler does not wait first */
+            ring_wait(&room->tiles, i + 1); /* has a loop, so the compiler does not wait first */
         products_wait<0>();
         registers_pin(dp);
         UNROLL
@@ -325,7 +325,8 @@ static __global__ void __launch_bounds__(hob_threads, 1)
     DYNAMIC_SHARED(shared);
     hob_room<DP> *const room = (hob_room<DP> *)hopper_align(shared);
     const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
-    /* the last rows come first, because under a causal mask they see the most keys */
+    /* tasks begin with the last rows, because under a causal mask the last rows see the largest
+     * number of keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * HOB_ROWS;
     const attn_span hull = attn_hull(b.c, i0, HOB_ROWS);
     if (!hull.hi) return; /* the whole block returns */

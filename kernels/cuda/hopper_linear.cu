@@ -1,37 +1,39 @@
 /* hopper_linear.cu: the walks of linear.h in bf16 for compute capability 9.0, for heads of 64 and
  * 128 columns. A block of threads walks one segment of one head. One warp copies blocks of 64
  * rows, and each warpgroup computes 64 columns of v independently. The state of these columns is
- * kept in the group's registers, in fp32 and transposed, [columns of v, Dk], which is the form
- * that products need. The output is transposed too:
+ * kept in the group's registers, in fp32. It is transposed, [columns of v, Dk], because products
+ * need this form. The output is transposed too:
  *
  *   out' = (S' q') powers + v' a'     a = q k' times powers, over shared memory
  *   S'   = S' decay + (v powers)' k
  *
- * An fp32 result that is an operand of a product is split into a sum of bf16s, as in
- * linear_bf16.cu: hi + lo or, in summaries, hi + mid + lo. A block's part of the state is summed
- * separately, as in that file. There is no kernel here for the state that enters a chunk
- * (linear_enter), because reading memory takes longer than linear_bf16.cu's products.
+ * An fp32 result that is an operand of a product is split into a sum of bf16s, which is hi + lo
+ * or, in summaries, hi + mid + lo. A block's part of the state is summed separately.
+ * linear_bf16.cu also splits results and sums a block's part separately. This file has no kernel
+ * for the state that enters a chunk (linear_enter), because reading memory takes longer than
+ * linear_bf16.cu's products.
  *
  * The speed is limited by the following counts, for a head's block of 64 rows with Dk = Dv = 128.
  * The tensor cores of a multiprocessor do 4096 flops in a cycle.
- *   rows     q k' (computed by both groups) takes 512 cycles, S' q' 1024, v' a' 512 and the state
- *            1024, together 3072; 64 KiB of memory (80 if out is fp32). A thread's other work is
- *            about 1650 instructions, with two warps for each scheduler: 3300 cycles, during the
- *            products of the other group
- *   summary  the state takes 1536 cycles; 32 KiB of memory
+ *   rows     the products take 3072 cycles. These are 512 for q k' (computed by both groups),
+ *            1024 for S' q', 512 for v' a' and 1024 for the state. Memory delivers 64 KiB (80 if
+ *            out is fp32). A thread's other work is about 1650 instructions, with two warps for
+ *            each scheduler. This is 3300 cycles, during the products of the other group
+ *   summary  the state takes 1536 cycles, and memory delivers 32 KiB
  *   in all   131072 rows of 32 heads are 496 blocks for each of 132 multiprocessors. At 1.7 GHz
- *            and three quarters of the tensor cores' rate, rows take 1.2 ms and the summary 0.6;
- *            memory (4.8 TB/s) takes 0.9 and 0.45. With the scan, forward takes 2 ms, and
- *            backward, which is three walks, 6 to 7. These times are calculated, not measured
- *   memory   rows need 179 KiB of shared memory, with three blocks of 64 rows, so a
- *            multiprocessor has one block of threads, or two if Dv = 64. A thread has
- *            240 registers, of which 64 have the state, 64 its bf16s or the block's part of it,
- *            32 out, and 32 a or the bf16s of v */
+ *            and three quarters of the tensor cores' rate, rows take 1.2 ms and the summary takes
+ *            0.6. Memory (4.8 TB/s) takes 0.9 ms for rows and 0.45 for the summary. With the scan,
+ *            forward takes 2 ms. Backward, which is three walks, takes 6 to 7. These times are
+ *            calculated, not measured
+ *   memory   rows need 179 KiB of shared memory for three blocks of 64 rows. So a multiprocessor
+ *            has one block of threads, or two if Dv = 64. A thread has 240 registers: 64 for the
+ *            state, 64 for the state's bf16s or for the block's part of the state, 32 for out,
+ *            and 32 for a or for the bf16s of v */
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
-/* The sizes of a kernel's tiles, in elements. GROUPS is the number of groups of 64 columns of v.
- * ROWS means that out is written. */
+/* The sizes of a kernel's tiles, in elements. GROUPS is the number of warpgroups that have 64
+ * columns of v each. ROWS means that out is written. */
 template <int DK, int GROUPS, bool ROWS> struct hol_shape {
     static const int strips = DK / HOPPER_STRIP, threads = (GROUPS + 1) * HOPPER_GROUP;
     static const int blocks = GROUPS == 1 ? 2 : 1; /* blocks of threads for each multiprocessor */
@@ -41,13 +43,15 @@ template <int DK, int GROUPS, bool ROWS> struct hol_shape {
     static const int stages = room / tile < 4 ? room / tile : 4;
 };
 
-/* The rows of a block by their use. begins has a bit for each row in which a document begins. */
+/* Tells how the rows of a block are used. `begins` has a bit for each row; the bit is set if a
+ * document begins in the row. */
 struct hol_seen {
     linear_span span;
     uint64_t begins;
 };
 
-/* Shared memory. A tile is k, the strips of v, and q. Each group has its own a, as hi and lo. */
+/* Shared memory. A tile is k, the strips of v, and q. Each group has a separate a, as hi and
+ * lo. */
 template <class S> struct hol_room {
     bf16 space[S::stages * S::tile + (S::threads / HOPPER_GROUP - 1) * 2 * S::a];
     hol_seen seen[S::stages];
@@ -123,7 +127,7 @@ static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* The place of a thread, which is computed at each use because there are few registers. */
+/* The place of a thread. It is computed at each use, because there are few registers. */
 struct hol_place {
     int group, warp, lane;
 };
@@ -133,8 +137,8 @@ template <int GROUPS> static __device__ __forceinline__ hol_place hol_here(void)
     return {GROUPS > 1 ? t / HOPPER_GROUP : 0, t % HOPPER_GROUP / WARP, t % WARP};
 }
 
-/* A group's part of the walk. The rows of its products are columns of v; a warp has the 16 columns
- * from 16 * warp on. */
+/* A group's part of the walk. The rows of its products are columns of v. A warp has 16 of these
+ * columns, from 16 * warp on. */
 template <int DK, int GROUPS, bool ROWS> struct hol_group {
     typedef hol_shape<DK, GROUPS, ROWS> sh;
     const linear_part &p;
@@ -152,8 +156,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return room->space + i % sh::stages * sh::tile;
     }
-    /* step and step_transposed advance a descriptor by 16 k columns, or by 16 k rows. k_at and
-     * q_at return the descriptors of k and q of tile i. */
+    /* `step` advances a descriptor by 16 * k columns, and `step_transposed` by 16 * k rows. k_at
+     * and q_at return the descriptors of k and q of tile i. */
     static __device__ uint64_t step(uint64_t m, int k)
     {
         return m + (matrix_k(0, k, LINEAR_T) >> 4);
@@ -170,14 +174,14 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return matrix_at(hopper_at(tile(i) + sh::k + GROUPS * sh::v), LINEAR_T);
     }
-    /* Returns the place of a's hi; its lo is sh::a elements further. */
+    /* Returns the address of the hi part of a. The lo part begins sh::a elements after it. */
     __device__ uint32_t a_at(void) const
     {
         return hopper_at(room->space + sh::stages * sh::tile +
                          hol_here<GROUPS>().group * 2 * sh::a);
     }
-    /* Calls f(element of the thread's part of the state, the same element in global memory) for
-     * each element. */
+    /* Calls f(x, y) for each element of the thread's part of the state. x is the element in
+     * registers, and y is the element in global memory. */
     template <class F> __device__ void each(float (&state)[DK / 8][4], const F &f) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -188,7 +192,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             f(state[n][e], g[(8 * n + t.lane % 4 * 2 + e % 2) * p.value_dim + e / 2 * 8]);
     }
 
-    /* Loads v' in the form of A of products, with 16 rows of the block for each. */
+    /* Loads v' in the form of A. A product has 16 rows of the block. */
     __device__ void get_v(uint32_t (&v)[4][4], int i) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -278,8 +282,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         UNROLL
         for (int k = 0; k < DK / 16; k++) product<false>(a, step(q, k), step(b, k), k > 0);
     }
-    /* Multiplies a by scale and powers where rows see each other, and by 0 elsewhere, and puts it
-     * into shared memory. */
+    /* Multiplies an element of a by scale and a power if its two rows see each other, and by 0
+     * otherwise. Puts the result into shared memory. */
     __device__ void put_a(float (&a)[LINEAR_T / 8][4], const hol_seen &seen) const
     {
         const hol_place t = hol_here<GROUPS>();

@@ -2,21 +2,21 @@
  * segments at a time as fit in the scratch, and handles the states that enter and leave a chunk.
  *
  * The speed is limited by the following times, for 131072 rows with 32 heads of 128 in bf16 (4.2 M
- * rows of a head, 65536 blocks), on a device of 132 processors, 1.75 GHz, 4.8 TB/s. They are
- * calculated, not measured. A product of 16 x 8 x 16 is assumed to take 1.6 cycles of a processor
- * (mma.sync, at six tenths of the rate of its tensor cores):
+ * rows of a head, 65536 blocks), on a device that has 132 processors, 1.75 GHz and 4.8 TB/s. The
+ * times are calculated, not measured. A product of 16 x 8 x 16 is assumed to take 1.6 cycles of a
+ * processor (mma.sync, at six tenths of the rate of its tensor cores):
  *
  *   summary  reads k and v, 2.1 GB, in 0.45 ms. A block with 64 columns of v has 768 products,
- *            which take 1230 cycles, and a processor has 993 such blocks, which take 0.7 ms
- *   scan     reads and writes the states of 128 segments, 2 MB each: 0.5 GB in 0.1 ms
- *   rows     reads q, k, v and the states, and writes o: 4.6 GB in 0.95 ms. The products (256 for
- *            q k', 160 for a v, 512 for q S, 512 for the state) take 2300 cycles, and shared
- *            memory takes as many, because each warp reads all of the state. If they overlap in
- *            part, this is 3300 cycles, or 1.9 ms
+ *            which take 1230 cycles. A processor has 993 such blocks, which take 0.7 ms
+ *   scan     reads and writes the states of 128 segments, 2 MB each. This is 0.5 GB in 0.1 ms
+ *   rows     reads q, k, v and the states, and writes o. This is 4.6 GB in 0.95 ms. The products
+ *            (256 for q k', 160 for a v, 512 for q S, 512 for the state) take 2300 cycles. Shared
+ *            memory takes 2300 cycles too, because each warp reads all of the state. If products
+ *            and shared memory overlap in part, rows take 3300 cycles, or 1.9 ms
  *
- * Together this is 2.7 ms. The backward takes three times as long, and its results are fp32, which
- * adds 1 GB for each, so it takes 9 ms. If the scratch has less room than the states need, there
- * are more launches, and each has less to do. */
+ * Together this is 2.7 ms. The backward takes three times as long. Its results are fp32, which
+ * adds 1 GB for each result, so the backward takes 9 ms. If the scratch has less room than the
+ * states need, there are more launches, and each launch has less to do. */
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
@@ -26,8 +26,8 @@
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-/* Returns the first of [0, n) for which `is` is false, or n if there is none. A warp runs it, with
- * 32 probes at a time. */
+/* Returns the first i in [0, n) for which is(i) is false, or n if there is no such i. A warp runs
+ * this function, with 32 probes at a time. */
 template <class F> static __device__ int64_t count_prefix(F is, int64_t n)
 {
     int64_t from = 0, to = n; /* is(i) is true for all i before `from`, and false from `to` on */
@@ -73,8 +73,8 @@ struct scan {
     bool first; /* no state is carried yet */
 };
 
-/* Tells whether the state that entered the segment of rows [r0, r1), in the order of the walk,
- * still has an effect at the segment's end. */
+/* Tells whether the state that entered the segment of rows [r0, r1) still has an effect where the
+ * walk leaves the segment. */
 static __device__ __forceinline__ bool stays(const linear_part &p, int64_t r0, int64_t r1,
                                              int64_t n_valid)
 {
@@ -169,8 +169,8 @@ static void walk_keys(struct cuda *c, const struct linear_args *a, struct linear
                       int64_t K)
 {
     const int64_t V = w.value_dim;
-    /* the number of states that fit; one of them for each head is carried, and the other states
-     * are those of segments */
+    /* the number of states that fit; each head has one state that is carried, and one for each
+     * segment */
     const int64_t room = (c->be.scratch_size - ENDS_SIZE) / (K * V * (int64_t)sizeof(float));
     const int64_t heads = a->n_heads < room / 2 ? a->n_heads : room / 2;
     assert(heads > 0);

@@ -1,6 +1,7 @@
-/* linear.h: declarations that the files of linear attention share. All of it is computed by one
- * kind of walk over blocks of 64 rows. In a block, rows see each other as in attention without
- * softmax. They see the rows before the block (in reverse, after it) through a state [Dk, Dv]:
+/* linear.h: declarations that the files of linear attention share. The output and the gradients
+ * are all computed by a walk over blocks of 64 rows. In a block, rows see each other as in
+ * attention without softmax. They see the rows before the block through a state [Dk, Dv]; in a
+ * reverse walk, they see the rows after the block:
  *
  *     o  = walk(q, k, v)             dk = reverse walk(v, dO, q)
  *     dq = walk(dO, v, k)            dv = reverse walk(k, q, dO)
@@ -8,19 +9,19 @@
  * Rows are divided into segments of 16 blocks, counted from row 0 of the call, so that more than
  * one block of threads can walk a head:
  *
- *     1  summary  each segment walks from a state of zero, for its own part of the state after it
- *     2  scan     the segments' parts are folded in order, for the state that enters each segment
- *     3  rows     each segment walks again from the state that enters, and writes its rows
+ *     1  summary  walks each segment from a state of zero, which gives the segment's summary
+ *     2  scan     folds the summaries in order, which gives the state that enters each segment
+ *     3  rows     walks each segment again from the state that enters, and writes the rows
  *
  * States are rounded to fp32 after every block of a walk and every segment of the scan. A row's
- * bits depend only on the rows that it may see. They depend neither on the number of rows, nor on
- * the number of segments for which the scratch has room, nor on the number of blocks of threads.
+ * bits depend only on the rows that it may see. They do not depend on the number of rows, of
+ * blocks of threads, or of segments for which the scratch has room.
  *
  * Heads of more than LINEAR_KEYS key columns are walked in pieces of LINEAR_KEYS columns, one
- * after the other. Each piece has its own rows of the state, and adds to out, which is rounded
- * once for each piece.
+ * after the other. A piece uses some of the rows of the state. The result of each piece is added
+ * to out, and out is rounded after each piece.
  *
- *   linear.cu       the order of the three; states at the edges    linear_bf16.cu  tensor cores
+ *   linear.cu       runs 1 to 3; states at the edges               linear_bf16.cu  tensor cores
  *   linear_bwd.cu   the backward                                   linear_f32.cu   fp32
  *   linear_angle.cu LRPE's angles                hopper_linear.cu   1 and 3 in bf16 for 9.0 */
 #ifndef SEQD_CUDA_LINEAR_H
@@ -30,7 +31,7 @@
 
 #define LINEAR_T       64  /* rows of a block */
 #define LINEAR_SEGMENT 16  /* blocks of a segment */
-#define LINEAR_KEYS    256 /* most key columns of a walk */
+#define LINEAR_KEYS    256 /* largest number of key columns of a walk */
 #define LINEAR_ROWS    (LINEAR_T * LINEAR_SEGMENT)
 
 /* Counts that a kernel derives from the rows' documents. They are stored at the start of the
@@ -42,7 +43,7 @@ struct linear_ends {
 };
 
 /* One of the four walks above. out_r is the sum of scale lambda^|r - c| (q_r k_c) v_c over the
- * rows c of r's document up to r or, in reverse, from r on. */
+ * rows c of r's document with c <= r or, in a reverse walk, with c >= r. */
 struct linear_walk {
     struct tensor q, k, v, out;
     int64_t key_dim, value_dim;
@@ -63,7 +64,7 @@ struct linear_part {
     const int64_t *lo;
     const struct linear_ends *ends;
     int64_t pos, n, key_dim, value_dim;
-    int64_t head_keys;     /* number of key columns of a head, of which the piece has key_dim */
+    int64_t head_keys;     /* number of key columns of a head; the piece has key_dim columns */
     bool add;              /* add to out, which already has the sums of the earlier pieces */
     int64_t head, segment; /* first head and first segment of this part */
     int64_t n_heads, n_segments;
@@ -72,14 +73,14 @@ struct linear_part {
     bool reverse;
 };
 
-/* Adds scale lambda^distance x_r M to out_r. M is the matrix [rows, cols] of each head, or its
- * transpose. Only two kinds of rows r are computed: either the rows that see the entering state,
- * whose distance is r, or the rows of the last document, whose distance is n_valid - r. */
+/* Adds scale lambda^distance x_r M to out_r. M is the matrix m of a head, or its transpose. The
+ * rows r are either the rows that see the entering state, whose distance is r, or the rows of the
+ * last document, whose distance is n_valid - r. */
 struct linear_apply {
     struct tensor x, out;
     const float *m; /* [H, rows, cols] */
     int64_t rows, cols;
-    bool transposed; /* x has `cols` columns for each head, and out has `rows` */
+    bool transposed; /* M is m'; x has `cols` columns for each head, and out has `rows` */
     bool to_end;
     float scale;
 };
@@ -102,8 +103,8 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a);
 void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w);
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p);
 
-/* The kernels of linear_bf16.cu (16 bits) and linear_f32.cu: for the summary and the rows of a
- * part, and for the products with a state. */
+/* The kernels of linear_bf16.cu (16 bits) and linear_f32.cu. They compute the summary and the rows
+ * of a part, and the products with a state. */
 void linear_summary_bf16(struct cuda *c, const struct linear_part &p);
 void linear_summary_f32(struct cuda *c, const struct linear_part &p);
 void linear_rows_bf16(struct cuda *c, const struct linear_part &p);
@@ -118,9 +119,9 @@ static __device__ __forceinline__ double linear_power(double slope, int64_t dist
     return distance == 0 ? 1 : exp(-slope * (double)distance);
 }
 
-/* The decay of a state over `distance` rows. As a float, a decay near 1 would lose digits, and
- * after 10,000 blocks only the error would be left. So with such a decay, the state becomes S + (S
- * expm1(-slope L) + sum). */
+/* The decay of a state over `distance` rows. A decay near 1 would lose digits as a float, and
+ * after 10,000 blocks only the error would be left. So if a decay is near 1, the state becomes S +
+ * (S expm1(-slope L) + sum). */
 struct linear_decay {
     float by;
     bool near_1;
@@ -137,7 +138,7 @@ static __device__ __forceinline__ float linear_pass(float state, float sum, line
     return d.near_1 ? state + x : x;
 }
 
-/* The powers of a head, in shared memory. A block of threads computes each of them once. */
+/* The powers of a head, in shared memory. A block of threads computes each power once. */
 struct linear_powers {
     float power[LINEAR_T + 1];  /* lambda^d */
     float scaled[LINEAR_T + 1]; /* power[d] times scale */
@@ -165,8 +166,9 @@ struct linear_span {
     bool through;   /* the old content of the state is kept */
 };
 
-/* Finds the span of a block. lo has, in shared memory, lo of the block's rows and of the row after
- * them; edge is the global index of the block's first row. All lanes of a warp call it. */
+/* Finds the span of a block. lo, in shared memory, has lo of the block's rows and of the row after
+ * them. edge is the global index of the block's first row. All lanes of a warp call this
+ * function. */
 static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, int64_t edge, int L,
                                                              bool first, bool last, bool reverse)
 {
@@ -190,7 +192,7 @@ static __device__ __forceinline__ int linear_start(const int64_t *lo, int64_t ed
     return start < 0 ? -1 : (int)start;
 }
 
-/* The blocks that have rows of the segment of this block of threads. */
+/* The blocks of rows in the segment that this block of threads walks. */
 struct linear_blocks {
     int64_t row0, n_valid;
     int n;
@@ -202,7 +204,7 @@ static __device__ __forceinline__ linear_blocks linear_blocks_of(const linear_pa
     return {row0, n_valid, n < 0 ? 0 : n < LINEAR_SEGMENT ? (int)n : LINEAR_SEGMENT};
 }
 
-/* Zeroes columns [c0, c0 + cols) of those rows of the segment that are padding. */
+/* Zeroes columns [c0, c0 + cols) of the segment's rows of padding. */
 static __device__ __forceinline__ void linear_zero(const linear_part &p, const linear_blocks &b,
                                                    int64_t c0, int cols)
 {

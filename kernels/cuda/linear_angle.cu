@@ -1,8 +1,7 @@
 /* linear_angle.cu: the gradient of LRPE's angles through linear attention (backend.h), computed
  * row by row, in double. A block of threads has one angle of one head, and a thread has some
- * columns of v, which are independent of each other: only their sums are added to each other, at
- * the end. No result is written before that, so the next rows can be read while one is
- * computed. */
+ * columns of v. Columns are independent of each other until their sums are added at the end. No
+ * result is written before that, so the next rows can be read while a row is computed. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 128
@@ -17,8 +16,8 @@ struct angle {
     float *dtheta;
 };
 
-/* The sums of one column: the states of both halves, these states weighed by distances, and the
- * part of the gradient. */
+/* The sums of one column of v. s1 and s2 are the states of the two halves of k. a1 and a2 are the
+ * states s1 and s2, weighed by distances. sum is the column's part of the gradient. */
 struct angle_sums {
     double s1, s2, a1, a2, sum;
 };
@@ -29,9 +28,9 @@ static __device__ __forceinline__ void angle_pass(angle_sums &t, double lambda)
     t.a2 = lambda * (t.a2 + t.s2), t.s2 *= lambda;
 }
 
-/* Returns the share of column e of v in the gradient of angle d of head h: from the rows [0,
- * n_valid), and from the state that leaves after them. at1 and at2 are the places of the column in
- * the states, one for each half of the key. */
+/* Returns the share of column e of v in the gradient of angle d of head h. This share is the sum
+ * over rows [0, n_valid) and the part of the state that leaves after these rows. at1 and at2 are
+ * the places of the column in the states, one for each half of the key. */
 static __device__ double angle_column(const angle &x, int64_t h, int64_t d, int64_t e,
                                       int64_t n_valid, double lambda)
 {

@@ -1,6 +1,7 @@
 /* linear_bf16.cu: linear attention's walks in bf16 and fp16 on tensor cores. A block of 4 warps
- * walks one segment of one head, for some columns of v. A warp has 16 rows of out, and some rows
- * of the state, in registers in fp32; other warps read copies of these rows in shared memory.
+ * walks one segment of one head, for some columns of v. A warp has 16 rows of out and some rows of
+ * the state in registers, in fp32. Other warps read copies of these rows of the state in shared
+ * memory.
  *
  * q, k, v and dO are bf16 and are multiplied as they are. An fp32 result that is an operand of a
  * product is split into a sum of bf16s: hi, the nearest bf16, and lo, the bf16 nearest to the
@@ -9,17 +10,18 @@
  *
  *   a = q k' times powers    hi + lo
  *   the state in q S         hi + lo
- *   k times powers           hi + lo where rows are written, because that state is an operand of
- *                            q S, which uses no more of it; hi + mid + lo in summaries, whose
- *                            states are results
+ *   k times powers           hi + mid + lo in summaries, whose states are results. hi + lo is
+ *                            enough if rows are written, because the state is then used only in
+ *                            q S, which splits the state into hi + lo anyway
  *
- * For fp16 the same is done, because two bf16s have all of its 11 bits, and the state of many
- * rows, which exceeds the range of fp16, is in the range of bf16. Only q k' is a product of fp16.
+ * fp16 inputs are also split into bf16s. Two bf16s have all 11 bits of an fp16, and the state of
+ * many rows, which may exceed the range of fp16, is in the range of bf16. Only q k' is a product
+ * of fp16.
  *
  * So m and dm are as exact as in fp32. The part of a row that passes through the state has two
- * such errors. Together they are 3.1e-6, which is within the 5e-6 that is allowed for dq, dk and
- * dv. o is rounded to bf16 with an error of up to 2^-9, and the two errors are a thousandth of
- * that.
+ * errors of 2.2e-6. Together they are 3.1e-6, which is within the 5e-6 that are allowed for dq, dk
+ * and dv. o is rounded to bf16 with an error of up to 2^-9, which is a thousand times the two
+ * errors.
  *
  * Tensor cores truncate sums instead of rounding them. Therefore a block's part of the state is
  * summed separately and added to the state by an fp32 addition; otherwise the errors of 10,000
@@ -92,7 +94,7 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* Splits pairs of elements into sums of bf16s, of which the largest is the first. */
+/* Splits pairs of elements into sums of bf16s. The largest bf16 of a sum is the first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
 static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N],
@@ -158,7 +160,8 @@ static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool a
 
 /* ---- a walk --------------------------------------------------------------------------------- */
 
-/* The shared memory besides the tiles. lo has lo of the rows of this block and of the next one. */
+/* The shared memory besides the tiles. lo has the lo of this block's rows and of the next block's
+ * rows. */
 struct walk_tables {
     linear_powers powers;
     int64_t lo[2][LINEAR_T + 1];
@@ -217,7 +220,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Multiplies a by scale and powers where rows see each other, and by 0 elsewhere. */
+    /* Multiplies an element of a by scale and a power if its two rows see each other, and by 0
+     * otherwise. */
     __device__ void mask(float (&a)[8][4], const linear_span &s, const int64_t *lo,
                          int64_t edge) const
     {
@@ -254,7 +258,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     {
         UNROLL
         for (int c = 0; c < 4; c++) {
-            /* the warp's rows do not see any of these */
+            /* the warp's rows see none of the 16 rows of fragment c */
             if (p.reverse ? c < warp : c > warp) continue;
             uint32_t fa[2][4], raw[2][2], fb[n_terms<T>][2];
             UNROLL
@@ -352,7 +356,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
             state[n][j][e] = s.through ? linear_pass(state[n][j][e], d[n][j][e], by) : d[n][j][e];
     }
 
-    /* Stores hi, and after it lo, so that all warps can read them. */
+    /* Stores the state's hi and then its lo, so that all warps can read them. */
     __device__ void copy_state(const float (&state)[z::slices][TV / 8][4]) const
     {
         if (16 * warp >= DK) return;
@@ -368,8 +372,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Calls f(element of the warp's part of the state, the same element in global memory) for each
-     * element that exists. */
+    /* Calls f(x, y) for each existing element of the warp's part of the state. x is the element in
+     * registers, and y is the element in global memory. */
     template <class F> __device__ void each(float (&state)[z::slices][TV / 8][4], const F &f) const
     {
         float *g = linear_state(p);
@@ -386,9 +390,10 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     }
 };
 
-/* The kernel of a walk. If ROWS, it writes out, from the states that enter; otherwise it writes
- * the segment's summary. If STAGES is 2, the next block's k and v are copied while a block is
- * computed. If STAGES is 1, they are copied after that. If SMALL, it needs at most SMEM_SMALL. */
+/* The kernel of a walk. If ROWS, computes `out` from the states that enter. Otherwise computes the
+ * segment's summary. If STAGES is 2, the next block's k and v are copied while a block is
+ * computed. If STAGES is 1, they are copied after the block. If SMALL, a block needs at most
+ * SMEM_SMALL. */
 template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
@@ -479,7 +484,7 @@ static void run(struct cuda *c, const linear_part &p)
            dim3(THREADS), (size_t)smem, p);
 }
 
-/* Runs the kernel with two stages or, if a block has no room for them, with SMALL_TV and
+/* Runs the kernel with two stages. If a block has no room for two stages, uses SMALL_TV and
  * SMALL_STAGES. */
 template <class T, int DK, int TV, int SMALL_TV, int SMALL_STAGES, bool ROWS>
 static void run_either(struct cuda *c, const linear_part &p)
@@ -520,8 +525,8 @@ void linear_rows_bf16(struct cuda *c, const linear_part &p)
 
 /* ---- the entering state --------------------------------------------------------------------- */
 
-/* Applies M to rows. A block of threads goes over the rows of a segment, and lays out its columns
- * of M once, as hi + lo. */
+/* Applies M to rows. A block of threads goes over the rows of a segment. It stores its columns of
+ * M in shared memory once, as hi + lo. */
 template <class T, int DK, int TV>
 static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
 {

@@ -1,5 +1,4 @@
-/* linear_bwd.cu: the backward of linear attention, which is three walks like the forward's
- * (linear.h). */
+/* linear_bwd.cu: the backward of linear attention, which is three walks of linear.h. */
 #include "kernels/cuda/linear.h"
 
 void cuda_linear_bwd(struct be *be, const struct linear_bwd_args *a)

@@ -1,18 +1,19 @@
 /* linear_f32.cu: linear attention's walks in true fp32. A block of 256 threads walks one segment
- * of one head, for 64 columns of v, with the state in shared memory. It has 32 columns if a block
- * of 8.6 has no room for 256 rows of the state. All products are of 64 x 64 (x 64), with 64 key
- * columns at a time, and a thread has 4 x 4 elements of each. */
+ * of one head, for 64 columns of v, with the state in shared memory. It walks only 32 columns if
+ * 256 rows of the state do not fit in a block of 8.6. A product is 64 x 64 x 64, with 64 key
+ * columns at a time, and a thread has 4 x 4 elements of the product. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 256
-#define TILE    64 /* key columns that are used at a time; most columns of v */
-#define LD      65 /* row size of a tile, such that rows are in different banks */
-#define EACH    4
+/* key columns that are used at a time; also the largest number of columns of v */
+#define TILE 64
+#define LD   65 /* row size of a tile, such that rows are in different banks */
+#define EACH 4
 
 static_assert(TILE == LINEAR_T, "all products are of one size");
 
-/* Return row i and column j of this thread. Its rows are adjacent and its columns are 16 apart, so
- * that adjacent lanes have adjacent columns. */
+/* Return row i and column j of this thread. The thread's rows are adjacent and its columns are 16
+ * apart, so that adjacent lanes have adjacent columns. */
 static __device__ __forceinline__ int row_of(int i)
 {
     return (int)threadIdx.x / 16 * EACH + i;
@@ -22,14 +23,14 @@ static __device__ __forceinline__ int col_of(int j)
     return (int)threadIdx.x % 16 + 16 * j;
 }
 
-/* A factor of a product. Its element of row r (column r of the second factor) and index k of the
- * sum is at[r * row + k * step]. */
+/* A factor of a product. The element for row r and index k of the sum is at[r * row + k * step].
+ * In the second factor, r is a column. */
 struct factor {
     const float *at;
     int row, step;
 };
 
-/* Computes d += a b over k in [k0, k1), with each term multiplied by f[k] if f is given. */
+/* Computes d += a b over k in [k0, k1). If f is not NULL, each term is multiplied by f[k]. */
 template <int N>
 static __device__ __forceinline__ void multiply(float (&d)[EACH][N], factor a, factor b, int k0,
                                                 int k1, const float *f)
@@ -68,8 +69,8 @@ struct walk_tables {
     int64_t lo[LINEAR_T + 1];
 };
 
-/* COLS is the number of columns of v, which is 16 N: each thread has N of them, 16 columns
- * apart. */
+/* COLS is the number of columns of v, which is 16 N. Each thread has N of these columns, 16
+ * columns apart. */
 template <int N> struct walk {
     static const int COLS = 16 * N;
     const linear_part &p;
@@ -79,8 +80,8 @@ template <int N> struct walk {
     float *q, *k, *v, *a, *state; /* tiles; state [key_dim, COLS] */
     walk_tables *t;
 
-    /* Processes the n key columns from d0 on: adds q's part from the state to o, and q's products
-     * with k to a; then adds k's part to the state. */
+    /* Processes n key columns, from d0 on. Adds q's products with the state to o, and q's products
+     * with k to a. Then adds k's part to the state. */
     template <bool ROWS>
     __device__ void keys(float (&o)[EACH][N], float (&a)[EACH][EACH], const linear_span &s, int d0,
                          int n) const
@@ -88,7 +89,8 @@ template <int N> struct walk {
         if (ROWS) {
             multiply(a, {q, LD, 1}, {k, LD, 1}, 0, n, NULL);
             if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * COLS, 1, COLS}, 0, n, NULL);
-            __syncthreads(); /* all threads have read these rows of the state before they change */
+            /* all threads have read these rows of the state before the rows change */
+            __syncthreads();
         }
         float d[EACH][N] = {};
         multiply(d, {k, 1, LD}, {v, 1, LD}, s.add0, s.add1, t->add);
@@ -158,7 +160,8 @@ template <int N> struct walk {
         if (ROWS) rows(o, b, s, r0);
     }
 
-    /* Calls f(element of the state, the same element in global memory) for each element. */
+    /* Calls f(x, y) for each element of the state. x is the element in shared memory, and y is the
+     * element in global memory. */
     template <class F> __device__ void each(const F &f) const
     {
         float *g = linear_state(p) + blockIdx.x * COLS;
@@ -167,8 +170,8 @@ template <int N> struct walk {
     }
 };
 
-/* The kernel of a walk. If ROWS, it writes out, from the states that enter; otherwise it writes
- * the segment's summary. */
+/* The kernel of a walk. If ROWS, computes `out` from the states that enter. Otherwise computes the
+ * segment's summary. */
 template <int N, bool ROWS>
 static __global__ void __launch_bounds__(THREADS) walk_kernel(linear_part p)
 {

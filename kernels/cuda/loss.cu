@@ -39,17 +39,18 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
              {a->table, a->x}, a->x.rows, a->x.cols);
 }
 
-/* Rows are divided, in order, into EMBED_PARTS parts by the remainders of their ids. So a block
- * that adds up some columns of a part reads only the rows of that part. There are four kernels:
+/* Rows are divided into EMBED_PARTS parts by the remainders of their ids. Within a part, rows keep
+ * their order. So a block that adds up some columns of a part reads only the rows of that part.
+ * There are four kernels:
  *
- *     1  count  how many rows of each part a piece of EMBED_PIECE rows has
- *     2  begin  where each piece's rows of each part go
- *     3  deal   each piece's rows are written there
- *     4  add    a part's rows, ascending, are added to dtable; no other block writes there
+ *     1  count  counts the rows of each part in each piece of EMBED_PIECE rows
+ *     2  begin  finds the place of each piece's rows of each part
+ *     3  deal   writes the rows of each piece to their places
+ *     4  add    adds the rows of a part to dtable, ascending; no other block writes these rows
  *
  * Ids without a row in the table belong to no part. In kernels 1 to 3, a thread has one part and
- * looks at each id of the piece. These are T EMBED_PARTS comparisons, which is 0.3 billion for a
- * million rows, and 8 T bytes from memory besides dx and dtable. */
+ * looks at each id of the piece. This takes T EMBED_PARTS comparisons, which is 0.3 billion for a
+ * million rows. Memory delivers 8 T bytes besides dx and dtable. */
 #define EMBED_PARTS 256
 #define EMBED_PIECE 2048
 #define EMBED_COLS  128
@@ -115,7 +116,8 @@ static __global__ void __launch_bounds__(EMBED_PARTS) embed_put(embed_deal d)
     embed_each(d, [&](int32_t row, int32_t id) { d.rows[at++] = {row, id}; });
 }
 
-/* A row that has the id of one of the last EMBED_AHEAD rows continues the sum of that row. */
+/* Adds the rows of a part. If a row's id equals the id of one of the last EMBED_AHEAD rows, the
+ * row continues the sum of that earlier row. */
 static __global__ void __launch_bounds__(EMBED_COLS)
     embed_add(embed_deal d, mat dx, float *dtable, int64_t ld, int64_t cols)
 {
@@ -201,8 +203,8 @@ static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t t
     return {max, row_over(x, from, to, max, room)};
 }
 
-/* Merges a row's statistics from several parts of its columns. Every thread does it, in the same
- * order. */
+/* Merges a row's statistics from several parts of its columns. Every thread merges them, in the
+ * same order. */
 static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int n, int64_t T,
                                               int64_t row)
 {
@@ -371,7 +373,7 @@ void cuda_mse(struct be *be, const struct mse_args *a)
 
 /* ---- noise and its variance ------------------------------------------------------------------ */
 
-#define NOISE_LEAST 1e-12 /* least probability, before its logarithm */
+#define NOISE_LEAST 1e-12 /* lower bound of a probability whose logarithm is taken */
 
 struct noise_of {
     double slope, log_min, log_max, scale;
@@ -425,7 +427,7 @@ static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, d
         const double bound = a.last ? noise_likelihood(get(y, row, C + c), s, d, &slope)
                                     : noise_divergence(a.log_min, s, d, &slope);
         /* The constant is ln 2. The last term is 0, unless a value that is clamped or not used is
-         * NaN or infinity; it must not be hidden. */
+         * NaN or infinity. NaN and infinity must not be hidden. */
         sum += miss * miss + bound / 0.69314718055994530942 + 0 * (s + (double)get(y, row, C + c));
         if (!dx.data) continue;
         set(dx, row, c, (float)(2 * a.scale * w * miss));
@@ -447,15 +449,16 @@ void cuda_noise(struct be *be, const struct noise_args *a)
 
 /* ---- routing --------------------------------------------------------------------------------- */
 
-/* Returns the value by which a logit is ordered. For NaN it is -inf, so that its expert comes last
- * but can still be chosen. */
+/* Returns the value by which a logit is ordered. For NaN this value is -inf, so that the logit's
+ * expert comes last but can still be chosen. */
 static __device__ __forceinline__ float route_rank(float x)
 {
     return x != x ? -INFINITY : x;
 }
 
-/* Returns the index that comes after `at`, where logits are descending and equal ones are in the
- * order of their indices. If at < 0, returns the first index. */
+/* Returns the index of the logit that follows the logit at index `at`. Logits are in descending
+ * order, and equal logits are in ascending order of their indices. If at < 0, returns the index of
+ * the first logit. */
 static __device__ int route_next(const float *x, int E, int at)
 {
     int best = -1;

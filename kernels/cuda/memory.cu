@@ -11,7 +11,8 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Allocations are whole pages, because the handle of one (share) gives access to whole pages. */
+/* Allocations are whole pages, because the handle of an allocation (share) gives access to whole
+ * pages. */
 #define PAGE ((int64_t)2 << 20)
 
 static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
@@ -28,8 +29,8 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
     return NULL;
 }
 
-/* Frees memory, unless a wait was given up. In that case the device's work may never end, and
- * cudaFree would wait for it; the end of the process then frees the memory. */
+/* Frees memory, unless be->watch has ended a wait. In that case the device's work may never end,
+ * and cudaFree would wait for it. So the memory is freed only when the process ends. */
 static void cuda_free(struct be *be, void *p, int64_t)
 {
     struct cuda *c = cuda_of(be);
@@ -46,7 +47,7 @@ void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
 
 /* ---- from the host --------------------------------------------------------------------------- */
 
-/* Takes n bytes of the ring in one piece, n <= STAGING_PIECE. Returns NULL if the device has
+/* Reserves n consecutive bytes of the ring, n <= STAGING_PIECE. Returns NULL if the device has
  * failed. */
 static char *staging_take(struct cuda *c, int64_t n)
 {

@@ -6,7 +6,7 @@
  *   a[0..3]  A(g, 2r..), A(g + 8, 2r..), A(g, 2r + 8..), A(g + 8, 2r + 8..)   two columns a word
  *   b[0..1]  B(2r.., g), B(2r + 8.., g)                                      two rows a word
  *   d[0..3]  D(g, 2r), D(g, 2r + 1), D(g + 8, 2r), D(g + 8, 2r + 1)
- * So a rounded D can be the A of another product: the d of two products that are neighbours in N
+ * So a rounded D can be the A of another product. The d of two products that are neighbours in N
  * form one a. */
 #ifndef SEQD_CUDA_MMA_H
 #define SEQD_CUDA_MMA_H
@@ -45,7 +45,7 @@ template <class T> static __device__ __forceinline__ float high(uint32_t pair)
     if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
     return __uint_as_float(pair & 0xffff0000u);
 }
-/* Returns the bf16 values nearest to x and y, and subtracts these from x and y. */
+/* Returns the bf16 values nearest to *x and *y as a word, and subtracts them from *x and *y. */
 static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
 {
     const uint32_t hi = pack_bf16(*x, *y);
@@ -78,9 +78,9 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
 }
 
 /* Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane t names the 16-byte row t
- * % 8 of matrix t / 8. The last argument is an offset from there, in elements; a constant offset
- * is part of the load and needs no register. In lane 4 g + r, out[i] is the elements (g, 2r) and
- * (g, 2r + 1) of matrix i. If TURNED, it is the elements (2r, g) and (2r + 1, g). */
+ * % 8 of matrix t / 8. offset is added to the row's address, in elements; a constant offset is
+ * part of the load and needs no register. In lane 4 g + r, out[i] has the elements (g, 2r) and (g,
+ * 2r + 1) of matrix i or, if TURNED, the elements (2r, g) and (2r + 1, g). */
 template <bool TURNED, class T>
 static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *row, int offset = 0)
 {

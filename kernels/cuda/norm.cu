@@ -88,8 +88,11 @@ void cuda_rmsnorm_fwd(struct be *be, const struct rmsnorm_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Computes dx, or adds to it: dx = r (dy g - mean(dy g) - x^ mean(dy g x^)). Here x^ = (x - mean)
- * r. With rms, mean(dy g) is left out, and x^ = x r. */
+/* Sets dx to the following value, or adds the value to dx:
+ *
+ *     r (dy g - mean(dy g) - x^ mean(dy g x^)), where x^ = (x - mean) r
+ *
+ * With rms, mean(dy g) is left out, and x^ = x r. */
 static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float *means,
                                       const float *rstd, int64_t groups, int64_t n, bool rms,
                                       bool add, const float *sums, int64_t n_all, int64_t n_same)

@@ -1,6 +1,6 @@
 /* position.cu: rotary embeddings and LRPE. Angles are products in double, and are reduced in
  * double, because at position 2^22 neighbouring angles in fp32 are half a radian apart. A thread
- * rotates one pair of columns in all heads of its row, so that each sine is computed only once. */
+ * rotates one pair of columns in all heads of a row, so that each sine is computed only once. */
 #include "kernels/cuda/device.h"
 
 #define ROPE_THREADS 128

@@ -1,12 +1,13 @@
-/* quant.cu: products whose b is a weight in blocks of 8 or 4 bits. The tiles and sums are those of
- * gemm.cu. The blocks of a step pass through registers. While the previous step is multiplied, the
- * registers hold them in the format of memory. Then they are written to shared memory as values of
- * a's type. So a product has the same bits as a product whose b has these values.
+/* quant.cu: products whose b is a weight in blocks of 8 or 4 bits. The tiles and the order of sums
+ * are those of gemm.cu. The blocks of a step pass through registers. While the previous step is
+ * multiplied, the registers hold the blocks in the format of memory. Then the blocks are written
+ * to shared memory as values of a's type. So a product has the same bits as a product whose b has
+ * these values.
  *
  *   16 bits  a warp processes the 16 rows and 32 columns of a block. A thread has 8 rows of two
  *            columns, which are 16 values that it writes as two packs of 16 bytes. 8 neighbouring
- *            rows of the weight are neighbours in the tile, so the tile is the transpose of
- *            gemm.cu's
+ *            rows of the weight are neighbours in the tile, so the tile is the transpose of the
+ *            tile in gemm.cu
  *   fp32     a thread has packs of 4 rows of one column
  *   few      if the order of sums is free, one or two rows of a are multiplied by values in
  *            registers. A block of threads has one panel, whose blocks its warps share. A step is
@@ -22,7 +23,7 @@ template <bool INT4, bool TRANS_B, int TILE> struct half_blocks {
     static const int panels = TRANS_B ? TILE / QUANT_ROWS : TILE_K / QUANT_ROWS;
     quant_part<INT4, 8> part;
     const char *at; /* this step's block */
-    int64_t stride; /* bytes from the block of a step to that of the next step */
+    int64_t stride; /* bytes from the block of a step to the block of the next step */
     bool there;
     static __device__ __forceinline__ int row(void)
     {
@@ -47,8 +48,8 @@ template <bool INT4, bool TRANS_B, int TILE> struct half_blocks {
             part.fetch(at, row() % QUANT_ROWS, col() % QUANT_K);
         at += stride;
     }
-    /* Writes the values of the step that begins at k0. Values after the last of K are 0, because
-     * the bytes of a panel there have no meaning. */
+    /* Writes the values of the step that begins at k0. Values past the end of K are set to 0,
+     * because a panel's bytes past the end of K have no meaning. */
     template <class T, class SHAPE>
     __device__ __forceinline__ void put_down(const product &p, int64_t k0, T *to) const
     {
@@ -121,7 +122,8 @@ static void run_half(struct cuda *c, const product &p)
            (size_t)smem, p);
 }
 
-/* Only tests have rows of a that are not whole packs, so one size of tile is enough for these. */
+/* Only tests have an a whose rows are not whole packs. So one size of tile is enough for these
+ * tests. */
 template <class T, bool INT4, bool TRANS_B>
 static void choose_half(struct cuda *c, const product &p)
 {
@@ -164,7 +166,7 @@ template <bool INT4, bool TRANS_B, int TILE> struct f32_blocks {
                           (int)(at % QUANT_K));
         }
     }
-    /* Writes the values, which are 0 after the last of K. */
+    /* Writes the values. Values past the end of K are 0. */
     __device__ __forceinline__ void put_down(const product &p, int64_t k0,
                                              float (&to)[F32_K][TILE + 4]) const
     {
@@ -221,7 +223,7 @@ template <bool INT4, bool TRANS_B, int TILE> static void run_f32(struct cuda *c,
 
 /* ---- few rows -------------------------------------------------------------------------------- */
 
-#define FEW_ROWS    2 /* most rows of a */
+#define FEW_ROWS    2 /* largest number of rows of a */
 #define FEW_THREADS 512
 #define FEW_WARPS   (FEW_THREADS / WARP)
 

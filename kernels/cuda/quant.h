@@ -8,8 +8,8 @@
 /* Computes a product whose b is in blocks, without adding the bias. */
 void quant_gemm(struct cuda *c, const struct gemm_args *a);
 
-/* The format of a block of a panel. size is the number of its bytes, and codes the number of bytes
- * before its first code. */
+/* The format of a block of a panel. size is the number of bytes of the block. codes is the number
+ * of bytes before its first code. */
 template <bool INT4> struct quant_format {
     static const int size = INT4 ? QUANT_INT4 : QUANT_INT8;
     static const int codes = QUANT_ROWS * (INT4 ? 4 : 2);
@@ -24,8 +24,8 @@ static __device__ __forceinline__ const char *quant_block_at(const void *w, int6
     return (const char *)w + block * quant_format<INT4>::size;
 }
 
-/* Return byte i of a word, or its lowest 4 bits, as a float. They use that a number of up to 23
- * bits is the fraction of a float from 2^23 on. */
+/* Return byte i of a word, or its lowest 4 bits, as a float. They put the number into the lowest
+ * bits of a float's fraction. The float is then 2^23 plus the number. */
 static __device__ __forceinline__ float quant_signed(uint32_t word, int i)
 {
     return __uint_as_float(0x4b000000u | ((word ^ 0x80808080u) >> 8 * i & 255)) - 8388736.f;
@@ -35,16 +35,16 @@ static __device__ __forceinline__ float quant_low(uint32_t word)
     return __uint_as_float(0x4b000000u | (word & 15)) - 8388608.f;
 }
 
-/* ROWS neighbouring rows of a panel (4 or 8), in one column of a block or, with 8 rows, in the two
- * columns k and k + 1, where k is even. */
+/* ROWS neighbouring rows of a panel, 4 or 8. A part of 4 rows has one column of a block. A part of
+ * 8 rows has the two columns k and k + 1, where k is even. */
 template <bool INT4, int ROWS> struct quant_part {
     typedef pack<uint32_t, INT4 ? 4 : ROWS / 4> words_of;
     pack<f16, ROWS> scale, least; /* least: int4 */
     /* int4: one word of each row, which begins with the code of k; int8: the words of one k */
     words_of code[ROWS / 4];
 
-    /* Loads rows of a panel, from `row` on, which is a multiple of ROWS, at column k of the
-     * block. */
+    /* Loads rows of a panel at column k of the block. `row` is the first row, a multiple of
+     * ROWS. */
     __device__ __forceinline__ void fetch(const char *block, int row, int k)
     {
         const char *from = block + quant_format<INT4>::codes;

@@ -1,7 +1,7 @@
-/* stream.cu: three streams (for operations, for transfers between ranks, and for copies to and
- * from the host beside these), and the host's waits for them. The host polls, so that be->watch
- * can end a wait that would never end because a peer is gone. No wait is for the whole device,
- * because other ranks may use the same device. */
+/* stream.cu: three streams, and the host's waits for them. One stream is for operations, one for
+ * transfers between ranks, and one for copies to and from the host that run beside the other two.
+ * The host polls, so that be->watch can end a wait that would never end because a peer is gone. No
+ * wait is for the whole device, because other ranks may use the device too. */
 #include <stdio.h>
 #include <time.h>
 #include "kernels/cuda/device.h"
@@ -9,8 +9,8 @@
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Names the last kernel that was launched, because a kernel fails when it runs, which is after its
- * launch. */
+/* Names the last kernel that was launched, because a kernel fails when it runs, and not when it is
+ * launched. */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what)
 {
     if (rc == cudaSuccess) return true;
@@ -43,7 +43,7 @@ void cuda_smem_fits(struct cuda *c, int smem, const char *kernel)
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 #define SPIN_NS  50000 /* a shorter wait is not worth a sleep */
-#define SLEEP_NS 20000 /* plus the timer's own slack, some 50 us */
+#define SLEEP_NS 20000 /* plus the timer's slack of some 50 us */
 #define WATCH_NS 1000000
 
 static int64_t now_ns(void)
@@ -53,7 +53,7 @@ static int64_t now_ns(void)
     return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
 }
 
-/* Asks the watcher whether to end the wait; its error becomes the device's failure. */
+/* Asks be->watch whether to end the wait. The error of be->watch becomes the device's failure. */
 static bool give_up(struct cuda *c)
 {
     struct err e = {};
@@ -175,8 +175,8 @@ void stream_slots(struct be_ops *t)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Gives transfers and copies priority over operations, because a hop is short, while the
- * operations that run meanwhile take long. */
+/* Gives transfers and copies priority over operations, because a hop between ranks is short, and
+ * operations that run at the same time take long. */
 cudaError_t stream_open(struct cuda *c)
 {
     int least = 0, most = 0;

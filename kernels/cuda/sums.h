@@ -1,17 +1,17 @@
-/* sums.h: sums over the rows of a call, one for each column, as weight gradients need them. Rows
- * are divided into pieces that depend only on the number of rows. A thread adds a column's terms
- * of a piece in ascending order, in double. Then a second kernel adds the pieces to out, in
- * ascending order. */
+/* sums.h: sums over the rows of a call, one sum for each column. They give the gradients of
+ * weights. Rows are divided into pieces that depend only on the number of rows. A thread adds a
+ * column's terms of a piece in ascending order, in double. Then a second kernel adds the pieces to
+ * out, in ascending order. */
 #ifndef SEQD_CUDA_SUMS_H
 #define SEQD_CUDA_SUMS_H
 
 #include "kernels/cuda/device.h"
 
-#define SUM_COLS   128 /* columns of a block, which are also its threads */
+#define SUM_COLS   128 /* columns of a block; each column has one thread */
 #define SUM_PIECES 64
 
-/* Sums each piece of the rows, for out[col] += sum over rows of F::term(row, col), with col in [0,
- * cols). A row need not be a row of a tensor. */
+/* Sums F::term(row, col) over the rows of each piece, for col in [0, cols). A row need not be a
+ * row of a tensor. */
 template <class F>
 static __global__ void sum_pieces(F f, int64_t rows, int64_t cols, int64_t piece, double *part)
 {
@@ -32,8 +32,8 @@ static __global__ void sum_add(const double *part, int64_t pieces, int64_t cols,
     out[col] = (float)((double)out[col] + sum);
 }
 
-/* Sums in at most SUM_PIECES pieces, of 32 rows or more. The scratch must have room for the sums
- * of the pieces. */
+/* Adds the sums of F's terms to out, in at most SUM_PIECES pieces of 32 rows or more. The scratch
+ * must have room for the sums of the pieces. */
 template <class F>
 static inline void sum_rows(struct cuda *c, F f, int64_t rows, int64_t cols, float *out)
 {
