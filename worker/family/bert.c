@@ -1,6 +1,5 @@
-/* bert.c: BERT (1810.04805), the model with which RSA was published. It has bidirectional
- * attention, norms after the residual, learned positions, biases, and the head of a masked
- * language model.
+/* bert.c: BERT (1810.04805). RSA was published with this model. It has bidirectional attention,
+ * norms after the residual, learned positions, biases, and the head of a masked language model.
  *
  *   x = n(word[ids] + position[pos] + type[0])
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
@@ -41,7 +40,7 @@ static void write_in(struct program *in, const struct model_shape *m, const char
     in->result = LAYER_NORM(in, m, x, "LayerNorm");
 }
 
-/* Indices of a matrix and of its bias in a program. */
+/* Indices of a matrix and of its bias among the weights of a program. */
 struct dense {
     int w, bias;
 };
@@ -130,8 +129,8 @@ static void write_bert(const struct model_shape *m, struct family *f)
                                      .up_bias = "transform.dense.bias",
                                      .norm = "transform.LayerNorm.weight",
                                      .norm_bias = "transform.LayerNorm.bias",
-                                     /* an untied file has two biases, and its "bias" is not
-                                      * used */
+                                     /* if the head is not tied, a file has two biases, and "bias"
+                                      * is not used */
                                      .bias = m->tied ? "bias" : "decoder.bias"};
     bert_write(m, f, &names, (enum act_id)m->act);
 }
@@ -205,8 +204,8 @@ static void rename_tensor(const char *stored, char *name, size_t size)
     snprintf(name, size, "%.*s%s", (int)n, stored, end);
 }
 
-/* Tensors that a file may have although its model does not use them: other heads, position ids,
- * and one of two biases (write_bert uses the other one). */
+/* Tensors that a file may have although its model does not use them: other heads, ids of
+ * positions, and one of two biases. write_bert uses the other bias. */
 static const char *const beside[] = {
     "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
     "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};

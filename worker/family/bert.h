@@ -1,4 +1,4 @@
-/* bert.h: parts that encoders like BERT have in common. It is private to worker/family. */
+/* bert.h: functions for encoders like BERT. It is private to worker/family. */
 #ifndef SEQD_FAMILY_BERT_H
 #define SEQD_FAMILY_BERT_H
 
@@ -7,15 +7,15 @@
 
 /* Prefixes and names of tensors. */
 struct bert_names {
-    const char *embeddings, *layer; /* layer has one %d */
+    const char *embeddings, *layer; /* layer has one %d, for the number of the layer */
     const char *head;
-    const char *up, *up_bias, *norm, *norm_bias, *bias; /* names after the prefix `head` */
+    const char *up, *up_bias, *norm, *norm_bias, *bias; /* names that follow the prefix `head` */
 };
-/* Writes the programs of the whole model. act is the head's activation. */
+/* Writes the programs of the whole model. act is the activation of the head. */
 void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
                 enum act_id act);
-/* Checks the heads, the table of positions and the activation; sets head_dim and act if they are
- * not given. Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
+/* Checks the heads, the table of positions and the activation. Sets head_dim and act if the file
+ * does not give them. Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
 int bert_check(struct model_shape *m, struct err *e);
 
 /* Reads position_embedding_type. */
@@ -27,7 +27,7 @@ extern const char *const bert_nothing[]; /* keys that change nothing */
 #define BERT_FIELDS                                                                                \
     HF_SIZES, {"type_vocab_size", NULL, 0}, {"rms_norm_eps", "layer_norm_eps", 0},                 \
     {"rope_theta", NULL, HF_FIXED}, {"hidden_act", NULL, HF_UNWRITTEN}
-/* The file's keys of dropout are not read, because dropout comes from the job. */
+/* The keys of dropout in a file are not read, because the job sets the dropout. */
 #define BERT_SPECIALS                                                                              \
     HF_NEVER, {"hidden_act", config_read_act, config_write_act},                                   \
     {"position_embedding_type", bert_want_absolute, NULL},                                         \

@@ -1,5 +1,5 @@
-/* Reads config.json in two passes, because model_type decides the meaning of the other keys and
- * may be anywhere in the file. */
+/* Reads config.json in two passes. The first pass finds model_type, which may be anywhere in the
+ * file, because the meaning of the other keys depends on it. */
 #include "worker/family/config_table.h"
 
 #include <stdarg.h>
@@ -16,7 +16,8 @@
 
 #define PREFIX "model.config."
 
-/* The error begins with the place of the key; an error about a job also has the field. */
+/* The error begins with the place of the key. If the text belongs to a job, the error also has the
+ * job's field. */
 int config_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
 {
     char text[512], field[96];
@@ -38,8 +39,8 @@ int config_invalid(struct config *c, const char *key, const char *want)
     return config_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
-/* Tells whether the key was refused before, because a list of layers may ask for the same feature
- * many times. */
+/* Tells whether the key was refused before. A list of layers may ask for the same feature many
+ * times. */
 static bool is_refused(const struct config *c, const char *key)
 {
     const size_t n = strlen(key);
@@ -128,7 +129,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return config_refuse_value(c, key, list);
 }
 
-/* Reads a size. In a CONFIG_KEPT, whose values were checked before, only the type is checked. */
+/* Reads a size. The values of a CONFIG_KEPT were checked before, so only the type is checked. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
     const bool kept = c->form == CONFIG_KEPT;
@@ -155,8 +156,8 @@ static int read_field(struct config *c, const struct field *f, const char *key)
     }
 }
 
-/* Returns the row of shape_fields for the first element of the array NAME, or NULL if there is no
- * such array. */
+/* Returns the row of shape_fields for the first element of the array NAME. Returns NULL if no
+ * array has this name. */
 static const struct field *array_of(const char *name)
 {
     char first[112];
@@ -190,8 +191,8 @@ bool config_met(const struct config *c, const char *key)
     return false;
 }
 
-/* Records that a key was read, and refuses a repeated one. name must be a string of a table, which
- * exists longer than c. */
+/* Records that a key was read, and refuses a key that occurs twice. name must be a string of a
+ * table, because c keeps the pointer. */
 static int once(struct config *c, const char *name, const char *key)
 {
     if (config_met(c, name))
@@ -217,8 +218,8 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
 
 /* ---- keys that the family does not have ------------------------------------------------------ */
 
-/* Tells whether every job may give the size, although some families have no such key.
- * spec_effective always gives it. */
+/* Tells whether every job may give the size, even if its family has no key for it. spec_effective
+ * always gives it. */
 static bool is_usual(const char *name)
 {
     static const char *const usual[] = {"max_position_embeddings", "rms_norm_eps", "rope_theta",
@@ -228,8 +229,8 @@ static bool is_usual(const char *name)
     return false;
 }
 
-/* Tells whether a size belongs to RoPE, in a family that allows any rule. A job may then give the
- * size under its name in shape_fields. */
+/* Tells whether a size belongs to RoPE and the family allows any rule. A job may then give the
+ * size by its name in shape_fields. */
 static bool is_rope(const struct config *c, const char *name)
 {
     return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
@@ -254,8 +255,8 @@ static bool array_neutral(const struct model_shape *m, const struct field *f)
     return true;
 }
 
-/* Reads a size that only other families have. Accepts it if its value means that the model lacks
- * that feature. f is NULL for an array. */
+/* Reads a size that only other families have. It is accepted if its value means that the model
+ * does not have the feature. f is NULL for an array. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;
@@ -306,16 +307,18 @@ static int read_kept(struct config *c, const char *key)
 {
     const struct field *f = shape_field(key);
     if (array_of(key)) return config_read_array(c, key, key);
-    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key); /* or of another version */
+    /* or the key of a different version */
+    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key);
     return read_field(c, f, key);
 }
 
 static int read_key(struct config *c)
 {
     char key[96];
-    if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long to be a known key */
+    /* if it is too long, it is not a known key */
+    if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0;
     if (c->form == CONFIG_KEPT) return read_kept(c, key);
-    if (!strcmp(key, "model_type")) return config_ignore(c, key); /* the first pass read it */
+    if (!strcmp(key, "model_type")) return config_ignore(c, key); /* the first pass has read it */
     const struct hf_special *x = special(c->family, key);
     if (!x && config_is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
         return config_ignore(c, key);
@@ -384,8 +387,8 @@ static void set_absent(struct config *c)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
-/* Adds the fault of a value to c->faults and skips the value. Fails if c->faults is NULL or the
- * value is not JSON. */
+/* Adds the fault of a value to c->faults, and skips the value. Fails if c->faults is NULL or if
+ * the value is not JSON. */
 static int go_on(struct config *c, const struct jread *value)
 {
     if (faults_pass(c->faults, c->e)) return -1;
@@ -406,7 +409,7 @@ int config_read(struct config *c, const char *text, size_t size)
         if (go_on(c, &value)) return -1;
         broken = true;
     }
-    /* finish() may refuse further keys, so it must run before refusals are reported */
+    /* finish() may refuse further keys, so it comes before the report of refusals */
     const int rc = c->form == CONFIG_KEPT || broken ? 0 : finish(c);
     if (!c->faults) return c->n_refused ? say_refused(c) : rc;
     if (rc && !c->n_refused) faults_add(c->faults, c->e);
@@ -417,7 +420,7 @@ int config_parse(const char *text, size_t size, const char *path, struct model_s
                  struct err *e)
 {
     struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = e};
-    memset(m, 0, sizeof *m); /* clears padding too, because shapes are compared as bytes */
+    memset(m, 0, sizeof *m); /* also clears padding, because shapes are compared as bytes */
     return config_read(&c, text, size);
 }
 

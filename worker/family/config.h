@@ -11,49 +11,51 @@
 struct faults;
 struct job_spec;
 
-#define MODEL_CONFIG_SIZE 65536 /* most bytes of a model.config, as it is sent */
+#define MODEL_CONFIG_SIZE 65536 /* largest number of bytes of a model.config */
 
-/* The origin of a text, which decides the meaning of a key that is absent. */
+/* The origin of a text. It decides the meaning of an absent key. */
 enum config_form {
-    /* A config.json. An absent key means the same as in transformers for that model_type. */
+    /* A config.json. An absent key has the meaning that it has in transformers for this
+     * model_type. */
     CONFIG_FILE,
-    /* A model.config as a person writes it. Absent keys have the values of shape_defaults(). The
-     * names of shape_fields are allowed as keys too. A text with model_type and either
-     * "architectures" or "transformers_version" was written by the package, and is read like a
+    /* A model.config that a person has written. Absent keys have the values of shape_defaults().
+     * Keys may also be names of shape_fields. If the text has model_type and either
+     * "architectures" or "transformers_version", the package has written it, and it is read like a
      * CONFIG_FILE. */
     CONFIG_JOB,
-    /* A text that this or an older version wrote with config_write(). Its keys are the names in
-     * shape_fields, even for sizes that the family lacks. Unknown keys are skipped. */
+    /* A text that config_write() of this or an older version has written. Its keys are names of
+     * shape_fields, even of sizes that the family does not have. Unknown keys are skipped. */
     CONFIG_KEPT
 };
 
-/* Reads the text of a config.json. path is only for the texts of errors. Fails with ERR_INVALID (a
- * key is missing, malformed or unknown) or ERR_UNSUPPORTED (a key asks for a computation that is
- * not supported). Either error names the key, or all keys that were refused. */
+/* Reads the text of a config.json. path is used only in errors. Fails with ERR_INVALID if a key is
+ * missing, malformed or unknown. Fails with ERR_UNSUPPORTED if a key asks for a computation that
+ * is not supported. The error names the key. If several keys were refused, it names all of
+ * them. */
 int config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                  struct err *e);
 /* Reads DIR/config.json. */
 int config_read_dir(const char *dir, struct model_shape *m, struct err *e);
 /* Does the same as config_read_dir, but adds every fault to f, with file and key. Returns -1 if
- * there is a fault; *m is then not usable. */
+ * there is a fault; *m must not be used then. */
 int config_check(const char *dir, struct model_shape *m, struct faults *f);
 /* Copies config.json unchanged from one directory to another. */
 int config_copy(const char *from, const char *to, struct err *e);
 
-/* Accepts the model of a job: reads the text into s->model.shape, and writes the shape with
+/* Accepts the model of a job. Reads the text into s->model.shape. Writes the shape with
  * config_write() to s->model.config, which is sent with the job. form is CONFIG_JOB or
  * CONFIG_KEPT. The caller must have set s->model.path. Fails with ERR_INVALID or ERR_UNSUPPORTED,
- * in one error for all keys that were refused, or with ERR_TOO_LARGE. */
+ * where one error names all keys that were refused. Also fails with ERR_TOO_LARGE. */
 int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
                 struct err *e);
-/* Reads s->model.config, which was sent with the job, into s->model.shape. */
+/* Reads s->model.config into s->model.shape. model.config was sent with the job. */
 int config_open(struct job_spec *s, struct err *e);
 /* Writes s->model.config from s->model.shape. */
 void config_keep(struct job_spec *s);
 
-/* Writes one line of JSON with the names of shape_fields as keys. It has the sizes of the family,
- * and those other sizes that differ from base. Returns the length, or -1 if the line does not
- * fit. */
+/* Writes one line of JSON, whose keys are names of shape_fields. The line has all sizes of the
+ * family. It also has every other size that differs from the size in `base`. Returns the length,
+ * or -1 if the line does not fit. */
 int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
                      size_t size);
 

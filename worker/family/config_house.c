@@ -1,7 +1,7 @@
 /* config_house.c: keys of config.json that any model may have and that change neither sizes nor
- * arithmetic. They are skipped unless a family's table has them (as RoBERTa's has pad_token_id).
- * hf/files.c reads eos_token_id and pad_token_id separately. The keys in `neutral` are accepted
- * only with values that change nothing. */
+ * arithmetic. They are skipped, unless a family's table has them (RoBERTa's table has
+ * pad_token_id). hf/files.c reads eos_token_id and pad_token_id separately. The keys in `neutral`
+ * are accepted only with values that change nothing. */
 #include <string.h>
 #include "worker/family/config_table.h"
 
@@ -19,15 +19,15 @@ static const char *const changes_nothing[] = {
     "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
     "bad_words_ids", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
     "begin_suppress_tokens",
-    /* the dropout of a training comes from the job */
+    /* the job sets the dropout of a training */
     "attention_dropout", "hidden_dropout", "dropout", "embd_pdrop", "resid_pdrop",
-    /* the program that made the file */
+    /* the program that has written the file */
     "unsloth_version", "unsloth_fixed", NULL};
 
 bool config_is_nothing(const struct config *c, const char *key)
 {
     const char *const *lists[] = {changes_nothing, c->family ? c->family->nothing : NULL};
-    if (key[0] == '_') return true; /* private keys of the package, such as _name_or_path */
+    if (key[0] == '_') return true; /* private keys of the package, like _name_or_path */
     for (int i = 0; i < 2; i++)
         for (const char *const *k = lists[i]; k && *k; k++)
             if (!strcmp(*k, key)) return true;
@@ -49,14 +49,14 @@ static bool reads_both_ways(const struct config *c)
     return !c->family || family_row(c->m)->task != MODEL_CAUSAL_LM;
 }
 
-/* Reads is_decoder. The value true would make an encoder's attention causal; a decoder's attention
+/* Reads is_decoder. For an encoder, true would mean causal attention. The attention of a decoder
  * is causal with any value. */
 static int read_decoder(struct config *c, const char *key)
 {
     return reads_both_ways(c) ? config_want_false(c, key) : config_ignore(c, key);
 }
 
-/* Reads is_causal. In the package, a decoder for which it is false has bidirectional attention. */
+/* Reads is_causal. If it is false, the package gives a decoder bidirectional attention. */
 static int read_causal(struct config *c, const char *key)
 {
     return reads_both_ways(c) ? config_want_false(c, key) : config_want_true(c, key);

@@ -8,8 +8,8 @@
 #include "worker/family/config_table.h"
 #include "worker/family/shape.h"
 
-/* Sets the values of absent keys. With a model.path they are 0, because its config.json gives all
- * sizes of its family. */
+/* Sets the values of absent keys. If there is a model.path, they are 0, because its config.json
+ * gives all sizes of the family. */
 static void absent(const struct job_spec *s, struct model_shape *m)
 {
     if (*spec_text(s, s->model.path))
@@ -61,8 +61,8 @@ void config_write_value(struct jwrite *w, const char *key, const struct field *f
     }
 }
 
-/* Writes the array whose first element is f, up to its last element that is not neutral. With
- * `always`, writes even an array that is then empty. */
+/* Writes an array up to its last element that is not neutral. f is its first element. If `always`
+ * is set, an empty array is written as well. */
 static void write_array(struct jwrite *w, const struct field *f, const struct model_shape *m,
                         bool always)
 {

@@ -1,10 +1,10 @@
-/* config_lacks.c: the table of published text models that are not supported here, with the feature
- * that each of them needs. Every model_type of transformers that has a head for causal or masked
- * language models is in this table or in that of a family (tests/engine/test_classes.c). */
+/* config_lacks.c: a table of published text models that are not supported, with the feature that
+ * each of them needs. Every model_type of transformers with a head for causal or masked language
+ * models is in this table or in the table of a family (tests/engine/test_classes.c). */
 #include <string.h>
 #include "worker/family/config_table.h"
 
-/* The model_types that need a feature, with a space after each. */
+/* The model_types that need a feature. There is a space after each of them. */
 static const struct {
     const char *needs, *types;
 } rows[] = {

@@ -1,5 +1,5 @@
 /* config_model.c: finds the model of a config.json by its model_type and by the classes that the
- * file names. A separate pass reads these keys, because they may be anywhere in the file. */
+ * file names. These keys may be anywhere in the file, so they are read in a pass of their own. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -21,7 +21,7 @@ const struct hf_model *config_model(const struct model_shape *m)
 
 /* ---- model_type ------------------------------------------------------------------------------ */
 
-/* Refuses the type that was just read, with an error. */
+/* Sets the error that refuses the type that was just read. */
 static int refuse_type(struct config *c)
 {
     char list[560] = "", type[48], needs[96] = "";
@@ -60,7 +60,7 @@ static bool find_wrapper(struct config *c, const char *type)
     return w->model.type;
 }
 
-/* Reads the type, which is the next string. inside is set if the key is in a text_config. */
+/* Reads the type, which is the next string. Set `inside` if the key is in a text_config. */
 static int read_type(struct config *c, bool inside)
 {
     char type[48];
@@ -87,8 +87,8 @@ static bool computes(const struct hf_model *m, const char *name)
     return false;
 }
 
-/* Returns the class name in the string that was just read, without the module before its last
- * dot. */
+/* Returns the class name in the string that was just read. If a module's name precedes the class
+ * name, the module's name is left out. */
 static const char *class_name(struct config *c, char *out, size_t size)
 {
     if (jread_copy(&c->j, out, size) < 0) return "(not a word)";
@@ -123,7 +123,7 @@ static int check_classes(struct config *c, const char *key)
     return t == J_ARRAY_END ? 0 : config_invalid(c, key, "an array of the names of classes");
 }
 
-/* Tells whether the key that was just read in an auto_map does not name a model. */
+/* Tells whether the key of auto_map that was just read is for a class other than a model. */
 static bool is_no_model(const struct config *c)
 {
     static const char *const kinds[] = {"AutoConfig",         "AutoTokenizer",
@@ -134,7 +134,8 @@ static bool is_no_model(const struct config *c)
     return false;
 }
 
-/* Checks the map from the package's Auto classes to classes whose code is next to the file. */
+/* Checks auto_map, which maps the package's Auto classes to classes. The code of these classes is
+ * next to the file. */
 static int check_auto_map(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
@@ -145,11 +146,12 @@ static int check_auto_map(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object of names of classes");
 }
 
-/* Keys with which a published file names its model. */
+/* Keys by which a published file names its model. */
 static const struct {
     const char *key;
     int (*check)(struct config *c, const char *key); /* checks the next value */
-    /* only the package transformers writes this key, so absent keys have the package's defaults */
+    /* only the package transformers writes this key; absent keys then have the package's
+     * defaults */
     bool package;
 } marks[] = {{"_class_name", check_classes, false},
              {"architectures", check_classes, true},
@@ -157,8 +159,8 @@ static const struct {
              {"transformers_version", NULL, true}};
 enum { N_MARKS = sizeof marks / sizeof *marks };
 
-/* Returns the model_type of the class in the string that was just read, or NULL if there is
- * none. */
+/* Returns the model_type of the class in the string that was just read. Returns NULL if no class
+ * has this name. */
 static const char *type_of_class(struct config *c, char *name, size_t size)
 {
     class_name(c, name, size);
@@ -170,7 +172,7 @@ static const char *type_of_class(struct config *c, char *name, size_t size)
     return NULL;
 }
 
-/* Refuses a published file that has no model_type. c->j is before the value of marks[i]. */
+/* Refuses a published file that has no model_type. c->j is just before the value of marks[i]. */
 static int refuse_untyped(struct config *c, int i)
 {
     const char *key = marks[i].key, *type = NULL;
@@ -222,8 +224,8 @@ static int check_marks(struct config *c, const struct found *f)
     return 0;
 }
 
-/* Switches to reading model.config as a config.json of the package, so that its keys and its
- * missing keys mean the same as in a file. */
+/* Reads the rest of model.config as a config.json of the package. Its keys, and the absence of
+ * keys, then have the same meaning as in a file. */
 static void read_as_file(struct config *c)
 {
     for (const struct field *f = shape_fields; f->path; f++)
@@ -254,7 +256,7 @@ static int read_marks(struct config *c, const char *text, size_t size, bool insi
     return check_marks(c, &f);
 }
 
-/* Finds the wrapper's object text_config in *text, and sets *text and *size to that object. */
+/* Finds the object text_config of a wrapper in *text. Sets *text and *size to this object. */
 static int open_text(struct config *c, const char **text, size_t *size)
 {
     const char *from = NULL, *end = NULL;

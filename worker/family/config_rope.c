@@ -1,5 +1,5 @@
 /* config_rope.c: reads and writes RoPE's rule in config.json. transformers v4 has rope_theta and
- * rope_scaling; v5 has rope_parameters, one object with everything. */
+ * rope_scaling. v5 has rope_parameters, which is one object with all values. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static bool any_rule(const struct config *c)
     return family_row(c->m)->rope_kinds;
 }
 
-/* Reads the rule's name. "su" is an older name of longrope. */
+/* Reads the name of the rule. "su" is an older name of longrope. */
 static int read_kind(struct config *c, const char *object)
 {
     char why[96] = "only rope_type ";
@@ -57,9 +57,10 @@ static int read_number(struct config *c, const char *object)
              {"attention_factor", &r->attention_factor}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (jread_is(&c->j, v[i].key)) return config_read_real(c, v[i].key, 0, 1e9, v[i].out);
-    if (jread_is(&c->j, "finetuned")) return config_ignore(c, object); /* origin of the values */
-    /* These keys assign to each column one of the three coordinates of a picture. In text, all
-     * three are the token's position. */
+    /* tells where the values came from, which changes nothing */
+    if (jread_is(&c->j, "finetuned")) return config_ignore(c, object);
+    /* These keys give each column one of the three coordinates of a picture. In text, all three
+     * coordinates are the position of the token. */
     if (family_row(c->m)->text_of_pictures &&
         (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
         return config_ignore(c, object);
@@ -106,7 +107,7 @@ int config_read_rope(struct config *c, const char *key)
 }
 
 /* Reads the RoPE of sliding_attention. Only its base is stored, in rope_local, because its rule
- * must be the default. The RoPE that was read before is not changed. */
+ * must be the default rule. The RoPE that was read before is unchanged. */
 static int read_local(struct config *c, const char *key)
 {
     const struct shape_rope full = c->m->rope;
@@ -131,7 +132,8 @@ int config_read_layer_ropes(struct config *c, const char *key)
     struct jread here = c->j;
     enum jtok t = jread_next(&here);
     if (t != J_OBJECT || jread_next(&here) != J_KEY) return config_read_rope(c, key);
-    if (jread_next(&here) != J_OBJECT) return config_read_rope(c, key); /* v4: full layers' RoPE */
+    /* v4: the RoPE of layers with full attention */
+    if (jread_next(&here) != J_OBJECT) return config_read_rope(c, key);
     jread_next(&c->j);
     while ((t = jread_next(&c->j)) == J_KEY) {
         const bool local = jread_is(&c->j, "sliding_attention");
@@ -143,8 +145,8 @@ int config_read_layer_ropes(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object");
 }
 
-/* Refuses a share that is so small that RoPE would rotate no column, because rotary_dim 0 means
- * all columns. */
+/* Refuses a share that is so small that RoPE would rotate no column. It must be refused because
+ * rotary_dim 0 means all columns. */
 static int no_column(struct config *c)
 {
     return config_error(c, ERR_INVALID, "partial_rotary_factor",
@@ -152,8 +154,8 @@ static int no_column(struct config *c)
                         c->partial_rotary);
 }
 
-/* Reads the share of a head that RoPE rotates, if the family has this size. Other families rotate
- * the whole head. */
+/* Reads the share of a head that RoPE rotates, if the family has this size. In other families RoPE
+ * rotates the whole head. */
 int config_read_partial(struct config *c, const char *key)
 {
     double v = 1;

@@ -1,6 +1,6 @@
-/* Values of config.json that the tables of many families use. There are readers, checks that a key
- * does not ask for a computation that is not supported, and writers of values that are the same in
- * all files that seqd writes. */
+/* Functions for values of config.json that the tables of many families use. They are readers,
+ * checks that a key does not ask for an unsupported computation, and writers of values that are
+ * the same in all files. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Writes a string or number as it is in the text. */
+/* Writes a string or a number in the form that it has in the text. */
 static void quote_token(const struct jread *j, const char *mark, char out[CONFIG_QUOTE])
 {
     enum { SHOWN = 48 };
@@ -55,7 +55,7 @@ int config_read_real(struct config *c, const char *key, double min, double max, 
     return 0;
 }
 
-/* Reads an integer; a number such as 64.0 counts as one. */
+/* Reads an integer. A number such as 64.0 is accepted as an integer. */
 static int whole(struct jread *j, int64_t *out)
 {
     double v;
@@ -116,7 +116,8 @@ int config_want_null(struct config *c, const char *key)
     return config_refuse(c, key, "only null is supported");
 }
 
-/* Reads quantization_config. only is the method that is accepted, or NULL if none is. */
+/* Reads quantization_config. `only` is the method that is accepted, or NULL if no method is
+ * accepted. */
 static int read_quantization(struct config *c, const char *key, const char *only)
 {
     char method[32] = "", why[112];
@@ -228,7 +229,8 @@ void config_write_null(struct jwrite *w, const char *key, const struct model_sha
 
 void config_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
 {
-    jwrite_raw(w, key, "0.0"); /* the package requires a float, and refuses the integer 0 */
+    /* 0.0, because the package requires a float and refuses the integer 0 */
+    jwrite_raw(w, key, "0.0");
 }
 
 void config_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)

@@ -1,5 +1,5 @@
 /* decoder.c: writes the programs of a decoder from its struct decoder: attention and MLP of a
- * layer, embedding and head. */
+ * layer, the embedding and the head. */
 #include "worker/family/decoder.h"
 
 #include <math.h>
@@ -40,11 +40,13 @@ static int bias_of(struct program *p, bool has, const char *name, int64_t rows)
 /* ---- attention ------------------------------------------------------------------------------- */
 
 struct projections {
-    /* indices of weights; if fused, q has q, k and v */
+    /* indices of weights; if the tensors are fused, q is the index of the tensor that has q, k and
+     * v */
     int q, kv, q_bias, kv_bias, q_norm, k_norm, o, o_bias;
 };
 
-/* Adds one tensor that has the rows of n tensors, one after the other in the order of files. */
+/* Adds one tensor with the rows of n tensors. The rows of these tensors follow each other in the
+ * order that they have in files. */
 static int fused(struct program *p, const char *name, const int64_t *rows, int n, int64_t cols)
 {
     int64_t sum = 0;
@@ -89,7 +91,7 @@ static struct projections attention_weights(struct program *p, const struct mode
     return w;
 }
 
-/* Normalises queries or keys before RoPE. The values, which follow the keys in a row, are not
+/* Normalises queries or keys before RoPE. The values follow the keys in a row and are not
  * changed. */
 static int qk_norm(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
                    int w, int64_t heads, enum span_id span)
@@ -111,7 +113,8 @@ static int qk_norm(struct program *p, const struct model_shape *m, const struct 
                    &out);
 }
 
-/* Returns queries or keys after the rotary embedding or, in a layer without RoPE, unchanged. */
+/* Returns queries or keys after the rotary embedding. In a layer without RoPE they are
+ * unchanged. */
 static int rotated(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
                    int64_t heads, const char *name)
 {
@@ -122,8 +125,8 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
                          const struct projections *w, int x, int *q, int *kv)
 {
     const int64_t HD = m->n_heads * m->head_dim, KV = 2 * m->n_kv_heads * m->head_dim;
-    /* Recompute "none" keeps attention's input, which is this product or, with RoPE, the result of
-     * RoPE. */
+    /* Recompute "none" keeps the input of attention. This is the result of RoPE, or this product
+     * if there is no RoPE. */
     const enum keep_id keep = d->no_rope && !d->qk_norm ? KEEP_NONE_MODE : KEEP_NEVER;
     const int in[] = {x, PROG_NONE};
     if (d->fused) {
@@ -149,12 +152,13 @@ static int summed(struct program *p, const struct model_shape *m, const int in[2
                         &(struct write_linear){in[0], in[1], w, 1, bias, out->name, out->keep});
 }
 
-/* Writes x + r y with y = a W' [+ bias]. y is normalised if norms come after attention and MLP. */
+/* Writes x + r y with y = a W' [+ bias]. If norms come after attention and MLP, y is
+ * normalised. */
 static int added(struct program *p, const struct model_shape *m, const struct decoder *d, int a,
                  int x, int w, int bias, const char *norm_name, const struct value *out)
 {
-    /* The norm's backward needs y. With tp > 1, y is kept, because computing it again needs a sum
-     * over ranks. */
+    /* Backward of the norm reads y. With tp > 1, y is kept, because computing it again would need
+     * a sum over ranks. */
     const enum keep_id keep = d->norm_after && m->tp > 1 ? KEEP_NONE_MODE : KEEP_NEVER;
     if (!d->norm_after && d->residual_scale == 1) return summed(p, m, (int[]){a, x}, w, bias, out);
     int y = summed(p, m, (int[]){a, PROG_NONE}, w, bias,

@@ -1,14 +1,15 @@
 /* dit.c: writes linear layers, norms and gates of diffusion transformers, their inputs, and the
- * two halves of a block. */
+ * parts of a block. */
 #include "worker/family/dit.h"
 
 #include <math.h>
 #include <stdio.h>
 #include "worker/family/write.h"
 
-enum { TIME_COLS = 256 }; /* columns of a time's sinusoid, the same in every released model */
+/* number of columns of the sinusoid of a time; all released models have this number */
+enum { TIME_COLS = 256 };
 
-static const float EPS = 1e-6f; /* eps of every norm, for which no config has a key */
+static const float EPS = 1e-6f; /* eps of every norm; no config.json has a key for it */
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
@@ -43,7 +44,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
         out);
 }
 
-/* Writes a product whose result is kept only under recompute "none". */
+/* Writes a product. Its result is kept only under recompute "none". */
 static int linear(struct dit d, int x, const char *prefix, int64_t rows, const char *name)
 {
     struct value out = like(d, x, name, KEEP_NONE_MODE);
@@ -66,10 +67,10 @@ static int add_norm(struct dit d, int x)
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */
 
-/* Gathers all rows of x. With GRID_TENSOR the ranks split every layer, and a rank's residual
- * stream and norms have only the rank's part of the rows. Gathered or summed values are kept for
- * the backward under recompute "none" and "selective", as the results of a ring are. So only
- * recompute "full" repeats an exchange. */
+/* Gathers all rows of x. With GRID_TENSOR the ranks divide every layer, and a rank's residual
+ * stream and norms have only the rank's part of the rows. Gathered values and summed values are
+ * kept for backward under recompute "none" and "selective". So only recompute "full" repeats an
+ * exchange. */
 static int gathered(struct dit d, int x)
 {
     struct value out = like(d, x, "gathered", KEEP_RING);
@@ -78,8 +79,8 @@ static int gathered(struct dit d, int x)
     return prog_op(d.p, &(struct op){.kind = OP_GATHER, .in = {x}}, &out);
 }
 
-/* Writes a dit_linear() in which the columns of W and x are split over ranks, and sums the ranks'
- * products. */
+/* Writes a dit_linear() in which the columns of W and of x are divided among the ranks. Sums the
+ * products of the ranks. */
 static int summed(struct dit d, int x, int base, const struct dit_linear *l, struct value out)
 {
     if (d.m->tp <= 1) return dit_linear(d, x, base, l, &out);
@@ -95,9 +96,9 @@ static int summed(struct dit d, int x, int base, const struct dit_linear *l, str
     return prog_op(d.p, &sum, &out);
 }
 
-/* n projections, each with the columns of all heads. They are one tensor. If ranks split the
- * heads, they are n tensors that follow each other; the name of each is PREFIX and then its
- * element of parts. */
+/* n projections, each with the columns of all heads. Usually they are one tensor. If ranks divide
+ * the heads, they are n tensors that follow each other. The name of each of these tensors is
+ * PREFIX, followed by an element of `parts`. */
 struct dit_projections {
     const char *prefix, *name; /* "attn", "qkv" */
     const char *const *parts;
@@ -136,8 +137,8 @@ static int projected(struct dit d, int x, const struct dit_projections *l, const
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* Adds the weight of a convolution, [C, channels, (frames,) rows, columns]. In some families it
- * has no dimension for frames. */
+/* Adds the weight of a convolution, [C, channels, (frames,) rows, columns]. In some families the
+ * weight has no dimension of frames. */
 static int patch_weight(struct dit d, int64_t cols)
 {
     const struct model_shape *m = d.m;
@@ -333,14 +334,14 @@ static bool turns(const struct model_shape *m, int dim)
            (m->grid_way == GRID_HEADS_BOTH || (m->grid_way == GRID_HEADS_SPACE && dim == 0));
 }
 
-/* Tells whether attention along dim has all rows of this rank's own heads, either after the
- * exchange of turns() or because ranks split the heads of every layer. */
+/* Tells whether attention along dim has all rows of this rank's own heads. This is true after the
+ * exchange of turns(). It is also true if ranks divide the heads of every layer. */
 static bool by_heads(const struct model_shape *m, int dim)
 {
     return turns(m, dim) || (dim >= 0 && m->grid_way == GRID_TENSOR);
 }
 
-/* Adds the exchange of rows for heads or, with `back`, the exchange of heads for rows. */
+/* Adds the exchange of rows for heads. If `back` is set, adds the exchange of heads for rows. */
 static int turned(struct dit d, int x, int sets, bool back)
 {
     const struct value out = like(d, x, back ? "rows_of_heads" : "heads_of_rows", KEEP_RING);

@@ -1,11 +1,11 @@
-/* dit.h: parts that diffusion transformers over [space, time] (2212.09748) have in common.
- * They are patches, conditioning on a time and a caption, and blocks of modulated attention and
- * MLP. The families stdit, stdit3, latte and t2d are built from them.
+/* dit.h: functions that write the common parts of diffusion transformers over [space, time]
+ * (2212.09748). The parts are patches, conditioning on a time and a caption, and blocks of
+ * modulated attention and MLP. The families stdit, stdit3, latte and t2d consist of these parts.
  *
  * The parts are written as if one rank had all rows. family_write() then adds the switches
- * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]),
- * and operations along space are placed between two switches (ROWS_ALT, [time, space]). Only with
- * GRID_TENSOR are the parts written for one of tp ranks. */
+ * (worker/program/spread.h). The residual stream is spread along space (ROWS_T, [space, time]).
+ * Operations along space are between two switches (ROWS_ALT, [time, space]). With GRID_TENSOR the
+ * parts are written for one of tp ranks instead. */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
 
@@ -18,75 +18,77 @@ struct dit {
     const struct model_shape *m;
 };
 
-/* Checks the rules that all these families have, and sets the sizes that config.json leaves out.
- * Fails with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
+/* Checks the rules of all these families, and sets the sizes that config.json leaves out. Fails
+ * with ERR_INVALID or ERR_UNSUPPORTED; the error names the key. */
 int dit_check(struct model_shape *m, struct err *e);
-/* Checks that a caption's width and length are given, for families that read a caption. Fails with
- * ERR_INVALID; the error names caption_channels. */
+/* Checks that the width and the length of a caption are given. This is for families that read a
+ * caption. Fails with ERR_INVALID; the error names caption_channels. */
 int dit_check_caption(struct model_shape *m, struct err *e);
 
 /* ---- pieces of `in` -------------------------------------------------------------------------- */
 
-int dit_patches(struct dit d); /* patches through x_embedder.proj [T, C] */
-/* 2-D positions, which are STDiT3's if base_size is set */
+int dit_patches(struct dit d); /* writes the patches, mapped by x_embedder.proj, as [T, C] */
+/* adds 2-D positions; if `base_size` is set, computes them as STDiT3 does */
 int dit_position_2d(struct dit d, int x);
 int dit_position_1d(struct dit d, int x);
-/* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], as a
- * value named "time", and adds base unless that is PROG_NONE. If shared is set, later sections may
+/* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder), as a value named
+ * "time" [ROWS_COND, C]. Adds base unless it is PROG_NONE. If shared is set, later sections may
  * read the result. */
 int dit_timestep(struct dit d, bool fps, int base, bool shared);
-void dit_caption(struct dit d); /* makes the shared value "caption" [ROWS_TEXT, C] */
+void dit_caption(struct dit d); /* makes the caption the shared value "caption" [ROWS_TEXT, C] */
 /* Writes t_block.1 of SiLU(t), as the shared value "time_block" [ROWS_COND, 6 C]. */
 void dit_time_block(struct dit d, int t);
 
 /* ---- pieces of a layer ----------------------------------------------------------------------- */
 
-int dit_input(struct dit d); /* returns the residual stream; also used in section `out` */
+int dit_input(struct dit d); /* returns the residual stream; it is also used in section `out` */
 
-/* Shift, scale and gate of attention, then those of the MLP, as views [ROWS_COND, C]. */
+/* Shift, scale and gate of attention, and then shift, scale and gate of the MLP. They are views
+ * [ROWS_COND, C]. */
 struct dit_vectors {
     int attn[3], mlp[3];
 };
-struct dit_vectors dit_vectors(struct dit d, int six); /* views of a value [ROWS_COND, 6 C] */
+/* returns views of the value `six` [ROWS_COND, 6 C] */
+struct dit_vectors dit_vectors(struct dit d, int six);
 /* Adds scale_shift_table to the value that section `in` shares as "time_block". */
 struct dit_vectors dit_table(struct dit d, const struct program *in);
 
 struct dit_attn {
-    const char *prefix; /* prefix of its weights: "attn" */
-    int dim;            /* dimension along which rows attend: 0 for space, 1 for time */
+    const char *prefix; /* prefix of the weights' names: "attn" */
+    int dim;            /* dimension along which rows attend: 0 is space, 1 is time */
     bool rope, qk_norm;
 };
-/* Writes LN(x) (1 + scale) + shift, with scale and shift of v (struct dit_vectors). */
+/* Writes LN(x) (1 + scale) + shift. v has shift, scale and gate (struct dit_vectors). */
 int dit_modulated(struct dit d, int x, const int v[3]);
 int dit_attention(struct dit d, int x, const struct dit_attn *a); /* qkv, attention, proj */
 int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name);
-/* Writes x + proj(attention to the caption that section `in` shares). */
+/* Writes x + proj(attention to the caption). Section `in` shares the caption. */
 int dit_cross(struct dit d, const struct program *in, int x);
-int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
-/* Makes x the section's result. The section does not keep it, because the next section may keep it
- * as its input. */
+int dit_mlp(struct dit d, int x, const int v[3]); /* writes x + gate MLP(modulated x) */
+/* Makes x the section's result. The section itself does not keep x, because x is the input of the
+ * next section, which may keep it. */
 void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
 
-/* Writes the final modulation of T2I models, with two vectors, which are
- * final_layer.scale_shift_table + t ("time"). In frames whose latents are given without noise, the
- * original code modulates the rows twice, and so does this function. */
+/* Writes the final modulation of T2I models. Its two vectors are final_layer.scale_shift_table + t
+ * ("time"). If the latents of a frame are given without noise, the original code modulates the
+ * frame's rows twice, and so does this function. */
 int dit_final_table(struct dit d, const struct program *in, int x);
-void dit_loss(struct dit d, int x); /* final_layer.linear, then the objective's loss */
+void dit_loss(struct dit d, int x); /* writes final_layer.linear and the loss of the objective */
 
 /* A product a W' + b with the tensors PREFIX.weight and PREFIX.bias. dit_linear also adds base,
- * unless that is PROG_NONE. */
+ * unless it is PROG_NONE. */
 struct dit_linear {
     const char *prefix;
-    int64_t rows; /* rows of the weight, which are columns of the result */
+    int64_t rows; /* rows of the weight, which are the columns of the result */
     enum init_id init;
 };
 int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out);
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Readers and writers of keys in config.json, used by DIT_SPECIALS below. */
+/* Readers and writers of keys in config.json. DIT_SPECIALS below uses them. */
 int dit_read_ratio(struct config *c, const char *key);
 int dit_read_patch(struct config *c, const char *key);
 int dit_read_sigma(struct config *c, const char *key);
@@ -95,9 +97,9 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-/* returns 1, which is the row of the authors' model_type */
+/* returns 1, which is the index of the authors' model_type */
 int dit_model(const struct model_shape *m);
-/* sets the number of predicted channels and the MLP's width */
+/* sets the number of predicted channels and the width of the MLP */
 int dit_finish(struct config *c);
 extern const char *const dit_nothing[]; /* keys that change nothing */
 

@@ -11,8 +11,8 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
     jwrite_double(w, key, (double)m->ffn_width / (double)m->width);
 }
 
-/* Reads the sizes of a patch. They are one number for both rows and columns, two numbers, or three
- * with that of frames first. */
+/* Reads the sizes of a patch. The value is one number for both rows and columns, or two numbers,
+ * or three numbers of which the first is for frames. */
 int dit_read_patch(struct config *c, const char *key)
 {
     int64_t v[3] = {1, 1, 1}, n = 0;
@@ -57,7 +57,7 @@ void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
-/* Reads the objective. If a file does not have it, the weights are published ones
+/* Reads the objective. If a file does not have it, the weights are published weights
  * (worker/plan/check.c) or random. */
 int dit_read_objective(struct config *c, const char *key)
 {
@@ -93,7 +93,7 @@ int dit_finish(struct config *c)
     return 0;
 }
 
-/* Keys that concern the training and its kernels. */
+/* Keys that concern training and its kernels. */
 const char *const dit_nothing[] = {"input_size",
                                    "class_dropout_prob",
                                    "enable_flash_attn",

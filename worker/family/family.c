@@ -1,6 +1,6 @@
-/* family.c: has the table of families. Completes and checks sizes by a family's row, and writes
- * the family's programs, which includes placing switches and removing the head of a model without
- * a head. */
+/* family.c: the table of families. Completes and checks sizes by a family's row, and writes the
+ * family's programs. To write them, it also places switches, and removes the head of a model
+ * without a head. */
 #include "worker/family/family.h"
 
 #include <stddef.h>
@@ -60,7 +60,7 @@ static int complete_heads(const struct family_row *row, struct model_shape *m, s
     const int64_t widest = m->head_dim > m->value_dim ? m->head_dim : m->value_dim;
     const int most = row->softmax ? JOB_MAX_HEAD : JOB_MAX_LINEAR_HEAD;
     if (widest <= most) return 0;
-    /* head_dim was derived from the width, or read from a config.json */
+    /* the width of a head was derived from the width, or read from a config.json */
     return err_field(e, ERR_INVALID, "model.config.head_dim",
                      "head_dim %lld: at most %d, so take more attention heads", (long long)widest,
                      most);
@@ -107,8 +107,8 @@ struct model_shape family_slice(const struct model_shape *m)
     return s;
 }
 
-/* Removes the head from `out`. Keeps the first operation, if that is a norm, and ends with a loss
- * without weights. */
+/* Removes the head from `out`. Keeps the first operation if it is a norm. Adds a loss without
+ * weights at the end. */
 static void cut_head(struct program *out)
 {
     const struct op first = out->op[0];
@@ -131,8 +131,8 @@ void family_store(struct family *f, enum weights_id format)
 
 static_assert(FREEZE_KINDS == FAMILY_KINDS, "a program for each kind");
 
-/* Replaces the kinds of layer of the family by those of a model with frozen tensors, which are in
- * m->freeze. */
+/* Replaces the family's kinds of layers by the kinds of a model with frozen tensors. m->freeze has
+ * these kinds. */
 static void freeze_layers(const struct model_shape *m, struct family *f)
 {
     const struct shape_freeze *z = &m->freeze;

@@ -71,8 +71,8 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
     return 0;
 }
 
-/* Sets the widths of heads and MLP. expand_v and ratio are the package's defaults for missing
- * keys. */
+/* Sets the widths of heads and of the MLP. expand_v and ratio are the package's defaults for
+ * missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio)
 {
     struct model_shape *m = c->m;
@@ -89,7 +89,7 @@ int fla_finish(struct config *c, double expand_v, double ratio)
     return 0;
 }
 
-/* Keys of the package's kernels, and of its convolution, which is switched off. */
+/* Keys of the package's kernels, and of its convolution, which must be switched off. */
 const char *const fla_nothing[] = {
     "attn_mode",   "fuse_norm",  "fuse_cross_entropy", "fuse_linear_cross_entropy",
     "fuse_swiglu", "use_l2warp", "conv_size",          NULL};

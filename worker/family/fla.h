@@ -1,4 +1,5 @@
-/* fla.h: models of the package flash-linear-attention. It is private to worker/family. */
+/* fla.h: functions for models of the package flash-linear-attention. It is private to
+ * worker/family. */
 #ifndef SEQD_FAMILY_FLA_H
 #define SEQD_FAMILY_FLA_H
 
@@ -6,11 +7,11 @@
 #include "worker/family/family.h"
 
 /* Writes a model in the layout of flash-linear-attention: an embedding, the layers, a norm and a
- * head. Each layer is the mixer, which adds its result to x, followed by a gated MLP. */
+ * head. Each layer has a mixer and then a gated MLP. The mixer adds its result to x. */
 typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
 void fla_write(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
 
-/* Readers and writers of the keys of these models, for the tables below. */
+/* Readers and writers of keys of these models. The tables below use them. */
 int fla_read_expand_k(struct config *c, const char *key);
 int fla_read_expand_v(struct config *c, const char *key);
 int fla_read_ratio(struct config *c, const char *key);
@@ -18,11 +19,11 @@ int fla_read_kv_heads(struct config *c, const char *key);
 void fla_write_expand_k(struct jwrite *w, const char *key, const struct model_shape *m);
 void fla_write_expand_v(struct jwrite *w, const char *key, const struct model_shape *m);
 void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape *m);
-/* Sets the widths of heads and MLP. expand_v and ratio are the package's defaults for missing
- * keys. */
+/* Sets the widths of heads and of the MLP. expand_v and ratio are the package's defaults for
+ * missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio);
 extern const char *const fla_nothing[];     /* keys that change nothing */
-extern const struct hf_absent fla_absent[]; /* values that the package uses for missing keys */
+extern const struct hf_absent fla_absent[]; /* values of missing keys, as in the package */
 
 /* clang-format off */
 #define FLA_SIZES                                                                                  \

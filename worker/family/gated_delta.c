@@ -5,8 +5,8 @@
  *   attention   [q, gate] = Wq h of each head;  o = attn(rope(n(q)), rope(n(k)), v) sigmoid(gate)
  *   delta       qkv = silu(conv(Wqkv h));  o = n(delta(qkv, Wb h, Wa h)) silu(Wz h), n of each head
  *
- * RoPE rotates a part of each head. The factors of norms are 1 + their weights, except for the
- * norms of the delta rule's outputs. */
+ * RoPE rotates a part of each head. The factor of a norm is 1 + its weight. For the norms of the
+ * delta rule's outputs, the factor is the weight itself. */
 #include "worker/family/gated_delta.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@
 #include "api/core/delta.h"
 #include "worker/family/moe.h"
 
-/* Kinds of layer, as bits. Layers in layer_mask have DELTA. Layers in dense_mask have DENSE, if
- * the other layers have experts. */
+/* Kinds of layers, as bits. The layers in layer_mask have DELTA. If layers have experts, the
+ * layers in dense_mask have DENSE. */
 enum { FULL, DELTA, DENSE };
 
 static struct write_norm norm_of(const struct model_shape *m, const char *weight)
@@ -40,7 +40,8 @@ static int product(struct program *p, int a, int base, int w, int n_w, const cha
     return write_linear(p, &(struct write_linear){a, base, w, n_w, PROG_NONE, name, keep});
 }
 
-/* Adds the weight of queries and gates. For each head, files have the gate next to the query. */
+/* Adds the weight of queries and gates. In files, the gate of a head is next to the query of the
+ * head. */
 static int gated_queries(struct program *p, const struct model_shape *m)
 {
     return prog_weight(p, &(struct weight){.name = "self_attn.q_proj.weight",
@@ -75,8 +76,8 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return b ? greatest_divisor(b, a % b) : a;
 }
 
-/* Adds the weights of queries, keys, values and z of all heads, and then those of b and a, joined.
- * Files of Qwen3-Next have these weights in two tensors, grouped by key head. */
+/* Adds the weights of queries, keys, values and z of all heads. Then adds the weights of b and a,
+ * joined. Files of Qwen3-Next have all of these in two tensors, grouped by key head. */
 static int delta_weights(struct program *p, const struct model_shape *m)
 {
     const int64_t C = m->width, Hk = m->delta_key_heads, H = m->delta_heads, Dk = m->delta_key_dim;

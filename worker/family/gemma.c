@@ -1,6 +1,7 @@
 /* gemma.c: Gemma 2 (2408.00118) and Gemma 3's text model (2503.19786). They have norms before and
- * after both attention and a gated MLP, and windows in some layers. Gemma 2 also has soft caps;
- * Gemma 3 has normalised heads, and another RoPE base in layers with a window.
+ * after attention, norms before and after a gated MLP, and windows in some layers. Gemma 2 also
+ * has soft caps. Gemma 3 also has normalised heads, and a separate RoPE base for layers with a
+ * window.
  *
  *   x = embed[ids] sqrt(C), with the root rounded to the model's precision
  *   per layer   x += n2(Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x)))
@@ -112,7 +113,7 @@ static const struct hf_model models[] = {
     [TYPE_GEMMA3] = {"gemma3_text", of_gemma3, {"Gemma3ForCausalLM", "Gemma3TextModel"}},
     {NULL, NULL, {NULL}}};
 
-/* Reads the window; null means that there is none. */
+/* Reads the window. null means that there is no window. */
 static int read_window(struct config *c, const char *key)
 {
     c->m->window = 0;
@@ -229,7 +230,7 @@ static const struct hf_special gemma_specials[] = {
     {"attention_bias", config_want_false, config_write_false},
     {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */
     {"hidden_activation", want_gelu, write_gelu},
-    {"hidden_act", config_ignore, NULL}, /* the package reads hidden_activation */
+    {"hidden_act", config_ignore, NULL}, /* because the package reads hidden_activation instead */
     {"use_bidirectional_attention", config_want_false, NULL},
     {"attn_logit_softcapping", read_attn_cap, write_attn_cap},
     {"final_logit_softcapping", read_final_cap, write_final_cap},

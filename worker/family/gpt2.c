@@ -1,5 +1,5 @@
-/* gpt2.c: GPT-2, which has LayerNorm before attention and MLP, learned positions, biases, and no
- * gate.
+/* gpt2.c: GPT-2. It has LayerNorm before attention and before the MLP, learned positions, biases,
+ * and no gates.
  *
  *   x = wte[ids] + wpe[pos]
  *   per layer   x += Wo attn(Wqkv n1(x) + b) + b;  x += W2 act(W1 n2(x) + b) + b
@@ -42,8 +42,8 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const int qkv = conv(p, xn, PROG_NONE, "attn.c_attn", 3 * C,
                          &(struct value){.name = "qkv", .keep = KEEP_NONE_MODE});
     const int q = prog_view(p, qkv, 0, C), window = prog_view(p, qkv, C, 2 * C);
-    /* A cache needs keys and values in a value of their own, not in a view of another value, so
-     * this operation copies them. */
+    /* A cache needs keys and values in a separate value, which is not a view. So this operation
+     * copies the keys and values. */
     const int kv = prog_op(p,
                            &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
                            &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
@@ -113,7 +113,7 @@ static const struct hf_absent own[] = {HF_ABSENT(1024, 1e-5, 10000), {"hidden_si
 static const struct hf_model models[] = {{"gpt2", own, {"GPT2LMHeadModel", "GPT2Model"}},
                                          {NULL, NULL, {NULL}}};
 
-/* Reads n_ctx, which is the name of n_positions in the family's first files. */
+/* Reads n_ctx. The first files of the family use this name for n_positions. */
 static int read_context(struct config *c, const char *key)
 {
     int64_t n = 0;
@@ -155,7 +155,7 @@ static const struct hf_family config = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Tensors of files that are nothing but masks. */
+/* Tensors of files that are only masks. */
 static const char *const beside[] = {".attn.bias", ".attn.masked_bias", NULL};
 
 const struct family_row family_gpt2 = {.base = "transformer.",

@@ -4,8 +4,8 @@
  *   experts     g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up clamped to [-7, 7]; biases
  *   router      with a bias; the weights of the chosen experts are the softmax of their scores
  *
- * Files have all experts of a layer in one tensor, [E, in, out], with rows of gate and up
- * alternating: gate_up_proj[e, :, 2i] is row i of the gate. Published files have it in MXFP4
+ * Files have all experts of a layer in one tensor, [E, in, out]. Rows of gate and up alternate in
+ * it: gate_up_proj[e, :, 2i] is row i of the gate. In published files this tensor is in MXFP4
  * (hf/mxfp4.h). */
 #include <stddef.h>
 #include <stdio.h>
@@ -46,8 +46,8 @@ static int attention(struct program *p, const struct model_shape *m, int x, int6
     return write_linear(p, &(struct write_linear){o, x, o_w, 1, o_b, "mlp_input", KEEP_NONE_MODE});
 }
 
-/* Adds one tensor that has a matrix [rows, cols] for each expert or, if cols is 0, a bias for
- * each. turns is set if the rows of the two halves alternate in the file. */
+/* Adds one tensor for all experts. It has a matrix [rows, cols] for each expert or, if cols is 0,
+ * a bias for each expert. turns is set if the rows of the two halves alternate in the file. */
 static int stacked(struct program *p, const char *name, int64_t E, int64_t rows, int64_t cols,
                    bool turns, enum init_id init)
 {
@@ -138,7 +138,7 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
-/* Accepts only `value`, which is the constant of the family's experts. */
+/* Accepts only `value`, which is a constant of the family's experts. */
 static int want(struct config *c, const char *key, double value)
 {
     double v = value;
@@ -177,8 +177,8 @@ static int finish(struct config *c)
     return config_check_list(c, "layer_types");
 }
 
-/* Writes the kind of every layer, because the package's default for a missing key alternates
- * between two kinds. */
+/* Writes the kind of every layer. If the key were missing, the package would alternate two
+ * kinds. */
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_array(w, key);

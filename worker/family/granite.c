@@ -1,5 +1,6 @@
-/* granite.c: Granite 3, which is Llama with constants from config.json. They multiply embeddings,
- * attention scores and additions to the residual stream, and divide logits. */
+/* granite.c: Granite 3. It is Llama with constants from config.json. Embeddings, attention scores
+ * and additions to the residual stream are multiplied by constants. Logits are divided by a
+ * constant. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 

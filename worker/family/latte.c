@@ -1,5 +1,5 @@
-/* latte.c: Latte (2401.03048). It has DiT blocks (2212.09748), of which even ones attend along
- * space and odd ones along time.
+/* latte.c: Latte (2401.03048). It has DiT blocks (2212.09748). Even blocks attend along space, and
+ * odd blocks along time.
  *
  *   c = time MLP(t) [+ label]
  *   per block   shift, scale, gate of both = linear(SiLU(c)), with a linear layer per block
@@ -39,8 +39,8 @@ static int label(struct dit d, int t)
                    &out);
 }
 
-/* Writes the n vectors of a block or of the final layer, from the value that section `in`
- * shares. */
+/* Writes the n vectors of a block or of the final layer. They come from the value that section
+ * `in` shares. */
 static int modulation(struct dit d, const struct program *in, const char *prefix, int64_t n)
 {
     const struct value out = {
@@ -97,7 +97,7 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Reads the number of classes. The table has one row more, for "no class". */
+/* Reads the number of classes. The table has one more row, for "no class". */
 static int read_classes(struct config *c, const char *key)
 {
     int64_t n = -1;
@@ -120,8 +120,8 @@ static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {"qk_norm", config_want_false, NULL},
                                                    {NULL, NULL, NULL}};
 
-/* Keys that the published directories of every variant have and that change nothing here. A model
- * that reads class labels does not use the last two. */
+/* Keys that the published directories of every variant have. The keys change nothing here. The
+ * last two would matter only for captions, which a model with class labels does not read. */
 static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
                                             "caption_channels", "model_max_length",   NULL};
 

@@ -1,11 +1,12 @@
-/* linear.c: the linear transformer (2006.16236) with the names of flash-linear-attention. It has a
- * feature map of queries and keys, no decay, and a norm of each head's output.
+/* linear.c: the linear transformer (2006.16236). Its tensors have the names of
+ * flash-linear-attention. It has a feature map of queries and keys, no decay, and a norm of each
+ * head's output.
  *
  *   per layer   x += Wo n(phi(Wq h) (sum phi(Wk h) Wv h) / sqrt(D)), h = n(x)
  *               x += Wd (silu(Wg n(x)) * Wu n(x))
  *
- * If shape.normalise is set, outputs are divided by the sum of the weights; the norm of each head
- * nearly cancels this. */
+ * If shape.normalise is set, outputs are divided by the sum of the weights. The norm of each
+ * head's output nearly cancels this division. */
 #include <math.h>
 #include <stddef.h>
 #include "worker/family/config_table.h"

@@ -1,6 +1,6 @@
-/* llama.c: Llama, Mistral, Ministral, Qwen2 and Qwen3 (2302.13971), which are the plain decoder of
+/* llama.c: Llama, Mistral, Ministral, Qwen2 and Qwen3 (2302.13971). They are the plain decoder of
  * decoder.h. In addition, Qwen2 has biases of q, k and v, and Qwen3 has a norm of each query head
- * and key head. If the model has a window, the layers in layer_mask have none. */
+ * and key head. If the model has a window, the layers in layer_mask have no window. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -18,7 +18,7 @@ static void write_llama(const struct model_shape *m, struct family *f)
     }
 }
 
-/* Tells whether q, k and v have a bias while o has none. */
+/* Tells whether q, k and v have a bias and o has no bias. */
 static bool is_qwen2(const struct model_shape *m)
 {
     return m->qkv_bias && !m->o_bias;
@@ -31,7 +31,7 @@ static int no_class(const char *field, const char *what, struct err *e)
                      what);
 }
 
-/* Checks that the model can be saved as one of the classes Llama, Mistral, Ministral, Qwen2,
+/* Checks that the model can be saved as one of the classes Llama, Mistral, Ministral, Qwen2 and
  * Qwen3. */
 static int check_llama(struct model_shape *m, struct err *e)
 {
@@ -56,8 +56,8 @@ static bool qwen(const struct config *c)
     return c->type == TYPE_QWEN2 || c->type == TYPE_QWEN3;
 }
 
-/* Tells whether the class has the keys of a window. Llama's class in transformers has none of
- * these keys, and ignores them in a file. */
+/* Tells whether the class has the keys of a window. Llama's class in transformers does not have
+ * them, and ignores them in a file. */
 static bool has_window(const struct config *c)
 {
     return c->type != TYPE_LLAMA;
@@ -65,7 +65,8 @@ static bool has_window(const struct config *c)
 
 static int read_window(struct config *c, const char *key)
 {
-    /* Ignores the key in a file of type llama, as transformers does; a job may set it. */
+    /* In a file of type llama the key of the window is ignored, as in transformers. A job may set
+     * the window. */
     if (!has_window(c) && c->form == CONFIG_FILE) return config_ignore(c, key);
     c->window = 0; /* null: no window */
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
@@ -90,7 +91,8 @@ static int read_llama_layers(struct config *c, const char *key)
 /* Sets the values of keys that are absent from the file. */
 static void llama_absent(struct config *c)
 {
-    if (c->form == CONFIG_JOB) { /* a job's window is used unless another key turns it off */
+    /* the window of a job is used unless use_sliding_window is false */
+    if (c->form == CONFIG_JOB) {
         if (!config_met(c, "use_sliding_window")) c->window_on = true;
         if (qwen(c) && !c->window_on) c->window = 0;
         return;
@@ -131,7 +133,7 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
     jwrite_int(w, "max_window_layers", 0);
 }
 
-/* Returns the TYPE_ of the model of transformers that computes the same. */
+/* Returns the TYPE_ of the class in transformers that computes this model. */
 static int llama_model(const struct model_shape *m)
 {
     if (m->qk_norm) return TYPE_QWEN3;
@@ -154,7 +156,7 @@ static int refuse_chunks(struct config *c, const char *key)
     return config_ignore(c, key);
 }
 
-/* Defaults for each class of transformers. */
+/* Defaults of each class of transformers. */
 static const struct hf_absent of_llama[] = {
     HF_ABSENT(2048, 1e-6, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 32000), {NULL, 0}};
 static const struct hf_absent of_mistral[] = {HF_ABSENT(4096 * 32, 1e-6, 10000),

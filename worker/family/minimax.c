@@ -1,13 +1,13 @@
-/* minimax.c: MiniMax-Text-01 (2501.08313). It has layers of softmax attention and layers of
- * lightning attention (linear attention with a decay), and each layer also has a mixture of
- * experts.
+/* minimax.c: MiniMax-Text-01 (2501.08313). Some layers have softmax attention. All other layers
+ * have lightning attention, which is linear attention with a decay. Each layer also has a mixture
+ * of experts.
  *
  *   per layer   h = n(x);  h = alpha h + beta attention(h)
  *               h = n(h);  x = alpha h + beta moe(h)
  *
- * The residual is the norm's output, not its input. Lightning attention uses silu of q, k and v,
- * has no positions and no scale, and has one norm over all heads, with eps 1e-6 in every model,
- * and a sigmoid gate. Files have q, k and v of a head next to each other. */
+ * The residual is the output of the norm, and not its input. Lightning attention uses silu of q, k
+ * and v, and has no positions and no scale. It has a sigmoid gate and one norm over all heads,
+ * whose eps is 1e-6 in every model. In files, q, k and v of a head are next to each other. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -131,7 +131,7 @@ static int check_minimax(struct model_shape *m, struct err *e)
     for (int l = 0; l < m->n_layers; l++)
         if (shape_special(m, l)) return 0;
     for (int l = 1; l < m->n_layers;
-         /* no list is given, so every second layer has softmax attention, as in the package */
+         /* there is no list, so every second layer has softmax attention, as in the package */
          l += 2)
         m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
     return 0;
@@ -146,8 +146,8 @@ static const struct hf_absent own[] = {
     {"linear_attn_beta_factor", 1},  {"full_attn_alpha_factor", 1},
     {"full_attn_beta_factor", 1},    {"mlp_alpha_factor", 1},
     {"mlp_beta_factor", 1},          {NULL, 0}};
-/* Models of the family: that of transformers, and the first release and its successor M1, whose
- * code is in the same directories as their weights. */
+/* Models of the family. The first is the model of transformers. The other two are the first
+ * release and its successor M1. Their code is in the same directories as their weights. */
 enum { TYPE_MINIMAX };
 static const struct hf_model models[] = {
     [TYPE_MINIMAX] = {"minimax", own, {"MiniMaxForCausalLM", "MiniMaxModel"}},
@@ -166,8 +166,8 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
-/* Reads one of two lists that say which layers are linear. If a file has both lists (transformers
- * writes both), they must agree. */
+/* Reads one of two lists that tell which layers are linear. transformers writes both lists. If a
+ * file has both, they must agree. */
 static int read_either(struct config *c, const char *key, const char *other,
                        int (*read)(struct config *, enum jtok))
 {
@@ -192,7 +192,8 @@ static int read_minimax_layers(struct config *c, const char *key)
     return read_either(c, key, "attn_type_list", minimax_layer);
 }
 
-/* Reads an element of the first release's list: 0 is linear, 1 is softmax. */
+/* Reads an element of the first release's list. 0 means linear attention, and 1 softmax
+ * attention. */
 static int attn_type(struct config *c, enum jtok t)
 {
     int64_t v;
@@ -236,16 +237,16 @@ static int finish_minimax(struct config *c)
 {
     bool any = !c->n_flags;
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
-    /* The code of the first releases has no default for attn_type_list, and its default for
-     * postnorm is false. */
+    /* The code of the first releases has no default for attn_type_list. Its default for postnorm
+     * is false. */
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !c->n_flags)
         return config_refuse(c, "attn_type_list", "missing, and without a default of its own code");
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !config_met(c, "postnorm"))
         return config_refuse(c, "postnorm",
                              "missing, which is false of its own code, and only true is "
                              "supported");
-    /* The decays of the first releases are ALiBi's slopes, which equal the decays computed here if
-     * H is a power of two. */
+    /* The decays of the first releases are ALiBi's slopes. They are equal to the decays that are
+     * computed here only if H is a power of two. */
     if (c->type != TYPE_MINIMAX && (c->m->n_heads & (c->m->n_heads - 1)))
         return config_refuse(c, "num_attention_heads", "only a power of two is supported");
     if (!any)
@@ -294,7 +295,9 @@ static const struct hf_special minimax_specials[] = {
 
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
-    /* shared_moe_mode concerns a shared expert, but a size of such an expert is refused */ NULL};
+    /* shared_moe_mode is for a shared expert; a file with the size of a shared expert is
+     * refused */
+    NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,
@@ -304,7 +307,7 @@ static const struct hf_family config = {.nothing = minimax_nothing,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Tensors of files that are tables. They are computed here instead. */
+/* Tensors of files that are tables. They are not read, because they are computed here. */
 static const char *const beside[] = {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay",
                                      NULL};
 

@@ -1,20 +1,19 @@
-/* modernbert.c: ModernBERT (2412.13663), an encoder with norms before attention and before a gated
- * MLP, with RoPE, and with a two-sided window in most layers.
+/* modernbert.c: ModernBERT (2412.13663). It is an encoder. It has norms before attention and
+ * before a gated MLP, RoPE, and a two-sided window in some layers.
  *
  *   x = n(word[ids])
  *   per layer   x += Wo attn(rope(Wqkv n1(x)));  x += Wo (act(Wi n2(x)) * Wi' n2(x))
  *   logits = Wword n(gelu(Wd n(x))) + b
  *
- * The first layer has no n1. Layers with a window have their own RoPE base; layers without a
- * window are in shape.layer_mask. local_attention is twice the number of tokens that a token sees
- * on each side. */
+ * The first layer has no n1. Layers with a window have their own RoPE base. Layers without a
+ * window are in shape.layer_mask. A token sees local_attention / 2 tokens on each side. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
 #include "worker/family/window.h"
 #include "worker/family/write.h"
 
-enum { FIRST, WINDOWED, FULL, KINDS }; /* kinds of layer; FIRST may have a window */
+enum { FIRST, WINDOWED, FULL, KINDS }; /* kinds of layers; FIRST may have a window or not */
 
 static int layer_kind(const struct model_shape *m, int64_t l)
 {
@@ -34,8 +33,8 @@ static int64_t window_of_kind(const struct model_shape *m, int kind)
                &(struct write_norm){name ".weight", (m)->norm_bias ? name ".bias" : NULL,          \
                                     NORM_LAYER, (m)->norm_eps, 0})
 
-/* A product a W' [+ bias] [+ base]. The weight is [rows, columns of a] and, if has_bias is set,
- * there is a bias [rows]. */
+/* A product a W' [+ bias] [+ base]. The weight is [rows, columns of a]. If has_bias is set, there
+ * is a bias [rows]. */
 struct projected {
     const char *weight, *bias;
     bool has_bias;
@@ -146,7 +145,7 @@ static const struct hf_absent own[] = {HF_ABSENT(8192, 1e-5, 160000),
 static const struct hf_model models[] = {
     {"modernbert", own, {"ModernBertForMaskedLM", "ModernBertModel"}}, {NULL, NULL, {NULL}}};
 
-/* Reads local_attention. The package rounds half of it down. */
+/* Reads local_attention. Half of local_attention is rounded down, as in the package. */
 static int read_local_attention(struct config *c, const char *key)
 {
     int64_t n = 2 * (c->m->window - 1);
@@ -155,7 +154,7 @@ static int read_local_attention(struct config *c, const char *key)
     return 0;
 }
 
-/* Reads sliding_window. The package's window is the number of tokens on each side; shape.window
+/* Reads sliding_window. In the package, this is the number of tokens on each side. shape.window
  * also counts the token itself. */
 static int read_window(struct config *c, const char *key)
 {
@@ -170,7 +169,7 @@ static void write_local_attention(struct jwrite *w, const char *key, const struc
     if (m->window) jwrite_int(w, key, 2 * (m->window - 1));
 }
 
-/* Reads hidden_act, which the package ignores because it reads hidden_activation. */
+/* Reads hidden_act. The package ignores it and reads hidden_activation instead. */
 static int read_hidden_act(struct config *c, const char *key)
 {
     return c->form == CONFIG_FILE ? config_ignore(c, key) : config_read_act(c, key);
@@ -238,7 +237,8 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", config_want_one, NULL},
     {NULL, NULL, NULL}};
 
-/* Keys that change nothing here, for other heads, dropout, and options of transformers' code. */
+/* Keys that change nothing here. They are for other heads, for dropout, and for options of
+ * transformers' code. */
 static const char *const nothing[] = {"classifier_pooling",        "deterministic_flash_attn",
                                       "embedding_dropout",         "mlp_dropout",
                                       "initializer_cutoff_factor", "layer_norm_eps",

@@ -1,11 +1,11 @@
-/* moe.c: decoders like Llama whose MLP is a mixture of experts. They are Mixtral (2401.04088),
- * Qwen2-MoE (2407.10671), Qwen3-MoE (2505.09388) and OLMoE (2409.02060).
+/* moe.c: Mixtral (2401.04088), Qwen2-MoE (2407.10671), Qwen3-MoE (2505.09388) and OLMoE
+ * (2409.02060). They are decoders like Llama, but their MLP is a mixture of experts.
  *
  *   per layer   x += Wo attn(rope(q), rope(k), v);  x += experts(n2(x))
  *
- * Qwen3-MoE normalises each head of queries and keys, and OLMoE all heads together. Layers in
- * layer_mask have a dense MLP instead of experts (Qwen2-MoE, Qwen3-MoE). Qwen2-MoE has biases of
- * queries, keys and values, and a shared expert for every row. */
+ * Qwen3-MoE normalises each head of queries and keys. OLMoE normalises all heads together. Layers
+ * in layer_mask have a dense MLP instead of experts (Qwen2-MoE, Qwen3-MoE). Qwen2-MoE has biases
+ * of queries, keys and values, and a shared expert for every row. */
 #include "worker/family/moe.h"
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ static struct write_norm norm_of(const struct model_shape *m, const char *weight
     return (struct write_norm){.weight = weight, .kind = NORM_RMS, .eps = m->norm_eps};
 }
 
-/* Normalises queries, or the keys of a KV row, either head by head or all heads as one row. */
+/* Normalises queries, or the keys of a KV row. Each head is normalised by itself, or all heads as
+ * one row. */
 static int head_norm(struct program *p, const struct model_shape *m, int x, int64_t heads,
                      const char *weight)
 {

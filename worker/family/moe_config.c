@@ -38,7 +38,7 @@ static const struct hf_model qwen3_moe_models[] = {
 static const struct hf_model olmoe_models[] = {
     {"olmoe", of_olmoe, {"OlmoeForCausalLM", "OlmoeModel"}}, {NULL, NULL, {NULL}}};
 
-/* Reads the window; null means that there is none. */
+/* Reads the window. null means that there is no window. */
 static int read_window(struct config *c, const char *key)
 {
     c->window = 0;
@@ -174,7 +174,7 @@ static const struct hf_special mixtral_specials[] = {
     {NULL, NULL, NULL}};
 static const struct hf_special qwen2_moe_specials[] = {
     SPECIALS,
-    {"sliding_window", config_ignore, NULL}, /* no effect without use_sliding_window */
+    {"sliding_window", config_ignore, NULL}, /* has no effect without use_sliding_window */
     {"use_sliding_window", config_want_false, config_write_false},
     {"max_window_layers", config_ignore, NULL},
     {"layer_types", decoder_want_full, NULL},
@@ -186,7 +186,7 @@ static const struct hf_special qwen3_moe_specials[] = {
     {"attention_bias", config_want_false, config_write_false},
     {"sliding_window", read_window, window_write_size},
     {"use_sliding_window", read_window_use, write_window_use},
-    {"max_window_layers", config_ignore, NULL}, /* every layer has the window */
+    {"max_window_layers", config_ignore, NULL}, /* because every layer has the window */
     {"moe_intermediate_size", NULL, moe_write_width},
     MOE_DENSE_SPECIALS,
     {NULL, NULL, NULL}};

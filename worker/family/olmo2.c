@@ -1,5 +1,6 @@
-/* olmo2.c: OLMo 2 (2501.00656), which is Llama with norms of the outputs of attention and MLP
- * instead of norms of their inputs, and with norms of queries and keys over all heads together. */
+/* olmo2.c: OLMo 2 (2501.00656). It is Llama with two differences. Norms of the outputs of
+ * attention and MLP replace the norms of their inputs. Queries and keys are normalised, all heads
+ * together. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 

@@ -1,5 +1,5 @@
-/* phi3.c: Phi-3 and Phi-4 (2404.14219), which are Llama with q, k and v in one tensor and gate and
- * up in another. RoPE rotates a part of each head, by longrope's factors. */
+/* phi3.c: Phi-3 and Phi-4 (2404.14219). They are Llama with q, k and v in one tensor, and with
+ * gate and up in one tensor. RoPE rotates a part of each head, with the factors of longrope. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -26,7 +26,7 @@ static int check_phi3(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-enum { ORIGINAL = 4096 }; /* the original length in tokens, for files that do not give it */
+enum { ORIGINAL = 4096 }; /* original length in tokens, if a file does not give it */
 
 static const struct hf_absent own[] = {
     HF_ABSENT(4096, 1e-5, 10000), HF_ABSENT_SIZES(3072, 32, 32, 8192, 32064), {NULL, 0}};
@@ -38,9 +38,9 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
-/* Completes RoPE. The class in transformers uses the original length from the key outside the RoPE
- * object, or 4096 if there is none; it ignores the length inside the object. In the first files of
- * Phi-3, "yarn" means longrope. */
+/* Completes RoPE. The class in transformers takes the original length from the key outside the
+ * RoPE object, or uses 4096 if that key is missing. It ignores the length inside the object. In
+ * the first files of Phi-3, "yarn" means longrope. */
 static int finish_phi3(struct config *c)
 {
     if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;

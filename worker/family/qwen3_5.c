@@ -1,5 +1,5 @@
-/* qwen3_5.c: the families of gated_delta.h, which are Qwen3.5's text models, dense and with
- * experts, and Qwen3-Next. It has the keys of their config.json, and their rows. */
+/* qwen3_5.c: the rows of the families of gated_delta.h, with the keys of their config.json. The
+ * families are Qwen3.5's text models, dense and with experts, and Qwen3-Next. */
 #include <stddef.h>
 #include "worker/family/gated_delta.h"
 #include "worker/family/moe.h"
@@ -76,7 +76,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
 }
 
 /* Reads the size of a group of layers. If there is no list of layers, the last layer of each group
- * has softmax attention, and the others do not. */
+ * has softmax attention, and the other layers do not. */
 static int read_interval(struct config *c, const char *key)
 {
     return config_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
@@ -129,14 +129,15 @@ static const struct hf_special next_specials[] = {DELTA_SPECIALS,
                                                   {NULL, NULL, NULL}};
 static const struct hf_special moe_specials[] = {
     DELTA_SPECIALS,
-    {"norm_topk_prob", config_ignore, NULL}, /* here weights are always divided by their sum */
+    /* because here the weights of the chosen experts are always divided by their sum */
+    {"norm_topk_prob", config_ignore, NULL},
     {"intermediate_size", config_ignore, NULL},
-    {"mlp_only_layers", config_ignore, NULL}, /* every layer has experts */
+    {"mlp_only_layers", config_ignore, NULL}, /* because every layer has experts */
     {"decoder_sparse_step", config_ignore, NULL},
     {NULL, NULL, NULL}};
 
-/* Keys that change nothing here. Two are for heads that predict further tokens, and one is the
- * dtype in which other programs keep states. */
+/* Keys that change nothing here. Two are for heads that predict further tokens. One is the dtype
+ * in which other programs keep states. */
 #define DELTA_NOTHING "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"
 static const char *const own_nothing[] = {DELTA_NOTHING, NULL};
 static const char *const moe_nothing[] = {DELTA_NOTHING, MOE_NOTHING, NULL};
@@ -161,7 +162,7 @@ static const struct hf_family moe_config = {.nothing = moe_nothing,
 
 static const char *const beside[] = {"mtp.", NULL};
 
-/* Checks a model whose MLPs are all mixtures of experts, for which ffn_width is the width of an
+/* Checks a model in which every MLP is a mixture of experts. ffn_width is then the width of an
  * expert. The weights of a token's experts are always divided by their sum. */
 static int check_moe(struct model_shape *m, struct err *e)
 {

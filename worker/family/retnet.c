@@ -1,6 +1,6 @@
-/* retnet.c: RetNet (2307.08621) with the names of flash-linear-attention. It has rotary positions,
- * a fixed decay of every head, 1 - 2^(-5 - h), and a norm of each head's output, which is
- * multiplied by a swish gate.
+/* retnet.c: RetNet (2307.08621). Its tensors have the names of flash-linear-attention. It has
+ * rotary positions, and the fixed decay 1 - 2^(-5 - h) for head h. The output of each head is
+ * normalised and then multiplied by a swish gate.
  *
  *   per layer   x += Wo (n(retention(rope(Wq h), rope(Wk h), Wv h)) * silu(Wg h)), h = n(x)
  *               x += Wd (silu(Wg n(x)) * Wu n(x)) */

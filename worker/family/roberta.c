@@ -1,19 +1,19 @@
-/* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116). They are BERT with positions that
- * begin after the padding id, and with a head whose tensors have other names and whose activation
- * is gelu.
+/* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116). They are BERT with two
+ * differences. Positions begin after the padding id. The tensors of the head have other names, and
+ * its activation is gelu.
  *
  *   position i of a document is row i + pad_token_id + 1 of the table
  *
- * In transformers a token with the id pad_token_id is not counted. It has row pad_token_id, and
- * later tokens have lower rows than without it. Here a document has no padding, and such a token
- * counts like any other. */
+ * transformers does not count a token with the id pad_token_id. In transformers, a token with that
+ * id has row pad_token_id, and does not increase the positions of later tokens. Here a document
+ * has no padding, and a token with that id counts like every other token. */
 #include <stdio.h>
 #include "worker/family/bert.h"
 
-enum { FIRST = 2 }; /* 1 + pad_token_id, which is 1 in the class */
+enum { FIRST = 2 }; /* 1 + pad_token_id; pad_token_id is 1 in the class */
 
-/* Writes the model. Files have two biases of the logits; transformers adds decoder.bias if the
- * head is not tied. */
+/* Writes the model. Files have two biases of the logits. If the head is not tied, transformers
+ * adds decoder.bias. */
 static void write_roberta(const struct model_shape *m, struct family *f)
 {
     const struct bert_names names = {.embeddings = "roberta.embeddings.",

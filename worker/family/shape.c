@@ -1,4 +1,4 @@
-/* shape.c: the table of a model's sizes, with their names in model.config. */
+/* shape.c: the table of a model's sizes with their names in model.config. */
 #include "worker/family/shape.h"
 
 #include <stdio.h>
@@ -15,10 +15,11 @@
 #include "worker/family/family.h"
 #include "worker/program/rope.h"
 
-#define PREFIX  "model.config."
-#define WRITTEN 1u /* WRITTEN: a person may write the field; FOUND: only a directory has it */
+#define PREFIX "model.config."
+/* WRITTEN: a person may write the field; FOUND: only a directory has the field */
+#define WRITTEN 1u
 #define FOUND   0u
-/* far below 2^53, so a double has every integer up to it exactly */
+/* far below 2^53, so a double can hold every integer up to it */
 #define BIG ((double)((int64_t)1 << 50))
 
 static const char *const act_words[] = {"identity", "silu",    "gelu", "gelu_tanh", "relu",
@@ -212,7 +213,7 @@ void shape_set(struct model_shape *m, const struct field *f, double v)
 
 void shape_defaults(struct model_shape *m)
 {
-    memset(m, 0, sizeof *m); /* clears padding too, because shapes are compared as bytes */
+    memset(m, 0, sizeof *m); /* also clears padding, because shapes are compared as bytes */
     for (const struct field *f = shape_fields; f->path; f++) shape_set(m, f, f->fallback);
 }
 

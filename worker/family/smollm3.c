@@ -1,5 +1,6 @@
-/* smollm3.c: SmolLM3, which is Llama with layers without RoPE (NoPE, 2501.18795). They are every
- * fourth layer, unless the file has a list of them, and are the bits of layer_mask. */
+/* smollm3.c: SmolLM3. It is Llama in which some layers have no RoPE (NoPE, 2501.18795). The layers
+ * without RoPE are the bits of layer_mask. They are every fourth layer, unless the file has a list
+ * of them. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 
@@ -35,7 +36,7 @@ static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 2e6),
 static const struct hf_model models[] = {{"smollm3", own, {"SmolLM3ForCausalLM", "SmolLM3Model"}},
                                          {NULL, NULL, {NULL}}};
 
-/* Reads an element of the list, which is 1 for a layer with RoPE. The list may have more elements
+/* Reads an element of the list. 1 means that the layer has RoPE. The list may have more elements
  * than there are layers. */
 static int rope_layer(struct config *c, enum jtok t)
 {
@@ -73,7 +74,8 @@ static int finish_smollm3(struct config *c)
         return config_error(c, ERR_INVALID, "no_rope_layers",
                             "no_rope_layers has %lld elements for %d layers",
                             (long long)c->n_rope_flags, m->n_layers);
-    for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++) /* the list may be longer */
+    /* clears bits of a list that is longer than the model */
+    for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++)
         m->layer_mask[l / 32] &= ~((int64_t)1 << (l % 32));
     if (!c->n_rope_flags && !config_met(c, "layer_mask.0"))
         for (int64_t l = 0; l < m->n_layers; l++) config_mark_layer(m, l, (l + 1) % every == 0);

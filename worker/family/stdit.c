@@ -1,4 +1,4 @@
-/* stdit.c: STDiT of Open-Sora 1.0, in which a block attends along space and then along time.
+/* stdit.c: STDiT of Open-Sora 1.0. A block attends along space and then along time.
  *
  *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a)      along space
  *               x += g_a attn_temp(x [+ e(frame)])          along time; positions only in
@@ -7,8 +7,8 @@
  *               x += cross(x, y)
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *
- * Two switches surround the spatial attention, so the residual stream is always spread along
- * space. */
+ * There is a switch before the spatial attention and one after it, so the residual stream is
+ * always spread along space. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)

@@ -1,4 +1,4 @@
-/* stdit3.c: STDiT3 of Open-Sora 1.2, which has pairs of a spatial and a temporal block.
+/* stdit3.c: STDiT3 of Open-Sora 1.2. Its blocks are pairs of a spatial and a temporal block.
  *
  *   x = patches + positions; t = time MLP(t) + fps MLP(fps); six = t_block(t);
  *   y = caption MLP(text)
@@ -7,8 +7,8 @@
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)       shift, scale, gate: table + six
  *   velocity = linear(modulated LN(x))
  *
- * The residual stream is always spread along space. So temporal attention is local, and two
- * switches of C columns surround the spatial attention with its projections. */
+ * The residual stream is always spread along space, so temporal attention is local. There is a
+ * switch of C columns before the spatial attention with its projections, and one after it. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)
@@ -64,7 +64,7 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Reads the number of pairs of a spatial and a temporal block. Each block of a pair is a layer
+/* Reads the number of pairs, each of a spatial and a temporal block. Each block is a layer
  * here. */
 static int read_pairs(struct config *c, const char *key)
 {

@@ -1,7 +1,7 @@
-/* t2d.c: Transformer-2D, the model of the DSP paper (2403.10266). Attention and MLP form a block.
- * Even blocks are computed along space, odd ones along time, and the residual stream is switched
- * between blocks. Blocks are modulated like those of STDiT. With caption_channels, blocks read a
- * caption; with qk_norm, heads are normalised.
+/* t2d.c: Transformer-2D, the model of the DSP paper (2403.10266). A block consists of attention
+ * and MLP. Even blocks are computed along space, and odd blocks along time. The residual stream is
+ * switched between blocks. Blocks are modulated like the blocks of STDiT. If the model has
+ * caption_channels, blocks read a caption. If it has qk_norm, heads are normalised.
  *
  *   x = patches + e(patch) + e(frame)
  *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a);  [x += cross(x, y)]

@@ -1,5 +1,5 @@
-/* tnl.c: TransNormerLLM (2307.14995) as released. If the paper and the released code differ, this
- * follows the code, which fits the released weights.
+/* tnl.c: TransNormerLLM (2307.14995). If the paper and the released code differ, this code follows
+ * the released code, because the released weights were trained with it.
  *
  *   x = embed[ids] sqrt(C)
  *   per layer   x += Wo (u * s(linear attention(silu(q), silu(k), v))), q, k, v, u = Wqkvu s(x)
@@ -20,7 +20,7 @@
 
 enum { PLAIN, WITH_LRPE };
 
-/* Applies LRPE to queries and keys together, with the same theta. */
+/* Applies LRPE to queries and keys together. Both use the same theta. */
 static int lrpe(struct program *p, int x, int theta)
 {
     return prog_op(
@@ -28,7 +28,7 @@ static int lrpe(struct program *p, int x, int theta)
         &(struct value){.name = "qk_lrpe", .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
 }
 
-/* Adds theta as [H, D]; the file has it as [H, 1, D]. */
+/* Adds theta as [H, D]. In the file it is [H, 1, D]. */
 static int theta_weight(struct program *p, const struct model_shape *m)
 {
     struct weight w = {.name = "token_mixer.lrpe.theta",

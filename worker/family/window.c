@@ -1,4 +1,4 @@
-/* window.c: keeps the layers without a window as bits of layer_mask, and reads and writes
+/* window.c: stores the layers without a window as bits of layer_mask, and reads and writes
  * layer_types. */
 #include "worker/family/window.h"
 

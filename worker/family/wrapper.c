@@ -1,5 +1,5 @@
-/* wrapper.c: the table of wrappers, with the keys of the half that is not computed, and the reader
- * of the keys outside text_config. */
+/* wrapper.c: the table of wrappers, with the keys of the other part, which is not computed. Also
+ * reads the keys outside text_config. */
 #include "worker/family/wrapper.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@ const char *const wrapper_half[] = {"vision_tower.",
                                     "model.visual.",
                                     NULL};
 
-/* Renames the tensors of both layouts of the package, and those of the wrapper's base class. */
+/* Renames the tensors of both layouts of the package, and the tensors of the wrapper's base
+ * class. */
 void wrapper_rename(const char *stored, char *name, size_t size)
 {
     static const struct {
@@ -62,8 +63,8 @@ const struct hf_wrapper wrapper_rows[] = {
      qwen3_5_keys},
     {{NULL, NULL, {NULL}}, NULL, NULL}};
 
-/* Reads tie_word_embeddings of the wrapper, which decides in the package whether the head is tied.
- * The package does not use that of text_config. */
+/* Reads tie_word_embeddings of the wrapper. In the package it decides whether the head is tied.
+ * The package does not use tie_word_embeddings of text_config. */
 static int read_tied(struct config *c, const char *key)
 {
     bool tied = false;

@@ -1,5 +1,5 @@
-/* write.c: appends operations and weights of language models to a program: norms, products,
- * attention, MLPs, experts, and the sections at both ends. */
+/* write.c: adds operations and weights of language models to a program: norms, products,
+ * attention, MLPs, experts, and the sections `in` and `out`. */
 #include "worker/family/write.h"
 
 #include <math.h>
@@ -212,7 +212,7 @@ int write_mlp(struct program *p, const struct model_shape *m, int x, const struc
         p, &(struct write_linear){a, x, down, 1, PROG_NONE, "layer_output", KEEP_NEVER});
 }
 
-/* Adds the weight w of expert i. Its name is `name` with i instead of %d. */
+/* Adds the weight w of expert i. Its name is `name` in which i replaces %d. */
 static void expert(struct program *p, const char *name, int64_t i, struct weight w)
 {
     const char *at = strstr(name, "%d");
@@ -263,7 +263,7 @@ int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                    &(struct value){.name = "moe_and_shared", .cols = C, .keep = KEEP_NEVER});
 }
 
-/* The table of a layer has all its weights, which are three for each expert and OTHERS others. */
+/* A layer has at most PROG_WEIGHTS weights: three for each expert, and OTHERS further weights. */
 enum { OTHERS = 20, MAX_EXPERTS = (PROG_WEIGHTS - OTHERS) / 3 };
 
 int write_check_experts(struct model_shape *m, struct err *e)

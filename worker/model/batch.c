@@ -1,8 +1,8 @@
 /* batch.c: copies a batch to the memory that operations read. */
 #include "worker/model/model.h"
 
-/* Uploads an array to its room and returns the room. Returns NULL if the batch lacks the array, or
- * if the plan has no room for it because no program reads it. */
+/* Uploads an array to its room on the device, and returns the room. Returns NULL if the batch does
+ * not have the array, or if the plan has no room for it because no program reads it. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {
     if (!from || !room) return NULL;
@@ -10,8 +10,8 @@ static void *put(struct model *m, void *room, const void *from, int64_t size)
     return room;
 }
 
-/* places returns the places of a patch, which are frames times lines times columns. alt_rows
- * returns the number of this rank's rows of ROWS_ALT. */
+/* places returns the number of places in a patch, which is frames times lines times columns.
+ * alt_rows returns the number of this rank's rows of ROWS_ALT. */
 static int64_t places(const struct model *m)
 {
     return m->shape.patch_t * m->shape.patch_h * m->shape.patch_w;

@@ -12,15 +12,16 @@ int model_fetch(struct model *m, int bucket, struct err *e)
     return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
 }
 
-/* Fetches the head's weights after the last layer. They are kept until the head is done. */
+/* Fetches the weights of the head after the last layer. These weights are valid until the head is
+ * done. */
 int model_fetch_head(struct model *m, struct err *e)
 {
     if (m->shape.tied && model_fetch(m, 0, e)) return -1;
     return model_fetch(m, m->shape.n_layers + 1, e);
 }
 
-/* Clears a bucket before its gradient is computed, because the gaps between its tensors are summed
- * and sent as well. */
+/* Clears a bucket before its gradient is computed. The gaps between its tensors must be cleared
+ * because they are summed and sent as well. */
 void model_clear(struct model *m, int bucket)
 {
     const struct zero *z = &m->plan->shards;
@@ -36,9 +37,9 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Sums a tensor of which several ranks have a copy. Each rank has a part of the tensor's gradient.
- * For a norm, this is the part from the rank's rows. For a KV head, it is the part from the rank's
- * query heads. */
+/* Sums the gradient of a tensor of which several ranks have a copy. Each rank has a part of the
+ * gradient. For a norm, it is the gradient from the rank's rows. For a KV head, it is the gradient
+ * from the rank's query heads. */
 static int sum_slice(struct model *m, const struct slice *s, float *x, struct err *e)
 {
     struct comm *c = s->sharers == m->plan->tp ? m->tensor : m->sharers;
@@ -65,7 +66,7 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     return rc;
 }
 
-/* Sums n floats over all groups. Before this, each group has only its own sum. */
+/* Sums n floats over all groups. Before the call, each group has the sum over its own ranks. */
 static int sum_owners(struct model *m, float *x, int64_t n, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];

@@ -1,5 +1,5 @@
-/* finite.c: searches the weights bucket by bucket, and then the output of each operation in a pass
- * that is repeated. All ranks agree on the first find. */
+/* finite.c: searches the weights bucket by bucket, and then the output of each operation in a
+ * repeated pass. All ranks agree on the first NaN or infinity. */
 #include "worker/model/finite.h"
 
 #include <math.h>
@@ -13,8 +13,8 @@
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Tells whether a NaN or infinity is among n elements. In every dtype, the exponent of such an
- * element is all ones. */
+/* Tells whether one of n elements is NaN or infinite. In every dtype, the exponent of NaN and of
+ * infinity is all ones. */
 static bool holds(const void *p, int64_t n, enum dtype t)
 {
     const uint32_t mask = t == DT_F32 ? 0x7f800000 : t == DT_F16 ? 0x7c00 : 0x7f80;
@@ -25,7 +25,7 @@ static bool holds(const void *p, int64_t n, enum dtype t)
     return false;
 }
 
-#define LOOK 4096 /* elements at a time */
+#define LOOK 4096 /* elements that are read at a time */
 
 static bool row_holds(struct be *be, const char *row, int64_t n, enum dtype t)
 {
@@ -74,8 +74,8 @@ static int fetch(struct model *m, int bucket, struct err *e)
     return bucket > m->shape.n_layers ? model_fetch_head(m, e) : model_fetch(m, bucket, e);
 }
 
-/* Returns the index of the first of a bucket's tensors that has NaN or infinity, or `found` if
- * tensor `found` comes before it. */
+/* Returns the index of the first tensor of a bucket that has NaN or infinity. Returns `found` if
+ * tensor `found` comes before that tensor. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
     int first, end;
@@ -91,7 +91,7 @@ static int find_tensor(struct model *m, int64_t *found, struct err *e)
 {
     const struct pipe *s = &m->plan->pipe;
     *found = FINITE_NONE;
-    /* continues to the last bucket, because other ranks also fetch all buckets */
+    /* continues to the last bucket, because all ranks fetch each bucket together */
     for (int b = pipe_begin(s); b < pipe_end(s); b++) {
         if (fetch(m, b, e)) return -1;
         *found = look_at_bucket(m, b, *found);
@@ -110,15 +110,16 @@ int finite_weights(struct model *m, char name[64], struct err *e)
     return 0;
 }
 
-/* An element of the weights that is NaN or infinity, or the first one of a block that has such a
- * scale or least value. */
+/* The place of a bad element in the weights. The element is NaN or infinite, or it is the first of
+ * a block whose scale or least value is NaN or infinite. */
 struct bad_place {
-    bool there, block, past; /* past: the block's scale or least value does not fit in fp16 */
-    int64_t row, col;        /* its place in the tensor, or in a rank's slice of it */
+    bool there, block, past; /* past: the scale or least value of the block does not fit in fp16 */
+    /* index of the element in the tensor, or in this rank's slice of the tensor */
+    int64_t row, col;
 };
 
 /* Returns the index of the first element of a tensor of numbers that is NaN or infinity. Returns
- * -1 if there is no such element. */
+ * -1 if all elements are finite. */
 static int64_t first_bad(struct be *be, struct tensor t)
 {
     float room[LOOK];
@@ -134,7 +135,7 @@ static int64_t first_bad(struct be *be, struct tensor t)
     return -1;
 }
 
-/* Finds the place in the tensor with the index `found`. Collective. */
+/* Finds the place of the bad element in tensor `found`. Collective. */
 static int find_place(struct model *m, int64_t found, struct bad_place *out, struct err *e)
 {
     const struct pipe *s = &m->plan->pipe;
@@ -162,8 +163,9 @@ static int find_place(struct model *m, int64_t found, struct bad_place *out, str
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* A find is packed into one number, which has the count of operations so far, the section, and the
- * operation. An earlier find is a smaller number, and every rank runs the same operations. */
+/* Packs the place of a NaN or infinity into one number: the count of operations so far, the
+ * section, and the index of the operation. An earlier operation gives a smaller number, and every
+ * rank runs the same operations. */
 #define FIND(n, b, op) ((n) << 24 | (int64_t)(b) << 8 | (op))
 
 _Static_assert(SECTION_MAX < 1 << 16 && PROG_OPS < 1 << 8, "they fit");
@@ -177,8 +179,8 @@ void finite_look(struct model *m, int b, int op)
     if (tensor_holds(m->be, m->prog.frame.value[v])) w->first = FIND(w->n_ops, b, op);
 }
 
-/* Describes a find, such as "the output of model.layers.2.mlp.down_proj.weight" or "the attention
- * of model.layers.2". */
+/* Describes a place that FIND() has packed, such as "the output of
+ * model.layers.2.mlp.down_proj.weight" or "the attention of model.layers.2". */
 static void describe(const struct model *m, int64_t find, char *out, size_t size)
 {
     const int b = (int)(find >> 8 & 0xffff), op = (int)(find & 0xff);
@@ -186,7 +188,8 @@ static void describe(const struct model *m, int64_t find, char *out, size_t size
     char prefix[64];
     struct param p;
     int first, last;
-    if (o->n_w > 0 && o->w >= 0 && !op_rules[o->kind]->attends) { /* else the weights are sinks */
+    /* if an operation attends, its weights are sinks */
+    if (o->n_w > 0 && o->w >= 0 && !op_rules[o->kind]->attends) {
         param_range(&m->shape, b, &first, &last);
         param_get(&m->shape, first + o->w, &p);
         snprintf(out, size, "the output of %s", p.name);

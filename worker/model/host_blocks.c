@@ -1,5 +1,5 @@
-/* host_blocks.c: copies parts of panels to the host and back. On the host, kernels/quant.c treats
- * such a part as a whole weight. A write of some rows of a panel does not change the other
+/* host_blocks.c: copies parts of panels to the host and back. On the host, kernels/quant.c handles
+ * a part as if it were a whole weight. A write of some rows of a panel does not change the other
  * rows. */
 #include "worker/model/host_blocks.h"
 
@@ -8,18 +8,18 @@
 #include "api/core/mem.h"
 #include "kernels/quant.h"
 
-#define BLOCKS 1024 /* most blocks of a part, which are 544 KiB */
+#define BLOCKS 1024 /* largest number of blocks of a part; a part has at most 544 KiB */
 
-/* Neighbouring blocks of a panel, which follow each other in memory. They form a weight of at most
- * QUANT_ROWS rows. */
+/* Neighbouring blocks of a panel, which follow each other in memory. Together they have the form
+ * of a weight with at most QUANT_ROWS rows. */
 struct panel_part {
     struct tensor there, here; /* the part on the device, and its copy on the host */
-    /* row and column of its first element in the weight; bytes of the part */
+    /* row and column in the weight of the part's first element; bytes of the part */
     int64_t row, col, size;
 };
 
-/* Returns the part whose start is (row, col), which is the first row of a panel and the first
- * column of a block. */
+/* Returns the part with its first element at (row, col). `row` is the first row of a panel, and
+ * `col` is the first column of a block. */
 static struct panel_part part_of(struct tensor w, int64_t row, int64_t col, void *room)
 {
     const enum weights_id f = dtype_format(w.dtype);
@@ -33,18 +33,18 @@ static struct panel_part part_of(struct tensor w, int64_t row, int64_t col, void
                                .size = cols / QUANT_K * quant_block(f)};
 }
 
-/* The elements of w that a call copies, [at, at + n), and one part of w. */
+/* A copy of elements [at, at + n) of w. */
 struct block_copy {
     struct be *be;
     struct tensor w;
     struct panel_part part;
     int64_t at, n;
     const float *in;
-    const uint8_t *blocks; /* in place of in */
+    const uint8_t *blocks; /* blocks to write, if they are given instead of `in` */
     float *out;
 };
 
-/* Returns how many elements of the part's row r the call covers, and sets *first to the place of
+/* Returns the number of elements to be copied in row r of the part. Sets *first to the index of
  * the first of them in the part. */
 static int64_t run_of(const struct block_copy *c, int64_t r, int64_t *first)
 {
@@ -55,7 +55,7 @@ static int64_t run_of(const struct block_copy *c, int64_t r, int64_t *first)
     return to > from ? to - from : 0;
 }
 
-/* Returns the place that an element of the part has among the elements of the call. */
+/* Returns the index of an element of the part among the elements that are to be copied. */
 static int64_t place(const struct block_copy *c, int64_t r, int64_t first)
 {
     return (c->part.row + r) * c->w.cols + c->part.col + first - r * c->part.here.cols - c->at;
@@ -85,7 +85,8 @@ static void put_part(struct block_copy *c)
     if (have < p->here.rows * p->here.cols)
         c->be->ops->download(c->be, p->here.data, p->there.data, p->size);
     else
-        memset(p->here.data, 0, (size_t)p->size); /* rows past the last one */
+        /* clears the rows after the last row of the weight */
+        memset(p->here.data, 0, (size_t)p->size);
     be_host_run(c->be, put_row, c, p->here.rows);
     c->be->ops->upload(c->be, p->there.data, p->here.data, p->size);
 }

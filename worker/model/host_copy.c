@@ -28,7 +28,8 @@ void host_copy_out(struct be *be, enum dtype t, const void *from, float *out, in
         return;
     }
     be->ops->download(be, after, from, n * 2);
-    for (int64_t at = 0; at < n; at += ROUNDED) { /* no 16-bit value is overwritten unread */
+    /* the loop overwrites no 16-bit value that it has not read yet */
+    for (int64_t at = 0; at < n; at += ROUNDED) {
         const int64_t k = n - at < ROUNDED ? n - at : ROUNDED;
         memcpy(half, after + at * 2, (size_t)k * 2);
         half_widen(t, half, out + at, k);

@@ -1,11 +1,11 @@
-/* in_time.c: walks the windows forward, passing on states, and then backward, passing on gradients
- * of states. */
+/* in_time.c: computes the windows forward and then backward. Forward passes states from window to
+ * window, and backward passes gradients of states. */
 #include "worker/model/in_time.h"
 
 #include "api/core/assert.h"
 
-/* Sends states or their gradients from rank `root` to rank `leaf`, or copies them if both are the
- * same rank. */
+/* Sends states, or gradients of states, from rank `root` to rank `leaf`. If root and leaf are one
+ * rank, copies them. */
 static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, const char *from,
                 char *to, struct err *e)
 {

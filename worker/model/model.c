@@ -35,9 +35,10 @@ void *model_take(struct model *m, enum plan_id id, int64_t size)
     return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
-/* Returns the plan's buffer, or NULL if the job does not use it. Asserts that the plan counted n
- * instances of `size` bytes each, as this code does. Sets *stride to the bytes from the start of
- * one instance to the next, or to 0 if there is only one. */
+/* Returns the memory of an item of the plan, or NULL if the job does not use the item. Asserts
+ * that the plan counted n instances of `size` bytes each, as this code does. Sets *stride to the
+ * bytes from the start of one instance to the start of the next instance. If there is only one
+ * instance, sets *stride to 0. */
 static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
 {
     const struct plan_item *it = &b->m->plan->item[id];
@@ -116,8 +117,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     return 0;
 }
 
-/* Sets the frequencies for a sequence of S tokens and for the tokens that are generated after
- * it. */
+/* Sets the frequencies for a sequence of S tokens and the tokens that are generated after it. */
 static void set_frequencies(struct model *m, int64_t S)
 {
     const int64_t size = m->plan->item[PLAN_INV_FREQ].size;
@@ -126,7 +126,7 @@ static void set_frequencies(struct model *m, int64_t S)
     m->prog.frame.rope_single = m->shape.rope.compute == ROPE_HF;
     if (!m->inv_freq) return;
     const int n_tables = rope_tables(&m->shape);
-    const int64_t D = size / 4 / n_tables; /* rotary columns of a head */
+    const int64_t D = size / 4 / n_tables; /* number of rotary columns of a head */
     m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, D, m->inv_freq);
     if (n_tables == 2) rope_local_frequencies(&m->shape, D, m->inv_freq + D / 2);
     if (m->inv_freq != m->prog.inv_freq)
@@ -177,7 +177,7 @@ int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
-/* Returns the place of element `offset` of the flat layout in a window that has the element's
+/* Returns the index of element `offset` of the flat layout in the window that has the element's
  * bucket. */
 static int64_t in_window(const struct model *m, int64_t offset)
 {
@@ -205,8 +205,8 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols)
     return tensor_of(m->dtype, base, m->sp.shard.T / m->plan->tp, cols, cols);
 }
 
-/* Returns the number of this rank's rows that are not padding. They come first in every layout,
- * because positions ascend with the row. */
+/* Returns the number of this rank's rows that are not padding. These rows come first in every
+ * layout, because positions ascend with the row. */
 int64_t model_prompt_rows(const struct shard *sh)
 {
     int64_t n = 0;
@@ -229,7 +229,7 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* Gathers lo, or hi, of all rows of the group, run by run. */
+/* Gathers lo, or hi, of the rows of all ranks of the group, run by run. */
 static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct err *e)
 {
     const struct shard *sh = &m->sp.shard;
@@ -243,8 +243,8 @@ static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct
     return 0;
 }
 
-/* Gathers the ranges of keys that the group's rows see, for strategies that compute with these
- * rows (strategy_row.ranges). */
+/* Gathers the ranges of keys that the rows of all ranks of the group see. Strategies with
+ * strategy_row.ranges compute with these rows. */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t size = 8 * m->sp.shard.u * m->sp.shard.T;
@@ -257,7 +257,7 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
     return 0;
 }
 
-/* Runs `in` and the layers; the last stage also fetches the head's weights. b is the batch as
+/* Runs `in` and the layers. The last stage also fetches the weights of the head. b is the batch as
  * operations read it. */
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
@@ -285,19 +285,20 @@ int model_lend(struct model *m, struct err *e)
     return pipe_last(p) ? model_fetch_head(m, e) : 0;
 }
 
-/* Returns where the embedding's own gradient is summed. Under "ranks" the sum of a tied embedding
- * and that of its head are kept separate until both have been summed over ranks. In a single
- * buffer, the order of the additions would depend on the number of ranks. */
+/* Returns the address at which the embedding's own gradient is summed. Under determinism "ranks"
+ * the gradient of a tied embedding has two buffers, one for the embedding and one for the head,
+ * until both have been summed over ranks. With a single buffer, the order of the additions would
+ * depend on the number of ranks. */
 float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->plan->shards.tied_grads && !m->plan->by_bucket &&
                        !m->line;
     return apart ? m->grad + m->plan->grad_skip + m->plan->n_trained
-                 : model_bucket_gradient(m, 0); /* first in bucket 0 */
+                 : model_bucket_gradient(m, 0); /* it comes first in bucket 0 */
 }
 
-/* Sums the losses of rows: ascending within each sum chunk, and then as a perfect binary tree over
- * the n chunks that begin with `first`. */
+/* Sums the losses of the rows of n sum chunks, which begin with chunk `first`. In each chunk, rows
+ * are added in ascending order. The sums of the chunks are added as a perfect binary tree. */
 static double sum_nll(const struct model *m, int first, int n)
 {
     double s = 0;
@@ -318,7 +319,7 @@ static void take_nll(struct model *m)
         for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
         m->nll[i] = s;
     }
-    /* rows that belong to the other ranks of m->tensor */
+    /* clears the rows of the other ranks of m->tensor */
     for (int64_t i = 0; own < T && i < T; i++)
         if (i < first || i >= first + own) m->nll[i] = 0;
 }
@@ -336,8 +337,8 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
-/* Returns 1. With the fault MUTANT_LOSS_MEAN, it returns the factor by which a rank's loss is
- * wrong if the means of the ranks are averaged. */
+/* Returns 1. Under the fault MUTANT_LOSS_MEAN, returns the factor by which a rank's loss is wrong
+ * if the means of the ranks are averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;
@@ -408,8 +409,8 @@ struct tensor model_logits(struct model *m, int64_t row0, int64_t n)
 
 /* ---- one token after another ----------------------------------------------------------------- */
 
-/* Tells whether this rank stores token i after the prompt. One rank after the other stores a block
- * of tokens, so that their caches grow evenly. */
+/* Tells whether this rank stores token i after the prompt. One rank after another stores a block
+ * of tokens, so that the caches of all ranks grow evenly. */
 static bool stores(const struct model *m, int64_t i)
 {
     return i / CACHE_BLOCK % m->plan->sp == m->rank;

@@ -1,4 +1,4 @@
-/* offload.c: copies to and from an unnamed file on a separate thread, or to and from pinned host
+/* offload.c: copies to and from an unnamed file in a thread of its own, or to and from pinned host
  * memory by the device's copy stream. */
 #include "worker/model/offload.h"
 
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 
-#define PIECE ((int64_t)8 << 20) /* bytes of one read or write; n_tasks is counted up after each */
+#define PIECE ((int64_t)8 << 20) /* bytes of one read or write; n_tasks is increased after each */
 
 _Static_assert(OFFLOAD_FLIGHT <= BE_COPIES, "a mark for each");
 
@@ -25,26 +25,27 @@ struct offload_copy {
 
 struct offload {
     struct be *be;
-    char *host;   /* the store; NULL if the store is the file fd */
-    void *pinned; /* the host's part, which the device reads and writes directly */
+    char *host;   /* the memory of the store; NULL if the store is a file */
+    void *pinned; /* the address by which the device reads and writes the host's part */
     int fd;
     int64_t *n_tasks;
-    /* These members are used under lock. Request i is in queue[i % OFFLOAD_FLIGHT]; requests
-     * [n_done, n_asked) have not been served yet. */
+    /* These members are used under lock. Request i is in queue[i % OFFLOAD_FLIGHT]. Requests
+     * [n_done, n_asked) are still to be served. */
     pthread_mutex_t lock;
     pthread_cond_t asked, done;
     struct offload_copy queue[OFFLOAD_FLIGHT];
     int64_t n_asked, n_done;
     bool closing, has_thread;
-    struct err failed; /* error of the first copy that failed; its code is ERR_NONE if none has */
+    /* error of the first copy that failed; its code is ERR_NONE if no copy has failed */
+    struct err failed;
     struct offload_count count;
     pthread_t thread;
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Opens a file without a name. On a file system without O_TMPFILE, the file has a name for a
- * moment. */
+/* Opens a file without a name. If the file system does not support O_TMPFILE, the file has a name
+ * for a moment. */
 static int open_unnamed(int dir, struct err *e)
 {
     char name[64];
@@ -84,7 +85,8 @@ static ssize_t move(const struct offload *o, const struct offload_copy *r, int64
     return pread(o->fd, r->buf + done, (size_t)n, r->at + done);
 }
 
-/* Returns the number of bytes that were copied, which are all bytes, or those before a failure. */
+/* Copies the bytes of a request. Returns the number of bytes that were copied. If this number is
+ * smaller than the size of the request, the copy failed. */
 static int64_t copy(const struct offload *o, const struct offload_copy *r, struct err *e)
 {
     int64_t done = 0;
@@ -92,7 +94,7 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
         const ssize_t n = move(o, r, done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO: the file ended early */
+            if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO, because the file ended early */
             err_errno(e, OFFLOAD_FIELD ": %s %lld bytes of activations", r->out ? "write" : "read",
                       (long long)r->size);
             snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);
@@ -104,8 +106,8 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
     return done;
 }
 
-/* Serves requests in order, on the thread. After a failure it copies nothing more, and the pass
- * fails at its next wait. */
+/* Serves requests in order. This is the function of the thread. After a failure it copies nothing
+ * more, and the pass fails at its next wait. */
 static void *serve(void *arg)
 {
     struct offload *o = arg;
@@ -202,7 +204,8 @@ static int64_t ask(struct offload *o, const struct offload_copy *r)
     return ticket;
 }
 
-/* Asks the device for a copy that runs beside the operations. The next mark is its ticket. */
+/* Requests a copy that the device makes while it runs operations. The next mark is the ticket of
+ * the copy. */
 static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size)
 {
     o->be->ops->copy_beside(o->be, dst, src, size, (int)(o->n_asked % OFFLOAD_FLIGHT));

@@ -103,13 +103,14 @@ struct tensor frame_ones(struct frame *f, int64_t n)
     return t;
 }
 
-/* Spreads x over columns by a product with a row of ones. */
+/* Copies x into every column by a product with a row of ones. */
 void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct tensor to)
 {
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = ones, .c = to});
 }
 
-/* Zeroes a run of bytes, by fill() if it consists of whole floats, else by uploads of zeros. */
+/* Zeroes a run of bytes. Uses fill() if the run consists of whole floats, and uploads of zeros
+ * otherwise. */
 static void zero_run(struct frame *f, char *to, int64_t size)
 {
     static const char zeros[4096];
@@ -272,8 +273,8 @@ struct sum_tree {
     const struct sum_leaf *leaf;
 };
 
-/* Sums spans [first, first + count) into dst as the tree ((0+1)+(2+3))+..., where count is a power
- * of two. Each level of the tree has one buffer for its right halves. */
+/* Sums spans [first, first + count) into dst as the tree ((0+1)+(2+3))+... . count is a power of
+ * two. Each level of the tree has one buffer for the sum of its right half. */
 static void sum_range(const struct sum_tree *w, int first, int count, float *dst, int level)
 {
     struct frame *f = w->f;
@@ -334,9 +335,9 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 
 /* ---- grids ----------------------------------------------------------------------------------- */
 
-/* Finds the indices along `dim` that this rank's rows have. The spread dimension is the outermost,
- * which is dimension 0 for ROWS_T and 1 for ROWS_ALT. In ROWS_PART, its indices are divided among
- * the ranks that share layers. */
+/* Returns the indices along `dim` of this rank's rows. The spread dimension is the outermost. It
+ * is dimension 0 for ROWS_T and dimension 1 for ROWS_ALT. In ROWS_PART, the indices of this
+ * dimension are divided among the ranks that share layers. */
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim)
 {
     const struct dsp *d = f->dsp;

@@ -1,5 +1,5 @@
-/* op_attention.c: ATTENTION over the sequence, through sp->ops, or over a dimension that is whole
- * on the rank (DSP); and CROSS over the conditioning text. */
+/* op_attention.c: ATTENTION, which attends over the sequence through sp->ops, or over a dimension
+ * that is whole on the rank (DSP), and CROSS, which attends to the conditioning text. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
@@ -19,14 +19,15 @@ static struct sp_attn_shape shape_of(const struct frame *f, const struct op *o)
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
 
-/* The keys that each row sees, [lo, hi). One copy is for operations, and one is for the host. */
+/* The keys that each row sees, [lo, hi). The interval is stored twice, for operations and for the
+ * host. */
 struct interval {
     const int64_t *lo, *hi;
     struct sp_seen host;
 };
 
-/* Limits the keys of one row to a sliding window: drops keys far before the row and, if rows look
- * both ways, keys far after it. pos is the row's position in the sequence. */
+/* Limits the keys of one row to a sliding window. Drops keys far before the row. If rows look both
+ * ways, also drops keys far after the row. pos is the row's position in the sequence. */
 static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, int64_t *hi)
 {
     const int64_t window = o->u.attn.window, from = pos - window + 1 - wide;
@@ -35,7 +36,7 @@ static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, 
     if (!o->u.attn.causal && pos + window < *hi) *hi = pos + window;
 }
 
-/* Limits the intervals of all rows of a shard, which is this rank's shard or its group's. */
+/* Limits the intervals of all rows of sh, which is the shard of this rank or of its group. */
 static struct interval cut(struct frame *f, const struct op *o, struct interval x,
                            const struct shard *sh)
 {
@@ -65,8 +66,9 @@ static struct interval own_keys(struct frame *f, const struct op *o)
     return cut(f, o, x, &f->sp->shard);
 }
 
-/* Returns the intervals of the group's rows, limited by the operation's window if it has one. To
- * limit them, the host reads its own copies or, if there are none, the arrays themselves. */
+/* Returns the intervals of the group's rows. If the operation has a window, limits the intervals
+ * to the window. For this the host reads its copies of the intervals. If there are no copies, it
+ * reads the intervals themselves. */
 static struct interval all_keys(struct frame *f, const struct op *o)
 {
     const struct interval x = {f->all_lo, f->all_hi, {f->host_all_lo, f->host_all_hi}};
@@ -77,15 +79,15 @@ static struct interval all_keys(struct frame *f, const struct op *o)
     return cut(f, o, (struct interval){x.lo, x.hi, host}, &group);
 }
 
-/* Returns the reach of every segment in this layer, which is the batch's map limited by the
- * layer's window. */
+/* Returns the keys that every segment reaches in this layer. This is the batch's map, limited by
+ * the layer's window. */
 static const struct reach_map *reach_of(struct frame *f, const struct op *o, struct reach_map *room)
 {
     return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, o->u.attn.causal, room);
 }
 
-/* Sets in sp, for this layer, the attention's shape and dropout, and the place that errors
- * name. */
+/* Sets the members of sp for this layer: shape and dropout of the attention, and the place that
+ * errors name. */
 static void set_layer(struct frame *f, const struct op *o)
 {
     f->sp->shape = shape_of(f, o);
@@ -115,7 +117,8 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
 
-/* Takes room for the sinks' gradient. The result's data is NULL if the operation has no sinks. */
+/* Takes room for the gradient of the sinks. If the operation has no sinks, data of the result is
+ * NULL. */
 static struct tensor sink_room(struct frame *f, const struct op *o)
 {
     if (!o->n_w) return (struct tensor){0};
@@ -158,13 +161,13 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
 
 /* ---- blocks that are whole here -------------------------------------------------------------- */
 
-/* Attention in one call, in which all queries see the same keys, [0, n_keys). */
+/* Attention in one call. All queries see the same keys, [0, n_keys). */
 struct whole {
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta;
     int64_t *lo, *hi;
     int64_t ld;        /* leading dimension of lse, m, delta, lo and hi */
-    struct tensor sum; /* fp32 [rows, H*D], used if o is not fp32 */
+    struct tensor sum; /* fp32 [rows, H*D] for the output, used if o is not fp32 */
 };
 
 static struct whole whole_begin(struct frame *f, const struct op *o, int64_t rows, int64_t n_keys,
@@ -214,7 +217,7 @@ static void whole_forward(struct frame *f, const struct op *o, const struct whol
     f->be->ops->copy(f->be, w->lse, w->m, 4 * H * w->ld);
 }
 
-/* Computes the backward of one call and adds to dq and dkv, which are fp32. */
+/* Computes the backward of one call. Adds the results to dq and dkv, which are fp32. */
 static void whole_backward(struct frame *f, const struct op *o, const struct whole *w)
 {
     const int64_t H = o->u.attn.n_heads, D = o->u.attn.head_dim;
@@ -245,17 +248,17 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
 }
 
 /* Attention along dimension `dim`, which is whole on this rank. Rows are [indices of the spread
- * dimension, N_dim], and each index of the spread dimension is a separate sequence. Indices that
- * are only padding of the spread dimension see no key. */
+ * dimension, N_dim]. Each index of the spread dimension is a sequence of its own. If an index is
+ * only padding of the spread dimension, its rows see no key. */
 struct grid {
-    /* len: rows of a sequence; n: number of sequences, not counting the padding, which comes after
-     * them */
+    /* len: rows of a sequence; n: number of sequences. n does not count the sequences of padding,
+     * which come after the other sequences. */
     int64_t len, n;
-    /* step: distance, in rows, from one row of a sequence to its next row; first: distance to the
-     * next sequence */
+    /* step: distance, in rows, from a row to the next row of the same sequence; first: distance,
+     * in rows, from a sequence to the next sequence */
     int64_t step, first;
     struct op op;  /* the operation, with only this rank's heads */
-    bool by_heads; /* the rows are those of the whole grid, [space, time] */
+    bool by_heads; /* the rows are all rows of the grid, [space, time] */
 };
 
 static struct grid grid_of(const struct frame *f, const struct op *o)
@@ -278,7 +281,8 @@ static struct tensor grid_tensor(const struct frame *f, const struct grid *g, st
     return g->by_heads ? frame_by_heads(f, t) : t;
 }
 
-/* Returns the rows of sequence i, as a window whose stride is the distance between them. */
+/* Returns the rows of sequence i as a view. The stride of the view is the distance between the
+ * rows. */
 static struct tensor sequence_of(const struct grid *g, struct tensor t, int64_t i)
 {
     struct tensor s = rows_at(t, i * g->first, g->len);
@@ -358,7 +362,7 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 
 const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
 
-/* Returns the number of rows of the text, all of which every rank has. */
+/* Returns the number of rows of the text. Every rank has all of them. */
 static int64_t text_rows(const struct frame *f)
 {
     const int64_t n = f->batch->latents.n_text;
@@ -379,7 +383,7 @@ static int cross_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Computes, for each span, the part of the text's gradient that comes from the span's rows. */
+/* Computes the gradient of the text from the rows of each span. Each span gives one part of it. */
 static int cross_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor q = frame_in(f, o, 0), d_o = frame_dy(f, o);

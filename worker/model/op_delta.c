@@ -1,25 +1,26 @@
-/* op_delta.c: SHORT_CONV and DELTA: gated delta networks, whose states pass from chunk to chunk by
- * worker/sp/carry.h. */
+/* op_delta.c: SHORT_CONV and DELTA, the operations of gated delta networks. Their states pass from
+ * chunk to chunk by worker/sp/carry.h. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
 #include "api/core/delta.h"
 #include "api/core/mutant.h"
 
-/* An operation and its tensors, which are the argument of the steps that compute a rank's
- * chunks. */
+/* An operation and its tensors. This is the argument of the functions that compute the chunks of a
+ * rank. */
 struct carried {
     struct frame *f;
     const struct op *o;
     const int64_t *lo, *hi;
-    struct tensor d_o, dx[2]; /* backward: fp32 gradients of the inputs */
+    struct tensor d_o, dx[2]; /* backward: gradients of the output and of the inputs, fp32 */
     float *d_log, *room;
-    /* DELTA by maps, MAP_ROWS rows each: values that are 0; outputs (backward only) */
+    /* DELTA by maps, each with MAP_ROWS rows. zero: values that are all 0; seen: outputs, used
+     * only in backward */
     struct tensor zero, seen;
     float *one;
 };
 
-/* The functions that run an operation's chunks (struct carry_pass). */
+/* The functions that compute the chunks of an operation (struct carry_pass). */
 struct steps {
     void (*step)(void *arg, const struct carry_step *s);
     bool (*ahead)(void *arg, float *b, float *a);
@@ -75,8 +76,8 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     return carry_run(f->carry, &pass, e);
 }
 
-/* Counts of this rank's rows. valid is the number of rows that are not padding; see is the number
- * of rows up to the last one that sees the entering state. */
+/* Counts of this rank's rows. valid is the number of rows that are not padding. see is the number
+ * of rows that see the entering state; these rows come first. */
 struct rows_of_rank {
     int64_t valid, see;
 };
@@ -91,13 +92,14 @@ static struct rows_of_rank rows_of_rank(const struct frame *f, const struct op *
     return n;
 }
 
-/* Runs an operation on a single row. The row continues the state, which is changed in place. */
+/* Runs an operation on a single row. The row reads the state and changes it in place. */
 static void one_token(struct frame *f, const struct op *o,
                       void (*step)(void *arg, const struct carry_step *s))
 {
     int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
     struct carried c = {.f = f, .o = o, .lo = range, .hi = range + 1};
-    frame_repeat(f, range, 1, -CONV_MAX_WIDTH); /* lo, which is before all rows of the state */
+    /* lo, a position before all rows that the state has */
+    frame_repeat(f, range, 1, -CONV_MAX_WIDTH);
     frame_repeat(f, range + 1, 1, 1);
     step(&c, &(struct carry_step){.n_rows = 1, .in = f->state, .out = f->state});
 }
@@ -137,8 +139,8 @@ static void conv_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->conv_bwd(c->f->be, &a);
 }
 
-/* Computes, from the last rows of this rank, the state that leaves it. Returns false if the rank
- * has too few rows, because the state then also needs rows of the previous rank. */
+/* Computes the state that leaves this rank, from the last rows of this rank. If the rank has too
+ * few rows, returns false, because the state then also needs rows of the previous rank. */
 static bool conv_ahead(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -151,8 +153,8 @@ static bool conv_ahead(void *arg, float *b, float *a)
     return true;
 }
 
-/* Computes, from the first rows of this rank, the gradient of the state that enters it. Returns
- * false if the rank has too few rows. The dx of these rows is computed a second time later. */
+/* Computes the gradient of the state that enters this rank, from the first rows of this rank.
+ * Returns false if the rank has too few rows. The dx of these rows is computed again later. */
 static bool conv_ahead_back(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -215,7 +217,8 @@ const struct op_row op_short_conv = {short_conv_forward, short_conv_backward, sh
 
 /* ---- DELTA ----------------------------------------------------------------------------------- */
 
-/* Queries, keys and values as windows of the columns of the first input, or of its gradient. */
+/* Queries, keys and values as windows of the columns of the first input, or of the first input's
+ * gradient. */
 struct parts {
     struct tensor q, k, v;
 };
@@ -295,8 +298,8 @@ static void put_ones(const struct carried *c, float *a)
                                                 .size = 4});
 }
 
-/* Adds the product seen' d_o over these rows to b [Dk, Dv] of each head. For the first rows, the
- * product is written to b instead. */
+/* Computes seen' d_o over these rows and adds it to b [Dk, Dv] of each head. If these are the
+ * first rows, overwrites b instead. */
 static void add_seen(const struct carried *c, const struct carry_step *s, float *b)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -311,11 +314,11 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
     }
 }
 
-/* Computes the map A and, in backward, b. Column c of A is the state that leaves if the unit
- * vector of c enters as a column of the state and all values are 0. The output of a row is then
- * the row's query, carried back to the entering state. The product of these outputs with d_o gives
- * b, the gradient of the entering state. Rows of documents that begin on this rank do not see the
- * entering state. */
+/* Computes the map A and, in backward, b. Column c of A is the state that leaves if all values are
+ * 0 and the entering state has the unit vector of c as a column. The output of a row is then the
+ * row's query, carried back to the entering state. The product of these outputs with d_o gives b,
+ * which is the gradient of the entering state. Rows of documents that begin on this rank do not
+ * see the entering state. */
 static void delta_map(const struct carried *c, float *b, float *a)
 {
     const struct rows_of_rank n = rows_of_rank(c->f, c->o);
@@ -353,7 +356,7 @@ static bool delta_ahead_back(void *arg, float *b, float *a)
     return true;
 }
 
-/* Takes scratch for maps, if states are passed by maps. */
+/* Takes scratch for the maps, if states are passed by maps. */
 static void take_map(struct carried *c, bool back)
 {
     struct frame *f = c->f;

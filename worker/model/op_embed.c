@@ -33,7 +33,8 @@ static void scale_by(struct frame *f, struct tensor t, float scale)
     if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
-/* Returns the scale. It is rounded to the weights' type if transformers rounds it. */
+/* Returns the scale. If transformers rounds the scale to the type of the weights, returns the
+ * rounded scale. */
 static float scale_of(const struct frame *f, const struct op *o)
 {
     const float scale = o->u.embed.scale;
@@ -41,7 +42,7 @@ static float scale_of(const struct frame *f, const struct op *o)
     return half_value(f->dtype, half_round(f->dtype, scale));
 }
 
-/* Returns the ids of those rows of the output that are on this rank. */
+/* Returns the ids of the output's rows on this rank. */
 static const int32_t *ids_of(const struct frame *f, const struct op *o)
 {
     return f->batch->ids + frame_row0(f, frame_rows_of(f, o->out[0]));
@@ -77,8 +78,8 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
 
 const struct op_row op_embed = {embed_forward, embed_backward, NULL};
 
-/* Returns, for each row, the index of the row of the table that is added to it. Positions are
- * within the table, because the plan refuses longer sequences. */
+/* Returns, for each row of the output, the index of the table's row that is added to it. Positions
+ * are within the table, because the plan refuses longer sequences. */
 static const int32_t *index_of(struct frame *f, const struct op *o)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);

@@ -2,8 +2,8 @@
  * (worker/sp/dsp_heads.c). */
 #include "worker/model/op.h"
 
-/* Exchanges rows for heads, or back. t is the value with some rows of all heads, and heads is the
- * value with all rows of some heads. */
+/* Exchanges rows for heads or, if `back` is set, heads for rows. t has some rows of all heads, and
+ * heads has all rows of some heads. */
 static int turn(struct frame *f, const struct op *o, struct tensor t, struct tensor heads,
                 bool back, struct err *e)
 {

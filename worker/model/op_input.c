@@ -1,5 +1,5 @@
-/* op_input.c: the first operations of a diffusion transformer, which are PATCH, POSITION_2D,
- * POSITION_1D, TIMESTEP and TEXT. They pass a gradient back only to a value to which they add. */
+/* op_input.c: the first operations of a diffusion transformer: PATCH, POSITION_2D, POSITION_1D,
+ * TIMESTEP and TEXT. They compute a gradient only for a value to which they add. */
 #include "worker/model/op.h"
 
 #include <math.h>
@@ -30,8 +30,8 @@ const struct op_row op_patch = {patch_forward, no_backward, NULL};
 
 /* ---- sinusoids ------------------------------------------------------------------------------- */
 
-/* Writes out[0, n) = sin(x w_j) and out[n, 2n) = cos(x w_j), with w_j = 10000^(-j / n). cos_first
- * swaps the two halves. (1706.03762) */
+/* Writes out[0, n) = sin(x w_j) and out[n, 2n) = cos(x w_j), with w_j = 10000^(-j / n)
+ * (1706.03762). If cos_first is set, the two halves are swapped. */
 static void sinusoid(double x, int64_t n, bool cos_first, float *out)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -41,7 +41,7 @@ static void sinusoid(double x, int64_t n, bool cos_first, float *out)
     }
 }
 
-/* Lines that are added to rows. write() computes the line of an index. */
+/* Lines that are added to rows. write() computes the line of one index. */
 struct input_lines {
     void (*write)(const struct input_lines *l, int64_t index, float *out);
     const struct batch_latents *b;
@@ -49,7 +49,7 @@ struct input_lines {
     double scale, sx, sy;
 };
 
-/* Copies lines [k, k + n) of a dimension to all rows of the table that use them. */
+/* Copies lines [k, k + n) of a dimension to all rows of the table that have these indices. */
 static void place_lines(struct frame *f, const struct along *d, struct tensor table,
                         const struct twin *lines, int64_t k, int64_t n)
 {
@@ -64,8 +64,8 @@ static void place_lines(struct frame *f, const struct along *d, struct tensor ta
                                       .size = line});
 }
 
-/* Adds to each row the fp32 line of the row's index along dimension `dim`. Each line is computed
- * once, and rule_stage_lines() lines are computed at a time. */
+/* Adds an fp32 line to each row. The line depends on the row's index along dimension `dim`. Each
+ * line is computed once, and rule_stage_lines() lines are computed at a time. */
 static void add_lines(struct frame *f, const struct op *o, int dim, const struct input_lines *l)
 {
     const struct tensor y = frame_out(f, o, 0);
@@ -90,9 +90,9 @@ static int pass_backward(struct frame *f, const struct op *o, const struct step 
     return 0;
 }
 
-/* Writes Open-Sora's PositionEmbedding2D. The first half of the columns is for the place along the
- * width, the second half for the place along the height; in each half, sines come before
- * cosines. */
+/* Writes a line of Open-Sora's PositionEmbedding2D. The first half of the columns is for the place
+ * along the width, and the second half for the place along the height. In each half, sines come
+ * before cosines. */
 static void line_2d(const struct input_lines *l, int64_t index, float *out)
 {
     const int64_t n = l->cols / 4, width = l->b->grid[2];
@@ -133,7 +133,7 @@ static int position_1d_forward(struct frame *f, const struct op *o, struct err *
 
 const struct op_row op_position_1d = {position_1d_forward, pass_backward, NULL};
 
-/* Embeds the sample's t in the first row and 0 in the second row. With time.fps, it embeds the
+/* Embeds the sample's t in the first row, and 0 in the second row. If time.fps is set, embeds the
  * frames per second in every row. */
 static int timestep_forward(struct frame *f, const struct op *o, struct err *e)
 {
@@ -161,7 +161,7 @@ static int text_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
     assert(b->n_text <= y.rows);
-    frame_zero(f, y); /* rows after the caption, which no query sees */
+    frame_zero(f, y); /* the rows after the caption are 0; no query sees them */
     const struct tensor text = b->dropped
                                    ? tensor_sub(frame_weight(f, o->w, 1), 0, b->n_text, 0, y.cols)
                                    : tensor_f32((float *)b->text, b->n_text, y.cols, y.cols);

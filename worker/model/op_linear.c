@@ -8,7 +8,7 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = op_span_grad(*dy, s), .db = dst});
 }
 
-/* Sums dy over rows into dst [cols], or adds to it. */
+/* Sums dy over rows, and writes the sum to dst [cols] or adds it to dst. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy)
 {
     frame_sum(f, rows, dst, dy.cols, &(struct sum_leaf){bias_leaf, &dy});
@@ -19,14 +19,15 @@ static struct tensor frame_bias(struct frame *f, const struct op *o)
     return o->bias == PROG_NONE ? (struct tensor){0} : frame_weight(f, o->bias, o->n_bias);
 }
 
-/* A run of a product's weights that are stored in the same way, as one matrix, and the columns of
- * the output that it gives. */
+/* Several weights of a product that have one format and form one matrix. col is the first column
+ * of the output that the matrix computes. */
 struct linear_run {
     struct tensor w;
     int64_t col;
 };
 
-/* Returns the run that begins with weight *i of the operation, and moves *i past it. */
+/* Returns the longest run of weights that begins with weight *i of the operation. Sets *i to the
+ * first weight after the run. */
 static struct linear_run next_run(const struct frame *f, const struct op *o, int *i, int64_t *col)
 {
     const struct weight *w = &f->p->weight[o->w];
@@ -75,7 +76,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
     for (int i = 0; frame_wants(f, o, 0) && i < o->n_w;) {
         const bool add = i > 0 || !s->first[0];
         const struct linear_run r = next_run(f, o, &i, &col);
-        /* A product can write any type, so nothing needs to be staged. */
+        /* A product can write any type, so it writes directly to the output. */
         f->be->ops->gemm(
             f->be, &(struct gemm_args){
                        .a = columns(dy, &r), .b = r.w, .c = f->grad[o->in[0]], .accumulate = add});

@@ -1,7 +1,8 @@
 /* op_linear_attention.c: LINEAR_ATTENTION through worker/sp/linear.h.
  *
- * Some models divide each output by the sum of its weights, q_i sum_j k_j (2006.16236). v then has
- * one more column, of ones, whose output is that sum, so the kernels work on [T, H*(Dv+1)]. */
+ * Some models divide each output by the sum of its weights, q_i sum_j k_j (2006.16236). In this
+ * case v has one more column, which has ones. The output of this column is the sum of the weights.
+ * So the kernels work on [T, H*(Dv+1)]. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
@@ -10,7 +11,7 @@
 struct linear {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o;
-    bool wide; /* each head of v and o has one additional column */
+    bool wide; /* each head of v and o has one column more */
 };
 
 static struct tensor head_cols(struct tensor t, int64_t h, int64_t stride, int64_t n)
@@ -18,7 +19,7 @@ static struct tensor head_cols(struct tensor t, int64_t h, int64_t stride, int64
     return tensor_sub(t, 0, t.rows, h * stride, n);
 }
 
-/* Copies between wide [T, H*(Dv+1)] and narrow [T, H*Dv]. */
+/* Copies from narrow [T, H*Dv] to wide [T, H*(Dv+1)] or, if `back` is set, from wide to narrow. */
 static void widen(struct frame *f, struct tensor wide, struct tensor narrow, int64_t H, bool back)
 {
     const int64_t D = narrow.cols / H;
@@ -64,7 +65,7 @@ static void mark_place(struct frame *f)
     if (f->linear->comm) comm_where(f->linear->comm)->layer = f->layer;
 }
 
-/* Copies the sums of weights out of a wide output, as z [H, T]. */
+/* Copies the sums of weights from a wide output to z [H, T]. */
 static float *sums_of(struct frame *f, const struct linear *a)
 {
     const int64_t T = a->o.rows, H = a->shape.n_heads, D = a->shape.value_dim - 1;
@@ -77,8 +78,8 @@ static float *sums_of(struct frame *f, const struct linear *a)
 }
 
 /* Divides x [T, H*D], fp32, by z [H, T], and writes the result to `to`, which may be x. Uses the
- * kernel that finishes softmax attention, so a row whose sum is 0 (padding) becomes 0, like a row
- * that sees no key. Overwrites x. */
+ * kernel that finishes softmax attention. That kernel sets a row that sees no key to 0. So a row
+ * whose sum is 0 (padding) becomes 0. Overwrites x. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
     float *m = op_scratch_take(f, 4 * H * x.rows), *l = op_scratch_take(f, 4 * H * x.rows);
@@ -125,7 +126,8 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Computes the gradient of the wide output: o = u / z has du = do / z and dz = - (do o) / z. */
+/* Computes the gradient of the wide output. For o = u / z it is du = do / z and dz = - (do o) /
+ * z. */
 static struct tensor wide_gradient(struct frame *f, const struct op *o, struct linear *a)
 {
     const int64_t H = a->shape.n_heads, T = a->o.rows, D = a->shape.value_dim - 1;
@@ -161,7 +163,8 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
-/* Gradients of LRPE's angles as the backward pass writes them: n angles for each sum chunk. */
+/* Gradients of the angles of LRPE, as the backward pass writes them: n angles for each sum
+ * chunk. */
 struct angles {
     const float *of;
     int64_t n, chunk; /* chunk: number of rows of a sum chunk */

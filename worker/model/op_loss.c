@@ -1,10 +1,10 @@
 /* op_loss.c: XENT, MSE and NOISE, one of which is the last operation of a model.
  *
  * Forward writes the loss of every row (XENT) or every place (MSE, NOISE) to the frame's nll.
- * Backward writes it as well, so that a training step computes logits only once, for one chunk of
- * rows at a time and never for [S, V]. Under tensor parallelism a rank has the logits of some ids,
- * and for each row the ranks exchange the largest logit, the sum of exponentials, and the target's
- * logit. */
+ * Backward writes the loss as well, so that a training step computes logits only once. Logits are
+ * computed for one chunk of rows at a time, and never for [S, V]. Under tensor parallelism a rank
+ * has the logits of some ids. For each row, the ranks exchange the largest logit, the sum of
+ * exponentials, and the target's logit. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/model_shape.h"
@@ -17,23 +17,22 @@
 struct xent {
     const struct op *o;
     struct tensor x, w, b; /* w [V, C]; b [1, V] fp32, whose data is NULL if there is no bias */
-    int64_t first;         /* the id that belongs to w's first row */
-    /* rows: kind of the rows of x; row0: index of the first of them in the batch */
+    int64_t first;         /* the id of w's first row */
+    /* rows: kind of the rows of x; row0: index in the batch of the first row */
     enum rows_id rows;
     int64_t row0;
-    /* [tp, loss_chunk]: statistics by rank and row; NULL if there is one rank */
+    /* [tp, loss_chunk]: statistics of each rank for each row; NULL if there is one rank */
     struct xent_stat *stat;
     struct tensor dx; /* data is NULL in forward */
     bool add_dx;
-    float *db; /* [parts, V]: gradient of the bias, with one row for each span */
+    float *db; /* [parts, V]: gradient of the bias, one row for each span */
     int part;
     int rc; /* result of the exchange; if it is -1, e has the error */
     struct err *e;
 };
 _Static_assert(sizeof(struct xent_stat) == OP_LOGIT_STAT, "what is planned and counted");
 
-/* Limits w to the ids whose logits this rank has, and takes room for the xent_stat of all
- * ranks. */
+/* Limits w to the ids whose logits this rank has. Takes room for the xent_stat of all ranks. */
 static void take_ids(struct frame *f, struct xent *a)
 {
     const struct frame_ids own = frame_ids(f, a->w);
@@ -86,8 +85,8 @@ struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, 
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
 }
 
-/* Computes this rank's xent_stat of the rows of a chunk, which begins at row r, and exchanges it
- * with all ranks. */
+/* Computes this rank's xent_stat for the rows of a chunk, which begins at row r. Exchanges it with
+ * all ranks. */
 static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64_t r)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -104,8 +103,8 @@ static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64
                            f->tensor.bounce, a->e);
 }
 
-/* Computes the gradients of a chunk's rows, of the weights and of the bias from the gradient of
- * the chunk's logits. dw is NULL if the weights are frozen. */
+/* Computes the gradients of a chunk's rows, of the weights and of the bias. They are computed from
+ * dlogits, the gradient of the chunk's logits. dw is NULL if the weights are frozen. */
 static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct tensor dlogits,
                             float *dw, bool fresh, bool fresh_b)
 {
@@ -129,7 +128,7 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
 }
 
 /* Computes the loss chunks of one span, and adds their gradient of the weights to dst. The
- * gradient of the logits overwrites the logits; in 16 bits it uses the first half of each row. */
+ * gradient of the logits overwrites the logits. In 16 bits it uses the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;
@@ -166,7 +165,7 @@ static int xent_forward(struct frame *f, const struct op *o, struct err *e)
     return a.rc;
 }
 
-/* Adds a span's sum of the bias's gradient to dst. */
+/* Adds the sum over a span of the bias's gradient to dst. */
 static void xent_bias_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;
@@ -200,12 +199,13 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
 
 /* ---- MSE ------------------------------------------------------------------------------------- */
 
-/* Each row predicts n places of out_channels values, of which the first in_channels have a target.
- * All places of all rows form one tensor [T n, in_channels]. weight says which places count;
- * loss_scale is one over the number of values that count on all ranks. */
+/* Each row predicts n places, and each place has out_channels values. The first in_channels of
+ * these values have a target. All places of all rows form one tensor [T n, in_channels]. `weight`
+ * is the weight of each place in the loss. loss_scale is 1 divided by the number of values that
+ * count on all ranks. */
 struct loss_places {
     int64_t n, in, out;
-    int64_t first; /* index in the batch of the first place of the first row */
+    int64_t first; /* index in the batch of the first row's first place */
 };
 
 static struct loss_places places_of(const struct frame *f, const struct op *o, struct tensor a)
@@ -217,7 +217,7 @@ static struct loss_places places_of(const struct frame *f, const struct op *o, s
     return p;
 }
 
-/* Returns t [T, n out_channels] as [T n, in_channels], which has only the columns with a
+/* Returns t [T, n out_channels] as [T n, in_channels]. The result has only the columns with a
  * target. */
 static struct tensor predicted(const struct loss_places *p, struct tensor t)
 {
@@ -263,8 +263,7 @@ const struct op_row op_mse = {mse_forward, mse_backward, NULL};
 
 /* ---- NOISE ----------------------------------------------------------------------------------- */
 
-/* Computes the loss on every value of all places, [T n, out_channels], in the order of the
- * rows. */
+/* Computes the loss of all places, [T n, out_channels], in the order of the rows. */
 static void noise(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;
@@ -287,8 +286,8 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
                                  .last = at.last});
 }
 
-/* Adds the bound's gradient with respect to the predicted noise. To add it is wrong; it is the
- * fault MUTANT_BOUND_LEAKS. It works on the CPU only. */
+/* Adds the gradient of the bound with respect to the predicted noise. This is wrong on purpose
+ * (MUTANT_BOUND_LEAKS). It works on the CPU only. */
 static void leak(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;

@@ -1,5 +1,5 @@
-/* op_moe.c: MOE, in which every row goes to the k experts with the largest router logits. An
- * expert is a gated MLP
+/* op_moe.c: MOE. Every row goes to the k experts with the largest router logits. An expert is a
+ * gated MLP
  *
  *   y_t = sum_j p_tj  w2_e (silu(w1_e x_t) * w3_e x_t),  e = expert j of row t
  *
@@ -7,13 +7,15 @@
  *
  * Rows are gathered expert by expert. A row goes to an expert at most once, so an expert needs
  * room for T rows. The experts' outputs are kept in slots, [T*k, C], which are sorted by expert
- * and then by row; row t reads its k slots in the order of the router's choice. No sum depends on
- * the number of ranks, because products are computed for each row, and weight gradients for each
- * sum chunk, whose rows follow each other in a list.
+ * and then by row. To compute row t of the output, its k slots are added in the order of the
+ * router's choice. No sum depends on the number of ranks, because products are computed for each
+ * row, and weight gradients for each sum chunk. The rows of a chunk are adjacent in an expert's
+ * list of rows.
  *
- * The host must know how many rows an expert has, because it sorts them. So on a device with
- * memory of its own it waits for the routes, which are 4 T k bytes, once for each layer in forward
- * and once in backward, while the device is idle. All other operations are queued ahead.
+ * The host sorts the rows of the experts, so it must know the routes. If the device has memory of
+ * its own, the host waits for the routes, which are 4 T k bytes. It does this once for each layer
+ * in forward, and once in backward. The device is idle during this wait. All other operations are
+ * queued ahead.
  *
  * out[1] has the routes, which forward writes: [T, k] experts as int32, and then [T, k]
  * weights. */
@@ -31,7 +33,7 @@ struct moe {
     float *weight;      /* [T, k] */
     struct twin row;    /* [T*k] int32: row of each slot */
     struct twin choice; /* [T*k]: index of each slot's choice in [T, k] */
-    struct twin slot;   /* [k, T]: slot of row t's j-th choice */
+    struct twin slot;   /* [k, T]: the slot of the j-th choice of row t */
     struct twin first;  /* [E + 1], on the host: slots of expert e are [first[e], first[e+1]) */
 };
 
@@ -57,8 +59,8 @@ static struct moe moe_of(struct frame *f, const struct op *o)
     return m;
 }
 
-/* Counts slots. Sets first[e + 1] to the first slot of expert e; sort_slots counts up from
- * there. */
+/* Sets first[e + 1] to the first slot of expert e. sort_slots then increases first[e + 1] for each
+ * slot of e. */
 static void count_slots(const struct moe *m, const int32_t *expert, int32_t *first)
 {
     for (int64_t e = 0; e <= m->E; e++) first[e] = 0;
@@ -88,13 +90,13 @@ static void sort_slots(struct frame *f, struct moe *m)
     op_twin_up(f, &m->slot);
 }
 
-/* One matrix of an expert, or one bias of it, as a part of a weight of the section. */
+/* One matrix of an expert, or one bias of an expert, as a part of a weight of the section. */
 struct part {
     int weight;
     int64_t row, rows;
 };
 
-/* Returns the part with matrix w, where w is 0 for w1, 1 for w3 and 2 for w2. */
+/* Returns matrix w of expert e, where w is 0 for w1, 1 for w3 and 2 for w2. */
 static struct part part_of(const struct moe *m, int64_t e, int w)
 {
     const int64_t rows = w == 2 ? m->C : m->I;
@@ -118,8 +120,8 @@ static float *weight_grad_of(const struct frame *f, const struct moe *m, int64_t
     return frame_weight_grad(f, p.weight) + p.row * (w == 2 ? m->I : m->C);
 }
 
-/* Returns the bias of matrix w. Its data is NULL if there are no biases. Biases are laid out like
- * weights, and are in the order of their weights. */
+/* Returns the bias of matrix w. If there are no biases, data of the result is NULL. Biases have
+ * the layout and the order of their weights. */
 static struct tensor bias_of(const struct frame *f, const struct moe *m, int64_t e, int w)
 {
     const struct part p = part_of(m, e, w);
@@ -214,14 +216,14 @@ static void expert_slots(struct frame *f, const struct moe *m, const struct expe
             tensor_sub(slots, first_of(m, e), x->n, 0, m->C));
 }
 
-/* Returns the slot of each row's j-th choice. */
+/* Returns the slot of the j-th choice of each row. */
 static const int32_t *slots_of(const struct moe *m, int64_t j)
 {
     return (const int32_t *)m->slot.dev + j * m->T;
 }
 
-/* Hides the last expert from the routers of all ranks except the first, which is the fault
- * MUTANT_ROUTE_BLIND. */
+/* Hides the last expert from the routers of all ranks except the first. This is a fault on purpose
+ * (MUTANT_ROUTE_BLIND). */
 static struct tensor seen(const struct frame *f, struct tensor logits)
 {
     const bool blind = mutant_on(MUTANT_ROUTE_BLIND) && f->sp->shard.r;
@@ -267,7 +269,8 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The rows of an expert that are in a span, as indices [from, to) among all rows of the expert. */
+/* The rows of an expert that are in a span. They are rows [from, to) of the expert's list of
+ * rows. */
 struct expert_rows {
     int64_t from, to;
 };
@@ -280,14 +283,15 @@ static struct expert_rows rows_within(const struct expert *x, struct span s)
     return r;
 }
 
-/* The gradient dy of an expert's output and the expert's input `in`, whose product is summed over
- * the expert's rows. */
+/* The gradient dy of an expert's output, and the expert's input `in`. Their product is summed over
+ * the rows of the expert. */
 struct expert_leaf {
     const struct expert *x;
     struct tensor dy, in;
 };
 
-/* Writes or adds to dst [out, in] the sum of dy' in over the expert's rows in a span. */
+/* Computes the sum of dy' in over the rows of the expert in a span. Writes it to dst [out, in] or
+ * adds it to dst. */
 static void expert_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct expert_leaf *a = arg;
@@ -313,8 +317,8 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     if (dy.rows) f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
 }
 
-/* Computes the gradients of matrix w of expert e and of its bias, from the gradient dy of the
- * matrix's output and from its input `in`. */
+/* Computes the gradients of matrix w of expert e and of its bias. dy is the gradient of the
+ * matrix's output, and `in` is its input. */
 static void expert_sum(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                        int w, struct tensor dy, struct tensor in)
 {
@@ -325,7 +329,7 @@ static void expert_sum(struct frame *f, const struct moe *m, const struct expert
 }
 
 /* Computes the backward of the gated unit. da is the gradient of the unit's output. The gradients
- * of its two inputs overwrite the inputs. */
+ * of the unit's two inputs overwrite these inputs. */
 static void unit_backward(struct frame *f, const struct moe *m, const struct expert *x,
                           struct tensor da)
 {
@@ -343,8 +347,8 @@ static void unit_backward(struct frame *f, const struct moe *m, const struct exp
                        .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
 }
 
-/* Computes the gradients of an expert's weights and of its input from dy, the gradient of its
- * output. dx becomes the gradient of the input. */
+/* Computes the gradients of an expert's weights and input. dy is the gradient of the expert's
+ * output. dx gets the gradient of the input. */
 static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                             struct tensor dy, struct tensor da, struct tensor dx)
 {
@@ -362,12 +366,13 @@ static void expert_backward(struct frame *f, const struct moe *m, const struct e
 }
 
 struct slots_room {
-    struct tensor ones, spread, part, wide; /* [1, C], [T, C]; part, wide: [T, C] fp32 */
-    float *weight;                          /* [T] */
+    /* ones: [1, C]; spread: [T, C]; part, wide: [T, C] fp32 */
+    struct tensor ones, spread, part, wide;
+    float *weight; /* [T] */
 };
 
-/* Computes dweight, the gradient of the weights that the router gives to choices. For row t's j-th
- * choice it is the dot product of dy_t and the slot of that choice. */
+/* Computes dweight, which is the gradient of the weights that the router gives to choices. For the
+ * j-th choice of row t it is the dot product of dy_t and the slot of that choice. */
 static void weights_backward(struct frame *f, const struct moe *m, const struct slots_room *r,
                              struct tensor slots, float *dweight)
 {
@@ -384,8 +389,8 @@ static void weights_backward(struct frame *f, const struct moe *m, const struct 
     }
 }
 
-/* Computes the gradient of the T slots from `at` on. It is the slot's weight times dy of the
- * slot's row. */
+/* Computes the gradient of the T slots that begin at `at`. The gradient of a slot is the slot's
+ * weight times dy of the slot's row. */
 static void slots_part(struct frame *f, const struct moe *m, const struct slots_room *r, int64_t at,
                        struct tensor dy, struct tensor d_slots)
 {

@@ -1,24 +1,25 @@
-/* op_norm.c: NORM: RMSNorm and LayerNorm, of whole rows or of groups of columns (heads).
+/* op_norm.c: NORM, which is RMSNorm or LayerNorm of whole rows or of groups of columns (heads).
  *
- * Under tensor parallelism a norm may span ranks, of which each has the columns of its heads. The
- * ranks then sum, in fp32, the squares of each row and, in backward, the component of the row's
- * gradient along the row. Ranks that have the same KV head have the same squares, so only the
- * squares of the first of these ranks are summed. Each of these ranks has a part of the gradient.
+ * Under tensor parallelism each rank has the columns of its heads, and a norm may include the
+ * columns of several ranks. The ranks then sum the squares of each row, in fp32. In backward they
+ * also sum the component of the row's gradient along the row. If several ranks have one KV head,
+ * they have equal squares, so the sum includes only the first of these ranks. But each of these
+ * ranks has a part of the gradient.
  *
- * out[1] has rstd [T, groups] and then, unless rms is set, the mean. The backward reads the values
- * that the last forward before it wrote. */
+ * out[1] has rstd [T, groups]. If rms is not set, the mean follows it. Backward reads the values
+ * that the last forward wrote. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
 
 struct norm {
-    /* the columns that are normalised, and those after them, which are only copied */
+    /* x: the columns that are normalised; rest: the columns after them, which are only copied */
     struct tensor x, rest;
     struct tensor g, b; /* weights [1, cols of a group]; data is NULL if there are none */
     float *rstd, *mean;
     int64_t groups;
     bool rms, weighted;
-    /* [T] sums over the n_all columns of all ranks; NULL if one rank has the whole row */
+    /* [T] sums over the n_all columns of all ranks; NULL if this rank has whole rows */
     const float *sums;
     int64_t n_all, n_same;
 };
@@ -50,15 +51,16 @@ static struct norm norm_of(const struct frame *f, const struct op *o)
     return n;
 }
 
-/* Tells whether rmsnorm_fwd and rmsnorm_bwd, the decoder's own kernels, can compute this norm.
- * Benches measure these kernels. */
+/* Tells whether rmsnorm_fwd and rmsnorm_bwd can compute this norm. They are the kernels of the
+ * decoder, and benches measure them. */
 static bool plain(const struct norm *n)
 {
     return !n->sums && n->rms && n->groups == 1 && n->g.data && !n->b.data &&
            n->g.dtype == n->x.dtype;
 }
 
-/* Replaces g by 1 + g, in fp32 because the weights may have fewer digits. */
+/* Replaces g by 1 + g. The result is fp32, because the type of the weights may have too few
+ * digits. */
 static void add_one(struct frame *f, const struct op *o, struct norm *n)
 {
     if (!o->u.norm.offset) return;
@@ -68,9 +70,9 @@ static void add_one(struct frame *f, const struct op *o, struct norm *n)
     n->g = g;
 }
 
-/* Computes, for each row, a sum over the columns of all ranks. In forward it is the sum of the
- * row's squares. In backward, where dy.data is set, it is the component of the row's gradient
- * along the row. */
+/* Computes a sum for each row, over the columns of all ranks. In forward it is the sum of the
+ * row's squares. In backward it is the component of the row's gradient along the row. The call is
+ * for backward if dy.data is set. */
 static int sum_span(struct frame *f, const struct op *o, struct norm *n, struct tensor dy,
                     struct err *e)
 {
@@ -165,8 +167,8 @@ static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     norm_rows(f, a, s, dst);
 }
 
-/* Sums the gradient of the bias, which all groups of a row share. So each group of a row counts as
- * a row. */
+/* Sums the gradient of the bias. All groups of a row share the bias, so each group of a row counts
+ * as a row. */
 static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct norm_back *a = arg;

@@ -1,17 +1,19 @@
 /* op_parts.c: GATHER and SCATTER, which exchange rows between the ranks of tensor parallelism
- * (Megatron-LM with sequence parallelism, 2205.05198). A part of a sum is sent in fp32, and the
- * sum is rounded once. */
+ * (Megatron-LM with sequence parallelism, 2205.05198). The parts of a sum are sent in fp32, and
+ * the sum is rounded once. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
-/* Divides rows of `cols` columns among the ranks. cut[w] is the first element of rank w's part. */
+/* Divides rows of `cols` columns among the ranks. cut[w] is the index of the first element of rank
+ * w's part. */
 static void cuts(const struct frame *f, int64_t cols, int64_t cut[JOB_MAX_RANKS + 1])
 {
     for (int w = 0; w <= f->tensor.n; w++) cut[w] = w * f->rows[ROWS_PART].n * cols;
 }
 
-/* Gathers the ranks' rows, each rank's `part`, in the order of the ranks. */
+/* Gathers the rows of the ranks into `all`, in the order of the ranks. `part` is this rank's
+ * rows. */
 static int gather(struct frame *f, struct tensor all, struct tensor part, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -26,8 +28,8 @@ static int gather(struct frame *f, struct tensor all, struct tensor part, struct
                            dtype_size(all.dtype), f->tensor.bounce, e);
 }
 
-/* Sums the ranks' parts. *own becomes the sum, for this rank's own rows; the other rows of `all`
- * are only partial sums. */
+/* Sums `all` over the ranks. For this rank's own rows, *own becomes the sum. The other rows of
+ * `all` get only partial sums. */
 static int scatter(struct frame *f, struct tensor all, struct tensor *own, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -47,7 +49,7 @@ static int gather_forward(struct frame *f, const struct op *o, struct err *e)
     return gather(f, frame_out(f, o, 0), frame_in(f, o, 0), e);
 }
 
-/* Forms the sum in the memory of the output's gradient, because no later operation reads it. */
+/* Sums in the memory of the output's gradient, because no later operation reads it. */
 static int gather_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     struct tensor own;
@@ -58,7 +60,8 @@ static int gather_backward(struct frame *f, const struct op *o, const struct ste
 
 const struct op_row op_gather = {gather_forward, gather_backward, NULL};
 
-/* Adds the bias to each row, as a product of a column of ones and the bias. */
+/* Adds the bias to each row. The bias of all rows is a product of a column of ones and the
+ * bias. */
 static void add_bias(struct frame *f, const struct op *o, struct tensor sum)
 {
     const struct tensor b = op_scratch_rows(f, DT_F32, 1, sum.cols);

@@ -1,5 +1,5 @@
-/* op_point.c: operations on one row at a time, without products: ACT, GLU, MIX, and adaLN's
- * MODULATE, GATE, TABLE and SELECT. */
+/* op_point.c: operations on one row at a time without products: ACT, GLU, MIX, and MODULATE, GATE,
+ * TABLE and SELECT of adaLN. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
@@ -37,8 +37,8 @@ const struct op_row op_act = {act_forward, act_backward, NULL};
 
 /* ---- GLU ------------------------------------------------------------------------------------- */
 
-/* Tells whether the operation is silu(a) * b, where a and b are the halves of one buffer, because
- * the decoder has its own kernel for this. */
+/* Tells whether the operation is silu(a) * b with a and b in the two halves of one buffer. The
+ * decoder has its own kernel for this case. */
 static bool is_swiglu(const struct frame *f, const struct op *o, struct tensor a, struct tensor b)
 {
     const int64_t unit = dtype_size(a.dtype);
@@ -118,8 +118,8 @@ static int mix_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Writes factor * dy to the gradient of input i, or adds it. Does nothing if the gradient is in
- * dy's own buffer and the factor is 1. */
+/* Computes factor * dy, and writes it to the gradient of input i or adds it. Does nothing if the
+ * gradient has the same buffer as dy and the factor is 1. */
 static void mix_part(struct frame *f, const struct op *o, const struct step *s, int i, float factor)
 {
     if (!frame_wants(f, o, i)) return;
@@ -133,8 +133,8 @@ static void mix_part(struct frame *f, const struct op *o, const struct step *s, 
 static int mix_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     (void)e;
-    /* The input whose gradient uses the output's buffer comes last, because the other input's
-     * gradient is computed from that buffer. */
+    /* The input whose gradient overwrites dy comes last, because the gradient of the other input
+     * is computed from dy. */
     const int last = s->alias == 0 ? 0 : 1;
     const float factor[2] = {o->u.mix.alpha, o->u.mix.beta};
     mix_part(f, o, s, !last, factor[!last]);
@@ -173,9 +173,8 @@ static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Takes room for the gradient that one span gives the conditioning vectors, fp32 [G, C].
- * part_end() moves it to the rows of the part with the index `part`, which is the index of the
- * span. */
+/* Takes room, fp32 [G, C], for the gradient of the conditioning vectors from one span. part_end()
+ * moves it to the rows of part `part`, which is the index of the span. */
 static struct tensor part_begin(struct frame *f, const struct tensor like)
 {
     const struct tensor t = op_scratch_rows(f, DT_F32, f->rows[ROWS_COND].n, like.cols);
@@ -272,8 +271,8 @@ static struct tensor table_row(const struct frame *f, const struct op *o)
     return tensor_of(t.dtype, t.data, 1, n, n);
 }
 
-/* Returns how many copies of the input a row of the result has, to all of which the table is
- * added. */
+/* Returns the number of copies of the input in a row of the result. The table is added to each
+ * copy. */
 static int64_t repeats(const struct frame *f, const struct op *o)
 {
     return frame_out(f, o, 0).cols / frame_in(f, o, 0).cols;
@@ -309,14 +308,14 @@ const struct op_row op_table_add = {table_forward, table_backward, NULL};
 
 /* ---- SELECT ---------------------------------------------------------------------------------- */
 
-/* Returns, for the host, the index of the input that each row uses, or NULL if all rows use the
- * first input. */
+/* Returns the index of the input that each row uses, as an array that the host can read. Returns
+ * NULL if all rows use the first input. */
 static const int32_t *inputs_of(const struct frame *f, const struct op *o)
 {
     return f->batch ? rows_of_groups(f, frame_host(f), frame_rows_of(f, o->in[0])) : NULL;
 }
 
-/* Returns the number of consecutive rows, from i on, that use the same input. */
+/* Returns the number of consecutive rows that use the same input, beginning with row i. */
 static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
 {
     int64_t n = 1;

@@ -3,8 +3,8 @@
 
 #include "api/core/assert.h"
 
-/* Returns the position of each row, which is the position of its token, or the index of its
- * frame. */
+/* Returns the position of each row. It is the position of the row's token or, if `frames` is set,
+ * the index of the row's frame. */
 static const int64_t *positions(struct frame *f, const struct op *o, bool frames)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
@@ -17,8 +17,8 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
     return pos.dev;
 }
 
-/* Returns the table of frequencies. The second table begins at the end of the first, because all
- * operations rotate the same number of columns. */
+/* Returns the table of frequencies. The second table begins where the first ends, because the
+ * number of rotated columns does not differ between operations. */
 static const double *frequencies(const struct frame *f, const struct op *o)
 {
     const int64_t n = o->u.rope.rotary_dim ? o->u.rope.rotary_dim : o->u.rope.head_dim;
@@ -39,8 +39,8 @@ static void rotate(struct frame *f, const struct op *o, struct tensor x, bool in
                                                 .single = f->rope_single});
 }
 
-/* Returns the columns of the heads, which are rotated. The columns after them (values) are
- * unchanged. */
+/* Returns the columns of x that are rotated, which are the columns of the heads. The columns after
+ * them (values) are unchanged. */
 static struct tensor rotated(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
@@ -55,8 +55,8 @@ static int rope_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Applies the inverse embedding to the output's gradient in place, because no later operation
- * reads it. */
+/* Applies the inverse rotation to the output's gradient. It is done in place, because no later
+ * operation reads this gradient. */
 static int rope_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]];
@@ -70,9 +70,9 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
-/* theta is [H, D]. The input has one or more sets of H heads (queries, then keys), and each set
- * uses the same angles. LINEAR_ATTENTION computes the gradient of the angles, because it knows the
- * distances. */
+/* theta is [H, D]. The input has one or more sets of H heads (queries, then keys), and all sets
+ * use the same angles. The gradient of the angles is computed by LINEAR_ATTENTION, because it
+ * knows the distances. */
 struct lrpe {
     struct tensor theta;
     int64_t n_sets;

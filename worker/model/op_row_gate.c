@@ -1,5 +1,5 @@
 /* op_row_gate.c: ROW_GATE, which computes out = base + sigmoid(gate) a. The gate has one column,
- * so there is one for each row.
+ * so each row has one value of the gate.
  *
  * The gate is copied to all columns of a, and its gradient is a sum over these columns, in fp32.
  * Both are computed as products with ones. */
@@ -29,7 +29,7 @@ static int row_gate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Sums d [T, C] over columns and puts the sum into the gate's gradient. */
+/* Sums d [T, C] over columns. Writes the sum to the gate's gradient, or adds it. */
 static void gate_gradient(struct frame *f, const struct op *o, const struct step *s,
                           struct tensor d, struct tensor ones)
 {

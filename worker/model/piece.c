@@ -1,5 +1,5 @@
-/* piece.c: narrows the frame's values to one piece of rows after another, runs the steps of the
- * MLP on each piece, and adds up gradients. */
+/* piece.c: limits the frame's values to one piece of rows after another, runs the steps of the MLP
+ * on each piece, and adds up gradients. */
 #include "worker/model/piece.h"
 
 #include "api/core/assert.h"
@@ -9,7 +9,7 @@ struct mlp_walk {
     const struct piece_walk *w;
     struct frame *f;
     const struct frame *whole; /* the frame of all rows */
-    int op;                    /* the MLP's first operation */
+    int op;                    /* index of the MLP's first operation */
     enum rows_id rows;
     bool back;
     bool fresh; /* the next piece writes the gradients of weights instead of adding them */
@@ -23,7 +23,8 @@ static struct tensor window(struct tensor t, int64_t row0, int64_t n)
     return t.data ? tensor_sub(t, row0, n, 0, t.cols) : t;
 }
 
-/* Narrows a value, and its gradient if that has the same rows, to the rows of a span. */
+/* Limits a value to the rows of a span. Does the same for its gradient if the gradient has the
+ * same rows. */
 static void narrow_value(const struct mlp_walk *w, int v, struct span s)
 {
     if (v == PROG_NONE) return;
@@ -45,8 +46,8 @@ static void narrow(const struct mlp_walk *w, struct span s)
     w->f->fresh = w->fresh;
 }
 
-/* Tells whether the fault MUTANT_PIECE_LOST leaves out this piece. In backward it leaves out the
- * last piece, on all ranks except the first. */
+/* Tells whether this piece is left out by the fault MUTANT_PIECE_LOST. The fault leaves out the
+ * last piece of backward on all ranks except the first. */
 static bool left_out(const struct mlp_walk *w, struct span s)
 {
     const int in = w->f->p->op[w->op].in[0];
@@ -79,7 +80,8 @@ static int run_span(struct mlp_walk *w, int i, struct err *e)
     return 0;
 }
 
-/* In dst, clears the gradients of the n weights from `first` on, or adds `from` to them. */
+/* If `from` is NULL, clears the gradients of weights [first, first + n) in dst. Otherwise adds
+ * `from` to them. */
 static void sum_weights(const struct mlp_walk *w, int first, int n, float *dst, const float *from)
 {
     const struct be_ops *ops = w->f->be->ops;
@@ -101,15 +103,15 @@ static void sum_gradients(const struct mlp_walk *w, float *dst, const float *fro
     }
 }
 
-/* Clears the gradients if there was no piece, and so none was written. */
+/* Clears the gradients if there was no piece, because then no step has written them. */
 static void clear_rest(struct mlp_walk *w, float *dst)
 {
     if (w->fresh) sum_gradients(w, dst, NULL);
     w->fresh = false;
 }
 
-/* Runs the `count` sum chunks from `first` on, where count is a power of two, as sum_range() of
- * op.c does. The gradients of the MLP's weights (w->gradient) are written to dst. */
+/* Runs `count` sum chunks, beginning with chunk `first`, as sum_range() of op.c does. count is a
+ * power of two. The gradients of the MLP's weights (w->gradient) are written to dst. */
 static int run_tree(struct mlp_walk *w, int first, int count, float *dst, int level, struct err *e)
 {
     struct frame *f = w->f;

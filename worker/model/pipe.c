@@ -7,8 +7,8 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Returns the bytes of this rank's stream. Each of the ranks that share every layer has a part of
- * the rows, on this stage and on the next. */
+/* Returns the bytes of this rank's stream. On each stage, the rows of a stream are divided among
+ * the ranks that share every layer. */
 static int64_t stream_bytes(const struct model *m)
 {
     return m->sp.shard.T / m->plan->tp * m->shape.width * dtype_size(m->dtype);
@@ -35,7 +35,8 @@ static int wait_sent(struct model *m, enum pipe_way way, struct err *e)
     return comm_wait(m->line, &m->pipe.ticket[way], e);
 }
 
-/* Tells whether the first stream is sent again, which is the fault MUTANT_STREAM_STALE. */
+/* Tells whether the first stream is sent again. This is a fault on purpose
+ * (MUTANT_STREAM_STALE). */
 static bool stale(struct model *m, enum pipe_way way)
 {
     const bool before = m->pipe.any;
@@ -44,7 +45,7 @@ static bool stale(struct model *m, enum pipe_way way)
     return before && mutant_on(MUTANT_STREAM_STALE);
 }
 
-/* Returns the address at which a stream or a gradient arrives. Each slot has its own address for
+/* Returns the address at which a stream or a gradient arrives. Each slot has an address for
  * streams. All gradients arrive at the same address. */
 static char *arrives_at(struct model *m, enum pipe_way way, int slot)
 {
@@ -79,8 +80,8 @@ static int post_send(struct model *m, enum pipe_way way, struct err *e)
     return 0;
 }
 
-/* Sends the stream. In the same event, posts the receive of the gradient or stream that this
- * neighbour sends, if one is due. */
+/* Sends the stream. If this event also has a message from the neighbour, which is a gradient or a
+ * stream, posts the receive of this message. */
 static int send_stream(struct model *m, enum pipe_way way, const void *stream, struct err *e)
 {
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;

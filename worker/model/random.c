@@ -40,7 +40,7 @@ static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
 struct draw {
     int64_t seed;
     int tensor, n_layers;
-    const struct param *p; /* a tensor, as in the whole model */
+    const struct param *p; /* the tensor in the whole model */
     struct slice slice;    /* rank t's part of p */
     int t;
 };
@@ -108,7 +108,8 @@ static void random_run(const struct draw *d, int64_t k, struct tensor out)
 
 /* ---- by all threads of the host -------------------------------------------------------------- */
 
-enum { TASK = 2 * LINE, STAGED = 16 * TASK }; /* elements of a task; elements of one upload */
+/* TASK: elements of a task; STAGED: elements of one upload */
+enum { TASK = 2 * LINE, STAGED = 16 * TASK };
 
 struct random_piece { /* elements [k, k + out.cols) of a slice, in the host's memory */
     const struct draw *d;
@@ -121,7 +122,8 @@ static void random_task(void *arg, int64_t task, int worker)
     const struct random_piece *p = arg;
     const struct draw *d = p->d;
     const int64_t left = p->out.cols - task * TASK, end = left < TASK ? left : TASK;
-    const int64_t first = d->slice.whole_offset - d->p->offset; /* index in the tensor */
+    /* index in the tensor of the slice's first element */
+    const int64_t first = d->slice.whole_offset - d->p->offset;
     (void)worker;
     for (int64_t j = 0; j < end;) {
         struct slice_run r = slice_run(&d->slice, d->t, p->k + task * TASK + j);
@@ -136,8 +138,8 @@ static void random_piece(struct be *be, const struct draw *d, int64_t k, struct 
     be_host_run(be, random_task, &(struct random_piece){d, k, out}, (out.cols + TASK - 1) / TASK);
 }
 
-/* Draws elements [k, k + out.cols) of the slice, in place if the host can reach out, else through
- * uploads. */
+/* Draws elements [k, k + out.cols) of the slice. Draws them in place if the host can write to out,
+ * and otherwise uploads them. */
 static void random_slice(struct be *be, const struct draw *d, int64_t k, struct tensor out)
 {
     if (!be->own_memory) {
@@ -163,7 +165,7 @@ static void zeros(struct be *be, struct tensor out)
     }
 }
 
-/* The elements to draw, which begin at element `from` of the rank's weights. The first `done` of
+/* The elements to draw. They begin at element `from` of the rank's weights. The first `done` of
  * them have been drawn. */
 struct random_part {
     struct be *be;
@@ -171,7 +173,7 @@ struct random_part {
     int64_t from, done;
 };
 
-/* Returns how many elements of the part come before `end` and have not been drawn. */
+/* Returns how many elements of the part are before `end` and have not been drawn yet. */
 static int64_t missing(const struct random_part *w, int64_t end)
 {
     const int64_t n = end - w->from < w->out.cols ? end - w->from : w->out.cols;
@@ -186,7 +188,8 @@ static void zero_to(struct random_part *w, int64_t end)
 }
 
 /* Zeroes the elements before a slice and then draws the slice. Tensors come in ascending order.
- * Elements between them are 0, and so is the room that a slice does not fill. */
+ * The elements between tensors become 0. If a slice does not fill its room, the rest of the room
+ * becomes 0. */
 static void random_tensor(void *part, int bucket, const struct draw *d)
 {
     struct random_part *w = part;
@@ -199,7 +202,8 @@ static void random_tensor(void *part, int bucket, const struct draw *d)
     w->done += n;
 }
 
-/* Visits rank t's slices of all tensors in ascending order, with the bucket of each. */
+/* Visits rank t's slices of all tensors in ascending order. Each visit gets the bucket of the
+ * slice. */
 static void each_slice(const struct model_shape *s, int t, int64_t seed,
                        void (*visit)(void *arg, int bucket, const struct draw *d), void *arg)
 {
@@ -210,7 +214,7 @@ static void each_slice(const struct model_shape *s, int t, int64_t seed,
         int first;
         param_bucket(&whole, b, p, &first);
         const int n = slice_bucket(s, b, own);
-        /* The flat layout has the trained tensors of a bucket before the frozen ones. */
+        /* The flat layout has the trained tensors of a bucket before its frozen tensors. */
         for (int i = 0; i < 2 * n; i++) {
             const struct slice *at = &own[i % n];
             if (at->trained == (i >= n)) continue;
@@ -236,7 +240,7 @@ struct random_stored { /* a model that has weights in blocks */
     float *room; /* [STAGED] */
 };
 
-/* Draws a slice that this rank has, piece by piece. */
+/* Draws a slice piece by piece, if this rank has it. */
 static void random_stored(void *arg, int bucket, const struct draw *d)
 {
     const struct random_stored *w = arg;
@@ -247,7 +251,7 @@ static void random_stored(void *arg, int bucket, const struct draw *d)
         n = all - k < STAGED ? all - k : STAGED;
         const int64_t drawn = size - k < n ? (size > k ? size - k : 0) : n;
         if (drawn) random_piece(w->m->be, d, k, tensor_f32(w->room, 1, drawn, drawn));
-        for (int64_t i = drawn; i < n; i++) w->room[i] = 0; /* ids that no rank has */
+        for (int64_t i = drawn; i < n; i++) w->room[i] = 0; /* ids that no rank has are 0 */
         stored_put(w->m, s->offset + k, n, w->room);
     }
 }

@@ -1,5 +1,5 @@
-/* routing.c: keeps the experts that rows choose in a pass, or makes a pass follow a choice that
- * was kept. */
+/* routing.c: keeps the experts that rows choose in a pass, or makes a pass use a choice that was
+ * kept. */
 #include "worker/model/routing.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ bool routing_chosen(const struct model_shape *m, const struct program *layer)
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
-/* One row of logits, with the choice to follow and the row's own choice. */
+/* One row of logits, the choice that the row must follow, and the row's own choice. */
 struct routed {
     const float *x; /* [E] */
     int64_t E, k;
@@ -52,8 +52,9 @@ static double deviation(const struct routed *r)
 }
 
 /* Returns the gap of a row. It is the logit of the best expert that the row itself chose but does
- * not follow, minus the logit of the worst expert that it follows instead. Its unit is the
- * standard deviation of the row's logits. It is NaN if one of these logits is NaN. */
+ * not follow, minus the logit of the worst expert that the row follows instead. The unit of the
+ * gap is the standard deviation of the row's logits. The gap is NaN if one of these logits is
+ * NaN. */
 static double gap_of(const struct routed *r)
 {
     double best = -INFINITY, worst = INFINITY;
@@ -66,10 +67,11 @@ static double gap_of(const struct routed *r)
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
-/* Sends row t to the given experts, with the weights that the row's logits give them. The weights
- * are a softmax of only these logits. With a->plain, they are the experts' shares in the softmax
- * of all logits. The sum over all logits is derived from the weight of the best expert, which is
- * the first of the row's own choice. */
+/* Sends row t to the given experts. The weights of these experts come from the logits of the row.
+ * Usually the weights are the softmax of only the given experts' logits. If a->plain is set, they
+ * are the values of these experts in the softmax of all logits. The denominator of this softmax is
+ * derived from the weight of the best expert, which is the first expert of the row's own
+ * choice. */
 static void turn(struct frame *f, const struct route_args *a, int64_t t, const struct routed *r)
 {
     float top;

@@ -1,5 +1,5 @@
-/* section.c: makes the frame of a section from the places in the plan, and runs the section's
- * steps: forward, backward, and for new tokens. */
+/* section.c: makes the frame of a section from the places in the plan. Runs the steps of the
+ * section: forward, backward, and for new tokens. */
 #include "worker/model/section.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ static char *address(const struct model *m, const struct here *h, const struct p
     return NULL;
 }
 
-/* Returns the state that an operation has in the cache of a slot. */
+/* Returns the state of an operation in the cache of a slot. */
 static char *state_at(const struct model *m, const struct here *h, int op, int slot)
 {
     const struct place *x = &h->s->at.state[op];
@@ -64,16 +64,18 @@ static char *state_at(const struct model *m, const struct here *h, int op, int s
     return first ? first + slot * placement_state_stride(x) : NULL;
 }
 
-/* Returns row k of a slot's keys and values. first has the keys and values of the first cache. */
+/* Returns row k of the keys and values in a slot's cache. `first` is the keys and values of the
+ * first cache. */
 static char *cache_row(const struct model *m, const struct tensor *first, int slot, int64_t k)
 {
     const int64_t row = first->cols * dtype_size(first->dtype);
     return (char *)first->data + (slot * cache_stride(&m->plan->extent) + k) * row;
 }
 
-/* Returns the row at which new keys and values are written. With one sequence, this is their final
- * place. With several sequences, the new rows follow each other after the caches, and
- * cache_of_row() copies each of them to its cache. */
+/* Returns the row index at which new keys and values are written. If there is one sequence, this
+ * is the final place of the new keys and values. If there are several sequences, the new rows are
+ * written after the caches, and cache_of_row() copies each new row to the cache of its
+ * sequence. */
 static int64_t new_rows_at(const struct model *m)
 {
     if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
@@ -85,8 +87,9 @@ static bool in_parts(enum rows_id rows)
     return rows == ROWS_COND || rows == ROWS_TEXT;
 }
 
-/* Finds a value's tensor. A view is found as a window of its base's tensor, because a place says
- * where rows begin, but not where shared values do. */
+/* Returns the tensor of a value. A view is computed as a window of its base's tensor. The place of
+ * a view cannot be used, because it says where the rows begin, but not where shared values
+ * begin. */
 static struct tensor tensor_at(const struct model *m, const struct here *h, int v, bool grad)
 {
     const struct program *p = h->p;
@@ -125,8 +128,8 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
     f->tied_grad = m->grad && m->plan->shards.tied_grads ? model_bucket_gradient(m, 0) : NULL;
 }
 
-/* Returns the experts that the layer's rows choose in a proof's pass, or NULL if no proof runs or
- * the rows have no choice. */
+/* Returns the experts that the layer's rows choose in a pass of a proof. Returns NULL if there is
+ * no proof or if the rows have no choice. */
 static int32_t *routes_of(const struct model *m, const struct here *h)
 {
     const int first = pipe_first(&m->plan->pipe) ? 1 : pipe_begin(&m->plan->pipe);
@@ -134,7 +137,7 @@ static int32_t *routes_of(const struct model *m, const struct here *h)
     return m->routing->expert + (h->b - first) * m->sp.shard.T * m->shape.experts_per_token;
 }
 
-/* Sets everything in a section's frame that is the same in all its steps. */
+/* Sets the members of a section's frame that do not change between the steps of the section. */
 static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
 {
     struct frame *f = &m->prog.frame;
@@ -152,7 +155,7 @@ static void open_frame(struct model *m, const struct here *h, const struct batch
     open_weights(m, h, f);
 }
 
-/* Sets the number of rows of each kind on this rank, for the shard that was set last. */
+/* Sets the number of rows of each kind on this rank, for the current shard. */
 static void set_rows(struct model *m, int64_t T)
 {
     struct frame *f = &m->prog.frame;
@@ -178,8 +181,9 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     op_scratch_reset(f);
 }
 
-/* Returns the position of row k of this rank's part of a cache. Positions ascend over the prompt's
- * rows, and then over the blocks of new tokens that this rank stores (model.c). */
+/* Returns the position of row k of this rank's part of a cache. The rows have ascending positions:
+ * first the rows of the prompt, and then the blocks of new tokens that this rank stores
+ * (model.c). */
 static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t k, int64_t prompt)
 {
     if (k < prompt) return shard_pos(sh, k);
@@ -187,8 +191,8 @@ static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t 
     return sh->S + (block * m->plan->sp + m->rank) * CACHE_BLOCK + (k - prompt) % CACHE_BLOCK;
 }
 
-/* Returns the rows of a layer's cache that the new token sees. Without a window these are all
- * rows; with a window they are the last rows. */
+/* Returns the rows of a layer's cache that the new token sees. If the layer has no window, these
+ * are all rows. If it has a window, these are the last rows. */
 static struct tensor visible_cache(const struct model *m, const struct op *o,
                                    const struct model_cache *c, struct tensor all)
 {
@@ -199,8 +203,8 @@ static struct tensor visible_cache(const struct model *m, const struct op *o,
     return tensor_sub(all, first, all.rows - first, 0, all.cols);
 }
 
-/* Returns the rows that sequence i's new token sees, including its own key and value if this rank
- * keeps them. kv has the new keys and values of all sequences. */
+/* Returns the rows of the cache that the new token of sequence i sees. They include the token's
+ * own key and value if this rank keeps them. kv has the new keys and values of all sequences. */
 static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
                                   struct tensor kv)
 {
@@ -225,8 +229,8 @@ static int value_of(const struct op *o, int k)
     return k < OP_INS ? o->in[k] : o->out[k - OP_INS];
 }
 
-/* Sets the values of an operation to all their rows (if i < 0), or to row i. States and other
- * values that have no rows of tokens are always set whole. */
+/* Sets the values of an operation to row i or, if i < 0, to all their rows. Values that have no
+ * rows of tokens, such as states, are always set whole. */
 static void set_values(struct frame *f, const struct op *o, const struct tensor *all, int i)
 {
     for (int k = 0; k < OP_VALUES; k++) {
@@ -238,8 +242,8 @@ static void set_values(struct frame *f, const struct op *o, const struct tensor 
     }
 }
 
-/* Runs an operation that sees rows of keys and values. Each row sees those of its own sequence;
- * the ranks exchange the data of all rows together. */
+/* Runs an operation that reads keys and values of a cache. Each row reads the cache of its own
+ * sequence. The ranks exchange the data of all rows together. */
 static int decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -248,7 +252,8 @@ static int decode_rows(struct model *m, const struct here *h, const struct op *o
     return op_table[o->kind]->decode(f, o, e);
 }
 
-/* Runs an operation that has a state, separately for the row of each sequence. */
+/* Runs an operation that has a state. It runs once for each row, with the state of the row's
+ * sequence. */
 static int decode_each(struct model *m, const struct here *h, int op, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -281,16 +286,17 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     return decode_each(m, h, s->op, e);
 }
 
-/* Returns this layer's part of the states that enter or leave the sequence. */
+/* Returns this layer's part of the states that enter or leave the sequence. Returns NULL if there
+ * are no states, or if the section is not a layer. */
 static char *carried(const struct model *m, const char *states)
 {
     if (!states || m->prog.frame.layer < 0) return NULL;
     return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
-/* Sets the state that enters this layer, and the place for the layer's last state. Both belong to
- * the carry of a context. In generate, an operation with a state instead leaves its last state in
- * the slot's cache, which the last rank writes. */
+/* Sets the state that enters this layer and the address for the state that leaves it. Usually both
+ * belong to the carry of a context. In generate, an operation with a state writes the state that
+ * leaves it to the slot's cache. The last rank writes it. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
@@ -304,8 +310,8 @@ struct piece_run {
     struct model *m;
     const struct here *h;
     const struct step *first;
-    const int64_t *scratch; /* place of the scratch of each step */
-    int64_t n_looked;       /* operations counted before the steps */
+    const int64_t *scratch; /* offset of the scratch of each step */
+    int64_t n_looked;       /* number of operations that were counted before these steps */
 };
 
 static int run_in_piece(void *arg, int i, struct err *e)
@@ -319,7 +325,7 @@ static int run_in_piece(void *arg, int i, struct err *e)
     return 0;
 }
 
-/* Runs, piece by piece, the dense MLP whose steps begin with `first`. */
+/* Runs the steps of a dense MLP piece by piece. `first` is the first of the steps. */
 static int run_pieces(struct model *m, const struct here *h, const struct step *first,
                       const int64_t *scratch, struct err *e)
 {
@@ -330,7 +336,7 @@ static int run_pieces(struct model *m, const struct here *h, const struct step *
                                  .run = run_in_piece,
                                  .arg = &r};
     if (piece_walk(&m->prog.frame, &w, e)) return -1;
-    /* ranks without rows count the operations as well */
+    /* also counts the operations on ranks that have no rows */
     m->prog.watch.n_ops = r.n_looked + first->n_piece;
     return 0;
 }
@@ -340,7 +346,7 @@ static bool is_loss(const struct program *p, const struct step *s)
     return op_rules[p->op[s->op].kind]->loss;
 }
 
-/* Runs the forward list; for section `out`, this is up to the loss. */
+/* Runs the forward list. For section `out`, the list ends with the loss. */
 static int run_forward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
@@ -360,7 +366,7 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Runs the backward list. An operation that is computed again gets no carry, because its states
+/* Runs the backward list. If an operation is computed again, it gets no carry, because its states
  * were kept. */
 static int run_backward(struct model *m, const struct here *h, struct err *e)
 {
@@ -382,8 +388,8 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Sends the states after the prompt from the last rank to all ranks, because every rank
- * decodes. */
+/* Sends the states after the prompt from the last rank to all ranks. Every rank needs them,
+ * because every rank decodes. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
     if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
@@ -397,14 +403,14 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Returns the length of a pass in sections, for progress reports. The backward of a section counts
- * twice as much as its forward. */
+/* Returns the length of a pass for progress reports, in sections. The backward of a section counts
+ * as two sections. */
 static double pass_length(const struct model *m, bool forward_alone)
 {
     return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
 }
 
-/* Completes the messages that the last layers sent. */
+/* Completes the sends of the last layers. */
 static int settle(struct model *m, struct err *e)
 {
     if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
@@ -445,9 +451,9 @@ static void set_loss(struct model *m, float scale)
     f->logits = (float *)m->prog.logits;
 }
 
-/* Clears those elements of a layer's gradient that no pass writes, which are between tensors or in
- * tensors without a gradient. They must be cleared because they are summed too, and because
- * records or logits used this memory before. */
+/* Clears the elements of a layer's gradient that no pass writes. These elements are between
+ * tensors, or in tensors without a gradient. They must be cleared because they are summed as well,
+ * and their memory may have had records or logits before. */
 static void clear_between(struct model *m, const struct here *h)
 {
     const int64_t all = h->p->trained_size;
@@ -465,8 +471,8 @@ static void clear_between(struct model *m, const struct here *h)
     if (all > end) m->be->ops->fill(m->be, g + end, all - end, 0);
 }
 
-/* Runs the loss and the head, backward. The head's part of a tied embedding's gradient is computed
- * here. */
+/* Runs the loss and the head backward. This also computes the head's part of a tied embedding's
+ * gradient. */
 static int out_backward(struct model *m, const struct batch *b, struct err *e)
 {
     const int last = m->shape.n_layers + 1;
@@ -503,7 +509,7 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     const int from = m->plan->shards.back_from, begin = pipe_begin(p);
     if (pipe_last(p) && out_backward(m, b, e)) return -1;
     for (int i = pipe_end(p) - 1 - pipe_last(p); i >= (from > begin ? from : begin); i--) {
-        const int n_done = m->shape.n_layers + 2 - i; /* the head's section ran first */
+        const int n_done = m->shape.n_layers + 2 - i; /* the section of the head ran first */
         if (layer_back(m, i, b, e)) return -1;
         progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));
     }
@@ -518,8 +524,8 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* Computes the loss's input again if a backward pass has used the workspace that had it. The
- * stream after the last layer is unchanged. */
+/* Computes the input of the loss again if a backward pass has overwritten the workspace that had
+ * it. The stream after the last layer has not been overwritten. */
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
     if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;
@@ -551,7 +557,7 @@ int section_loss(struct model *m, const struct batch *b, struct err *e)
     return op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), e);
 }
 
-/* Computes the loss's input unless it is available. No other rank takes part in this. */
+/* Computes the input of the loss if it is not available. Sends no message. */
 static void open_rows(struct model *m)
 {
     struct err e = {0};
@@ -577,7 +583,7 @@ struct tensor section_hidden(struct model *m)
     return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
 }
 
-/* Runs only the first operation of `out`; afterwards the loss's input is not available. */
+/* Runs only the first operation of `out`. Afterwards the input of the loss is not available. */
 struct tensor section_states(struct model *m)
 {
     const struct here h = section_at(m, m->shape.n_layers + 1);
@@ -588,9 +594,9 @@ struct tensor section_states(struct model *m)
     open_frame(m, &h, f->batch, false);
     set_scratch(m, &h, first, h.s->at.scratch_forward[0]);
     const int bad = run_op(m, &h, first, &e);
-    assert(!bad); /* a run without exchanges cannot fail */
+    assert(!bad); /* without messages, a run cannot fail */
     const struct tensor out = frame_out(f, &h.p->op[first->op], 0);
-    f->p = NULL; /* makes open_loss() compute its input again */
+    f->p = NULL; /* so that open_loss() computes its input again */
     return out;
 }
 

@@ -14,17 +14,18 @@
 
 struct model;
 
-/* The search for NaN and infinity, which checks the result of each operation of the forward pass
- * (finite.h). */
+/* The search for the first NaN or infinity. It checks the result of each operation of the forward
+ * pass (finite.h). */
 struct section_watch {
     bool on;
-    /* number of operations so far, and the place of the first find, as finite.c packs it */
+    /* number of operations so far; place of the first NaN or infinity, as FIND() of finite.c packs
+     * it */
     int64_t n_ops, first;
 };
 
-/* The new token of one sequence, for decoding. */
+/* The new token of one sequence that is decoded. */
 struct section_row {
-    int slot; /* number of its cache */
+    int slot; /* index of the sequence's cache */
     int32_t token;
     int64_t pos;
     bool own; /* this rank keeps the key and value of the token */
@@ -34,7 +35,7 @@ struct section_row {
 struct section_state {
     struct frame frame;           /* frame of the section that runs now */
     int64_t weights[SECTION_MAX]; /* index of each section's first element in the flat layout */
-    /* with blocks: offset of its first byte in model.params, if this rank has it */
+    /* with weights in blocks: byte offset in model.params of each section that this rank has */
     int64_t places[SECTION_MAX];
     struct sp_linear linear;
     struct sp_carry carry;
@@ -43,14 +44,15 @@ struct section_state {
     int stream_of[SECTION_MAX];
     int d_stream_of[SECTION_MAX];
     double *slopes;         /* [L, H] */
-    double *nll, *inv_freq; /* as in struct frame */
-    char *stage;            /* PLAN_STAGE; NULL if the plan has none */
+    double *nll, *inv_freq; /* the same as in struct frame */
+    char *stage;            /* PLAN_STAGE; NULL if the plan does not have it */
     int64_t stage_size;
-    /* decode: the new tokens, as operations read them and as the host reads them */
+    /* decode: the new tokens. The first batch is read by operations, and the second by the
+     * host. */
     struct batch one[2];
     int32_t token[JOB_MAX_BATCH];
     int64_t pos[JOB_MAX_BATCH];
-    const struct section_row *row; /* [n_rows], borrowed while they are decoded */
+    const struct section_row *row; /* [n_rows], borrowed while the rows are decoded */
     int n_rows;
     int64_t grid[2];            /* grid of the current sequence */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
@@ -59,59 +61,60 @@ struct section_state {
     struct section_watch watch;
     struct section_copies copies;
     char *streams, *kept; /* memory of the current slot */
-    int64_t stored;       /* bytes in the store that precede this slot's part */
+    int64_t stored;       /* bytes of the store before this slot's part */
     char *d_streams, *work, *caches, *shared, *d_shared;
-    char *logits; /* NULL if there are no logits, or another stage has them */
-    /* This must be the last member, because model_init() clears only the bytes before it. It
-     * fills the programs that the model uses, so the memory of the unused ones (megabytes) is
+    char *logits; /* NULL if there are no logits, or if they are on a different stage */
+    /* This is the last member, because model_init() clears only the bytes before it. It fills only
+     * the programs that the model uses, so that the memory of the other programs (megabytes) is
      * never touched. */
     struct sections all;
 };
 
 /* A section with its index, program and places. */
 struct here {
-    int b; /* number of the section */
+    int b; /* index of the section */
     const struct program *p;
     const struct section *s;
-    bool one; /* the rows are a single new token of each sequence */
+    bool one; /* the rows are one new token of each sequence */
 };
 struct here section_at(const struct model *m, int b);
 
 /* Tells whether some layer's attention has a window. */
 bool section_windowed(const struct model *m);
-/* Returns the host's copy of a mirrored item, or the item itself if it is not mirrored, or NULL if
- * the plan has no such item. */
+/* Returns the host's copy of an item that is mirrored, or the item itself if it is not mirrored.
+ * Returns NULL if the plan does not have the item. */
 void *section_host(const struct model *m, enum plan_id id);
-/* Sets the pointers to those items of the plan that this rank has. */
+/* Sets the pointers to the items of the plan that this rank has. */
 void section_place(struct model *m, char *arena, char *segment);
-/* Selects the slot of one of several sequences that are between their passes (plan.slots). */
+/* Selects a slot (plan.slots). A sequence has a slot from its forward pass to its backward
+ * pass. */
 void section_slot(struct model *m, int slot);
-/* Returns the stream with which the stage begins, or with which it ends if `end` is set. With
- * `grad`, returns that stream's gradient. */
+/* Returns the stream with which the stage begins, or the stream with which it ends if `end` is
+ * set. If `grad` is set, returns the gradient of that stream. */
 char *section_border(const struct model *m, bool end, bool grad);
 /* Tells the sections that the shard or the grid has changed. */
 void section_resize(struct model *m);
 
-/* Runs the stage's part of `in` and the layers and, with to_loss, also `out` up to the loss. A
- * training step leaves `out` to section_backward. */
+/* Runs `in` and the layers of the stage. If to_loss is set, also runs `out` up to the loss. In a
+ * training step `to_loss` is false, because section_backward runs `out`. */
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
-/* Computes the loss and the whole backward pass, after section_forward without to_loss. Also
- * writes nll of every row. */
+/* Computes the loss and the whole backward pass. Call it after section_forward without to_loss.
+ * Also writes the nll of every row. */
 int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
-/* section_loss computes nll of every row, section_normed returns the loss's input, and
- * section_logits its logits. They are called after section_forward with to_loss. Ranks that share
- * layers (parallel.tp) must call section_head, which gathers the loss's input, before
- * section_normed and section_logits. */
+/* section_loss computes the nll of every row. section_normed returns the input of the loss, and
+ * section_logits its logits. Call them after section_forward with to_loss. Ranks that share layers
+ * (parallel.tp) must call section_head before section_normed and section_logits, because
+ * section_head gathers the input of the loss. */
 int section_loss(struct model *m, const struct batch *b, struct err *e);
 int section_head(struct model *m, struct err *e);
 struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
-/* Returns state k of layer l in cache m->slot (generate), as it is after the context. Sets *size
- * to the state's bytes. Returns NULL if the layer has at most k states. */
+/* Returns state k of layer l in cache m->slot (generate). It is the state after the context. Sets
+ * *size to the state's bytes. Returns NULL if the layer has at most k states. */
 char *section_state(struct model *m, int l, int k, int64_t *size);
-/* Decodes the next token of n sequences, of which each has its own cache. */
+/* Decodes the next token of n sequences, each of which has its own cache. */
 int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);
 
 #endif

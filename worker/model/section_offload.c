@@ -6,15 +6,15 @@
 #include "worker/model/model.h"
 #include "worker/model/offload.h"
 
-/* A copy to make, of this rank's rows of a stream or of a layer's record. size is 0 if there is
- * none. */
+/* The memory of this rank's rows of a stream, or of a layer's record, that is to be copied. If
+ * there is none, size is 0. */
 struct kept {
     char *buf;
     int64_t size, at;
     int64_t *ticket;
 };
 
-/* Returns the part of the stream at border b that is copied out of the device. */
+/* Returns the part of the stream at border b that is offloaded. */
 static struct kept stream_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -26,7 +26,7 @@ static struct kept stream_of(struct model *m, int b)
                          m->prog.stored + plan_stored_stream(p, n), &m->prog.copies.stream[k]};
 }
 
-/* Returns the record of layer b if it is copied out of the device. */
+/* Returns the record of layer b if it is offloaded. */
 static struct kept record_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -62,8 +62,8 @@ static void fetch(struct model *m, const struct kept *k, int64_t size)
     if (k->size) *k->ticket = offload_back(m->offload, k->buf, size, k->at);
 }
 
-/* Returns the number of bytes to copy back. These are all bytes; with the fault
- * MUTANT_STALE_OFFLOAD, rank 0 copies back only the first half. */
+/* Returns the number of bytes to copy back. Usually it is the whole size. Under the fault
+ * MUTANT_STALE_OFFLOAD, it is half of the size on rank 0. */
 static int64_t size_back(const struct model *m, const struct kept *k)
 {
     return mutant_on(MUTANT_STALE_OFFLOAD) && m->rank == 0 ? k->size / 2 : k->size;

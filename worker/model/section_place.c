@@ -1,4 +1,4 @@
-/* section_place.c: sets the pointers to the items of the plan with which sections work. */
+/* section_place.c: sets the pointers to the items of the plan that sections use. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
@@ -21,7 +21,7 @@ void *section_host(const struct model *m, enum plan_id id)
     return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
-/* Sets the decays of the linear attention of every layer. */
+/* Sets the decays of every layer's linear attention. */
 static void set_slopes(struct model *m)
 {
     double *slopes = section_host(m, PLAN_SLOPES);
@@ -102,8 +102,8 @@ static void place_ring(struct model *m, char *arena, char *segment)
                  item(m, PLAN_ATTN_SEGMENT, arena, segment));
 }
 
-/* Places an array of a batch twice: once for operations, which read it, and once for the host,
- * which fills it. size is in bytes and must be the plan's count. */
+/* Places an array of a batch for operations, which read it, and for the host, which fills it. size
+ * is in bytes and must be equal to the plan's count. */
 static void place_array(struct model *m, enum plan_id id, int64_t size, void *room, void *host)
 {
     void *at[2] = {model_take(m, id, size), section_host(m, id)};
@@ -165,13 +165,14 @@ static void place_pipe(struct model *m, char *arena, char *segment)
     for (int i = 0; i < 2 && send; i++) m->pipe.send[i] = send + i * stride;
 }
 
-/* Numbers the streams. A section that does not work in place writes its result to the other
- * buffer. */
+/* Assigns a buffer to the stream at each border. A section that does not work in place writes its
+ * result to the other buffer. */
 static void number_streams(struct model *m)
 {
     struct section_state *s = &m->prog;
     const struct pipe *p = &m->plan->pipe;
-    const int begin = pipe_first(p) ? 0 : pipe_begin(p) - 1; /* borders of the stage's layers */
+    /* first border of the stage's layers */
+    const int begin = pipe_first(p) ? 0 : pipe_begin(p) - 1;
     const int end = begin + pipe_layers(p);
     const bool trains = m->plan->kind == JOB_TRAIN || m->plan->kind == JOB_VERIFY;
     for (int b = begin + 1; b <= end; b++) {
@@ -182,8 +183,8 @@ static void number_streams(struct model *m)
         s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
 }
 
-/* Sets the place of the weights of each section that this rank has. The borrowed embedding table
- * comes last. */
+/* Sets the place of the weights of each section that this rank has. An embedding table that is
+ * borrowed from the first stage comes last. */
 static void place_weights(struct model *m)
 {
     const struct zero *z = &m->plan->shards;

@@ -1,5 +1,5 @@
-/* stored.c: finds the weights that belong to elements of the flat layout, and writes and reads
- * them in place, as numbers in rows or panels, or as blocks. */
+/* stored.c: finds the weights that have given elements of the flat layout. Writes and reads them
+ * in place, as numbers in rows or panels, or as blocks. */
 #include "worker/model/stored.h"
 
 #include "api/core/assert.h"
@@ -22,15 +22,15 @@ struct tensor stored_weight(const struct model *m, int b, int i)
     return tensor_of(dtype_stored(w->stored, m->dtype), at, rows, cols, cols);
 }
 
-/* A run of elements that are in one weight, or between two weights. */
+/* A run of elements. All are in one weight, or all are between two weights. */
 struct stored_run {
-    struct tensor w; /* data is NULL between weights */
+    struct tensor w; /* data is NULL if the run is between weights */
     int64_t at, n;   /* elements of w */
 };
 
-/* Finds the weight that begins at element `in` of its section, or the last one before it. Sets
- * *end to the first element of the next weight. Offsets are not ascending in a section that has
- * frozen tensors. */
+/* Returns the weight that begins at element `in` of its section. If no weight begins there,
+ * returns the last weight that begins before that element. Sets *end to the first element of the
+ * next weight. Offsets are not ascending in a section that has frozen tensors. */
 static int weight_of(const struct program *p, int64_t in, int64_t *end)
 {
     int64_t begin = -1;
@@ -44,7 +44,7 @@ static int weight_of(const struct program *p, int64_t in, int64_t *end)
     return at;
 }
 
-/* Returns the first run of [offset, offset + n), whose bucket the rank must have. */
+/* Returns the first run of elements [offset, offset + n). The rank must have their bucket. */
 static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n)
 {
     const int b = zero_bucket(&m->plan->shards, offset);
@@ -139,7 +139,7 @@ int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 
-/* Clears the mark of weight i, and of those weights that products use together with it as one
+/* Clears the mark of weight i and of the weights that a product uses together with it as one
  * matrix. */
 static void unmark(struct program *p, int i)
 {

@@ -1,5 +1,5 @@
-/* tied.c: posts each part of a tied embedding's gradient as one message, receives it on the first
- * stage, and adds it to the gradient there. */
+/* tied.c: sends each part of a tied embedding's gradient as one message. The first stage receives
+ * it and adds it to its own part. */
 #include "worker/model/tied.h"
 
 #include "api/core/assert.h"

@@ -2,8 +2,8 @@
  * endpoint. */
 #include "worker/model/model.h"
 
-/* Opens the view of the ranks that share one set of shards with this rank, and the view of the
- * ranks of all groups that own this rank's shard. */
+/* Opens two views: the ranks that share one set of shards with this rank, and the ranks of all
+ * groups that own the same shard as this rank. */
 static int open_groups(struct model *m, struct err *e)
 {
     const struct zero *z = &m->plan->shards;
@@ -15,8 +15,8 @@ static int open_groups(struct model *m, struct err *e)
     return comm_view(m->world, zero_owners(z, rank), &m->owners, e);
 }
 
-/* Opens the view of the first stage, which owns a tied embedding, and the last stage, which also
- * reads it. */
+/* Opens the view of the first stage, which owns a tied embedding, and of the last stage, which
+ * reads it as well. */
 static int open_ends(struct model *m, int p, struct err *e)
 {
     const int last = m->plan->pp - 1;
@@ -24,8 +24,8 @@ static int open_ends(struct model *m, int p, struct err *e)
     return comm_view(m->line, (struct rank_set){.n = 2, .at = {0, (uint8_t)last}}, &m->ends, e);
 }
 
-/* Opens the view of the ranks that share every layer, and the view of those of them that have the
- * same KV heads. */
+/* Opens two views: the ranks that share every layer, and the ranks among them that have the same
+ * KV heads as this rank. */
 static int open_tensor(struct model *m, const struct model_options *o, struct err *e)
 {
     const struct axes a = plan_axes(o->plan);

@@ -1,6 +1,6 @@
-/* advice.c: sets one field after another in a copy of the spec, and makes a plan of it. The table
- * of fields says whether the job's kind has the field, and family_check() whether the job accepts
- * the value. */
+/* advice.c: sets one field after another in a copy of the spec, and makes a plan of the copy. The
+ * table of fields tells whether the job's kind has the field. family_check() tells whether the job
+ * accepts the value. */
 #include "worker/plan/advice.h"
 
 #include <stdio.h>
@@ -12,22 +12,22 @@
 #include "worker/plan/report.h"
 
 enum {
-    SETTINGS = 10, /* as many settings as try_all() tries */
+    SETTINGS = 10, /* number of settings that try_all() tries */
     PAIRS = SETTINGS * (SETTINGS - 1) / 2,
-    RING_PLANS = 6 /* plans that are reserved for pairs with a longer ring */
+    RING_PLANS = 6 /* number of plans that are reserved for pairs with a longer ring */
 };
 
-/* One or two fields with other values. */
+/* One or two fields, with values that differ from the job's values. */
 struct setting {
     const char *path[2]; /* path[1] is NULL if the setting has only one field */
     int64_t value[2];
-    bool names_dir; /* memory.offload_dir is set as well */
+    bool names_dir; /* memory.offload_dir must be set as well */
     char text[64];
-    int64_t need; /* bytes of a rank; -1 means that the job would not be legal */
+    int64_t need; /* number of bytes that a rank needs; -1 if the job would not be legal */
 };
 
 struct pair {
-    const struct setting *a, *b; /* borrowed from the trial */
+    const struct setting *a, *b; /* owned by the trial */
     int64_t need;
 };
 
@@ -48,7 +48,7 @@ static int64_t total(const struct plan *p)
 
 /* ---- one plan -------------------------------------------------------------------------------- */
 
-/* Sets a field of t->spec. Returns false if the job's kind has no such field. */
+/* Sets a field of t->spec. Returns false if the job's kind does not have the field. */
 static bool set(struct trial *t, const char *path, int64_t value)
 {
     const struct field *f = spec_field(path);
@@ -75,7 +75,7 @@ static void begin(struct trial *t)
     set(t, "infer.batch", p->batch);
 }
 
-/* Takes back what family_check() decided for a ring of only one rank. */
+/* Undoes the decisions of family_check() that hold only for a ring of one rank. */
 static void open_ring(struct trial *t)
 {
     if (t->now->sp > 1) return;
@@ -93,8 +93,8 @@ static bool apply(struct trial *t, const struct setting *s)
     return !s->names_dir || !spec_intern(t->spec, dir, strlen(dir), &t->spec->memory.offload_dir);
 }
 
-/* Returns the bytes that a rank needs with one setting, or with two. Returns -1 if the job is then
- * not legal, or if ADVICE_PLANS plans have already been made. */
+/* Returns the bytes that a rank needs with setting a and, if b is not NULL, setting b. Returns -1
+ * if the job is then not legal, or if ADVICE_PLANS plans have already been made. */
 static int64_t need_of(struct trial *t, const struct setting *a, const struct setting *b)
 {
     struct plan p;
@@ -141,8 +141,8 @@ static void try_value(struct trial *t, const char *path, int64_t value)
     add(t, &s);
 }
 
-/* Tries the values of a field from `first` to `last`, until one of them fits. If none of them
- * fits, lists the value with which the job needs the least memory. */
+/* Tries the values of a field, from `first` to `last`, until one of them fits. If no value fits,
+ * lists the value with which the job needs the smallest amount of memory. */
 static void try_until(struct trial *t, const char *path, int first, int last)
 {
     struct setting best = {.need = -1};
@@ -154,7 +154,7 @@ static void try_until(struct trial *t, const char *path, int first, int last)
     add(t, &best);
 }
 
-/* Tries to offload activations. On the CPU this is possible only if the job names a directory. */
+/* Tries to offload activations. On the CPU this is tried only if the job names a directory. */
 static void try_offload(struct trial *t)
 {
     struct setting s = setting_of("memory.offload", OFFLOAD_ACTIVATIONS);
@@ -167,7 +167,8 @@ static void try_offload(struct trial *t)
     add(t, &s);
 }
 
-/* Returns the setting of a ring of sp ranks, with the ranks of all rings and stages. */
+/* Returns the setting for a ring of sp ranks. resources.ranks becomes the number of ranks of all
+ * rings and stages. */
 static struct setting ring_of(const struct trial *t, int sp)
 {
     const int ranks = t->now->n_ranks / t->now->sp * sp;
@@ -176,8 +177,8 @@ static struct setting ring_of(const struct trial *t, int sp)
     return s;
 }
 
-/* Doubles the ranks of a ring until the job fits, or until the series ends. Returns the index of
- * the listed setting, or -1 if a longer ring does not need less memory. */
+/* Doubles the ranks of a ring until the job fits, or until no larger ring may be tried. Returns
+ * the index of the listed setting. Returns -1 if a longer ring does not need less memory. */
 static int try_ring(struct trial *t)
 {
     const int n = t->n;
@@ -193,7 +194,7 @@ static int try_ring(struct trial *t)
     return t->n > n ? n : -1;
 }
 
-/* Makes the chunks of the loss smaller if their logits need an eighth of the memory or more. */
+/* Tries smaller chunks of the loss if the logits need an eighth of the memory or more. */
 static void try_loss(struct trial *t)
 {
     const struct plan *p = t->now;
@@ -201,8 +202,8 @@ static void try_loss(struct trial *t)
         try_value(t, "memory.loss_chunk_tokens", p->loss_chunk / 8);
 }
 
-/* Tries all settings. Returns the index of the setting with the longer ring, or -1 if there is
- * none. */
+/* Tries all settings. Returns the index of the setting with the longer ring, or -1 if a longer
+ * ring does not help. */
 static int try_all(struct trial *t)
 {
     const struct plan *p = t->now;
@@ -229,9 +230,9 @@ static int by_needs(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* Lists pairs of settings, beginning with the pairs that save the most. Each pair has the longer
- * ring and another setting or, without with_ring, two settings other than the ring. `ring` is the
- * index of the setting with the longer ring. */
+/* Lists pairs of settings. If with_ring is set, each pair is the longer ring and one further
+ * setting; `ring` is the index of the longer ring. Otherwise neither setting of a pair is the
+ * longer ring. The pairs that save the largest amount of memory come first. */
 static int list_pairs(const struct trial *t, int ring, bool with_ring, struct pair out[PAIRS])
 {
     int n = 0;
@@ -243,14 +244,14 @@ static int list_pairs(const struct trial *t, int ring, bool with_ring, struct pa
     return n;
 }
 
-/* Tells whether two settings fit together. */
+/* Tells whether the job fits with the two settings of a pair. */
 static bool try_pair(struct trial *t, struct pair *p)
 {
     p->need = need_of(t, p->a, p->b);
     return p->need >= 0 && p->need <= t->limit;
 }
 
-/* Halves the ring of a pair that fits, as long as it does. */
+/* Halves the ring of a pair that fits, as long as the pair still fits. */
 static void halve_ring(struct trial *t, struct pair *p)
 {
     for (int sp = (int)p->b->value[0] / 2; sp > t->now->sp; sp /= 2) {
@@ -262,7 +263,7 @@ static void halve_ring(struct trial *t, struct pair *p)
     }
 }
 
-/* Finds two settings with which the job fits. First tries pairs that need no more ranks. */
+/* Finds two settings with which the job fits. First tries pairs that do not need more ranks. */
 static bool find_pair(struct trial *t, int ring, struct pair *out)
 {
     struct pair pair[PAIRS];
@@ -284,8 +285,8 @@ static bool find_pair(struct trial *t, int ring, struct pair *out)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* Adds one setting, or two, to the text, unless the text has too little room for it. b is the
- * second setting, or NULL if there is only one. */
+/* Adds one setting or two settings to the text. b is the second setting, or NULL if there is only
+ * one. If the text has too little room, adds nothing. */
 static void say(const struct trial *t, const struct setting *a, const struct setting *b,
                 int64_t need, struct sentence *out)
 {

@@ -1,5 +1,5 @@
-/* axes.c: converts a rank into its place on the axes and back, and lists lines, blocks and strides
- * of ranks. */
+/* axes.c: computes a rank's place on the axes from its index and the reverse, and lists sets of
+ * ranks. */
 #include "worker/plan/axes.h"
 
 #include "api/core/assert.h"
@@ -31,7 +31,7 @@ struct rank_set axes_line(const struct axes *a, int rank, unsigned along)
     return of;
 }
 
-/* Makes the set of n ranks that begins with `first` and in which each rank is `stride` after the
+/* Makes a set of n ranks. The first is `first`, and each further rank is `stride` more than the
  * previous one. */
 static struct rank_set series(int first, int n, int stride)
 {

@@ -36,9 +36,10 @@ static int check_prompt_text(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Adds AROUND tokens to data.seq_len if it has its default. The default is one token for each byte
- * of an inline prompt, plus sampling.max_tokens. A tokenizer makes fewer tokens than bytes of most
- * prompts, but its post-processor may put ids around a short prompt. */
+/* Adds AROUND tokens to data.seq_len if data.seq_len has its default. The default is one token for
+ * each byte of an inline prompt, plus sampling.max_tokens. A tokenizer usually makes fewer tokens
+ * than a prompt has bytes. But its post-processor may add ids at both ends, so a short prompt may
+ * have more tokens than bytes. */
 static void leave_room(struct job_spec *s)
 {
     enum { AROUND = 8 };
@@ -48,7 +49,7 @@ static void leave_room(struct job_spec *s)
         s->data.seq_len += AROUND;
 }
 
-/* Checks those sources and prompts that are known to be text, before a file is read. */
+/* Checks the sources and prompts that are known to be text. It is called before a file is read. */
 static int check_text(struct job_spec *s, struct err *e)
 {
     char field[32];
@@ -81,9 +82,9 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Returns the objective that "auto" means. For a diffusion model this is config.json's objective.
- * If config.json names none, it is the objective of the published weights. With random weights it
- * is rectified flow. */
+/* Returns the objective that "auto" means. For a diffusion model it is the objective that
+ * config.json names. If config.json names none, it is the objective of the published weights. If
+ * the weights are random, it is rectified flow. */
 static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
     if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;
@@ -106,7 +107,8 @@ static int check_objective(struct job_spec *s, struct err *e)
                      spec_objective_words[s->objective.type], spec_objective_words[own]);
 }
 
-/* Tells whether objective.mask_token has its default, which is the byte tokenizer's mask. */
+/* Tells whether objective.mask_token has its default value, which is the mask of the byte
+ * tokenizer. */
 static bool mask_is_default(const struct job_spec *s)
 {
     return s->objective.mask_token == spec_field("objective.mask_token")->fallback;
@@ -196,7 +198,7 @@ static int check_format(const struct job_spec *s, const struct spec_source *src,
                      field);
 }
 
-/* Checks that the id with which documents end in formats of tokens is an id of the model. */
+/* Checks the id with which documents end in formats of tokens. It must be an id of the model. */
 static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
                      struct err *e)
 {
@@ -242,8 +244,8 @@ static int check_weights(const struct job_spec *s, struct err *e)
                      "directory's config.json and tokenizer");
 }
 
-/* Refuses weights without a head, as they are saved from the model's base class. Embed jobs need
- * no head. */
+/* Refuses weights without a head, such as weights that were saved from the model's base class.
+ * Embed jobs need no head. */
 static int check_head(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -280,8 +282,8 @@ static int check_prompt(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Sets pooling and normalization as the model's publisher does, except for the fields that the job
- * sets. */
+/* Sets pooling and normalization to the values of the model's publisher. Fields that the job sets
+ * are not changed. */
 static int check_published(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -316,7 +318,7 @@ static int check_mlp(const struct job_spec *s, struct err *e)
                      (long long)s->memory.mlp_chunk_tokens);
 }
 
-/* Checks the rules that can be decided only when the family is known. */
+/* Checks the rules that need the model's family. */
 static int check_model(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -345,7 +347,7 @@ static int complete(struct model_shape *m, struct err *e)
 
 int family_check(struct job_spec *s, struct err *e)
 {
-    /* The rules need the sizes of the whole model. */
+    /* The rules below need the sizes of the whole model. */
     s->model.shape.tp = s->model.shape.no_head = s->model.shape.quant = 0;
     s->model.shape.freeze.n_kinds = 0;
     if (job_check(s, e) || rules_rope(s, e)) return -1;

@@ -8,10 +8,10 @@ struct job_spec;
 
 /* Makes the checks of job_check(), and then checks every rule that depends on the model's family:
  * strategies, layouts, forms, objectives, formats, lengths. Sets the fields that are "auto" and
- * that the family decides, completes the shape and keeps it as text in model.config. If no node
- * has described model.path yet, only the rules that hold for every family are checked, and "auto"
- * is not replaced. Fails with ERR_INVALID, ERR_UNSUPPORTED or ERR_TOO_LARGE; the error names the
- * field and what to do. Idempotent. */
+ * that the family decides. Completes the shape and stores it as text in model.config. If no node
+ * has described model.path yet, it checks only the rules that hold for every family, and does not
+ * replace "auto". Fails with ERR_INVALID, ERR_UNSUPPORTED or ERR_TOO_LARGE. The error names the
+ * field and the remedy. A second call with the same job changes nothing. */
 int family_check(struct job_spec *s, struct err *e);
 
 #endif

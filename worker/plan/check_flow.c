@@ -61,7 +61,7 @@ static int check_flow(const struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Checks a job that predicts noise, and refuses a field that has no effect. */
+/* Checks a job that predicts noise. Refuses fields that have no effect if noise is predicted. */
 static int check_noise(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -91,8 +91,8 @@ static int check_noise(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Refuses to sample by an objective other than the one on which the weights were trained, because
- * the picture would be noise, and no number would show it. */
+/* Refuses to sample by an objective other than the objective with which the weights were trained.
+ * The picture would be noise, and no number would show this. */
 static int check_trained(const struct job_spec *s, struct err *e)
 {
     const int32_t on = s->model.shape.trained_on;
@@ -117,7 +117,7 @@ int rules_objective(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "sampling.eta",
                          "sampling.eta 1: ancestral sampling is of models that predict noise "
                          "(iddpm), and this one follows rectified_flow: leave it out");
-    /* programs depend on trained_on, and the names of saved files contain it */
+    /* programs depend on trained_on, and saved files contain names that depend on it */
     s->model.shape.trained_on = type;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* check_freeze.c: matches the patterns of train.freeze with the names of a model's tensors, and
- * sorts layers into kinds by the tensors that are frozen. */
+ * assigns a kind to each layer by the tensors that are frozen in it. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -9,7 +9,7 @@
 #include "worker/plan/rules.h"
 
 #define NAMES_SIZE   320
-#define PATTERN_SIZE 128 /* most bytes of a pattern; names are shorter than 64 */
+#define PATTERN_SIZE 128 /* largest number of bytes of a pattern; names are shorter than 64 */
 
 static_assert(FREEZE_LAYERS == ZERO_LAYERS_MAX, "plans refuse models with more layers");
 
@@ -18,8 +18,8 @@ struct freezing {
     struct shape_freeze *to;
     int n;                         /* number of patterns */
     bool matched[SPEC_FREEZES];    /* the pattern has matched a tensor */
-    bool trains;                   /* a trained tensor was found; the first is in to->first */
-    char names[NAMES_SIZE];        /* names of some tensors, for errors */
+    bool trains;                   /* set if a trained tensor was found; to->first is the first */
+    char names[NAMES_SIZE];        /* names of some tensors, which errors list */
     struct param of[PROG_WEIGHTS]; /* tensors of the section that is being marked */
 };
 
@@ -56,8 +56,8 @@ static bool matches(struct freezing *z, const char *name)
     return any;
 }
 
-/* Tells whether tensor i of a section is frozen. A tied embedding is also frozen by a pattern that
- * matches the name of the head. */
+/* Tells whether tensor i of a section is frozen. A pattern that matches the name of the head also
+ * freezes a tied embedding. */
 static bool is_frozen(struct freezing *z, int bucket, int i)
 {
     const struct model_shape *m = &z->s->model.shape;
@@ -87,7 +87,7 @@ static void note_name(struct freezing *z, const char *name)
         snprintf(z->names + at, sizeof z->names - at, "%s%s", at ? ", " : "", name);
 }
 
-/* Marks the frozen tensors of a section, whose program is p. */
+/* Marks the frozen tensors of a section. p is the program of the section. */
 static int mark(struct freezing *z, int bucket, const struct program *p, uint64_t *frozen,
                 struct err *e)
 {
@@ -180,7 +180,7 @@ static int check_characters(const char *field, const char *pattern, struct err *
 }
 
 /* Sets *n to the number of patterns. Fails if a pattern is too long or has a wrong character, or
- * if one is empty and a later one is not. */
+ * if a pattern is empty and a later pattern is not. */
 static int count_patterns(const struct job_spec *s, int *n, struct err *e)
 {
     char field[32];

@@ -12,8 +12,8 @@
 static int check_room(const struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
-    /* Each byte is one token; if another tokenizer is used, a rank counts the tokens that it makes
-     * of them. */
+    /* With the byte tokenizer, each byte is one token. With any other tokenizer, a rank counts the
+     * tokens later. */
     const bool bytes = job_reads_bytes(s) &&
                        (rules_known(s) || s->data.tokenizer == TOKENIZER_BYTE);
     const int64_t n_prompt = bytes ? (int64_t)strlen(prompt) : *prompt != 0;
@@ -48,8 +48,8 @@ static int check_stops(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Refuses fields that only a random draw would use if sampling is greedy and no request can change
- * that. */
+/* Refuses fields that are used only for random draws, if sampling is greedy and no request can
+ * make it random. */
 static int check_greedy(const struct job_spec *s, struct err *e)
 {
     const char *field = s->sampling.top_k       ? "sampling.top_k"
@@ -105,8 +105,8 @@ static int refuse_batch(const struct job_spec *s, enum err_code code, const char
     return err_field(e, code, "infer.batch", "infer.batch %d: %s", s->infer.batch, why);
 }
 
-/* Refuses several prompts together if the answer to a prompt could then differ from the answer
- * that it gets by itself. */
+/* Refuses to process several prompts together if the answer to a prompt could then differ from the
+ * answer that it gets alone. */
 int rules_batch(const struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape))
@@ -138,7 +138,7 @@ int rules_batch(const struct job_spec *s, struct err *e)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Tells whether the steps of a diffusion sample read this field; the other fields of sampling are
+/* Tells whether the steps of a diffusion sample read this field. The other fields of sampling are
  * about tokens. */
 static bool of_flow(const char *path)
 {
@@ -188,12 +188,13 @@ static int check_requests(const struct job_spec *s, struct err *e)
 
 static int check_samples(const struct job_spec *s, struct err *e)
 {
-    /* Memory is planned before the requests are read, so the spec must say how large they are. */
+    /* Memory is planned before the requests are read, so the spec must have the size of the
+     * requests. */
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
-/* Refuses a base that depends on the length (NTK), because each new token would change the rotary
- * embedding of every key, but the keys in a cache are not changed. */
+/* Refuses a RoPE base that depends on the length (NTK). If the base depends on the length, each
+ * new token changes the rotary embedding of every key, but the keys in a cache do not change. */
 static int check_rope(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -208,8 +209,8 @@ int rules_generate(struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
-    /* If no node has described the model yet, sizes of latents (data.frames) show that it is a
-     * diffusion model. */
+    /* If no node has described the model yet, a job with sizes of latents (data.frames) is a job
+     * of a diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     if (check_prompts(s, e) || check_sampling(s, e)) return -1;
     return s->infer.batch > 1 ? rules_batch(s, e) : 0;

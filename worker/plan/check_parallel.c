@@ -1,11 +1,11 @@
-/* check_parallel.c: the strategies, layouts and forms of attention that a family accepts, and the
- * values that the family gives a job's "auto". A strategy's own rules are in its row. */
+/* check_parallel.c: checks the strategies, layouts and forms of attention that a family accepts,
+ * and replaces "auto" by the family's values. A strategy's own rules are in its row. */
 #include <string.h>
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* Replaces "auto". If the model is not described yet, "auto" is kept, unless the job has only one
- * rank, so that there is no choice. */
+/* Replaces "auto". If the model is not described yet, "auto" is replaced only in a job with one
+ * rank, because one rank leaves no choice. */
 static void set_auto(struct job_spec *s)
 {
     const struct model_shape *m = &s->model.shape;
@@ -39,8 +39,8 @@ static int check_groups(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tells whether `word`, the name of the refused strategy, is the name of a form that the family's
- * own strategy has. */
+/* Tells whether `word`, which is the name of a refused strategy, is also the name of a form of the
+ * strategy that the family accepts. */
 static bool is_form(int32_t own, const char *word)
 {
     int form = 0;
@@ -74,8 +74,8 @@ static int check_strategy(const struct job_spec *s, struct err *e)
                                                   : "attention that reads both ways");
 }
 
-/* Returns the strategy that has this form, or STRATEGY_N if none has it. A job may name any form
- * together with any strategy. */
+/* Returns the strategy that has this form, or STRATEGY_N if no strategy has it. A job may name any
+ * form together with any strategy. */
 static int owner_of(int form)
 {
     int id = STRATEGY_AUTO + 1;
@@ -121,7 +121,7 @@ static int check_form(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Under determinism "ranks", refuses exchanges that multiply maps of states, because the products
+/* Refuses exchanges that multiply maps of states if determinism is "ranks", because the products
  * of maps round differently for different numbers of ranks. */
 static int check_exchange(const struct job_spec *s, struct err *e)
 {
@@ -146,8 +146,8 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
-/* Sets the grid's way of attention from parallel.form, because a program is written for one way,
- * whatever the number of ranks is. */
+/* Sets the way in which attention divides the grid, from parallel.form. It is set for any number
+ * of ranks, because a family's program is written for one of these ways. */
 static void set_grid_way(struct job_spec *s)
 {
     struct model_shape *m = &s->model.shape;
@@ -155,8 +155,8 @@ static void set_grid_way(struct job_spec *s)
         m->grid_way = strategy_form(strategy_default(m, 2), s->parallel.form)->grid_way;
 }
 
-/* Checks that each stage has a layer. Refuses stages for a diffusion model, because values of its
- * first section condition all layers. */
+/* Checks that each stage has a layer. Refuses stages for a diffusion model, because all its layers
+ * read values of its first section. */
 static int check_stages(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

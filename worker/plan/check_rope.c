@@ -1,4 +1,4 @@
-/* check_rope.c: the rules of the changes that a job makes to RoPE (model.rope). */
+/* check_rope.c: checks the changes that a job makes to RoPE (model.rope). */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/err.h"
@@ -12,7 +12,7 @@
 
 static const struct {
     const char *field;
-    uint32_t rules; /* rules that use the field, one bit for each enum rope_id */
+    uint32_t rules; /* rules that use the field; bit i is for the rule with enum rope_id i */
 } parameters[] = {{"model.rope.factor", SCALED},
                   {"model.rope.original_max_position_embeddings", OF(ROPE_LLAMA3) | OF(ROPE_YARN)},
                   {"model.rope.low_freq_factor", OF(ROPE_LLAMA3)},
@@ -24,7 +24,7 @@ static const struct {
                   {"model.rope.attention_factor", OF(ROPE_YARN)},
                   {"model.rope.truncate", OF(ROPE_YARN)}};
 
-/* Checks that the job's rule uses every parameter that the job sets. */
+/* Checks that the job's rule uses each of the parameters that the job sets. */
 static int check_parameters(const struct job_spec *s, struct err *e)
 {
     const int type = s->model.rope.type;
@@ -42,7 +42,8 @@ static int check_parameters(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tells whether a job may set RoPE's base, which it may if the family's config has rope_theta. */
+/* Tells whether a job may set the base of RoPE. A job may set it if the family's config has
+ * rope_theta. */
 static bool turns(const struct model_shape *m)
 {
     return config_says(family_row(m)->config, "rope_theta");

@@ -3,8 +3,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 
-/* Checks a training in windows of time (memory.time_chunk). Such a training keeps only states from
- * one window to the next, and sums the gradients of the windows. */
+/* Checks a training in windows of time (memory.time_chunk). A training in windows keeps only
+ * states between windows, and sums the gradients of the windows. */
 static int check_in_time(const struct job_spec *s, struct err *e)
 {
     static const char field[] = "memory.time_chunk";

@@ -7,7 +7,7 @@ static int refuse(const struct job_spec *s, const char *why, struct err *e)
     return err_field(e, ERR_UNSUPPORTED, "parallel.tp", "parallel.tp %d: %s", s->parallel.tp, why);
 }
 
-/* Refuses jobs whose layers cannot be shared between ranks. */
+/* Refuses jobs whose layers cannot be divided among ranks. */
 static int check_job(const struct job_spec *s, struct err *e)
 {
     if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)

@@ -11,7 +11,7 @@ static int refuse(const struct job_spec *s, const char *why, const char *way, st
                      spec_weights_words[s->model.weights], why, way);
 }
 
-/* Refuses slices of parallel.tp that cannot be stored in blocks although the whole model can. */
+/* Refuses slices of parallel.tp that cannot be stored in blocks although the whole weights can. */
 static int refuse_slices(const struct job_spec *s, const char *fault, struct err *e)
 {
     struct model_shape m = s->model.shape;

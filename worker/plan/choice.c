@@ -20,8 +20,8 @@ static int64_t limit_of(const struct job_spec *s)
     return s->resources.memory_mib << 20;
 }
 
-/* Makes the plan of w->spec. Returns 1 if it fits, 0 if it does not, and -1 if no plan can be
- * made. */
+/* Makes the plan of w->spec. Returns 1 if the plan fits, 0 if it does not fit, and -1 if no plan
+ * can be made. */
 static int try_plan(struct weighing *w)
 {
     struct err e = {0};
@@ -54,7 +54,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Describes w->plan as an option. s is the spec of which the plan was made. */
+/* Describes w->plan as an option. w->plan was made from s. */
 static struct option option_of(const struct weighing *w, const struct job_spec *s, bool fits)
 {
     const struct plan *p = w->plan;
@@ -98,8 +98,8 @@ void weigh_append(struct weighing *w, const struct option *o)
     c->option[c->n + c->n_compared++] = *o;
 }
 
-/* Inserts *o before the first option that is worse. If the list is full, the worst option is
- * dropped. */
+/* Inserts *o before the first option that is worse than *o. If the list is full, drops the worst
+ * option. */
 static void keep(struct choice *c, const struct option *o)
 {
     int at = c->n;
@@ -110,8 +110,8 @@ static void keep(struct choice *c, const struct option *o)
     c->option[at] = *o;
 }
 
-/* Tells whether the search has reached a limit. The clock counts only once an option has been
- * weighed. */
+/* Tells whether the search has reached a limit. The limit of time applies only if an option has
+ * been weighed. */
 static bool at_limit(const struct weighing *w)
 {
     const struct choice_how *h = w->how;
@@ -131,8 +131,8 @@ static void weigh(struct weighing *w, const struct option *question)
     keep(c, &o);
 }
 
-/* Weighs groups of every size. One group of all ranks is "ulysses", and groups of one rank are
- * "rsa"; these two are weighed as "ulysses" and "rsa" unless the job asks for groups. */
+/* Weighs groups of every size. A single group of all ranks is "ulysses", and groups of one rank
+ * are "rsa". So these two sizes are left out, unless the job asks for groups. */
 static void weigh_groups(struct weighing *w, struct option o)
 {
     const bool all = w->asked->parallel.strategy == o.strategy;
@@ -140,8 +140,8 @@ static void weigh_groups(struct weighing *w, struct option o)
         if (o.sp % o.ulysses == 0) weigh(w, &o);
 }
 
-/* Weighs a strategy with each exchange of states and each group size, if the job leaves these
- * open. */
+/* Weighs a strategy. If the job leaves the exchange of states or the size of groups open, weighs
+ * each of their values. */
 static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id strategy)
 {
     const int32_t asked = w->asked->parallel.exchange;
@@ -156,7 +156,8 @@ static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id
             weigh(w, &o);
 }
 
-/* Weighs strategies in the order of the list. If two are equally fast, the first one wins. */
+/* Weighs strategies in the order of the list. If two strategies are equally fast, the first of
+ * them in the list wins. */
 static void weigh_strategies(struct weighing *w, const struct option *o)
 {
     const int32_t asked = w->asked->parallel.strategy;
@@ -172,8 +173,8 @@ static void weigh_strategies(struct weighing *w, const struct option *o)
     }
 }
 
-/* Weighs the strategies of one product. If grouped is set, weighs them also with ZeRO's groups
- * within nodes. */
+/* Weighs the strategies of one product. If grouped is set, weighs them a second time with ZeRO's
+ * groups within nodes. */
 static void weigh_product(struct weighing *w, const struct axes *a, bool grouped)
 {
     struct option o = {.sp = a->sp, .dp = a->dp, .pp = a->pp, .tp = a->tp};
@@ -184,7 +185,7 @@ static void weigh_product(struct weighing *w, const struct axes *a, bool grouped
     w->out->products_weighed += !at_limit(w);
 }
 
-/* Returns the axes that the spec sets; 0 means that an axis is open. */
+/* Returns the axes that the spec sets. An axis that it does not set is 0. */
 static struct axes said_of(const struct job_spec *s)
 {
     return (struct axes){
@@ -196,8 +197,9 @@ static bool same_axes(const struct axes *a, const struct axes *b)
     return a->dp == b->dp && a->pp == b->pp && a->sp == b->sp && a->tp == b->tp;
 }
 
-/* Weighs the other products. If times are not known, it stops at the first product that fits. If
- * grouped is set, weighs them also with groups within a node. */
+/* Weighs the products other than the first product. If times are not known, stops at the first
+ * product that fits. If grouped is set, weighs each product a second time with ZeRO's groups
+ * within a node. */
 static void weigh_others(struct weighing *w, const struct axes *first, int ranks, bool grouped)
 {
     struct axes product[PRODUCTS_MAX];
@@ -210,15 +212,15 @@ static void weigh_others(struct weighing *w, const struct axes *first, int ranks
         if (same_axes(&product[i], first)) continue;
         weigh_product(w, &product[i], grouped);
         if (c->timed || !c->n || !c->option[0].fits) continue;
-        /* the first product that fits is used, because times are not known */
+        /* times are not known, so the first product that fits is used */
         c->n_products = c->products_weighed;
         return;
     }
 }
 
-/* Weighs first the product that job_check makes of the spec, which is used unless another one is
- * better. Then weighs the other products, if one of them may be faster or the first one does not
- * fit. */
+/* Weighs the product that job_check makes of the spec. It is used unless a different product is
+ * better. The other products are weighed if one of them may be faster, or if the product of
+ * job_check does not fit. */
 static void weigh_all(struct weighing *w)
 {
     const struct job_spec *a = w->asked;
@@ -233,7 +235,7 @@ static void weigh_all(struct weighing *w)
                                .tp = job_tp(w->spec)};
     const bool trains = a->kind == JOB_TRAIN;
     const bool faster = trains && c->timed && !a->parallel.sp && !a->parallel.dp;
-    /* Groups that the job asks for are not changed. */
+    /* If the job asks for a size of groups, this size is kept. */
     const bool grouped = faster && !a->parallel.zero_group && !w->how->ungrouped;
     c->n_products = 1;
     weigh_product(w, &first, grouped);
@@ -254,9 +256,10 @@ static bool is_diffusion(const struct job_spec *s)
     return family_diffusion(&s->model.shape);
 }
 
-/* Tells whether sequences of n tokens fit or, for a video model, a video of n frames of the asked
- * size. If positions are rows of a table, the table has as many rows as the model says. If the
- * model does not say it, the table has as many rows as the longest sequence needs. */
+/* Tells whether sequences of n tokens fit. For a video model, tells whether a video of n frames of
+ * the asked size fits. If positions are rows of a table, the table has as many rows as the model
+ * says. If the model does not give that number, the table has as many rows as the longest sequence
+ * needs. */
 static bool fits_at(struct weighing *w, int64_t n)
 {
     struct model_shape *m = &w->spec->model.shape;
@@ -302,7 +305,7 @@ static void find_limits(struct weighing *w)
         c->max_batch = found[0] / w->asked->data.seq_len * b->dp;
 }
 
-/* Estimates a whole step on one rank, in order to show what more ranks gain. */
+/* Estimates a whole step on one rank, to show how much time more ranks save. */
 static void alone(struct weighing *w)
 {
     struct estimate t;

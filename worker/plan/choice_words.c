@@ -42,8 +42,8 @@ static void add_seconds(struct sentence *w, double s)
         sentence_add(w, "%.3g s", s);
 }
 
-/* Tells whether an option that divides the model is faster than the chosen one, but by less than
- * CHOICE_GAIN. */
+/* Tells whether an option that divides the model is faster than the chosen option, but by less
+ * than CHOICE_GAIN. */
 static bool faster_one(const struct choice *c)
 {
     bool any = false;
@@ -94,7 +94,8 @@ static void explain(struct choice *c)
                          "yet, and decides it when the data are prepared");
 }
 
-/* Returns the tokens of the longest sequence that is computed. field gets the field's name. */
+/* Returns the number of tokens of the longest sequence that the job computes. Sets *field to the
+ * name of the job's field that gives this number. */
 static int64_t longest(const struct job_spec *s, char field[RULES_FIELD_SIZE])
 {
     const int64_t n = rules_longest(s, field);
@@ -103,7 +104,8 @@ static int64_t longest(const struct job_spec *s, char field[RULES_FIELD_SIZE])
     return s->verify.max_tokens;
 }
 
-/* Warns, before the job runs, of a ring less than 1.1 times as fast as one rank. */
+/* Warns if a ring is less than 1.1 times as fast as one rank. The warning comes before the job
+ * runs. */
 static void warn(const struct job_spec *s, struct choice *c)
 {
     char field[RULES_FIELD_SIZE];
@@ -140,8 +142,8 @@ static void warn_rope(const struct model_shape *m, struct choice *c)
         m->rope.factor, ratio);
 }
 
-/* Warns that sequences have more positions than those for which the rotary embedding is made. If
- * positions are rows of a table, such sequences are refused (rules_positions). */
+/* Warns if sequences have more positions than the rotary embedding is made for. If positions are
+ * rows of a table, rules_positions refuses these sequences, so there is no warning. */
 static void warn_length(const struct job_spec *s, struct choice *c)
 {
     const struct model_shape *m = &s->model.shape;
@@ -221,7 +223,7 @@ static void write_estimate(const struct choice *c, struct jwrite *w)
     jwrite_end(w);
 }
 
-/* Writes the rate at the largest size. */
+/* Writes the rate of the largest size. */
 static void write_rate(struct jwrite *w, const char *key, const double rate[PROFILE_SIZES])
 {
     jwrite_double(w, key, rate[PROFILE_SIZES - 1] * 1e-9);

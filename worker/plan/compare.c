@@ -1,6 +1,6 @@
-/* compare.c: the alternatives that are weighed only for comparison with the choice, which are
- * forms and strategies that run only if a job asks for them. All of them have the degree that was
- * chosen. */
+/* compare.c: weighs alternatives only for comparison with the choice. They are forms and
+ * strategies that run only if a job asks for them. Every alternative runs at the degree of the
+ * choice. */
 #include "api/core/job.h"
 #include <stdlib.h>
 #include "api/core/mem.h"
@@ -60,8 +60,8 @@ static void compare(struct weighing *w, enum strategy_id strategy, enum form_id 
     weigh_append(w, &o);
 }
 
-/* Compares every form, and every exchange of states. Groups of usp are compared at one size, at
- * which they are neither "ulysses" nor "rsa". */
+/* Compares every form and every exchange of states. Groups of usp are compared at one size. This
+ * size is neither one rank (as in "rsa") nor all ranks (as in "ulysses"). */
 static void compare_all(struct weighing *w, enum strategy_id id)
 {
     const struct strategy_row *row = strategy_row(id);

@@ -1,5 +1,5 @@
-/* eval.c: the communication of forward passes by themselves, and of an evaluation inside a
- * training. */
+/* eval.c: counts the communication of forward passes without a backward, and of an evaluation
+ * inside a training. */
 #include <string.h>
 #include "worker/plan/plan.h"
 #include "worker/plan/traffic.h"
@@ -13,8 +13,8 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
     return traffic_program(m, p, rank, &t, out, e);
 }
 
-/* Counts the messages with the streams of n windows of S tokens, and with the sums that the last
- * stage sends to the other stages. */
+/* Counts the messages with the streams of n windows of S tokens. Also counts the messages in which
+ * the last stage sends its sums to all earlier stages. */
 static int count_stages(const struct model_shape *m, const struct plan *p, int64_t S, int64_t n,
                         struct comm_count out[PURPOSE_N], struct err *e)
 {

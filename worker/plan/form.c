@@ -1,5 +1,5 @@
-/* form.c: counts the bytes of both forms on prepared samples, and chooses by time, or by bytes if
- * the machine is not known. */
+/* form.c: counts the bytes of both forms on prepared samples, and chooses the faster form. If the
+ * machine is not known, chooses the form with fewer bytes. */
 #include "worker/plan/form.h"
 
 #include <stdio.h>
@@ -20,7 +20,8 @@ bool form_waits(const struct job_spec *s)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* Returns the direction with more bytes, because both directions run at the same time. */
+/* Returns the counts of the direction with more bytes. Only this direction matters, because a rank
+ * sends and receives at the same time. */
 static struct form_traffic longer(const struct comm_count *c)
 {
     if (c->bytes_received > c->bytes_sent)
@@ -105,8 +106,8 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     return c;
 }
 
-/* Tells whether all_gather is chosen. If the machine is not known, the bytes decide, unless
- * all_gather needs a slower mode of memory. */
+/* Tells whether all_gather is chosen. If the machine is not known, all_gather is chosen if it
+ * moves fewer bytes and does not need a slower mode of memory. */
 static bool gathers(const struct candidate *ring, const struct candidate *all)
 {
     const double most = 1 - FORM_GAIN;

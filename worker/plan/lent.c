@@ -1,6 +1,6 @@
-/* lent.c: decides when the gradients' memory may be lent. It may not be lent in a proof, because a
- * proof reads logits and gradients at the same time. Nor may it be lent in a step of several
- * passes, because such a step adds to gradients. */
+/* lent.c: decides when records and logits may use the memory of gradients. This is not possible in
+ * a proof, because a proof reads logits and gradients at the same time. It is also not possible in
+ * a step of several passes, because a later pass adds to the gradients of earlier passes. */
 #include "worker/plan/lent.h"
 
 #include <stdlib.h>
@@ -27,8 +27,8 @@ static int64_t logits_size(const struct plan *p, const struct program *out)
     return any ? 4 * p->extent.loss_chunk * p->extent.vocab : 0;
 }
 
-/* Returns the bytes by which the workspace shrinks if the logits are placed elsewhere. `others` is
- * the bytes of workspace that the other sections need. */
+/* Returns the number of bytes that the workspace saves if the logits are placed elsewhere.
+ * `others` is the number of bytes of workspace that all sections except `out` need. */
 static int64_t logits_worth(const struct placer *b, const struct sections *s, int64_t others)
 {
     struct placement *apart = mem_scratch(sizeof *apart);
@@ -45,8 +45,8 @@ static int64_t layers_begin(const struct plan *p)
     return 4 * zero_grad_begin(&p->shards, 1);
 }
 
-/* Returns the smallest number of bytes that must precede the gradients of layers if the records
- * begin at the first of these bytes. */
+/* Returns the smallest possible number of bytes from the first record to the first gradient of a
+ * layer. */
 static int64_t skip_of(const struct placer *b)
 {
     const struct plan *p = b->p;

@@ -1,4 +1,4 @@
-/* machine.c: converts a profile or described hardware into rates, and adds up the time of a step:
+/* machine.c: computes rates from a profile or from described hardware. Adds up the time of a step:
  * work, messages by purpose, copies, and the idle time of the pipeline. */
 #include "worker/plan/machine.h"
 
@@ -8,7 +8,7 @@
 #include "worker/plan/work.h"
 
 #define GIB  1073741824.0
-#define DISK 1e9 /* bytes/s that a node's disk is assumed to write or read; it is not measured */
+#define DISK 1e9 /* assumed bytes/s at which a node's disk writes or reads; it is not measured */
 
 void machine_of_hardware(const struct hardware *h, struct machine *out)
 {
@@ -64,14 +64,15 @@ double machine_share(const struct machine *m, const struct plan *p)
     return m->cores <= 0 ? 1 : 1 / fmax(1, here * p->n_threads / m->cores);
 }
 
-/* Returns how many threads, or how many devices, a rank has for itself. */
+/* Returns the number of threads or devices that a rank has for itself. The number may be a
+ * fraction. */
 static double threads_of(const struct machine *m, const struct plan *p)
 {
     return m->cores <= 0 ? 1 : p->n_threads * machine_share(m, p);
 }
 
-/* Returns the smallest number of consecutive ranks that contains the ranks that exchange messages
- * of a purpose. If a node has fewer ranks, the network carries the messages. */
+/* Returns the size of the smallest block of consecutive ranks within which messages of this
+ * purpose are exchanged. If a node has fewer ranks, the network carries the messages. */
 static int span_of(const struct plan *p, int purpose)
 {
     const int ring = p->sp * p->tp, group = p->zero_group;
@@ -82,15 +83,15 @@ static int span_of(const struct plan *p, int purpose)
     case PURPOSE_CONTROL: return p->n_ranks;
     case PURPOSE_GRAD:
     case PURPOSE_PARAM:
-        /* A group has the sp ranks of its stage for several values of d (axes.h). In the order of
-         * ranks, all stages of one d come before the stages of the next d. */
+        /* A group has the sp ranks of its stage for each of several values of d (axes.h). In the
+         * order of ranks, all stages of one d come before the stages of the next d. */
         return group <= p->sp ? group * p->tp : ((group / p->sp - 1) * p->pp + 1) * ring;
     default: return ring;
     }
 }
 
-/* Returns the bytes of gradients that ZeRO's groups exchange with each other, which are the sums
- * of their own shards, sent there and back. */
+/* Returns the bytes of gradients that ZeRO's groups exchange with each other. Each group sends its
+ * sums of shards and receives the total sums. */
 static double across_groups(const struct plan *p)
 {
     const double groups = (double)plan_sum_ranks(p) / p->zero_group;
@@ -98,9 +99,9 @@ static double across_groups(const struct plan *p)
     return 2 * (groups - 1) / groups * 4 * (double)p->n_shard * sums;
 }
 
-/* Returns the time of the exchange of states, as a multiple of the time of one rank's messages. A
- * ring passes them from one rank to the next. The pieces of a scan follow each other through that
- * chain. all_gather takes as long as one rank's messages. */
+/* Returns a factor for the time of the exchange of states, relative to the time of one rank's
+ * messages. A ring passes states from one rank to the next. A scan passes pieces of a state, one
+ * after the other, in the same direction. all_gather takes as long as one rank's messages. */
 static double chain(const struct job_spec *s, const struct plan *p)
 {
     const int asked = s->parallel.exchange, planned = p->exchange;
@@ -117,7 +118,8 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
 {
     const struct comm_count *c = &p->comm[purpose];
     const double rate = span_of(p, purpose) > m->ranks_per_node ? m->network : m->link;
-    if (!c->messages_sent && !c->messages_received) return 0; /* no rate is needed */
+    /* no rate is needed, and the rate may be unknown */
+    if (!c->messages_sent && !c->messages_received) return 0;
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
@@ -142,8 +144,8 @@ static double reference_s(const struct machine *m, const struct job_spec *spec,
            threads_of(m, &ref);
 }
 
-/* Returns the seconds of a step's offload copies in one direction. Ranks that compute on the CPU
- * cores of one machine share its disk. */
+/* Returns the seconds of a step's offload copies in one direction. If ranks compute on the CPU
+ * cores of one machine, they share its disk. */
 static double offload_s(const struct machine *m, const struct plan *p)
 {
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
@@ -152,8 +154,8 @@ static double offload_s(const struct machine *m, const struct plan *p)
     return bytes / m->offload * (m->copies ? here : 1);
 }
 
-/* Returns the forward pass's share of a step. The backward pass takes twice as long, and under
- * recompute "full" it also computes the forward again. */
+/* Returns the share of the forward pass in a step. The backward pass takes twice as long as the
+ * forward pass. Under recompute "full" it also computes the forward pass again. */
 static double forward_part(const struct plan *p)
 {
     return p->recompute == RECOMPUTE_FULL ? 1.0 / 4 : 1.0 / 3;
@@ -164,7 +166,7 @@ static double work_s(const struct work *w)
     return w->products_s + w->attention_s + w->other_s;
 }
 
-/* Counts the work of that stage of a pipeline which computes longest. */
+/* Counts the work of the pipeline stage that computes longest. */
 static void count_slowest(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p, struct work *out)
 {
@@ -178,8 +180,8 @@ static void count_slowest(const struct machine *m, const struct job_spec *spec,
     }
 }
 
-/* Returns the time that a stage waits under 1F1B, before its first sequence and after its last
- * one. */
+/* Returns how long a stage waits under 1F1B, before its first sequence and after its last one
+ * together. */
 static double bubble_s(const struct plan *p, double compute_s)
 {
     return compute_s / (double)p->micro_batches * (p->pp - 1);

@@ -5,12 +5,14 @@
 #include "api/core/mem.h"
 #include "worker/plan/lent.h"
 
-/* The rows of a loss chunk that is "auto". A chunk has as many rows as make logits of
- * LOGITS_BYTES, or LOSS_ROWS if that is more. */
+/* LOGITS_BYTES and LOSS_ROWS limit the rows of a loss chunk if memory.loss_chunk_tokens is 0
+ * (auto). The logits of a chunk have at most LOGITS_BYTES. In a training, a chunk may have up to
+ * LOSS_ROWS rows even if their logits have more bytes. */
 #define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits */
 #define LOSS_ROWS    512                 /* rows, in a training */
-#define LOSS_STEP    32                  /* the number of a chunk's rows is a multiple of this */
-#define SIZE_LIMIT   ((int64_t)1 << 62)
+/* the number of rows of a loss chunk is a multiple of this number */
+#define LOSS_STEP  32
+#define SIZE_LIMIT ((int64_t)1 << 62)
 
 int64_t placer_times(struct placer *b, int64_t x, int64_t y)
 {
@@ -60,7 +62,7 @@ static int64_t gradient_size(const struct plan *p)
     return mem_round(p->n_trained + own_embed, 16 * plan_sum_ranks(p));
 }
 
-/* Returns the number of elements of the largest part of the embedding that a rank sums. */
+/* Returns the number of elements of the embedding's largest part that a rank sums. */
 static int64_t embed_part(const struct plan *p)
 {
     const struct zero *z = &p->shards;
@@ -70,8 +72,9 @@ static int64_t embed_part(const struct plan *p)
     return most;
 }
 
-/* Tells whether this stage receives the head's part of a tied embedding's gradient, or keeps it
- * until it is sent. */
+/* Tells whether this stage has room for the head's part of a tied embedding's gradient. A stage
+ * that receives the part needs the room, and so does a stage that keeps the part until it is
+ * sent. */
 static bool keeps_tied(const struct plan *p)
 {
     if (!p->shards.tied_grads || !trains(p)) return false;
@@ -92,8 +95,8 @@ void plan_set_stage(struct plan *p, int stage)
     p->n_grad = gradient_size(p);
 }
 
-/* Returns how many messages with a tied embedding's gradient may be under way at a time. Only the
- * last of several stages sends them; the other stages have 0. */
+/* Returns how many messages with a tied embedding's gradient may be sent and not yet received.
+ * Only the last of several stages sends them, so the result is 0 on all other stages. */
 static int64_t tied_sends(const struct plan *p)
 {
     return trains(p) && p->shards.borrows && p->shards.tied_grads ? plan_tied_sends(p) : 0;
@@ -109,7 +112,8 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     plan_set_stage(p, p->pipe.at);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
-    placer_times(b, p->n_held, act); /* checks for overflow; blocks need less */
+    /* checks only for overflow; weights in blocks need less memory */
+    placer_times(b, p->n_held, act);
     const int64_t params = b->overflow ? 0 : plan_weights_size(m, p);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
@@ -136,9 +140,10 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
 }
 
 /* Returns the largest number of rows of a loss chunk. In a training, each chunk reads and writes
- * the gradient of the head once. This takes 8 bytes for each element, and the products take 6
- * flops for each element and row. So a chunk of few rows would wait for memory. Therefore a chunk
- * may have LOSS_ROWS rows if their logits are not larger than that gradient. */
+ * the gradient of the head once. This moves 8 bytes for each element, whereas the products compute
+ * 6 flops for each element and row. So a chunk with few rows would wait for memory. Therefore a
+ * chunk may have LOSS_ROWS rows if the logits of LOSS_ROWS rows are not larger than the gradient
+ * of the head. */
 static int64_t chunk_limit(const struct placer *b)
 {
     int64_t n = LOGITS_BYTES / (4 * max64(family_slice(b->m).vocab, 1));
@@ -147,9 +152,9 @@ static int64_t chunk_limit(const struct placer *b)
     return n < LOSS_STEP ? max64(n, 1) : n / LOSS_STEP * LOSS_STEP;
 }
 
-/* Divides a sum chunk into as few loss chunks as the limit allows. All loss chunks except the last
- * have the same length. A new loss chunk begins at each sum chunk, and under "ranks" no number
- * here depends on the number of ranks. */
+/* Returns the rows of a loss chunk. A sum chunk is divided into as few loss chunks as the limit
+ * allows. All of them except the last have the same length. Each sum chunk begins with a new loss
+ * chunk, and under "ranks" the rows of a loss chunk do not depend on the number of ranks. */
 static int64_t pick_chunk(const struct placer *b, int64_t wanted)
 {
     const int64_t len = b->sh.sum_len, most = wanted > 0 ? wanted : chunk_limit(b);
@@ -159,9 +164,9 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
     return mem_round((len + n_chunks - 1) / n_chunks, LOSS_STEP);
 }
 
-/* Returns the number of rows of a cache: the prompt's rows, this rank's blocks of new tokens,
- * and one more. In the last row, a rank that does not keep a new key and value computes them and
- * then drops them. */
+/* Returns the number of rows of a cache: the rows of the prompt, the blocks of new tokens that
+ * this rank stores, and one more row. In this row a rank computes new keys and values that it does
+ * not keep. */
 static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE || p->grid[0]) return 0; /* a diffusion model appends nothing */
@@ -169,17 +174,17 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
-/* Returns the bytes of a sample's routes, which are the ids of the experts that its rows choose in
- * n_layers, int32 [n_layers, rows, k]. With `follow`, there is also room for one layer's own
- * choice and for a row of its logits, fp32 [E]. */
+/* Returns the bytes of a sample's routes. They are the ids of the experts that its rows choose in
+ * n_layers layers, int32 [n_layers, rows, k]. If `follow` is set, there is also room for the rows'
+ * own choice in one layer, and for the logits of one row, fp32 [E]. */
 static int64_t routes_size(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow)
 {
     const int64_t k = m->experts_per_token, E = m->n_experts;
     return 4 * (n_layers * rows * k + (follow ? rows * k + E : 0));
 }
 
-/* Places the experts that rows of a proof choose, which are this rank's rows or, in the reference,
- * all rows. */
+/* Places the experts that rows choose in a proof. These are the rows of this rank or, in the
+ * reference, all rows. */
 static int put_routes(struct placer *b, const struct memory_choice *c, struct err *e)
 {
     struct plan *p = b->p;
@@ -193,8 +198,8 @@ static int put_routes(struct placer *b, const struct memory_choice *c, struct er
     return 0;
 }
 
-/* Fills the segment up to the size of the largest stage's segment. This stage does not use that
- * room. */
+/* Makes the segment as large as the segment of the largest stage. The stage of this plan does not
+ * use the additional room. */
 static void put_rest(struct placer *b, int64_t segment_size)
 {
     const int64_t n = segment_size - b->segment;

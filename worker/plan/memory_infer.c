@@ -1,5 +1,5 @@
-/* memory_infer.c: the additional buffers of generate and score, except for the prompts and the
- * answers themselves, whose sizes are in the requests. */
+/* memory_infer.c: places the additional buffers of generate and score. Prompts and answers are not
+ * among them, because their sizes are in the requests. */
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
@@ -45,7 +45,7 @@ void memory_contexts(struct placer *b, const struct family *f)
 static void put_generate(struct placer *b)
 {
     const int64_t V = b->m->vocab, n = b->p->n_decode, top = plan_alternatives(b->spec);
-    /* bytes of a token: its log-probability, then an id and a log-probability for each
+    /* bytes of one token: its log-probability, and an id and a log-probability for each
      * alternative */
     const int64_t token = 8 + 16 * (top > 0 ? top : 0);
     const int64_t batch = b->p->batch;

@@ -78,8 +78,8 @@ int plan_layers_before(const struct plan *p)
     return pipe_first(&p->pipe) ? 0 : pipe_begin(&p->pipe) - 1;
 }
 
-/* Returns the bytes of the records that come before a layer's. Records are in the order of the
- * stage's layers, and the record of `in` is the last. */
+/* Returns the bytes of the records that are stored before a layer's record. Records are in the
+ * order of the stage's layers, and the record of `in` comes last. */
 static int64_t records_before(const struct model_shape *m, const struct plan *p,
                               const int64_t *size, int layers)
 {
@@ -105,7 +105,7 @@ int plan_streams_passed(const struct plan *p)
 
 int plan_stream(const struct plan *p, int b)
 {
-    /* buffers of the ring; the last stream has a separate one */
+    /* number of buffers that streams use cyclically; the last stream has an additional buffer */
     const int ring = p->n_streams - 1;
     const int passed = plan_streams_passed(p);
     if (p->offload.on) return b == layers(p) ? ring : b % ring;
@@ -155,8 +155,8 @@ int plan_scan_pieces(int64_t n)
 
 /* ---- the needs of all sections together ------------------------------------------------------ */
 
-/* A visit calls back once for `in` and for `out`, if the stage has them, and once for each kind of
- * layer that it has. */
+/* A callback. It is called once for `in` and once for `out` if the stage has them, and once for
+ * each kind of layer that the stage has. */
 struct visit {
     void (*call)(void *arg, const struct program *p);
     void *arg;
@@ -170,10 +170,11 @@ static void visit_sections(const struct family *f, const struct plan *p, const s
     if (pipe_last(&p->pipe)) v->call(v->arg, &f->out);
 }
 
-/* The largest size of each kind of buffer, and the columns of the widest value. */
+/* The largest size of each kind of buffer, and the number of columns of the widest value. */
 struct needs {
     struct op_need op;
-    bool pieces; /* dense MLPs run in pieces, so all gradients of an MLP are summed together */
+    /* dense MLPs run in pieces, so the gradients of all weights of an MLP are summed together */
+    bool pieces;
     double cols;
 };
 
@@ -195,7 +196,7 @@ int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *
     struct family *f = family_new(m);
     struct needs n = {.pieces = p->mlp_chunk > 0};
     visit_sections(f, p, &(struct visit){need_section, &n});
-    /* the head also sums the embedding's gradient */
+    /* the stage of the head also sums a gradient of the embedding */
     if (p->shards.borrows) need_section(&n, &f->in);
     family_free(f);
     return mem_round(n.op.gradient, 16);
@@ -246,9 +247,9 @@ static int64_t most_rows(const struct plan *p)
     return n;
 }
 
-/* Returns an upper bound of the bytes that attention keeps of a layer. The published form keeps
- * the probabilities of all keys for every row and head; any other form keeps less than eight
- * values of every row of the sequence. */
+/* Returns an upper bound of the bytes that attention keeps for a layer. The published form keeps
+ * the probabilities of all keys for every row and head. Every other form keeps less than eight
+ * values for every row of the sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
     const bool all = strategy_form(p->strategy, p->form)->published;
@@ -256,7 +257,7 @@ static double most_kept(const struct plan *p, const struct needs *n)
     return 4 * rows * (keys + 8 * n->cols);
 }
 
-/* Returns the most bytes that the host computes for any step of a section (op_stage). */
+/* Returns the largest number of bytes that the host needs for any step of a section (op_stage). */
 static int64_t stage_of(const struct program *p, const struct schedule *s, const struct extent *x)
 {
     int64_t most = 0;
@@ -277,8 +278,8 @@ static void put_stage(struct placer *b, const struct sections *s)
                                         .host = HOST_ALONE});
 }
 
-/* Tells whether the backward pass writes the layer's result again. It does if the last operation
- * of the layer is a norm whose gradient reads the norm's output. */
+/* Tells whether the backward pass writes the layer's result again. This happens if the last
+ * operation of the layer is a norm and the gradient of the norm reads its output. */
 static bool writes_again(const struct program *p, const struct schedule *s)
 {
     for (int i = 0; i < s->n_backward; i++) {
@@ -302,9 +303,9 @@ static int at_least_0(int n)
     return n > 0 ? n : 0;
 }
 
-/* Plans the copies of streams and records, once p->kept is known. If the backward writes a layer's
- * result again, the result must not be in the buffer in which an earlier stream arrives at that
- * time. So the ring then has three buffers. */
+/* Plans the copies of streams and records. p->kept must be known. An earlier stream arrives in a
+ * buffer while the backward computes. If the backward writes a layer's result again, the result
+ * must not be in that buffer, so the ring has three buffers. */
 static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
 {
     struct offload_plan *o = &b->p->offload;
@@ -339,7 +340,7 @@ static void put_logits(struct plan *p, const struct place *logits)
 }
 
 /* Returns the number of buffers for the streams of a training. The streams that no backward pass
- * reads share two buffers. */
+ * reads share two buffers and alternate between them. */
 static int streams_kept(const struct plan *p)
 {
     const int passed = plan_streams_passed(p);
@@ -477,7 +478,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->op.kv ? 8 * p->extent.ranges * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
-    /* A device with memory of its own also has the part of the plane that belongs to the rank. */
+    /* If the device has memory of its own, it also has the rank's part of the plane. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
     const int64_t plane = samples ? 4 * parts * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
@@ -514,7 +515,7 @@ static void place_program(struct placer *b, bool reference, struct sections *s)
     struct needs n = {0};
     family_write(b->m, &s->family);
     visit_sections(&s->family, b->p, &(struct visit){need_section, &n});
-    /* Makes sure that a section's own arithmetic fits in 63 bits. */
+    /* Makes sure that the sizes inside a section fit in 63 bits. */
     b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
     if (b->overflow) return;
     b->p->extent = extent_of(b, &n);

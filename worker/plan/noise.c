@@ -1,5 +1,5 @@
-/* noise.c: computes beta, its running product and the posterior's variance, for single steps and
- * for the steps that a sampler keeps. */
+/* noise.c: computes beta, its running product and the posterior's variance. These values are
+ * computed for single steps and for the steps that a sampler keeps. */
 #include "worker/plan/noise.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static double beta_at(int64_t t)
     return first + (last - first) * (double)t / (NOISE_STEPS - 1);
 }
 
-/* Returns a_t; it is 1 before the first step. */
+/* Returns a_t. It is 1 before the first step. */
 static double kept(int64_t t)
 {
     double a = 1;
@@ -37,8 +37,8 @@ struct noise_step noise_step(int64_t t)
                                .last = t == 0};
 }
 
-/* Returns the step that is kept as number k, counted from the lowest, which is number 0. The
- * stride is added k times, and halves are rounded to even, as in the published code. */
+/* Returns the step of kept step number k. Number 0 is the lowest. As in the published code, the
+ * stride is added k times, and halves are rounded to even. */
 static int64_t spaced(int64_t k, int64_t n)
 {
     const double stride = (double)(NOISE_STEPS - 1) / (double)(n - 1);
@@ -47,10 +47,10 @@ static int64_t spaced(int64_t k, int64_t n)
     return (int64_t)(mutant_on(MUTANT_HALF_AWAY) ? round(at) : nearbyint(at));
 }
 
-/* A kept step and the next lower kept step. */
+/* A kept step, and the next lower kept step. */
 struct kept_step {
     int64_t t;
-    double a, below; /* a_t of step t, and of the next lower kept step */
+    double a, below; /* a: a_t of step t; below: a_t of the next lower kept step */
 };
 
 static struct kept_step kept_step(int64_t k, int64_t n)
@@ -67,7 +67,7 @@ struct noise_jump noise_jump(int64_t i, int64_t n)
     return (struct noise_jump){s.t, alpha, sqrt(1 - s.below) - alpha * sqrt(1 - s.a)};
 }
 
-/* Returns beta of a kept step, relative to the next lower kept step. */
+/* Returns beta between a kept step and the next lower kept step. */
 static double beta_of(const struct kept_step *s)
 {
     return 1 - s->a / s->below;

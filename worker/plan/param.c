@@ -15,7 +15,8 @@ static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
     return count;
 }
 
-/* The place of a section in the flat layout of weights and in that of gradients, in elements. */
+/* The index of a section's first element in the flat layout of weights and in the layout of
+ * gradients. */
 struct section_at {
     int64_t weights, gradients;
 };
@@ -101,7 +102,7 @@ static void write_name(char out[64], const struct program *p, int bucket, const 
     assert(n > 0 && n < 64);
 }
 
-/* Describes tensor i of section `bucket`, which begins at `at`. */
+/* Describes tensor i of section `bucket`. `at` is the place of the section. */
 static void fill(struct param *out, const struct program *p, int bucket, int i,
                  const struct section_at *at)
 {
@@ -188,8 +189,8 @@ int64_t plan_weights_size(const struct model_shape *m, const struct plan *p)
     return size;
 }
 
-/* Returns the bytes of a section whose numbers have `unit` bytes, or -1 if the weight of a product
- * cannot be stored in blocks. */
+/* Returns the bytes of a section in which numbers that are not in blocks have `unit` bytes.
+ * Returns -1 if the weight of a product cannot be stored in blocks. */
 static int64_t blocks_of(const struct program *p, int64_t unit)
 {
     char room[160];

@@ -1,5 +1,5 @@
-/* pipe.c: divides sections into stages: by cost, with a bisection for the smallest limit, and
- * within memory limits, by dynamic programming. */
+/* pipe.c: divides sections into stages. Division by cost bisects for the smallest limit. Division
+ * within memory limits is dynamic programming. */
 #include "worker/plan/pipe.h"
 
 #include <math.h>
@@ -20,8 +20,9 @@ int pipe_stage(const struct pipe *p, int section)
     return stage;
 }
 
-/* Fills the stages from the last to the first, each up to `limit`, and leaves at least one layer
- * for each earlier stage. Tells whether the first stage is within the limit too. */
+/* Fills the stages from the last to the first. Each stage gets sections up to `limit`, but at
+ * least one layer remains for each earlier stage. Tells whether the first stage is within the
+ * limit as well. */
 static bool fill(const double *cost, int n_layers, double limit, struct pipe *out)
 {
     int b = n_layers + 2;
@@ -55,15 +56,15 @@ struct pipe pipe_cut(const double *cost, int n_layers, int n)
     return p;
 }
 
-/* The cost of the best division of sections [0, end) into stages 0 .. p, for each end, or INFINITY
- * if there is no such division. */
+/* For each end, the cost of the best division of sections [0, end) into stages 0 .. p. It is
+ * INFINITY if no division is possible. */
 struct best {
     double cost[PIPE_SECTIONS + 1];
 };
 
-/* Adds stage p after the stages of `before`. For each end, sets begin[end] to the stage's first
- * section. If several sections are equally good, it chooses the first of them, so that later
- * stages have more sections. */
+/* Adds stage p. `before` has the best divisions into the stages before p. For each end, sets
+ * begin[end] to the first section of stage p. If several sections are equally good, chooses the
+ * first of them, so that later stages have more sections. */
 static void add_stage(const double *cost, const struct pipe_memory *m, const struct pipe *at,
                       int n_layers, const struct best *before, struct best *now, int16_t *begin)
 {
@@ -78,7 +79,8 @@ static void add_stage(const double *cost, const struct pipe_memory *m, const str
             sum += cost[b];
             bytes += m->once[b] + keeps * m->kept[b];
             if (bytes > m->limit || sum > now->cost[end]) break;
-            if ((last && b > n_layers) || (p == 0 && b > 0)) continue; /* lacks a layer, or `in` */
+            /* the stage would have no layer, or would lack `in` */
+            if ((last && b > n_layers) || (p == 0 && b > 0)) continue;
             const double rest = p ? before->cost[b] : 0, most = sum > rest ? sum : rest;
             if (isinf(most) || most > now->cost[end]) continue;
             now->cost[end] = most;
@@ -118,5 +120,5 @@ int64_t pipe_ahead(const struct pipe *p, int64_t n)
 
 int64_t pipe_lent(const struct pipe *p, int64_t n)
 {
-    return pipe_ahead(&(struct pipe){.n = p->n}, n); /* as on the first stage */
+    return pipe_ahead(&(struct pipe){.n = p->n}, n); /* the same as on the first stage */
 }

@@ -1,4 +1,4 @@
-/* place.c: places every stage, divides again by memory if one does not fit, and adds the one-rank
+/* place.c: places every stage, divides by memory if a stage does not fit, and adds the one-rank
  * reference of a proof. */
 #include "worker/plan/place.h"
 
@@ -54,13 +54,14 @@ static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* The sizes of the stages of a division, each as it was placed. */
+/* The sizes of the stages of a division that has been placed. */
 struct stage_sizes {
-    int64_t segment, most; /* in bytes: the largest segment, and the largest arena */
+    int64_t segment, most; /* bytes of the largest segment and of the largest arena */
     int largest;
-    /* over all stages: bytes of weights, and bytes of gradients and the optimizer's state */
+    /* sums over all stages: bytes of weights, and bytes of gradients and optimizer state */
     double weights, state;
-    double params, trained; /* over all stages: elements of weights, and those that are trained */
+    /* sums over all stages: elements of weights, and elements that are trained */
+    double params, trained;
     /* bytes of a record for each kind of layer, as in struct plan */
     int64_t kept[FAMILY_KINDS + 1];
 };
@@ -89,9 +90,9 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
     return 0;
 }
 
-/* Finds another division whose stages should fit, judging by the sizes of the division that was
- * placed. The needs of each section are known; the rest of a stage's size counts as its fixed
- * part. */
+/* Finds a division that differs from the placed division and whose stages should fit. The sizes of
+ * its stages are estimated from the division that was placed. Each section has a known size. The
+ * part of a stage's size that does not come from its sections counts as fixed. */
 static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
                           int64_t limit, struct pipe *out)
 {
@@ -124,12 +125,12 @@ static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, co
 }
 
 /* Divides the model into stages by the multiply-adds of each section. These depend on the extents
- * of a plan, so a plan must have been placed. If that division does not fit, uses the fastest
- * division that fits. Because sizes are estimated, a few divisions are tried. */
+ * of a plan, so the plan must have been placed. If that division does not fit, uses the fastest
+ * division that fits. Several divisions are tried, because the sizes are only estimated. */
 static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
                       struct stage_sizes *is, struct err *e)
 {
-    /* ROUNDING: the error of sizes that ignore alignment */
+    /* ROUNDING: bytes by which sizes can be wrong because alignment is ignored */
     enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE };
     const struct model_shape *m = &s->model.shape;
     double cost[ZERO_LAYERS_MAX + 2];
@@ -193,7 +194,8 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                    struct err *e)
 {
     const struct model_shape whole = slice_whole(&spec->model.shape);
-    const bool parts = p->tp > 1 || p->pp > 1; /* no rank has the whole model */
+    /* no rank has the whole model, so the reference has separate weights */
+    const bool parts = p->tp > 1 || p->pp > 1;
     const struct memory_choice c = {.shape = &whole,
                                     .spec = spec,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
@@ -209,18 +211,18 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->n_ranks = ref->sp = ref->dp = ref->pp = ref->tp = ref->zero_group = ref->ulysses = 1;
     ref->pipe = pipe_whole(spec->model.shape.n_layers);
     ref->zero = 0;
-    /* a pipeline adds gradients in the order in which they are computed */
+    /* a pipeline adds gradients in the order in which they are computed, without a tree */
     ref->rank_bits = p->rank_bits && p->pp == 1;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
     ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
-    /* the reference does not copy values, so values that were copied are compared with values that
-     * were not */
+    /* The reference does not offload. So its values are never copied, and are compared with values
+     * that were copied. */
     ref->offload = (struct offload_plan){0};
     ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
-    /* the reference needs up to P times as much as a rank */
+    /* because the reference needs up to P times as much memory as a rank */
     if (memory_place(ref, &c, e)) return -1;
     assert(ref->segment_size == 0);
     return 0;

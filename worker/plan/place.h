@@ -1,15 +1,16 @@
-/* place.h: the memory of a plan whose choices are made, on the rank that needs the most. It
- * is private to worker/plan, except for plan_asked and plan_try. */
+/* place.h: the memory of a plan whose choices are made, on the rank that needs the largest amount.
+ * It is private to worker/plan, except for plan_asked and plan_try. */
 #ifndef SEQD_PLAN_PLACE_H
 #define SEQD_PLAN_PLACE_H
 
 #include "worker/plan/plan.h"
 
-/* rows of a piece if the plan decides; fewer would read the weights more often */
+/* number of rows of a piece if the job does not set it; with fewer rows, weights would be read
+ * more often */
 #define PLAN_MLP_CHUNK 2048
 
 /* Makes the choices of a plan (plan.c). Sets the plan's fields from the spec, with sp ranks in a
- * ring, and resolves every "auto" except those of the memory. Fails with ERR_INVALID or
+ * ring, and replaces every "auto", except in the fields of memory. Fails with ERR_INVALID or
  * ERR_TOO_LARGE. */
 int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e);
 /* Makes a plan of s as plan_make() does. `asked` is the spec that a person wrote, and s has in
@@ -21,9 +22,10 @@ int plan_asked(const struct job_spec *asked, const struct job_spec *s, int64_t l
 /* Makes a plan as plan_make() does; if the job does not fit, the error has no advice, because to
  * find advice takes up to 30 more plans. */
 int plan_try(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e);
-/* Divides the model into the stages of a pipeline and places the stage that needs the most. All
- * segments get the size of the largest one. limit is the bytes that each rank may use, so that
- * stages can be divided by memory; 0 means that there is no limit. Fails as memory_place does. */
+/* Divides the model into the stages of a pipeline, and places the stage that needs the largest
+ * amount of memory. All segments get the size of the largest segment. `limit` is the number of
+ * bytes that each rank may use, so that stages can be divided by memory; 0 means that there is no
+ * limit. Fails as memory_place does. */
 int place_ranks(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e);
 
 #endif

@@ -13,12 +13,12 @@ struct placer {
     bool overflow;
 };
 
-/* The host's use of a buffer, which decides the buffer's place if the device has memory of its
- * own. */
+/* The host's use of a buffer. If the device has memory of its own, this decides where the buffer
+ * is placed. */
 enum placer_host {
     HOST_NEVER,
-    HOST_TOO,   /* the host and the device use it */
-    HOST_ALONE, /* only the host uses it, and no operation does */
+    HOST_TOO,   /* the host and the device use the buffer */
+    HOST_ALONE, /* only the host uses the buffer, and no operation does */
 };
 
 struct placer_want {
@@ -26,7 +26,7 @@ struct placer_want {
     const char *name;
     enum plan_class cls;
     int64_t size; /* bytes of one instance */
-    int64_t n;    /* instances; 0 if it is not used */
+    int64_t n;    /* number of instances; 0 if the buffer is not used */
     bool in_segment;
     enum placer_host host;
 };
@@ -34,15 +34,15 @@ void placer_put(struct placer *b, const struct placer_want *w);
 /* Returns x * y. If the product reaches 2^56, sets b->overflow and returns 0. */
 int64_t placer_times(struct placer *b, int64_t x, int64_t y);
 
-/* Places all buffers except the parameters, as the family's program requires
+/* Places all buffers except the parameters, as the family's program requires them
  * (memory_program.c). */
 void memory_program(struct placer *b, bool reference);
 /* memory_infer places the additional buffers of score and generate (memory_infer.c).
- * memory_contexts places the states that the family's layers have after a context. */
+ * memory_contexts places the states of the family's layers after a context. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, const struct family *f);
-/* Returns the elements of the largest matrix that one product for a weight gradient writes. If
- * MLPs run in pieces, all matrices of a dense MLP count as one. */
+/* Returns the number of elements of the largest matrix that one product for a weight gradient
+ * writes. If MLPs run in pieces, the matrices of a dense MLP together count as one matrix. */
 int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan.c: plan_make(), which checks the shape, replaces every "auto", tries modes until the memory
+/* plan.c: plan_make(). It checks the shape, replaces every "auto", tries modes until the memory
  * fits, and then computes communication and flops. */
 #include "worker/plan/plan.h"
 
@@ -21,7 +21,7 @@ static bool has_backward(enum job_kind kind)
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
 }
 
-/* Returns the length of the run's longest sequence, because memory is placed once, for that
+/* Returns the length of the longest sequence of the run. Memory is placed once, for this
  * length. */
 static int64_t sequence_length(const struct job_spec *s)
 {
@@ -35,14 +35,15 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* Tells whether a bucket may be updated before the gradients of the other buckets are known. It
- * may if its gradient is summed once in a step, and its update waits for no other bucket. */
+/* Tells whether a bucket may be updated before the gradients of the other buckets are known. This
+ * is true if the bucket's gradient is summed once in a step and the update waits for no other
+ * bucket. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && p->micro_batches == 1 && p->n_windows == 1 && !update_waits(s);
 }
 
-/* Finds the grid of a diffusion model's largest sample, which is the patches of a frame and the
+/* Sets the grid of a diffusion model's largest sample: the number of patches of a frame, and the
  * number of frames. */
 static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
 {
@@ -70,7 +71,7 @@ static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* Divides the sequence into windows (LASP in time), because memory is planned for one window. */
+/* Divides the sequence into windows (LASP in time). Memory is then planned for one window. */
 static void cut_windows(const struct job_spec *s, struct plan *p)
 {
     int64_t window;
@@ -82,7 +83,7 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
     p->S = window;
 }
 
-/* Sets the owners of shards, and whether gradients are sent by bucket. */
+/* Sets the owners of shards, and whether gradients are summed by bucket. */
 static void set_zero(struct plan *p, int stage, int group)
 {
     p->zero = p->kind == JOB_TRAIN && plan_sum_ranks(p) > 1 ? stage : 0;
@@ -96,22 +97,23 @@ static bool asks_pieces(const struct job_spec *s)
 }
 
 /* Tells whether the plan may run MLPs in pieces. Pieces change the order in which gradients of
- * weights are summed, so under "ranks" a limit of memory may not decide about them. */
+ * weights are summed. So under "ranks" they may not depend on a limit of memory. */
 static bool may_cut(const struct job_spec *s, const struct plan *p)
 {
     return has_backward(p->kind) && s->memory.mlp_chunk_tokens < 0 && !p->rank_bits &&
            family_mlps(&s->model.shape).dense;
 }
 
-/* Tells whether the plan may offload. It may not offload in a training in windows, because windows
- * keep only states. On the CPU it may offload only if the job names a directory. */
+/* Tells whether the plan may offload. A training in windows may not, because windows keep only
+ * states. On the CPU, a plan may offload only if the job names a directory. */
 static bool may_offload(const struct job_spec *s, const struct plan *p)
 {
     return has_backward(p->kind) && s->memory.offload == OFFLOAD_AUTO && !s->memory.time_chunk &&
            (p->own_memory || *spec_text(s, s->memory.offload_dir));
 }
 
-/* Checks that ranks that share the layers of a grid (GRID_TENSOR) can also share its places. */
+/* Checks a grid whose layers are divided among ranks (GRID_TENSOR). These ranks must also be able
+ * to divide its places. */
 static int check_places(const struct plan *p, const int64_t grid[2], struct err *e)
 {
     if (grid[0] % p->tp == 0) return 0;
@@ -120,8 +122,8 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
                      (long long)grid[0]);
 }
 
-/* Returns the largest number of prompts together. If the plan decides, place_batch() may choose
- * fewer. */
+/* Returns the largest number of prompts that are processed together. If the plan decides,
+ * place_batch() may choose a smaller number. */
 static int batch_limit(const struct job_spec *s)
 {
     if (s->kind != JOB_GENERATE) return 1;
@@ -189,8 +191,8 @@ static int64_t total(const struct plan *p)
     return p->arena_size + p->segment_size;
 }
 
-/* Computes an upper bound of each sum of plan_comm in doubles, so that plan_comm can count in
- * int64_t. */
+/* Tells whether a sum of plan_comm may overflow. It computes an upper bound of each sum in
+ * doubles, so that plan_comm can count in int64_t. */
 static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const int64_t kv = m->n_kv_heads * m->head_dim;
@@ -200,9 +202,9 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
            64 * (double)p->n_grad * samples > 4e18;
 }
 
-/* Counts flops. A multiply-add is 2 flops. Causal attention counts half of S x S, and recomputing
- * counts nothing. LASP in time computes every window but the last twice, the first time only for
- * the states at its border, without the losses. */
+/* Counts flops. A multiply-add is 2 flops. Causal attention counts half of S x S, and recomputed
+ * values do not count. LASP in time computes every window twice, except the last window. The first
+ * time it computes only the states at the window's border, without the losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
@@ -296,8 +298,8 @@ static int check_shape(const struct job_spec *s, struct err *e)
         m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
         (m->vocab < 1 && row->task != MODEL_DIFFUSION))
         return err_field(e, ERR_INVALID, "model.config", "the model's sizes are not known");
-    /* The first computations are in doubles, so that everything after them can count in
-     * int64_t. */
+    /* The first computations are in doubles. They make sure that everything after them can count
+     * in int64_t. */
     const double width = (double)m->width, heads = (double)m->n_heads * (double)m->head_dim;
     const double experts = m->n_experts > 1 ? (double)m->n_experts : 1;
     const double values = m->value_dim ? (double)m->n_heads * (double)m->value_dim : heads;
@@ -313,9 +315,8 @@ static bool fits(const struct plan *p, int64_t limit)
     return limit <= 0 || total(p) <= limit;
 }
 
-/* Places the first mode that fits. For each recompute mode up to `last`, dense MLPs are tried
- * whole and then in pieces. If no mode fits, the last one is placed. The bytes of every mode grow
- * with the sequence. */
+/* Places the first mode that fits. The modes are the recompute modes up to `last`, each with dense
+ * MLPs first whole and then in pieces. If no mode fits, the last mode remains placed. */
 static int place_modes(const struct job_spec *spec, int64_t limit, enum recompute_id last,
                        struct plan *p, struct err *e)
 {
@@ -333,13 +334,14 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     return 0;
 }
 
-/* Places as many prompts together as fit and are worth their memory, but at least one. Each prompt
- * adds to the plan's memory. */
+/* Places as many prompts together as fit and are worth their memory, but at least one. The plan
+ * needs more memory for each further prompt. */
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     if (place_ranks(spec, limit, p, e)) return -1;
     const int worth = plan_batch_worth(p, limit, &p->batch_by);
-    /* most: number of prompts that is known to fit; over: number that does not fit */
+    /* most: largest number of prompts that is known to fit; over: smallest number of prompts that
+     * is known not to fit */
     int most = 1, over = worth;
     if (over < p->batch) {
         p->batch = over;
@@ -360,8 +362,8 @@ static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *
     return place_ranks(spec, limit, p, e);
 }
 
-/* Tries modes in order, with offloading as the last. With offloading, everything that may be
- * recomputed is recomputed, because copying it would take longer. */
+/* Tries the modes in order. Offloading is the last mode. With offloading, every value that may be
+ * recomputed is recomputed, because it would take longer to copy the value. */
 static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     const bool any = p->recompute == RECOMPUTE_AUTO;

@@ -17,7 +17,7 @@ static void add_groups(struct sentence *w, const struct plan *p)
                      p->sp > 1 ? "rings" : "ranks");
 }
 
-/* Adds how a strategy passes states, or how it groups ranks. */
+/* Adds how ranks pass states, or how they are grouped. */
 static void add_exchange(struct sentence *w, const struct plan *p)
 {
     static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",
@@ -29,8 +29,8 @@ static void add_exchange(struct sentence *w, const struct plan *p)
         sentence_add(w, ": %d groups of %d ranks", p->sp / p->ulysses, p->ulysses);
 }
 
-/* Adds the limits of determinism "ranks": with another dp, gradients are summed in another order,
- * so their bits differ. */
+/* Adds the limits of determinism "ranks". If dp changes, gradients are summed in a different
+ * order, so their bits change. */
 static void add_bits(struct sentence *w, const struct plan *p)
 {
     if (p->rank_bits && p->kind == JOB_TRAIN)

@@ -9,8 +9,9 @@ static bool agrees(int said, int degree)
     return !said || said == degree;
 }
 
-/* Tells whether ranks that share layers are always on one node. The ranks are consecutive, so this
- * is so if a node has whole sets of them, or if the job has only one node. */
+/* Tells whether ranks that share layers are always on one node. Ranks that share layers are
+ * consecutive. So it is enough if a node has a multiple of tp ranks, or if the job has only one
+ * node. */
 static bool within_node(int tp, int ranks, int per_node)
 {
     return per_node <= 0 || per_node >= ranks || per_node % tp == 0;
@@ -34,7 +35,8 @@ int products_of(const struct axes *said, int ranks, int per_node, struct axes ou
     return n;
 }
 
-/* Tells whether all groups of n ranks that have the same stage and tp index lie within nodes. */
+/* Divides the ranks that share a stage and a tp index into groups of n ranks. Tells whether no
+ * group includes ranks of two nodes. */
 static bool groups_stay(const struct axes *a, int n, int per_node)
 {
     for (int rank = 0; rank < axes_ranks(a); rank++) {

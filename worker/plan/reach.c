@@ -48,8 +48,8 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
     return room;
 }
 
-/* Returns a range that has the keys that either segment sees. A segment that sees none has only
- * padding. */
+/* Returns a range that includes the keys that either segment sees. If a segment sees no key, it
+ * has only padding. */
 static struct reach joined(struct reach a, struct reach b)
 {
     if (a.lo >= a.meets) return b;
@@ -71,13 +71,13 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
     return room;
 }
 
-/* Returns the reach of query segment c of q's rank. */
+/* Returns the reach of segment c of rank q. q is the shard of that rank. */
 static const struct reach *seen_by(const struct reach_map *map, const struct shard *q, int c)
 {
     return &map->seg[q->pos[c] / q->seg_len];
 }
 
-/* Tells whether rank q needs keys of rank j, so that the ring must bring them. */
+/* Tells whether rank q needs keys of rank j, which the ring must then bring. */
 static bool meets(const struct reach_map *map, const struct shard *sh, int q, int j)
 {
     if (!map || !map->n) return true;

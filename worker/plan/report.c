@@ -66,8 +66,8 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_end(w);
 }
 
-/* Writes the bytes that are offloaded in a step in each direction; everything that is copied out
- * is copied back. */
+/* Writes the bytes that are offloaded in a step, in one direction. As many bytes are copied
+ * back. */
 static void write_offload(struct jwrite *w, const struct plan *p)
 {
     const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;
@@ -96,7 +96,7 @@ static void write_comm(struct jwrite *w, const struct plan *p)
     jwrite_end(w);
 }
 
-/* Writes the bytes that each rank sends, summed over all purposes, because the whole table would
+/* Writes the bytes that each rank sends, summed over all purposes. A table with all purposes would
  * be long. */
 static void write_sent(struct jwrite *w, const struct job_spec *spec, const struct plan *p)
 {
@@ -111,8 +111,8 @@ static void write_sent(struct jwrite *w, const struct job_spec *spec, const stru
     jwrite_end(w);
 }
 
-/* Writes the layers of each stage, numbered from 0, and the micro-batches that the stage keeps.
- * The memory of the plan is that of the stage that needs the most. */
+/* Writes the layers of each stage, numbered from 0, and the number of micro-batches that the stage
+ * keeps. The report has the memory of the stage that needs the largest amount. */
 static void write_stages(struct jwrite *w, const struct plan *p)
 {
     struct pipe at = p->pipe;

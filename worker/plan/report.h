@@ -1,4 +1,4 @@
-/* report.h: reports the values inside a plan's records and workspace. It is private to
+/* report.h: lists the values that are in a plan's records and workspace. It is private to
  * worker/plan. */
 #ifndef SEQD_PLAN_REPORT_H
 #define SEQD_PLAN_REPORT_H
@@ -7,8 +7,8 @@
 #include "worker/plan/plan.h"
 
 /* Writes elements of the array memory.by_tensor, which the caller has opened. They are the values
- * that a family's sections keep, by name, with their bytes over all layers, and the largest of the
- * values that share the workspace. */
+ * that sections keep, by name, with their bytes in all layers. The largest values in the workspace
+ * follow. */
 void report_sections(struct jwrite *w, const struct model_shape *m, const struct plan *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* report_sections.c: writes the buffers of sections as JSON, with one line for all values of the
- * same name in the same place. */
+/* report_sections.c: writes the buffers of sections as JSON. Values that have the same name and
+ * are stored in the same place get one entry. */
 #include "worker/plan/report.h"
 
 #include <stdio.h>
@@ -7,7 +7,8 @@
 #include <string.h>
 #include "api/core/mem.h"
 
-/* A line of the report, for all values of the same name in the same place. */
+/* An entry of the report. It is for all values that have the same name and are stored in the same
+ * place. */
 struct report_line {
     const char *name;
     enum place_where where;
@@ -37,8 +38,8 @@ static void note(struct report_lines *l, const struct report_line *one)
                                         : to->size;
 }
 
-/* Tells whether value v has the same place as an earlier value, as values that are computed in
- * place do. They are one buffer, which is reported once, by the name of the first value. */
+/* Tells whether value v is computed in place and so shares the buffer of an earlier value. All
+ * values that share a buffer are reported once, by the name of the first value. */
 static bool seen(const struct program *p, const struct place *at, int v)
 {
     for (int i = 0; i < v; i++)

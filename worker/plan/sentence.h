@@ -1,8 +1,8 @@
-/* sentence.h: a text that is written piece by piece into a buffer of fixed size. It is private to
+/* sentence.h: writes a text piece by piece into a buffer of fixed size. It is private to
  * worker/plan.
  *
- * A text that does not fit is cut off. tests/engine/test_words.c makes the longest version of
- * every text and checks that none is cut off. */
+ * If the text does not fit, its end is left out. tests/engine/test_words.c makes the longest
+ * version of every text and checks that it fits. */
 #ifndef SEQD_PLAN_SENTENCE_H
 #define SEQD_PLAN_SENTENCE_H
 

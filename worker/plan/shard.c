@@ -11,8 +11,8 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* For "ranks", divides the sequence into LOGIC_CHUNKS whatever P is, so that every sum over a
- * chunk and every tree over chunks is the same on 1, 2, 4 and 8 ranks. */
+/* Under "ranks", divides the sequence into LOGIC_CHUNKS chunks for any P. So the sum of each
+ * chunk, and the tree over chunks, do not depend on whether there are 1, 2, 4 or 8 ranks. */
 static int init_rank_bits(struct shard *sh, enum layout_id layout, struct err *e)
 {
     if (layout != LAYOUT_CONTIGUOUS)
@@ -28,8 +28,8 @@ static int init_rank_bits(struct shard *sh, enum layout_id layout, struct err *e
     return 0;
 }
 
-/* Gives a rank one segment in each of its group's two chunks of u segments. The second chunk is as
- * far from the end of the sequence as the first is from the beginning. */
+/* Gives a rank two segments, one in each of its group's two chunks of u segments. The second chunk
+ * is as far from the end of the sequence as the first chunk is from the beginning. */
 static void init_zigzag(struct shard *sh)
 {
     const int group = sh->r / sh->u, last = 2 * (sh->P / sh->u) - 1;
@@ -129,12 +129,12 @@ struct shard shard_of(const struct shard *sh, int r)
 {
     struct shard other;
     int rc = init(&other, sh, r, NULL);
-    assert(rc == 0); /* sh itself was made from the same sizes, so this cannot fail */
+    assert(rc == 0); /* cannot fail, because sh was made from the same sizes */
     return other;
 }
 
-/* Makes the group's shard. Logical chunks have the same length for any number of ranks; other
- * segments become u times as long. */
+/* Returns the group's shard. Logical chunks keep their length. Other segments become u times as
+ * long. */
 struct shard shard_group(const struct shard *sh)
 {
     struct shard as = *sh, group;

@@ -1,12 +1,12 @@
-/* slice.c: finds a tensor's slices by comparing the sliced shape with the whole shape, and
- * converts between elements of a slice and elements of the whole tensor. */
+/* slice.c: finds a tensor's slices by comparing the sliced shape with the whole shape. Computes
+ * from an element of a slice its index in the whole tensor, and the reverse. */
 #include "worker/plan/slice.h"
 
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/room.h"
 
-/* Returns the slice of a tensor. part is the tensor in the shape with tp, and whole is the tensor
+/* Returns the slice of a tensor. part is the tensor in the shape with tp. `whole` is this tensor
  * in slice_whole() of that shape. */
 static struct slice slice_of(const struct param *part, const struct param *whole, int tp)
 {
@@ -25,7 +25,7 @@ static struct slice slice_of(const struct param *part, const struct param *whole
     return s;
 }
 
-/* Returns the rows of one part of a fused tensor as a tensor. */
+/* Returns part i of a fused tensor as a separate tensor. */
 static struct param fused_part(const struct param *p, int i)
 {
     struct param part = *p;
@@ -35,8 +35,8 @@ static struct param fused_part(const struct param *p, int i)
     return part;
 }
 
-/* Lists the slices that a rank has of a tensor, one for each fused part. Returns how many there
- * are. */
+/* Lists the slices of a tensor that a rank has, one for each fused part. Returns the number of
+ * slices. */
 static int slice_tensor(const struct param *part, const struct param *whole, int tp, int tensor,
                         struct slice *out)
 {
@@ -106,7 +106,7 @@ struct slice_run slice_run(const struct slice *s, int t, int64_t at)
     return (struct slice_run){row * s->whole_cols + index * s->cols + col, s->cols - col};
 }
 
-/* Returns the number of the slice's elements that come before element k of the tensor. */
+/* Returns how many elements of the slice come before element k of the tensor. */
 static int64_t before(const struct slice *s, int t, int64_t k)
 {
     const int64_t index = t / s->sharers, size = s->rows * s->cols;
@@ -121,8 +121,8 @@ struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t
     return (struct slice_part){at, before(s, t, from + n) - at};
 }
 
-/* Moves the cursor to the bucket that has an element of the whole layout, which bisection
- * finds. */
+/* Sets the cursor to the bucket that contains element `whole` of the whole layout. The bucket is
+ * found by bisection. */
 static void move_to(struct slice_cursor *c, const struct model_shape *m, int64_t whole)
 {
     const struct model_shape all = slice_whole(m);
@@ -144,8 +144,8 @@ struct slice slice_find(struct slice_cursor *c, const struct model_shape *m, int
 {
     int i = 0;
     if (whole < c->begin || whole >= c->end) move_to(c, m, whole);
-    /* The offsets of a bucket's slices are not ascending, because the frozen tensors are placed
-     * after the trained ones. */
+    /* The slices of a bucket need not have ascending offsets, because frozen tensors are placed
+     * after trained tensors. */
     for (int k = 1; k < c->n; k++) {
         const int64_t at = c->of[k].whole_offset;
         if (at <= whole && (at > c->of[i].whole_offset || c->of[i].whole_offset > whole)) i = k;

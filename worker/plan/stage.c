@@ -1,5 +1,4 @@
-/* stage.c: finds a field's last value at or before a stage, and counts the samples and steps of
- * stages. */
+/* stage.c: finds the value of a field in a stage, and counts the samples and steps of stages. */
 #include "worker/plan/stage.h"
 
 #include <math.h>
@@ -40,7 +39,7 @@ static int64_t first_step(const struct job_spec *s, int stage)
     return stage < 0 ? 0 : s->stages[stage].from_step;
 }
 
-/* Returns the step after the last step of a stage, which is INT64_MAX for the last stage. */
+/* Returns the step after the last step of a stage. For the last stage it returns INT64_MAX. */
 static int64_t end_step(const struct job_spec *s, int stage)
 {
     return stage + 1 < s->n_stages ? s->stages[stage + 1].from_step : INT64_MAX;
@@ -73,13 +72,13 @@ int64_t stage_steps_of_tokens(const struct job_spec *s, int64_t tokens)
 int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
                               const int64_t samples[SPEC_STAGES + 1])
 {
-    double left = (double)passes; /* passes still to make */
+    double left = (double)passes; /* number of passes that are still to be made */
     int64_t steps = 0;
     for (int i = -1; i < s->n_stages && left > 0; i++) {
         const double per_step = (double)s->train.global_batch / (double)samples[i + 1];
         const int64_t room = end_step(s, i) - first_step(s, i);
-        /* If less than half a sample remains after whole steps, it is due to rounding and does not
-         * make another step. */
+        /* If less than half a sample remains after the whole steps, the remainder comes from
+         * rounding and needs no further step. */
         const double wanted = ceil(left / per_step - 0.5 / (double)s->train.global_batch);
         const int64_t n = wanted < (double)room ? (int64_t)wanted : room;
         steps += n;

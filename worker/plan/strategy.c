@@ -1,5 +1,4 @@
-/* strategy.c: the table of strategies' rows, and the functions that answer questions from a
- * row. */
+/* strategy.c: the table of the strategies' rows, and functions that read a row. */
 #include "worker/plan/strategy.h"
 
 #include <stddef.h>

@@ -1,13 +1,13 @@
 /* Dynamic sequence parallelism (2403.10266). Attention runs along one dimension, which is whole on
- * every rank at that time, and the program changes the dimension (worker/plan/volume_switch.c).
- * DSP is compared with Ulysses on the same grid, in attention along space or along both
+ * every rank at that time. The program then changes the dimension (worker/plan/volume_switch.c).
+ * For comparison, Ulysses runs on the same grid, in attention along space or along both
  * dimensions. */
 #include "api/core/job.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* Checks that the number of ranks divides the heads, because heads are exchanged in blocks of the
- * same size. */
+/* Checks that the number of ranks divides the heads, because heads are exchanged in blocks of
+ * equal size. */
 static int check_heads(const struct job_spec *s, struct err *e)
 {
     const int64_t H = s->model.shape.n_heads;

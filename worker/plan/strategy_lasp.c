@@ -1,5 +1,5 @@
-/* Linear attention sequence parallelism (2404.02882). Ranks pass states, whose bytes do not depend
- * on the length (worker/plan/volume_state.c). The softmax layers of a hybrid model use the
+/* Linear attention sequence parallelism (2404.02882). Ranks pass states, whose size does not
+ * depend on the length (worker/plan/volume_state.c). The softmax layers of a hybrid model use the
  * ring. */
 #include "worker/plan/strategy.h"
 

@@ -1,5 +1,4 @@
-/* strategy_local.c: the row of "local", in which one rank has the whole sequence, so that nothing
- * is sent. */
+/* strategy_local.c: the row of "local". One rank has the whole sequence, so nothing is sent. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = ""};

@@ -68,7 +68,8 @@ static const struct strategy_form scattered = {
 
 /* ---- all-gather ------------------------------------------------------------------------------ */
 
-/* Lists the buffers of all_gather. Under "ranks" its backward is that of the ring. */
+/* Lists the buffers of all_gather. Under "ranks" its backward pass is the backward pass of the
+ * ring. */
 static void gather_need(const struct attention_shape *s, struct attention_need *out)
 {
     const int64_t elements = s->T * 2 * s->Hk * s->D;
@@ -99,8 +100,8 @@ static const struct strategy_form gathered = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Returns the ratio of the slowest rank's time to the mean time. With contiguous shards, the last
- * rank of a causal sequence sees nearly all of the sequence. */
+/* Returns the time of attention on the slowest rank, divided by the mean time of all ranks. With
+ * contiguous shards, the last rank of a causal sequence sees nearly all of the sequence. */
 double strategy_ring_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     const double rings = (double)sp / u;

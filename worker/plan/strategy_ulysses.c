@@ -1,23 +1,26 @@
-/* DeepSpeed-Ulysses (2309.14509) is attention by heads, which ranks share as evenly as possible.
- * USP (2405.07719) divides the ranks of a ring into groups of u consecutive ranks, and the ranks
- * of a group share heads. The keys and values of a rank's heads pass round the P/u ranks that have
- * the same place in their groups, as in the blockwise ring, one KV head after another. Ulysses is
- * USP with one group of all ranks.
+/* In DeepSpeed-Ulysses (2309.14509), ranks divide the heads of attention among them as evenly as
+ * possible. USP (2405.07719) divides the ranks of a ring into groups of u consecutive ranks, and
+ * the ranks of a group divide the heads. P/u ranks have the same place in their groups. The keys
+ * and values of a rank's heads pass round these ranks as in the blockwise ring, one KV head after
+ * another. Ulysses is USP with one group of all ranks.
  *
- *   forward   q, k, v of w's heads go to each rank w, and o of this rank's heads goes to all
- *             ranks. If u divides the heads, these are (u-1)/u (2H + 2Hk) T D elements in 3 (u-1)
+ *   forward   each rank w gets the q, k, v of w's heads, and all ranks get the o of this rank's
+ *             heads. If u divides the heads, these are (u-1)/u (2H + 2Hk) T D elements in 3 (u-1)
  *             messages. Under zigzag there are twice as many messages, because a group has two
  *             runs of rows
- *   backward  dO of w's heads to each w; dQ, dK, dV of this rank's heads to each, in fp32
- *   ring      for each of its KV heads: the traffic of the ring with uT rows of one KV head
- *   kept      q, kv, o and lse of this rank's heads, all positions of the group */
+ *   backward  each rank w gets the dO of w's heads, and all ranks get the dQ, dK, dV of this
+ *             rank's heads, in fp32
+ *   ring      for each KV head of the rank, the traffic of a ring in which a rank has uT rows of
+ *             one KV head
+ *   kept      q, kv, o and lse of this rank's heads, for all positions of the group */
 #include <math.h>
 #include "api/core/job.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 
-/* Lists the buffers of the rank that needs the most, so that all ranks have the same segment. */
+/* Lists the buffers of the rank that needs the largest buffers, so that the segments of all ranks
+ * are equal. */
 static void heads_need(const struct attention_shape *s, struct attention_need *out)
 {
     const int64_t rows = s->u * s->T, D = s->D;
@@ -30,7 +33,8 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     }
     const int64_t tokens = s->T * (s->H + 2 * sum_nk) * D, heads = rows * (nq + 2 * nk) * D;
     const int64_t grads = heads * (s->back ? 4 : 0), first = tokens * s->unit;
-    const int64_t back = rows * nq * D * s->unit; /* o is sent from the same buffer */
+    /* bytes of o, which is sent from the same buffer */
+    const int64_t back = rows * nq * D * s->unit;
     const int64_t visitor = s->P > s->u ? rows * 2 * D : 0;
     int64_t most = grads > first ? grads : first;
     if (back > most) most = back;
@@ -45,9 +49,9 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     attention_put(out, ATTN_HOME, s->back ? 2 * visitor * 4 : 0, true);
 }
 
-/* Counts the exchange of heads with each other rank w. Forward sends to w the q, k, v of w's heads
- * and the o of this rank's heads. Backward sends to w the dO of w's heads and, in fp32, the dQ,
- * dK, dV of this rank's heads. */
+/* Counts the exchange of heads with each other rank w. In forward, this rank sends to w the q, k,
+ * v of w's heads and the o of its own heads. In backward, it sends to w the dO of w's heads and,
+ * in fp32, the dQ, dK, dV of its own heads. */
 static void heads_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const int u = a->sh->u, r = a->sh->r % u, n_runs = shard_runs(a->sh);
@@ -70,8 +74,8 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
     }
 }
 
-/* Adds the ring's traffic. Each of this rank's KV heads passes round the ranks that have the same
- * place in their groups. */
+/* Adds the traffic of the ring. The keys and values of each KV head of this rank pass round the
+ * ranks that have the same place in their groups. */
 static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const struct shard group = shard_group(a->sh);
@@ -118,14 +122,14 @@ static int check_ulysses(const struct job_spec *s, struct err *e)
 
 static int check_usp(const struct job_spec *s, struct err *e)
 {
-    const int u = s->parallel.ulysses; /* 0 means that a divisor of the KV heads is chosen */
+    const int u = s->parallel.ulysses; /* 0 lets the plan choose a divisor of the KV heads */
     return u ? check_heads(s, u, "parallel.ulysses", e) : 0;
 }
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* Returns the ratio of the time of a rank with the most heads to the mean time. If the heads
- * cannot be divided evenly, some ranks have one head more. */
+/* Returns the time of a rank that has the largest number of heads, divided by the mean time of all
+ * ranks. If the heads cannot be divided evenly, some ranks have one head more. */
 static double heads_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     return ceil((double)H / u) * u / (double)H;

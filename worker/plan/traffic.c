@@ -1,4 +1,5 @@
-/* traffic.c: bytes and messages of one rank in one step, computed only from the algorithm. */
+/* traffic.c: counts the bytes and messages of one rank in one step. The counts come only from the
+ * algorithm. */
 #include "worker/plan/traffic.h"
 
 #include <stdlib.h>
@@ -25,23 +26,23 @@ int plan_sum_place(const struct plan *p, int rank)
     return plan_sums_rings(p) ? at.d * p->sp + at.s : at.s;
 }
 
-/* A sweep is one exchange of every bucket. With `scatter`, gradients are summed into their owners'
- * parts; otherwise parts with elements of `size` bytes are gathered on all ranks of a group. With
- * `whole`, a second exchange gathers the frozen elements of each bucket. times is how often this
- * happens, by kind of bucket. */
+/* A sweep is one exchange of every bucket. If `scatter` is set, gradients are summed, and each
+ * owner gets the sum of its part. Otherwise the parts are gathered on all ranks of a group; their
+ * elements have `size` bytes. If `whole` is set, a second exchange gathers the frozen elements of
+ * each bucket. times[k] is how often buckets of kind k are exchanged. */
 struct traffic_sweep {
     bool scatter, whole;
     int64_t size;
     int64_t times[ZERO_KIND_N];
 };
 
-/* Sets the same number of times for all kinds of layer. */
+/* Sets times[k] to this number for all kinds of layers. */
 static void set_layers(struct traffic_sweep *s, int64_t times)
 {
     for (int k = ZERO_LAYER; k < ZERO_KIND_N; k++) s->times[k] = times;
 }
 
-/* Counts the sum, over groups, of a part of n floats, which happens `times` times. */
+/* Counts `times` sums over groups. In each of them, a part of n floats is summed. */
 static void count_owners(const struct zero *z, int rank, int64_t n, int64_t times,
                          struct comm_count *out)
 {
@@ -80,8 +81,8 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
     }
 }
 
-/* Counts the norm's exchange, in which each unit's sum of squares goes from its owner to the other
- * ranks of its group. */
+/* Counts the exchange for the norm. The owner of a unit sends the unit's sum of squares to the
+ * other ranks of its group. */
 static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 {
     const struct zero *z = &p->shards;
@@ -91,8 +92,8 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
                    z->n_of[k] - (k == ZERO_EMBED && z->borrows));
 }
 
-/* Counts the sums of gradients of tensors of which several ranks of tensor parallelism have a
- * copy. times is as in struct traffic_sweep. */
+/* Counts the sums of gradients of tensors that several ranks of tensor parallelism share. `times`
+ * has the meaning that it has in struct traffic_sweep. */
 static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
                          const int64_t times[ZERO_KIND_N], struct comm_count *out)
 {
@@ -114,9 +115,9 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
     free(own);
 }
 
-/* Counts the sums of gradients, which depends on how often they are formed and which ranks get
- * them. A tied embedding's gradient has two parts, the head's and its own. Parts that are summed
- * separately are sent separately. */
+/* Counts the sums of gradients. They depend on how often gradients are summed and on the ranks
+ * that get the sums. A tied embedding's gradient has two parts, the head's part and the
+ * embedding's own part. If the two parts are summed separately, they are sent separately. */
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
@@ -141,8 +142,8 @@ static void count_gradients(const struct model_shape *m, const struct plan *p, i
     count_sweep(p, rank, &s, out);
 }
 
-/* Returns how often the embedding is fetched in a pass and its backward. `in` fetches it, twice if
- * its backward reads weights, and a tied head fetches it too. */
+/* Returns how often the embedding is fetched for a forward and a backward pass. Section `in`
+ * fetches it once, or twice if its backward reads weights. A tied head fetches it once more. */
 static int64_t fetches_of_embed(const struct model_shape *m, const struct plan *p)
 {
     const int64_t in = pipe_first(&p->pipe) ? 1 + plan_fetches_in(m, p) : 0;
@@ -150,9 +151,9 @@ static int64_t fetches_of_embed(const struct model_shape *m, const struct plan *
 }
 
 /* Counts the exchange of weights. With zero 1 and 2, updated weights are sent to the whole group.
- * With zero 3, every bucket is fetched before its forward and before its backward. The head is
- * fetched once for its forward and its backward together. The embedding is also fetched once,
- * because its backward needs no weights, unless it is the head as well. */
+ * With zero 3, the bucket of a layer is fetched before its forward and, if it has one, before its
+ * backward. The head is fetched once for its forward and its backward together. The embedding is
+ * fetched as often as fetches_of_embed() says. */
 static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
                           struct comm_count *out)
 {
@@ -171,8 +172,8 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
     count_sweep(p, rank, &s, out);
 }
 
-/* Counts the messages at the borders of LASP in time. The states at a window's end are sent from
- * the last rank to the first rank, and their gradients are sent back. */
+/* Counts the messages at the borders of LASP in time. The states at the end of a window are sent
+ * from the last rank to the first rank. The gradients of these states are sent back. */
 static void count_borders(const struct plan *p, int r, struct comm_count out[PURPOSE_N])
 {
     const struct comm_count sent = {p->carry_size, 0, 1, 0}, received = {0, p->carry_size, 0, 1};
@@ -193,7 +194,7 @@ static void count_program(const struct model_shape *m, const struct plan *p, int
     const struct traffic ahead = {TRAFFIC_FORWARD, p->S, n * (p->n_windows - 1)};
     int rc = traffic_program(m, p, rank, &t, out, NULL);
     if (p->n_windows > 1) rc |= traffic_program(m, p, rank, &ahead, out, NULL);
-    assert(rc == 0); /* the plan was placed for this S, so this cannot fail */
+    assert(rc == 0); /* cannot fail, because the plan was placed for this S */
     if (p->n_windows > 1) count_borders(p, plan_place(p, rank).s, out);
 }
 
@@ -209,10 +210,10 @@ void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t 
     if (zero_gets_back(&p->shards)) volume_add(out, received, n);
 }
 
-/* Counts a tied embedding's messages in a pipeline. The head's part of its gradient is sent from
- * the last stage to the first, and in a training the weights are sent back. Each rank sends its
- * own part. In a proof without gradients by bucket, the ranks of the first stage then gather the
- * whole sum. */
+/* Counts the messages of a tied embedding in a pipeline. The last stage sends the head's part of
+ * the gradient to the first stage, and in a training the first stage sends the weights back. Each
+ * rank sends its own part. In a proof without gradients by bucket, the ranks of the first stage
+ * then gather the whole sum. */
 static void count_tied(const struct plan *p, int rank, struct comm_count out[PURPOSE_N])
 {
     const struct zero *z = &p->shards;
@@ -231,8 +232,8 @@ static void count_tied(const struct plan *p, int rank, struct comm_count out[PUR
         volume_add(&out[PURPOSE_GRAD], volume_all_gather(z->W, w, z->cut[ZERO_EMBED], 4), n);
 }
 
-/* Counts the last messages of a step. The last stage sends the loss to the other stages, and in a
- * training each stage sends the sums of squares of its units. */
+/* Counts the last messages of a step. The last stage sends the loss to all earlier stages. In a
+ * training, each stage also sends the sums of squares of its units. */
 static void count_line(const struct plan *p, struct comm_count out[PURPOSE_N])
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -289,7 +290,7 @@ void plan_met_comm(const struct model_shape *m, const struct plan *p, const stru
     if (!map->n) return;
     for (; t.times <= 1; t.times += 2, t.map = map) {
         const int bad = traffic_program(m, p, sh->r * p->tp, &t, out, &e);
-        assert(!bad); /* sh shows that S can be divided */
+        assert(!bad); /* cannot fail, because sh was made for this S */
     }
 }
 
@@ -303,7 +304,7 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
     at.grid[1] = x->grid[1];
     at.S = at.grid[0] * at.grid[1];
     bad |= traffic_program(m, &at, rank, &(struct traffic){pass, at.S, 1, NULL}, out, NULL);
-    assert(!bad); /* this grid has been divided before */
+    assert(!bad); /* cannot fail, because this grid was divided before */
 }
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)

@@ -1,5 +1,5 @@
-/* traffic_program.c: the traffic of a family's operations, from the family's programs. The steps
- * that a rank runs are counted, each by the formula of its kind. */
+/* traffic_program.c: counts the traffic of a family's operations from the family's programs. Each
+ * step that a rank runs is counted by the formula of its kind. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/plan/strategy.h"
@@ -11,17 +11,18 @@ struct traffic_count {
     const struct plan *p;
     struct shard sh; /* shard of the rank in its ring */
     int t;           /* index of the rank among the ranks that share every layer */
-    /* keys that each segment sees; NULL means that it may see every key */
+    /* keys that each segment sees; NULL means that each segment may see every key */
     const struct reach_map *map;
     struct comm_count *out;
     int64_t times;
 };
 
-/* One operation of a step, whose exchange is counted. */
+/* An operation of a step. Its exchange is counted. */
 struct moved {
     const struct program *p;
     const struct op *op;
-    bool back, again; /* again: the operation is computed once more within the backward pass */
+    /* again: the forward of the operation is computed again within the backward pass */
+    bool back, again;
 };
 
 static void add(const struct traffic_count *c, enum purpose purpose, struct comm_count v)
@@ -48,8 +49,8 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
     for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);
 }
 
-/* Counts, once for a sequence, the exchange of the ranges of keys that the group's rows see, which
- * are two numbers for each row. */
+/* Counts the exchange of the ranges of keys that the group's rows see. There is one exchange for
+ * each sequence, with two numbers for each row. */
 static void count_ranges(const struct traffic_count *c)
 {
     const struct shard *sh = &c->sh;
@@ -72,13 +73,13 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
     if (c->p->kind != JOB_GENERATE) return;
-    /* The state after a prompt is first sent to the last rank and then to all ranks, for the
-     * tokens that follow. */
+    /* The state after a prompt is first sent to the last rank, and then to all ranks, for the
+     * tokens that follow the prompt. */
     add(c, PURPOSE_STATE, volume_state_edge(c->p->exchange, &c->sh, H, Dk, Dv, false));
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-/* Counts n elements of states that are passed by exchange x. */
+/* Counts the exchange x of states that have n elements. */
 static void count_passed(const struct traffic_count *c, const struct moved *m, enum exchange_id x,
                          int64_t n, int pieces)
 {
@@ -86,7 +87,8 @@ static void count_passed(const struct traffic_count *c, const struct moved *m, e
     if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, m->op))) return;
     add(c, m->back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(x, c->p->sp, c->sh.r, 1, 1, n, 1, pieces, m->back));
-    if (c->p->kind == JOB_GENERATE) /* sent to all ranks, for the tokens that follow */
+    /* the state is sent to all ranks, for the tokens that follow */
+    if (c->p->kind == JOB_GENERATE)
         add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, state * 4, c->sh.r == c->p->sp - 1));
 }
 
@@ -120,8 +122,8 @@ static void count_heads(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_HEADS, (struct comm_count){bytes, bytes, others, others});
 }
 
-/* Counts the exchange of the ranks' parts of a value's rows, which are gathered, or summed in
- * fp32. */
+/* Counts the exchange of rows between the ranks that share layers. Rows are gathered, or their
+ * parts are summed in fp32. */
 static void count_parts(const struct traffic_count *c, const struct moved *m)
 {
     const bool sums = op_rules[m->op->kind]->sums != m->back;
@@ -133,8 +135,8 @@ static void count_parts(const struct traffic_count *c, const struct moved *m)
              : volume_all_gather(c->p->tp, c->t, cut, c->p->extent.unit));
 }
 
-/* Counts a reduction over the tensor ranks, in which one number of each row is summed and all
- * ranks get the sums. */
+/* Counts a sum over the tensor ranks. It has one number for each row, and all these ranks get the
+ * sums. */
 static void count_span(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;
@@ -145,8 +147,8 @@ static void count_span(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_TENSOR, volume_all_gather(tp, c->t, cut, 4));
 }
 
-/* Counts the exchange of the logits' statistics (OP_LOGIT_STAT), which is one message to each
- * other rank for each chunk of rows. */
+/* Counts the exchange of the logits' statistics (OP_LOGIT_STAT). It has one message to each other
+ * rank for each chunk of rows. */
 static void count_logits(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;
@@ -170,7 +172,7 @@ static void (*const count_moved[])(const struct traffic_count *, const struct mo
 };
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 
-/* Counts the exchanges of a step. again is set for a forward step within the backward pass. */
+/* Counts the exchanges of a step. Set `again` for a forward step within the backward pass. */
 static void count_step(const struct traffic_count *c, const struct program *p, const struct step *s,
                        bool again)
 {
@@ -293,7 +295,7 @@ static double section_products(const struct plan *p, const struct program *prog)
     return sum;
 }
 
-/* Returns the share of an operation's weights that is trained. It is 0 or 1, except for a mixture
+/* Returns the share of an operation's weights that are trained. It is 0 or 1, except for a mixture
  * of experts. */
 static double learning(const struct program *p, const struct op *op)
 {
@@ -337,8 +339,9 @@ double traffic_products_back(const struct model_shape *m, const struct plan *p)
     return sum;
 }
 
-/* Computes the multiply-adds of a section by which stages are divided. If tensors are frozen, they
- * include the backward pass, because it is then not twice the forward pass in every section. */
+/* Computes the multiply-adds of a section by which stages are divided. If tensors are frozen, the
+ * backward pass is counted as well, because its ratio to the forward pass then differs between
+ * sections. */
 static double section_cost(const struct plan *p, const struct program *prog)
 {
     const double once = section_products(p, prog);

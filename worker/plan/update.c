@@ -14,9 +14,9 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* Tells whether a field of the guard has a value with which the update may still be skipped after
- * its gradient is known. With other values, the job ends or returns to older weights, so it does
- * no harm if some weights have been updated. */
+/* Tells whether the guard may still skip the update because of this field after the gradient is
+ * known. The value of the field decides this. With other values, the job ends or returns to older
+ * weights, so it does no harm if some weights have already been updated. */
 static bool may_skip(const struct job_spec *s, const struct field *f)
 {
     const void *at = (const char *)s + f->offset;

@@ -6,7 +6,7 @@
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 
-enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB, of which half is to send and half to receive */
+enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB, one half to send and one half to receive */
 
 int64_t volume_slice(int P)
 {
@@ -24,8 +24,8 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
     return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
-/* Returns the count of a rank that sends n_messages messages with `bytes` bytes together, and
- * receives the same. */
+/* Returns the counts of a rank that sends n_messages messages with `bytes` bytes in all, and
+ * receives as many messages and bytes. */
 static struct comm_count both(int64_t n_messages, int64_t bytes)
 {
     return (struct comm_count){bytes, bytes, n_messages, n_messages};
@@ -48,16 +48,16 @@ static int64_t slices(int64_t n, int64_t slice)
     return (n + slice - 1) / slice;
 }
 
-/* Returns the traffic of a rank of a ring that sends `sent` blocks and receives `received` blocks.
- * A block holds KV or gradients; each of its rows has `size` bytes. */
+/* Returns the traffic of a rank that sends `sent` blocks and receives `received` blocks of a ring.
+ * A block has KV or gradients, and each of its rows has `size` bytes. */
 static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t received,
                                 int64_t size)
 {
     return (struct comm_count){sent * sh->T * size, received * sh->T * size, sent, received};
 }
 
-/* Counts the hops that this rank sends and receives. KV_j makes the hops from 1 up to the last
- * distance at which a rank needs it, and rank j+i-1 sends hop i. */
+/* Counts the hops that this rank sends and receives. KV_j makes hop 1 up to the hop to the last
+ * rank that needs it. Rank j+i-1 sends hop i. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
                                      int64_t Hk, int64_t D, enum precision_id p)
 {
@@ -69,7 +69,7 @@ struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_
     return blocks(sh, sent, received, 2 * Hk * D * precision_size(p));
 }
 
-/* Tells whether dKV_j makes hop i, which rank j+i-1 sends. */
+/* Tells whether dKV_j makes hop i. Rank j+i-1 sends this hop. */
 static bool dkv_hops(const struct shard *sh, const struct reach_map *map, int j, int i)
 {
     const int near = reach_near(map, sh, j);
@@ -120,7 +120,7 @@ struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, en
 
 struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce)
 {
-    const int64_t n = T * 2 * Hk * D; /* elements of a rank */
+    const int64_t n = T * 2 * Hk * D; /* number of elements of a rank */
     struct comm_count c = {0};
     if (P == 1) return c;
     volume_add(&c, both(slices(n, volume_slice(P)), n * 4), P - 1);
@@ -175,7 +175,7 @@ struct comm_count volume_sum_small(int P, int n)
     return both(P - 1, (int64_t)(P - 1) * n * 8);
 }
 
-/* Returns one side's traffic between a root and its P-1 partners. outward is set if the root
+/* Returns the traffic of the root or of one of its P-1 partners. outward is set if the root
  * sends. */
 static struct comm_count rooted(int P, int64_t size, bool is_root, bool outward)
 {

@@ -1,5 +1,5 @@
-/* volume_state.c: the formulas of volume.h for states of linear attention, which a ring sends on,
- * a scan sends on in pieces, and all_gather gathers. */
+/* volume_state.c: the formulas of volume.h for states of linear attention. A ring and a scan pass
+ * states from rank to rank, a scan in pieces; all_gather gathers them. */
 #include "api/core/assert.h"
 #include "worker/plan/volume.h"
 

@@ -1,5 +1,5 @@
-/* volume_switch.c: volumes of DSP (2403.10266), for a change of the spread dimension and for a
- * gather. */
+/* volume_switch.c: the formulas of volume.h for DSP (2403.10266): a switch of the spread
+ * dimension, and a gather. */
 #include "worker/plan/shard.h"
 #include "worker/plan/volume.h"
 

@@ -8,10 +8,10 @@ struct weighing {
     const struct job_spec *asked;
     const struct machine *m;
     const struct choice_how *how;
-    int64_t end_ms;        /* limit of time, by how->clock_ms */
-    struct job_spec *spec; /* the alternative that is weighed */
+    int64_t end_ms;        /* time at which the search ends, by how->clock_ms */
+    struct job_spec *spec; /* the alternative that is being weighed */
     struct plan *plan;
-    /* the first option that was weighed, for the product that job_check makes */
+    /* the first option that was weighed, which has the product that job_check makes */
     struct option first;
     struct choice *out;
 };
@@ -19,20 +19,20 @@ struct weighing {
 /* Sets the alternative in the spec: its strategy, exchange and degrees. Returns false if
  * family_check refuses it. */
 bool weigh_set(struct weighing *w, const struct option *o);
-/* Plans w->spec and describes the plan in *out, even if it does not fit. Returns false if no plan
- * can be made. */
+/* Makes a plan of w->spec and describes it in *out, even if it does not fit. Returns false if no
+ * plan can be made. */
 bool weigh_try(struct weighing *w, struct option *out);
 /* Appends an option that is only for comparison, unless the list is full. */
 void weigh_append(struct weighing *w, const struct option *o);
 
-/* Tells whether a is better than b. Options that do not fit come after all that fit, in the order
- * of their size. */
+/* Tells whether a is better than b. Every option that fits is better than all that do not fit.
+ * If neither option fits, the smaller option is better. */
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);
 
 /* compare.c: appends the options that are only for comparison. */
 void weigh_compared(struct weighing *w);
-/* choice_words.c: sets the reason and the warnings. `checked` is the job with the chosen
- * values. */
+/* choice_words.c: sets the reason and the warnings. `checked` is the job with the values of the
+ * choice. */
 void choice_explain(const struct job_spec *checked, struct choice *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* work.c: walks the schedule of each section, and adds the seconds of each term of an operation
- * (op_rules.h) at the machine's rate for it. */
+/* work.c: visits each operation in the schedule of each section, and adds the seconds of its terms
+ * (op_rules.h) at the machine's rates. */
 #include "worker/plan/work.h"
 
 #include <math.h>
@@ -12,14 +12,15 @@ struct work_count {
     const struct plan *p;
     const struct program *prog;
     double times;
-    double rows; /* most rows that a product has at a time */
+    double rows; /* largest number of rows that a product computes at a time */
     struct work *out;
 };
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-/* Returns the rate at a size. Between two measured sizes, and below the smallest, it is
- * interpolated in logarithms; above the largest it is the rate of the largest. */
+/* Returns the rate for a size. Between two measured sizes, and below the smallest, rates are
+ * interpolated in logarithms. Above the largest size, the result is the rate of the largest
+ * size. */
 static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFILE_SIZES], double at)
 {
     const int last = PROFILE_SIZES - 1;
@@ -31,7 +32,7 @@ static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFIL
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
-/* Adds the time of a product, at the rate for the smallest of its sides. */
+/* Adds the time of a product. The smallest of its sides decides the rate. */
 static void add_product(const struct work_count *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
@@ -41,13 +42,13 @@ static void add_product(const struct work_count *c, const struct op_term *t)
                           rate_at(rate, profile_widths, side);
 }
 
-/* Adds n elements. rate is in elements/s; 0 means that they are not counted. */
+/* Adds the time of n elements. `rate` is in elements/s; if it is 0, the elements do not count. */
 static void add_elements(const struct work_count *c, double n, double rate)
 {
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
 
-/* Returns the ratio of the slowest rank's time of attention to the mean time. */
+/* Returns the time of attention on the slowest rank, divided by the mean time of all ranks. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const struct strategy_row *row = strategy_row(p->strategy);
@@ -55,8 +56,8 @@ static double imbalance(const struct plan *p, const struct op *op)
     return row->imbalance(op->u.attn.n_heads, p->sp, p->ulysses, op->u.attn.causal, p->layout);
 }
 
-/* Returns a factor for the tiles at the edges, which cost as much as whole tiles. It is 1 at 512
- * keys, at which rates are measured. */
+/* Returns a factor for the tiles at the edges, which take as long as whole tiles. The factor is 1
+ * for 512 keys, because rates are measured with 512 keys. */
 static double edges(const struct work_count *c, double keys)
 {
     const double tile = 32, measured = 512;
@@ -73,10 +74,11 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
     c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
-/* Adds an operation on states. Linear attention adds the effect of the entering state after its
- * rows, which takes a third of the whole (kernels/backend.h). If ranks compute one after the
- * other, each needs the entering state before it computes its rows. The last rank then ends after
- * the turns of all ranks, and in its turn a rank has a core for itself. */
+/* Adds the time of an operation on states. Linear attention adds the effect of the entering state
+ * after its rows, which takes a third of the time of the rows (kernels/backend.h). If ranks
+ * compute one after the other, each rank needs the entering state before it computes its rows. The
+ * last rank then ends when all other ranks have computed. While a rank computes, it has a core for
+ * itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
@@ -119,8 +121,8 @@ enum work_pass {
     PASS_BOTH    /* forward and backward */
 };
 
-/* Adds the steps of a section. train is set if the model is made to train; the forward list of
- * that schedule is then used. */
+/* Adds the time of the steps of a section. If `train` is set, adds the forward list of the
+ * schedule of a training. */
 static void count_section(struct work_count *c, const struct program *prog, enum work_pass pass,
                           bool train)
 {
@@ -152,8 +154,8 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
 }
 
 /* Adds the time of the update: the norm of the rank's own part of the gradients, and AdamW on that
- * part. In each micro-batch, gradients that go by bucket are cleared before, and unless fused, the
- * rank's own part of their sum is kept. */
+ * part. Gradients that are summed by bucket are also cleared before each micro-batch. Unless fused
+ * is set, the rank's own part of their sum is also added to a buffer after each micro-batch. */
 static void count_update(struct work_count *c)
 {
     const struct plan *p = c->p;

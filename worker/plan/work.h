@@ -1,6 +1,6 @@
-/* work.h: estimates the time of a step on the processor of the slowest rank. The time is added up
- * over the steps that the model's schedule runs, including those that compute again. Each
- * operation is counted at the machine's rate for its width. It is private to worker/plan. */
+/* work.h: estimates the time of a step on the processor of the slowest rank. The time is the sum
+ * over all steps of the model's schedule, including the steps that compute a value again. Each
+ * operation counts at the machine's rate for its width. It is private to worker/plan. */
 #ifndef SEQD_PLAN_WORK_H
 #define SEQD_PLAN_WORK_H
 
@@ -11,7 +11,7 @@ struct work {
     double attention_s; /* softmax attention */
     double other_s;     /* linear attention, norms, elementwise operations, the optimizer */
 };
-/* Computes the seconds that one thread or device takes. */
+/* Computes the seconds that one thread or one device takes. */
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,
                 struct work *out);
 

@@ -1,5 +1,5 @@
-/* zero.c: divides each bucket at the unit whose border is nearest to an even share, and computes
- * every offset from these divisions. */
+/* zero.c: divides each bucket at the borders of units that are nearest to even shares, and
+ * computes every offset from these divisions. */
 #include "worker/plan/zero.h"
 
 #include "api/core/assert.h"
@@ -121,8 +121,8 @@ struct zero_range zero_frozen_range(const struct zero *z, int b, int w)
     return (struct zero_range){begin + cut[w], begin + cut[w + 1]};
 }
 
-/* Returns the number of elements that rank w's part of a bucket of kind k occupies in a shard. If
- * `frozen` is set, the shard is one of weights, which also has the frozen elements. */
+/* Returns how many elements a shard has for rank w's part of a bucket of kind k. If `frozen` is
+ * set, the shard has weights, and the part includes the frozen elements. */
 static int64_t room_of(const struct zero *z, enum zero_kind k, int w, bool frozen)
 {
     const int64_t room = mem_round(z->cut[k][w + 1] - z->cut[k][w], PROG_ALIGN);
@@ -132,7 +132,8 @@ static int64_t room_of(const struct zero *z, enum zero_kind k, int w, bool froze
     return room + cut[w + 1] - cut[w];
 }
 
-/* Returns the start of rank w's part of bucket b in a shard. `frozen` is as in room_of. */
+/* Returns the start of rank w's part of bucket b in a shard. `frozen` has the same meaning as in
+ * room_of. */
 static int64_t place_of(const struct zero *z, int b, int w, bool frozen)
 {
     int64_t room[ZERO_KIND_N];
@@ -214,9 +215,10 @@ void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Adds the parts of a tensor, if it is trained. No unit spans two parts, because different ranks
- * of tensor parallelism may count them (slice_first). *number is the index of the first part among
- * the parts of all tensors of the bucket; it is advanced by the number of parts. */
+/* Adds the parts of a tensor, if the tensor is trained. No unit includes elements of two parts,
+ * because different ranks of tensor parallelism may count the parts (slice_first). *number is the
+ * index of the first part among the parts of all tensors of the bucket. It is increased by the
+ * number of parts. */
 static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused, int *number)
 {
     int64_t offset = p->offset;
@@ -249,7 +251,7 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
     if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
 }
 
-/* Returns the number of rows that a unit of a tensor with `cols` columns has. */
+/* Returns the number of rows of a unit, for a tensor with `cols` columns. */
 static int64_t unit_rows(const struct zero_walk *w, int64_t cols)
 {
     return w->target > cols ? w->target / cols : 1;
@@ -277,9 +279,9 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Divides a bucket. cut[w] is the start of the unit whose border is nearest to w / W of the
- * bucket, or of the first such unit if two are equally near. It walks tensors instead of units,
- * because plans are made by the hundred, and buckets have thousands of units. */
+/* Divides a bucket. cut[w] is the start of the unit that begins nearest to w / W of the bucket. If
+ * two units are equally near, the first of them is used. The loop is over tensors instead of
+ * units, because a choice makes hundreds of plans and a bucket has thousands of units. */
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
@@ -314,7 +316,7 @@ static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
     units[z->W] = unit;
 }
 
-/* Returns the first bucket of a kind, which represents all buckets of that kind. */
+/* Returns the first bucket of a kind. All buckets of a kind have the same sizes. */
 static int first_of(const struct zero *z, enum zero_kind k)
 {
     for (int b = 0; b < zero_buckets(z); b++)

@@ -1,6 +1,6 @@
-/* freeze.c: marks the weights of a section that training does not change, orders the layout so
- * that the trained weights come first, and ends the backward pass where no earlier weight is
- * trained. */
+/* freeze.c: marks the weights of a section that training does not change. Orders the layout so
+ * that the trained weights come first. Removes the end of the backward pass that would compute
+ * gradients only for frozen weights. */
 #include <stddef.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -8,9 +8,9 @@
 
 static_assert(FREEZE_WORDS * 64 == PROG_WEIGHTS, "a bit for each weight");
 
-/* Places the frozen weights, or the trained ones if `frozen` is false, from element `at` on.
- * Joined weights are either all frozen or all trained. Returns the element after the last weight,
- * rounded up. */
+/* Places the frozen weights or, if `frozen` is false, the trained weights. The first weight that
+ * is placed begins at element `at`. Joined weights are either all frozen or all trained. Returns
+ * the index of the element after the last weight, rounded up. */
 static int64_t place(struct program *p, bool frozen, int64_t at)
 {
     for (int i = 0; i < p->n_weights; i++) {
@@ -23,8 +23,8 @@ static int64_t place(struct program *p, bool frozen, int64_t at)
     return at;
 }
 
-/* Ends the backward pass at the section's input if no trained weight precedes the section, and at
- * each shared value that no trained weight precedes. */
+/* Lets no gradient pass back through a value if no trained weight is used before it. The section's
+ * input can be such a value, and so can each shared value. */
 static void cut_flows(struct program *p, const struct program_freeze *z)
 {
     bool flows[PROG_VALUES];

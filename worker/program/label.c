@@ -1,5 +1,5 @@
-/* label.c: solves for labels operation by operation. A state is the labels that all live values
- * have, and only the cheapest way to reach each state is kept. */
+/* label.c: finds the best labels operation by operation. A state is the set of labels of all
+ * values that are still needed. Only the cheapest way to reach each state is kept. */
 #include "worker/program/label.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "api/core/assert.h"
 #include "api/core/mem.h"
 
-/* A state has four bits for each value that a later operation reads. They say which labels the
- * value has. For a value with one_label, the last bit says whether it has been read. */
+/* A state has four bits for each value that a later operation reads. They are the labels of the
+ * value. For a value with one_label, the last bit tells whether the value has been read. */
 enum { BITS = LABELS, SLOTS = 64 / BITS, READ = 1 << LABEL_WHOLE };
 
 struct label_state {
@@ -23,10 +23,10 @@ struct label_step {
 
 struct solver {
     const struct label_graph *g;
-    int last[LABEL_VALUES]; /* operation that reads the value last; -1 if none does */
+    int last[LABEL_VALUES]; /* last operation that reads the value; -1 if no operation reads it */
     int slot[LABEL_VALUES];
     int n[2];
-    /* states before an operation, and states after it */
+    /* states before the operation, and states after it */
     struct label_state state[2][LABEL_STATES];
     struct label_step step[LABEL_OPS][LABEL_STATES];
 };
@@ -76,8 +76,8 @@ static int64_t least_moved(const struct label_value *v, unsigned has, int to)
     return least;
 }
 
-/* Reads value v with label `to`, and adds to the state the move that this needs. Returns false if
- * v may not be read with that label. */
+/* Reads value v with label `to`. Adds the cost of the move that this needs to the state. Returns
+ * false if v cannot be read with that label. */
 static bool read_value(const struct solver *s, int i, int v, int to, struct label_state *at)
 {
     const struct label_value *x = &s->g->value[v];
@@ -146,7 +146,7 @@ static bool solve(struct solver *s, int way[LABEL_OPS], struct label_cost *cost)
         s->n[0] = s->n[1];
     }
     if (!s->n[0]) return false;
-    assert(s->n[0] == 1); /* only one state is left, because no later operation reads a value */
+    assert(s->n[0] == 1); /* there is only one state, because no later operation reads a value */
     *cost = s->state[0][0].cost;
     for (int i = g->n_ops - 1, k = 0; i >= 0; i--) {
         way[i] = s->step[i][k].way;

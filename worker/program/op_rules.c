@@ -1,5 +1,5 @@
-/* op_rules.c: the table of rules, one for each kind of operation, and functions that query them
- * for the values that a backward reads, a step's scratch, the shared buffers and the work. */
+/* op_rules.c: the table of rules, with one row for each kind of operation. Its functions read from
+ * a row the values that backward reads, the scratch of a step, the shared buffers and the work. */
 #include "worker/program/op_rules.h"
 
 #include "api/core/assert.h"

@@ -1,10 +1,11 @@
-/* op_rules.h: one row per operator of a program (program.h), which describes everything about the
- * operator except how to run it. A second table, op_table[] (worker/model/op.h), runs it. Both
- * tables are made from the list OPERATORS: an operator is a line of that list, its row in a
- * worker/program/rule_*.c, its execution in a worker/model/op_*.c, and its kernels.
+/* op_rules.h: the table of rules, with one row for each operator of a program (program.h). The row
+ * describes everything about the operator except how to run it. A second table, op_table[]
+ * (worker/model/op.h), runs the operators. Both tables are made from the list OPERATORS. A new
+ * operator needs a line in this list, a row in a worker/program/rule_*.c, functions in a
+ * worker/model/op_*.c, and kernels.
  *
- * A row must name its scratch and its moves, even when it has none: tests/engine/test_program.c
- * fails if a row leaves one out. Pure data and arithmetic: seqd links it. */
+ * A row must name its scratch and its moves, even if an operation has neither;
+ * tests/engine/test_program.c fails otherwise. Pure data and arithmetic, because seqd uses it. */
 #ifndef SEQD_PROGRAM_OP_RULES_H
 #define SEQD_PROGRAM_OP_RULES_H
 
@@ -12,7 +13,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* The values that the backward of an operation reads. */
+/* The values that an operation reads in backward. */
 enum op_reads {
     READS_NOTHING = 0,
     READS_A = 1, /* in[0] .. in[2] */
@@ -23,106 +24,114 @@ enum op_reads {
     READS_THIRD = 32
 };
 
-/* The data that generate keeps of the context for an operation. */
+/* The data of the context that generate keeps for an operation. */
 enum op_cache {
     CACHE_NOTHING = 1,
-    CACHE_ROWS, /* keys and values of each token, as one row: in[1], where attention is causal */
-    CACHE_STATE /* the state after the last token, which is out[1] of one sum chunk */
+    CACHE_ROWS, /* keys and values of each token, as one row; they are in[1] of causal attention */
+    CACHE_STATE /* the state after the last token; it is out[1] of one sum chunk */
 };
 
 /* The data that an operation sends to other ranks. worker/plan/traffic_program.c counts it. */
 enum op_moves {
     MOVES_NOTHING = 1,
-    MOVES_KEYS,   /* keys and values of a sequence that is sharded, and the gradients of both */
+    MOVES_KEYS,   /* keys and values of a sharded sequence, and their gradients */
     MOVES_STATES, /* one state of each head */
     MOVES_CARRY,  /* a state from each rank to the next (worker/sp/carry.h) */
-    MOVES_MAP,    /* either as MOVES_CARRY, or maps of states to all ranks */
-    MOVES_ROWS,   /* all rows, which are then sharded along another dimension */
+    MOVES_MAP,    /* the same as MOVES_CARRY, or maps of states to all ranks */
+    MOVES_ROWS,   /* all rows, which are sharded along the other dimension afterwards */
     MOVES_HEADS,  /* all rows of the heads that go to other ranks */
     MOVES_PARTS,  /* rows between the ranks of tensor parallelism */
-    MOVES_SPAN,   /* one fp32 number of each row, for a norm that spans tp ranks */
-    MOVES_LOGITS, /* statistics of each rank's logits of a row, OP_LOGIT_STAT bytes */
+    MOVES_SPAN,   /* one fp32 number for each row, for a norm over the columns of all tp ranks */
+    MOVES_LOGITS, /* statistics of a rank's logits, OP_LOGIT_STAT bytes for each row */
     OP_MOVES_N
 };
 
-/* The rows from which a row of the output is computed, in a grid of space and time. A dimension
- * along which the operation sees other rows must be whole on the rank (spread.h). */
+/* The rows that the operation reads for one row of the output, in a grid of space and time. If the
+ * operation reads, along a dimension, rows that differ from the output's row, this dimension must
+ * be whole on the rank (spread.h). */
 enum op_along {
-    ALONG_NOTHING = 1, /* the same row, and values that every rank has whole */
-    ALONG_DIM,         /* all rows along u.attn.dim; if that is -1, as ALONG_SEQUENCE */
-    /* the same row of the batch, which is spread along dimension 0, or rows of the tp ranks */
+    /* the row with the output row's index, and values that every rank has whole */
+    ALONG_NOTHING = 1,
+    /* all rows along u.attn.dim; the same as ALONG_SEQUENCE if u.attn.dim is -1 */
+    ALONG_DIM,
+    /* The row of the batch with the output row's index; the batch is spread along dimension 0. Or
+     * rows of the tp ranks. */
     ALONG_BATCH,
-    ALONG_SEQUENCE /* all rows; spread.c never meets such an operator */
+    ALONG_SEQUENCE /* all rows; a grid has no such operator */
 };
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
 #define OP_LOGIT_STAT 24 /* bytes of struct xent_stat */
-/* rows that are processed at a time when the matrix of a delta rule's map is made */
+/* rows that are processed at a time to compute the matrix of a delta rule's map */
 #define MAP_ROWS 512
 
-/* Bytes that a step needs besides values and gradients. They are added up piece by piece, in the
- * order in which the operation's worker/model/op_*.c takes the pieces (rule.h has the functions
- * that add). */
+/* Bytes that a step needs besides values and gradients. They are added up piece by piece. The
+ * order is that in which the operation's worker/model/op_*.c takes the pieces. The functions that
+ * add are in rule.h. */
 struct op_ask {
     const struct program *p;
     const struct step *s;
     const struct op *op;
     const struct extent *x;
-    int64_t total, staged; /* scratch; host memory, if the device has memory of its own */
+    /* total: scratch; staged: host memory, if the device has memory of its own */
+    int64_t total, staged;
 };
 
-/* The largest size of each kind of buffer that operations share. */
+/* The sizes of the buffers that operations share. Each is the largest size that an operation
+ * needs. */
 struct op_need {
-    /* attention over the sequence: columns of a KV row, query heads, head size */
+    /* attention over the sequence: columns of a KV row, number of query heads, size of a head */
     int64_t kv, heads, head_dim;
-    int64_t state, slopes; /* linear attention: elements of a state, heads */
-    /* MOVES_CARRY and MOVES_MAP: elements of a state, of the matrices of a map, and of a state
-     * with its map, which MOVES_MAP needs */
+    int64_t state, slopes; /* linear attention: elements of a state, and number of heads */
+    /* Numbers of elements. MOVES_CARRY and MOVES_MAP need `carry`, which is a state. MOVES_MAP
+     * also needs `map`, the matrices of a map, and `summary`, a state with its map. */
     int64_t carry, map, summary;
-    int64_t switched; /* columns that an all-to-all moves */
-    /* rotary embedding: columns that are rotated; patch: columns of a patch */
+    int64_t switched; /* number of columns that an all-to-all moves */
+    /* rotary: columns that the rotary embedding rotates; patch: columns of a patch */
     int64_t rotary, patch;
-    int64_t gradient; /* elements of the largest gradient that is summed in one piece */
-    bool types, text; /* the batch has token types; the batch has a caption */
+    int64_t gradient; /* number of elements of the largest gradient that is summed at once */
+    bool types, text; /* types: the batch has token types; text: the batch has a caption */
 };
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* The surroundings of an operation on which the amount of its work depends. */
+/* The properties of an operation's surroundings that change the amount of its work. */
 struct op_site {
     const struct program *p;
     const struct op *op;
-    double rows[ROWS_N];      /* rows of the operation's values */
+    double rows[ROWS_N];      /* number of rows of values of each kind */
     double S, grid[2], vocab; /* sizes of the whole sequence */
-    int sp;                   /* number of ranks of the sequence group */
-    /* with MOVES_MAP: each rank makes its maps, so no rank waits for another */
+    int sp;                   /* number of ranks of the sequence's ring */
+    /* with MOVES_MAP: ranks pass maps, so no rank waits for another rank */
     bool maps;
     bool back;
-    bool no_dx, no_dw; /* backward computes no gradient of the first input, or of the weights */
+    /* no_dx, no_dw: backward computes no gradient of the first input, or of the weights */
+    bool no_dx, no_dw;
 };
 
-/* A part of an operation's work that has a rate of its own (worker/plan/machine.h). */
+/* A kind of work that has its own rate (worker/plan/machine.h). */
 enum op_term_id {
     TERM_PRODUCT,   /* a matrix product [rows, inner] x [inner, cols] */
-    TERM_ATTENTION, /* softmax attention, counted for all ranks together */
+    TERM_ATTENTION, /* softmax attention, for all ranks together */
     TERM_STATES,    /* linear attention and the gated delta rule */
     TERM_NORM,      /* elements of norms */
-    TERM_POINT,     /* elements, one by one */
+    TERM_POINT,     /* operations on single elements */
     TERM_ROTATE     /* sines and cosines */
 };
 struct op_term {
     enum op_term_id id;
     double n;                 /* number of multiply-adds, or of elements */
     double rows, inner, cols; /* sizes of a PRODUCT */
-    double keys;              /* ATTENTION: number of keys that a row sees */
-    double size;              /* ATTENTION, STATES: size of a head, on which the rate depends */
-    /* ATTENTION over the sequence: ranks may have unequal parts of the work */
+    double keys;              /* ATTENTION: number of keys that each row sees */
+    double size;              /* ATTENTION, STATES: size of a head; the rate depends on it */
+    /* ATTENTION over the sequence: ranks may have parts of different size */
     bool uneven;
-    /* STATES: ranks compute one after the other, unless they send maps of states */
+    /* STATES: ranks compute one after the other, unless they pass maps of states */
     bool in_turn;
-    bool beside; /* work that only the exchange causes, not the model */
-    double slow; /* elements: factor by which the time exceeds that of the rate */
+    bool beside; /* this work is needed for the exchange between ranks, and not for the model */
+    /* for elements: factor by which the time exceeds the time that the machine's rate gives */
+    double slow;
 };
 #define OP_TERMS 12
 struct op_work {
@@ -133,49 +142,57 @@ struct op_work {
 /* ---- a row ----------------------------------------------------------------------------------- */
 
 struct op_rule {
-    const char *name;     /* how sentences name it: "the attention of model.layers.2" */
-    int n_in, n_optional; /* count of inputs; the last n_optional inputs may be PROG_NONE */
-    bool loss;            /* it is the last operation of section `out` and has no output */
-    bool logits;          /* works on the logits' buffer */
+    /* name of the operation in sentences, as in "the attention of model.layers.2" */
+    const char *name;
+    int n_in, n_optional; /* number of inputs; the last n_optional of them may be PROG_NONE */
+    /* the operation is the last operation of section `out` and has no output */
+    bool loss;
+    bool logits; /* uses the buffer of logits */
     /* Asserts that the shapes fit. out is NULL for a loss. */
     void (*check)(const struct program *p, const struct op *op, const struct value *out);
-    /* Describes out[1] and out[2], which the backward needs besides the result. Fills v[0] and
-     * v[1], which hold fp32 values without a gradient on the rows of in[0], and returns how many
-     * of them there are. NULL means that there are none. */
+    /* Describes out[1] and out[2], which backward needs in addition to the result. Fills v[0] and
+     * v[1], and returns how many of them exist. They hold fp32 values, have the rows of in[0], and
+     * have no gradient. NULL means that the operation has neither. */
     int (*extra)(const struct program *p, const struct op *op, struct value v[2]);
 
     unsigned reads; /* backward: enum op_reads */
-    /* further values that it reads, which depend on its parameters; NULL if none do */
+    /* further values that backward reads, depending on the parameters of op; NULL if there are
+     * none */
     unsigned (*reads_too)(const struct op *op);
-    /* the values that backward reads only to compute the gradient of its weights */
+    /* further values, which backward reads only if it computes the gradient of the weights */
     unsigned reads_to_learn;
     bool reads_weights; /* backward reads the weights themselves */
-    /* backward computes one product for the gradient of in[0] and one for that of the weights */
+    /* backward computes one product for the gradient of in[0], and one for the gradient of the
+     * weights */
     bool operands;
-    /* bits of the inputs whose gradients backward computes even if they are not wanted */
+    /* bits of the inputs whose gradients backward always computes, even if they are not needed */
     unsigned joint;
-    /* computes gradients in fp32 of values that no other operation reads (prog_grad_f32) */
+    /* computes fp32 gradients of values that no other operation reads (prog_grad_f32) */
     bool attends;
-    bool rotates;    /* applies its inverse to the output's gradient in place, which may be fp32 */
-    bool multiplies; /* accepts an fp32 gradient, unless it has a base */
-    bool spreads;    /* each reader of its output adds a part of a gradient, in fp32 */
-    /* in[0] is a part of a sum; its gradient is that of the sum, which is rounded */
+    /* in backward, rotates the output's gradient back in place; this gradient may be fp32 */
+    bool rotates;
+    bool multiplies; /* accepts an fp32 gradient of the output, unless it has a base */
+    /* every operation that reads the output adds a part of its gradient, in fp32 */
+    bool spreads;
+    /* in[0] is a part of a sum over ranks; its gradient is the gradient of the sum, which is
+     * rounded */
     bool sums;
-    bool in_mlp; /* may stand between the two products of a dense MLP (prog_is_mlp) */
+    bool in_mlp; /* may be the operation between the two products of a dense MLP (prog_is_mlp) */
 
-    unsigned over; /* bits of the inputs over which out[0] may be written */
-    /* Returns the input whose gradient equals the output's or may be computed over it, or
-     * PROG_NONE. NULL means that there is never such an input. */
+    unsigned over; /* bits of the inputs whose memory out[0] may overwrite */
+    /* Returns the input whose gradient equals the output's gradient or may overwrite it. Returns
+     * PROG_NONE if no input has this property. If alias is NULL, no input of this operator ever
+     * has the property. */
     int (*alias)(const struct op *op);
-    /* the backward writes the gradients of in[0] and in[1] over these inputs */
+    /* backward writes the gradients of in[0] and in[1] to the memory of in[0] and in[1] */
     bool over_inputs;
 
     void (*scratch)(struct op_ask *a);
-    /* Raises the sizes of the shared buffers that the operation needs, except the room for its
-     * weights' gradients. */
+    /* Increases the sizes in *n to the operation's needs. Room for the gradients of its weights is
+     * not included. */
     void (*need)(const struct program *p, const struct op *op, struct op_need *n);
-    /* Returns the elements of the largest gradient that is summed in one piece. NULL means the
-     * gradient of all weights of the operation. */
+    /* Returns the number of elements of the largest gradient that is summed at once. NULL means
+     * that it is the gradient of all weights of the operation. */
     int64_t (*gradient)(const struct program *p, const struct op *op);
 
     enum op_cache cache;
@@ -184,7 +201,7 @@ struct op_rule {
     void (*work)(const struct op_site *s, struct op_work *out);
 };
 
-/* The rules, by enum op_kind. */
+/* The rows of the table, by enum op_kind. */
 extern const struct op_rule *const op_rules[OP_KIND_N];
 #define OP_RULE(kind, name) extern const struct op_rule rule_##name;
 OPERATORS(OP_RULE)
@@ -192,24 +209,25 @@ OPERATORS(OP_RULE)
 
 /* ---- asked of a row -------------------------------------------------------------------------- */
 
-/* Returns the values that the backward of an operation reads, as bits of enum op_reads. */
+/* Returns the values that an operation reads in backward, as bits of enum op_reads. */
 unsigned op_reads_back(const struct program *p, const struct op *op);
-/* Tells whether out[1] is kept under every mode, so that a step that computes the operation again
- * still finds it. */
+/* Tells whether out[1] is kept in every mode. If a step computes the operation again, out[1] still
+ * has its contents. */
 bool op_finds_kept(const struct program *p, const struct op *op);
 
-/* Returns the bytes of scratch that a step takes, each piece rounded up to 64. If pieces depend on
- * the batch, this is an upper bound. In 16 bits the forward of ATTENTION over a sequence keeps
- * sp_buffers.o, of T * H * D * 4 bytes, in the scratch, after the key ranges of a window. */
+/* Returns the bytes of scratch that a step takes. Each piece is rounded up to 64. If the size of
+ * pieces depends on the batch, the result is an upper bound. In 16 bits, the forward of ATTENTION
+ * over a sequence has sp_buffers.o (T * H * D * 4 bytes) in the scratch, after the ranges of keys
+ * of a window. */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
-/* Returns the bytes of host memory that a step takes if the device has memory of its own. They are
- * for data that the host computes for the operation or reads from its results. */
+/* Returns the bytes of host memory that a step takes if the device has memory of its own. They
+ * hold data that the host computes for the operation, or that the host reads from its results. */
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
-/* Returns the number of fp32 lines that are computed at a time. It is at most `rows`, and the
- * lines take at most 64 KiB, unless a single line is longer. */
+/* Returns the number of fp32 lines that are computed at a time. It is at most `rows`. The lines
+ * take at most 64 KiB, unless a single line is longer. */
 int64_t rule_stage_lines(int64_t rows, int64_t cols);
 
-/* Raises each member of *n to at least the needs of the operation. */
+/* Increases each member of *n to the needs of the operation, if they are larger. */
 void op_needs(const struct program *p, const struct op *op, struct op_need *n);
 
 void op_work(const struct op_site *s, struct op_work *out);

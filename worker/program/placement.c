@@ -1,22 +1,24 @@
 /* placement.c: the places of values, gradients and scratch of a section.
  *
- * Time is counted in steps: first those of the forward list, then those of the backward list.
- * Buffers whose contents are needed at the same step may not share bytes; other buffers may. Each
- * value, each gradient and the scratch of each step is a node, with the set of steps at which it
- * lives. Nodes that an operation computes in place are joined into one. Steps that run piece by
- * piece all run again for the next piece of rows, so a node that has all rows lives through all of
- * them. The nodes that live from forward into backward form the layer's record. All other nodes
- * are put into the workspace one by one, the largest first, each at the lowest free place. */
+ * Time is counted in steps. The steps of the forward list come first, and then the steps of the
+ * backward list. If the contents of two buffers are needed at the same step, the buffers must not
+ * share bytes. Each value, each gradient and the scratch of each step is a node. The life of a
+ * node is the set of steps at which its contents are needed. If an operation computes one node in
+ * the place of a second node, the two nodes are joined into one. If steps run piece by piece, all
+ * of them run again for the next piece of rows, so a node that has all rows lives through all of
+ * them. The nodes that live from forward into backward form the record of the layer. All other
+ * nodes are placed in the workspace one by one. The largest node comes first, and each node gets
+ * the lowest free place. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/program/op_rules.h"
 
 enum {
-    ALIGN = 64, /* bytes: MEM_ALIGN of api/core/mem.h */
+    ALIGN = 64, /* bytes; the same as MEM_ALIGN of api/core/mem.h */
     STEPS = PROG_OPS + PROG_STEPS,
     WORDS = (STEPS + 63) / 64,
-    /* Indices of nodes: first the values, then their gradients, the scratch of each step, and the
-     * logits. */
+    /* Indices of nodes. The values come first, then their gradients, then the scratch of each
+     * step, and then the logits. */
     GRAD = PROG_VALUES,
     SCRATCH = 2 * PROG_VALUES,
     LOGITS = SCRATCH + STEPS,
@@ -30,10 +32,11 @@ struct life {
 struct placed_node {
     struct life life;
     int64_t size;
-    int joined; /* node to which this one is joined; itself if it is not joined to another */
+    /* node to which this node is joined; its own index if it is not joined to another node */
+    int joined;
     int64_t offset;
     bool input, result,
-        shared;   /* is in the residual stream before or after the section; is a shared value */
+        shared;   /* is in a residual stream before or after the section, or is a shared value */
     bool crosses; /* lives from forward into backward */
     bool cached;
 };
@@ -43,7 +46,8 @@ struct section_placer {
     const struct schedule *s;
     const struct extent *x;
     struct placed_node node[NODES];
-    int written[PROG_VALUES]; /* last step that wrote each value; -1 if it is given from outside */
+    /* last step that wrote each value; -1 if no step of the section writes it */
+    int written[PROG_VALUES];
     int n_steps;
 };
 
@@ -157,8 +161,8 @@ static void writes(struct section_placer *b, int value, int t)
     life_add(&b->node[value].life, t, t);
 }
 
-/* Extends lives by a forward step. A step that computes again reads the states that its first run
- * made. */
+/* Adds a forward step to the lives of its values. If the step computes an operation again, it
+ * reads the states that the first run of the operation made. */
 static void live_forward(struct section_placer *b, const struct op *op, int t)
 {
     for (int k = 0; k < OP_INS; k++)
@@ -172,8 +176,8 @@ static void live_forward(struct section_placer *b, const struct op *op, int t)
     }
 }
 
-/* Extends lives by a backward step. A gradient lives from the step that first writes it to the
- * backward step of the operation that wrote its value. */
+/* Adds a backward step to the lives of its values and gradients. A gradient lives from the step
+ * that first writes it to the backward step of the operation that wrote the value. */
 static void live_backward(struct section_placer *b, const struct step *st, int t)
 {
     const struct op *op = &b->p->op[st->op];
@@ -213,8 +217,7 @@ static void find_lives(struct section_placer *b)
         b->node[LOGITS].size = b->x->loss_chunk * b->x->vocab * 4;
         life_add(&b->node[LOGITS].life, t, t);
     }
-    /* Keeps the result to the end, except in a training, which keeps every residual stream
-     * anyway. */
+    /* Keeps the result up to the last step. A training keeps every residual stream anyway. */
     const int out = b->p->result;
     if (b->x->train && b->p->has_input) life_add(&b->node[PROG_X].life, 0, b->n_steps - 1);
     if (out != PROG_NONE)
@@ -227,9 +230,9 @@ static const struct step *step_at(const struct section_placer *b, int t)
     return t < nf ? &b->s->forward[t] : &b->s->backward[t - nf];
 }
 
-/* Extends lives over a dense MLP that runs piece by piece. A node that has all rows lives through
- * all its steps, because they run again for the next piece. Whether nodes are joined in place is
- * decided for one piece, so lives are extended after that. */
+/* Extends lives in dense MLPs that run piece by piece. If a node has all rows, it lives through
+ * all steps of the MLP, because they run again for the next piece. Lives are extended after nodes
+ * have been joined, because joining is decided for one piece. */
 static void extend_lives(struct section_placer *b)
 {
     for (int t = 0; t < b->n_steps; t++) {
@@ -245,8 +248,8 @@ static void extend_lives(struct section_placer *b)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-/* Tells whether two nodes have the same size and live together only in steps that run the
- * operation of `run` in the same direction as `run`. */
+/* Tells whether nodes x and y may be joined. They must have the same size. They may live at the
+ * same time only in steps that run the operation of `run` in the same direction as `run`. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
@@ -259,8 +262,8 @@ static bool may_join(const struct section_placer *b, int x, int y, const struct 
     return true;
 }
 
-/* Tells whether no step after a run of the operation reads the input's content. A step may read
- * the output that was written over it. */
+/* Tells whether no step reads the content of an operation's input after the operation has run. A
+ * step may read the output, which has overwritten the input. */
 static bool ends_with(const struct section_placer *b, int in, int op)
 {
     const struct placed_node *a = &b->node[root(b, in)];
@@ -287,8 +290,8 @@ static void join_forward(struct section_placer *b)
     }
 }
 
-/* Joins gradients with the values over which a backward may write them (GLU's). They are whole
- * inputs, or two windows of a value. */
+/* Joins gradients with the values over which backward may write them (GLU). Each of these values
+ * is a whole input, or the values are two windows of one value. */
 static void join_over_values(struct section_placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];
@@ -332,8 +335,8 @@ static bool in_work(const struct section_placer *b, int n)
            !a->shared && !a->crosses && !a->cached;
 }
 
-/* Returns the lowest place for node n that does not overlap a node that was placed before and
- * lives at the same time. */
+/* Returns the lowest place for node n. It must not overlap a placed node that lives at the same
+ * time. */
 static int64_t lowest(const struct section_placer *b, int n, const int *placed, int n_placed)
 {
     int64_t at = 0;
@@ -421,7 +424,7 @@ static struct place place_of(const struct section_placer *b, int n, int value)
     return at;
 }
 
-/* Returns the place of a view, within the place of its base. */
+/* Returns the place of a view. `base` is the place of the value of which it is a window. */
 static struct place window_of(const struct program *p, int v, struct place base, int64_t element)
 {
     if (base.where != PLACE_NONE) base.offset += p->value[v].view_col * element;
@@ -452,8 +455,8 @@ static void write_places(const struct section_placer *b, struct placement *out)
     }
 }
 
-/* Tells whether one buffer can be used for the streams before and after the section, because no
- * step needs both. */
+/* Tells whether the streams before and after the section can use one buffer, because no step needs
+ * both. */
 static bool one_serves(const struct section_placer *b, int x, int y)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
@@ -493,7 +496,8 @@ int64_t placement_states_size(const struct program *p)
     return size;
 }
 
-/* Places the states after the context. They follow the caches of keys and values. */
+/* Places the states after the context. In the cache record, they come after the keys and
+ * values. */
 static void place_states(const struct section_placer *b, struct placement *out)
 {
     for (int i = 0; i < b->p->n_ops; i++) {

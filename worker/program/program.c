@@ -1,5 +1,5 @@
-/* program.c: appends weights, values and operations to a program, and answers questions about
- * them: who writes or reads a value, the MLP of an operation, decays. */
+/* program.c: adds weights, values and operations to a program, and has functions that read a
+ * program: the operation that writes a value, the operations that read it, MLPs, decays. */
 #include "worker/program/program.h"
 
 #include <math.h>
@@ -95,7 +95,8 @@ int prog_view(struct program *p, int of, int64_t col, int64_t cols)
 {
     assert(of >= 0 && of < p->n_values);
     struct value v = p->value[of];
-    if (v.view_of != PROG_NONE) { /* a view of a view becomes a window of its base */
+    /* a view of a view becomes a window of the value that owns the memory */
+    if (v.view_of != PROG_NONE) {
         col += v.view_col;
         of = v.view_of;
     }
@@ -128,7 +129,7 @@ int prog_base(const struct program *p, int value)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* Adds out[1] and out[2], which the backward needs besides the result. */
+/* Adds out[1] and out[2], which backward needs in addition to the result. */
 static void add_extra(struct program *p, struct op *op)
 {
     const struct op_rule *r = op_rules[op->kind];
@@ -178,8 +179,8 @@ static bool has_views(const struct program *p, int value)
     return false;
 }
 
-/* Tells whether the only reader of the value is an attention, or an operation that rotates it into
- * a value that only an attention reads. */
+/* Tells whether an attention is the only operation that reads the value. The value may be rotated
+ * before. */
 static bool only_attended(const struct program *p, int value)
 {
     int n = 0, last = PROG_NONE;
@@ -258,9 +259,9 @@ struct program_span prog_mlp_weights(const struct program *p, int op)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* Returns the slope of head h of H under ALiBi (2108.12409), which is a power of two. If H is not
- * a power of two, the heads have the slopes for the next lower power of two, and then every second
- * slope for the next higher one. */
+/* Returns the slope of head h of H in ALiBi (2108.12409), which is a power of two. If H is not a
+ * power of two, the first heads have the slopes for the next lower power of two. The other heads
+ * then have every second slope for the next higher power of two. */
 static double alibi(int64_t h, int64_t H)
 {
     int64_t n = 1;

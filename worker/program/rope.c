@@ -11,8 +11,8 @@ const char *const rope_words[] = {"default", "linear",   "dynamic", "llama3",
 
 #define PI 3.14159265358979323846
 
-/* The inputs of all rules. A result of + - * / in double that is then rounded to fp32 equals the
- * fp32 result. */
+/* The inputs of all rules. If + - * / are computed in double and then rounded to fp32, the results
+ * have the bits of fp32 arithmetic. */
 struct rule {
     const struct shape_rope *r;
     double theta;
@@ -68,8 +68,8 @@ static void llama3(const struct rule *x, double *inv)
     }
 }
 
-/* Returns, for yarn, the index of the pair of columns that makes `rot` full rotations over the
- * original length. */
+/* Returns, for yarn, the index of the pair of columns that rotates `rot` times over the original
+ * length. */
 static double turns(const struct rule *x, double rot)
 {
     return (double)x->dim * log((double)x->r->original / (rot * 2 * PI)) / (2 * log(x->theta));
@@ -87,7 +87,7 @@ static void yarn(const struct rule *x, double *inv)
     for (int64_t j = 0; j < x->dim / 2; j++) {
         const double b = wave(x, x->theta, j);
         const double ramp = rounded(x, rounded(x, (double)j - low) / (high - low));
-        /* the share that 1 / b has in the mean */
+        /* the weight of 1 / b in the mean */
         const double own = rounded(x, 1 - fmin(fmax(ramp, 0), 1));
         const double slow = rounded(x, 1 / rounded(x, r->factor * b));
         inv[j] = rounded(x, rounded(x, slow * rounded(x, 1 - own)) +
@@ -231,7 +231,7 @@ int rope_complete(struct model_shape *m, struct err *e)
     struct shape_rope *r = &m->rope;
     const bool own_length = r->kind >= ROPE_LLAMA3;
     if (r->kind == ROPE_DEFAULT) return 0;
-    /* Sets a factor that is missing to the ratio of the two lengths. */
+    /* If the factor is missing, it is the quotient of the two lengths. */
     if (!(r->factor > 0) && r->original && r->kind >= ROPE_YARN)
         r->factor = (double)m->max_pos / (double)r->original;
     if (own_length && !r->original) r->original = m->max_pos;

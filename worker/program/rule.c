@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include "api/core/assert.h"
 
-enum { ALIGN = 64 /* bytes: MEM_ALIGN of api/core/mem.h */ };
+enum { ALIGN = 64 /* bytes; the same as MEM_ALIGN of api/core/mem.h */ };
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
@@ -101,8 +101,8 @@ int64_t ask_elements(const struct op_ask *a, int value)
     return ask_rows(a, value) * a->p->value[value].cols;
 }
 
-/* Returns the elements of a value's gradient. A gradient that is kept chunk by chunk has the
- * value's rows once for each chunk. */
+/* Returns the number of elements of a value's gradient. If each chunk has its own gradient, the
+ * rows of the value are counted once for each chunk. */
 int64_t ask_grad_elements(const struct op_ask *a, int value)
 {
     const enum rows_id rows = a->p->value[value].rows;

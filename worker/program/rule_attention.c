@@ -1,5 +1,5 @@
-/* rule_attention.c: the rules of ATTENTION, over the sequence or over a dimension that is whole on
- * the rank, and of CROSS over the conditioning text. */
+/* rule_attention.c: the rules of ATTENTION and CROSS. ATTENTION is over the sequence, or over a
+ * dimension that is whole on the rank. CROSS attends to the conditioning text. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
@@ -20,7 +20,7 @@ static void check_attention(const struct program *p, const struct op *op, const 
 }
 
 /* Adds lse. For attention over the sequence, also adds the bytes that the strategy keeps in
- * addition to lse; most strategies keep none. */
+ * addition to lse. For most strategies, this number is 0. */
 static int extra_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = op->kind == OP_CROSS ? "cross_lse" : "attn_lse";
@@ -35,8 +35,9 @@ static int extra_attention(const struct program *p, const struct op *op, struct 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
 /* Asks for the scratch of attention over the sequence. With a window, this is room for the first
- * key of each row. If rows look both ways, it is also room for the end of each row's keys. If the
- * group's rows are read, they need the same room for themselves. */
+ * key of each row. If rows look both ways, there is also room for the end of each row's keys. If
+ * the operation reads the ranges of all rows of the group, each of these rows needs as much
+ * room. */
 static void ask_sequence(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
@@ -55,8 +56,7 @@ static void ask_sequence(struct op_ask *a)
     if (a->op->n_w) ask_bytes(a, 4 * PROG_SUMS * a->op->u.attn.n_heads);
 }
 
-/* Asks for the scratch of rows that all see the same keys, of which `rows` are processed at a
- * time. */
+/* Asks for scratch for rows that all see the same keys. `rows` rows are processed at a time. */
 static void ask_whole(struct op_ask *a, int64_t rows)
 {
     const int64_t H = a->op->u.attn.n_heads;
@@ -95,10 +95,10 @@ static void need_attention(const struct program *p, const struct op *op, struct 
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Counts twice each pair of a query and a key that the query sees: once for the product with keys,
- * and once for the product with values. A causal row sees half of the sequence; with a window, it
- * sees a band of it. A row that looks both ways sees the whole sequence; with a window, it sees
- * two bands. */
+/* Counts the pairs of a query and a key that the query sees, each pair twice: for the product with
+ * keys, and for the product with values. A causal row sees half of the sequence or, with a window,
+ * a band of it. A row that looks both ways sees the whole sequence or, with a window, two bands of
+ * it. */
 static double pairs(const struct op_site *s)
 {
     const struct op *op = s->op;

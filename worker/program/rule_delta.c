@@ -1,12 +1,12 @@
-/* rule_delta.c: the rules of gated delta networks: the gated delta rule and the short convolution
- * before it. */
+/* rule_delta.c: the rules of gated delta networks, which are the gated delta rule and the short
+ * convolution before it. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/delta.h"
 #include "worker/program/rule.h"
 
-/* Adds an output for the state that enters each sum chunk. The states are kept, so that computing
- * again needs no exchange. */
+/* Adds an output for the state that enters each sum chunk. The states are kept, so no exchange is
+ * needed if the operation is computed again. */
 static int extra_state(const char *name, int64_t cols, struct value *v)
 {
     v->name = name;
@@ -21,7 +21,7 @@ static void need_carry(const struct program *p, const struct op *op, struct op_n
     n->carry = rule_max(n->carry, p->value[op->out[1]].cols);
 }
 
-/* In backward, asks for the gradients of two states, which are used alternately. */
+/* In backward, asks for room for the gradients of two states, which are used alternately. */
 static void ask_carried(struct op_ask *a)
 {
     ask_bytes(a, 2 * 4 * a->p->value[a->op->out[1]].cols);
@@ -109,8 +109,8 @@ static void need_delta(const struct program *p, const struct op *op, struct op_n
     n->summary = rule_max(n->summary, map + state_size(op));
 }
 
-/* Asks for the scratch of the map (delta_map): rows of zeros, which replace the values, and the
- * number 1. In backward, also for the outputs of these rows. */
+/* Asks for the scratch of the map (delta_map): rows of zeros that replace the values, and the
+ * number 1. In backward, also asks for room for the outputs of these rows. */
 static void ask_map(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), rows = T < MAP_ROWS ? T : MAP_ROWS;
@@ -134,11 +134,11 @@ static void scratch_delta(struct op_ask *a)
     ask_bytes(a, 4 * delta_spans(T) * state_size(a->op));
 }
 
-/* Counts three products for each row: S' k, the update of S, and S' q. The backward costs three
- * times as much, because it computes the states again. If states pass by maps, the map A and the
+/* Counts three products for each row: S' k, the update of S, and S' q. Backward costs three times
+ * as much, because it computes the states again. If states are passed by maps, the map A and the
  * summary b cost additional products. In forward, A needs the first two products with values that
  * are Dk wide, and b needs the first two products. In backward, A needs all three products, and b
- * needs one. After that, the maps of the other ranks are applied one after the other. */
+ * needs one. After that, a rank applies the maps of the other ranks one after the other. */
 static void work_delta(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;

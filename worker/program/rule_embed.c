@@ -1,5 +1,5 @@
-/* rule_embed.c: the rules of EMBED, which reads a row of a table for each token, and of EMBED_ADD,
- * which adds such rows to a value. */
+/* rule_embed.c: the rules of EMBED and EMBED_ADD. EMBED reads a row of a table for each token.
+ * EMBED_ADD adds rows of a table to a value. */
 #include "worker/program/rule.h"
 
 const struct op_rule rule_embed = {

@@ -30,7 +30,8 @@ int64_t rule_stage_lines(int64_t rows, int64_t cols)
     return n < 1 ? 1 : n < rows ? n : rows;
 }
 
-/* Asks for a table with the output's rows, and for the few lines that are computed at a time. */
+/* Asks for room for a table that has the output's rows, and for the lines that are computed at a
+ * time. */
 static void scratch_position(struct op_ask *a)
 {
     const int out = a->op->out[0];

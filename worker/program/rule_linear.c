@@ -16,7 +16,8 @@ static int alias_base(const struct op *op)
     return op->in[1] == PROG_NONE ? PROG_NONE : 1;
 }
 
-/* Counts the product and, in backward, one product for each operand that has a gradient. */
+/* Counts one product in forward. In backward, counts one product for each operand whose gradient
+ * is computed. */
 static void work_linear(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;

@@ -1,5 +1,5 @@
-/* rule_linear_attention.c: the rule of LINEAR_ATTENTION: its states and angles, and its scratch
- * for each way to compute. */
+/* rule_linear_attention.c: the rule of LINEAR_ATTENTION, with its states, its angles, and its
+ * scratch for each way to compute it. */
 #include <math.h>
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
@@ -18,21 +18,21 @@ static void check_linear_attention(const struct program *p, const struct op *op,
     assert(2 * theta->cols == op->u.linear.key_dim);
 }
 
-/* Counts the angles of LRPE. */
+/* Returns the number of angles of LRPE. */
 static int64_t angles(const struct op *op)
 {
     return op->n_w ? op->u.linear.n_heads * op->u.linear.key_dim / 2 : 0;
 }
 
-/* Returns the number of columns that a value has in the state. If outputs are normalised, there is
- * one more, for the sum of keys. */
+/* Returns the number of columns of a state. It is the number of columns of a head's value and, if
+ * outputs are normalised, one more, for the sum of keys. */
 static int64_t state_cols(const struct op *op)
 {
     return op->u.linear.value_dim + op->u.linear.normalise;
 }
 
-/* Adds the state of each sum chunk. The states are kept, so that computing again needs no
- * exchange. */
+/* Adds the state of each sum chunk. The states are kept, so no exchange is needed if the operation
+ * is computed again. */
 static int extra_linear_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = "state";
@@ -49,8 +49,8 @@ static unsigned reads_linear_attention(const struct op *op)
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Asks for the scratch of outputs that are divided by the sum of their weights, for which v and o
- * have one more column. */
+/* Asks for scratch for outputs that are divided by the sum of their weights. v and o then have one
+ * more column. */
 static void ask_normalised(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), H = a->op->u.linear.n_heads;
@@ -59,7 +59,7 @@ static void ask_normalised(struct op_ask *a)
     ask_act(a, wide);
     ask_act(a, wide);
     ask_bytes(a, 4 * T * H * D);
-    /* the sums, and the two arrays that divide() needs */
+    /* the sums, and the two arrays that divide() uses */
     for (int i = 0; i < 3; i++) ask_bytes(a, 4 * H * T);
     if (!ask_back(a)) return;
     ask_act(a, wide);
@@ -86,7 +86,7 @@ static void need_linear_attention(const struct program *p, const struct op *op, 
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Counts the two products by which q k' v is computed from the state: k v', then q S. */
+/* Counts the two products that compute q k' v from the state: first k v', then q S. */
 static void work_linear_attention(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;
@@ -95,7 +95,8 @@ static void work_linear_attention(const struct op_site *s, struct op_work *w)
     work_add(w, &(struct op_term){.id = TERM_STATES,
                                   .n = 2 * rows * H * Dk * Dv * (1 + s->back),
                                   .size = sqrt(Dk * Dv)});
-    /* computed row by row, with five multiply-adds for each element of k v' */
+    /* the gradient of theta is computed row by row, with five multiply-adds for each element of k
+     * v' */
     if (op->n_w && s->back)
         work_add(w, &(struct op_term){
                         .id = TERM_STATES, .n = 5 * rows * H * Dk * Dv, .size = sqrt(Dk * Dv)});

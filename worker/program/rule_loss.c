@@ -2,8 +2,8 @@
  * a model. */
 #include "worker/program/rule.h"
 
-/* Asks for room for the statistics of a chunk's rows, which ranks exchange; for the bias in fp32;
- * and for the bias's gradient from each chunk. */
+/* Asks for room for the statistics of a chunk's rows, which ranks exchange. Also asks for room for
+ * the bias in fp32 and for the bias's gradient from each chunk. */
 static void scratch_xent(struct op_ask *a)
 {
     if (a->x->tp > 1) ask_bytes(a, OP_LOGIT_STAT * a->x->tp * a->x->loss_chunk);
@@ -12,7 +12,8 @@ static void scratch_xent(struct op_ask *a)
     if (ask_back(a)) ask_bytes(a, 4 * a->x->parts * a->x->vocab);
 }
 
-/* Counts the product for the logits and, in backward, those for the gradients of both operands. */
+/* Counts the product for the logits. In backward, also counts the products for the gradients of
+ * both operands. */
 static void work_xent(const struct op_site *s, struct op_work *w)
 {
     const double T = work_rows(s, s->op->in[0]);
@@ -39,7 +40,7 @@ const struct op_rule rule_xent = {
     .work = work_xent,
 };
 
-/* Asks for room for the squared errors and, in backward, for their gradients. */
+/* Asks for room for the squared errors. In backward, also asks for room for their gradients. */
 static void scratch_mse(struct op_ask *a)
 {
     for (int i = 0; i <= ask_back(a); i++) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));

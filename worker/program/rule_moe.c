@@ -1,5 +1,5 @@
-/* rule_moe.c: the rule of MOE: the shapes of the router and the experts, and room for the routes
- * and slots of all rows. */
+/* rule_moe.c: the rule of MOE, with the shapes of the router and of the experts, and room for the
+ * routes and slots of all rows. */
 #include <stddef.h>
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
@@ -17,8 +17,8 @@ static void check_moe(const struct program *p, const struct op *op, const struct
     assert(!b || (b[0].rows == E && b[1].rows == 2 * E * I && b[2].rows == E * C));
 }
 
-/* Returns the elements of the router or of one matrix of an expert, whichever is larger, because
- * the experts' gradients are summed one by one. */
+/* Returns the number of elements of the router, or of one matrix of an expert if that is larger.
+ * The gradients of experts are summed one by one. */
 static int64_t gradient_moe(const struct program *p, const struct op *op)
 {
     const int64_t C = p->value[op->in[0]].cols;

@@ -20,7 +20,7 @@ static int extra_norm(const struct program *p, const struct op *op, struct value
     return 1;
 }
 
-/* Asks for room for the factors 1 + g, and for one number of each row, which ranks sum. */
+/* Asks for room for the factors 1 + g, and for the numbers that ranks sum, one for each row. */
 static void scratch_norm(struct op_ask *a)
 {
     rule_scratch_rows_of(a);

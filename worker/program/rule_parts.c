@@ -36,8 +36,8 @@ static int alias_base(const struct op *op)
     return op->in[1] == PROG_NONE ? PROG_NONE : 1;
 }
 
-/* Asks, in forward, for room for the bias in fp32 and a column of ones; in backward, for the
- * gradient that is gathered. */
+/* In forward, asks for room for the bias in fp32 and for a column of ones. In backward, asks for
+ * room for the gradient that is gathered. */
 static void scratch_scatter(struct op_ask *a)
 {
     ask_dy(a);

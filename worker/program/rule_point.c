@@ -1,5 +1,5 @@
-/* rule_point.c: the rules of operators on one row at a time, without products: ACT, GLU, MIX,
- * ROW_GATE, and adaLN's MODULATE, GATE, TABLE and SELECT. */
+/* rule_point.c: the rules of operators that compute each row by itself, without products: ACT,
+ * GLU, MIX, ROW_GATE, and MODULATE, GATE, TABLE and SELECT of adaLN. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
@@ -111,8 +111,8 @@ const struct op_rule rule_row_gate = {
 
 /* ---- adaLN ----------------------------------------------------------------------------------- */
 
-/* Asks for room for the gradients that one chunk gives n vectors, before they are added to those
- * of the other chunks. */
+/* Asks for room for the gradients of n vectors from one chunk. They are then added to the
+ * gradients from the other chunks. */
 static void ask_vectors(struct op_ask *a, int x, int n)
 {
     if (!ask_back(a)) return;
@@ -196,7 +196,7 @@ const struct op_rule rule_select = {
 const struct op_rule rule_table_add = {
     .name = "table",
     .n_in = 1,
-    .check = rule_check_nothing, /* its input may be repeated */
+    .check = rule_check_nothing, /* its input may be repeated in the output */
     .reads = READS_NOTHING,
     .scratch = rule_scratch_dy,
     .need = rule_need_nothing,

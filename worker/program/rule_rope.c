@@ -1,5 +1,5 @@
-/* rule_rope.c: the rules of ROPE, which rotates queries and keys in place, and of LRPE, whose
- * result has twice the columns. */
+/* rule_rope.c: the rules of ROPE and LRPE. ROPE rotates queries and keys in place. The result of
+ * LRPE has twice as many columns as its input. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 

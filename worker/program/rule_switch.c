@@ -1,5 +1,5 @@
-/* rule_switch.c: the rules of operators that move rows of a grid: SWITCH, and HEADS, with which it
- * is compared. */
+/* rule_switch.c: the rules of SWITCH and HEADS, which move rows of a grid. HEADS is used only for
+ * comparison with SWITCH. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 
@@ -9,7 +9,7 @@ static void check_switch(const struct program *p, const struct op *op, const str
     assert(out->cols == a->cols && a->rows != out->rows);
 }
 
-/* Asks for room for a gradient that is then added to the value's gradient. */
+/* Asks for room for a gradient, which is then added to the gradient of the value. */
 static void scratch_switch(struct op_ask *a)
 {
     const int in = a->op->in[0];

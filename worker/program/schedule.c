@@ -1,16 +1,16 @@
 /* schedule.c: the steps of a section, forward and backward.
  *
- * Backward runs the operations in reverse. Before the backward step of an operation, forward steps
- * compute again those values that the step reads and that were not kept. Each of these forward
- * steps comes after the steps whose values it reads itself. A value that was computed again is
- * kept for later steps. KEEP_NEVER values that were read only in order to compute another value
- * again are an exception: they are dropped, and computed again right before each step that reads
- * them. Rows that were gathered from ranks are kept too, so no rows are gathered twice in a
- * backward pass.
+ * Backward runs the operations in reverse. If the backward step of an operation reads values that
+ * were not kept, forward steps before it compute these values again. Each of these forward steps
+ * comes after the steps that write the values it reads. A value that was computed again is usually
+ * kept for later steps. But a KEEP_NEVER value that was needed only to compute another value again
+ * is dropped. It is computed again right before each step that reads it. Rows that were gathered
+ * from ranks are kept as well, so no rows are gathered twice in a backward pass.
  *
- * A dense MLP in pieces keeps neither the output of its first product nor that of its activation.
- * Its forward steps follow each other in the list and run on one piece of the rows after another.
- * So do the steps of its backward, together with the steps that compute these two values again. */
+ * A dense MLP in pieces keeps neither the output of its first product nor the output of its
+ * activation. Its forward steps are adjacent in the list, and run on one piece of the rows after
+ * another. Its backward steps are also adjacent and run in this way, together with the steps that
+ * compute the two values again. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/program/op_rules.h"
@@ -19,9 +19,10 @@ struct scheduler {
     const struct program *p;
     const struct schedule_mode *mode;
     struct schedule *s;
-    bool present[PROG_VALUES]; /* values that hold their content */
-    bool flows[PROG_VALUES];   /* a gradient flows back into the value */
-    bool begun[PROG_VALUES];   /* the value's gradient, or this window of it, has been written */
+    bool present[PROG_VALUES]; /* set if the memory of the value has its content */
+    bool flows[PROG_VALUES];   /* set if a gradient passes back through the value */
+    /* set if the value's gradient, or this window of it, has been written */
+    bool begun[PROG_VALUES];
 };
 
 static bool kept(const struct value *v, enum recompute_id mode)
@@ -43,8 +44,8 @@ static bool in_pieces(const struct program *p, const struct schedule_mode *mode,
            prog_is_mlp(p, op);
 }
 
-/* Marks the values of the MLP that begins with operation `op`, except the last value, and the
- * windows of these values. */
+/* Marks the values of the MLP that begins with operation `op`, and the windows of these values.
+ * The last value is not marked. */
 static void mark_values(const struct program *p, struct schedule *s, int op)
 {
     for (int v = 0; v < p->n_values; v++) {
@@ -99,8 +100,8 @@ static bool op_flows(const struct scheduler *w, const struct op *op)
     return leads_into(w->p, w->flows, op);
 }
 
-/* Makes one pass, which is enough because values are in the order in which they are written, and
- * views come after their bases. */
+/* One pass over the values is enough, because values are in the order in which they are written,
+ * and a view comes after the value of which it is a window. */
 void schedule_flows(const struct program *p, bool *flows)
 {
     for (int i = 0; i < p->n_values; i++) {
@@ -113,8 +114,8 @@ void schedule_flows(const struct program *p, bool *flows)
     }
 }
 
-/* Returns the first value that is the same window as `value`. It represents that window of the
- * gradient. */
+/* Returns the first value that is the same window as `value`. The index of this value identifies
+ * that window of the gradient. */
 static int window(const struct program *p, int value)
 {
     const struct value *v = &p->value[value];
@@ -125,7 +126,7 @@ static int window(const struct program *p, int value)
     return value;
 }
 
-/* Counts the columns of a value's gradient that have been written. */
+/* Returns the number of columns of a value's gradient that have been written. */
 static int64_t written_cols(const struct scheduler *w, int value)
 {
     int64_t n = 0;
@@ -169,8 +170,8 @@ static void push(struct scheduler *w, struct step st)
 
 static void recompute(struct scheduler *w, int value);
 
-/* Computes again the result of an MLP in pieces that begins with operation i. The values inside
- * the MLP are not kept. */
+/* Computes the result of an MLP in pieces again. The MLP begins with operation i. The values
+ * inside the MLP are not kept. */
 static void recompute_pieces(struct scheduler *w, int i)
 {
     const struct op *down = &w->p->op[i + MLP_OPS - 1];
@@ -199,7 +200,7 @@ static void recompute(struct scheduler *w, int value)
         if (op->out[k] != PROG_NONE) w->present[op->out[k]] = true;
 }
 
-/* Lists the values that the backward of op reads, and returns how many there are. */
+/* Lists the values that the backward of op reads. Returns the number of values. */
 static int reads_of(const struct program *p, const struct op *op, int out[OP_INS + OP_OUTS])
 {
     const unsigned bits = op_reads_back(p, op);
@@ -218,9 +219,9 @@ static bool is_gathered(const struct program *p, int v)
     return op != PROG_NONE && p->op[op].kind == OP_GATHER;
 }
 
-/* Drops KEEP_NEVER values that were computed again for a step (they were absent in `before`). The
- * values that the step itself reads are kept, and with them the other results of their
- * operations. */
+/* Drops KEEP_NEVER values that were computed again for a step. The dropped values were not present
+ * in `before`. The values that the step reads are not dropped. If an operation writes one of these
+ * values, its other results are not dropped either. */
 static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;
@@ -256,7 +257,7 @@ static void backward_of(struct scheduler *w, int i)
     push(w, st);
 }
 
-/* Lists the backward of operation i, unless no gradient flows back through it. */
+/* Lists the backward of operation i, unless no gradient passes back through it. */
 static void backward_at(struct scheduler *w, int i)
 {
     const struct program *p = w->p;
@@ -265,14 +266,14 @@ static void backward_at(struct scheduler *w, int i)
     if (!op_flows(w, op) || (out != PROG_NONE && !w->flows[out])) return;
     if (out != PROG_NONE && !p->value[out].shared) {
         const int64_t cols = written_cols(w, out);
-        if (cols == 0) return; /* no operation reads it */
+        if (cols == 0) return; /* no operation reads the output */
         assert(cols == p->value[out].cols);
     }
     backward_of(w, i);
 }
 
-/* Lists the backward of the MLP that begins with operation i. It needs all rows of its input, so
- * if the input was not kept, it is computed again first. */
+/* Lists the backward of the MLP that begins with operation i. This needs all rows of the MLP's
+ * input. If the input was not kept, it is computed again first. */
 static void backward_pieces(struct scheduler *w, int i)
 {
     const int x = w->p->op[i].in[0];

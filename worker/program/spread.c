@@ -1,25 +1,26 @@
-/* spread.c: makes a label graph of a section, solves it, and writes the section again with a
- * SWITCH wherever two labels differ. */
+/* spread.c: makes a label graph of a section, finds the best labels, and writes the section again.
+ * If an operation reads a value with a label that the value does not have, a SWITCH is added. */
 #include "worker/program/spread.h"
 
 #include "api/core/assert.h"
 #include "worker/program/label.h"
 #include "worker/program/op_rules.h"
 
-enum { HOME, AWAY, DIMS }; /* labels of values: spread along space, spread along time */
+enum { HOME, AWAY, DIMS }; /* labels of values: spread along space; spread along time */
 
-/* The section as it was written, its labels, and the indices that its values have in the new
- * section. */
+/* The section as it was written, the labels of its operations, and the indices of its values in
+ * the new section. */
 struct spreader {
     struct program *p;
     int n_values, n_ops;
     struct value value[PROG_VALUES];
     struct op op[PROG_OPS];
     int result;
-    int label[PROG_OPS];          /* label that the operation's rows of the grid have */
-    int written[PROG_VALUES];     /* label of the operation that writes the value */
-    bool read[PROG_VALUES][DIMS]; /* the value, or a window of it, is read with this label */
-    /* index in p of the value with this label; PROG_NONE if there is none */
+    int label[PROG_OPS];      /* label of the operation's rows of the grid */
+    int written[PROG_VALUES]; /* label of the operation that writes the value */
+    /* set if an operation reads the value, or a window of it, with this label */
+    bool read[PROG_VALUES][DIMS];
+    /* index in p of the value with this label; PROG_NONE if it does not exist */
     int now[PROG_VALUES][DIMS];
     int n_copied;
 };
@@ -64,7 +65,7 @@ static int grid_value(const struct program *p, int v)
     return v != PROG_NONE && on_grid(&p->value[v]) ? v : -1;
 }
 
-/* Makes the label graph, from the section's input, its operations and its result. */
+/* Makes the label graph from the section's input, operations and result. */
 static void make_graph(const struct program *p, unsigned allowed, struct label_graph *g)
 {
     const struct label_way home = {{HOME, HOME, HOME}, HOME};
@@ -84,7 +85,7 @@ static void make_graph(const struct program *p, unsigned allowed, struct label_g
         .in = {grid_value(p, p->result), -1, -1}, .out = -1, .n_ways = 1, .way = {home}};
 }
 
-/* Finds the labels of p's operations, and their cost. Returns false if no labels are possible. */
+/* Finds the labels of p's operations and their cost. Returns false if no labels are possible. */
 static bool solve(const struct program *p, unsigned allowed, int label[PROG_OPS],
                   struct label_cost *cost)
 {
@@ -142,7 +143,7 @@ static void add_value(struct spreader *s, struct value v, int old, int label)
     s->p->value[s->p->n_values++] = v;
 }
 
-/* Copies a value that no operation writes, which is the input, a shared value or a window. */
+/* Copies a value that no operation writes. It is the input, a shared value or a window. */
 static void copy_value(struct spreader *s, int v)
 {
     struct value x = s->value[v];
@@ -156,7 +157,8 @@ static void copy_value(struct spreader *s, int v)
     add_value(s, x, v, label);
 }
 
-/* Adds value v with the other label, if it is read with that label. */
+/* If an operation reads value v with the label that v was not written with, adds v with that
+ * label. */
 static void add_switch(struct spreader *s, int v)
 {
     const int from = s->written[v], to = !from;
@@ -164,7 +166,8 @@ static void add_switch(struct spreader *s, int v)
     struct value out = {.name = to == AWAY ? "switched" : "switched_back",
                         .rows = to == AWAY ? ROWS_ALT : ROWS_T,
                         .cols = s->value[v].cols,
-                        .keep = KEEP_RING}; /* kept, so that no switch is made twice */
+                        /* kept, so that the switch is not made again in backward */
+                        .keep = KEEP_RING};
     if (v == s->result) {
         out.name = s->value[v].name;
         out.keep = s->value[v].keep;

@@ -1,25 +1,26 @@
-/* spread.h: the compiler of switches. A section whose values are rows of a grid [space, time] is
- * written as if one rank had all of it. This compiler places a SWITCH before an operation that
- * sees rows along the dimension along which its input is spread. It is meant for worker/family,
- * where family_write() calls it. */
+/* spread.h: places the switches in a section. If the values of a section are rows of a grid
+ * [space, time], the section is written as if one rank had all rows. This code then places a
+ * SWITCH before each operation that sees rows along the dimension along which its input is spread.
+ * family_write() of worker/family calls it. */
 #ifndef SEQD_PROGRAM_SPREAD_H
 #define SEQD_PROGRAM_SPREAD_H
 
 #include "worker/program/program.h"
 
-/* The parts of a section that may be spread differently. */
+/* The part of a section that may be spread along a dimension other than the residual stream's. */
 enum spread_stage {
-    SPREAD_OPERATIONS, /* each operation may be spread along another dimension */
-    SPREAD_SECTION     /* a whole section; the residual stream is switched */
+    SPREAD_OPERATIONS, /* each operation may be spread along its own dimension */
+    /* the whole section is spread along one dimension; the residual stream is switched */
+    SPREAD_SECTION
 };
 
-/* Turns values on ROWS_T into values on ROWS_ALT and adds SWITCHes, such that the fewest elements
- * move, and among such choices with the fewest switches (label.h). The section's input and its
- * result are always on ROWS_T: if the result is switched, the switched value takes over the name
- * and the keep_id of the value that was the result. Both directions of a switch move the same
- * number of elements, whatever the grid and the number of ranks are, so one placement is the best
- * for all grids and numbers of ranks. A switch is placed right after the operation that writes its
- * input. */
+/* Changes values on ROWS_T to values on ROWS_ALT, and adds SWITCHes. Chooses the switches such
+ * that the smallest number of elements is moved. If several choices move equally many elements, it
+ * makes the choice with the smallest number of switches (label.h). The input and the result of the
+ * section are always on ROWS_T. If the result is switched, the switched value gets the name and
+ * the keep_id of the old result. A switch moves the same number of elements in both directions,
+ * for every grid and number of ranks. So one choice is the best for all grids and numbers of
+ * ranks. A switch is placed right after the operation that writes its input. */
 void prog_spread(struct program *p, enum spread_stage stage);
 
 #endif

@@ -1,12 +1,12 @@
-/* store.c: chooses the weights that are stored in blocks or panels, and computes where each weight
- * begins in memory. */
+/* store.c: chooses the weights that are stored in blocks or panels, and computes the place of each
+ * weight in memory. */
 #include <stdio.h>
 #include "api/core/mem.h"
 #include "api/core/quant.h"
 #include "worker/program/program.h"
 
-/* Tells whether an operation uses columns [col, col + n) of value `of` as the gate of a row or of
- * a state. */
+/* Tells whether an operation uses columns [col, col + n) of value `of` as gates of rows or of
+ * states. */
 static bool reads_gate(const struct program *p, const struct op *o, int of, int64_t col, int64_t n)
 {
     const int in = o->kind == OP_ROW_GATE ? 2 : o->kind == OP_DELTA ? 1 : -1;
@@ -44,7 +44,8 @@ void store_mark(struct program *p, struct program *in, enum weights_id format)
     for (int i = 0; i < p->n_ops; i++) {
         const struct op *o = &p->op[i];
         if (o->kind == OP_LINEAR) store_product(p, o, format);
-        if (o->kind == OP_MOE) store(p, o->w + 1, o->n_w - 1, format); /* the first is the router */
+        /* the first weight is the router, which is not stored in blocks */
+        if (o->kind == OP_MOE) store(p, o->w + 1, o->n_w - 1, format);
         if (o->kind != OP_XENT || !o->n_w) continue;
         const enum weights_id head = format == WEIGHTS_PANELS ? format : WEIGHTS_INT8;
         if (o->w == PROG_TIED)
@@ -81,8 +82,8 @@ int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
     return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
 }
 
-/* Tells whether products use weight i by halves, because it has the experts' w1 and w3 in one
- * tensor. */
+/* Tells whether products use weight i by halves. This is true if weight i has w1 and w3 of the
+ * experts in one tensor. */
 static bool has_halves(const struct program *p, int i)
 {
     for (int k = 0; k < p->n_ops; k++)
