@@ -1,5 +1,6 @@
-/* ckpt.c: reads and writes train_state.json by a table of its members; saves a checkpoint into a
- * .tmp directory, which a rename publishes; finds the newest valid checkpoint, and loads one. */
+/* ckpt.c: reads and writes train_state.json by a table of its members. Saves a checkpoint into a
+ * .tmp directory and publishes it by a rename. Finds the newest valid checkpoint, and loads a
+ * checkpoint. */
 #include "worker/ckpt/ckpt.h"
 
 #include <float.h>
@@ -19,8 +20,8 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/stage.h"
 
-/* Names of a checkpoint's files. Every checkpoint has the files of files[]; hf/ may have further
- * files. */
+/* Names of a checkpoint's files. Every checkpoint has the files of files[]. The directory hf/
+ * may have files that are not in files[]. */
 static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
 static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
 static const char average_file[] = "hf_ema/model.safetensors";
@@ -51,7 +52,7 @@ static const struct field state_rows[] = {
     TEXT(spec_digest, NEEDED),
     INT32(n_ranks, NEEDED),
     INT32(layout, NEEDED),
-    /* Early checkpoints lack these members, which then are 0. */
+    /* Checkpoints of early versions do not have these members. If a member is missing, it is 0. */
     INT(guard.skipped, ALWAYS),
     INT(guard.streak, ALWAYS),
     INT(guard.rollbacks, ALWAYS),
@@ -67,7 +68,7 @@ static const struct field state_rows[] = {
     INT32(scale.streak),
     INT(scale.good, ALWAYS),
     INT(scale.overflows, ALWAYS),
-    INT(steps_without_target), /* written if it is not 0 */
+    INT(steps_without_target), /* this member is written only if it is not 0 */
     {NULL}
 };
 /* clang-format on */
@@ -90,8 +91,8 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
 static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    struct err why = {0}; /* an error whose field names a member of the file and not a field of the
-                           * job */
+    struct err why = {0}; /* a separate error, because its field is a member of the file, and
+                           * not a field of the job */
     size_t size;
     *s = (struct ckpt_state){0};
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
@@ -146,7 +147,7 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
-/* Digests of the files that write_arrays has written, computed while they were written. */
+/* Digests of the files that write_arrays has written. They are computed during the writing. */
 struct written {
     struct st_digest weights, average, moments;
 };
@@ -173,7 +174,7 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
     return hf_write_flats(path, shape, moments, master ? 3 : 2, &out->moments, e);
 }
 
-/* Adds the files of a directory, without the weights, to the manifest. */
+/* Adds the files of a directory to the manifest. The files of the weights are not added here. */
 static int add_files(struct manifest *m, const char *tmp, const char *sub,
                      const struct ckpt_arrays *a, struct err *e)
 {
@@ -188,8 +189,9 @@ static int add_files(struct manifest *m, const char *tmp, const char *sub,
     return 0;
 }
 
-/* Adds the file of an array to the manifest, with the digest of the bytes that were written, so
- * that a later check finds bytes that the disk has changed. */
+/* Adds the file of an array to the manifest. The digest in the manifest is computed from the
+ * bytes in memory while they are written, so a later check detects bytes that the disk has
+ * changed. */
 static void put_array(struct manifest *m, const char *path, const struct st_digest *d)
 {
     manifest_put(m, path, d->size, d->file);
@@ -212,8 +214,9 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     return file_sync_dir(tmp, e);
 }
 
-/* Renames tmp to its final name. Returns 1 if a valid checkpoint of that step already has this
- * name; then that checkpoint is kept, and *m becomes its manifest. */
+/* Renames tmp to its final name. If a valid checkpoint of that step already has this name,
+ * returns 1. In that case the valid checkpoint is kept, and *m becomes the manifest of this
+ * checkpoint. */
 static int publish(const char *tmp, const char *final, struct manifest *m, struct err *e)
 {
     struct err why = {0};
@@ -244,7 +247,8 @@ static int save(const char *job_dir, struct manifest *m, const struct model_shap
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(tmp, shape, a, s, m, e);
     if (rc == 0) rc = publish(tmp, final, m, e);
-    if (rc != 0) file_remove(tmp, NULL); /* the save has failed, or the step was saved before */
+    /* rc is not 0 if the save has failed, or if the step was already saved */
+    if (rc != 0) file_remove(tmp, NULL);
     if (rc >= 0) rc = file_sync_dir(dir, e);
     return rc < 0 ? -1 : fill_info(info, m, final, e);
 }
@@ -320,13 +324,14 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     if (!a->flow.arg)
         return a->params && !a->master ? hf_load(hf, shape, a->dtype, a->params, e) : 0;
     const struct hf_sink to = sink_of(&w);
-    /* The masters are loaded later, and replace the weights of hf/ if no tensor is frozen. */
+    /* If there are masters and no tensor is frozen, the masters are loaded later and replace
+     * the weights of hf/. */
     const bool masters = a->dtype != DT_F32 && !shape->freeze.n_kinds;
     return masters ? 0 : hf_load_pieces(hf, shape, &to, e);
 }
 
-/* Loads the average, after the weights. If the checkpoint has no average, the average begins from
- * the loaded weights. */
+/* Loads the average. The weights must have been loaded before. If the checkpoint has no
+ * average, the loaded weights become the average. */
 static int load_average(const char *step_dir, const struct manifest *m,
                         const struct model_shape *shape, const struct ckpt_arrays *a, struct err *e)
 {

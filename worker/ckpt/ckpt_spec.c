@@ -1,6 +1,6 @@
-/* ckpt_spec.c: collects the fields of a job that must be the same when it resumes from a
- * checkpoint. They are stored in two forms. The digest decides whether the job may resume, and the
- * text names the difference. */
+/* ckpt_spec.c: collects the fields of a job that must be the same when the job resumes from a
+ * checkpoint. These fields are stored in two forms: as a digest, which decides whether the job
+ * may resume, and as a text, from which a difference is explained. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,9 @@
 #include "worker/plan/stage.h"
 
 #define STATE_FILE_SIZE 65536
-#define VALUE_SIZE      1024 /* size of a value as text; the stages have the longest one */
+/* Largest size in bytes of a value as text. The text of the stages is the longest text of a
+ * value. */
+#define VALUE_SIZE 1024
 
 static bool is_size(const struct field *f)
 {
@@ -26,8 +28,8 @@ static const void *value_of(const struct job_spec *spec, const struct field *f)
     return (is_size(f) ? (const char *)&spec->model.shape : (const char *)spec) + f->offset;
 }
 
-/* Returns the row after f in a list of a job's fields that begins with the sizes of the model.
- * Returns NULL after the last row. */
+/* Returns the row after f in a list of a job's fields. The sizes of the model come first in this
+ * list. Returns NULL after the last row. */
 static const struct field *next_row(const struct field *f)
 {
     const bool size = !f || is_size(f);
@@ -36,8 +38,8 @@ static const struct field *next_row(const struct field *f)
     return f->path ? f : NULL;
 }
 
-/* Tells whether a field has its default. Fields at their defaults are left out, so that a new
- * field of a later version does not change the digests of older jobs. */
+/* Returns true if a field has its default. Fields with their defaults are left out, so that a
+ * field that a later version adds does not change the digests of older jobs. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
     return spec_is_default(spec, f, value_of(spec, f));
@@ -58,8 +60,8 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
     sha256_add(sha, text, strlen(text) + 1);
 }
 
-/* Computes the digest of the meaning of the stages, so that two spellings of one stage give the
- * same digest. */
+/* Adds the meaning of the stages to the digest. For this reason two spellings of the same
+ * stages result in the same digest. */
 static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 {
     for (int i = 0; i < spec->n_stages; i++) {
@@ -78,8 +80,8 @@ static bool is_governed(const struct field *f)
     static const char *const parts[] = {"model.rope.", "data.",     "train.",
                                         "optim.",      "schedule.", "precision.",
                                         "objective.",  "ema.",      "seed"};
-    /* Skips the sizes that only a model directory gives (kinds 0). Also skips the choice of the
-     * tokenizer, because data_id covers the ids that it makes. */
+    /* Skips the sizes that only a model directory has (kinds 0). Also skips the choice of the
+     * tokenizer, because data_id depends on the ids that the tokenizer makes. */
     if (is_size(f)) return f->kinds != 0;
     if (!strcmp(f->path, "data.tokenizer")) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -146,8 +148,8 @@ int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE])
     return jwrite_finish(&w) < 0 ? -1 : 0;
 }
 
-/* Reads the text of one field from the object "spec" of the state file. Returns -1 if the file has
- * no such object, 0 if the object has no such field, 1 if the field was found. */
+/* Reads the text of one field from the object "spec" of the state file. Returns 1 if it has found
+ * the field, 0 if the object has no such field, and -1 if the file has no such object. */
 static int stored_text(const char *state, size_t size, const char *path, char out[VALUE_SIZE])
 {
     struct jread j;
@@ -178,8 +180,9 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
-/* Tells whether a field may differ. With checkpoint.changes the fields listed here may differ,
- * because they do not determine the shape of any learnt array. */
+/* Returns true if a field may differ between the job and the checkpoint. With
+ * checkpoint.changes the fields listed here may differ, because the shape of a learnt array
+ * does not depend on them. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
@@ -190,8 +193,9 @@ static bool is_free(const struct job_spec *spec, const char *path)
     return false;
 }
 
-/* Names the first field that differs. Returns 1 if e names it, 0 if no field of the table differs,
- * -1 if the checkpoint does not contain its fields. */
+/* Finds the first field that differs. If there is such a field, returns 1, and the error e
+ * names it. Returns 0 if no field of the table differs, and -1 if the checkpoint does not have
+ * its job's fields. */
 static int name_difference(const char *dir, const char *state, size_t size,
                            const struct job_spec *spec, struct err *e)
 {
@@ -226,7 +230,8 @@ int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct e
     const int named = state ? name_difference(step_dir, state, size, spec, e) : -1;
     free(state);
     if (named > 0) return -1;
-    if (!named && spec->checkpoint.changes) return 0; /* the difference is allowed */
+    /* checkpoint.changes allows the difference. */
+    if (!named && spec->checkpoint.changes) return 0;
     return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                      "%s was made by a job with another model, data, schedule or precision; to "
                      "start from its weights alone set model.path to %s/hf",

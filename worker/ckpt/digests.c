@@ -1,22 +1,25 @@
-/* digests.c: sorts the files by size, largest first, and hashes them with a pool of threads. */
+/* digests.c: sorts the files by size, and hashes them with a pool of threads. The largest file
+ * comes first. */
 #include "worker/ckpt/digests.h"
 
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 
 enum {
-    LARGE = 1 << 18, /* a further thread is started only for a file of at least this many bytes */
-    THREADS = 3      /* most threads: a checkpoint has three large files (weights, average,
-                      * moments) */
+    LARGE = 1 << 18, /* smallest size in bytes of a file for which a further thread is started */
+    /* largest number of threads; a checkpoint has only three large files (weights, average,
+     * moments) */
+    THREADS = 3
 };
 
 struct digests {
     const struct manifest *m;
     const char *dir;
-    int order[MANIFEST_FILES]; /* indices of the files, with the largest file first, so that no
-                                * thread begins a large file at the end */
-    struct err *e;             /* owned; one for each file, with code ERR_NONE if the file is
-                                * right */
+    /* Indices of the files, sorted by size. The largest file comes first, so that no thread
+     * begins a large file when the other threads have no more work. */
+    int order[MANIFEST_FILES];
+    /* owned: one error for each file; its code is ERR_NONE if the file is not damaged */
+    struct err *e;
 };
 
 static void check_one(void *arg, int64_t task, int worker)
@@ -48,7 +51,7 @@ static int n_threads(const struct manifest *m)
 static int check_all(struct digests *d, struct err *e)
 {
     const int n = n_threads(d->m);
-    /* if it is NULL, files are hashed one after the other */
+    /* without a pool, files are hashed one after the other */
     struct pool *pool = n > 1 ? pool_open(n, NULL, NULL) : NULL;
     sort(d);
     pool_run(pool, check_one, d, d->m->n_files);

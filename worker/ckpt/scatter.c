@@ -1,5 +1,6 @@
-/* scatter.c: on rank 0, cuts arrays into pieces that lie in one slice each, and sends orders to
- * the ranks that hold them. scatter_serve does the work of the other ranks. */
+/* scatter.c: on rank 0, divides arrays into pieces and sends orders about them to the ranks
+ * that hold their elements. All elements of a piece are in one slice. scatter_serve does the
+ * work of the other ranks. */
 #include "worker/ckpt/scatter.h"
 
 #include <stdlib.h>
@@ -23,8 +24,8 @@ _Static_assert(SHARDED_WEIGHTS == (int)CKPT_WEIGHTS && SHARDED_M == (int)CKPT_M 
                "one number for both");
 
 enum {
-    DATA_AT = 64, /* offset in the bounce buffer at which the elements begin, after the order */
-    STILL_S = 1   /* approximate seconds between two OP_STILL that rank 0 sends */
+    DATA_AT = 64, /* offset of the elements in the bounce buffer; the order comes before them */
+    STILL_S = 1   /* approximate number of seconds between two OP_STILL messages of rank 0 */
 };
 
 static struct comm *world(const struct sharded_state *h)
@@ -32,7 +33,7 @@ static struct comm *world(const struct sharded_state *h)
     return h->model->job;
 }
 
-/* Returns the bounce buffer in the host's memory, from which files are read and written. */
+/* Returns the bounce buffer in the host's memory. Files are read into it and written from it. */
 static char *bounce(const struct sharded_state *h)
 {
     return comm_bounce(world(h), h->model->bounce);
@@ -66,22 +67,22 @@ static int receive_one(struct sharded_state *h, int from, void *x, int64_t size,
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
-/* Tells whether the order is followed by elements, which rank 0 sends to the ranks that hold
- * them. */
+/* Returns true if elements follow the order in the message. Rank 0 sends such orders to the
+ * ranks that hold the elements. */
 static bool brings(const struct scatter_order *o)
 {
     return o->op == OP_TAKE || o->op == OP_BLOCKS;
 }
 
-/* Returns the bytes of n elements in the form in which they are sent: fp32, or blocks of a
- * format. */
+/* Returns the number of bytes in which n elements are sent. Elements are sent in fp32, or in
+ * blocks of the parameter `format`. */
 static int64_t bytes_of(enum weights_id format, int64_t n)
 {
     return format ? quant_row(format, n) : n * 4;
 }
 
-/* Tells whether an order is for the stage of rank w. If the last stage borrows the weights of an
- * order (a tied embedding), the order is also for the last stage. */
+/* Returns true if an order is for the stage of rank w. An order for the weights of a tied
+ * embedding is also for the last stage, which borrows these weights. */
 static bool concerns(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct plan *p = h->plan;
@@ -91,14 +92,14 @@ static bool concerns(const struct sharded_state *h, const struct scatter_order *
            stage == p->pp - 1;
 }
 
-/* Tells whether each rank of a stage holds all elements of an array. */
+/* Returns true if each rank of a stage holds all elements of the array. */
 static bool all_hold(const struct sharded_state *h, int which)
 {
     return h->plan->zero == 0 || (which == SHARDED_WEIGHTS && h->plan->zero < 3);
 }
 
-/* Returns the range of the elements of an order that rank w holds. This is one range, because all
- * elements of an order lie in one bucket. */
+/* Returns the range of an order's elements that rank w holds. These elements are a single
+ * range, because all elements of an order are in one bucket. */
 static struct zero_range run_of(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct zero *z = &h->plan->shards;
@@ -144,16 +145,18 @@ static int keep_alive(struct sharded_state *h, struct err *e)
     return order_all(h, OP_STILL, e);
 }
 
-/* Sends OP_STILL if the last message was sent long enough ago, so that the waits of the other
- * ranks do not time out. If the sending fails, the next operation reports the failure. */
+/* Sends OP_STILL if enough time has passed since the last message, so that the other ranks,
+ * which wait for rank 0, do not time out. If the message cannot be sent, the next operation
+ * reports the failure. */
 static void scatter_still(void *arg)
 {
     struct err why = {0};
     keep_alive(arg, &why);
 }
 
-/* Returns the order for the part of `whole` that the ranks with tensor-parallel index t hold. All
- * elements of `whole` lie in one slice. If tp > 1, *at gets this slice. */
+/* Returns the order for the elements of `whole` that the ranks with tensor-parallel index t
+ * hold. All elements of `whole` are in one slice. If tp > 1, *at gets the slice of these
+ * elements. */
 static struct scatter_order order_of(struct sharded_state *h, struct slice *at, int t,
                                      const struct scatter_order *whole)
 {
@@ -167,8 +170,8 @@ static struct scatter_order order_of(struct sharded_state *h, struct slice *at, 
 }
 
 /* Copies elements [o->offset, o->offset + o->n) of a slice between the buffers `slice` and
- * `whole`. `whole` has the range of the whole model that w describes. Both buffers are in fp32, or
- * in blocks of a format. */
+ * `whole`. The buffer `whole` has the elements of range w of the whole model. Both buffers are
+ * in fp32, or in blocks of a format. */
 static void spread(const struct slice *s, int t, const struct scatter_order *o,
                    const struct scatter_order *w, enum weights_id format, void *slice, void *whole,
                    bool to_whole)
@@ -183,16 +186,16 @@ static void spread(const struct slice *s, int t, const struct scatter_order *o,
     }
 }
 
-/* Tells whether rank w gives elements to rank 0. In each stage the ranks of the first group give
- * them, because together they hold all elements. Under zero 0 only the first rank of the stage
- * gives them. */
+/* Returns true if rank w sends elements to rank 0 in answer to GIVE. In each stage, the ranks
+ * of the first group send them, because this group holds all elements. With zero 0, only the
+ * first rank of the stage sends them. */
 static bool gives(const struct sharded_state *h, int w)
 {
     return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);
 }
 
-/* Reads elements from the ranks with tensor-parallel index t. The offsets in o are those of the
- * layout of these ranks. */
+/* Reads elements from the ranks with tensor-parallel index t. The offsets in o are in the layout
+ * of these ranks. */
 static int read_slice(struct sharded_state *h, int t, const struct scatter_order *o, float *out,
                       struct err *e)
 {
@@ -207,8 +210,8 @@ static int read_slice(struct sharded_state *h, int t, const struct scatter_order
     return 0;
 }
 
-/* Returns how many of the n elements from offset on lie in the slice of the first of them. All n
- * elements lie in one tensor. */
+/* Returns how many of the n elements that begin at `offset` are in one slice, counted from the
+ * first of these elements. All n elements must be in one tensor. */
 static int64_t of_one_slice(struct sharded_state *h, int64_t offset, int64_t n)
 {
     if (h->plan->tp == 1) return n;
@@ -246,7 +249,7 @@ static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *
     return keep_alive(h, e);
 }
 
-/* Stores the elements of an order that this rank holds. They are the range r. */
+/* Stores the part of an order's elements that this rank holds, which is range r. */
 static void keep(struct sharded_state *h, const struct scatter_order *o, struct zero_range r,
                  const void *x)
 {
@@ -256,7 +259,8 @@ static void keep(struct sharded_state *h, const struct scatter_order *o, struct 
         sharded_write(h, (enum sharded_array)o->which, r.begin, r.end - r.begin, x);
 }
 
-/* Sends elements to all ranks that hold them. x is in fp32, or in blocks of a format. */
+/* Sends elements to all ranks that hold them. The elements in x are in fp32, or in blocks of a
+ * format. */
 static int write_piece(struct sharded_state *h, const struct scatter_order *whole,
                        enum weights_id format, const void *x, struct err *e)
 {
@@ -303,8 +307,8 @@ static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const 
     return write_all(arg, &o, WEIGHTS_MODEL, x, e);
 }
 
-/* Tells whether several threads may call scatter_write at the same time. They may if there are no
- * other ranks and the weights lie in the host's memory. */
+/* Returns true if several threads may call scatter_write at the same time. This is the case if
+ * there is only one rank and the weights are in the host's memory. */
 static bool any_order(const struct sharded_state *h)
 {
     return h->plan->n_ranks == 1 && !h->model->be->own_memory;
@@ -323,7 +327,7 @@ static int take_weights(void *arg, int64_t offset, int64_t n, const float *x, st
     return scatter_write(arg, SHARDED_WEIGHTS, offset, n, x, e);
 }
 
-/* Returns the format of the weight to which an element of the whole model belongs. */
+/* Returns the format of the weight to which the element at `offset` in the whole model belongs. */
 static enum weights_id format_of(void *arg, int64_t offset)
 {
     struct sharded_state *h = arg;

@@ -1,5 +1,6 @@
-/* steps.c: parses names of checkpoint directories, sorts them newest first, replaces the link
- * `best`, and prunes, renaming a directory before it is removed. */
+/* steps.c: parses names of checkpoint directories, sorts the directories so that the newest
+ * comes first, replaces the link `best`, and prunes. A directory is renamed before it is
+ * removed. */
 #include "worker/ckpt/steps.h"
 
 #include <dirent.h>
@@ -139,8 +140,8 @@ struct pruning {
     int64_t newest; /* newest complete step; -1 if there is none */
 };
 
-/* Removes a checkpoint. It is renamed first, so that a kill during the removal leaves only a
- * .tmp. */
+/* Removes a checkpoint. It is renamed first, so that only a .tmp directory remains if the
+ * process is killed during the removal. */
 static int remove_step(const char *path, struct err *e)
 {
     char gone[FILE_PATH_SIZE];

@@ -1,5 +1,5 @@
-/* bestfit.c: sorts pieces by length, longest first, and puts each into the fullest bin that has
- * enough room; a tree of bits finds that bin. */
+/* bestfit.c: sorts pieces by length, longest first, and puts each piece into the fullest bin
+ * that has enough room. A tree of bits is used to find that bin. */
 #include "worker/data/bestfit.h"
 
 #include <stdbool.h>
@@ -9,18 +9,18 @@
 
 #define NO_BIN UINT32_MAX
 
-/* The set of the free rooms of all bins, a subset of [0, size], as a tree of bits in 64-bit words.
- * A search for the smallest room at or above a length takes at most two steps per level. For bins
- * of the longest sequence 5 levels are needed. */
+/* The set of the free rooms of all bins. It is a subset of [0, size], stored as a tree of bits
+ * in 64-bit words. A search for the smallest room that is not smaller than a given length takes
+ * at most two steps per level. Bins of the longest possible sequence need 5 levels. */
 enum { LEVELS = 5 };
 
 struct rooms {
-    uint64_t *level[LEVELS]; /* level 0 has a bit per room; each level above has a bit per nonzero
-                              * word of the level below */
+    uint64_t *level[LEVELS]; /* level 0 has a bit for each room; a higher level has a bit for each
+                              * word of the level below, which is set if the word is not zero */
     int64_t n_words[LEVELS];
     int n_levels;
     uint32_t *head; /* [size + 1] the newest bin with this room */
-    uint32_t *next; /* [n] the next older bin with the same room */
+    uint32_t *next; /* [n]: for each bin, the next older bin that has the same room */
     uint64_t *words;
 };
 
@@ -73,7 +73,7 @@ static uint32_t rooms_take(struct rooms *r, int64_t room)
     return bin;
 }
 
-/* Returns the smallest room at or above `want`, or -1. */
+/* Returns the smallest room that is not smaller than `want`, or -1 if there is no such room. */
 static int64_t rooms_find(const struct rooms *r, int64_t want)
 {
     int64_t at = want; /* index into the bits of level l */

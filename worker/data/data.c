@@ -1,4 +1,4 @@
-/* data.c: opens each file of a prepared directory, checks it against meta.json, and reads ids,
+/* data.c: opens each file of a prepared directory, compares it with meta.json, and reads ids,
  * masks, sizes and origins by pread. */
 #include "worker/data/data.h"
 
@@ -17,21 +17,21 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "prepared data is read
 _Static_assert(sizeof(struct data_origin) == 24, "origins.bin is read as it lies");
 
 struct data_part {
-    int fd; /* -1 if it is absent */
+    int fd; /* descriptor; -1 if the directory does not have the file */
     char path[FILE_PATH_SIZE];
 };
 
 struct data {
     struct meta meta;
     struct data_part part[PART_N];
-    uint64_t *ends; /* owned [n_documents of both sets] */
+    uint64_t *ends; /* owned, one element for each document of the two sets */
     int64_t n_tokens, n_documents;
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads size bytes of a file from offset `at` on. Fails with ERR_CORRUPT if the file has become
- * shorter since it was opened. */
+/* Reads size bytes of a file, beginning at offset `at`. Fails with ERR_CORRUPT if the file has
+ * become shorter since it was opened. */
 static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
 {
     char *to = out;
@@ -51,9 +51,9 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 {
     const int width = d->meta.width;
     assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
-    /* Tokens that are narrower than an id are read into the end of the array, and then widened
-     * from the front. The id that is written at i ends before token i + 1, which is still to be
-     * widened. */
+    /* Tokens that are narrower than an id are read into the end of the array, and are then
+     * widened one after another, beginning with the first. Writing id i does not overwrite
+     * token i + 1, which is widened next. */
     char *raw = (char *)ids + (4 - width) * n;
     if (read_at(&d->part[PART_TOKENS], raw, width * n, width * first, e) < 0) return -1;
     for (int64_t i = 0; i < n; i++) {
@@ -144,8 +144,8 @@ static int open_part(struct data *d, int id, const char *dir, struct err *e)
                    (long long)st.st_size, (long long)size, dir);
 }
 
-/* Writes the identity of the files, which consists of their names, recorded digests, sizes, inodes
- * and times. */
+/* Writes a text that identifies the files. It consists of their names, recorded digests,
+ * sizes, inodes and times. */
 static int identity(const struct data *d, char *out, size_t size, struct err *e)
 {
     size_t n = 0;
@@ -173,9 +173,10 @@ static int check_digest(const struct data *d, int id, const char *dir, struct er
                    d->part[id].path, dir);
 }
 
-/* Hashes all files, unless an earlier open has hashed the same files. The identity is taken before
- * the files are hashed. So if a file changes in the meantime, its identity differs from the
- * recorded one at the next open, and all files are hashed again. */
+/* Hashes all files, unless an earlier open has hashed these files and they have not changed
+ * since. The identity of the files is computed before they are hashed. If a file changes while
+ * it is hashed, the next open computes an identity that differs from the recorded identity,
+ * and hashes all files again. */
 static int check_digests(const struct data *d, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], now[2048];
@@ -188,8 +189,8 @@ static int check_digests(const struct data *d, const char *dir, struct err *e)
     if (known) return 0;
     for (int i = 0; i < PART_N; i++)
         if (check_digest(d, i, dir, e) < 0) return -1;
-    file_write(path, now, strlen(now), NULL); /* not checked: if this write fails, the next open
-                                               * hashes again */
+    file_write(path, now, strlen(now), NULL); /* a failure is ignored, because it only means
+                                               * that the next open hashes the files again */
     return 0;
 }
 
@@ -219,7 +220,8 @@ static int read_documents(struct data *d, struct err *e)
 static int open_parts(struct data *d, const char *dir, enum data_check check, struct err *e)
 {
     if (meta_read(dir, &d->meta, e) < 0) {
-        if (e && e->code == ERR_NOT_FOUND) e->code = ERR_CORRUPT; /* the directory exists */
+        /* the directory exists, so a missing file means that it is damaged */
+        if (e && e->code == ERR_NOT_FOUND) e->code = ERR_CORRUPT;
         return -1;
     }
     d->n_tokens = d->meta.stats.n_tokens + d->meta.stats.eval_tokens;
@@ -268,9 +270,10 @@ const struct data_stats *data_stats(const struct data *d)
     return &d->meta.stats;
 }
 
-/* Compares the number of tokens with the number of bytes and of documents, because text has one
- * token per byte and one token for its end. A document of ids that has a single token gives the
- * same numbers. It has no target, so the result is right for it, too. */
+/* Compares the number of tokens with the number of bytes and documents. Text has one token per
+ * byte, and one token for the end of each document. A document of ids that has only one id
+ * results in the same numbers. It does not matter that such a document is counted as text,
+ * because it has no target. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set)
 {
     const bool eval = set == SET_EVAL;

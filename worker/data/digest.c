@@ -1,5 +1,5 @@
-/* digest.c: hashes batches of files with a pool of threads. The error is that of the first file in
- * the list that fails. */
+/* digest.c: hashes batches of files with a pool of threads. If files cannot be hashed, the
+ * error is that of the failed file that comes first in the list. */
 #include "worker/data/digest.h"
 
 #include <stdatomic.h>
@@ -7,16 +7,16 @@
 #include "kernels/cpu/pool.h"
 #include "worker/data/format.h"
 
-enum { BATCH = 256 }; /* files that one run of the pool hashes */
+enum { BATCH = 256 }; /* Number of files that one run of the pool hashes. */
 
 struct digest_run {
     const struct digest_in *in;
     struct meta_file *out;
     int first;             /* first file of the batch */
-    _Atomic int bad;       /* the lowest index of a file that has failed; files with higher indices
-                            * are skipped */
-    _Atomic int64_t bytes; /* bytes that other threads have read and that are not reported yet */
-    struct err e[BATCH];   /* code ERR_NONE: none */
+    _Atomic int bad;       /* lowest index of a file that has failed; files with higher indices are
+                            * skipped */
+    _Atomic int64_t bytes; /* bytes that other threads have read and that were not reported yet */
+    struct err e[BATCH];   /* e[i].code is ERR_NONE if file i has not failed */
 };
 
 static int digest_one(struct digest_run *d, int i, struct progress *progress, struct err *e)
@@ -38,8 +38,8 @@ static void fail(struct digest_run *d, int i)
     while (i < bad && !atomic_compare_exchange_weak(&d->bad, &bad, i)) continue;
 }
 
-/* Reports the bytes that other threads have read. Only the caller's thread, which is worker 0,
- * calls it. */
+/* Reports the bytes that other threads have read. Only the thread of the caller, which is
+ * worker 0, may call this function. */
 static void report(struct digest_run *d)
 {
     const int64_t bytes = atomic_exchange(&d->bytes, 0);

@@ -18,8 +18,9 @@ struct digest_in {
     struct progress *progress;
 };
 
-/* Fills size and sha256 of out [list->n], in the order of the list. Fails with the error of the
- * first file in the list that fails, and sets *bad to its index. */
+/* Fills size and sha256 of out [list->n], in the order of the list. If files cannot be hashed,
+ * fails with the error of the failed file that comes first in the list, and sets *bad to the
+ * index of that file. */
 int digest_files(const struct digest_in *in, struct meta_file *out, int *bad, struct err *e);
 
 #endif

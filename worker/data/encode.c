@@ -1,5 +1,5 @@
-/* encode.c: appends tokens, ends, masks, byte counts and origins to one file each, and counts ids
- * for the entropy. */
+/* encode.c: appends tokens, ends, masks, byte counts and origins to one file each, and counts
+ * how often each id occurs, from which the entropy is computed. */
 #include "worker/data/encode_text.h"
 
 #include <math.h>
@@ -82,8 +82,8 @@ static uint32_t largest_of(const uint32_t *ids, size_t n)
     return most;
 }
 
-/* Checks and counts ids. It checks them one by one only if one of them is larger than all earlier
- * ids. */
+/* Checks and counts ids. The ids are checked one by one only if one of them is larger than all
+ * earlier ids. */
 static int take_ids(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     const uint32_t largest = largest_of(ids, n);
@@ -111,7 +111,7 @@ static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, 
 }
 
 /* Begins the mask when put_mask gets the first token that may not be a target. All tokens of
- * earlier calls may be targets. */
+ * the calls before it may be targets. */
 static int begin_mask(struct encode *c, struct err *e)
 {
     static const uint8_t ones[4096] = {[0 ... 4095] = 0xff};
@@ -137,7 +137,7 @@ static int put_mask(struct encode *c, size_t n, const uint8_t *learn, bool all, 
 /* Writes at most 4096 ids, which take_ids has checked and counted. */
 static int put_chunk(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
-    uint8_t raw[4 * 4096]; /* little-endian, whatever the byte order of the machine */
+    uint8_t raw[4 * 4096]; /* little-endian on every machine */
     if (c->width == 2)
         for (size_t i = 0; i < n; i++) {
             raw[2 * i] = (uint8_t)ids[i];
@@ -166,11 +166,11 @@ static int64_t *count_bytes(struct encode *c)
     return c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes;
 }
 
-/* Writes the number of text bytes of each of n tokens, at most 4096. */
+/* Writes the number of text bytes of each of n tokens. n is at most 4096. */
 static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096];
-    if (c->ids) return 0; /* bytes.bin is left out */
+    if (c->ids) return 0; /* in this case bytes.bin is not written */
     for (size_t i = 0; i < 4 * n; i++) raw[i] = (uint8_t)(bytes[i / 4] >> (8 * (i % 4)));
     return file_out_add(&c->out[PART_BYTES], raw, 4 * n, e);
 }
@@ -219,7 +219,7 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
     return 0;
 }
 
-/* Adds the id that ends a document of text, unless the document ends with it already. */
+/* Adds the id that ends a document of text, unless the document already ends with this id. */
 static int put_end(struct encode *c, struct err *e)
 {
     static const uint32_t end_id = TOKEN_EOD, no_bytes = 0;

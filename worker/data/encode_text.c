@@ -1,5 +1,5 @@
-/* encode_text.c: opens the tokenizer and the chat template once, and cuts texts, pairs of prompt
- * and completion, and conversations into ids. */
+/* encode_text.c: opens the tokenizer and the chat template once. Converts texts, pairs of
+ * prompt and completion, and conversations to ids. */
 #include "worker/data/encode_text.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* Sets e->field to "model.path", the field that names the directory. Returns -1. */
+/* Sets e->field to "model.path", which is the field that names the directory. Returns -1. */
 static int of_model(struct err *e)
 {
     if (e) strcpy(e->field, "model.path");
@@ -30,9 +30,9 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* Reads a text. If the keys of a GGUF file do not give this text, *out has no text and the call
- * succeeds, because ids need no tokenizer. For data that need one, open_tokenizer reports the
- * reason. */
+/* Reads a text. If the text cannot be made from the keys of a GGUF file, *out has no text and
+ * the call succeeds, because data that consist of ids need no tokenizer. For data that need a
+ * tokenizer, open_tokenizer reports the reason. */
 static int read_text(const char *dir, const char *name, struct model_text *out, struct err *e)
 {
     struct err why = {0};
@@ -75,9 +75,10 @@ static void open_chat(struct encode_text *t)
     t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
 }
 
-/* Opens the template and adds its digest. It is not an error here if the template cannot be used,
- * because the data may have no conversation. A directory without a template adds nothing, so that
- * the id is the same as in versions that did not read templates. */
+/* Opens the template and adds its digest. If the template cannot be used, this is not an error
+ * here, because the data may have no conversation. If there is no template, adds nothing. In
+ * that case the id of the prepared data is the id that versions of seqd without templates
+ * compute. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char of[SHA256_HEX], day[32];
@@ -160,8 +161,8 @@ static int reserve(struct encode_text *t, int64_t n, struct err *e)
     return 0;
 }
 
-/* Counts the bytes of every token, which are those bytes before its end that belong to no earlier
- * token. Marks the tokens that may be targets. Returns the number of bytes after the last
+/* Counts the bytes of every token. A token has the bytes before its end that belong to no earlier
+ * token. Also marks the tokens that may be targets. Returns the number of bytes after the last
  * token. */
 static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
@@ -178,8 +179,8 @@ static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t gi
     return (int64_t)n - covered;
 }
 
-/* Cuts a part of a text and appends its tokens to t->ids. If `special` is true, also appends the
- * post-processor's ids. */
+/* Converts a part of a text to tokens and appends them to t->ids. If `special` is true, also
+ * appends the post-processor's ids. */
 static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
                     struct encode_cut *out, struct err *e)
 {
@@ -193,8 +194,8 @@ static int cut_part(struct encode_text *t, const struct text_part *part, size_t 
     return 0;
 }
 
-/* Cuts a whole text. The bytes after the last token are counted as bytes of that token, so that
- * the counts add up to the size of the text. */
+/* Converts a whole text to tokens. Bytes after the last token are counted as bytes of the last
+ * token, so that the counts of all tokens add up to the size of the text. */
 static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
                struct encode_cut *out, struct err *e)
 {
@@ -260,8 +261,8 @@ static int check_chat(struct encode_text *t, struct err *e)
                              "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
-/* Marks as targets those tokens, from `first` on, that contain a byte of an assistant's turn.
- * Turns do not overlap; a turn may be empty. */
+/* Marks the tokens that contain a byte of an assistant's turn as targets, beginning with token
+ * `first`. Turns do not overlap, but a turn may be empty. */
 static void learn_turns(struct encode_text *t, int64_t first)
 {
     const struct template_output *o = &t->turns;

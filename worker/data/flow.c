@@ -1,5 +1,5 @@
-/* flow.c: draws noise, times and the frames that are given clean, by Philox with counters of
- * (stream, sample, index), and shifts times by the size of a sample. */
+/* flow.c: draws noise, times and clean frames by Philox, whose counter is (stream, sample,
+ * index). Shifts the time by an amount that depends on the size of the sample. */
 #include "worker/data/flow.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/noise.h"
 
-#define T_SCALE 1000 /* factor of a time in the models' embedders */
+#define T_SCALE 1000 /* Factor by which the models multiply a time before they embed it. */
 
 #define PI 3.14159265358979323846
 
@@ -20,15 +20,15 @@ enum {
     STREAM_TIME,
     STREAM_CAPTION,
     STREAM_FRAMES,
-    STREAM_STEPS = 16 /* STREAM_STEPS + i: step i of a sample */
+    STREAM_STEPS = 16 /* STREAM_STEPS + i is the stream of step i of a sample */
 };
 
 struct words {
     uint32_t w[4];
 };
 
-/* Draws four words. index is below 2^32, because a sample has at most 2^25 elements, of which four
- * share a counter. */
+/* Draws four words. index fits 32 bits, because a sample has at most 2^25 elements, and four
+ * elements share a counter. */
 static struct words draw(int64_t seed, uint32_t stream, int64_t n, uint32_t index)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32) ^ 0x666c6f77u};
@@ -87,9 +87,8 @@ int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
     return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
 }
 
-/* Counts the frames of latents for the time shift. STDiT3 counts only the frames of whole clips,
- * and 1 for a picture.
- * from: Open-Sora 1.2 timestep_transform. */
+/* Counts the frames of latents for the time shift. For STDiT3 only the frames of whole clips
+ * are counted, and a picture is counted as 1 frame. from: Open-Sora 1.2 timestep_transform. */
 static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
 {
     if (!family_row(m)->clips || num_frames == 1) return num_frames;
@@ -133,16 +132,16 @@ static int64_t some_frames(uint32_t w, int64_t T)
     return 1 + (int64_t)(uniform(w) * (double)most);
 }
 
-/* Returns the random word of a frame. The n_some frames with the smallest words are given clean.
- * If two frames have equal words, the word of the earlier frame counts as smaller. */
+/* Returns the random word of a frame. The n_some frames with the smallest words are clean. If
+ * two frames have equal words, the word of the earlier frame is treated as smaller. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];
 }
 
-/* Finds the n_some-th smallest word and its frame. First the word is found byte by byte, by
- * counting the words that begin with each prefix. Then the frame is found among the frames that
- * have this word. */
+/* Finds the n_some-th smallest word of all frames, and the frame that has it. First finds the
+ * word byte by byte: for each prefix, counts the words that begin with the prefix. Then finds
+ * the frame among the frames that have this word. */
 static void find_last(struct flow_draw *d)
 {
     int64_t left = d->n_some;
@@ -168,7 +167,7 @@ static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d
     double u = uniform(w.w[0]);
     int kind = 0;
     while (kind < 4 && u >= s->objective.frame_mask[kind]) u -= s->objective.frame_mask[kind++];
-    if (kind == 4 || d->T < 2) return; /* a single frame is a target, and never given clean */
+    if (kind == 4 || d->T < 2) return; /* a single frame must be a target, so it is never clean */
     const int64_t k = some_frames(w.w[1], d->T);
     switch (kind) {
     case 0:

@@ -6,7 +6,8 @@
 #include "api/core/job.h"
 #include "worker/family/family.h"
 
-/* Undoes draws that are only for training: no caption is left out, and no frame is given clean. */
+/* Undoes those draws that are made only for training. After the call the caption is not left
+ * out, and no frame is clean. */
 static void forget(struct flow_draw *d)
 {
     d->no_caption = false;
@@ -43,7 +44,8 @@ int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e)
     return flow_targets(&x.sample, &x.draw, s->spec->model.shape.patch_t);
 }
 
-/* Marks the rows of frames that the model gets without noise. The rows are spread along time. */
+/* Marks the rows of clean frames, which the model gets without noise. Each rank has a range of
+ * frames. */
 static void fill_frames(const struct flow_item *x, const struct shard *sh, const int64_t grid[3],
                         int32_t *group)
 {

@@ -1,5 +1,5 @@
-/* flow_fill.c: fills the rows of one rank. A sample is read line by line. A line is the part of a
- * picture's row that the rank's patches cover, in one channel of one frame. */
+/* flow_fill.c: fills the rows of one rank. A sample is read line by line. A line is the part
+ * of a row of pixels, in one channel of one frame, that the rank's patches cover. */
 #include <string.h>
 #include "worker/data/flow.h"
 
@@ -52,8 +52,8 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
     return frames * x->C * x->H * x->W;
 }
 
-/* Marks the patches of the frames that are given clean. Here a frame is a frame of patches and not
- * of latents, as in draw->T. */
+/* Marks the patches of clean frames. Here a frame is a frame of patches and not a frame of
+ * latents; draw->T counts frames of the same kind. */
 static void fill_frames(const struct fill *f)
 {
     const struct flow_rows *r = f->rows;
@@ -88,7 +88,7 @@ static void put_target(const struct fill *f, int64_t place, int64_t c, float z, 
         to[0] = z - noise;
 }
 
-/* Puts values [w, w + n) of a line. */
+/* Writes values [w, w + n) of a line to the rank's rows. */
 static void put(const struct fill *f, const struct fill_place *at, int64_t w, int64_t n,
                 const float *z, const float *noise)
 {

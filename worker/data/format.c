@@ -1,5 +1,6 @@
-/* format.c: the table of formats. A row has the reader of a format, and its hash function if one
- * sample or document is stored in several files. */
+/* format.c: the table of formats. Each row has the function that reads a format. If a sample
+ * or a document of the format is stored in several files, the row also has a function that
+ * hashes these files. */
 #include "worker/data/format.h"
 
 #include "worker/data/megatron.h"

@@ -1,8 +1,8 @@
-/* format.h: reads the files of a data source. A format is a row of a table, and its reader is a
+/* format.h: reads the files of a data source. Each format has a row in a table, and a reader in a
  * source file.
  *
- *   text      a file is a document: its bytes and then 256, or the ids that the model's tokenizer
- *             makes of it (encode_text.h, format_text.c)
+ *   text      a file is a document. Its tokens are its bytes, followed by 256, or the ids to which
+ *             the tokenizer of the model converts its text (encode_text.h, format_text.c)
  *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} are read
  *             like the format text; {"messages"} is a conversation (encode_text.h); {"input_ids"}
  *             with "labels" or "loss_mask" is used unchanged
@@ -13,7 +13,7 @@
  *   npy       one-dimensional, little-endian integers. A document ends with the end id if the
  *             source names one; otherwise the file is one document
  *   latents   a manifest of safetensors files (latents.h)
- *   megatron  PREFIX.idx and PREFIX.bin, of which the index has the documents
+ *   megatron  PREFIX.bin has the ids, and PREFIX.idx has the borders of the documents
  * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
  * Megatron-LM megatron/core/datasets/indexed_dataset.py.
  * tested: tests/engine/test_formats.c, test_records.c, test_prepare_threads.c, tests/fuzz */
@@ -24,42 +24,49 @@
 #include "worker/data/reader.h"
 
 struct format_in {
-    struct reader *r;            /* open, at the file's beginning */
-    struct encode *c;            /* encode_file has been called */
-    const char *root;            /* the root, for other files of the source */
-    struct progress *progress;   /* borrowed, counts bytes; NULL if progress is not reported */
-    const char *text_key;        /* jsonl */
-    int64_t eod;                 /* end id; -1 means that of the format */
-    int loss_on;                 /* enum loss_on_id */
-    const struct job_spec *spec; /* for jsonl: tells whether text may be read (job_reads_bytes) */
+    struct reader *r;          /* open reader, which is at the beginning of the file */
+    struct encode *c;          /* encoder, for which encode_file has been called */
+    const char *root;          /* root of the source, beneath which other files of the source
+                                * are opened */
+    struct progress *progress; /* borrowed, counts bytes; NULL if progress is not reported */
+    const char *text_key;      /* jsonl */
+    int64_t eod;               /* end id; -1 means the format's end id */
+    int loss_on;               /* enum loss_on_id */
+    /* spec of the job; the format jsonl uses it to decide whether text may be read
+     * (job_reads_bytes) */
+    const struct job_spec *spec;
 };
 
 struct format {
-    const char *name; /* as in the job spec */
-    bool tokens;      /* whether the files have ids, so that a source may set spec_source.eod */
-    /* Hashes the file and the files that belong to it, in the order in which `read` reads them.
-     * NULL means that no other files belong to the file, which is hashed alone. */
+    const char *name; /* name of the format in the job spec */
+    bool tokens;      /* whether the files consist of ids; only for these formats a source may
+                       * set spec_source.eod */
+    /* Hashes the file and the other files that belong to it, in the order in which `read`
+     * reads them. If the pointer is NULL, files of this format have no other files that belong
+     * to them, and each file is hashed alone. */
     int (*hash)(const char *root, const char *path, struct intake *into, struct err *e);
-    /* Reads the file to its end. Fails with ERR_INVALID, which names the file and the line or
-     * token, or with ERR_CORRUPT if its sizes contradict each other. */
+    /* Reads the file to its end. Fails with ERR_INVALID if the data are wrong; the error names
+     * the file and the line or token. Fails with ERR_CORRUPT if the sizes in the file
+     * contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
-    /* Reads the first files of file [n], in groups that are held in memory, up to the first file
-     * that is too large for that. The files follow each other in one source, file[0] has index
-     * `index` in the meta, and in->r is NULL. Returns the number of files that were read, or -1
-     * after a failure. If it returns 0, the caller must read file[0] with `read`. Output and
-     * errors are the same as if each file was read with `read`, except that this function fails
-     * with ERR_CONFLICT for a file that has changed since it was hashed. NULL means that every
-     * file is read alone. */
+    /* Reads several small files, all of which are in memory at the same time. Begins with
+     * file[0], and stops before the first of the n files that is too large for this. The files
+     * are consecutive files of one source, and file[0] has index `index` in the meta. in->r is
+     * NULL. Returns the number of files that were read, or -1 after a failure. If it returns
+     * 0, the caller must read file[0] with `read`. Output and errors do not differ from those
+     * of calls of `read` for each file. In addition, fails with ERR_CONFLICT if a file has
+     * changed since it was hashed. If the pointer is NULL, every file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
-    /* A word that is an input of the id of prepared data. A version that makes other tokens from
-     * the same bytes has another word. NULL means that the tokens are the same as in the first
-     * version. */
+    /* A word that is an input of the id of prepared data. It is changed when a new version of
+     * seqd makes other tokens from the same bytes than the version before. NULL means that the
+     * tokens have not changed since the first version. */
     const char *reading;
 };
 
-/* Returns the file of a source from which its other files are found. It is path, or for megatron
- * PREFIX.idx, which is written to room. Returns NULL if the path does not fit. */
+/* Returns the path of the file that names the other files of a source, or describes them. For
+ * megatron this is PREFIX.idx, which is written to `room`. For all other formats it is `path`
+ * itself. Returns NULL if the path does not fit into `room`. */
 const char *format_index(int format, const char *path, char room[FILE_PATH_SIZE], struct err *e);
 /* Returns the row of a format, or NULL for openai_batch, which is not training data. */
 const struct format *format_row(int format);

@@ -1,7 +1,9 @@
-/* JSONL: each line is a record (jsonl_record.h). A line is held in memory as a whole (at most
- * LINE_SIZE bytes). All workers parse and cut the lines that are in memory. Then the lines are
- * added in their order. So the output is the same as with one worker, and so is the error, which
- * is that of the first line with an error. */
+/* JSONL: each line is a record (jsonl_record.h). Only whole lines are parsed. A line is in
+ * memory as a whole and has at most LINE_SIZE bytes. All workers parse the lines that are in
+ * memory and convert their text to tokens. Then the lines are added in the order in which the
+ * file has them. For this reason the output does not depend on the number of workers. If lines
+ * have errors, the call fails with the error of the first line that has an error, for any
+ * number of workers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,27 +14,28 @@
 #include "worker/data/jsonl_record.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
-enum { BATCH = 256 }; /* most lines that are held, parsed and cut at the same time */
+enum { BATCH = 256 }; /* Largest number of lines that are in memory at the same time. */
 
 struct jsonl_line {
     char *at;
     size_t n;
-    int64_t number, offset;  /* number of the line in the file, from 1, and offset of its first
-                              * byte */
-    struct jsonl_record rec; /* later lines use its arrays again */
-    struct encode_cut cut;   /* ids of its text, if a tokenizer cuts it */
-    struct err e;            /* code ERR_NONE: none */
+    int64_t number, offset;  /* number of the line in the file, counted from 1, and offset of the
+                              * line's first byte */
+    struct jsonl_record rec; /* the record of the line; its arrays are used again for later
+                              * lines */
+    struct encode_cut cut;   /* ids of the line's text, if a tokenizer converts it to tokens */
+    struct err e;            /* e.code is ERR_NONE if the line has no error */
 };
 
 struct jsonl {
     struct format_in *in;
     struct jsonl_line *line; /* owned [BATCH] */
-    int n;                   /* lines that are held */
-    uint32_t *id;            /* owned [room]: input_ids to encode, and whether each may be a
-                              * target */
+    int n;                   /* number of lines that are in memory */
+    uint32_t *id;            /* owned [room]: input_ids to encode; learn[i] tells whether id[i] may
+                              * be a target */
     uint8_t *learn;
     size_t room;
-    int64_t n_lines; /* lines of the file so far */
+    int64_t n_lines; /* number of lines of the file that were read so far */
 };
 
 /* ---- documents ------------------------------------------------------------------------------- */
@@ -50,8 +53,9 @@ static int reserve(struct jsonl *s, size_t n, struct err *e)
     return 0;
 }
 
-/* Reads whether id i may be a target. labels are those of transformers: they are aligned with
- * input_ids, and are -100 where an id is not a target. */
+/* Reads whether id i may be a target. The member labels has the meaning that transformers
+ * gives it: labels[i] belongs to input_ids[i], and the value -100 means that the id is not a
+ * target. */
 static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, struct err *e)
 {
     *learn = 1;
@@ -101,7 +105,8 @@ static int refuse_text(const struct format_in *in, const struct jsonl_record *r,
              r->text.at       ? in->text_key
              : r->messages.at ? "messages"
                               : "completion");
-    job_refuse_text(in->spec, "", what, &why); /* prepare.c names the source */
+    job_refuse_text(in->spec, "", what, &why); /* no source is named here, because prepare.c
+                                                * adds the name */
     return err_set(e, why.code, "%s", why.text);
 }
 
@@ -201,7 +206,8 @@ static int put_line(struct jsonl *s, const struct jsonl_line *l, struct err *e)
     return 0;
 }
 
-/* Parses and cuts the lines that are held, and adds them to the encoder. */
+/* Parses the lines that are in memory, converts their text to tokens, and adds the tokens to
+ * the encoder. */
 static int put_lines(struct jsonl *s, struct err *e)
 {
     struct encode *c = s->in->c;
@@ -246,7 +252,8 @@ static int read_lines(struct jsonl *s, struct err *e)
             if (reader_fill(r, e) < 0) return -1;
             continue;
         }
-        /* Hold all whole lines of the buffer, and then move the rest to its front. */
+        /* Process all whole lines of the buffer, and then move the rest of the buffer to its
+         * front. */
         char *line = r->buf, *end = r->buf + r->n;
         for (; nl; line = nl + 1, nl = memchr(line, '\n', (size_t)(end - line)))
             if (hold_line(s, line, (size_t)(nl - line), r->at + (line - r->buf), e) < 0) return -1;

@@ -1,6 +1,6 @@
-/* Reads a manifest and the safetensors files that its lines name (latents.h). In both passes the
- * whole manifest is read before the files, so that the digest of the source covers the bytes in
- * the same order. */
+/* Reads a manifest and the safetensors files that its lines name (latents.h). Both passes read
+ * the whole manifest before the files, so the bytes of the source are hashed in the same order
+ * in both passes. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 
 struct latents_line {
     char latents[FILE_PATH_SIZE], text[FILE_PATH_SIZE];
-    int64_t height, width, num_frames, text_len; /* 0 if not given */
-    int64_t label;                               /* -1 if not given */
+    int64_t height, width, num_frames, text_len; /* 0 if the line does not have the member */
+    int64_t label;                               /* -1 if the line does not have the member */
     double fps;
 };
 
@@ -98,8 +98,7 @@ int format_latents_path(const char *manifest, const char *path, char out[FILE_PA
     return file_join(out, e, "%.*s/%s", (int)(slash - manifest), manifest, path);
 }
 
-/* Opens a file through the descriptor of source_open, so that no file outside of the root is
- * read. */
+/* Opens a file by the descriptor from source_open, so that no file outside of the root is read. */
 struct st_file *format_latents_file(const char *root, const char *path, struct err *e)
 {
     char proc[64];
@@ -155,7 +154,9 @@ static int put_tensor(struct encode *c, const struct st_file *f, const struct st
     return 0;
 }
 
-struct latents_pair { /* open files of latents and of text; text is NULL if there is none */
+/* open files of one sample: the file of latents, and the file of text, which is NULL if the
+ * sample has no text */
+struct latents_pair {
     char path[2][FILE_PATH_SIZE];
     struct st_file *f[2];
     const struct st_tensor *t[2];
@@ -223,7 +224,7 @@ static bool blank(const char *p, const char *end)
     return p == end;
 }
 
-/* Calls take for every line that is not blank. */
+/* Calls the function `take` for every line that is not blank. */
 struct latents_walk {
     int (*take)(void *arg, const struct latents_line *l, uint64_t number, uint64_t offset,
                 struct err *e);

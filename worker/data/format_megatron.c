@@ -1,5 +1,5 @@
-/* format_megatron.c: reads the three arrays of a Megatron-LM index in parallel, and cuts the
- * tokens of its .bin into documents. */
+/* format_megatron.c: reads the three arrays of a Megatron-LM index in parallel, and divides
+ * the tokens of the .bin file into documents. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *
     return file_join(out, e, "%.*s.idx", (int)n, path);
 }
 
-/* Makes the path of the .bin from that of its .idx. */
+/* Makes the path of the .bin file from the path of its .idx file. */
 static int bin_path(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     return file_join(out, e, "%.*s.bin", (int)without(path, ".idx"), path);
@@ -64,7 +64,7 @@ static int index_parse(const uint8_t *header, int64_t file_size, struct megatron
         return err_set(e, ERR_UNSUPPORTED, "index version %llu, want 1",
                        (unsigned long long)version);
     if (dtype_of(header[17], &out->type, e) < 0) return -1;
-    /* Bounds both products by the size of the file, so that their sum cannot overflow. */
+    /* Limit 12 * n and 8 * m to the size of the file, so that their sum cannot overflow. */
     const bool fits = n <= body / 12 && m <= body / 8;
     if (fits && n && 12 * n + 8 * m + n == body)
         return err_set(e, ERR_UNSUPPORTED, "a multimodal dataset: only text is read");
@@ -82,7 +82,7 @@ static int index_parse(const uint8_t *header, int64_t file_size, struct megatron
 /* An array of the index, which is read one block at a time. */
 struct column {
     const struct reader *r;
-    int64_t at; /* byte of the next block */
+    int64_t at; /* offset in the file of the next block */
     int width;
     size_t used, held;
     uint8_t block[8 * 1024];
@@ -119,7 +119,7 @@ struct megatron {
     struct megatron_index index;
     struct column length, pointer, document;
     struct ids_in ids;       /* token ids of the .bin file */
-    int64_t sequence, bytes; /* read so far */
+    int64_t sequence, bytes; /* number of sequences and of bytes that were read so far */
 };
 
 static int put_sequence(struct megatron *g, struct err *e)
@@ -169,7 +169,7 @@ static int put_documents(struct megatron *g, struct err *e)
                    (long long)first, (long long)g->index.n_sequences);
 }
 
-/* Reads the index from front to back, by which it is hashed, before its columns are read. */
+/* Reads the index from front to back to hash it. Its columns are read afterwards. */
 static int read_index(struct megatron *g, struct err *e)
 {
     struct reader *r = g->in->r;

@@ -4,9 +4,10 @@
 #include <string.h>
 #include "worker/data/npy.h"
 
-#define HEADER_SIZE ((int64_t)1 << 20) /* NumPy by default refuses more than 10000 */
+/* Largest size of the header that is read, in bytes. NumPy's default limit is 10000. */
+#define HEADER_SIZE ((int64_t)1 << 20)
 
-struct literal { /* the rest of the dictionary's text, which is not parsed yet */
+struct literal { /* the part of the dictionary's text that is not parsed yet */
     const char *p, *end;
 };
 
@@ -49,15 +50,16 @@ static bool take_int(struct literal *l, int64_t *out)
     blanks(l);
     if (l->p == l->end || *l->p < '0' || *l->p > '9') return false;
     for (*out = 0; l->p < l->end && *l->p >= '0' && *l->p <= '9'; l->p++) {
-        /* Refuse more, because 8 * *out bytes must fit an int64_t. */
+        /* Refuse larger numbers, because 8 bytes for each element, for *out elements, must fit
+         * an int64_t. */
         if (*out > (INT64_MAX / 8 - 9) / 10) return false;
         *out = *out * 10 + (*l->p - '0');
     }
-    take_word(l, "L"); /* long integers, as Python 2 wrote them */
+    take_word(l, "L"); /* skip the L that Python 2 wrote after long integers */
     return true;
 }
 
-/* Parses a type: '<u2', '|u1', ... */
+/* Parses a type such as '<u2' or '|u1'. */
 static int type_of(const char *descr, struct ids_type *t, struct err *e)
 {
     const char order = descr[0], kind = order ? descr[1] : 0;
@@ -75,7 +77,7 @@ static int type_of(const char *descr, struct ids_type *t, struct err *e)
     return 0;
 }
 
-/* Parses a shape, (N,). Returns its number of dimensions, or -1. */
+/* Parses a shape such as (N,). Returns its number of dimensions, or -1. */
 static int take_shape(struct literal *l, int64_t *n)
 {
     int dims = 0;

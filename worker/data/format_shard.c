@@ -12,7 +12,8 @@ static const struct variant {
     int64_t eod;
 } variants[] = {{20240520, 1, 2, GPT2_END}, {20240801, 7, 4, LLAMA3_END}};
 
-#define EVAL_MAGIC 20240522 /* a multiple-choice set, which is not a stream of tokens */
+/* Magic number of a multiple-choice set, which is not a stream of tokens. */
+#define EVAL_MAGIC 20240522
 
 static uint32_t header_int(const uint8_t *p)
 {
@@ -43,7 +44,7 @@ static const struct variant *variant_of(const char *path, const uint8_t *header,
     return NULL;
 }
 
-/* Returns the count of numbers of this width after the header. */
+/* Returns how many numbers of this width follow the header. */
 static int64_t count_ids(struct reader *r, int64_t header, int width, struct err *e)
 {
     const int64_t size = reader_size(r), body = size - header;

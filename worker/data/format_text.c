@@ -1,31 +1,32 @@
-/* Text: a file is a document. If there is a tokenizer, all workers cut the file into ids, part by
- * part, and the parts are added in their order. Parts begin only where this does not change the
- * ids of the whole text (tokenizer_cut). These positions depend only on the text, so the output
- * does not depend on the number of workers. Text without such a position is a single part, which
- * is held in memory as a whole.
+/* Text: a file is a document. If there is a tokenizer, the workers convert parts of the file to
+ * ids at the same time, and the parts are added in the order in which the file has them. Parts
+ * begin only where this does not change the ids of the whole text (tokenizer_cut). These
+ * positions depend only on the text, so the output does not depend on the number of workers. Text
+ * without such a position is a single part, which is held in memory as a whole.
  *
- * Several small files are held at the same time: all workers read and hash them, and then cut
- * their parts, which are added in the order of the files. At any time at most PARTS parts per
- * worker are held in memory, whether they are of one file or of several. A text that cannot be cut
- * into parts may be larger. */
+ * Several small files are held at the same time. All workers read and hash these files, and
+ * then convert their parts to ids. The parts are added in the order of the files. For each
+ * worker at most PARTS parts, of one file or of several, are held in memory at any time. A
+ * text that cannot be divided is one part, however large it is. */
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
-#define PART_SIZE ((size_t)1 << 16) /* least size of every part except the last */
+/* smallest size of a part, except for the last part of a text */
+#define PART_SIZE ((size_t)1 << 16)
 enum {
-    PARTS = 4,  /* parts held per worker */
-    FILES = 256 /* most files that are held */
+    PARTS = 4,  /* number of parts in memory for each worker */
+    FILES = 256 /* largest number of files that are in memory at the same time */
 };
 
 struct held_part {
-    struct text_part part; /* one part of the text, whose bytes are held in memory */
+    struct text_part part; /* one part of the text; the bytes of the part are in memory */
     struct encode_cut cut;
-    struct err e; /* code ERR_NONE: none */
+    struct err e; /* e.code is ERR_NONE if no error has occurred */
 };
 
-struct held_parts { /* the held parts of one text or of several */
+struct held_parts { /* the parts of one text or of several texts that are in memory */
     struct encode *c;
     struct held_part *held; /* owned [room] */
     int n, room;
@@ -34,8 +35,8 @@ struct held_parts { /* the held parts of one text or of several */
 /* A document whose first parts have been added. */
 struct document {
     struct encode *c;
-    /* The last token so far. Later bytes may belong to it, so it is not added yet. */
-    struct encode_text last; /* has one token, in the members below */
+    /* The last token so far. Later bytes may belong to this token, so it is not added yet. */
+    struct encode_text last; /* has one token, which is in the members below */
     int32_t id;
     uint32_t bytes;
     uint8_t learn;
@@ -59,8 +60,8 @@ static int put_last(struct document *d, struct err *e)
     return d->any ? encode_put(d->c, &one, e) : 0;
 }
 
-/* Adds the tokens of a part except the last one, which it keeps because the bytes after it may
- * belong to that token. */
+/* Adds the tokens of a part except the last token. The last token is kept, because bytes of
+ * the next part may belong to this token. */
 static int put_cut(struct document *d, struct encode_cut cut, struct err *e)
 {
     const struct encode_text *by = cut.by;
@@ -103,7 +104,7 @@ static void cut_part(void *arg, int64_t task, int worker)
     encode_text_part(&p->c->text[worker], &h->part, &h->cut, &h->e);
 }
 
-/* Cuts the held parts. */
+/* Converts the parts in memory to tokens. */
 static void cut_parts(struct held_parts *p)
 {
     for (int i = 0; i < p->c->n_workers; i++) encode_text_forget(&p->c->text[i]);
@@ -122,12 +123,12 @@ struct text_in_parts {
     struct format_in *in;
     struct held_parts parts;
     struct document doc;
-    bool ended;           /* the last part has been held */
-    size_t cut, searched; /* number of the reader's bytes that are cut into parts, and of those
-                           * that were searched for the next cut */
+    bool ended;           /* set when the last part has been found */
+    size_t cut, searched; /* number of the reader's bytes that were divided into parts, and
+                           * number of bytes that were searched for the end of the next part */
 };
 
-/* Cuts the held parts, and adds their tokens. */
+/* Converts the parts in memory to tokens, and adds the tokens. */
 static int put_parts(struct text_in_parts *s, struct err *e)
 {
     cut_parts(&s->parts);
@@ -145,7 +146,8 @@ static void hold(struct text_in_parts *s, size_t end, bool last)
     s->ended = last;
 }
 
-/* Finds the next part in the reader's bytes. Returns 1, or 0 if it needs more bytes. */
+/* Finds the next part in the reader's bytes. Returns 1 if it has found a part, and 0 if it needs
+ * more bytes. */
 static int next_part(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
@@ -171,8 +173,8 @@ static int read_more(struct text_in_parts *s, struct err *e)
     return reader_fill(r, e);
 }
 
-/* Adds all parts of the reader's bytes, and then moves the rest to the front of the buffer.
- * Returns 1 if it added a part, 0 if not, -1 after a failure. */
+/* Adds all parts of the reader's bytes, and then moves the rest of the bytes to the front of the
+ * buffer. Returns 1 if it has added a part, 0 if it has not, and -1 after a failure. */
 static int cut_held(struct text_in_parts *s, struct err *e)
 {
     int rc = 1;
@@ -226,12 +228,13 @@ int format_read_text(struct format_in *in, struct err *e)
 
 struct held_file {
     const struct meta_file *of; /* borrowed */
-    char *text;                 /* bytes of the file, within buf, with room for one more */
+    /* bytes of the file; they are in `buf`, which has room for one more byte */
+    char *text;
     size_t n;
-    bool grew;          /* the file has more bytes than were hashed */
+    bool grew;          /* set if the file has more bytes than it had when it was hashed */
     struct intake into; /* hash of the bytes read */
     int first, end;     /* the file's parts: held[first, end) */
-    struct err e;       /* code ERR_NONE: none */
+    struct err e;       /* e.code is ERR_NONE if no error has occurred */
 };
 
 struct small_files {
@@ -240,7 +243,7 @@ struct small_files {
     size_t room;
     struct held_file *file; /* owned [FILES] */
     int n;
-    struct held_parts parts; /* parts of the files, if a tokenizer cuts text */
+    struct held_parts parts; /* parts of the files, used if a tokenizer converts text to tokens */
 };
 
 static void read_held(void *arg, int64_t task, int worker)
@@ -253,7 +256,8 @@ static void read_held(void *arg, int64_t task, int worker)
     f->grew = f->n == room;
 }
 
-/* Reads files of file [n] into memory, from the first on, while there is room. */
+/* Reads files of the array file [n] into memory, beginning with file[0], as long as there is
+ * room. */
 static void hold_files(struct small_files *s, const struct meta_file *file, int n)
 {
     size_t used = 0;
@@ -279,8 +283,8 @@ static int hold_parts_of(struct small_files *s, struct held_file *f)
     return 0;
 }
 
-/* Cuts the held files into parts, up to the first file that cannot be added, and holds the
- * parts. */
+/* Divides the files that are in memory into parts, and adds these parts to the list of parts.
+ * Stops at the first file that cannot be added. */
 static void hold_parts(struct small_files *s)
 {
     int rc = 0;
@@ -316,8 +320,8 @@ static int put_file(struct small_files *s, struct held_file *f, uint32_t index, 
     return reader_unchanged(&f->into, f->of->path, f->of->sha256, e);
 }
 
-/* Reads and adds as many files as can be held together. Returns the number of files that were
- * added. */
+/* Reads and adds as many files as can be in memory at the same time. Returns the number of
+ * files that were added. */
 static int read_some(struct small_files *s, const struct meta_file *file, uint32_t index, int n,
                      struct err *e)
 {

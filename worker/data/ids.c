@@ -1,4 +1,5 @@
-/* ids.c: reads whole numbers of 1 to 8 bytes, and cuts documents before or after each end id. */
+/* ids.c: reads integers of 1 to 8 bytes, and divides them into documents before or after each
+ * end id. */
 #include "worker/data/ids.h"
 
 #include "api/core/assert.h"
@@ -20,7 +21,7 @@ int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e)
     if (reader_take(in->r, raw, n * width, "its tokens", e) < 0) return -1;
     for (size_t i = 0; i < n; i++) {
         int64_t v = value_of(raw + i * width, in->type);
-        if (v < 0 || v > UINT32_MAX) /* the vocabulary is checked by the encoder */
+        if (v < 0 || v > UINT32_MAX) /* the encoder compares ids with the vocabulary */
             return err_set(e, ERR_INVALID,
                            "%s: token %lld is %lld: the model's vocabulary has %lld ids, from 0",
                            in->r->path, (long long)(in->index + (int64_t)i), (long long)v,

@@ -1,5 +1,5 @@
-/* ids.h: reads an array of whole numbers in a file as token ids, and cuts it into documents at the
- * end ids. */
+/* ids.h: reads an array of integers in a file as token ids, and divides the array into
+ * documents at the end ids. */
 #ifndef SEQD_DATA_IDS_H
 #define SEQD_DATA_IDS_H
 
@@ -19,8 +19,8 @@ struct ids_in {
 };
 
 /* ids_take reads the next n numbers (at most IDS_CHUNK) into out. Fails with ERR_CORRUPT if the
- * file ends before n numbers were read, with ERR_INVALID for a number that cannot be an id (the
- * error has its index), or with ERR_IO. */
+ * file ends before n numbers were read. Fails with ERR_INVALID if a number cannot be an id, and
+ * the error has the index of the number. Also fails with ERR_IO. */
 #define IDS_CHUNK 4096
 int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
 
@@ -29,9 +29,9 @@ enum ids_end {
     IDS_END_FIRST /* a document begins with its end id, as in llm.c */
 };
 
-/* Adds n numbers to the encoder, cut into documents at `eod` (-1 means that they are one
- * document). All ids are added, also the end ids, which are tokens of their documents. Fails as
- * ids_take and encode_ids do. */
+/* Reads n ids and adds them to the encoder. Each occurrence of the id `eod` ends a document or
+ * begins one, and is itself a token of that document. If `eod` is -1, all n ids are one
+ * document. Fails as ids_take and encode_ids do. */
 int ids_documents(struct ids_in *in, int64_t n, int64_t eod, enum ids_end end, struct err *e);
 
 #endif

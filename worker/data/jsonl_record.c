@@ -1,4 +1,4 @@
-/* jsonl_record.c: reads the members of a line in their order, then checks that they form one kind
+/* jsonl_record.c: reads the members of a line in their order. Then checks that they form one kind
  * of record, and checks the lists beside input_ids. */
 #include "worker/data/jsonl_record.h"
 
@@ -31,8 +31,9 @@ static const char *kind_of(enum jtok tok)
     }
 }
 
-/* Reads a list of messages. If the value is not a list, only its kind is recorded. The record is
- * then not a conversation, and it is refused unless it is of another kind. */
+/* Reads a list of messages. If the value is not a list, only records the kind of the value. In
+ * that case the record is not a conversation, and is refused later unless its members make it
+ * a record of a different kind. */
 static int take_messages(struct jread *j, char *line, struct jsonl_record *r, struct err *e)
 {
     struct jsonl_member *m = &r->messages;
@@ -49,12 +50,14 @@ static int take_messages(struct jread *j, char *line, struct jsonl_record *r, st
     return 0;
 }
 
-/* Members beside "messages" that are part of a conversation. A record with one of them is refused,
- * because without that member the model would read another conversation. */
+/* Members beside "messages" that are part of a conversation. A record with one of these
+ * members is refused, because without that member the model would read a conversation that
+ * differs from the record. */
 static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
                                               "videos", "audios",    "audio",  NULL};
 
-/* Records a member, unless its value is null or [], which count as no value. */
+/* Records a member, unless its value is null or []. Both values mean that the record does not
+ * have the member. */
 static int take_beside(struct jread *j, const char *name, const char **out)
 {
     enum jtok tok = jread_next(j);
@@ -77,7 +80,8 @@ static int push(struct jsonl_ids *a, int64_t v, struct err *e)
     return 0;
 }
 
-/* Reads the next element of a list of whole numbers. *t becomes J_ARRAY_END after the last. */
+/* Reads the next element of a list of integers. If there is no further element, *t becomes
+ * J_ARRAY_END. */
 static int take_int(struct jread *j, const char *key, size_t i, enum jtok *t, int64_t *v,
                     struct err *e)
 {
@@ -122,7 +126,8 @@ static struct jsonl_list *add_list(struct jsonl_record *r, struct err *e)
     return &r->list[r->n_lists++];
 }
 
-/* Keeps a list for check_lists. A value that is not a list is metadata. */
+/* Stores a list, which check_lists checks later. A value that is not a list is metadata and is
+ * ignored. */
 static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
 {
     struct jsonl_list l = {.name = j->text, .name_len = j->len};
@@ -140,9 +145,9 @@ static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
     return to ? 0 : -1;
 }
 
-/* Records the range of tokens that are kept. Zeros at both ends are padding, which is not part of
- * the text. Zeros between ones are refused, because they would hide tokens in the middle of the
- * text. */
+/* Records the range of tokens that are kept, from the values of attention_mask. Zeros at the
+ * beginning and at the end are padding, which is not part of the text. A zero between ones is
+ * refused, because it would hide a token in the middle of the text. */
 static int take_attention(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                           struct err *e)
 {
@@ -160,8 +165,8 @@ static int take_attention(struct jsonl_record *r, const char *key, size_t i, int
     return 0;
 }
 
-/* Checks the positions of the tokens that are kept. Positions of padding are cut off together with
- * the padding. */
+/* Checks the positions of the tokens that are kept. The positions of padding are dropped with the
+ * padding. */
 static int take_position(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                          struct err *e)
 {
@@ -180,13 +185,13 @@ static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t 
                    key, i, (long long)v);
 }
 
-/* Known lists beside input_ids. If take is NULL, the list changes no token. Any other list of the
- * length of input_ids is refused. */
+/* Known lists that a record may have in addition to input_ids. If `take` is NULL, the list
+ * changes no token. An unknown list that is as long as input_ids is refused. */
 static const struct beside_ids {
     const char *name;
     int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);
-} besides[] = {{"attention_mask", take_attention}, /* must be first, because it decides which
-                                                    * tokens are kept */
+} besides[] = {{"attention_mask", take_attention}, /* attention_mask must be the first row,
+                                                    * because it decides which tokens are kept */
                {"position_ids", take_position},
                {"token_type_ids", take_type},
                {"special_tokens_mask", NULL},
@@ -268,9 +273,10 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     return take_list(r, j, e);
 }
 
-/* Checks that the record is of one kind. Only complete kinds count. A prompt without a completion,
- * or labels without input_ids, may be metadata of a record of another kind, such as the prompt of
- * a text. */
+/* Checks that the record is of one kind. A record is of a kind only if it has all members of
+ * this kind. A prompt without a completion, or labels without input_ids, may be metadata of a
+ * record whose kind is determined by other members. For example, a record with a text may also
+ * have a prompt. */
 static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];

@@ -1,5 +1,5 @@
-/* latents.c: decodes the words of a prepared sample, reads its numbers, and checks its sizes
- * against those of the model. */
+/* latents.c: decodes the words of a prepared sample, reads its numbers, and compares its sizes
+ * with those of the model. */
 #include "worker/data/latents.h"
 
 #include <string.h>
@@ -128,8 +128,8 @@ static int check_caption(const struct model_shape *m, const struct latents_sampl
                      (long long)x->text_len, (long long)m->text_len);
 }
 
-/* Checks the class. The last row of the table of classes means "no class", so no sample may have
- * it. */
+/* Checks the class. The last row of the model's table of classes means "no class", so no
+ * sample may have the index of this row as its class. */
 static int check_label(const struct model_shape *m, const struct latents_sample *x, struct err *e)
 {
     if (!m->type_vocab || (x->label >= 0 && x->label < m->type_vocab - 1)) return 0;

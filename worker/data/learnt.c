@@ -1,7 +1,8 @@
-/* data_order_learnt: counts the tokens that may be targets after documents were cut and packed. */
+/* data_order_learnt: counts the tokens that may be targets, after documents were split,
+ * truncated or dropped, and packed. */
 #include "worker/data/order.h"
 
-/* Counts the tokens of [token, token + n) that may be targets. Returns -1 with the errors of
+/* Counts the tokens in [token, token + n) that may be targets. Returns -1 with the errors of
  * data_read_mask. */
 static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
@@ -41,7 +42,7 @@ static int add_samples(const struct data_order *o, int stream, int64_t *tokens, 
     return 0;
 }
 
-/* Counts the documents that lost all their targets to truncation. */
+/* Counts the documents that have no targets because they were truncated. */
 static int add_cut(const struct data_order *o, const struct pack *p, int64_t *cut, struct err *e)
 {
     const uint64_t *ends = data_documents(o->data);

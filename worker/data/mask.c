@@ -1,12 +1,12 @@
-/* mask.c: draws four words for a token by Philox. They decide whether the token is hidden, and
- * which id is put in its place. */
+/* mask.c: draws four random words for each token by Philox. These words determine whether the
+ * token is hidden, and which id replaces it. */
 #include "worker/data/mask.h"
 
 #include <stdbool.h>
 #include "kernels/philox.h"
 
-/* Tells whether a word is one of the lowest words that make up `share` of all words. This is exact
- * if `share` is a multiple of 2^-32. */
+/* Returns true with the probability `share` for a random word, by comparing the word with a
+ * limit. The probability is exact if `share` is a multiple of 2^-32. */
 static bool below(uint32_t word, double share)
 {
     return (double)word < share * 4294967296.0;
@@ -14,7 +14,7 @@ static bool below(uint32_t word, double share)
 
 int32_t mask_token(const struct mask_rule *r, int64_t n, int64_t pos, int32_t id, int32_t *target)
 {
-    /* "mask" in the key keeps these draws apart from other draws with this seed. */
+    /* "mask" in the key makes these draws differ from other draws with this seed. */
     const uint32_t key[2] = {(uint32_t)r->seed,
                              (uint32_t)((uint64_t)r->seed >> 32) ^ 0x6d61736bu ^ (uint32_t)r->set};
     const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)((uint64_t)pos >> 32), (uint32_t)n,

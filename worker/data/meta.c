@@ -14,7 +14,8 @@
 
 static const char *const part_names[PART_N + 1] = {"tokens.bin", "documents.bin", "loss.bin",
                                                    "origins.bin", "bytes.bin"};
-static const char byte_name[] = "byte"; /* the word of `tokenizer` for text cut into bytes */
+static const char byte_name[] = "byte"; /* Value of the member `tokenizer` if each byte of text
+                                         * is a token. */
 static const char *const set_names[SET_N + 1] = {"train", "eval"};
 
 const char *meta_part_name(int part)
@@ -33,8 +34,8 @@ void meta_fini(struct meta *m)
 
 /* ---- the members ----------------------------------------------------------------------------- */
 
-/* A meta in the form of meta.json, in which `tokenizer` is "byte" if text was cut into bytes, and
- * part[] lists only parts that exist. */
+/* A meta in the form of meta.json. In this form `tokenizer` is "byte" if each byte of text is
+ * a token, and part[] lists only those parts that exist. */
 struct meta_stored {
     struct meta m;
     char tokenizer[SHA256_HEX];
@@ -82,7 +83,8 @@ static void *file_add(void *record, int i)
 {
     struct meta *m = &((struct meta_stored *)record)->m;
     if (m->n_files == SOURCE_FILES) return NULL;
-    if (!(m->n_files & (m->n_files - 1))) { /* the array is full at every power of two */
+    if (!(m->n_files & (m->n_files - 1))) { /* whenever n_files is a power of two, the array
+                                             * has no free element */
         size_t room = m->n_files ? 2 * (size_t)m->n_files : 1;
         struct meta_file *more = realloc(m->file, room * sizeof *more);
         if (!more) return NULL;
@@ -109,7 +111,8 @@ static const struct field part_rows[] = {
     WORD("name", id, part_names, .needed = true),
     {"size", FIELD_INT, AT(part.size), 0, INT64_MAX, ALWAYS, .needed = true},
     {"sha256", FIELD_TEXT, AT(part.sha256), .size = SHA256_HEX, ALWAYS, .needed = true},
-    RECORD_CLOSED /* closed, because an unknown member may change the meaning of the bytes */
+    RECORD_CLOSED /* unknown members are refused, because they may change the meaning of the
+                   * bytes */
 };
 #undef AT
 #define AT(member) offsetof(struct meta_source, member)
@@ -174,7 +177,7 @@ static const struct field rows[] = {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Returns the size that the text needs, including its NUL. */
+/* Writes the JSON text. Returns the size that the text needs, including its NUL. */
 static size_t write_json(const struct meta_stored *s, char *out, size_t size)
 {
     struct jwrite w;
@@ -204,8 +207,8 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Checks that the ranges of the sources follow each other and cover all documents, and that those
- * of SET_TRAIN come first. */
+/* Returns true if the ranges of the sources are adjacent and together cover all documents. The
+ * ranges of SET_TRAIN must come before those of SET_EVAL. */
 static bool ranges_hold(const struct meta *m)
 {
     int64_t next = 0, train = 0;

@@ -10,7 +10,8 @@
 enum meta_part_id { PART_TOKENS, PART_DOCUMENTS, PART_LOSS, PART_ORIGINS, PART_BYTES, PART_N };
 
 struct meta_part { /* one binary file of the directory */
-    int64_t size;  /* -1 if it is absent (loss.bin, bytes.bin) */
+    int64_t size;  /* size of the file; -1 if the file is absent, which is possible for
+                    * loss.bin and bytes.bin */
     char sha256[SHA256_HEX];
 };
 
@@ -29,12 +30,12 @@ struct meta_file { /* one file that was read */
 };
 
 struct meta {
-    struct data_stats stats;    /* all of its members except id and made_mb_s */
+    struct data_stats stats;    /* all members of this struct except id and made_mb_s are stored */
     int width;                  /* bytes of a token: 2 or 4 */
-    char tokenizer[SHA256_HEX]; /* digest of the tokenizer.json that cut text; "" if text was cut
-                                 * into bytes */
-    int max_file; /* first place at which max_token occurs: index of the file, and position among
-                   * the file's tokens */
+    char tokenizer[SHA256_HEX]; /* digest of the tokenizer.json that was used for text; "" if
+                                 * each byte of text is a token */
+    int max_file; /* the place at which max_token first occurs: max_file is the index of the
+                   * file, and max_pos is the position among the tokens of that file */
     int64_t max_pos;
     struct meta_part part[PART_N];
     int n_sources;
@@ -47,7 +48,7 @@ const char *meta_part_name(int part); /* returns a name like "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
 /* Reads <dir>/meta.json. Call meta_fini on *m even after an error. Fails with ERR_CORRUPT if the
- * text, a count or a range is wrong, and otherwise as file_read does. */
+ * text, a count or a range is wrong. Also fails as file_read does. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

@@ -1,12 +1,13 @@
-/* mixture.c: gives each source its places in a block, and permutes the block to find the source of
- * sample n. */
+/* mixture.c: computes how many places of a block each source has, and permutes the block to
+ * find the source of sample n. */
 #include "worker/data/mixture.h"
 
 #include <math.h>
 #include "api/core/assert.h"
 #include "worker/data/permute.h"
 
-/* Keeps the permutation of a block apart from that of a pass, which uses the plain seed. */
+/* Added to the seed of a block's permutation, so that it differs from the permutation of a
+ * pass, which uses the seed without a change. */
 #define BLOCK_KEY ((int64_t)0x6d69787475726531)
 
 int mixture_init(struct mixture *m, const double *weight, int n, struct err *e)
@@ -23,8 +24,8 @@ int mixture_init(struct mixture *m, const double *weight, int n, struct err *e)
     }
     for (int i = 0; i < n; i++) {
         double exact = weight[i] / sum * MIXTURE_BLOCK;
-        /* The added number is larger than the rounding error, because 0.7 / (0.7 + 0.3) * 1000
-         * must give 700. */
+        /* 1e-9 is more than the rounding error. It is added because 0.7 / (0.7 + 0.3) * 1000 must
+         * give 700. */
         double whole = floor(exact + 1e-9);
         rest[i] = exact - whole;
         m->share[i] = (int64_t)whole;

@@ -9,9 +9,10 @@ struct npy {
     int64_t n; /* numbers in the array */
 };
 
-/* Parses the dictionary of the header, which is size bytes of text: a Python literal with 'descr',
- * 'fortran_order' and 'shape' and no other key. Fails with ERR_CORRUPT for any other text, or with
- * ERR_INVALID for an array that is not one-dimensional or not of integers. */
+/* Parses the dictionary of the header, which has size bytes of text. It is a Python literal with
+ * the keys 'descr', 'fortran_order' and 'shape' and no other key. Fails with ERR_CORRUPT for any
+ * other text. Fails with ERR_INVALID if the array is not one-dimensional, or if its elements are
+ * not integers. */
 int format_npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
 
 #endif

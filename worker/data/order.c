@@ -1,4 +1,4 @@
-/* data_order: streams of samples, and the mapping from global sample n to a sample of a stream. */
+/* data_order: opens streams of samples, and maps global sample n to a sample of a stream. */
 #include "worker/data/order.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "worker/plan/stage.h"
 
 /* Returns the rule by which tokens are hidden from a masked language model, which must predict
- * them. With the byte tokenizer only bytes are hidden. */
+ * these tokens. With the byte tokenizer only bytes are hidden. */
 static struct mask_rule mask_rule(const struct job_spec *s, int set)
 {
     const struct model_shape *m = &s->model.shape;
@@ -204,7 +204,7 @@ static int64_t masked_targets(const struct data_order *o, const struct sample *s
     return n_targets;
 }
 
-/* Counts the targets in fragment f of sample n, whose tokens may be hidden. */
+/* Counts the targets in fragment f of sample n, for a model from which tokens are hidden. */
 static int64_t hidden_targets(const struct data_order *o, int64_t n, const struct fragment *f,
                               struct err *e)
 {

@@ -1,5 +1,5 @@
-/* order.h: the internals of a data_order, for the files that implement it (order.c, rows.c,
- * trace.c, learnt.c, latents.c). */
+/* order.h: the members of a data_order. Only the files that implement data_order include this
+ * header (order.c, rows.c, trace.c, learnt.c, latents.c). */
 #ifndef SEQD_DATA_ORDER_H
 #define SEQD_DATA_ORDER_H
 

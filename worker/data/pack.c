@@ -1,5 +1,6 @@
-/* pack.c: counts fragments, and then lists them in the order of their samples. Whole documents
- * under concat need no list, because a search by token finds them. */
+/* pack.c: counts fragments, and then lists them in the order of their samples. With concat and
+ * whole documents there is no list, because the fragments of a sample are found by a search
+ * for the document of a token. */
 #include "worker/data/pack.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static int64_t document_length(const struct pack *p, int64_t document)
     return (int64_t)data_documents(p->o.data)[document] - document_start(p, document);
 }
 
-/* Finds the document that contains a token, which is the first document that ends after it. */
+/* Finds the document that contains a token. It is the first document that ends after the token. */
 static int64_t document_at(const struct pack *p, int64_t token)
 {
     const uint64_t *ends = data_documents(p->o.data);
@@ -60,8 +61,8 @@ static int beyond_table(const struct pack *p, int64_t document, struct err *e)
                      (long long)p->o.longest);
 }
 
-/* Returns the number of tokens that are kept of a document of this length. *n_pieces gets the
- * number of pieces of at most seq_len tokens. */
+/* Returns how many tokens of a document of this length are kept. *n_pieces gets the number of
+ * pieces. A piece has at most seq_len tokens. */
 static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
 {
     const int64_t S = p->o.seq_len;
@@ -72,8 +73,8 @@ static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
     return *n_pieces ? length : 0;
 }
 
-/* Counts documents and tokens after data.overlong is applied. n_fragments becomes the number of
- * pieces, which concat may still cut. */
+/* Counts documents and tokens after data.overlong is applied. n_fragments becomes the number
+ * of pieces. Later, concat may divide pieces at the ends of samples. */
 static int count(struct pack *p, struct err *e)
 {
     struct order_stats *st = &p->stats;
@@ -108,7 +109,7 @@ static void *allot(int64_t n, size_t size, const char *what, struct err *e)
     return a;
 }
 
-/* Lists all pieces in the order of the documents, with pos 0. */
+/* Lists all pieces in the order of the documents. The member pos of each piece is 0. */
 static void list_pieces(const struct pack *p, struct piece *out)
 {
     const int64_t S = p->o.seq_len;
@@ -133,7 +134,7 @@ static int pack_single(struct pack *p, struct err *e)
     return 0;
 }
 
-/* Joins pieces end to end, and cuts them where a sample is full. */
+/* Joins pieces end to end, and divides a piece where a sample is full. */
 static void cut_pieces(struct pack *p, const struct piece *in, int64_t n_in)
 {
     const uint32_t S = (uint32_t)p->o.seq_len;
@@ -169,8 +170,8 @@ static int pack_concat(struct pack *p, struct err *e)
     return rc;
 }
 
-/* Stores the pieces of each sample next to each other. `placed` has the pieces of `all` in the
- * order of packing, and where[i] the sample of piece i of `all`. */
+/* Stores the pieces of each sample next to each other. `placed` has the indices of the pieces in
+ * the order of packing, and where[i] is the sample of piece i. */
 static void gather(struct pack *p, const struct piece *all, const uint32_t *placed,
                    const uint32_t *where)
 {
@@ -178,8 +179,9 @@ static void gather(struct pack *p, const struct piece *all, const uint32_t *plac
     int64_t sum = 0;
     memset(p->sample_end, 0, (size_t)n_samples * sizeof *p->sample_end);
     for (int64_t i = 0; i < n; i++) p->sample_end[where[i]]++;
-    for (int64_t s = 0; s < n_samples; s++) { /* turns counts into begins, which become ends
-                                               * below */
+    for (int64_t s = 0; s < n_samples; s++) { /* replace the counts by the indices at which
+                                               * samples begin; the loop below changes these
+                                               * indices into ends */
         int64_t k = p->sample_end[s];
         p->sample_end[s] = sum;
         sum += k;
@@ -219,8 +221,8 @@ out:
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Counts the samples and the fragments of concat if no document is left out. There is one fragment
- * for each document, and one more for each sample that begins inside a document. */
+/* Counts the samples and the fragments of a concat that leaves out no document. There is one
+ * fragment for each document, and one more for each sample that begins inside a document. */
 static void count_windows(struct pack *p)
 {
     const int64_t S = p->o.seq_len;

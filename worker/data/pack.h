@@ -1,7 +1,7 @@
-/* pack.h: packs documents into samples of seq_len by concat, none or best_fit, and cuts or drops
- * longer documents (worker/data/data.h explains these words). A pack covers a range of documents,
- * which is a whole set, or one source of a weighted mixture. Packing is deterministic, and takes
- * O(n log n) time for n documents. */
+/* pack.h: packs documents into samples of seq_len by concat, none or best_fit, and splits,
+ * truncates or drops documents that are longer than seq_len (worker/data/data.h explains these
+ * words). A pack covers a range of documents. The range is a whole set, or one source of a
+ * weighted mixture. Packing is deterministic, and takes O(n log n) time for n documents. */
 #ifndef SEQD_DATA_PACK_H
 #define SEQD_DATA_PACK_H
 
@@ -23,18 +23,19 @@ struct pack {
     struct pack_options o;
     int64_t first_token, n_tokens; /* tokens of its documents */
     struct order_stats stats;
-    /* Both lists are NULL for concat if no token is left out, because samples are then found
-     * without a list. */
+    /* The two lists `piece` and `sample_end` are NULL for a concat that leaves out no token,
+     * because the samples of such a pack are found without a list. */
     struct piece *piece; /* owned [stats.n_fragments], sample by sample */
     int64_t *sample_end; /* owned [stats.n_samples]: index at which the pieces of each sample
                           * end */
 };
 
-/* Opens a pack. If all documents were dropped, the pack has no samples (n_samples is 0); this is
- * not an error here. Fails as data_order_open does. */
+/* Opens a pack. If all documents were dropped, the pack has no samples and n_samples is 0. In
+ * that case this function does not fail. Fails as data_order_open does. */
 int pack_open(struct pack *p, const struct pack_options *o, struct err *e);
 void pack_close(struct pack *p);
-/* Sets index, n_tokens, n_fragments and first of sample `index`, which lies in [0, n_samples). */
+/* Sets the members index, n_tokens, n_fragments and first of *s for sample `index`, which is in
+ * [0, n_samples). */
 void pack_sample(const struct pack *p, int64_t index, struct sample *s);
 void pack_fragment(const struct pack *p, const struct sample *s, int64_t k, struct fragment *f);
 

@@ -3,8 +3,8 @@
 
 #include "api/core/assert.h"
 
-/* Mixes the bits of x by the finalizer of splitmix64, in which every output bit depends on every
- * input bit. */
+/* Mixes the bits of x by the finalizer of splitmix64. Every output bit depends on every input
+ * bit. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -12,8 +12,9 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Permutes by a Feistel network of 8 rounds over the smallest even number of bits in which n fits.
- * The network is repeated until the value is below n, fewer than 4 times on average. */
+/* Permutes by a Feistel network of 8 rounds. The network permutes the numbers of b bits, where
+ * b is the smallest even number for which 2^b >= n. It is applied repeatedly, until the result
+ * is below n. The average number of applications is less than 4. */
 int64_t permute(int64_t i, int64_t n, int64_t seed, int64_t pass)
 {
     int half = 1;

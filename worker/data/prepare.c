@@ -1,8 +1,9 @@
 /* data_prepare: makes two passes over the sources. The first pass hashes the sources to compute
  * the id. If the data with this id exist already, there is no second pass. The second pass turns
- * the sources into tokens, and checks that it has read the same bytes that were hashed. A lock per
- * id keeps two preparations of the same data apart. The kernel releases the lock when the process
- * ends. A killed process leaves only a .tmp directory, which the next preparation removes. */
+ * the sources into tokens, and checks that it has read the same bytes that were hashed. A lock for
+ * each id prevents two simultaneous preparations of the same data. The kernel releases the lock
+ * when the process ends. A killed process leaves only a .tmp directory, which the next preparation
+ * removes. */
 #include "worker/data/data.h"
 
 #include <errno.h>
@@ -38,14 +39,15 @@ struct prepare {
     const char *const *roots;
     struct progress *progress;
     struct source_list list;
-    int n_workers;            /* number of workers that cut records in parallel */
+    int n_workers;            /* number of workers that process records in parallel */
     struct pool *pool;        /* threads of the workers; NULL if the caller works alone */
     struct encode_text *text; /* [n_workers]; NULL if text is bytes, or is refused */
     int64_t begun_us;
-    struct meta meta; /* the first pass sets sources and files, the second pass sets counts */
+    struct meta meta; /* the first pass fills the sources and the files, and the second pass
+                       * fills the counts */
 };
 
-/* Sets the error's field to that of the source, unless the field is set already. */
+/* Sets the field of the error to the field of the source, unless the error has a field already. */
 static int blame(const struct prepare *p, int source, struct err *e)
 {
     if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "%s.path", p->source[source].field);
@@ -123,22 +125,22 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
-/* Refuses a file of text or JSONL whose first bytes are those of another format. */
+/* Refuses a file of text or JSONL whose first bytes show that its format is not text or JSONL. */
 static int check_head(const struct prepare *p, const struct source_file *f, struct err *e)
 {
     const int format = p->source[f->source].spec->format;
     char head[CONTAINER_HEAD];
     if (format != DATA_TEXT && format != DATA_JSONL) return 0;
     const int fd = source_open(p->roots[f->root], f->path, NULL);
-    if (fd < 0) return 0; /* reading the file later reports this error */
+    if (fd < 0) return 0; /* the error is reported later, when the file is read */
     const ssize_t n = pread(fd, head, sizeof head, 0);
     close(fd);
     const struct container *c = n > 0 ? container_by_bytes(head, (size_t)n) : NULL;
     return c ? container_refuse(c, "", f->path, "", e) : 0;
 }
 
-/* Sums the bytes of the files that were found. Returns 0 if these files name other files, because
- * the sizes of the other files are not known yet. */
+/* Sums the bytes of the files that were found. Returns 0 if these files name other files,
+ * because the sizes of the other files are not known yet. */
 static double listed_size(const struct prepare *p)
 {
     double n = 0;
@@ -147,7 +149,7 @@ static double listed_size(const struct prepare *p)
         const struct source_file *f = &p->list.file[i];
         if (format_row(p->source[f->source].spec->format)->hash) return 0;
         const int fd = source_open(p->roots[f->root], f->path, NULL);
-        if (fd < 0) continue; /* reading the file later reports this error */
+        if (fd < 0) continue; /* the error is reported later, when the file is read */
         if (!fstat(fd, &st)) n += (double)st.st_size;
         close(fd);
     }
@@ -179,14 +181,14 @@ static bool has_records(const struct prepare *p)
     return jsonl;
 }
 
-/* Tells whether the job truncates texts. The ids that end a text are then kept, as in the package
- * tokenizers. */
+/* Returns true if the job truncates texts. In such a job the ids that the post-processor puts
+ * at the end of a text are kept, as in the Python package tokenizers. */
 static bool cuts_texts(const struct job_spec *s)
 {
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* Makes the id from all inputs of the prepared data, each followed by a NUL. Paths are inputs
+/* Makes the id from all inputs of the prepared data. A NUL follows each input. Paths are inputs
  * because origins name them. */
 static int make_id(struct prepare *p, char id[80], struct err *e)
 {
@@ -222,7 +224,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
 
 /* ---- second pass ----------------------------------------------------------------------------- */
 
-/* Begins file i. All data that are added next belong to this file. */
+/* Begins file i. All data that are added until the next call belong to this file. */
 static struct format_in begin_file(const struct prepare *p, struct encode *c, int i)
 {
     const struct source_file *f = &p->list.file[i];
@@ -252,8 +254,8 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     return rc < 0 ? blame(p, f->source, e) : 0;
 }
 
-/* Reads files of a source from file i on: several small files together, or else only file i.
- * Returns the number of files that were read. */
+/* Reads one or several files of a source, beginning with file i. Several files are read
+ * together if they are small. Returns the number of files that were read. */
 static int read_files(struct prepare *p, struct encode *c, int i, int n, struct err *e)
 {
     const struct format *row = format_row(p->source[p->list.file[i].source].spec->format);
@@ -308,7 +310,8 @@ static int write_files(struct prepare *p, struct encode *c, const char *dir, str
     return meta_write(&p->meta, dir, e);
 }
 
-/* Returns the vocabulary of the data. Latents are words, and not tokens of the model. */
+/* Returns the vocabulary of the data. Latents consist of 16-bit words, and not of tokens of
+ * the model. */
 static int64_t vocabulary(const struct prepare *p)
 {
     return p->source[0].spec->format == DATA_LATENTS ? LATENTS_VOCAB : p->spec->model.shape.vocab;
@@ -338,7 +341,7 @@ static int write_all(struct prepare *p, const char *dir, struct err *e)
         c.n_workers = p->n_workers;
         c.pool = p->pool;
         if (rc == 0) rc = write_files(p, &c, dir, e);
-        encode_abort(&c); /* no effect after a success */
+        encode_abort(&c); /* encode_abort has no effect after encode_close has succeeded */
         if (rc == 0 || !c.too_wide) break;
         if (e) *e = (struct err){0};
     }
@@ -353,7 +356,7 @@ static int build(struct prepare *p, const char *parent, const char *id, struct e
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(p, tmp, e);
     if (rc == 0) rc = file_sync_dir(tmp, e);
-    /* Removes invalid data, which data_open has refused. */
+    /* Remove invalid data, which data_open has refused. */
     if (rc == 0) rc = file_remove(final, e);
     if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
     if (rc == 0) rc = file_sync_dir(parent, e);
@@ -376,8 +379,8 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
-/* Refuses prepared data that exist already if their text is bytes although this job must not read
- * text as bytes. */
+/* Checks prepared data that exist already. Refuses the data if each byte of their text is a
+ * token, but this job must not read text as bytes. */
 static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
@@ -387,7 +390,7 @@ static int check_text(const struct prepare *p, const struct data_stats *s, struc
     return job_refuse_text(p->spec, field, what, e);
 }
 
-/* Opens existing data, or builds it first. */
+/* Opens the data. If they do not exist, builds them first. */
 static int build_once(struct prepare *p, const char *parent, const char *id, struct data_stats *out,
                       struct err *e)
 {
@@ -446,7 +449,8 @@ static int open_workers(struct prepare *p, const struct data_model *model, struc
     return 0;
 }
 
-/* Refuses to put a prompt of the model before an input that is not text of a jsonl file. */
+/* Checks that the model's prompt (the text before each input) can be put before the input.
+ * This is possible only for the text of a jsonl file. Refuses every other input. */
 static int check_before(const struct prepare *p, const char *before, struct err *e)
 {
     if (!before) return 0;

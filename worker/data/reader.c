@@ -1,5 +1,5 @@
-/* reader.c: keeps a window of the file, which grows on request, and hashes each block when it is
- * read. */
+/* reader.c: keeps a window of the file in memory, and hashes each block when it is read. The
+ * window grows on request. */
 #include "worker/data/reader.h"
 
 #include <errno.h>

@@ -1,13 +1,12 @@
 /* data_batch: fills one rank's rows of one sample. A rank has a few segments of the sample.
- * If neighbouring fragments of a segment are also neighbours in tokens.bin, one call reads them
- * together. */
+ * Fragments of a segment that are adjacent in tokens.bin are read by one call. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/data/order.h"
 #include "worker/sp/sp.h"
 
-struct segment { /* rows [row, row + n) have the sample's positions [pos, pos + n) */
+struct segment { /* rows [row, row + n), which are positions [pos, pos + n) of the sample */
     const struct data_order *o;
     const struct sample *s;
     struct batch *b;
@@ -31,7 +30,7 @@ static int64_t fragment_at(const struct segment *g, int64_t pos)
     return lo;
 }
 
-/* Fills row i of the segment, which lies in fragment f. */
+/* Fills row i of the segment, which is in fragment f. */
 static void set_row(const struct segment *g, const struct fragment *f, int64_t i)
 {
     const struct order_options *o = &g->o->options;
@@ -42,8 +41,8 @@ static void set_row(const struct segment *g, const struct fragment *f, int64_t i
     if (pos + 1 == end && o->mask.prob <= 0) g->b->targets[row] = -1;
 }
 
-/* Hides some tokens of rows [i, i + n), whose first token is `token`. Only hidden tokens become
- * targets. */
+/* Hides tokens of rows [i, i + n) by the rule of the order. The first of these tokens is
+ * `token`. Only hidden tokens become targets. */
 static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
@@ -64,8 +63,8 @@ static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, st
     return 0;
 }
 
-/* Removes targets of rows [i, i + n), which have tokens [token, token + n). A row loses its target
- * if its target is a token that may not be a target. */
+/* Among rows [i, i + n), removes the targets of those rows whose target token may not be a
+ * target. These rows have tokens [token, token + n). */
 static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -80,8 +79,9 @@ static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64
     return 0;
 }
 
-/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n). `more` means that the last
- * fragment continues after the segment, so that the last row has a target, too. */
+/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n). The parameter `more` is
+ * true if the last fragment continues after the segment. In that case the last row has a
+ * target, too. */
 static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
                     struct err *e)
 {
@@ -108,7 +108,7 @@ static int fill_segment(const struct segment *g, struct err *e)
         data_fragment(g->o, g->s, k, &f);
         const int64_t begin = i, first = k, token = f.token + (g->pos + i - f.pos);
         bool joined = true;
-        while (joined) { /* i is the first row after the run so far */
+        while (joined) { /* i is now the first row after the rows of this run */
             i = f.pos + f.length - g->pos;
             if (i >= real || ++k == g->s->n_fragments) break;
             data_fragment(g->o, g->s, k, &f);
@@ -126,7 +126,7 @@ static int fill_segment(const struct segment *g, struct err *e)
     return 0;
 }
 
-/* Injects the fault of the active mutant, if there is one. */
+/* For mutation tests: injects the fault of the active mutant, if a mutant is active. */
 static void mutate(const struct shard *sh, struct batch *b)
 {
     if (sh->P == 1) return;
@@ -152,7 +152,8 @@ static struct reach_document document_at(void *arg, int64_t pos)
     return (struct reach_document){f.pos, f.pos + f.length};
 }
 
-/* Maps the keys that each segment sees. map->n becomes 0 if no key can be left out. */
+/* Makes the map of the keys to which each segment attends. map->n becomes 0 if every segment
+ * attends to all keys. */
 static void set_reach(const struct data_order *o, const struct sample *s, const struct shard *sh,
                       struct reach_map *map)
 {

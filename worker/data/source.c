@@ -1,5 +1,5 @@
-/* source.c: expands the patterns of a path, one component at a time beneath an open root, into a
- * sorted list of files. */
+/* source.c: expands the patterns of a path into a sorted list of files. It expands one component
+ * at a time, beneath an open root. */
 #include "worker/data/source.h"
 
 #include <dirent.h>
@@ -47,7 +47,8 @@ static int append(struct source_list *list, const char *path, int root, int sour
     if (list->n == SOURCE_FILES)
         return err_set(e, ERR_TOO_LARGE, "the sources have more than %d files: concatenate some",
                        SOURCE_FILES);
-    if (!(list->n & (list->n - 1))) { /* the array is full at every power of two */
+    if (!(list->n & (list->n - 1))) { /* whenever n is a power of two, the array has no free
+                                       * element */
         size_t room = list->n ? 2 * (size_t)list->n : 1;
         struct source_file *more = realloc(list->file, room * sizeof *more);
         if (!more) return err_set(e, ERR_IO, "out of memory");
@@ -98,8 +99,8 @@ static int walk_dir(struct source_walk *w, const char *done, const char *comp, c
     return rc;
 }
 
-/* Walks down one component. `done` is the path of a directory, in which all wildcards are
- * resolved, and `rest` has the components that are still to be matched. Appends the paths that
+/* Matches one component. The parameter `done` is the path of a directory, without wildcards.
+ * The parameter `rest` has the components that must still be matched. Appends the paths that
  * match. A wildcard skips directories that cannot be read. */
 static int walk_one(struct source_walk *w, const char *done, const char *rest, struct err *e)
 {
@@ -139,8 +140,9 @@ static int no_root(const char *path, const char *const *roots, int n_roots, stru
                    n_roots ? list : "none is configured");
 }
 
-/* Drops the last file of the list if it does not exist. A path that leads out of the root is kept,
- * because source_open refuses it, whether or not its target exists. */
+/* Removes the last file from the list if the file does not exist. A path that leads out of the
+ * root is not removed, even if its target does not exist, because source_open refuses such a
+ * path. */
 static int check_last(struct source_walk *w, struct err *e)
 {
     char *path = w->list->file[w->list->n - 1].path;
@@ -155,8 +157,9 @@ static int check_last(struct source_walk *w, struct err *e)
     return 0;
 }
 
-/* Appends the matching files beneath the root, sorted. If a name has no wildcards, `walk` appends
- * it unchecked, and check_last drops it if the file does not exist. */
+/* Appends the matching files beneath the root, sorted. If a path has no wildcards, `walk`
+ * appends it without a check. If that file does not exist, check_last removes the path from
+ * the list. */
 static int expand_under(struct source_walk *w, const char *rest, struct err *e)
 {
     char root[FILE_PATH_SIZE];
@@ -170,7 +173,7 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     return 0;
 }
 
-/* Returns the path relative to a root. NULL means that the path is not searched for in this
+/* Returns the path relative to a root. Returns NULL if the path is not searched for in this
  * root. */
 static const char *path_within(const char *root, const char *path)
 {
@@ -178,8 +181,8 @@ static const char *path_within(const char *root, const char *path)
     return beneath_begins(root) ? path : NULL;
 }
 
-/* Sets the error for a path that matches no file. `first` is the root in which relative paths
- * begin, or NULL if there is none. */
+/* Sets the error for a path that matches no file. The parameter `first` is the first root in
+ * which relative paths are looked up, or NULL if there is no root. */
 static int no_file(const char *path, const char *first, struct err *e)
 {
     char hint[256];

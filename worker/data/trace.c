@@ -37,8 +37,8 @@ static int write_tokens(struct jwrite *w, const struct data_order *o, int64_t n,
     return 0;
 }
 
-/* Writes the sizes of a sample of latents, without the number of targets, which depends on the
- * draws of a step. */
+/* Writes the sizes of a sample of latents. The number of targets is not written, because it
+ * depends on the random draws of a step. */
 static int write_latents(struct jwrite *w, const struct data_order *o, int64_t n, struct err *e)
 {
     struct latents_sample x;

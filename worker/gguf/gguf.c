@@ -1,5 +1,5 @@
-/* gguf.c: reads a header into memory piece by piece, checks each value when it is read, and sorts
- * keys and tensors by name. */
+/* gguf.c: reads a header into memory piece by piece, checks each value as soon as it is read, and
+ * sorts keys and tensors by name. */
 #include "worker/gguf/gguf.h"
 
 #include <errno.h>
@@ -16,26 +16,28 @@
 
 enum {
     READ = 1 << 20, /* bytes that are read at a time */
-    ALIGNMENT = 32, /* the value if general.alignment is absent */
+    ALIGNMENT = 32, /* value of general.alignment if the key is absent */
     MOST_ALIGNED = 1 << 16
 };
 
 struct gguf {
     char path[FILE_PATH_SIZE];
-    int users, keepers; /* numbers of calls of gguf_open and of gguf_keep that have not been undone
-                         * by a close or a leave yet */
+    /* `users` is the number of calls of gguf_open that were not followed by a close yet;
+     * `keepers` is the number of calls of gguf_keep that were not followed by a leave yet */
+    int users, keepers;
     int fd;
     int64_t size;  /* bytes of the file */
     uint8_t *text; /* owned: bytes [0, loaded) of the file */
     int64_t at, loaded, room;
-    struct gguf_key *key;       /* owned; has room for n_keys keys and for one more, which is the
-                                 * key that is being read */
+    /* owned; has room for n_keys keys and for the key that is being read */
+    struct gguf_key *key;
     struct gguf_tensor *tensor; /* owned */
     int n_keys, n_tensors;
-    char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is being read, as errors name it */
+    char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is being read, as error messages
+                                     * name it */
 };
 
-static _Thread_local struct gguf *kept; /* NULL if none is kept */
+static _Thread_local struct gguf *kept; /* NULL if no file is kept */
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
@@ -45,7 +47,7 @@ static int corrupt(const struct gguf *g, const char *why, struct err *e)
                    *g->what ? ": " : "", why);
 }
 
-/* Enlarges the buffer of the text, and updates the pointers of the keys into it. */
+/* Makes the buffer of the text larger, and updates the keys' pointers into it. */
 static int move(struct gguf *g, int64_t room)
 {
     uint8_t *more = malloc((size_t)room);
@@ -59,7 +61,7 @@ static int move(struct gguf *g, int64_t room)
     return 0;
 }
 
-/* Loads the file up to byte `until`, if that is not loaded yet. */
+/* Loads the file up to byte `until`, unless these bytes are loaded already. */
 static int load(struct gguf *g, int64_t until, struct err *e)
 {
     if (until <= g->loaded) return 0;
@@ -83,7 +85,7 @@ static int load(struct gguf *g, int64_t until, struct err *e)
     return 0;
 }
 
-/* Checks that the file has n more bytes, and loads them. */
+/* Checks that the file has n bytes after the present position, and loads these bytes. */
 static int need(struct gguf *g, uint64_t n, struct err *e)
 {
     if (n > (uint64_t)(g->size - g->at)) return corrupt(g, "the file is truncated here", e);
@@ -105,7 +107,7 @@ static int take(struct gguf *g, int n, uint64_t *out, struct err *e)
     return 0;
 }
 
-/* Reads a string. *at gets its offset in g->text, and *size its number of bytes. */
+/* Reads a string. *at gets its offset in g->text, and *size the number of its bytes. */
 static int take_string(struct gguf *g, int64_t *at, int64_t *size, struct err *e)
 {
     uint64_t n;
@@ -122,7 +124,8 @@ static int take_string(struct gguf *g, int64_t *at, int64_t *size, struct err *e
     return 0;
 }
 
-/* Reads the name of key or tensor number i of n. Errors name this key or tensor from then on. */
+/* Reads the name of a key or tensor, which has index i among n keys or tensors. After the
+ * call, errors name this key or tensor. */
 static int take_name(struct gguf *g, const char *kind, int64_t i, int64_t n,
                      char out[GGUF_NAME_SIZE], struct err *e)
 {
@@ -158,7 +161,7 @@ static int take_elements(struct gguf *g, struct gguf_key *k, uint64_t n, struct 
 {
     int64_t at, size;
     const int width = widths[k->type];
-    /* Every element has at least 1 byte, and a string has at least the 8 bytes of its length. */
+    /* Every element takes at least 1 byte. A string takes at least the 8 bytes of its length. */
     if (n > (uint64_t)(g->size - g->at) / (width ? (unsigned)width : 8u))
         return corrupt(g, "its array is longer than the file", e);
     k->n = (int64_t)n;
@@ -211,11 +214,11 @@ static int take_keys(struct gguf *g, uint64_t n, struct err *e)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Types by their numbers in files. A type without a size is refused, and the error names it. */
+/* Types with their numbers in files. A type without a size is refused, and the error names it. */
 static const struct {
     const char *name;
     enum gguf_dtype dtype;
-    uint8_t block, size; /* values and bytes of a block */
+    uint8_t block, size; /* number of values and of bytes of a block */
 } dtypes[] = {
     [0] = {"F32", GGUF_DT_F32, 1, 4},
     [1] = {"F16", GGUF_DT_F16, 1, 2},
@@ -269,7 +272,7 @@ static int take_dtype(struct gguf *g, struct gguf_tensor *t, int *row, struct er
     return 0;
 }
 
-/* Reads the dimensions, which the file lists from the innermost one to the outermost. */
+/* Reads the dimensions. In the file, the innermost dimension comes first. */
 static int take_dims(struct gguf *g, struct gguf_tensor *t, int64_t *count, struct err *e)
 {
     uint64_t n, d;
@@ -357,10 +360,11 @@ static int take_tensors(struct gguf *g, uint64_t n, struct err *e)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Refuses a file of another format. magic is the first four bytes of the file. */
+/* Sets the error for a file that is not a GGUF file. The parameter `magic` has the first four
+ * bytes of the file. */
 static int no_gguf(const struct gguf *g, uint64_t magic, struct err *e)
 {
-    /* ggml, ggmf, ggjt, ggla */
+    /* the marks of ggml, ggmf, ggjt and ggla */
     static const char *const older[] = {"lmgg", "fmgg", "tjgg", "algg"};
     const char *const name = strrchr(g->path, '/'), *const end = strrchr(g->path, '.');
     for (size_t i = 0; i < sizeof older / sizeof *older; i++)
@@ -555,8 +559,8 @@ bool gguf_real(const struct gguf_key *k, int64_t i, double *out)
     } else if (k->type == GGUF_F32) {
         char text[32];
         memcpy(&single, k->at + 4 * i, 4);
-        /* Write the fewest digits that read back as this float, because the float nearest to 1e-6
-         * would otherwise be written as 9.99999997e-7. */
+        /* Write the smallest number of digits from which the same float is read back. With
+         * more digits, the float nearest to 1e-6 would be written as 9.99999997e-7. */
         for (int digits = 6; digits <= 9; digits++) {
             snprintf(text, sizeof text, "%.*g", digits, (double)single);
             if (strtof(text, NULL) == single) break;

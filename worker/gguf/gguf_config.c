@@ -1,5 +1,5 @@
-/* gguf_config.c: reads the sizes by their keys, and writes them under the names of
- * transformers. */
+/* gguf_config.c: reads the sizes of a model by their keys in GGUF, and writes them by their
+ * keys in transformers. */
 #include "worker/gguf/gguf_config.h"
 
 #include <errno.h>
@@ -10,12 +10,12 @@
 #include <unistd.h>
 #include "worker/gguf/gguf_names.h"
 
-/* The keys that are accepted, without the name of the architecture in front of them. Any other key
- * is refused. */
+/* The accepted keys. The name of the architecture, with which a key begins, is left out. All
+ * other keys are refused. */
 static const struct {
     const char *name;
-    bool windowed; /* only architectures with windows have it */
-    bool zero;     /* the value must be 0 */
+    bool windowed; /* set if only architectures with windows may have this key */
+    bool zero;     /* set if the value of the key must be 0 */
 } known[] = {
     {"vocab_size", false, false},
     {"context_length", false, false},
@@ -51,7 +51,8 @@ struct gguf_config {
     int64_t width, layers, heads, kv_heads, head_dim, ffn, context;
 };
 
-/* Finds a key of the architecture. name gets the full key. */
+/* Finds a key of the architecture. The parameter `name` gets the key with the name of the
+ * architecture. */
 static const struct gguf_key *find(const struct gguf_config *c, const char *key,
                                    char name[GGUF_NAME_SIZE])
 {
@@ -65,7 +66,8 @@ static int wrong(struct gguf_config *c, const char *name, const char *want)
                    name, want);
 }
 
-/* Refuses, as llama.cpp does, a file that lacks a key for which there is no default. */
+/* Sets the error for a file in which a required key is missing. A key is required if it has no
+ * default. llama.cpp refuses such a file, too. */
 static int missing_key(struct gguf_config *c, const char *name)
 {
     return err_set(c->e, ERR_CORRUPT,
@@ -74,8 +76,8 @@ static int missing_key(struct gguf_config *c, const char *name)
                    gguf_path(c->g), name);
 }
 
-/* Reads a whole number; an array must have the same value for all layers. If missing is negative,
- * the key is needed. */
+/* Reads an integer. An array must have the same value for all layers. The parameter `missing`
+ * is the default of the key. If it is negative, the file must have the key. */
 static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_t *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -97,7 +99,7 @@ static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_
     return k->n ? 0 : wrong(c, name, "an array of numbers");
 }
 
-/* Reads a number. *out is 0 if the key is missing. */
+/* Reads a number. If the key is missing, *out is 0. */
 static int real(struct gguf_config *c, const char *key, double *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -107,7 +109,8 @@ static int real(struct gguf_config *c, const char *key, double *out)
     return k->array || !gguf_real(k, 0, out) ? wrong(c, name, "a finite number") : 0;
 }
 
-/* Reads a number above 0. If missing is 0, the key is needed. */
+/* Reads a number above 0. The parameter `missing` is the default of the key. If it is 0, the
+ * file must have the key. */
 static int positive(struct gguf_config *c, const char *key, double missing, double *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -176,7 +179,7 @@ static int read_sizes(struct gguf_config *c)
 /* ---- RoPE ------------------------------------------------------------------------------------ */
 
 struct rope_rule {
-    char type[16]; /* name in transformers; "" if there is no rule */
+    char type[16]; /* name of the rule in transformers; "" if there is no rule */
     double factor, original;
 };
 
@@ -189,8 +192,8 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
         whole(c, "rope.scaling.original_context_length", 0, &original) < 0)
         return -1;
     r->original = (double)original;
-    if (!find(c, "rope.scaling.type", name)) { /* in this case llama.cpp only scales positions by
-                                                * the factor */
+    /* without this key, llama.cpp only divides positions by the factor */
+    if (!find(c, "rope.scaling.type", name)) {
         if (r->factor > 0 && r->factor != 1) memcpy(r->type, "linear", sizeof "linear");
         return 0;
     }
@@ -203,8 +206,8 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
                    gguf_path(c->g), name, r->type);
 }
 
-/* Returns the number by which llama3's rule divides the frequency of a wavelength, with
- * low_freq_factor 1 and high_freq_factor 4. */
+/* Returns the number by which llama3's rule divides a frequency. The parameter is the
+ * wavelength of the frequency. low_freq_factor is 1, and high_freq_factor is 4. */
 static double llama3_factor(const struct rope_rule *r, double wave)
 {
     const double turns = r->original / wave, smooth = (turns - 1) / 3;
@@ -228,8 +231,9 @@ static int read_factors(struct gguf_config *c, const struct gguf_tensor *t, floa
     return 0;
 }
 
-/* Finds the rule that gives the table rope_freqs.weight, which is llama3's. The values of the
- * table imply the factor and the original length. */
+/* Finds the parameters of the rule from which the table rope_freqs.weight was computed. It is
+ * the rule llama3. The factor and the original length are computed from the values of the
+ * table. */
 static int find_rule(struct gguf_config *c, double theta, struct rope_rule *r)
 {
     const struct gguf_tensor *t = gguf_find_tensor(c->g, "rope_freqs.weight");
@@ -279,8 +283,8 @@ static void write_rule(const struct rope_rule *r, struct jwrite *w)
 static int write_rope(struct gguf_config *c, struct jwrite *w)
 {
     struct rope_rule r;
-    /* If the key is absent, llama.cpp and transformers both use 10000. For Gemma 3 their defaults
-     * differ, so the key is needed. */
+    /* If the key is absent, llama.cpp uses 10000, and so does transformers. For Gemma 3 the
+     * defaults of llama.cpp and of transformers differ, so the file must have the key. */
     const double missing = c->arch->windowed ? 0 : 10000;
     double theta;
     if (positive(c, "rope.freq_base", missing, &theta) < 0 || read_rule(c, &r) < 0) return -1;
@@ -292,8 +296,9 @@ static int write_rope(struct gguf_config *c, struct jwrite *w)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Writes Gemma 3's window, the RoPE base of its layers with a window, and the scale of its scores.
- * In the largest model this scale follows from the width and not from the head size. */
+/* Writes Gemma 3's window, the RoPE base of the layers with a window, and the scale of the
+ * scores. In the largest Gemma 3 model, the scale is computed from the width of the model. In
+ * all other models it is computed from the size of a head. */
 static int write_windows(struct gguf_config *c, struct jwrite *w)
 {
     enum { PATTERN = 6, LARGEST = 62 };
@@ -319,8 +324,8 @@ static bool has_tensor(const struct gguf_config *c, const char *name)
     return gguf_find_tensor(c->g, name);
 }
 
-/* Writes the number of rows of the embedding, which may exceed the number of the tokenizer's
- * ids. */
+/* Writes the number of rows of the embedding. The embedding may have more rows than the
+ * tokenizer has ids. */
 static int write_vocab(struct gguf_config *c, struct jwrite *w)
 {
     const struct gguf_tensor *t = gguf_find_tensor(c->g, "token_embd.weight");
@@ -335,7 +340,8 @@ static int write_vocab(struct gguf_config *c, struct jwrite *w)
 
 static void write_biases(struct gguf_config *c, struct jwrite *w)
 {
-    if (strcmp(c->arch->name, "qwen2")) /* qwen2 always has biases of q, k and v */
+    if (strcmp(c->arch->name, "qwen2")) /* the key is not written for qwen2, because qwen2
+                                         * always has biases of q, k and v */
         jwrite_bool(w, "attention_bias", has_tensor(c, "blk.0.attn_q.bias"));
     if (!strcmp(c->arch->name, "llama"))
         jwrite_bool(w, "mlp_bias", has_tensor(c, "blk.0.ffn_gate.bias"));

@@ -1,6 +1,6 @@
-/* gguf_merges.c: looks up both halves of every cut of a piece by a rolling hash, which gives the
- * hash of a prefix or suffix in constant time. The work is counted and limited, because a
- * malicious file could cost hours. */
+/* gguf_merges.c: divides each piece into two parts in every possible way, and looks up the two
+ * parts by a rolling hash. The hash of a prefix or suffix is computed in constant time. The
+ * work is counted and limited, because the work for a malicious file could take hours. */
 #include "worker/gguf/gguf_merges.h"
 
 #include <stdbool.h>
@@ -10,21 +10,21 @@
 struct gguf_merge {
     int32_t left, right;           /* ids */
     int32_t left_size, right_size; /* characters */
-    double score;                  /* of the whole piece */
+    double score;                  /* score of the whole piece */
     int64_t order;
 };
 
 struct gguf_merges {
     const struct gguf_piece *piece;
     int32_t n;
-    int32_t *slot; /* owned: 1 + id, by hash; 0 if the slot is free */
+    int32_t *slot; /* owned: hash table; a slot has 1 + the id of a piece, or 0 if it is free */
     uint64_t n_slots;
     struct gguf_merge *merge; /* owned */
     int64_t n_merges, room;
-    int64_t work; /* bytes that were compared, and slots that were inspected */
+    int64_t work; /* number of bytes that were compared and of slots that were inspected */
 };
 
-/* Limit of `work`, which takes seconds to reach. */
+/* Largest allowed value of the member `work`. To reach it takes seconds. */
 #define WORK ((int64_t)1 << 32)
 
 static const uint64_t base = 0x9e3779b97f4a7c15u;
@@ -40,7 +40,7 @@ static uint64_t slot_of(const struct gguf_merges *m, uint64_t h)
     return (h ^ h >> 29) * 0xd6e8feb86659fd93u >> 20 & (m->n_slots - 1);
 }
 
-/* Returns the id of the n bytes at s, whose hash is h, or -1 if there is none. */
+/* Returns the id of the n bytes at s, whose hash is h. Returns -1 if no piece has these bytes. */
 static int32_t find(struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
 {
     for (uint64_t k = slot_of(m, h); m->slot[k]; k = (k + 1) & (m->n_slots - 1)) {
@@ -51,7 +51,8 @@ static int32_t find(struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
     return -1;
 }
 
-/* Refuses pieces that need more work than WORK. Real vocabularies need less. */
+/* Refuses pieces for which more work than WORK is needed. The vocabularies of real models need
+ * less. */
 static int check_work(const struct gguf_merges *m, struct err *e)
 {
     if (m->work <= WORK) return 0;
@@ -60,7 +61,8 @@ static int check_work(const struct gguf_merges *m, struct err *e)
                    "the published directory with its tokenizer.json");
 }
 
-/* Fills the table. If pieces are equal, the last of them is kept, as in a Python dictionary. */
+/* Fills the table. If several pieces are equal, the last of them is kept, as in a Python
+ * dictionary. */
 static int fill(struct gguf_merges *m, struct err *e)
 {
     for (m->n_slots = 16; m->n_slots < 2 * (uint64_t)m->n;) m->n_slots *= 2;
@@ -103,7 +105,7 @@ static int add(struct gguf_merges *m, const struct gguf_merge *x, struct err *e)
     return 0;
 }
 
-/* Orders the cuts of one piece by the ids of their halves. */
+/* Compares two divisions of one piece by the ids of their parts. */
 static int by_ids(const void *a, const void *b)
 {
     const struct gguf_merge *x = a, *y = b;
@@ -116,10 +118,11 @@ static int cut(struct gguf_merges *m, int32_t id, struct err *e)
     const struct gguf_piece *p = &m->piece[id];
     const uint64_t all = hash(0, p->text, p->n);
     const int64_t first = m->n_merges;
-    uint64_t before = 0, power = 1; /* hash of the prefix, and base^(number of bytes after it) */
+    /* `before` is the hash of the prefix; `power` is base^(number of bytes after the prefix) */
+    uint64_t before = 0, power = 1;
     int32_t n_chars = 0, at_char = 0;
     for (int64_t i = 0; i < p->n; i++) n_chars += begins(p->text[i]);
-    uint64_t inverse = base; /* inverse of base modulo 2^64, by Newton's iteration */
+    uint64_t inverse = base; /* becomes the inverse of base modulo 2^64, by Newton's iteration */
     for (int i = 0; i < 6; i++) inverse *= 2 - base * inverse;
     for (int64_t i = 0; i < p->n; i++) power *= base;
     for (int64_t i = 1; i < p->n; i++) {

@@ -1,5 +1,5 @@
-/* gguf_names.c: one table of architectures and one of tensor names. A tensor of layer N has
- * "blk.N." in front of the name in its row. */
+/* gguf_names.c: a table of architectures and a table of names of tensors. In a file, a tensor of
+ * layer N has "blk.N." before the name in its row. */
 #include "worker/gguf/gguf_names.h"
 
 #include <stdio.h>
@@ -36,8 +36,9 @@ const struct gguf_arch *gguf_arch(const struct gguf *g, struct err *e)
 /* Names without .weight or .bias. */
 static const struct {
     const char *from, *to;
-    const char *four; /* used in place of `to` in a model that also has norms after attention and
-                       * MLP; NULL means that `to` is used there, too */
+    /* Used instead of `to` if the model also has norms after attention and after the MLP. If
+     * it is NULL, `to` is used for such a model, too. */
+    const char *four;
 } layer[] =
     {
         {"attn_norm", "input_layernorm", NULL},
@@ -67,7 +68,8 @@ static bool ends_with(const char *s, const char *end)
     return n >= k && !strcmp(s + n - k, end);
 }
 
-/* Returns the name in transformers for a row of `layer`, or NULL if this architecture lacks it. */
+/* Returns the name in transformers for row i. Returns NULL if this architecture does not have
+ * the tensor of the row. */
 static const char *layer_name(const struct gguf_arch *a, int i)
 {
     return a->one_more && layer[i].four ? layer[i].four : layer[i].to;

@@ -1,5 +1,5 @@
 /* gguf_tokenizer.c: reads tokens, types, scores and special ids, and writes them in the form of
- * the package `tokenizers`. One table lists the pre-tokenizers. */
+ * the package `tokenizers`. A table lists the pre-tokenizers. */
 #include "worker/gguf/gguf_tokenizer.h"
 
 #include <stdio.h>
@@ -21,11 +21,11 @@ enum {
 
 struct gguf_tokens {
     const struct gguf *g;
-    bool spm;                 /* tokenizer.ggml.model is "llama" */
+    bool spm;                 /* set if tokenizer.ggml.model is "llama" */
     struct gguf_piece *piece; /* owned */
-    char *pool;               /* owned: the pieces' texts, each with a NUL */
+    char *pool;               /* owned: the texts of the pieces, each with a NUL */
     int32_t n;
-    int64_t bos, eos, unk; /* -1 if there is none */
+    int64_t bos, eos, unk; /* ids of the special tokens; -1 if the tokenizer has no such token */
     bool add_bos, add_eos, add_space;
     const struct pre_row *pre;
 };
@@ -42,12 +42,14 @@ struct gguf_tokens {
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER            \
     "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-/* The pre-tokenizers that tokenizer.ggml.pre names.
- * from: llama.cpp, src/llama-vocab.cpp; the published tokenizer.json of each model */
+/* The pre-tokenizers whose names tokenizer.ggml.pre may have. from: llama.cpp,
+ * src/llama-vocab.cpp; the published tokenizer.json of each model */
 struct pre_row {
-    const char *name, *pattern; /* GPT2: ByteLevel's own */
-    bool nfc, digits;           /* nfc: the text is normalised by NFC; digits: each digit is split
-                                 * off */
+    const char *name, *pattern; /* pattern of the pre-tokenizer; if it is GPT2, ByteLevel's
+                                 * built-in pattern is used */
+    /* `nfc` is set if the text is normalised by NFC; `digits` is set if each digit becomes a
+     * separate piece */
+    bool nfc, digits;
     bool ignore_merges, add_bos;
 };
 static const struct pre_row pres[] = {
@@ -100,8 +102,9 @@ static int read_flag(const struct gguf_tokens *t, const char *key, bool missing,
     return 0;
 }
 
-/* Reads the id of a special token, or -1 if the file has none. An id beyond the vocabulary counts
- * as missing, as in llama.cpp, because published files have such ids. */
+/* Reads the id of a special token. *out is -1 if the file has no such id. An id that is not in
+ * the vocabulary is treated as if it were missing, as in llama.cpp, because some published
+ * files have such ids. */
 static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, struct err *e)
 {
     char name[64];
@@ -114,7 +117,8 @@ static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, s
     return 0;
 }
 
-/* Finds an array that has one element per token. *out is NULL if the file has no such array. */
+/* Finds an array that has an element for each token. *out is NULL if the file has no such
+ * array. */
 static int beside(const struct gguf_tokens *t, const char *key, const struct gguf_key **out,
                   struct err *e)
 {
@@ -125,7 +129,7 @@ static int beside(const struct gguf_tokens *t, const char *key, const struct ggu
     return wrong(t, key, "not an array with an element for each token", e);
 }
 
-/* Copies the texts of the tokens, each followed by a NUL. */
+/* Copies the texts of the tokens. Each text is followed by a NUL. */
 static int copy_texts(struct gguf_tokens *t, const struct gguf_key *tokens)
 {
     const uint8_t *at = NULL;
@@ -193,8 +197,8 @@ static void tokens_fini(struct gguf_tokens *t)
     free(t->pool);
 }
 
-/* Reads the pieces and the ids of special tokens. A job without text needs no other part of a
- * tokenizer. */
+/* Reads the pieces and the ids of special tokens. For a job without text, no other parts of a
+ * tokenizer are needed. */
 static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
     *t = (struct gguf_tokens){.g = g};
@@ -206,7 +210,7 @@ static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *
     return -1;
 }
 
-/* Reads the same, and also the rules by which text is cut into pieces. */
+/* Does the same as tokens_read, and also reads the rules by which text is split into pieces. */
 static int tokens_read_rules(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
     if (tokens_read(t, g, e) < 0) return -1;
@@ -502,17 +506,17 @@ int gguf_tokenizer_config(const struct gguf *g, struct jwrite *w, struct err *e)
     "<\xef\xbd\x9c"                                                                                \
     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
 
-/* Tells whether the piece has this text and is not made by cutting ordinary text. */
+/* Returns true if the piece has this text, and if the piece cannot be made from ordinary text. */
 static bool is_marker(const struct gguf_piece *p, const char *text)
 {
     return (p->type == TYPE_CONTROL || p->type == TYPE_USER) && (size_t)p->n == strlen(text) &&
            !memcmp(p->text, text, (size_t)p->n);
 }
 
-/* Tells whether the text of a piece is known to end a turn or a text. A file may have such tokens
- * although none of its keys names them, and may list them as tokens of the user. Pieces that are
- * made by cutting ordinary text do not end a turn.
- * from: llama.cpp, src/llama-vocab.cpp, which also ends at tokens that pad code to be filled in */
+/* Returns true if the text of a piece is known to end a turn or a text. A file may have pieces
+ * with such a text although no key names them, or may list them as tokens of the user. If a
+ * piece can be made from ordinary text, it does not end a turn. from: llama.cpp,
+ * src/llama-vocab.cpp, which also treats tokens that pad code for infilling as ends */
 static bool ends_a_turn(const struct gguf_piece *p)
 {
     static const char *const texts[] = {
@@ -531,9 +535,10 @@ static bool has_marker(const struct gguf_tokens *t, const char *text)
     return false;
 }
 
-/* Finds the markers that do not end a text if the file has certain other markers. <|end|> then
- * only ends a part of an answer (harmony), and </s> ends no turn (Gemma 4). from: llama.cpp,
- * src/llama-vocab.cpp, which removes these markers from its set of ends last of all */
+/* Finds the markers that end a text only if the file does not have certain other markers. With
+ * these other markers, <|end|> only ends a part of an answer (harmony), and </s> ends no turn
+ * (Gemma 4). from: llama.cpp, src/llama-vocab.cpp, which removes these markers from its set of
+ * ends as the last step */
 static void find_exempt(const struct gguf_tokens *t, const char *out[2])
 {
     out[0] = has_marker(t, "<|return|>") && has_marker(t, "<|call|>") ? "<|end|>" : NULL;

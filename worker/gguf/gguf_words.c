@@ -1,4 +1,5 @@
-/* gguf_words.c: one table of words, each of which is replaced where it is a whole word. */
+/* gguf_words.c: a table of words and their replacements. A word is replaced only where it is a
+ * whole word of the text. */
 #include "worker/gguf/gguf_words.h"
 
 #include <ctype.h>
@@ -9,8 +10,8 @@
 #include "worker/gguf/gguf_names.h"
 #include "worker/gguf/model_file.h"
 
-/* Keys of config.json (from), and the keys of GGUF (to), without the name of the architecture,
- * from which gguf_config.c reads their values. */
+/* Pairs of keys: `from` is a key of config.json, and `to` is the key of GGUF from which
+ * gguf_config.c reads the value of this key. The name of the architecture is left out. */
 static const struct {
     const char *from, *to;
 } words[] = {
@@ -36,7 +37,8 @@ static bool of_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Returns the replacement of the word of n bytes, or NULL if it has none. */
+/* Returns the replacement of a word, which has n bytes. Returns NULL if the table has no
+ * replacement for the word. */
 static const char *find(const char *word, size_t n)
 {
     for (int i = 0; i < WORDS; i++)
@@ -50,7 +52,8 @@ static void add(char *out, size_t size, const char *text, size_t n)
     snprintf(out + at, size - at, "%.*s", (int)n, text);
 }
 
-/* Copies the text, with the words of config.json replaced by those of the file. */
+/* Copies the parameter `text`, and replaces the keys of config.json in the copy by the keys of
+ * GGUF. */
 static void put_words(const char *arch, const char *text, char *out, size_t size)
 {
     out[0] = 0;
@@ -71,15 +74,17 @@ static void put_words(const char *arch, const char *text, char *out, size_t size
 void gguf_words_put(const char *model, struct err *e)
 {
     static const char config[] = ": its config.json: ", fix[] = ": fetch the file again",
-                      other[] = ": change one of them"; /* no one changes keys of a GGUF file */
+                      other[] = ": change one of them"; /* this phrase is removed from errors,
+                                                         * because users do not change the keys
+                                                         * of a GGUF file */
     char path[FILE_PATH_SIZE], was[sizeof e->text];
     struct err none;
     if (model_file_gguf(model, path, &none) <= 0) return;
     memcpy(was, e->text, sizeof was);
     const char *at = strstr(was, config);
     struct gguf *g = at ? gguf_open(path, &none) : NULL;
-    const struct gguf_arch *arch = g ? gguf_arch(g, &none) : NULL; /* a row of a table, which
-                                                                    * outlives g */
+    /* `arch` is a row of a static table, so it is valid after g was closed */
+    const struct gguf_arch *arch = g ? gguf_arch(g, &none) : NULL;
     gguf_close(g);
     if (!arch) return;
     const size_t n = (size_t)(at - was) + 2, len = strlen(was), cut = sizeof other - 1;
@@ -87,5 +92,5 @@ void gguf_words_put(const char *model, struct err *e)
     memcpy(e->text, was, n);
     put_words(arch->name, at + sizeof config - 1, e->text + n, sizeof e->text - n);
     if (!strstr(e->text, fix)) add(e->text, sizeof e->text, fix, sizeof fix - 1);
-    e->field[0] = 0; /* cleared, because it is a key of config.json */
+    e->field[0] = 0; /* cleared, because the field is a key of config.json */
 }

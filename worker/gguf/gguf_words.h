@@ -1,14 +1,13 @@
-/* gguf_words.h: translates errors about config.json for a GGUF file, which has keys of its own
- * instead of config.json. */
+/* gguf_words.h: translates errors about config.json for a GGUF file. Such a file has the keys
+ * of GGUF instead of a config.json. */
 #ifndef SEQD_GGUF_GGUF_WORDS_H
 #define SEQD_GGUF_GGUF_WORDS_H
 
 #include "api/core/err.h"
 
-/* Replaces the keys of config.json in the text of an error by the keys of the GGUF file `model`,
- * and adds the remedy. For any other model, and for a file that cannot be read, the error is
- * unchanged.
- * tested: tests/engine/test_gguf.c */
+/* Replaces the keys of config.json in the text of an error by the keys of GGUF, and adds the
+ * remedy. The parameter `model` is the path of the model. If the model is not a GGUF file, or
+ * if the file cannot be read, the error is unchanged. tested: tests/engine/test_gguf.c */
 void gguf_words_put(const char *model, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* model_file.c: finds the kind of model at a path, and writes each text of a GGUF file into a
- * buffer whose size is derived from the size of the header. */
+/* model_file.c: finds the kind of model at a path. Writes each text of a GGUF file into a buffer,
+ * whose size is computed from the size of the header. */
 #include "worker/gguf/model_file.h"
 
 #include <dirent.h>
@@ -38,7 +38,7 @@ static int look_in(const char *dir, char name[256])
     return n;
 }
 
-/* Tells whether a name is that of a part of a split file. */
+/* Returns true if a name is the name of a part of a split file. */
 static bool names_a_part(const char *name)
 {
     const size_t n = strlen(name), k = strlen("-00001-of-00002.gguf");
@@ -63,7 +63,7 @@ int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
 {
     struct stat st;
     char name[256];
-    if (stat(model, &st)) return 0; /* the function that reads the file reports the error */
+    if (stat(model, &st)) return 0; /* the error is reported by the function that reads the file */
     if (!S_ISDIR(st.st_mode)) return file_join(path, e, "%s", model) < 0 ? -1 : 1;
     if (file_join(path, e, "%s/config.json", model) < 0) return -1;
     const int n = file_exists(path) ? 0 : look_in(model, name);
@@ -95,8 +95,9 @@ int model_file_there(const char *model, struct err *e)
         model, strerror(errno));
 }
 
-/* Finds the first file, in the order of names, that begins as a GGUF file, whatever its suffix is.
- * Files whose names an error cannot show are skipped. */
+/* Finds the first file, in the order of names, whose first bytes are those of a GGUF file. The
+ * suffix of the file's name does not matter. Files whose names cannot be shown in an error are
+ * skipped. */
 static bool find_unnamed(const char *dir, char name[256])
 {
     bool found = false;
@@ -140,7 +141,7 @@ int model_file_none(const char *model, struct err *e)
 
 static const struct {
     const char *name;
-    /* NULL for the chat template, which is copied */
+    /* function that writes the text; NULL for the chat template, which is copied from a key */
     int (*write)(const struct gguf *g, struct jwrite *w, struct err *e);
     bool of_tokenizer;
 } texts[MODEL_FILE_TEXTS] = {
@@ -184,9 +185,9 @@ static void trim(struct model_text *t)
     if (less) t->text = less;
 }
 
-/* Writes a text, usually only once, because the JSON of a header's strings and numbers is seldom
- * twice as long as the header. If the text is longer, it is written a second time, into a buffer
- * of the size that the writer has counted. */
+/* Writes a text. Usually it is written only once, because the JSON of a header's strings and
+ * numbers is seldom twice as long as the header. If the text is longer, it is written a second
+ * time. The second buffer has the size that the writer has counted. */
 static int make_text(const struct gguf *g, int i, int64_t max_size, struct model_text *out,
                      struct err *e)
 {
@@ -215,7 +216,8 @@ static int read_gguf(const char *path, const char *name, int64_t max_size, struc
 {
     int i = 0, rc;
     while (i < MODEL_FILE_TEXTS && strcmp(name, texts[i].name)) i++;
-    const bool key = i < MODEL_FILE_TEXTS && !texts[i].write; /* the text is the key's value */
+    /* set if the text is the value of a key */
+    const bool key = i < MODEL_FILE_TEXTS && !texts[i].write;
     if (file_join(out->path, e, "%s: %s%s", path, key ? "" : "its ", key ? TEMPLATE : name) < 0)
         return -1;
     if (i == MODEL_FILE_TEXTS) return 0;

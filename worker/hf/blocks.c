@@ -1,4 +1,4 @@
-/* blocks.c: converts each kind of block by one simple loop. */
+/* blocks.c: has one simple loop for each kind of block and each conversion. */
 #include "worker/hf/blocks.h"
 
 #include <string.h>
@@ -58,7 +58,8 @@ static void copy_q4_1(const uint8_t *p, uint8_t *out, int64_t n)
 static void q4_0_as_int4(const uint8_t *p, uint8_t *out, int64_t n)
 {
     for (; n > 0; n--, p += Q4_0_SIZE, out += Q4_1_SIZE) {
-        const uint16_t least = f16_round(-8 * fp16(p)); /* exact, or infinite */
+        const uint16_t least = f16_round(-8 * fp16(p)); /* the product is exact, or infinite if
+                                                         * it is beyond the range of fp16 */
         memcpy(out, p, 2);
         out[2] = (uint8_t)least;
         out[3] = (uint8_t)(least >> 8);
@@ -86,7 +87,8 @@ int64_t block_not_finite(const struct block_kind *k, const uint8_t *blocks, int6
 {
     for (int64_t i = 0; i < n; i++, blocks += k->size)
         for (int h = 0; h < k->halves; h++)
-            if ((blocks[2 * h + 1] & 0x7c) == 0x7c) return i; /* the exponent is all ones */
+            /* All bits of the exponent are 1, so the number is NaN or infinite. */
+            if ((blocks[2 * h + 1] & 0x7c) == 0x7c) return i;
     return -1;
 }
 

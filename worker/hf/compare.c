@@ -8,8 +8,8 @@
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
-/* Collects complaints. They become either one text, which has the first few complaints and the
- * number of all, or separate faults. */
+/* Collects complaints about tensors, either as one text or as separate faults. The text has
+ * the first few complaints and the number of all complaints. */
 struct complaint {
     struct faults *faults;      /* if it is NULL, complaints are added to text */
     const struct st_file *gguf; /* the GGUF file, or NULL if the files are safetensors */
@@ -27,7 +27,8 @@ static const char
     *const of_two = "config.json and weights are of two models: fetch both again",
            *const of_gguf = "its keys and its tensors do not fit: fetch the file again";
 
-/* Adds a complaint. file (where the error is) and fix (the remedy) are used only for faults. */
+/* Adds a complaint. The parameters `file` and `fix` are used only for faults: `file` is the
+ * file that has the error, and `fix` is the remedy. */
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
@@ -39,7 +40,8 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    if (c->faults) { /* a long path is cut at its start, so that the name of the file is kept */
+    if (c->faults) { /* shorten a long path at its start, so that the name of the file remains
+                      * complete */
         const size_t size = strlen(file), cut = size > 160 ? size - 160 : 0;
         err_set(&e, ERR_INVALID, "%s%s: %s: %s", cut ? "..." : "", file + cut, what, fix);
         faults_add(c->faults, &e);
@@ -76,7 +78,7 @@ static void dims_text(const int64_t *dims, int n_dims, char out[64])
         n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
 }
 
-/* Returns the path that an error names if no file has the tensor. */
+/* Returns the path for errors about a tensor that no file has. */
 static const char *index_path(const struct hf_weights *w)
 {
     return w->n_shards == 1 && w->file[0] && !*w->shard_name[0] ? st_path(w->file[0]) : w->path;
@@ -144,7 +146,8 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-/* Tells whether `name` is the name of the blocks or scales of one of the n sorted params. */
+/* Returns true if `name` is the name of the MXFP4 blocks or scales of one of the n sorted
+ * params. */
 static bool packed(const struct hf_weights *w, const char *name, const struct param *params, int n)
 {
     struct param key;
@@ -158,8 +161,8 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = hf_sorted_whole(m, &n, e); /* the list includes the tensors of a head
-                                                       * even if the model has none */
+    struct param *params = hf_sorted_whole(m, &n, e); /* this list includes the tensors of a
+                                                       * head even if the model has no head */
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;
@@ -199,7 +202,8 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
                    c.n, c.text);
 }
 
-/* Checks that the file has every tensor, under its name with the prefix and in its shape. */
+/* Checks that the file has every tensor of the list, with the shape that the list gives. The
+ * name of a tensor in the file is the prefix followed by the tensor's name in the list. */
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e)
 {

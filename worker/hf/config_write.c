@@ -1,5 +1,5 @@
-/* config_write.c: writes a new config.json, or edits an old one member by member; writes shapes as
- * JSON and compares them. */
+/* config_write.c: writes a new config.json, or edits an old config.json member by member. Also
+ * writes shapes as JSON, and compares shapes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     if (a->family != b->family || !family) return "model_type";
     for (const struct hf_field *x = family->fields; x->name; x++) {
         const struct field *f = row_of(x);
-        /* max_position_embeddings may differ, unless it is the size of a table. */
+        /* The size max_position_embeddings may differ if it is not the size of a table. */
         if (!strcmp(x->name, "max_position_embeddings") && !family_row(a)->position_table) continue;
         if (x->flags & HF_FIXED) continue;
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
@@ -80,8 +80,8 @@ static const struct {
     {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
 enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
 
-/* Tells whether the id of a special token is one of the model's sizes, and so does not depend on
- * the tokenizer. */
+/* Returns true if the id of special token i is one of the model's sizes. In that case the id
+ * does not depend on the tokenizer. */
 static bool is_size(const struct model_shape *m, int i)
 {
     for (const struct hf_special *x = family_of(m)->specials; x->key; x++)
@@ -89,8 +89,9 @@ static bool is_size(const struct model_shape *m, int i)
     return false;
 }
 
-/* Writes the byte tokenizer's id, or null if text is not bytes. It writes null because for a
- * missing key the package transformers would use its own default. */
+/* Writes the id of a special token. If each byte of text is a token, writes the id of the byte
+ * tokenizer. Otherwise writes null, because the package transformers would use a default id if
+ * the key were missing. */
 static void write_token_id(struct jwrite *w, int i, bool bytes)
 {
     if (bytes)
@@ -99,7 +100,7 @@ static void write_token_id(struct jwrite *w, int i, bool bytes)
         jwrite_null(w, token_ids[i].key);
 }
 
-/* Writes the family's keys. If `which` is not NULL, writes only the keys for which it returns
+/* Writes the family's keys. If `which` is not NULL, writes only the keys for which `which` returns
  * true. */
 static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*which)(const char *))
 {
@@ -130,24 +131,28 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
 
 /* ---- an older config.json, key by key -------------------------------------------------------- */
 
-enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* limit of the old file, and room to grow */
+/* CONFIG_SIZE limits the old file; CONFIG_MORE is room to grow */
+enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 };
 
 struct edit {
     struct jwrite w;
     const struct model_shape *m;
     enum dtype dtype;
-    bool bytes, theta; /* whether to change ids of special tokens, and rope_theta */
-    bool rope;         /* whether to change the rule of RoPE's frequencies, with all keys of this
+    /* `bytes`: whether to change the ids of special tokens; `theta`: whether to change
+     * rope_theta */
+    bool bytes, theta;
+    bool rope;   /* whether to change the rule of RoPE's frequencies, and all keys of this
                         * rule */
-    bool flow;         /* write the objective on which the weights were trained */
-    bool inside;       /* this object is text_config; the keys that every config.json has are in
-                        * the object of the wrapper */
+    bool flow;   /* whether to write the objective on which the weights were trained */
+    bool inside; /* whether this object is the text_config of a wrapper; the keys that every
+                  * config.json has are not in text_config, but in the object of the wrapper */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
-    bool text_theta, text_rope; /* in a wrapper: whether to change these in text_config */
+    /* for a wrapper, whether to change rope_theta and the rule of RoPE in text_config */
+    bool text_theta, text_rope;
     bool failed;
-    char *key, *value; /* owned; the room of key is the size of the file, that of value twice the
-                        * size */
+    char *key, *value; /* owned; key has room for the size of the file, and value has room for
+                        * twice that size */
 };
 
 static bool token_id(struct edit *d)
@@ -160,11 +165,11 @@ static bool token_id(struct edit *d)
         if (!d->seen_id[i]) write_token_id(&d->w, i, true);
         d->seen_id[i] = true;
     }
-    return true; /* ids of the old tokenizer's other special tokens (cls, sep, mask ...) are left
-                  * out */
+    return true; /* leave out the ids of the old tokenizer's other special tokens (cls, sep, mask
+                  * ...) */
 }
 
-/* Copies the text of the value that follows the key just read. */
+/* Copies the text of the next value. Call it directly after the key of the value was read. */
 static int take_value(char *value, struct jread *j)
 {
     const char *at = j->p;
@@ -176,9 +181,9 @@ static int take_value(char *value, struct jread *j)
     return 0;
 }
 
-/* Writes an object of RoPE's parameters with another rope_theta. If the object has parameters for
- * each kind of layer, those of layers without a window are changed. The caller has checked the
- * object's syntax. */
+/* Copies an object of RoPE's parameters, but changes rope_theta. If the object has parameters
+ * for each kind of layer, changes the parameters of layers without a window. The caller has
+ * checked the object's syntax. */
 static void edit_rope(struct edit *d, const char *key, const char *text, size_t size)
 {
     char name[64];
@@ -209,7 +214,8 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
-/* Tells whether the key belongs to the rule of RoPE, in any spelling. */
+/* Returns true if the key belongs to the rule of RoPE in at least one version of transformers
+ * or in at least one family. */
 static bool says_rope(const char *key)
 {
     static const char *const keys[] = {"rope_theta",
@@ -302,7 +308,8 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     if (jread_next(&j) != J_OBJECT) return -1;
     jwrite_object(&d->w, name);
     while ((t = jread_next(&j)) == J_KEY) {
-        const bool named = jread_copy(&j, d->key, size + 1) == 0; /* leave out a key with a NUL */
+        /* a key with a NUL is left out */
+        const bool named = jread_copy(&j, d->key, size + 1) == 0;
         if (take_value(d->value, &j) < 0) return -1;
         if (named) edit_key(d);
     }
@@ -311,7 +318,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     return t == J_OBJECT_END && !d->failed ? 0 : -1;
 }
 
-/* Tells whether the file is that of a wrapper that has the keys of RoPE in text_config. */
+/* Returns true if the file belongs to a wrapper that has the keys of RoPE in text_config. */
 static bool has_text_config(const char *text, size_t size)
 {
     struct jread j;
@@ -325,8 +332,8 @@ static bool has_text_config(const char *text, size_t size)
     return false;
 }
 
-/* Writes the text of an old config.json with this job's changes into out. Returns the length, or
- * -1. */
+/* Writes to out the text of an old config.json with the changes of this job. Returns the length,
+ * or -1. */
 static int64_t write_edited(const char *path, const char *text, size_t size,
                             const struct model_shape *m, enum dtype dtype, bool bytes, char *out,
                             struct err *e)
@@ -336,7 +343,8 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     int64_t n = -1;
     if (config_parse(text, size, path, &was, e) < 0) return -1;
     as = was;
-    as.rope_theta = m->rope_theta; /* because a job may change rope_theta and the rule */
+    /* ignore rope_theta and the rule of RoPE in the comparison, because a job may change them */
+    as.rope_theta = m->rope_theta;
     as.rope = m->rope;
     const char *key = hf_shape_diff(&as, m);
     if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);

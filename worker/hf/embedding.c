@@ -1,5 +1,5 @@
-/* embedding.c: reads modules.json, the config of the pooling, and the prompts. One JSON reader
- * reads all of these and names the file in its errors. */
+/* embedding.c: reads modules.json, the config of the pooling, and the prompts. All these files
+ * are read with one JSON reader, whose errors name the file. */
 #include "worker/hf/embedding.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ struct embedding_reading {
 
 static int wrong(struct embedding_reading *r)
 {
-    if (r->e.code) return -1; /* a file that this file names has set the error */
+    /* Reading a file that this file names has failed and has set the error. */
+    if (r->e.code) return -1;
     return err_set(&r->e, ERR_INVALID, "%s: %s", r->path,
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }
@@ -49,7 +50,7 @@ static int read_file(struct embedding_reading *r, const char *name,
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Kinds of pooling, with the keys of older files and the words of pooling_mode. */
+/* Kinds of pooling. Each has its key in older files, and its word in pooling_mode. */
 static const struct {
     const char *key, *word;
     int pooling;
@@ -154,8 +155,9 @@ static int take_modules(struct embedding_reading *r, struct modules *all)
     return t == J_ARRAY_END ? 0 : -1;
 }
 
-/* Returns the index, from 1, in shape_embed_module_words of an unsupported module, which would
- * change the vector. apply() skips Dropout, because it does not change a vector. */
+/* Returns the index, in shape_embed_module_words, of a module that seqd does not support,
+ * counted from 1. Such a module would change the vector. apply() skips the module Dropout,
+ * because it does not change a vector. */
 static int other_module(const char *name)
 {
     for (int i = 1; shape_embed_module_words[i]; i++)
@@ -192,9 +194,9 @@ static int read_modules(struct embedding_reading *r)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* The place of the prompts in a config_sentence_transformers.json. */
+/* The prompts of a config_sentence_transformers.json. */
 struct embedding_prompts {
-    char name[NAME_MAX_SIZE]; /* default_prompt_name; "" if there is none */
+    char name[NAME_MAX_SIZE]; /* default_prompt_name; "" if the file has none */
     struct jread at;          /* a reader at the value of "prompts" */
     bool any;
 };
@@ -215,7 +217,7 @@ static int find_prompts(struct embedding_reading *r, struct embedding_prompts *p
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Adds a key of the prompts to the list that an error shows. */
+/* Adds a key of the prompts to the list of keys that an error message shows. */
 static void add_name(const struct jread *j, char *list, size_t size)
 {
     const size_t n = strlen(list);
@@ -223,8 +225,9 @@ static void add_name(const struct jread *j, char *list, size_t size)
              j->text);
 }
 
-/* Copies the string that was just read, unescaped, into *out, which the caller owns. It replaces
- * an earlier string. Fails with ERR_IO, or with ERR_INVALID if the string has a NUL. */
+/* Unescapes the string that was just read, and stores a copy in *out, which the caller owns.
+ * If *out has a string already, frees it. Fails with ERR_IO, or with ERR_INVALID if the string
+ * has a NUL. */
 static int copy_prompt(struct embedding_reading *r, char **out)
 {
     char *text = malloc(r->j.len + 1);
@@ -237,8 +240,8 @@ static int copy_prompt(struct embedding_reading *r, char **out)
     return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
 }
 
-/* Reads the text of the prompt `name`, which may be empty. *out remains NULL if there is no such
- * prompt. names gets the names of all prompts. */
+/* Reads the text of the prompt `name`. The text may be empty. If no prompt has this name, *out
+ * remains NULL. The parameter `names` gets the names of all prompts. */
 static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
                        const char *name, char **out, char *names, size_t size)
 {
@@ -254,9 +257,9 @@ static int read_prompt(struct embedding_reading *r, const struct embedding_promp
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Reads the prompt r->name; "" means the default. If r->prompt is NULL, it only finds out whether
- * there is a default prompt. If the default is the name of no prompt, it then counts as a default
- * prompt, and hf_embedding_prompt refuses it later. */
+/* Reads the prompt r->name, or the default prompt if r->name is "". If r->prompt is NULL, only
+ * finds out whether there is a default prompt. In that case the name of a default prompt is
+ * sufficient, even if no prompt has this name. hf_embedding_prompt refuses such a name later. */
 static int read_prompts(struct embedding_reading *r)
 {
     struct embedding_prompts p = {.name = ""};

@@ -71,19 +71,20 @@ bool hf_is_tokenizer(const char *name)
     static const char *const ends[] = {".tiktoken", ".spm", NULL};
     for (const char *const *n = names; *n; n++)
         if (!strcmp(name, *n)) return true;
-    /* Such names are tokenizer.json, tokenizer.model, tokenizer_config.json, tokenization_x.py. */
+    /* "tokeniz" begins tokenizer.json, tokenizer.model, tokenizer_config.json and
+     * tokenization_x.py. */
     return !strncmp(name, "tokeniz", 7) || any_end(name, ends);
 }
 
-/* Tells whether a tokenizer needs this file to cut text. Chat templates and generation_config.json
- * are not needed for that. */
+/* Returns true if a tokenizer needs this file to convert text to ids. Chat templates and
+ * generation_config.json are not needed for the conversion. */
 static bool names_a_tokenizer(const char *name)
 {
     return hf_is_tokenizer(name) && strncmp(name, "chat_template.", 14) != 0 &&
            strcmp(name, "generation_config.json") != 0;
 }
 
-/* Tells whether a manifest can list a file of this name. */
+/* Returns true if the name consists of characters that are allowed in a manifest. */
 static bool plain_name(const char *name)
 {
     const size_t n = strlen(name);
@@ -125,8 +126,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Calls take for every name in dir. take also gets the descriptor of the directory, so that it can
- * inspect the file. */
+/* Calls `take` for every name in dir. `take` also gets the descriptor of the directory, so that it
+ * can inspect the file. */
 static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, const char *name),
                      struct hf_files *f, struct err *e)
 {
@@ -140,7 +141,7 @@ static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, co
     return rc;
 }
 
-/* Lists the texts of a GGUF file, whose names are in ascending order. */
+/* Lists the texts of a GGUF file in ascending order of their names. */
 static int list_texts(const char *gguf, struct hf_files *out, struct err *e)
 {
     const char *names[MODEL_FILE_TEXTS];
@@ -167,8 +168,8 @@ enum { BYTE_FILES = 3 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* Opens a regular file. This is checked because it may have become another kind of file since it
- * was listed. */
+/* Opens a file, and checks that it is a regular file. The check is needed because the file may
+ * have been replaced by another kind of file since it was listed. */
 static int open_plain(const char *dir, const char *name, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -258,7 +259,8 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */
 
-/* Counts a file of a tokenizer in f->n. Links count too, whatever their target is. */
+/* Adds 1 to f->n if the file belongs to a tokenizer. A symbolic link is counted, too, even if
+ * its target does not exist. */
 static void count_tokenizer(struct hf_files *f, int fd, const char *name)
 {
     (void)fd;
@@ -317,8 +319,9 @@ static int take_ends(struct jread *j, const char *path, struct token_ends *out, 
     return 0;
 }
 
-/* Reads the ids from an object that has begun. `inside` means that the object is a wrapper's
- * text_config, whose ids count only if the wrapper's own object has none. */
+/* Reads the ids from an object that has begun. `inside` means that the object is the
+ * text_config of a wrapper. The ids of text_config are used only if the object of the wrapper
+ * has no ids. */
 static int ids_of_object(struct jread *j, bool inside, const char *path, const char *key,
                          struct token_ends *out, struct err *e)
 {
@@ -401,7 +404,8 @@ int32_t hf_read_pad(const char *dir)
     char path[FILE_PATH_SIZE];
     struct token_ends pad = {0};
     struct err none = {0};
-    const bool gguf = model_file_gguf(dir, path, &none) > 0; /* has generation's keys */
+    /* the keys of a GGUF file include those of generation_config.json */
+    const bool gguf = model_file_gguf(dir, path, &none) > 0;
     const char *name = gguf ? "generation_config.json" : "config.json";
     return ids_of_file(dir, name, "pad_token_id", &pad, &none) < 0 || !pad.n ? -1 : pad.id[0];
 }

@@ -1,5 +1,5 @@
-/* gguf.c: gives to the tensors of a GGUF file the names, shapes and order that they have in
- * transformers. */
+/* gguf.c: assigns to the tensors of a GGUF file the names, the shapes and the order of rows
+ * that these tensors have in transformers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,8 @@ struct head_counts {
     int64_t q, k; /* numbers of query and key heads */
 };
 
-/* Reads the numbers of heads. Invalid values were refused when the caller read config.json. */
+/* Reads the numbers of heads. The caller has read config.json before, and invalid values were
+ * refused at that time. */
 static struct head_counts read_heads(const struct gguf *g, const struct gguf_arch *a)
 {
     struct head_counts h = {0};
@@ -40,7 +41,7 @@ static int take(const struct gguf *g, const struct gguf_tensor *from, const stru
     memcpy(t->name, at->name, sizeof t->name);
     for (int i = 0; i < from->n_dims; i++) {
         t->dims[i] = from->dims[i];
-        t->count *= from->dims[i]; /* gguf_open has checked that this does not overflow */
+        t->count *= from->dims[i]; /* this does not overflow, as gguf_open has checked */
     }
     t->heads = at->q ? heads->q : at->k ? heads->k : 0;
     if (!at->q && !at->k) return 0;

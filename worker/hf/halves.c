@@ -1,5 +1,5 @@
-/* halves.c: finds the tensors of a wrapper's other half by the family's row, and writes them to
- * model.safetensors together with the names of the text model's tensors. */
+/* halves.c: finds the tensors of a wrapper's other half, and writes these tensors and the names of
+ * the text model's tensors to model.safetensors. */
 #include "worker/hf/halves.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Reads and writes the weights of a model directory; worker/family/config.c reads its
+/* Reads and writes the weights of a model directory. worker/family/config.c reads its
  * config.json. */
 #include "worker/hf/hf.h"
 
@@ -34,7 +34,7 @@ static int read_block(const struct hf_stored *x, const struct param *p, int64_t 
     return rc;
 }
 
-/* Writes n elements of x to `to`, rounded to dtype. */
+/* Rounds n elements of x to dtype, and writes the results to `to`. */
 static void put(void *to, enum dtype dtype, const float *x, int64_t n)
 {
     if (dtype == DT_F32)
@@ -57,7 +57,7 @@ static int read_blocks(const struct hf_stored *x, const struct param *p, enum dt
     return rc;
 }
 
-/* Reads a tensor, with its rows in the order of the flat layout. */
+/* Reads a tensor, and stores its rows in the order of the flat layout. */
 static int read_param(const struct hf_stored *x, const struct param *p, enum dtype dtype, char *out,
                       struct err *e)
 {
@@ -73,8 +73,8 @@ static int read_param(const struct hf_stored *x, const struct param *p, enum dty
     return rc;
 }
 
-/* Checks the head that the file of a tied model may have beside the embedding. The two must be
- * equal. */
+/* Checks the head that the file of a tied model may have in addition to the embedding. Head
+ * and embedding must be equal. */
 static int check_tied_head(const struct hf_weights *w, const struct model_shape *m,
                            enum dtype dtype, const char *params, struct err *e)
 {
@@ -100,7 +100,7 @@ static int read_params(const struct hf_weights *w, const struct model_shape *m, 
     int n, rc = 0;
     struct param *list = hf_list(m, &n, e);
     if (!list) return -1;
-    for (int i = 0; rc == 0 && i < n; i++) { /* ascending offsets */
+    for (int i = 0; rc == 0 && i < n; i++) { /* offsets are in ascending order */
         const struct param *p = &list[i];
         memset(params + at * unit, 0, (size_t)((p->offset - at) * unit));
         const struct hf_stored x = hf_stored_find(w, p);
@@ -155,8 +155,9 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
-/* Returns 1 + the id of the mask token, or 0 if there is none. A tokenizer that cannot be opened
- * counts as having none, because the code that needs its text reports the error. */
+/* Returns 1 + the id of the mask token, or 0 if there is no mask token. If the tokenizer
+ * cannot be opened, returns 0, because the code that needs the tokenizer reports this error
+ * later. */
 static int32_t find_mask(const char *dir)
 {
     struct err none;

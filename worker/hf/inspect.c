@@ -1,5 +1,5 @@
-/* inspect.c: reads config.json, opens all shards, compares their tensors with those of the model,
- * and keeps each fault with its remedy. */
+/* inspect.c: reads config.json, opens all shards, compares the tensors in the shards with the
+ * tensors of the model, and stores each fault with its remedy. */
 #include "worker/hf/inspect.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
-/* Reads only model_type, because the family of config.json may be unknown. */
+/* Reads only model_type, because seqd may not know the family of the model. */
 static void read_type(const char *dir, struct hf_summary *s)
 {
     struct model_text t;
@@ -74,8 +74,7 @@ static void advise(struct faults *f)
     }
 }
 
-/* Compares all tensors, with the tensors of the head if the directory has them, otherwise without
- * them. */
+/* Compares all tensors. The tensors of the head are compared only if the directory has them. */
 static int compare(const struct hf_weights *w, const char *dir, struct model_shape *m,
                    struct err *e)
 {
@@ -92,8 +91,8 @@ static bool reads_all(const struct hf_weights *w)
     return true;
 }
 
-/* Adds the faults of the weights to f. They are collected apart from those of config.json, so that
- * the first of them is known even if f is full. */
+/* Adds the faults of the weights to f. They are collected separately from the faults of
+ * config.json, so that the first fault of the weights is known even if f is full. */
 static void look_at_weights(const char *dir, struct hf_summary *s, struct faults *f)
 {
     struct err e = {0};
@@ -125,7 +124,8 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
 {
     struct err e = {0};
     s->ends_known = hf_check_ends(dir, &s->ends, &e) == 0;
-    if (!s->ends_known && !is_told(f, &e)) faults_add(f, &e); /* config.json was read before */
+    /* the fault may have been added when config.json was read */
+    if (!s->ends_known && !is_told(f, &e)) faults_add(f, &e);
     for (int i = 0; s->known && i < s->ends.n; i++) {
         if (s->ends.id[i] < s->shape.vocab) continue;
         hf_unknown_end(&s->ends, i, s->shape.vocab, &e);
@@ -164,7 +164,8 @@ static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
     if (s->known || !gguf)
         look_at_weights(dir, s, f);
     else if (before < faults_kept(f))
-        s->weights_fault = f->fault[before]; /* names of a GGUF file need its sizes */
+        s->weights_fault = f->fault[before]; /* the names in a GGUF file can be converted only
+                                              * if its sizes are known */
     if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);

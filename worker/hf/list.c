@@ -1,5 +1,5 @@
-/* Lists the tensors of a model by their names in files, and converts between the order of their
- * rows in files and in the flat layout. */
+/* Lists the tensors of a model by their names in files. Converts the order of rows in files to
+ * that of the flat layout, and back. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -69,7 +69,7 @@ static int64_t runs_of(const struct param *p, int part)
     return p->head_major_runs[part] ? p->head_major_runs[part] : 1;
 }
 
-/* Returns the number of runs of a head that precede `part`. If part is head_major_parts, this is
+/* Returns the number of runs of a head that precede `part`. If `part` is head_major_parts, returns
  * the number of all runs of the head. */
 static int64_t runs_before(const struct param *p, int part)
 {
@@ -79,7 +79,7 @@ static int64_t runs_before(const struct param *p, int part)
 }
 
 /* Returns the index that run i of the flat layout has in the file. The order of the flat layout is
- * [parts][heads][runs of the part], that of the file [heads][parts][runs]. */
+ * [parts][heads][runs of the part]. The order of the file is [heads][parts][runs of the part]. */
 static int64_t run_in_file(const struct param *p, int64_t heads, int64_t i)
 {
     int part = 0;
@@ -113,7 +113,7 @@ int64_t hf_run_here(const struct param *p, int64_t i)
     return p->head_major_parts ? run_here(p, heads_of(p, p->rows), i) : i;
 }
 
-/* Returns the row in the file for row r of a block of the flat layout. */
+/* Returns the index that row r of a block of the flat layout has in the file. */
 static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
 {
     const int64_t D = p->head_major_dim;
@@ -131,15 +131,17 @@ static inline void move(char *to, const char *from, int64_t unit)
         memcpy(to, from, 4);
 }
 
-enum { TILE = 32 }; /* rows and columns of a tile, so that its cache lines stay in the cache */
+/* Number of rows and of columns of a tile. A tile is small enough for the cache. */
+enum { TILE = 32 };
 
 int64_t hf_block_rows(const struct param *p)
 {
     return p->rows / (p->stack ? p->stack : 1);
 }
 
-/* Moves those rows of a block that are rows [first, last) of the flat layout. `here` means that
- * they are moved from the file's order to that of the flat layout. */
+/* Moves a part of a block: the rows [first, last) of the flat layout. If the parameter `here`
+ * is true, rows are moved from the file's order to the flat layout's order. Otherwise they are
+ * moved from the flat layout's order to the file's order. */
 static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
                        bool transposed, bool here, int64_t first, int64_t last)
 {

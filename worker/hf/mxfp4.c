@@ -7,7 +7,7 @@
 #include <string.h>
 #include "api/core/assert.h"
 
-enum { GROUP = 32, PACKED = GROUP / 2, GROUPS = 512 /* groups at a time */ };
+enum { GROUP = 32, PACKED = GROUP / 2, GROUPS = 512 /* groups that are read at a time */ };
 
 bool mxfp4_find(const struct hf_weights *w, const struct param *p, struct mxfp4 *out)
 {
@@ -44,7 +44,8 @@ static void unpack(const uint8_t *packed, int scale, float *out)
 {
     static const float values[16] = {0,    0.5f,  1,  1.5f,  2,  3,  4,  6,
                                      -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-    const float times = ldexpf(1, scale - 127); /* exact, as every finite product is */
+    /* 2^(scale - 127) is exact, and every finite product with it is exact, too */
+    const float times = ldexpf(1, scale - 127);
     for (int i = 0; i < PACKED; i++) {
         out[2 * i] = values[packed[i] & 15] * times;
         out[2 * i + 1] = values[packed[i] >> 4] * times;

@@ -1,6 +1,7 @@
-/* names.c: maps the name of a tensor in the files of a directory to its name in the flat layout.
- * Files of the base class of transformers lack the prefix that names have in the other classes
- * (family_base). Some older files spell names differently (family_row.rename). */
+/* names.c: maps the name of a tensor in the files of a directory to its name in the flat
+ * layout. In files of the base class of transformers, names do not have the prefix that they
+ * have in files of other classes (family_base). Some older files use other names
+ * (family_row.rename). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,9 @@ struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e
     return hf_sorted(&whole, n, e);
 }
 
-/* `with` is the first entry whose name has the base's prefix. `without` is the first entry that is
- * a tensor of the base and lacks the prefix. Each is NULL if there is no such entry. */
+/* Two names that show whether names have the base's prefix (family_base). `with` is the first
+ * name that has the prefix. `without` is the first name of a tensor of the base that does not
+ * have the prefix. A member is NULL if there is no such name. */
 struct evidence {
     const char *with, *without;
 };
@@ -48,8 +50,8 @@ static struct evidence look(const struct hf_weights *w, const struct param *para
     return found;
 }
 
-/* Adds the base's prefix to the names in a file of the base class, except to those of the tensors
- * of a head. */
+/* Adds the base's prefix to the names in a file of the base class. The names of the tensors of a
+ * head are not changed. */
 static void put_base(struct hf_weights *w, const struct param *params, int n)
 {
     for (int i = 0; i < w->n; i++) {

@@ -1,5 +1,5 @@
-/* pieces.c: cuts tensors into stretches, which all threads of the sink's device read and convert,
- * and passes the stretches to the sink. */
+/* pieces.c: divides tensors into stretches, and passes the stretches to the sink. All host
+ * threads of the sink's backend read and convert stretches. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,37 +11,42 @@
 
 enum {
     STRETCHES = 64, /* stretches that are read before errors are checked */
-    /* Number of elements in a stretch for a sink of any_order. They have 2 or 4 MiB, which is so
-     * large that two threads seldom cause a page fault on the same large page. */
+    /* Number of elements in a stretch for a sink that sets any_order. A stretch of this length
+     * has 2 or 4 MiB. With stretches of this size, it is rare that two threads cause page
+     * faults on one large page. */
     STRETCH = 16 * ST_CHUNK,
-    LINE = 8192, /* number of elements that a thread reads at a time, small enough for its cache */
-    LANES = 8,   /* most stretches for a sink that receives elements in order: 2 MiB together */
-    STRIP = 32   /* rows that a thread reorders at a time */
+    LINE = 8192, /* number of elements that a thread reads at a time; they fit into the cache
+                  * of the thread's core */
+    /* largest number of stretches for a sink that receives elements in order; together these
+     * stretches have 2 MiB */
+    LANES = 8,
+    STRIP = 32 /* rows that a thread reorders at a time */
 };
 
-/* A sequence of elements that is the same in the file's order and in that of the flat layout. */
+/* A sequence of elements that has the same order in the file and in the flat layout. */
 struct stretch {
     struct hf_stored x;
-    const float *have; /* the elements, if they are in memory; if it is NULL, the elements are read
-                        * from x */
-    float *into;       /* buffer into which the elements are read; if it is NULL, the sink gets
-                        * them */
-    int64_t from, to;  /* index of the first element, in the file's tensor and in the flat
-                        * layout */
+    const float *have; /* the elements of the stretch, if they are in memory; if `have` is
+                        * NULL, the elements are read from x */
+    float *into;       /* buffer into which the elements are read; if `into` is NULL, the
+                        * elements are passed to the sink */
+    int64_t from, to;  /* indices of the first element: `from` in the file's tensor, `to` in
+                        * the flat layout */
     int64_t n;
-    enum weights_id blocks; /* the format of the blocks that the sink accepts; WEIGHTS_MODEL if it
-                             * accepts none */
+    enum weights_id blocks; /* format of the blocks that the sink accepts; WEIGHTS_MODEL if it
+                             * accepts no blocks */
     int rc;
     struct err e;
 };
 
 struct pieces {
     const struct hf_sink *to;
-    int n, most;     /* number of stretches, and the room for stretches */
-    int64_t longest; /* most elements of a stretch that the sink accepts */
-    float *lanes;    /* owned: [most, ST_CHUNK]; NULL for any_order */
-    float *block;    /* owned: a block in the file's order, and a block in the order of the flat
-                      * layout */
+    int n, most;     /* `n` is the number of stretches, and `most` is the number for which
+                      * there is room */
+    int64_t longest; /* largest number of elements of a stretch that the sink accepts */
+    float *lanes;    /* owned: [most, ST_CHUNK]; NULL for a sink that sets any_order */
+    float *block;    /* owned: a block in the file's order, then a block in the flat layout's
+                      * order */
     struct stretch stretch[STRETCHES];
 };
 
@@ -61,15 +66,15 @@ static void run(const struct pieces *r, void (*task)(void *arg, int64_t i, int w
 
 /* ---- one stretch ----------------------------------------------------------------------------- */
 
-/* Tells whether the sink accepts a stretch's elements in the file's 16-bit type. */
+/* Returns true if the sink accepts a stretch's elements in the file's 16-bit type. */
 static bool as_stored(const struct pieces *r, const struct stretch *s)
 {
     return r->to->take_half && s->x.t && !s->have && st_is_plain(s->x.t) &&
            s->x.t->dtype == (r->to->half == DT_F16 ? ST_F16 : ST_BF16);
 }
 
-/* Returns the format of the blocks in which the sink accepts a stretch's elements, or
- * WEIGHTS_MODEL if it does not accept blocks. */
+/* Returns the format of blocks in which the sink accepts the elements of a stretch. Returns
+ * WEIGHTS_MODEL if the sink does not accept blocks. */
 static enum weights_id as_blocks(const struct pieces *r, const struct stretch *s)
 {
     const struct hf_sink *to = r->to;
@@ -127,8 +132,9 @@ static void read_task(void *arg, int64_t task, int worker)
         s->rc = s->have ? 0 : read_some(r, s, 0, s->n, lane(r, (int)task));
 }
 
-/* Reads the stretches that were added. If one of them fails, only the stretches before it are sure
- * to be passed to the sink. */
+/* Reads the stretches that were added, and passes them to the sink. If a stretch fails, all
+ * stretches before it have been passed to the sink, and stretches after it may have been
+ * passed. */
 static int flush(struct pieces *r, struct err *e)
 {
     run(r, read_task, r, r->n);
@@ -195,7 +201,7 @@ static int add_blocks(struct pieces *r, const struct hf_stored *x, const struct 
     return flush(r, e);
 }
 
-/* Adds the elements of a tensor, with its rows in the order of the flat layout. */
+/* Adds the elements of a tensor in the order of the flat layout. */
 static int add_tensor(struct pieces *r, const struct hf_stored *x, const struct param *p,
                       struct err *e)
 {
@@ -219,7 +225,7 @@ static void pieces_destroy(struct pieces *r)
     free(r);
 }
 
-/* Returns the number of elements of the largest block of n tensors, or 0 if none of them is read
+/* Returns the number of elements of the largest block of n tensors. Returns 0 if no tensor is read
  * by blocks. */
 static int64_t largest_block(const struct param *list, int n)
 {
@@ -251,7 +257,7 @@ static struct pieces *pieces_create(const struct hf_sink *to, const struct param
     return NULL;
 }
 
-struct tied_check { /* a sink that compares its elements with a tensor */
+struct tied_check { /* A sink that compares the elements that it receives with a tensor. */
     const struct st_file *f;
     const struct st_tensor *t;
 };
@@ -269,7 +275,7 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
     return 0;
 }
 
-/* Checks that the head stored in the file of a tied model equals the embedding. */
+/* Checks that the head in the file of a tied model, if there is one, is equal to the embedding. */
 static int check_tied(const struct hf_weights *w, const struct model_shape *m, struct be *be,
                       struct err *e)
 {
@@ -289,12 +295,14 @@ static int check_tied(const struct hf_weights *w, const struct model_shape *m, s
     return rc;
 }
 
-/* Records a tensor in blocks if the sink accepts blocks for it, but not blocks of its format. */
+/* Records a tensor in to->again if the tensor is stored in blocks, but the sink accepts this
+ * tensor only in blocks of a different format. */
 static void count_again(const struct hf_sink *to, const struct hf_stored *x, const struct param *p)
 {
     enum { SHOWN = 3 };
     struct hf_requant *a = to->again;
-    if (!a || !to->take_blocks || !x->t || st_dtype_size(x->t->dtype)) return; /* numbers */
+    /* st_dtype_size is 0 only for blocks */
+    if (!a || !to->take_blocks || !x->t || st_dtype_size(x->t->dtype)) return;
     const enum weights_id format = to->format(to->arg, p->offset);
     if (!format || st_has_blocks(x->t, format)) return;
     const size_t at = strlen(a->names);

@@ -57,9 +57,10 @@ struct st_file {
     int fd;
     int64_t size;
     uint8_t *map;
-    struct faults *faults;    /* gets the faults of tensors; if it is NULL, reading stops at the
-                               * first fault */
-    struct st_tensor *tensor; /* owned; in ascending order of names once checked */
+    struct faults *faults; /* list to which the faults of tensors are added; if `faults` is
+                            * NULL, reading stops at the first fault */
+    /* owned; in ascending order of names after the file was checked */
+    struct st_tensor *tensor;
     int n, room;
     bool bad;                     /* whether a fault of this file's tensors is in `faults` */
     const struct gguf_arch *arch; /* NULL if the file is safetensors */
@@ -93,8 +94,8 @@ static int parse_dtype(struct st_file *f, struct st_tensor *t, struct jread *j, 
     return corrupt(f, t->name, "dtype is none of the format", e);
 }
 
-/* Parses an array of at most max non-negative integers. Returns their number, or -1 if the value
- * is anything else. */
+/* Parses an array of at most max non-negative integers. Returns the number of integers, or -1
+ * if the value is not such an array. */
 static int parse_ints(struct jread *j, int64_t *out, int max)
 {
     enum jtok t;
@@ -107,8 +108,8 @@ static int parse_ints(struct jread *j, int64_t *out, int max)
     return t == J_ARRAY_END ? n : -1;
 }
 
-/* Computes count and size from shape and dtype, and checks data_offsets [begin, end) against the
- * size. */
+/* Computes count and size from shape and dtype, and checks that data_offsets [begin, end) have
+ * this size. */
 static int check_sizes(struct st_file *f, struct st_tensor *t, int64_t begin, int64_t end,
                        struct err *e)
 {
@@ -255,8 +256,8 @@ static int sort_names(struct st_file *f, struct err *e)
     return 0;
 }
 
-/* Checks that the tensors follow each other from the header to the last byte, and that each name
- * occurs once. */
+/* Checks that the tensors fill the bytes from the header to the end of the file without gaps,
+ * and that each name occurs only once. */
 static int check_layout(struct st_file *f, int64_t data_start, struct err *e)
 {
     int64_t at = 0;
@@ -425,15 +426,16 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
 
 /* ---- reading numbers ------------------------------------------------------------------------- */
 
-enum { CHUNK = 8192 }; /* elements of 16 bits that are read together */
+enum { CHUNK = 8192 }; /* number of elements of 16 bits that are read together */
 
 static enum dtype half_of(enum st_dtype t)
 {
     return t == ST_F16 ? DT_F16 : DT_BF16;
 }
 
-/* Reads n blocks of the file, from block `first` on. Refuses a scale or least value that is NaN or
- * infinite, because every result would be NaN. No writer of models makes such a number. */
+/* Reads n blocks of the file, beginning with block `first`. Refuses a scale or a least value
+ * that is NaN or infinite, because with such a number the results of the model would be NaN.
+ * Programs that write models do not write such numbers. */
 static int take_blocks(const struct st_file *f, const struct st_tensor *t, uint8_t *out,
                        int64_t first, int64_t n, struct err *e)
 {
@@ -450,7 +452,8 @@ static int take_blocks(const struct st_file *f, const struct st_tensor *t, uint8
         f->path, st_named(f, t->name, room), (long long)(at / cols), (long long)(at % cols));
 }
 
-/* Reads elements [at, at + n) from blocks. They may begin and end inside a block. */
+/* Reads elements [at, at + n) of a tensor that is stored in blocks. The range may begin and
+ * end inside a block. */
 static int read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                        float *out, struct err *e)
 {
@@ -471,7 +474,7 @@ static int read_blocks(const struct st_file *f, const struct st_tensor *t, int64
     return 0;
 }
 
-/* Reads elements [at, at + n) of the file as fp32. */
+/* Reads elements [at, at + n) of a tensor, in the order of the file, as fp32. */
 static int read_stored(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                        float *out, struct err *e)
 {
@@ -486,8 +489,9 @@ static int read_stored(const struct st_file *f, const struct st_tensor *t, int64
     return 0;
 }
 
-/* Returns the row in the file for a row in the order of transformers. In the file, a head has row
- * 0 of the first half, row 0 of the second half, row 1 of the first half, ... */
+/* Returns the index in the file of the row that has index `row` in the order of transformers. In
+ * the file, the rows of a head are row 0 of its first half, row 0 of its second half, row 1 of its
+ * first half, and so on. */
 static int64_t row_in_file(const struct st_tensor *t, int64_t row)
 {
     const int64_t size = t->dims[0] / t->heads, in_head = row % size;
@@ -523,7 +527,8 @@ bool st_has_blocks(const struct st_tensor *t, enum weights_id to)
            block_kind(t->dtype - ST_DTYPE_N)->pass[to];
 }
 
-/* Reads elements [at, at + n) of the file as blocks of format `to`. */
+/* Reads elements [at, at + n) of a tensor, in the order of the file, as blocks of the format
+ * `to`. */
 static int pass_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                        enum weights_id to, uint8_t *out, struct err *e)
 {

@@ -1,5 +1,6 @@
 /* safetensors_write.c: writes the header, and then each tensor piece by piece. If digests are
- * asked for, one thread hashes and another one writes, while the caller reads the next pieces. */
+ * asked for, one thread hashes and another thread writes while the caller reads the next
+ * pieces. */
 #include "worker/hf/safetensors.h"
 
 #include <pthread.h>
@@ -20,8 +21,8 @@ static int64_t size_of(const struct st_out *o)
     return n;
 }
 
-/* Compares in the order of the official writer: by type, with the last type first, and then by
- * name. */
+/* Compares two items in the order of the official writer. It sorts by type, with the last type
+ * first, and then by name. */
 static int by_rule(const void *a, const void *b)
 {
     const struct st_out *x = *(const struct st_out *const *)a,
@@ -30,7 +31,8 @@ static int by_rule(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Writes the header. If size is 0, only measures it. Returns the length. */
+/* Writes the header, and returns its length. If `size` is 0, writes no bytes and only returns
+ * the length. */
 static int64_t header_json(const struct st_out *const *items, int n, char *out, size_t size)
 {
     struct jwrite w;
@@ -60,41 +62,42 @@ static int64_t header_json(const struct st_out *const *items, int n, char *out, 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 enum {
-    PIECES = 8,                             /* most pieces that the slower task has not processed
-                                             * yet: 4 MiB */
-    PIECE_SIZE = ST_CHUNK * sizeof(int64_t) /* most bytes of a piece */
+    PIECES = 8,                             /* largest number of pieces that wait for the
+                                             * slower task; together these pieces have 4 MiB */
+    PIECE_SIZE = ST_CHUNK * sizeof(int64_t) /* largest size of a piece in bytes */
 };
 
 struct st_piece {
     const void *at; /* borrowed until all tasks have processed it */
     int64_t size;
-    bool of_tensor; /* whether it counts in the digest of tensors */
+    bool of_tensor; /* whether the digest of tensors includes this piece */
 };
 
 struct st_writer;
 
-struct st_task { /* a task, which processes all pieces in their order */
+struct st_task { /* a task, which processes all pieces in order */
     struct st_writer *w;
     int (*take)(struct st_writer *w, const struct st_piece *p);
     pthread_t thread;
-    bool runs;    /* whether it runs on its thread; otherwise the caller does its work */
-    int64_t done; /* pieces taken */
+    bool runs;    /* whether the task has a separate thread; otherwise the caller's thread does
+                   * the work of the task */
+    int64_t done; /* number of pieces that the task has processed */
 };
 
 enum { TASK_HASH, TASK_WRITE, TASK_N };
 
 struct st_writer {
     struct file_out out;
-    bool hashed;     /* digests are asked for */
-    bool of_tensors; /* whether the digest of tensors is asked for, too */
+    bool hashed;     /* set if the caller asks for digests */
+    bool of_tensors; /* set if the caller also asks for the digest of tensors */
     struct sha256 file, tensors;
-    struct err e; /* the error of TASK_WRITE, set before rc */
+    struct err e; /* the error of TASK_WRITE; it is set before rc */
     struct st_task task[TASK_N];
     pthread_mutex_t lock; /* guards all members below, and the member `done` of each task that
-                           * runs */
+                           * has a thread */
     pthread_cond_t moved;
     struct st_piece piece[PIECES];
-    int64_t n; /* pieces that were put */
+    int64_t n; /* number of pieces that put_piece has added */
     bool ended;
     int rc;
 };
@@ -149,7 +152,7 @@ static void tasks_start(struct st_writer *w)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* Ends the tasks after the last piece. */
+/* Waits until the tasks have processed the last piece, and ends the tasks. */
 static int tasks_end(struct st_writer *w, struct err *e)
 {
     pthread_mutex_lock(&w->lock);
@@ -162,7 +165,8 @@ static int tasks_end(struct st_writer *w, struct err *e)
     return w->rc;
 }
 
-/* Tells whether some task has not yet processed the piece whose place the next piece needs. */
+/* Returns true if there is a task that has not yet processed the piece whose place the next
+ * piece needs. */
 static bool is_full(const struct st_writer *w)
 {
     for (const struct st_task *t = w->task; t < w->task + TASK_N; t++)
@@ -170,7 +174,8 @@ static bool is_full(const struct st_writer *w)
     return false;
 }
 
-/* Waits for a place for the next piece. Fails with the error of writing an earlier piece. */
+/* Waits until there is a place for the next piece. If an earlier piece could not be written,
+ * fails with the error of that piece. */
 static int wait_place(struct st_writer *w, struct err *e)
 {
     pthread_mutex_lock(&w->lock);
@@ -181,7 +186,7 @@ static int wait_place(struct st_writer *w, struct err *e)
     return rc;
 }
 
-/* Gives a piece to all tasks. Called after wait_place. */
+/* Adds a piece for all tasks. Call wait_place before each call. */
 static int put_piece(struct st_writer *w, const struct st_piece *p, struct err *e)
 {
     int rc = 0;
@@ -257,7 +262,7 @@ static int write_file(struct st_writer *w, const char *path, const struct st_out
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0 || file_out_open(&w->out, tmp, e) < 0) return -1;
-    w->out.unhashed = true; /* because st_writer hashes by itself, if digests are wanted */
+    w->out.unhashed = true; /* st_writer itself hashes the file if digests are wanted */
     if (write_all(w, items, n, e) < 0) {
         file_out_abort(&w->out);
         return -1;

@@ -1,4 +1,4 @@
-/* stored.c: finds a tensor or its blocks, and reads elements from either. */
+/* stored.c: finds a plain tensor or its MXFP4 blocks, and reads elements. */
 #include "worker/hf/stored.h"
 
 struct hf_stored hf_stored_find(const struct hf_weights *w, const struct param *p)

@@ -1,5 +1,5 @@
-/* tokenizer.c: writes the three files of the byte tokenizer for transformers, and recognises its
- * tokenizer.json by its bytes. */
+/* tokenizer.c: writes the three files of the byte tokenizer for transformers. Compares a
+ * tokenizer.json with that of the byte tokenizer. */
 #include "worker/hf/tokenizer.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #define EOD_TEXT "<|eod|>"
 #define PAD_TEXT "<|pad|>"
 
-/* Writes GPT-2's visible character for a byte, as UTF-8. Printable bytes stand for themselves; the
- * other 68 bytes are U+0100 and the following characters, in order. */
+/* Writes GPT-2's visible character for a byte, as UTF-8. The character of a printable byte is
+ * the byte itself. The other 68 bytes have the characters U+0100 to U+0143, in order. */
 static void byte_char(int byte, char out[4])
 {
     int next = 0x100, c = byte;
@@ -128,7 +128,8 @@ int tokenizer_write(const char *dir, struct err *e)
         jwrite_init(&w, text, sizeof text);
         files[i].fill(&w);
         int64_t n = jwrite_finish(&w);
-        assert(n > 0); /* the text is always the same, and fits */
+        assert(n > 0); /* this always holds, because the text is always the same, and `room`
+                        * was chosen for it */
         if (file_join(path, e, "%s/%s", dir, files[i].name) < 0) return -1;
         if (file_write(path, text, (size_t)n, e) < 0) return -1;
     }

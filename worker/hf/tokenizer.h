@@ -1,6 +1,7 @@
-/* tokenizer.h: the ids of the byte tokenizer. 0..255 are bytes, 256 ends a document, 257 is
- * padding. 258 hides a token from a masked language model, whose vocabulary then needs 259 ids.
- * Vocabularies may be larger, but their further ids are never produced. */
+/* tokenizer.h: the ids of the byte tokenizer. 0..255 are bytes, 256 ends a document, and 257
+ * is padding. 258 is the mask, which replaces a hidden token in the input of a masked language
+ * model, so the vocabulary of such a model needs 259 ids. A model's vocabulary may be larger,
+ * but the byte tokenizer never produces its further ids. */
 #ifndef SEQD_HF_TOKENIZER_H
 #define SEQD_HF_TOKENIZER_H
 
@@ -14,30 +15,31 @@
 #define TOKEN_PAD  257
 #define TOKEN_MASK 258
 
-/* Returns the token for rows of padding. It must be an id of the model, although no other row
- * attends to these rows. */
+/* Returns the token for rows of padding. The token must be an id of the model's vocabulary,
+ * although no other row attends to rows of padding. */
 static inline int32_t token_pad(int64_t vocab)
 {
     return vocab && vocab <= TOKEN_PAD ? 0 : TOKEN_PAD;
 }
 
-/* Ids that end a text: 256 for bytes; for other tokenizers, the ids that the model's directory
- * names. */
+/* Ids that end a text. The byte tokenizer has 256. For other tokenizers, the files of the
+ * model's directory list the ids. */
 #define TOKEN_ENDS MODEL_FILE_ENDS
 enum ends_file { ENDS_GENERATION_CONFIG, ENDS_CONFIG, ENDS_GGUF };
 struct token_ends {
     int32_t n, id[TOKEN_ENDS];
-    enum ends_file from; /* the file that names them */
+    enum ends_file from; /* the file that lists the ids */
 };
 
-#define TOKENIZER_SIZE 8192 /* most bytes of each of the tokenizer's files */
+#define TOKENIZER_SIZE 8192 /* Largest size of each of the tokenizer's files in bytes. */
 
 /* Writes tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so
- * that AutoTokenizer.from_pretrained(dir) gives the same ids as seqd. The tokenizer is a ByteLevel
- * BPE without merges in which the id of every byte is the byte. */
+ * that AutoTokenizer.from_pretrained(dir) makes the ids that seqd makes. The tokenizer is a
+ * ByteLevel BPE without merges in which the id of every byte is the value of the byte. */
 int tokenizer_write(const char *dir, struct err *e);
-/* Tells whether the text equals the byte tokenizer's tokenizer.json byte by byte. A file that
- * another program has written may be another tokenizer even if its vocabulary is the same. */
+/* Returns true if the text is equal, byte by byte, to the tokenizer.json of the byte
+ * tokenizer. A file that another program has written is not accepted, because it may be a
+ * different tokenizer even if it has the same vocabulary. */
 bool tokenizer_is_byte(const char *text, size_t size);
 
 #endif

@@ -55,7 +55,8 @@ static int take_single(struct hf_weights *w, const char *path, struct err *e)
     return 0;
 }
 
-/* TOLD is returned in place of -1 by a reader that has added its fault to w->faults. */
+/* Result of a function that has found a fault and has added it to w->faults. Without w->faults
+ * the function returns -1. */
 enum { TOLD = 1 };
 
 static int open_single(struct hf_weights *w, const char *path, struct err *e)
@@ -77,8 +78,8 @@ static int shard_index(struct hf_weights *w, struct jread *j, const char *path, 
     if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/') ||
         !utf8_plain(name))
         return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
-    for (int i = w->n_shards - 1; i >= 0; i--) /* backwards, because neighbouring tensors usually
-                                                * share a shard */
+    for (int i = w->n_shards - 1; i >= 0; i--) /* search backwards, because neighbouring tensors
+                                                * usually share a shard */
         if (!strcmp(w->shard_name[i], name)) return i;
     if (w->n_shards == HF_MAX_SHARDS)
         return err_set(e, ERR_TOO_LARGE, "%s names more than %d shards", path, HF_MAX_SHARDS);
@@ -127,8 +128,8 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
     return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
 }
 
-/* Most tensors in all shards together, at 300 bytes each. This limit bounds the memory that a
- * process uses for any directory. */
+/* Largest number of tensors, counted over all shards. A tensor takes 300 bytes of memory, so
+ * this also limits the memory that a directory can take. */
 enum { MAX_TENSORS = 2 * ST_TENSORS };
 
 static int open_sharded(struct hf_weights *w, const char *dir, const char *index, struct err *e)
@@ -163,7 +164,8 @@ void hf_weights_close(struct hf_weights *w)
     free(w);
 }
 
-/* Makes both paths, each with room for FILE_PATH_SIZE. */
+/* Makes the paths of model.safetensors and of the index. Both arrays have room for
+ * FILE_PATH_SIZE bytes. */
 static int weight_paths(const char *dir, char *single, char *index, struct err *e)
 {
     return file_join(single, e, "%s/model.safetensors", dir) ||
@@ -183,15 +185,15 @@ int hf_weightless(const char *dir, bool *out, struct err *e)
     return 0;
 }
 
-/* Tells whether a name is that of weights pickled by PyTorch, as older versions of transformers
- * saved them. */
+/* Returns true if a name is the name of a file of weights that PyTorch has pickled. Older
+ * versions of transformers saved weights in such files. */
 static bool is_pickle(const char *name)
 {
     return hf_starts_with(name, "pytorch_model") && hf_ends_with(name, ".bin");
 }
 
-/* Writes the names of the first files of a kind in a directory. Returns the number of all such
- * files. */
+/* Writes the names of the first files of a kind in a directory. Returns the number of all
+ * files of this kind. */
 static int list_names(const char *dir, bool (*is)(const char *), char *out, size_t size)
 {
     enum { SHOWN = 3 };
@@ -210,7 +212,7 @@ static int list_names(const char *dir, bool (*is)(const char *), char *out, size
 }
 
 /* The command that makes model.safetensors from all pickles when it is run in the directory.
- * Tensors that share memory are separated. */
+ * The command separates tensors that share memory. */
 #define FROM_PICKLES                                                                               \
     "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone()."          \
     "contiguous() for f in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, "             \
@@ -238,7 +240,8 @@ static int no_weights(const char *dir, struct err *e)
                    dir);
 }
 
-/* Opens the files of the directory. Returns 0, -1 with the fault in *e, or TOLD. */
+/* Opens the files of the directory. Returns 0 on success, -1 after a fault that is in *e, or
+ * TOLD. */
 static int open_files(struct hf_weights *w, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
@@ -295,8 +298,8 @@ bool hf_unreadable(const struct hf_weights *w, const char *name)
     return x && !w->file[x->shard];
 }
 
-/* Finds the tensor of that name: first its entry in the directory's map, and then the tensor in
- * its shard. */
+/* Finds the entry of this name in the directory's list, and then finds the tensor in the shard
+ * of that entry. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
 {
     const struct hf_entry *x = hf_entry_of(w, name);

@@ -24,8 +24,9 @@ struct named { /* one tensor of a flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
-    char *block;    /* owned: a block in the file's order, if the tensor is written by blocks */
-    int64_t number; /* number of the block in `block` */
+    char *block;    /* owned: a block in the file's order; used if the tensor is written by
+                     * blocks */
+    int64_t number; /* index of the block that is in `block` */
 };
 
 /* Reads elements [offset, offset + n) of the flat layout, in the array's dtype. */
@@ -96,7 +97,8 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
     return 0;
 }
 
-/* Makes the item of a tensor. base is the number of bytes to drop at the beginning of its name. */
+/* Makes the item of a tensor. The parameter `base` is the number of bytes to remove from the
+ * beginning of the tensor's name. */
 static struct st_out item_of(struct named *t, const struct param *p, size_t base)
 {
     static const enum st_dtype stored[] = {
@@ -117,8 +119,8 @@ static struct st_out item_of(struct named *t, const struct param *p, size_t base
     return item;
 }
 
-/* Returns the number of bytes to drop from a weight's name, so that weights keep the names that
- * their directory had. */
+/* Returns the number of bytes to remove from the beginning of a weight's name, so that weights
+ * have the names that they had in the directory from which they were read. */
 static size_t left_out(const struct model_shape *m, const struct hf_flat *f, const struct param *p)
 {
     const char *base = family_base(m);
@@ -150,7 +152,8 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
-    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block); /* left after a failure */
+    /* after a failure, a block may not have been freed yet */
+    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block);
     free(names);
     free(items);
     free(params);
@@ -204,10 +207,11 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
             rc = read_named(&t, at, k, piece, e);
             if (rc == 0) sha256_add(&sha, piece, (size_t)(k * unit));
         }
-        free(t.block); /* left after a failure */
+        free(t.block); /* after a failure, the block may not have been freed yet */
     }
-    if (m->quant) { /* because a product with weights in blocks gives other bits than one with the
-                     * same values in fp32 */
+    if (m->quant) { /* a product with weights in blocks does not have the same bits as a
+                     * product with equal weights in fp32, so the digests of the two models
+                     * must differ */
         const char *word = spec_weights_words[m->quant];
         sha256_add(&sha, word, strlen(word));
     }

@@ -1,4 +1,5 @@
-/* ast.h: the syntax tree of a chat template, which the parser makes and the interpreter walks. */
+/* ast.h: the syntax tree of a chat template. The parser makes the tree, and the interpreter walks
+ * it. */
 #ifndef SEQD_JINJA_AST_H
 #define SEQD_JINJA_AST_H
 
@@ -10,12 +11,13 @@ enum node_type {
     N_NAME,   /* symbol */
     N_LIST,   /* list */
     N_TUPLE,  /* list */
-    N_DICT,   /* list: key, value, key, value ... */
+    N_DICT,   /* `list` has key, value, key, value ... */
     N_ATTR,   /* a.value */
     N_ITEM,   /* a[b] */
     N_SLICE,  /* a[list[0]:list[1]:list[2]]; an element is NULL if it was left out */
     N_CALL,   /* a(args) */
-    N_FILTER, /* a | native(args); if a is NULL, it filters the text of the enclosing block */
+    N_FILTER, /* a | native(args); if a is NULL, the filter is applied to the text of the
+               * enclosing block */
     N_TEST,   /* a is native(args) */
     N_NOT,
     N_NEG,
@@ -31,14 +33,15 @@ enum node_type {
     N_BODY,         /* list */
     N_DATA,         /* value */
     N_PRINT,        /* a */
-    N_IF,           /* list has condition, body, condition, body ... ; c is the else branch, or
+    N_IF,           /* list has condition, body, condition, body ...; c is the else branch or
                      * NULL */
-    N_FOR,          /* a: target, b: iterable, test, body, c: else branch or NULL; op is 1 if
+    N_FOR,          /* a is the target, b is the iterable, and c is the else branch or NULL;
+                     * the members test and body are used, too; op is 1 if the loop is
                      * recursive */
     N_SET,          /* a: target, b */
     N_SET_BLOCK,    /* a: target, b: filters or NULL, body */
     N_MACRO,        /* macro */
-    N_CALL_BLOCK,   /* a is the call, and macro the body that caller() runs */
+    N_CALL_BLOCK,   /* a is the call, and macro is the body that caller() runs */
     N_FILTER_BLOCK, /* b: filters, body */
     N_WITH,         /* list: target, value ...; body */
     N_GENERATION,   /* body */
@@ -51,14 +54,15 @@ enum compare { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOT_I
 struct template_node {
     uint8_t type;
     uint16_t op;
-    int line, symbol, n; /* n: of list */
+    int line, symbol, n; /* `n` is the number of elements of `list` */
     struct template_node *a, *b, *c, *test, *body;
     struct template_node **list;
     uint8_t *ops; /* [n - 1] of N_COMPARE: enum compare */
     struct pyvalue value;
     struct args *args;
-    const struct native
-        *native; /* NULL for a filter or test that jinja2 lacks, too; value is then its name */
+    /* Row of the called function. NULL for a filter or test that jinja2 does not have; in that
+     * case `value` has its name. */
+    const struct native *native;
     struct macro *macro;
 };
 
@@ -68,18 +72,21 @@ struct args {
     struct pyvalue *key; /* [n_kw] names */
     struct template_node **kw;
     int n_kw;
-    struct template_node *star, *star_star; /* *a, **b, or NULL */
+    struct template_node *star, *star_star; /* the arguments *a and **b; NULL if the call does
+                                             * not have them */
 };
 
 struct macro {
     struct pyvalue name; /* V_NONE for the body that caller() runs */
-    int symbol;          /* symbol of name; -1 if there is none */
+    int symbol;          /* symbol of name; -1 if the macro has no name */
     int *param;          /* [n_params] symbols */
     struct pyvalue *param_name;
-    struct template_node **preset; /* [n_params] defaults; NULL if there is none */
+    /* [n_params] defaults; NULL for a parameter without a default */
+    struct template_node **preset;
     int n_params;
-    bool takes_caller, takes_kwargs, takes_varargs; /* the body reads this variable */
-    bool names_caller;                              /* a parameter is named caller */
+    bool takes_caller, takes_kwargs, takes_varargs; /* set if the body reads the variable of
+                                                     * this name */
+    bool names_caller;                              /* set if a parameter has the name caller */
     struct template_node *body;
 };
 

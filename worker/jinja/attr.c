@@ -23,8 +23,8 @@ static const struct native *method_of(struct pyvalue of, struct pyvalue name)
     }
 }
 
-/* Tells whether the attribute changes a value or is private (__name__), because the sandbox
- * refuses such attributes. */
+/* Returns true if the attribute is a method that changes a value, or if it is private
+ * (__name__). The sandbox refuses attributes of these two kinds. */
 static bool is_unsafe(struct pyvalue of, struct pyvalue name)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
@@ -87,7 +87,7 @@ static struct pyvalue macro_attr(struct template_run *r, const struct macro *m, 
     return (struct pyvalue){0};
 }
 
-/* Returns getattr(of, name), or V_MISSING where Python raises AttributeError. */
+/* Returns getattr(of, name). Returns V_MISSING if Python would raise AttributeError. */
 static struct pyvalue own_attr(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
     const struct native *m = method_of(of, name);
@@ -113,7 +113,7 @@ static struct pyvalue char_at(struct template_run *r, struct pyvalue of, int64_t
     return v;
 }
 
-/* Returns of[index], or V_MISSING where Python raises LookupError or TypeError. */
+/* Returns of[index]. Returns V_MISSING if Python would raise LookupError or TypeError. */
 static struct pyvalue own_item(struct template_run *r, struct pyvalue of, struct pyvalue index)
 {
     const struct pyvalue none = {0};

@@ -1,4 +1,4 @@
-/* Calls: arguments, macros, and functions written in C. */
+/* Evaluates the arguments of a call, and calls macros and functions written in C. */
 #include <string.h>
 
 #include "worker/jinja/run.h"
@@ -48,8 +48,8 @@ static struct actual eval_args(struct template_run *r, struct scope *scope, cons
 
 /* ---- macros --------------------------------------------------------------------------------- */
 
-/* Returns the keyword argument of that name, and marks it as taken. Returns V_MISSING if there is
- * none. */
+/* Returns the keyword argument with the given name, and marks this argument as used. Returns
+ * V_MISSING if the call has no keyword argument of that name. */
 static struct pyvalue take_kw(struct template_run *r, const struct actual *a, struct pyvalue name,
                               bool *taken)
 {

@@ -60,7 +60,7 @@ bool jinja_chars_newline(uint32_t c)
 static bool holds(const struct chars_run *run, int n, uint32_t c)
 {
     int low = 0;
-    while (n > 0) { /* finds the last run that begins at or before c */
+    while (n > 0) { /* find the last run that begins at or before c */
         const int half = n / 2;
         if (run[low + half].first <= c) {
             low += half + 1;

@@ -1,20 +1,21 @@
-/* chars_table.h: properties and cases of characters, as runs of code points in ascending order. It
- * was written by tests/golden/make_chars.py. */
+/* chars_table.h: properties and cases of characters, as runs of code points in ascending order.
+ * tests/golden/make_chars.py writes chars_table.c. */
 #ifndef SEQD_JINJA_CHARS_TABLE_H
 #define SEQD_JINJA_CHARS_TABLE_H
 
 #include <stdint.h>
 #include "worker/jinja/chars.h"
 
-struct chars_run { /* first, first + stride, ... last */
+struct chars_run { /* The code points first, first + stride, ... last. */
     uint32_t first, last, stride;
 };
-struct chars_shift { /* a run, and the number that is added to each of its code points */
+struct chars_shift { /* A run of code points, and the number that must be added to each code
+                      * point of the run to convert it. */
     uint32_t first, last, stride;
     int32_t by;
 };
-struct chars_several { /* a character whose case `to` has two or three characters; out[2] is 0 if
-                        * it has two */
+struct chars_several { /* A character whose conversion to the case `to` results in two or three
+                        * characters. If there are only two characters, out[2] is 0. */
     uint32_t c;
     enum chars_case to;
     uint32_t out[3];

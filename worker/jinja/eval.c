@@ -1,4 +1,5 @@
-/* Expressions of a chat template: jinja_eval() passes each node to the function for its type. */
+/* Evaluates the expressions of a chat template. jinja_eval() passes each node to the function for
+ * its type. */
 #include <string.h>
 
 #include "worker/jinja/run.h"
@@ -66,7 +67,7 @@ static bool compare(struct template_run *r, enum compare op, struct pyvalue a, s
     }
 }
 
-/* Compares a chain: a < b < c is a < b and b < c. */
+/* Evaluates a chain of comparisons. For example, a < b < c means a < b and b < c. */
 static struct pyvalue eval_compare(struct template_run *r, struct scope *scope,
                                    const struct template_node *n)
 {

@@ -1,11 +1,12 @@
-/* Parses expressions, by the precedence of jinja2's parser: or, and, not, comparisons, + -, ~, * /
- * // %, **, unary, postfix, filters and tests. */
+/* Parses expressions with the precedence of jinja2's parser. From the weakest to the
+ * strongest, the operators are or, and, not, comparisons, + -, ~, * / // %, **, unary,
+ * postfix, filters and tests. */
 #include "worker/jinja/parse.h"
 
 #include <string.h>
 #include "worker/jinja/native.h"
 
-/* Parses an expression without "x if y" at its top. */
+/* Parses an expression that is not of the form "x if y". */
 static struct template_node *parse_or(struct template_parse *p);
 static struct template_node *parse_unary(struct template_parse *p, bool with_filter);
 
@@ -38,7 +39,8 @@ static bool is(struct str s, const char *z)
     return s.n == (int64_t)strlen(z) && !memcmp(s.p, z, (size_t)s.n);
 }
 
-/* Marks, in all macros that enclose a name, that their body reads this special variable. */
+/* If the symbol is a special variable, records in each open macro that the macro's body reads
+ * it. */
 static void note_name(struct template_parse *p, int symbol)
 {
     for (int i = 0; i < p->n_macros; i++) {
@@ -163,7 +165,7 @@ static void add_arg(struct template_parse *p, struct args *a)
         add_kw(p, a);
     } else if (!a->star && !a->star_star && !a->n_kw) {
         const int64_t size = sizeof(struct template_node *);
-        if (!(a->n & (a->n - 1))) /* full at every power of two */
+        if (!(a->n & (a->n - 1))) /* whenever n is a power of two, the array has no free element */
             a->v = jinja_heap_grow(p->h, a->v, a->n * size, (a->n ? 2 * a->n : 1) * size);
         a->v[a->n++] = jinja_parse_expression(p);
     } else {
@@ -383,7 +385,8 @@ static struct template_node *parse_sum(struct template_parse *p)
     return n;
 }
 
-/* Skips a comparison operator. Returns its enum compare, or -1 if there is no such operator. */
+/* Skips a comparison operator and returns its enum compare. Returns -1 if the next token is
+ * not a comparison operator. */
 static int comparison(struct template_parse *p)
 {
     static const struct {
@@ -458,7 +461,8 @@ struct template_node *jinja_parse_expression(struct template_parse *p)
     return n;
 }
 
-/* Collects items separated by commas. Returns a tuple if there was a comma, otherwise the item. */
+/* Collects items separated by commas. Returns a tuple if there was a comma. Otherwise returns
+ * the single item. */
 static struct template_node *collect(struct template_parse *p,
                                      struct template_node *(*item)(struct template_parse *),
                                      const char *want)

@@ -1,5 +1,5 @@
-/* Allocates zeroed memory from an arena, counts steps and depth, and leaves by longjmp at a
- * limit. */
+/* Allocates zeroed memory from an arena, counts steps and depth, and calls longjmp if a limit
+ * is exceeded. */
 #include "worker/jinja/heap.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Splits a template into text, comments and tags, trims white space around tags, and reads the
- * tokens inside them. */
+/* Splits a template into text, comments and tags, removes white space around tags, and reads
+ * the tokens inside the tags. */
 #include "worker/jinja/lex.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 #include "worker/jinja/sink.h"
 
 struct lex {
-    struct heap *h; /* h->line: line of p */
+    struct heap *h; /* h->line is the number of the line at which p points */
     struct template_tokens *out;
     const char *p, *end;
     bool line_begins; /* whether the last match ended with a newline */
@@ -60,8 +60,10 @@ static const char *strip_end(const char *from, const char *to)
     return to;
 }
 
-/* Adds the text up to `to`, where a tag with this sign begins. `print` tells that the tag begins
- * with {{. */
+/* Adds the text before a tag as a token. The parameter `to` points to the beginning of the
+ * tag. The parameter `sign` is the character after the opening of the tag, which removes white
+ * space if it is "-" and keeps white space if it is "+". The parameter `print` is true if the
+ * tag begins with {{. */
 static void data(struct lex *x, const char *to, char sign, bool print)
 {
     const char *from = x->p, *end = to;
@@ -81,8 +83,8 @@ static char sign_at(const struct lex *x, const char *p)
     return p < x->end && (*p == '-' || *p == '+') ? *p : 0;
 }
 
-/* Returns the end of the white space that a tag removes after its "%}" or "#}", which ends at
- * p. */
+/* Returns the end of the white space that a tag removes. p is the end of the tag's "%}" or
+ * "#}". */
 static const char *after_tag(const struct lex *x, const char *p, char sign)
 {
     if (sign == '-') return skip_space(x, p);
@@ -98,8 +100,9 @@ static void comment(struct lex *x)
     advance(x, after_tag(x, close + 2, sign));
 }
 
-/* Returns the end of "{% word %}" at p, or NULL if p begins another tag. `trims` tells that the
- * tag trims white space as a block does (endraw). */
+/* Returns the end of "{% word %}" at p, or NULL if no such tag begins at p. The parameter
+ * `trims` is true if the tag removes white space as a block tag does, which is the case for
+ * endraw. */
 static const char *lone_tag(const struct lex *x, const char *p, const char *word, bool trims)
 {
     p += 2 + (sign_at(x, p + 2) != 0);
@@ -126,7 +129,8 @@ static void raw(struct lex *x, const char *body)
 
 /* ---- inside tags ---------------------------------------------------------------------------- */
 
-static const char *digits(const struct lex *x, const char *p) /* \d(_?\d)*; p itself: none */
+/* skips \d(_?\d)*; returns p itself if there are no digits */
+static const char *digits(const struct lex *x, const char *p)
 {
     if (p >= x->end || !isdigit((unsigned char)*p)) return p;
     for (p++; p < x->end; p++) {
@@ -140,7 +144,7 @@ static const char *float_end(const struct lex *x)
 {
     const char *p = digits(x, x->p), *q;
     bool is = false;
-    if (x->p[-1] == '.') return NULL; /* x.0.1 has two indices, not a float */
+    if (x->p[-1] == '.') return NULL; /* in x.0.1, the text 0.1 is two indices and not a float */
     if (p < x->end && *p == '.' && (q = digits(x, p + 1)) > p + 1) {
         p = q;
         is = true;
@@ -193,7 +197,8 @@ static const char *hex(struct lex *x, const char *p, int n, uint32_t *out)
     return p;
 }
 
-/* Reads one escape, where p is after the backslash. Returns the start of the next character. */
+/* Reads one escape. p points to the character after the backslash. Returns the start of the next
+ * character. */
 static const char *escape(struct lex *x, struct text_sink *s, const char *p)
 {
     static const char letter[] = "\\'\"abfnrtv", byte[] = "\\'\"\a\b\f\n\r\t\v";
@@ -210,8 +215,8 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
         for (int i = 0; i < 3 && *p >= '0' && *p <= '7'; i++) c = c * 8 + (uint32_t)(*p++ - '0');
     } else if (*p == 'N') {
         jinja_heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
-    } else { /* the backslash is kept, because jinja2 has already escaped characters beyond ASCII
-              * when it reads escapes */
+    } else { /* keep the backslash, because jinja2 escapes all characters beyond ASCII before it
+              * reads escapes */
         c = jinja_chars_get(p);
         char b[16];
         snprintf(b, sizeof b,
@@ -294,8 +299,9 @@ static void operator(struct lex *x)
     advance(x, x->p + 1);
 }
 
-/* Skips the end of the tag if it is next, and tells whether it was. `print` tells that the end is
- * }}, which has no "+" and removes no newline. */
+/* If the end of the tag is next, skips it and returns true. Otherwise returns false. If the
+ * parameter `print` is true, the tag ends with }}. In that case there can be no "+" at its
+ * end, and no newline after it is removed. */
 static bool tag_end(struct lex *x, bool print)
 {
     const char sign = sign_at(x, x->p), *p = x->p + (sign != 0);

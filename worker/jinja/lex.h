@@ -1,7 +1,8 @@
 /* lex.h: splits the source of a chat template into tokens, by the rules of jinja2's lexer with
- * trim_blocks and lstrip_blocks. These remove one newline after a block, and the white space
- * before a block that begins its line. A "-" removes all white space on its side, and a "+"
- * removes none. */
+ * trim_blocks and lstrip_blocks. These two options remove one newline after a block tag, and
+ * the white space before a block tag that begins its line. A "-" at the beginning of a tag
+ * removes all white space before the tag, and a "-" at its end removes all white space after
+ * it. A "+" keeps this white space. */
 #ifndef SEQD_JINJA_LEX_H
 #define SEQD_JINJA_LEX_H
 
@@ -16,7 +17,7 @@ enum token_type {
     T_BLOCK_END, /* %} */
     T_NAME,
     T_CONST, /* a string, an integer or a float */
-    T_OP     /* op has the bytes of the operator, such as OP2('=', '=') */
+    T_OP     /* an operator; the member op has its bytes, such as OP2('=', '=') */
 };
 
 #define OP1(a)    ((a) << 8)
@@ -35,9 +36,9 @@ struct template_tokens {
     int64_t n, room;
 };
 
-/* Splits the source, whose newlines must be \n. The tokens borrow it. Fails with ERR_INVALID for a
- * token that cannot be read, ERR_UNSUPPORTED for \N{...} in a string, or ERR_TOO_LARGE past a
- * limit; the error has the line. */
+/* Splits the source, whose newlines must be \n. The tokens borrow the source. Fails with
+ * ERR_INVALID for a token that cannot be read, with ERR_UNSUPPORTED for \N{...} in a string,
+ * or with ERR_TOO_LARGE if a limit is exceeded. The error has the number of the line. */
 void jinja_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

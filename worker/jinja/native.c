@@ -1,11 +1,12 @@
-/* Looks functions up by name, refuses known names without an implementation, and binds arguments to
- * parameters. */
+/* Looks functions up by name, refuses names that jinja2 or Python has but that are not
+ * implemented here, and binds arguments to parameters. */
 #include "worker/jinja/native.h"
 
 #include <string.h>
 #include "worker/jinja/run.h"
 
-/* Names that jinja2 or Python has and the tables lack. They are refused as unsupported. */
+/* Names that jinja2 or Python has, but for which the tables of this folder have no row. These
+ * names are refused as unsupported. */
 static const char *const other_filters[] = {
     "filesizeformat", "forceescape", "format", "groupby",  "pprint",  "random", "slice",
     "striptags",      "urlencode",   "urlize", "wordwrap", "xmlattr", NULL};
@@ -80,7 +81,8 @@ void jinja_native_check_function(struct heap *h, struct pyvalue name)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* Returns the index of the parameter with this name, if it may be passed by name; otherwise -1. */
+/* Returns the index of the parameter with this name. Returns -1 if no parameter has this name,
+ * or if the parameter may not be passed by name. */
 static int place_of(const char *params, struct pyvalue name)
 {
     for (int i = 0; *params; i++) {

@@ -8,7 +8,7 @@
     static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
                                const struct actual *raw)
 
-#define MAX_RANGE 100000 /* limit of jinja2's sandbox */
+#define MAX_RANGE 100000 /* Largest length of a range, which is the limit of jinja2's sandbox. */
 
 FUNCTION(g_range)
 {

@@ -1,5 +1,6 @@
-/* Filters that call other filters or tests: map, select, reject and similar ones, and attr. Their
- * result is computed immediately, but can be iterated only once, like jinja2's generators. */
+/* Filters that call other filters or tests (map, select, reject and similar filters), and the
+ * filter attr. The result of such a filter is computed immediately, but can be iterated only
+ * once, like the generators of jinja2. */
 #include <string.h>
 
 #include "worker/jinja/native_key.h"
@@ -70,7 +71,7 @@ static const struct native *find_named(struct template_run *r, struct pyvalue na
 static struct actual after(const struct actual *raw, int64_t n)
 {
     struct actual rest = *raw;
-    if (n) rest.v += n; /* v is NULL if there are no arguments */
+    if (n) rest.v += n; /* if there are no arguments, v is NULL and must not be changed */
     rest.n -= n;
     return rest;
 }
@@ -89,8 +90,9 @@ FILTER(f_map)
     return jinja_value_iter(&r->h, out);
 }
 
-/* Keeps the items for which the test gives `wanted`. If attr is true, it tests the attribute that
- * the first argument names. */
+/* Returns those items for which the result of the test is `wanted`. If the parameter `attr` is
+ * true, the first argument names an attribute, and the test is applied to this attribute of
+ * each item. */
 static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
                              bool wanted, bool attr)
 {

@@ -1,5 +1,5 @@
-/* The methods that templates may call on strings, lists, dicts and loops, each with Python's
- * result. */
+/* The methods that templates may call on strings, lists, dicts and loops. Their results are those
+ * of Python. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -268,8 +268,9 @@ METHOD(s_islower)
 
 /* ---- format --------------------------------------------------------------------------------- */
 
-/* Returns the argument for the field "0", "name" or "". *next is the number of fields without a
- * name so far. Attributes ".a" and items "[b]" are refused. */
+/* Returns the argument for a field such as "0", "name" or "". *next is the number of fields
+ * without a name that were read so far. A field with an attribute ".a" or an item "[b]" is
+ * refused. */
 static struct pyvalue format_field(struct template_run *r, const char *p, const char *end,
                                    const struct actual *raw, int64_t *next)
 {
@@ -331,7 +332,8 @@ METHOD(l_index)
     jinja_heap_fail(&r->h, ERR_INVALID, "the value is not in the list");
 }
 
-METHOD(l_copy) /* returns the same list, because no operation can change it */
+METHOD(l_copy) /* the list itself can be returned as its copy, because no operation can change
+                * a list */
 {
     return of;
 }

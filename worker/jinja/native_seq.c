@@ -1,5 +1,5 @@
-/* Filters of sequences (sort, unique, batch and others) and of any value (length, default and
- * others). */
+/* Filters for sequences (sort, unique, batch and others) and filters for any value (length,
+ * default and others). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +34,8 @@ FILTER(f_first)
                : jinja_value_undefined(&r->h, "No first item, sequence was empty.");
 }
 
-/* Returns items that can be reversed. Python's reversed() takes sequences and dicts, but neither
- * generators nor undefined values. */
+/* Returns the items of a value that can be reversed. Python's reversed() accepts sequences and
+ * dicts, but neither generators nor undefined values. */
 static struct pylist *reversible(struct template_run *r, struct pyvalue of)
 {
     if (of.type == V_ITER || of.type == V_UNDEFINED || !jinja_value_iterable(of))
@@ -136,7 +136,7 @@ static bool before(struct template_run *r, const struct seq_pair *a, const struc
                    : jinja_value_order(&r->h, a->key, b->key, ORDER_LT);
 }
 
-/* Sorts as Python does: items with equal keys keep their order, even if reverse is true. */
+/* Sorts as Python does. Items with equal keys remain in their order, even if `reverse` is true. */
 static void merge_sort(struct template_run *r, struct seq_pair *p, struct seq_pair *room, int64_t n,
                        bool reverse)
 {
@@ -162,7 +162,8 @@ static struct pyvalue fold_case(struct template_run *r, struct pyvalue v, bool s
     return v.type == V_STR && !sensitive ? jinja_text_case(&r->h, v, CASE_LOWER) : v;
 }
 
-/* Returns the key of jinja2's sort: a list with the value of each attribute of "a,b". */
+/* Returns the key of jinja2's sort. It is a list with the value of each attribute that a text such
+ * as "a,b" names. */
 static struct pyvalue sort_key(struct template_run *r, struct pyvalue item,
                                struct pyvalue attribute, bool sensitive)
 {

@@ -25,7 +25,7 @@ IS(t_number, jinja_value_is_number(of))
 IS(t_string, of.type == V_STR)
 IS(t_mapping, of.type == V_DICT)
 IS(t_iterable, jinja_value_iterable(of) || of.type == V_LOOP)
-/* Tells whether len() and [] work. An undefined value has both. */
+/* Tests whether len() and [] work on a value. Both work on an undefined value. */
 IS(t_sequence, jinja_value_has_len(of) && of.type != V_VIEW)
 IS(t_callable, of.type == V_MACRO || of.type == V_BOUND || of.type == V_FUNCTION ||
                    of.type == V_LOOP || of.type == V_UNDEFINED)
@@ -36,8 +36,8 @@ IS(t_le, jinja_value_order(&r->h, of, a[0], ORDER_LE))
 IS(t_gt, jinja_value_order(&r->h, of, a[0], ORDER_GT))
 IS(t_ge, jinja_value_order(&r->h, of, a[0], ORDER_GE))
 IS(t_in, jinja_value_in(&r->h, of, a[0]))
-/* Compares identity. Simple values are compared by equality, because they have no stable identity
- * in Python either. */
+/* Tests whether two values are the same object. Simple values are compared by equality,
+ * because in Python, too, they have no stable identity. */
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? jinja_value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 
@@ -51,7 +51,8 @@ IS(t_odd, rest_is(r, of, jinja_value_int(2), 1))
 IS(t_even, rest_is(r, of, jinja_value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
-/* Tells whether the text has letters with a case, and whether all of them have the case `want`. */
+/* Returns true if the text has letters with a case, and if all letters with a case have the
+ * case `want`. */
 static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case want,
                      enum chars_case other)
 {

@@ -37,8 +37,8 @@ static bool begins_word(uint32_t c)
     return c == '-' || jinja_chars_space(c) || (c < 0x80 && strchr("({[<", (int)c) && c);
 }
 
-/* Writes the title as jinja2 does: the first character of each word in upper case, the rest in
- * lower case. */
+/* Writes the title as jinja2 does. The first character of each word is converted to upper
+ * case, and the other characters of the word are converted to lower case. */
 FILTER(f_title)
 {
     struct heap *h = &r->h;
@@ -199,8 +199,8 @@ FILTER(f_tojson)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* Copies the text of a number for int() or float(), without surrounding white space and without
- * single underscores inside. */
+/* Copies the text of a number for int() or float(). White space around the number, and single
+ * underscores inside the number, are not copied. */
 static bool clean_number(struct template_run *r, struct pyvalue v, char out[64])
 {
     const struct str *s = jinja_text_strip(&r->h, v, jinja_value_none(), STRIP_LEFT | STRIP_RIGHT)
@@ -290,8 +290,8 @@ FILTER(f_abs)
     return i < 0 ? jinja_op_negate(r, jinja_value_int(i), true) : jinja_value_int(i);
 }
 
-/* Computes round(d, n), half to even. For n >= 0, the C library prints the exact value to n
- * digits. */
+/* Computes round(d, n), half to even. For n >= 0 the result is exact, because the C library
+ * prints the exact value of d, rounded to n digits. */
 static double round_to(double d, int64_t n)
 {
     char text[800];

@@ -27,8 +27,8 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 
-/* Raises a to the power b. Fails where Python fails, and also where the power is a complex
- * number. */
+/* Raises a to the power b. Fails if Python raises an error, and also if the result is a
+ * complex number in Python. */
 static struct pyvalue float_pow(struct template_run *r, double a, double b)
 {
     const double out = pow(a, b);
@@ -46,7 +46,8 @@ static struct pyvalue int_pow(struct template_run *r, int64_t a, int64_t b)
     int64_t out = 1;
     if (b < 0) return float_pow(r, (double)a, (double)b);
     if (a == 0 || a == 1 || a == -1) return jinja_value_int(a == -1 && b % 2 == 0 ? 1 : b ? a : 1);
-    for (; b > 0; b--) /* at most 63 times before it overflows */
+    for (; b > 0; b--) /* the loop ends after at most 63 iterations, because then the product
+                        * overflows */
         if (__builtin_mul_overflow(out, a, &out)) too_large(r);
     return jinja_value_int(out);
 }
@@ -195,7 +196,7 @@ static void slice_range(struct template_run *r, const struct pyvalue b[3], int64
             continue;
         }
         int64_t x = jinja_run_int(r, b[i], "a slice's bound");
-        if (x < 0) x = x < -n ? -1 : x + n; /* -1 means before the first item */
+        if (x < 0) x = x < -n ? -1 : x + n; /* -1 means the position before the first item */
         at[i] = x < low ? low : x > high ? high : x;
     }
     const int64_t gap = step > 0 ? at[1] - at[0] : at[0] - at[1];
@@ -227,8 +228,8 @@ static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const 
     return v;
 }
 
-/* Returns the range that Python returns for a slice of a range. It begins at the first item, and
- * ends before the item that would follow the last. */
+/* Returns the range that Python returns for a slice of a range. The returned range begins at
+ * the slice's first item. Its stop is the value that would follow the slice's last item. */
 static struct pyrange *slice_of_range(struct template_run *r, const struct pyrange *of,
                                       const struct pyrange *g)
 {
@@ -263,8 +264,8 @@ struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
     return v;
 }
 
-/* Formats one value of "%s %d" % args. Knows %s, %r, %d, %i and %f, with the flags, width and
- * precision of C. */
+/* Formats one value for a format such as "%s %d". Supports %s, %r, %d, %i and %f, with the flags,
+ * width and precision of C. */
 static const char *format_one(struct template_run *r, struct text_sink *out, const char *p,
                               const char *end, struct pyvalue v)
 {

@@ -1,5 +1,5 @@
-/* Parses statements by recursive descent. Each tag has a function, which reads the tag's body up
- * to its end word. */
+/* Parses statements by recursive descent. For each tag there is a function, which reads the
+ * body of the tag up to the word that ends it (such as endif). */
 #include "worker/jinja/parse.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ void jinja_parse_append(struct template_parse *p, struct template_node *n,
                         struct template_node *item)
 {
     const int64_t size = sizeof item;
-    if (!(n->n & (n->n - 1))) /* full at 0 and at every power of two */
+    if (!(n->n & (n->n - 1))) /* the array has no free element if n is 0 or a power of two */
         n->list = jinja_heap_grow(p->h, n->list, n->n * size, (n->n ? 2 * n->n : 1) * size);
     n->list[n->n++] = item;
 }
@@ -102,8 +102,8 @@ struct str jinja_parse_expect_name(struct template_parse *p)
 
 void jinja_parse_enter(struct template_parse *p)
 {
-    /* The limit is twice the depth, because each expression enters twice: once for itself, and
-     * once for its first operand. */
+    /* The limit is twice TEMPLATE_NEST, because each expression calls this function twice,
+     * once for itself and once for its first operand. */
     if (++p->depth > 2 * TEMPLATE_NEST)
         jinja_heap_fail(p->h, ERR_TOO_LARGE, "more than %d constructs one inside the other",
                         TEMPLATE_NEST);
@@ -124,8 +124,8 @@ static void expect_block_end(struct template_parse *p)
 
 static struct template_node *parse_statement(struct template_parse *p);
 
-/* Tells whether the next tag has one of these words, which are separated by spaces. Does not skip
- * it. */
+/* Returns true if the next tag begins with one of the words in the parameter `words`, which
+ * are separated by spaces. Does not skip the tag. */
 static bool ends_here(const struct template_parse *p, const char *words)
 {
     const struct token *t = p->at + 1;
@@ -137,8 +137,8 @@ static bool ends_here(const struct template_parse *p, const char *words)
     return false;
 }
 
-/* Parses up to "{% word" and stops at the word. If words is NULL, parses to the end of the
- * template. */
+/* Parses up to a tag that begins with one of the words in the parameter `words`, and stops
+ * before this word. If `words` is NULL, parses to the end of the template. */
 static struct template_node *parse_body(struct template_parse *p, const char *words)
 {
     struct template_node *body = jinja_parse_node(p, N_BODY), *n;
@@ -172,7 +172,7 @@ static struct template_node *parse_body(struct template_parse *p, const char *wo
     return body;
 }
 
-/* Parses the body of a tag up to one of its end words. */
+/* Parses the body of a tag up to one of the words that can end the tag. */
 static struct template_node *parse_block(struct template_parse *p, const char *words)
 {
     jinja_parse_skip_op(p, OP1(':'));
@@ -180,8 +180,8 @@ static struct template_node *parse_block(struct template_parse *p, const char *w
     return parse_body(p, words);
 }
 
-/* Parses the body of a tag with a single end word, and skips that word. p->soft is false in the
- * body, because a condition around the tag does not apply to the body. */
+/* Parses the body of a tag that only one word can end, and skips that word. p->soft is false
+ * in the body, because a condition around the tag does not apply to the body. */
 static struct template_node *parse_scope(struct template_parse *p, const char *word)
 {
     const bool soft = p->soft;
@@ -267,7 +267,7 @@ static void parse_signature(struct template_parse *p, struct macro *m)
     p->at++;
 }
 
-/* Parses a body that runs as a function, which break cannot leave. */
+/* Parses a body that runs as a function. break cannot leave such a body. */
 static void parse_macro_body(struct template_parse *p, struct macro *m, const char *word)
 {
     const int loops = p->loops;
@@ -364,7 +364,7 @@ static struct template_node *parse_statement(struct template_parse *p)
 {
     static const struct {
         const char *name;
-        /* NULL if the tag is not supported */
+        /* parse is NULL if the tag is not supported */
         struct template_node *(*parse)(struct template_parse *);
     } row[] = {
         {"if", parse_if},

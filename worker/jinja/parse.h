@@ -10,13 +10,13 @@ struct template_parse {
     struct heap *h;
     struct template *t;
     const struct token *at;
-    int depth, loops; /* number of open jinja_parse_enter() calls, and of open loops that {% break
-                       * %} can leave */
-    bool soft; /* inside an if, where an unknown filter or test fails only when it runs, as in
-                * jinja2 */
-    struct macro *macro[64]; /* macros that are open */
+    int depth, loops; /* `depth` is the number of open jinja_parse_enter() calls; `loops` is
+                       * the number of open loops that {% break %} can leave */
+    bool soft; /* whether the parser is inside an if; in an if, an unknown filter or test fails
+                * only when it runs, as in jinja2 */
+    struct macro *macro[64]; /* stack of the macros whose bodies are being parsed */
     int n_macros;
-    struct dict *symbols; /* maps names to numbers */
+    struct dict *symbols; /* maps a name to the index of its symbol */
 };
 
 /* Parses the tokens, and sets t->root. Fails as jinja_create does. */
@@ -33,14 +33,15 @@ bool jinja_parse_skip_op(struct template_parse *p, int op);
 bool jinja_parse_skip_name(struct template_parse *p, const char *name);
 void jinja_parse_expect_op(struct template_parse *p, int op);
 struct str jinja_parse_expect_name(struct template_parse *p);
-void jinja_parse_enter(struct template_parse *p); /* fails past 2 * TEMPLATE_NEST */
+void jinja_parse_enter(struct template_parse *p); /* fails if more than 2 * TEMPLATE_NEST calls
+                                                   * are open */
 void jinja_parse_leave(struct template_parse *p);
 _Noreturn void jinja_parse_unexpected(struct template_parse *p, const char *want);
 
 struct template_node *jinja_parse_expression(struct template_parse *p);
 struct template_node *jinja_parse_tuple(struct template_parse *p,
-                                        bool with_cond); /* parses one expression, or a tuple of
-                                                          * several */
+                                        bool with_cond); /* parses one expression, or several
+                                                          * expressions as a tuple */
 struct template_node *jinja_parse_target(struct template_parse *p, bool with_ns);
 struct template_node *jinja_parse_filters(struct template_parse *p, struct template_node *of,
                                           bool started);

@@ -1,4 +1,5 @@
-/* Runs statements: scopes, loops, macros, blocks with filters, and the spans of generation tags. */
+/* Runs statements. It implements scopes, loops, macros, blocks with filters, and the spans of
+ * generation tags. */
 #include "worker/jinja/run.h"
 
 #include <stdlib.h>
@@ -64,7 +65,8 @@ static void assign_namespace(struct template_run *r, struct scope *scope,
     jinja_dict_set(&r->h, ns.dict, n->value, v);
 }
 
-/* Assigns v to the target. Fails with ERR_INVALID if a tuple has another number of items. */
+/* Assigns v to the target. If the target is a tuple, fails with ERR_INVALID unless v has as
+ * many items as the target. */
 static void run_assign(struct template_run *r, struct scope *scope,
                        const struct template_node *target, struct pyvalue v)
 {
@@ -85,10 +87,10 @@ static void run_assign(struct template_run *r, struct scope *scope,
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
-/* Finds the next item that satisfies the loop's own condition. The condition can read the
- * variables of the target and the variables around the loop. It cannot read the variable `loop` of
- * this loop; if it names `loop`, it reads that of an outer loop. Returns false if no item is
- * left. */
+/* Finds the next item that satisfies the condition of the loop. Returns false if no item is
+ * left. The condition can read the variables of the target and the variables outside the loop.
+ * It cannot read the variable `loop` of this loop. If it reads `loop`, it gets that of an
+ * outer loop. */
 static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && jinja_cursor_next(&r->h, &l->items, out)) {
@@ -128,7 +130,8 @@ int64_t jinja_loop_length(struct template_run *r, struct template_loop *l)
     struct pyvalue v;
     while (pull(r, l, &v)) jinja_list_add(&r->h, rest, v);
     jinja_cursor_init(&r->h, &l->items, jinja_value_of_list(rest));
-    /* Drop the condition, because the remaining items have already satisfied it. */
+    /* Remove the condition from the copied node, because all remaining items are known to
+     * satisfy it. */
     struct template_node *plain = jinja_heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
     plain->test = NULL;
     l->node = plain;
@@ -155,7 +158,7 @@ static void run_loop(struct template_run *r, const struct template_node *n, stru
         run_assign(r, s, n->a, v);
         const enum flow flow = run_body(r, n->body, s);
         if (flow == FLOW_BREAK) break;
-        /* As in jinja2, the else branch runs if no iteration has reached its end. */
+        /* The else branch runs only if no iteration has run to its end, as in jinja2. */
         if (flow == FLOW_ON) none = false;
     }
     if (none && n->c) run_body(r, n->c, jinja_scope_new(r, scope));
@@ -215,7 +218,7 @@ static enum flow run_filtered(struct template_run *r, const struct template_node
     const enum flow flow = run_body(r, n->body, inner);
     r->out = saved;
     *out = jinja_sink_value(&r->h, &text);
-    if (n->b && flow == FLOW_ON) { /* the innermost filter gets the text */
+    if (n->b && flow == FLOW_ON) { /* the text of the block is the input of the innermost filter */
         struct template_node *chain[2 * TEMPLATE_NEST];
         int depth = 0;
         for (struct template_node *f = n->b; f; f = f->a) {
@@ -249,8 +252,9 @@ static void add_span(struct template_run *r, int64_t begin, int64_t end)
     o->span[o->n_spans++] = (struct template_span){begin, end};
 }
 
-/* Runs a generation tag. If another block captures the text, its place in the output is not known,
- * and the span gets a negative end. */
+/* Runs a generation tag. If the text is captured by a block around the tag, such as set or
+ * filter, the place of the text in the output is not known, and the end of the span becomes
+ * negative. */
 static void run_generation(struct template_run *r, const struct template_node *n,
                            struct scope *scope)
 {
@@ -331,8 +335,8 @@ static void render(struct template_run *r, const char *json, int64_t size,
                    const struct run_prepare *prepare, struct template_output *o)
 {
     struct text_sink out = {0};
-    r->h.n_steps = INT64_MAX; /* no steps are counted here, because the limit of memory also bounds
-                               * the reading of JSON */
+    r->h.n_steps = INT64_MAX; /* do not count steps while JSON is read, because the limit on
+                               * memory also limits this work */
     const struct pyvalue vars = jinja_json_read(&r->h, json, size);
     if (vars.type != V_DICT) jinja_heap_fail(&r->h, ERR_INVALID, "the variables are not an object");
     if (prepare) prepare->fn(r, vars.dict, prepare->context);

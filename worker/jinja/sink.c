@@ -53,8 +53,8 @@ struct pyvalue jinja_sink_value(struct heap *h, const struct text_sink *s)
     return jinja_value_view(h, s->n ? s->p : "", s->n);
 }
 
-/* Prints the shortest digits that read back as d, in Python's layout, which is scientific notation
- * if the decimal exponent is below -4 or at least 16. */
+/* Prints the shortest digits that read back as d, in the form that Python uses. Python uses
+ * scientific notation if the decimal exponent is below -4 or at least 16. */
 char *jinja_float_repr(char *out, double d)
 {
     char raw[40];

@@ -1,4 +1,5 @@
-/* Compiles a template: checks its UTF-8, normalizes its newlines, and then lexes and parses it. */
+/* Compiles a template. It checks the UTF-8, normalizes newlines, and then lexes and parses the
+ * text. */
 #include "worker/jinja/template.h"
 
 #include <stdlib.h>

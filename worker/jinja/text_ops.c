@@ -1,4 +1,5 @@
-/* Methods of Python's str: strip, split, replace, join, case, find and count, by code points. */
+/* Methods of Python's str, which are strip, split, replace, join, case, find and count. They work
+ * on code points. */
 #include "worker/jinja/text_ops.h"
 
 #include <string.h>
@@ -166,7 +167,8 @@ struct pylist *jinja_text_lines(struct heap *h, struct pyvalue v, bool keep_ends
 
 /* ---- building ------------------------------------------------------------------------------- */
 
-/* Replaces the empty string, which occurs before every character and at the end. */
+/* Implements `replace` for an empty string to be replaced. It occurs before every character
+ * and at the end. */
 static struct pyvalue replace_nothing(struct heap *h, struct pyvalue v, const struct str *with,
                                       int64_t most)
 {
@@ -222,7 +224,8 @@ static void convert(struct heap *h, struct text_sink *s, uint32_t c, enum chars_
     for (int i = 0; i < n; i++) jinja_sink_char(h, s, out[i]);
 }
 
-/* Tells whether the sigma at byte `at` ends a word, where its lower case is another letter. */
+/* Returns true if the capital sigma at byte `at` ends a word. At the end of a word, the lower
+ * case of sigma is a different letter. */
 static bool final_sigma(const struct str *t, int64_t at)
 {
     int64_t i = at;

@@ -1,5 +1,5 @@
-/* Values: strings, lists, and dicts, which are open hash tables with entries in order of
- * insertion; truth, equality, order and iteration of values. */
+/* Strings, lists and dicts, and the truth, equality, order and iteration of values. A dict is an
+ * open hash table, with its entries in the order of insertion. */
 #include "worker/jinja/value.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "api/core/assert.h"
 #include "worker/jinja/chars.h"
 
-enum { FEW = 8 }; /* most entries of a dict that is searched one by one */
+enum { FEW = 8 }; /* Largest number of entries of a dict whose entries are searched one by one. */
 
 double jinja_value_as_double(struct pyvalue v)
 {
@@ -94,7 +94,7 @@ static uint64_t hash_bytes(const char *p, int64_t n)
     return x;
 }
 
-/* Hashes a value. 1, 1.0 and true must have the same hash, because they are one key. */
+/* Hashes a value. 1, 1.0 and true must have the same hash, because they are the same key. */
 static uint64_t hash_of(struct pyvalue v)
 {
     if (v.type == V_STR) return hash_bytes(v.s->p, v.s->n);
@@ -104,7 +104,7 @@ static uint64_t hash_of(struct pyvalue v)
         return x;
     }
     double d = jinja_value_is_number(v) ? jinja_value_as_double(v) : 0;
-    if (d == 0) d = 0; /* turn -0.0 into 0.0 */
+    if (d == 0) d = 0; /* replace -0.0 by 0.0, because both are the same key */
     return hash_bytes((const char *)&d, sizeof d);
 }
 
@@ -225,13 +225,14 @@ bool jinja_value_truth(struct heap *h, struct pyvalue v)
     }
 }
 
-static int cmp_numbers(struct pyvalue a, struct pyvalue b) /* 2: one is NaN */
+static int cmp_numbers(struct pyvalue a, struct pyvalue b) /* returns 2 if a or b is NaN */
 {
     if (jinja_value_is_int(a) && jinja_value_is_int(b)) {
         const int64_t x = jinja_value_as_int(a), y = jinja_value_as_int(b);
         return (x > y) - (x < y);
     }
-    /* Compares exactly, because a long double can represent all 64-bit integers and doubles. */
+    /* This comparison is exact, because a long double can represent all 64-bit integers and
+     * doubles. */
     const long double x = a.type == V_FLOAT ? (long double)a.d : (long double)jinja_value_as_int(a);
     const long double y = b.type == V_FLOAT ? (long double)b.d : (long double)jinja_value_as_int(b);
     return x != x || y != y ? 2 : (x > y) - (x < y);
@@ -353,7 +354,7 @@ bool jinja_value_iterable(struct pyvalue v)
 
 struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i)
 {
-    /* The item fits into 64 bits, although the product may not. */
+    /* The sum fits into 64 bits, although the product may not fit. */
     return jinja_value_int((int64_t)((uint64_t)r->start + (uint64_t)i * (uint64_t)r->step));
 }
 
@@ -381,7 +382,7 @@ static struct pylist *view_of(struct heap *h, const struct dict *d, enum pyview 
     return l;
 }
 
-/* Begins to iterate over v. The variable `loop` cannot be iterated here. */
+/* Begins to iterate over v. Fails if v is the variable `loop`. */
 void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
 {
     *c = (struct cursor){.of = v};

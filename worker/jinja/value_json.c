@@ -34,7 +34,7 @@ static struct pyvalue number_of(struct heap *h, struct jread *j)
     return jinja_value_int(i);
 }
 
-/* Reads a value by recursion, whose depth jread limits. */
+/* Reads a value by recursion. jread limits the depth. */
 static struct pyvalue read_value(struct heap *h, struct jread *j, enum jtok t)
 {
     switch (t) {

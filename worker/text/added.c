@@ -1,32 +1,36 @@
-/* added.c: finds added tokens with two tries, one for raw and one for normalized text, and passes
- * the parts between them to the caller. */
+/* added.c: finds added tokens, and passes the tokens and the text between them to the caller. It
+ * has one trie for raw text and one trie for normalized text. */
 #include "worker/text/added.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "worker/text/unicode.h"
 
-#define TOKENS     (1 << 16) /* most added tokens of a file; large files have 7,000 */
+/* Largest number of added tokens in a file. Large files have 7,000 added tokens. */
+#define TOKENS     (1 << 16)
 #define TOKEN_SIZE 4096
 
 struct added_node {
-    int32_t child, sibling, token; /* -1 if there is none */
+    int32_t child, sibling, token; /* indices; -1 if the node has no child, no sibling or no
+                                    * token */
     unsigned char byte;
 };
 
 struct trie {
     struct added_node *node;
     int64_t n, room;
-    int32_t root[256]; /* node of each first byte; -1 if there is none */
+    int32_t root[256]; /* root[c] is the node for texts that begin with byte c, or -1 if no
+                        * text begins with c */
 };
 
 struct added {
     struct added_token *token;
     int64_t n, room;
-    struct vocab by_content; /* content to index */
-    int32_t *by_id;          /* index of the token with an id; -1 if there is none */
+    struct vocab by_content; /* maps the content of a token to its index */
+    /* by_id[id] is the index of the token with that id, or -1 if no token has that id */
+    int32_t *by_id;
     int64_t size;
-    struct trie trie[2]; /* trie of contents [0] and trie of forms [1] */
+    struct trie trie[2]; /* trie[0] has the contents, and trie[1] the normalized forms */
     struct rune_bits *word, *space;
 };
 
@@ -68,8 +72,8 @@ static int trie_add(struct trie *t, const struct text *s, int32_t token, struct 
     return 0;
 }
 
-/* Returns the index of the longest token with which s begins, and its bytes in *size. Returns -1
- * if there is none. */
+/* Returns the index of the longest token with which s begins. *size gets the number of bytes of
+ * the token. Returns -1 if s begins with no token. */
 static int32_t trie_match(const struct trie *t, const char *s, int64_t n, int64_t *size)
 {
     int32_t found = -1, at = t->root[(unsigned char)s[0]];
@@ -126,8 +130,8 @@ static void token_fini(struct added_token *t)
     text_fini(&t->form);
 }
 
-/* Adds t and takes ownership of it. If a token with the same content exists, t replaces it and
- * keeps its id. */
+/* Adds t and takes ownership of it. If the list has a token with the content of t, t replaces
+ * that token and gets the id of that token. */
 static int put(struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct added *a = r->a;
@@ -295,9 +299,10 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Returns true if a cut between these runes cannot affect where the token is found. This is so if
- * the token cannot lie across the cut and, when the token ends or begins at the cut, it does not
- * depend on the rune on the other side. */
+/* Returns true if dividing a text between these runes does not change where the token is
+ * found. Returns false if the token has `after` directly after `before`. Also returns false if
+ * the token may end or begin between the runes, and the rune that is not part of the token
+ * decides whether the token is found. */
 static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
                   uint32_t after)
 {

@@ -1,5 +1,6 @@
-/* bpe.c: turns a piece into symbols, merges pairs in the order of their ranks (in short pieces by
- * search, in long ones by a queue), and caches short pieces. */
+/* bpe.c: converts a piece to symbols, and merges pairs of symbols in the order of their ranks.
+ * In a short piece, the next pair is found by a search of all pairs. In a long piece, it is
+ * found by a queue. The ids of short pieces are cached. */
 #include "worker/text/bpe.h"
 
 #include <stdlib.h>
@@ -8,9 +9,9 @@
 #include "worker/text/merges.h"
 #include "worker/text/unicode.h"
 
-/* Most symbols for which a search of all pairs is faster than a queue. */
+/* Largest number of symbols for which a search of all pairs is faster than a queue. */
 #define SHORT        48
-#define WORDS        16384 /* words of the cache: a power of two */
+#define WORDS        16384 /* number of words of the cache, a power of two */
 #define WORD_BYTES   40
 #define WORD_IDS     10
 #define RUNES_FAST   0x10000
@@ -19,19 +20,20 @@
 /* A cached piece and its ids. */
 struct word {
     uint32_t hash;
-    uint8_t size, n; /* size 0 if the word is free */
+    uint8_t size, n; /* `size` is the number of bytes of the piece; it is 0 if the entry is free */
     char s[WORD_BYTES];
     uint8_t end[WORD_IDS];
     int32_t id[WORD_IDS];
 };
 
 struct symbol {
-    int32_t id; /* -1 if merged into an earlier symbol */
+    int32_t id; /* -1 if this symbol was merged into an earlier symbol */
     int32_t prev, next, begin;
-    int32_t rank; /* rank of the merge with the next symbol; -1 if there is none */
+    int32_t rank; /* rank of the merge of this symbol with the next symbol; -1 if the two
+                   * symbols do not merge */
 };
 
-/* The runes that occur in some token directly before `rune`. */
+/* The runes that occur directly before `rune` in at least one token. */
 struct bpe_before {
     uint32_t rune;
     struct rune_bits *bits; /* owned */
@@ -43,19 +45,21 @@ struct bpe {
     struct vocab raw; /* vocabulary in the form of bytes, used with ignore_merges */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     struct text prefix, suffix;
-    int32_t unk;       /* -1 if there is none */
-    int32_t byte[256]; /* byte_level: the id of each byte; byte_fallback: the id of each <0xXX> */
-    int32_t *rune;     /* ids of the runes below RUNES_FAST */
+    int32_t unk; /* id of the unknown token; -1 if the model has no unknown token */
+    /* with byte_level, the id of each byte; with byte_fallback, the id of the token <0xXX> of
+     * each byte */
+    int32_t byte[256];
+    int32_t *rune; /* ids of the runes below RUNES_FAST */
     struct word *words;
     struct symbol *symbol; /* scratch */
     int64_t n, room;
     uint64_t *queue, *sorted, *spare;
     int64_t n_queue, queue_room, sorted_room, spare_room;
-    struct text one; /* a rune with prefix and suffix */
+    struct text one; /* scratch: a rune with prefix and suffix */
     struct bpe_before before[2];
     int n_before;
-    int32_t unk_begin, n_unk; /* unknown runes that are not added yet: first byte, and count; n_unk
-                               * is 0 if there are none */
+    int32_t unk_begin, n_unk; /* n_unk is the number of unknown runes that are not added yet;
+                               * unk_begin is the offset of the first of these runes */
 };
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -105,8 +109,8 @@ static void byte_ids(struct bpe *b)
     }
 }
 
-/* Collects the tokens that consist only of visible characters of bytes, in the form of these
- * bytes. */
+/* Makes a vocabulary of those tokens that consist only of characters which represent bytes. In
+ * this vocabulary the tokens have the represented bytes. */
 static int raw_vocabulary(struct bpe *b, struct err *e)
 {
     struct text raw = {0};
@@ -166,7 +170,7 @@ struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, stru
     return NULL;
 }
 
-/* Frees the scratch memory, which takes about 40 bytes per byte of a long piece. */
+/* Frees the scratch memory. It takes about 40 bytes for each byte of a long piece. */
 static void scratch_free(struct bpe *b)
 {
     free(b->symbol);
@@ -215,13 +219,14 @@ static void flush_unk(struct bpe *b)
 
 static void unknown(struct bpe *b, int64_t begin)
 {
-    if (b->unk < 0) return; /* the rune is dropped */
+    if (b->unk < 0) return; /* without an unknown token, the rune is skipped */
     if (b->n_unk && !b->fuse_unk) flush_unk(b);
     if (!b->n_unk++) b->unk_begin = (int32_t)begin;
 }
 
-/* Adds the symbols <0xXX> for the bytes of s, if all of them are tokens. Unknown runes before s
- * that are not added yet are added after these symbols, as the package does. */
+/* Adds the symbols <0xXX> for the bytes of s, if all these symbols are tokens. If there are
+ * unknown runes before s that are not added yet, they are added after these symbols, as in the
+ * Python package tokenizers. */
 static bool fallback(struct bpe *b, const char *s, int64_t n, int64_t begin)
 {
     if (!b->byte_fallback) return false;
@@ -301,7 +306,8 @@ static int32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
     return m ? m->rank : -1;
 }
 
-/* Merges pairs, the pair of the lowest rank first, and among equal ranks the leftmost. */
+/* Merges pairs. The pair with the lowest rank is merged first. Among pairs with equal ranks, the
+ * leftmost pair is merged first. */
 static void merge_short(struct bpe *b)
 {
     struct symbol *s = b->symbol;
@@ -361,7 +367,8 @@ static int rank_pair(struct bpe *b, int32_t i)
     return s->rank < 0 ? 0 : push(b, (uint64_t)s->rank << 32 | (uint32_t)i);
 }
 
-/* Sorts keys by their high half. They must already be in order of their low half. */
+/* Sorts keys by their high 32 bits. Before the call the keys must be sorted by their low 32
+ * bits. */
 static uint64_t *by_rank(uint64_t *key, uint64_t *spare, int64_t n, int64_t n_ranks)
 {
     for (int shift = 32; n_ranks >> (shift - 32); shift += 11) {
@@ -380,7 +387,8 @@ static uint64_t *by_rank(uint64_t *key, uint64_t *spare, int64_t n, int64_t n_ra
     return key;
 }
 
-/* Lists the mergeable pairs of the initial symbols, sorted. Returns their number, or -1. */
+/* Lists, in sorted order, the pairs of neighbouring initial symbols that have a merge. Returns
+ * their number, or -1 if memory is out. */
 static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
 {
     int64_t n = 0;
@@ -398,8 +406,8 @@ static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
     return n;
 }
 
-/* Tells whether a queue entry is outdated because its pair no longer exists. An entry is still
- * valid if the present pair at that place merges to the same id. */
+/* Returns true if an entry of the queue is outdated because its pair no longer exists. If the
+ * pair that now is at that place merges to the id of the entry, the entry is still valid. */
 static bool stale(const struct bpe *b, uint64_t key)
 {
     const struct symbol *s = &b->symbol[(uint32_t)key];
@@ -484,7 +492,8 @@ static int give(struct bpe *b, int64_t n, struct hits *out, struct err *e)
     for (int64_t i = 0; i < b->n; i++) {
         const int64_t begin = b->symbol[i].begin;
         int64_t end = i + 1 < b->n ? b->symbol[i + 1].begin : n;
-        if (end < begin) end = begin; /* for an unknown token that was added after later tokens */
+        /* this occurs if an unknown token was added after tokens that come later in the piece */
+        if (end < begin) end = begin;
         if (text_hits_add(out, b->symbol[i].id, begin, end) < 0) return buffer_full(e);
     }
     return 0;
@@ -528,9 +537,9 @@ static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t
     }
 }
 
-/* Returns the runes that occur before `after` in some token, or NULL if they are not known. Only
- * two different `after` are cached, because texts are cut only before a newline and before the
- * rune that replaces a space. */
+/* Returns the runes that occur directly before `after` in at least one token, or NULL if these
+ * runes are not known. Only two values of `after` are cached, because texts are divided only
+ * before a newline and before the rune that replaces a space. */
 static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
 {
     for (int i = 0; i < b->n_before; i++)
@@ -544,7 +553,8 @@ static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
     return bits;
 }
 
-/* Tells whether two strings have the same id. The text of such an id is ambiguous. */
+/* Returns true if the vocabulary has an id with two strings. The text of such an id is
+ * ambiguous. */
 static bool shared_ids(const struct vocab *v)
 {
     for (int64_t k = 0; k < v->n; k++)

@@ -1,11 +1,12 @@
-/* bytes.h: the visible characters that stand for bytes in byte-level vocabularies. Printable bytes
- * stand for themselves; the other 68 bytes have the characters from U+0100 on, in order. */
+/* bytes.h: the visible characters that represent bytes in byte-level vocabularies. A printable
+ * byte is represented by the character with the same number. The other 68 bytes are
+ * represented by the characters U+0100 to U+0143, in order. */
 #ifndef SEQD_TEXT_BYTES_H
 #define SEQD_TEXT_BYTES_H
 
 #include <stdint.h>
 
-#define BYTES_RUNES 324 /* all these characters are below this number */
+#define BYTES_RUNES 324 /* the numbers of all these characters are below BYTES_RUNES */
 
 static inline uint32_t bytes_rune(int byte)
 {
@@ -16,7 +17,7 @@ static inline uint32_t bytes_rune(int byte)
     return 0x143;
 }
 
-/* Returns the byte for which rune c stands, or -1 if there is none. */
+/* Returns the byte that rune c represents, or -1 if c represents no byte. */
 static inline int bytes_byte(uint32_t c)
 {
     const int byte = c < 0x100    ? (int)c

@@ -9,8 +9,9 @@
 struct charsmap {
     uint32_t *unit; /* units of the trie */
     int64_t n;
-    struct text all;  /* bytes of the file: size of the trie, the trie ... */
-    const char *pool; /* ... and strings, each with a NUL */
+    /* bytes of the map: first the size of the trie, then the trie, then the strings */
+    struct text all;
+    const char *pool; /* the strings in `all`, each of which ends with a NUL */
     int64_t pool_size;
 };
 
@@ -21,7 +22,7 @@ static int digit_of(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* Decodes padded base64 in place. Returns -1 if it is not base64. */
+/* Decodes padded base64 in place. Returns -1 if the text is not base64. */
 static int decode(struct text *t)
 {
     int64_t n = t->n, out = 0;
@@ -87,9 +88,9 @@ void charsmap_destroy(struct charsmap *m)
     free(m);
 }
 
-/* Returns the relative index of a unit's children. The bits of a unit of the trie are: 0 to 7 and
- * 31, the label; 8, whether a value follows; 10 to 30, the relative index, which is times 256 if
- * bit 9 is set. A value has 31 bits. */
+/* Returns the relative index of a unit's children. In a unit of the trie, bits 0 to 7 and 31
+ * are the label. Bit 8 is set if the unit has a value. Bits 10 to 30 are the relative index,
+ * which is multiplied by 256 if bit 9 is set. A value has 31 bits. */
 static int64_t offset_of(uint32_t unit)
 {
     return (int64_t)(unit >> 10) << ((unit & 1u << 9) >> 6);

@@ -1,5 +1,5 @@
-/* Renders a conversation: checks and adapts its messages as transformers does, sets the variables,
- * and finds the assistant's turns in the output. */
+/* Renders a conversation. It checks and adapts the messages as transformers does, sets the
+ * variables, and finds the assistant's turns in the output. */
 #include "worker/text/chat.h"
 
 #include <stdio.h>
@@ -11,28 +11,31 @@
 struct chat { /* one rendering of a conversation */
     const struct chat_tokens *tokens;
     bool prompt;
-    int64_t most;           /* the most messages that are passed to the template; if it is
-                             * negative, all are */
-    int64_t *n;             /* result: number of all messages; NULL if it is not wanted */
-    uint8_t **answer;       /* owned by the caller, [*n]: 1 if the role is assistant; NULL if it is
-                             * not wanted */
+    int64_t most;           /* largest number of messages that are passed to the template; if it is
+                             * negative, all messages are passed */
+    int64_t *n;             /* result: number of all messages; n may be NULL */
+    uint8_t **answer;       /* *answer becomes an array [*n] that the caller owns; it has a 1
+                             * for each message with the role assistant, and 0 for all other
+                             * messages. `answer` may be NULL */
     bool join;              /* whether to join the text parts of a content */
-    struct chat_seen *seen; /* NULL if it is not wanted */
+    struct chat_seen *seen; /* result; may be NULL */
 };
 
 /* Facts about a rendering: how the template used the messages and their lists of parts, and
- * whether it failed. */
+ * whether the template failed. */
 struct chat_seen {
     struct pylist *messages;
-    int64_t parts; /* first message with a list of parts; -1 if there is none */
-    bool unread;   /* a list of parts was never read */
-    int64_t lost;  /* first message with at least one part whose parts were never read; -1 if there
-                    * is none */
-    int printed;   /* as in struct heap */
-    int64_t odd;   /* first message whose content is not a string after parts were joined; -1 if
-                    * there is none */
-    const char *odd_is; /* describes that content in errors */
-    bool failed;        /* the template failed by itself, and not by raise_exception */
+    int64_t parts;      /* index of the first message with a list of parts; -1 if there is no such
+                         * message */
+    bool unread;        /* set if there is a list of parts that the template did not read */
+    int64_t lost;       /* index of the first message whose parts the template did not read; -1 if
+                         * there is no such message */
+    int printed;        /* value of the member `printed` of struct heap */
+    int64_t odd;        /* index of the first message whose content is not a string even after its
+                         * parts were joined; -1 if there is no such message */
+    const char *odd_is; /* text that describes that content in error messages */
+    bool failed;        /* set if the template has failed for a reason other than
+                         * raise_exception */
 };
 
 /* ---- the conversation ----------------------------------------------------------------------- */
@@ -97,8 +100,8 @@ static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
     return v && v->type == V_LIST ? v : NULL;
 }
 
-/* Joins the parts of a content with line feeds, as servers do for templates that do not read
- * parts. */
+/* Joins the parts of a content with line feeds. Servers also join parts in this way if a
+ * template does not read parts. */
 static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m)
 {
     const struct pyvalue *parts = parts_of(r, m);
@@ -157,8 +160,8 @@ static void note_answers(struct template_run *r, const struct chat *c,
     *c->n = messages->n;
 }
 
-/* Describes a content that is not a string. Returns NULL if it is a string. `null` tells that the
- * content was null, and was left out of the message. */
+/* Describes a content that is not a string. Returns NULL if the content is a string. The
+ * parameter `null` is true if the content was null and was removed from the message. */
 static const char *odd_content(struct template_run *r, struct pyvalue m, bool null)
 {
     const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, "content");
@@ -172,8 +175,8 @@ static const char *odd_content(struct template_run *r, struct pyvalue m, bool nu
     }
 }
 
-/* Records the first message whose content is not a string. `given` is the message as it is in the
- * input. */
+/* Records the first message whose content is not a string. The parameter `given` is the
+ * message as it is in the input. */
 static void note_odd(struct template_run *r, struct chat_seen *seen, int64_t i,
                      struct pyvalue given, struct pyvalue m)
 {
@@ -228,8 +231,8 @@ static void see_failure(const struct template_run *r, const void *context)
     c->seen->failed = !r->h.raised;
 }
 
-/* Adds to the error of a failed template the content that may be its cause, because templates
- * expect strings, and join them. */
+/* If a template has failed, adds to the error the name of the content that may be the cause,
+ * which is a content that is not a string. Templates expect that contents are strings. */
 static void name_content(const struct chat_seen *seen, struct err *e)
 {
     char old[sizeof e->text], field[64];
@@ -242,8 +245,8 @@ static void name_content(const struct chat_seen *seen, struct err *e)
         field, seen->odd_is, old);
 }
 
-/* Refuses output that has a list or a mapping in the form in which Python prints it, because that
- * is not the text of a conversation. */
+/* Refuses output in which the template has printed a list or a mapping as Python does, because
+ * this is not the text of a conversation. */
 static int check_printed(const struct chat_seen *seen, struct err *e)
 {
     char field[64] = "messages";
@@ -259,8 +262,8 @@ static int check_printed(const struct chat_seen *seen, struct err *e)
                                         "JSON text)");
 }
 
-/* Refuses parts that the template did not read, because training would use the turn without its
- * text. */
+/* Refuses parts that the template did not read, because a training would then use a turn without
+ * its text. */
 static int check_read(const struct chat_seen *seen, struct err *e)
 {
     char field[64];
@@ -325,7 +328,8 @@ struct turns {
     int64_t n_spans;
 };
 
-/* Measures the output of the first n messages, with which the whole output must begin. */
+/* Renders the first n messages, and sets *size to the length of the output. Fails if the
+ * output of all messages does not begin with this output. */
 static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
                        int64_t *size, struct err *e)
 {

@@ -50,7 +50,7 @@ static int read_source(struct text *out, const char *dir, char path[FILE_PATH_SI
     if (model_file_read(dir, "chat_template.jinja", TEMPLATE_SOURCE, &t, e) < 0) return -1;
     if (!t.text) return read_config(out, dir, path, e);
     memcpy(path, t.path, FILE_PATH_SIZE);
-    out->data = t.text; /* taken */
+    out->data = t.text; /* `out` takes ownership of t.text */
     out->n = (int64_t)t.size;
     return 0;
 }
@@ -76,14 +76,16 @@ int chat_model_compile(struct chat_model *m, struct err *e)
     return m->t ? 0 : -1;
 }
 
-/* Compiles on rank 0, which knows the file: names it, and adds the remedy. */
+/* Compiles the template when its file is known, which is the case on rank 0. After a failure
+ * adds the name of the file and the remedy to the error. */
 static int compile(struct chat_model *m, const char *path, struct err *e)
 {
     struct err why;
     if (chat_model_compile(m, &why) == 0) return 0;
     err_plain(&why);
     const size_t n = strlen(why.text);
-    if (n && why.text[n - 1] == '.') why.text[n - 1] = 0; /* the remedy follows */
+    /* remove the full stop, because the remedy follows */
+    if (n && why.text[n - 1] == '.') why.text[n - 1] = 0;
     return err_set(e, why.code, "%s: %s: %s", path, why.text,
                    why.code == ERR_UNSUPPORTED
                        ? "write that line by other means, or give texts in place of conversations"

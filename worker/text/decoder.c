@@ -1,5 +1,5 @@
-/* decoder.c: runs decoders as stages. Each stage holds the bytes that a later token could still
- * change, and passes all other bytes to the next stage. */
+/* decoder.c: runs decoders as stages. Each stage stores the bytes that a later token could
+ * still change, and passes all other bytes to the next stage. */
 #include "worker/text/decoder.h"
 
 #include <stdlib.h>
@@ -25,10 +25,10 @@ enum decoder_kind {
 
 struct decoder_stage {
     enum decoder_kind kind;
-    struct text text, content; /* REPLACE: text is replaced by content; METASPACE, STRIP, WORDPIECE
-                                * and SUFFIX only use text */
+    struct text text, content; /* REPLACE replaces `text` by `content`; METASPACE, STRIP,
+                                * WORDPIECE and SUFFIX use only `text` */
     int64_t start, stop;       /* STRIP */
-    bool prefix, cleanup;      /* METASPACE; WORDPIECE */
+    bool prefix, cleanup;      /* `prefix` is used by METASPACE, and `cleanup` by WORDPIECE */
 };
 
 struct token_decoder {
@@ -38,9 +38,10 @@ struct token_decoder {
 };
 
 struct decoder_state {
-    int64_t n_tokens; /* tokens that have begun so far */
-    int64_t cut;      /* STRIP: number of characters cut off this token so far; -1 if that is
-                       * finished */
+    int64_t n_tokens; /* number of tokens that have begun so far */
+    int64_t cut;      /* for STRIP, the number of characters that were removed from the
+                       * beginning of this token so far; -1 if no further characters are
+                       * removed */
     struct text held; /* bytes that a later token may still change */
     struct text work; /* scratch */
 };
@@ -221,15 +222,16 @@ void decoding_destroy(struct decoding *s)
     free(s);
 }
 
-/* Puts bytes into stage `at`. `first` tells that they begin a token. */
+/* Passes bytes to stage `at`. The parameter `first` is true if the bytes are the beginning of
+ * a token. */
 static int put(struct decoding *s, int at, const char *p, int64_t n, bool first, struct text *out);
 
-/* Returns the length of the malformed sequence at p that one U+FFFD replaces, as in Rust's
- * from_utf8_lossy. */
+/* Returns the length of the malformed sequence at p that becomes one U+FFFD. It is the length
+ * that Rust's from_utf8_lossy uses. */
 static int64_t malformed(const char *p, const char *end)
 {
     for (int64_t n = 3; n > 1; n--) {
-        /* Check whether n bytes begin some character. */
+        /* Check whether the n bytes are the beginning of at least one character. */
         char c[4];
         if (end - p < n) continue;
         memcpy(c, p, (size_t)n);
@@ -248,7 +250,7 @@ static int64_t incomplete(const char *p, int64_t n)
     return k == 0 || k == 1 || malformed(p + n - k, p + n) == k ? k : 0;
 }
 
-/* Passes on n held bytes, with U+FFFD in place of malformed ones. */
+/* Passes n stored bytes to the next stage, with U+FFFD in place of malformed bytes. */
 static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -273,7 +275,7 @@ static int byte_level(struct decoding *s, int at, const char *p, int64_t n, stru
     int size;
     for (int64_t i = 0; i < n; i += size) {
         const int byte = bytes_byte(rune_get(p + i, &size));
-        if (byte < 0) { /* not a character that stands for a byte, so the token is unchanged */
+        if (byte < 0) { /* the character does not represent a byte, so the token is unchanged */
             st->held.n = had;
             if (text_add(&st->held, p, n) < 0) return -1;
             break;
@@ -304,7 +306,8 @@ static int fallback_byte(const char *p, int64_t n)
     return low < 0 || high < 0 ? -1 : high << 4 | low;
 }
 
-/* Passes on the held bytes: unchanged if they are UTF-8, otherwise as one U+FFFD for each byte. */
+/* Passes the stored bytes to the next stage. If the bytes are valid UTF-8, they are passed
+ * unchanged. Otherwise each byte is replaced by U+FFFD. */
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -377,7 +380,8 @@ static int metaspace(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* Removes the space before English punctuation, for one pair after the other in this order. */
+/* Removes the space before English punctuation. The replacements of the table are made one
+ * after the other, in the order of the table. */
 static int clean(struct decoder_state *st)
 {
     static const char *const pairs[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
@@ -413,7 +417,8 @@ static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* Passes on the held token. Its suffix becomes a space, or is removed if it is the last token. */
+/* Passes the stored token to the next stage. The suffix of the token is replaced by a space.
+ * If the token is the last token, its suffix is removed instead. */
 static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 {
     const struct decoder_stage *g = &s->d->stage[at];
@@ -442,8 +447,8 @@ static int join(struct decoding *s, int at, const char *p, int64_t n, struct tex
 
 /* ---- one token ------------------------------------------------------------------------------ */
 
-/* Appends the bytes for which a token's visible characters stand. A token with any other character
- * is appended unchanged. */
+/* Appends the bytes that a token's characters represent. If a character represents no byte,
+ * appends the token unchanged. */
 static int byte_piece(const char *p, int64_t n, struct text *out)
 {
     const int64_t had = out->n;
@@ -473,8 +478,8 @@ static int word_piece(const struct decoder_stage *g, const char *p, int64_t n, s
     return rc;
 }
 
-/* Applies one stage to p [n], and appends the result to out. *last becomes true if no later stage
- * changes the result. */
+/* Applies one stage to p [n], and appends the result to out. Sets *last to true if the stages
+ * after this stage do not change the result. */
 static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out,
                        bool *last)
 {

@@ -1,17 +1,17 @@
-/* grapheme.c: decides for each rune, from the state of the cluster so far, whether the cluster
- * ends before it. */
+/* grapheme.c: decides for each rune whether the cluster ends before it. The decision depends
+ * on the runes of the cluster before this rune. */
 #include "worker/text/grapheme.h"
 
 #include <stdbool.h>
 #include "worker/text/unicode.h"
 
-/* The state of a cluster: its last rune, and properties of the runes before it. */
+/* The state of a cluster: its last rune, and properties of the runes before its last rune. */
 struct grapheme {
     enum unicode_break last;
-    bool consonant, linked; /* the cluster begins a conjunct, and a linker has followed its
-                             * consonant */
-    bool picture, joiner;   /* the cluster is a picture with extenders, and a joiner has followed
-                             * them */
+    bool consonant, linked; /* `consonant` is true if the cluster begins a conjunct; `linked`
+                             * is true if a linker has followed the consonant */
+    bool picture, joiner;   /* `picture` is true if the cluster is a picture with extenders;
+                             * `joiner` is true if a joiner has followed the extenders */
 };
 
 static void take(struct grapheme *c, enum unicode_break k)
@@ -32,7 +32,7 @@ static bool hangul(enum unicode_break a, enum unicode_break b)
     return (a == BREAK_LVT || a == BREAK_T) && b == BREAK_T;
 }
 
-/* Tells whether a rune of class k continues the cluster, by rules GB3 to GB11. */
+/* Returns true if a rune of class k continues the cluster according to rules GB3 to GB11. */
 static bool joins(const struct grapheme *c, enum unicode_break k)
 {
     if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Returns the end of the cluster that begins at s[at]; at must be < n. Regional indicators are not
- * joined in pairs. This makes no difference to callers, because they use only clusters of at most
- * five bytes, and a pair has eight. */
+/* Returns the end of the cluster that begins at s[at]. The parameter `at` must be less than n.
+ * Regional indicators are not joined in pairs. This makes no difference to callers, because
+ * they use only clusters of at most five bytes, and a pair has eight bytes. */
 int64_t grapheme_end(const char *s, int64_t n, int64_t at);
 
 #endif

@@ -18,7 +18,8 @@ static int broken(struct json v, const struct jread *j, struct err *e)
                    j->err.text);
 }
 
-/* Reads the value in `of` that begins with the next token. Returns 1 at the end of an array. */
+/* Reads the value that begins with the next token of the text `of`. Returns 1 at the end of an
+ * array. */
 static int value_of(struct json of, struct jread *j, struct json *out)
 {
     const enum jtok t = jread_next(j);

@@ -1,5 +1,5 @@
-/* json.h: looks up values in a tokenizer.json, and in the files beside it. Only strings are
- * copied. */
+/* json.h: looks up values in a tokenizer.json, and in other files of the same directory. Only
+ * strings are copied. */
 #ifndef SEQD_TEXT_JSON_H
 #define SEQD_TEXT_JSON_H
 
@@ -13,8 +13,8 @@ struct json {
     const char *file; /* borrowed: name of the file in errors; NULL means "tokenizer.json" */
 };
 
-/* Looks up the members `names` of an object, and writes them to out. Errors call the object
- * `where`. */
+/* Looks up the members `names` of an object, and writes them to out. The parameter `where` is
+ * the name of the object in error messages. */
 int json_members(struct json object, const char *where, int n, const char *const names[],
                  struct json out[], struct err *e);
 /* Looks up one member of an object. */
@@ -28,7 +28,8 @@ int json_each(struct json array, const char *where,
 int json_text(struct json value, const char *where, struct text *out, struct err *e);
 int json_bool(struct json value, const char *where, bool missing, bool *out, struct err *e);
 int json_int(struct json value, const char *where, int64_t missing, int64_t *out, struct err *e);
-bool json_is(struct json value, const char *s); /* tells whether it is the string s */
-char json_kind(struct json value);              /* returns its first character, or 0 if absent */
+bool json_is(struct json value, const char *s); /* returns true if the value is the string s */
+/* returns the value's first character, or 0 if the value is absent */
+char json_kind(struct json value);
 
 #endif

@@ -35,7 +35,7 @@ static int rehash(struct merges *m)
     return 0;
 }
 
-/* Adds a merge. If a pair is listed twice, its last rank counts. */
+/* Adds a merge. If a pair is listed twice, the rank that is listed later is used. */
 static int put(struct merges *m, int32_t a, int32_t b, int32_t id)
 {
     const uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;

@@ -1,4 +1,4 @@
-/* merges.h: the pairs of ids that merge, each with its rank and the merged id. */
+/* merges.h: stores the pairs of ids that can be merged. Each pair has a rank and a merged id. */
 #ifndef SEQD_TEXT_MERGES_H
 #define SEQD_TEXT_MERGES_H
 
@@ -7,19 +7,20 @@
 
 struct merge_slot {
     uint64_t pair; /* first and second id */
-    int32_t rank;  /* -1 if the slot is free */
+    int32_t rank;  /* rank of the merge; -1 if the slot is free */
     int32_t id;    /* id of the merged token */
 };
 
 struct merges {
     struct merge_slot *slot;
-    int64_t n_slots, n; /* number of slots, a power of two, and number of merges in the file */
+    int64_t n_slots, n; /* n_slots is the size of the table, a power of two; n is the number of
+                         * merges in the file */
     int32_t *id;        /* id of the merged token for each rank */
     int64_t id_room;
 };
 
-/* Reads the list of "a b" or ["a", "b"]. The merged token is a, followed by b without the first
- * n_prefix bytes of b. */
+/* Reads the list of merges, each of which is "a b" or ["a", "b"]. The merged token is a,
+ * followed by b without the first n_prefix bytes of b. */
 int merges_open(struct merges *m, struct json j, const struct vocab *v, int64_t n_prefix,
                 struct err *e);
 void merges_fini(struct merges *m);

@@ -1,5 +1,5 @@
-/* model.c: opens the vocabulary, and then BPE, WordPiece or Unigram by the type in the file, and
- * passes calls to that model. */
+/* model.c: opens the vocabulary. Then opens BPE, WordPiece or Unigram, according to the type
+ * in the file, and passes calls to that model. */
 #include "worker/text/model.h"
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static int open_type(struct token_model *m, struct json j, struct vocab *v, bool
     static const char *const names[] = {"type", "merges", "vocab"};
     struct json f[3];
     if (json_members(j, "model", 3, names, f, e) < 0) return -1;
-    /* A file without a type, but with merges, is an old BPE file. */
+    /* A file that has merges but no type is an old BPE file. */
     const bool bpe = json_is(f[0], "BPE") || (!f[0].p && f[1].p);
     const bool wordpiece = json_is(f[0], "WordPiece");
     if (byte_level && !bpe)

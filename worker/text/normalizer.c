@@ -1,5 +1,5 @@
-/* normalizer.c: reads each normalizer as a step, and applies steps to runs: normal forms segment
- * by segment, all other steps rune by rune. */
+/* normalizer.c: reads each normalizer as a step, and applies the steps to runs. Normal forms are
+ * applied segment by segment, and most other steps rune by rune. */
 #include "worker/text/normalizer.h"
 
 #include <stdlib.h>
@@ -27,11 +27,11 @@ enum normalizer_kind {
 struct normalizer_step {
     enum normalizer_kind kind;
     bool compatible, composed; /* NORMAL_FORM */
-    struct rune_bits *bits;    /* NORMAL_FORM: runes that are unstable; STRIP_ACCENTS and CLEAN:
-                                * runes that are dropped */
+    struct rune_bits *bits;    /* for NORMAL_FORM, the unstable runes; for STRIP_ACCENTS and CLEAN,
+                                * the runes that are dropped */
     struct rune_bits *space;   /* CLEAN, STRIP */
-    struct text text, content; /* PREPEND: text; REPLACE: text, or a pattern, is replaced by
-                                * content */
+    struct text text, content; /* PREPEND puts `text` in front of a run; REPLACE replaces
+                                * `text`, or matches of a pattern, by `content` */
     struct pattern *pattern;
     struct charsmap *map; /* PRECOMPILED */
     bool left, right;     /* STRIP */
@@ -46,9 +46,9 @@ struct runes { /* runes of one segment that is not stable */
 struct normalizer {
     struct normalizer_step step[STEPS];
     int n;
-    struct run_buffer out[2]; /* used in turn */
+    struct run_buffer out[2]; /* used alternately */
     struct runes runes;
-    uint64_t *order; /* scratch of long segments */
+    uint64_t *order; /* scratch memory for sorting long segments */
     int64_t order_room;
 };
 
@@ -233,7 +233,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts marks [begin, end) by combining class. Marks of equal class keep their order. */
+/* Sorts marks [begin, end) by combining class. The order of marks with equal classes is not
+ * changed. */
 static int sort_marks(struct normalizer *n, int64_t begin, int64_t end)
 {
     struct runes *r = &n->runes;
@@ -241,7 +242,8 @@ static int sort_marks(struct normalizer *n, int64_t begin, int64_t end)
     if (m < 2) return 0;
     if (m > 1 << 24) return -1;
     if (buffer_grow((void **)&n->order, &n->order_room, 0, m, sizeof *n->order) < 0) return -1;
-    for (int64_t i = 0; i < m; i++) /* key: 8 bits of class, 24 of index, 21 of rune */
+    /* a key has 8 bits of class, 24 bits of index and 21 bits of rune */
+    for (int64_t i = 0; i < m; i++)
         n->order[i] = (uint64_t)r->class[begin + i] << 56 | (uint64_t)i << 32 | r->c[begin + i];
     qsort(n->order, (size_t)m, sizeof *n->order, by_number);
     for (int64_t i = 0; i < m; i++) {
@@ -290,8 +292,8 @@ static void compose(struct runes *r)
     r->n = n;
 }
 
-/* Appends the normal form of bytes [begin, end) of r. At most the first rune of these is
- * stable. */
+/* Appends the normal form of bytes [begin, end) of r. Only the first rune of these bytes may
+ * be stable. */
 static int segment(struct normalizer *n, const struct normalizer_step *s, const struct text_run *r,
                    int64_t begin, int64_t end, struct run_buffer *out)
 {
@@ -315,8 +317,8 @@ static int segment(struct normalizer *n, const struct normalizer_step *s, const 
 static int normal_form(struct normalizer *n, const struct normalizer_step *s,
                        const struct text_run *r, struct run_buffer *out)
 {
-    int64_t done = 0, stable = 0; /* number of bytes copied so far, and offset of the last stable
-                                   * rune */
+    int64_t done = 0, stable = 0; /* done is the number of bytes copied so far; stable is the
+                                   * offset of the last stable rune */
     for (int64_t i = 0; i < r->n;) {
         int size;
         if (!rune_in(s->bits, rune_get(r->text + i, &size))) {
@@ -324,7 +326,8 @@ static int normal_form(struct normalizer *n, const struct normalizer_step *s,
             i += size;
             continue;
         }
-        /* Extends the segment from the stable rune before it to the next stable one. */
+        /* The rune at i is unstable. Let its segment begin at the last stable rune, and end at the
+         * next stable rune. */
         int64_t end = i;
         while (end < r->n && rune_in(s->bits, rune_get(r->text + end, &size))) end += size;
         if (stable < done) stable = done;
@@ -345,7 +348,7 @@ static bool chinese(uint32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-/* Returns the replacement of rune c by the rule Nmt, or 0 if c is dropped. */
+/* Returns the rune by which the rule Nmt replaces rune c. Returns 0 if the rule removes c. */
 static uint32_t nmt(uint32_t c)
 {
     if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f ||
@@ -410,7 +413,8 @@ static int prepend(const struct normalizer_step *s, const struct text_run *r,
     return text_run_copy(out, r, 0, r->n);
 }
 
-/* Finds the next match of REPLACE. Returns 1, or 0 at the end, or -1. */
+/* Finds the next match of REPLACE. Returns 1 if it has found a match, 0 if there is no further
+ * match, and -1 after a failure. */
 static int next_match(const struct normalizer_step *s, const struct text_run *r, int64_t at,
                       int64_t *begin, int64_t *end, struct err *e)
 {
@@ -456,7 +460,8 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
     return text_run_copy(out, r, begin, end);
 }
 
-/* Appends the replacement of bytes [begin, end) of r. Returns 1, or 0 if there is none, or -1. */
+/* Appends the replacement of bytes [begin, end) of r. Returns 1 if the map has a replacement
+ * for these bytes, 0 if it has no replacement, and -1 after a failure. */
 static int put_mapped(const struct normalizer_step *s, const struct text_run *r, int64_t begin,
                       int64_t end, struct run_buffer *out)
 {
@@ -466,9 +471,9 @@ static int put_mapped(const struct normalizer_step *s, const struct text_run *r,
     return text_run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
 }
 
-/* Replaces text by the map, as the package does. A cluster of at most five bytes that begins with
- * a key is replaced as a whole, even if it is longer than the key. In all other clusters each
- * character is replaced separately. */
+/* Replaces text by the map, as the Python package tokenizers does. If a cluster has at most
+ * five bytes and begins with a key, the whole cluster is replaced, even if it is longer than
+ * the key. In all other clusters each character is replaced separately. */
 static int precompiled(const struct normalizer_step *s, const struct text_run *r,
                        struct run_buffer *out)
 {
@@ -523,8 +528,8 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Finds the first and the last rune of the output that a rune-by-rune step gives for c. Returns
- * false if it has no output. */
+/* Finds the first and the last rune of the output that a step makes from rune c, if the step
+ * replaces each rune separately. Returns false if the output is empty. */
 static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, uint32_t *last)
 {
     struct run_buffer out = {.spans = false};
@@ -540,9 +545,10 @@ static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, 
     return any;
 }
 
-/* Tells whether a cut is safe for REPLACE. A single character is replaced anywhere, but a longer
- * text may lie across the cut. Sets *a and *b to the runes beside the cut after the
- * replacement. */
+/* Returns true if dividing a text between *a and *b does not change the result of REPLACE. If
+ * REPLACE replaces a single character, this is always the case. If it replaces a longer text,
+ * that text could be divided. Sets *a and *b to the runes that are before and after the
+ * division once REPLACE was applied. */
 static bool cut_replace(const struct normalizer_step *s, uint32_t *a, uint32_t *b)
 {
     int size;
@@ -575,7 +581,8 @@ bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b)
         case NMT:
             if (!image(s, *a, &other, a) || !image(s, *b, b, &other)) return false;
             break;
-        /* STRIP depends on the ends of the text, and PRECOMPILED on clusters. */
+        /* The result of STRIP depends on the ends of the text, and the result of PRECOMPILED
+         * depends on clusters. */
         default: return false;
         }
     }

@@ -1,4 +1,4 @@
-/* normalizer.h: applies the normalizers of a tokenizer.json, one after the other. */
+/* normalizer.h: applies the normalizers of a tokenizer.json, in sequence. */
 #ifndef SEQD_TEXT_NORMALIZER_H
 #define SEQD_TEXT_NORMALIZER_H
 
@@ -6,17 +6,18 @@
 
 struct normalizer;
 
-/* Opens the normalizers. *out is NULL if the file has none. */
+/* Opens the normalizers. *out is NULL if the file has no normalizer. */
 int normalizer_open(struct json j, struct normalizer **out, struct err *e);
 void normalizer_destroy(struct normalizer *n);
-/* Replaces *r by its normal form, which is valid until the next call. `spans` means that the
- * source offsets of bytes are kept. `continues` means that r does not begin a text, but follows a
- * cut that normalizer_cut allowed. */
+/* Replaces *r by its normal form, which is valid until the next call. If the parameter `spans`
+ * is true, the result has the source offsets of its bytes. If the parameter `continues` is
+ * true, r does not begin a text, but begins where normalizer_cut has allowed to divide a text. */
 int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool continues,
                      struct err *e);
-/* Tells whether text may be cut between *a and *b. If it returns true, the normal forms of the two
- * sides, one after the other, are certainly the normal form of the whole text. Sets *a and *b to
- * the runes beside the cut in the normal form. n may be NULL. */
+/* Returns true if text may be divided between the runes *a and *b. In that case the normal
+ * forms of the two parts, joined, are the normal form of the whole text. It also sets *a and
+ * *b to the last rune of the first part and the first rune of the second part after
+ * normalization. n may be NULL. */
 bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b);
 
 #endif

@@ -12,8 +12,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#define MATCH_LIMIT 100000000 /* most steps of a match at one position of the text */
-#define HEAP_KIB    65536     /* KiB of memory of one search */
+#define MATCH_LIMIT 100000000 /* Largest number of steps of a match at one position of the text. */
+#define HEAP_KIB    65536     /* Largest amount of memory of one search, in KiB. */
 #define STACK_SIZE  (8u << 20)
 
 struct pattern {
@@ -26,10 +26,11 @@ struct pattern {
     const char *s;
     uint8_t *unit;
     int64_t room, n_units;
-    bool one_each; /* rune i is byte i of the text */
+    bool one_each; /* set if every rune has one byte, so that rune i is byte i of the text */
     int64_t rune_pos, byte_pos;
-    int64_t next, last_end; /* both are numbers of runes; last_end is the end of the last match, or
-                             * -1 if there is none yet */
+    int64_t next, last_end; /* indices of runes: `next` is the rune at which the next search
+                             * begins; `last_end` is the end of the last match, or -1 before
+                             * the first match */
 };
 
 void pattern_destroy(struct pattern *p)
@@ -99,7 +100,8 @@ int pattern_begin(struct pattern *p, const char *s, int64_t n, struct err *e)
     return 0;
 }
 
-/* Returns the first byte of rune `at`. Calls must be in ascending order of `at`. */
+/* Returns the offset of the first byte of rune `at`. The parameter `at` must not be smaller
+ * than it was in the call before. */
 static int64_t byte_of(struct pattern *p, int64_t at)
 {
     if (p->one_each) return at;
@@ -108,7 +110,8 @@ static int64_t byte_of(struct pattern *p, int64_t at)
     return p->byte_pos;
 }
 
-/* Finds the next match from p->next on. Returns 1, or 0 if there is none, or -1. */
+/* Finds the next match at or after p->next. Returns 1 if it has found a match, 0 if there is
+ * no further match, and -1 after a failure. */
 static int find(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
 {
     const int rc = pcre2_match(p->code, p->unit, (size_t)p->n_units, (size_t)p->next,
@@ -136,7 +139,8 @@ int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
             p->next = p->n_units + 1;
             return rc;
         }
-        if (from == to && to == p->last_end) { /* an empty match directly after the last match */
+        /* this is an empty match directly after the last match */
+        if (from == to && to == p->last_end) {
             p->next++;
             continue;
         }

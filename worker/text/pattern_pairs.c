@@ -1,7 +1,7 @@
-/* Finds the neighbours in matches by Glushkov's construction: from the classes that may come first
- * and last in each part it derives the classes that may stand next to each other. Atomic groups
- * and lazy quantifiers only choose among these. Runes that a lookahead reads count as part of a
- * match. */
+/* Finds the classes that may be neighbours in a match by Glushkov's construction. It derives
+ * them from the classes that may be first and last in each part of the pattern. Atomic groups
+ * and lazy quantifiers only choose among the possible matches, so they add no neighbours.
+ * Runes that a lookahead reads are treated as part of a match. */
 #include "worker/text/pattern_pairs.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 struct pairs_part {
     struct class_bits first, last;
-    bool empty; /* the part may match the empty string */
+    bool empty; /* set if the part may match the empty string */
 };
 
 struct pairs_reading {
@@ -46,7 +46,7 @@ static void give_up(struct pairs_reading *r)
     r->p = r->end;
 }
 
-/* Reads [\x01\x02], with p after the bracket. */
+/* Reads a class such as [\x01\x02]. Before the call, p is after the opening bracket. */
 static struct pairs_part one_set(struct pairs_reading *r)
 {
     struct pairs_part s = {0};
@@ -70,7 +70,7 @@ static struct pairs_part group(struct pairs_reading *r)
     return ahead ? (struct pairs_part){.first = a.first, .empty = true} : a;
 }
 
-/* Reads {n}, {n,} or {n,m}, with p after the brace. Returns n. */
+/* Reads {n}, {n,} or {n,m}. Before the call, p is after the opening brace. Returns n. */
 static long braces(struct pairs_reading *r)
 {
     const long least = strtol(r->p, NULL, 10);
@@ -79,8 +79,8 @@ static long braces(struct pairs_reading *r)
     return least;
 }
 
-/* Reads a quantifier, if there is one. Returns its least number of repetitions, or 1 without a
- * quantifier. */
+/* Reads a quantifier if there is one, and returns the smallest number of repetitions that it
+ * allows. Returns 1 if there is no quantifier. */
 static long repeat(struct pairs_reading *r, struct pairs_part *a)
 {
     if (r->p == r->end || !strchr("*+?{", *r->p)) return 1;

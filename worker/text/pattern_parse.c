@@ -7,12 +7,12 @@
 #include "worker/text/pattern.h"
 #include "worker/text/unicode.h"
 
-#define SETS   192 /* most different classes of one pattern */
+#define SETS   192 /* Largest number of different classes of one pattern. */
 #define ITEMS  2048
-#define GROUPS 64 /* most nested groups */
+#define GROUPS 64 /* Largest number of nested groups. */
 
 struct item {
-    int set;       /* a class; -1 if `word` is copied instead */
+    int set;       /* index of a class; -1 if `word` is copied instead */
     char word[16]; /* "(?:", "|", ")", "*+", "{1,3}" */
 };
 
@@ -25,7 +25,8 @@ struct pattern_parse {
     bool fold[GROUPS]; /* for each open group, whether case is ignored */
     int depth;
     bool can_repeat; /* whether the last item may be followed by a quantifier */
-    uint32_t last;   /* the last literal letter, if case is ignored; 0 if there is none */
+    /* the last item, if it is a literal letter whose case is ignored; otherwise 0 */
+    uint32_t last;
 };
 
 static int refuse(struct pattern_parse *r, const char *what)
@@ -79,7 +80,7 @@ static bool take(struct pattern_parse *r, const char *word)
 
 /* ---- escapes -------------------------------------------------------------------------------- */
 
-/* Reads \p{Name}, \P{Name}, \p{^Name}, with p at the brace. */
+/* Reads \p{Name}, \P{Name} or \p{^Name}. Before the call, p is at the opening brace. */
 static int property(struct pattern_parse *r, struct rune_set *s, bool negate)
 {
     struct rune_set own = {0};
@@ -90,7 +91,9 @@ static int property(struct pattern_parse *r, struct rune_set *s, bool negate)
     while (r->p < r->end && *r->p != '}') r->p++;
     const size_t n = (size_t)(r->p - name);
     int rc = r->p < r->end ? unicode_class(&own, name, n) : 1;
-    if (rc == 0 && n > 2 && (*name < 'A' || *name > 'Z')) rc = 1; /* "space" is an internal name */
+    /* Refuse names that begin with a lower-case letter, such as "space", because they are used
+     * only inside this folder. */
+    if (rc == 0 && n > 2 && (*name < 'A' || *name > 'Z')) rc = 1;
     if (rc == 0 && negate) rc = rune_set_negate(&own);
     if (rc == 0) rc = rune_set_merge(s, &own);
     rune_set_fini(&own);
@@ -127,8 +130,8 @@ static int hex(struct pattern_parse *r, int min, int max, uint32_t *rune)
     return n < min || v >= RUNES ? refuse(r, "a hexadecimal number of a character is wanted") : 0;
 }
 
-/* Reads an escape after a backslash. Returns 0 with a character in *rune, 1 with a class added to
- * s, or -1. */
+/* Reads an escape after a backslash. If the escape is a character, stores it in *rune and returns
+ * 0. If it is a class, adds the class to s and returns 1. Returns -1 after a failure. */
 static int escape(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     static const char from[] = "nrtfvae", to[] = "\n\r\t\f\v\a\033";
@@ -175,8 +178,8 @@ static bool letter(uint32_t c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Adds the range from first to last. If the group ignores case, adds the other cases of its
- * letters. */
+/* Adds the range from first to last. If the group ignores case, also adds the other cases of the
+ * range's letters. */
 static int add_range(struct pattern_parse *r, struct rune_set *s, uint32_t first, uint32_t last)
 {
     if (rune_set_add(s, first, last) < 0) return buffer_full(r->e);
@@ -192,7 +195,9 @@ static int add_range(struct pattern_parse *r, struct rune_set *s, uint32_t first
 
 static int class_of(struct pattern_parse *r, struct rune_set *s, int depth);
 
-/* Reads one member of a class. Returns 0 with a rune, 1 with a class added to s, or -1. */
+/* Reads one member of a class. If the member is a rune, stores the rune in *rune and returns
+ * 0. If the member is itself a class, adds the runes of that class to s and returns 1. Returns
+ * -1 after a failure. */
 static int member(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     if (take(r, "\\")) {
@@ -216,7 +221,7 @@ static int nested(struct pattern_parse *r, struct rune_set *s, int depth)
     return rc;
 }
 
-/* Reads a member or a range of them. */
+/* Reads a member or a range of runes. */
 static int members(struct pattern_parse *r, struct rune_set *s)
 {
     uint32_t first, last;
@@ -241,7 +246,7 @@ static int intersect(struct rune_set *s, struct rune_set *other)
                : 0;
 }
 
-/* Reads the members up to && or the end. */
+/* Reads the members of a class up to && or the end of the class. */
 static int operand(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     const char *first = r->p;
@@ -256,7 +261,7 @@ static int operand(struct pattern_parse *r, struct rune_set *s, int depth)
     return r->p == first ? refuse(r, "a class is empty") : 0;
 }
 
-/* Reads a class; p is after the opening bracket. */
+/* Reads a class. Before the call, p is after the opening bracket. */
 static int class_of(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     const bool negate = take(r, "^");
@@ -342,7 +347,8 @@ static int quantifier(struct pattern_parse *r)
     return 0;
 }
 
-/* Tells whether one character folds to these two letters. For example, U+00DF folds to "ss". */
+/* Returns true if there is a single character that folds to these two letters. For example,
+ * U+00DF folds to "ss". */
 static bool folds_together(uint32_t a, uint32_t b)
 {
     static const char pairs[] = "ss ff fi fl st";
@@ -403,8 +409,9 @@ static int put_named(struct pattern_parse *r, const char *name, uint32_t rune)
     return put_set(r, &s);
 }
 
-/* Writes the parts of text, which are separated by commas. 'w' stands for the set of word
- * characters, and 'n' for a newline; any other part is copied. */
+/* Writes the parts of the parameter `text`, which are separated by commas. For the part "w",
+ * writes the set of word characters. For the part "n", writes the set that has only the
+ * newline. Any other part is copied. */
 static int put_anchor(struct pattern_parse *r, const char *text)
 {
     while (*text) {
@@ -424,10 +431,11 @@ static int put_anchor(struct pattern_parse *r, const char *text)
     return 0;
 }
 
-/* Reads an anchor. Returns 1 if there is none. */
+/* Reads an anchor. Returns 1 if there is no anchor. */
 static int anchor(struct pattern_parse *r)
 {
-    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
+    /* ^ matches at the beginning of each line */
+    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))");
     if (take(r, "$")) return put_anchor(r, "(?:\\z|(?=,n,))");
     if (take(r, "\\A")) return put_anchor(r, "\\A");
     if (take(r, "\\z")) return put_anchor(r, "\\z");
@@ -471,7 +479,8 @@ static int by_rune(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lists the runes at which a set begins or has just ended, sorted. The caller frees the list. */
+/* Lists, in ascending order, the runes at which a set begins and the runes that directly follow
+ * the end of a set. The caller frees the list. */
 static uint32_t *borders(const struct pattern_parse *r, int64_t *n)
 {
     int64_t total = 1, at = 0;
@@ -505,7 +514,7 @@ static struct signature sign(const struct pattern_parse *r, uint32_t c)
     return s;
 }
 
-/* Fills classes, and their signatures in sig. Returns the number of classes. */
+/* Fills *classes, and stores the signature of each class in sig. Returns the number of classes. */
 static int classify(struct pattern_parse *r, struct pattern_classes *classes,
                     struct signature sig[256])
 {

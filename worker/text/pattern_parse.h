@@ -1,4 +1,4 @@
-/* pattern_parse.h: rewrites a regular expression into one over classes of runes. */
+/* pattern_parse.h: rewrites a regular expression as an expression over classes of runes. */
 #ifndef SEQD_TEXT_PATTERN_PARSE_H
 #define SEQD_TEXT_PATTERN_PARSE_H
 
@@ -10,8 +10,9 @@ struct pattern_classes {
     struct pattern_pairs pairs;
 };
 
-/* Parses the pattern, fills *classes, and appends an equivalent pattern over the bytes of the
- * classes to `out`, in the syntax of PCRE2 without UTF. */
+/* Parses the pattern and fills *classes. Appends to `out` an equivalent pattern for a text in
+ * which each rune is replaced by the byte of its class. This pattern has the syntax of PCRE2
+ * without UTF. */
 int pattern_parse(const char *text, size_t n, struct pattern_classes *classes, struct text *out,
                   struct err *e);
 

@@ -15,7 +15,7 @@ static int add_id(int32_t *ids, int *n, int64_t id, struct err *e)
     return 0;
 }
 
-/* Puts the ids of p around those of `inner`. */
+/* Puts the ids of p around the ids of `inner`. */
 static int enclose(struct post *p, const struct post *inner, struct err *e)
 {
     for (int i = 0; i < inner->n_before; i++)
@@ -34,7 +34,7 @@ struct template
 {
     struct post *p;
     struct json tokens;
-    int texts; /* number of $A so far */
+    int texts; /* number of texts ($A) that were read so far */
 };
 
 static int each_id(void *who, struct json j, struct err *e)
@@ -121,7 +121,7 @@ static int add_one(void *who, struct json j, struct err *e)
         if (json_member(j, "post_processor", "processors", &all, e) < 0) return -1;
         return json_each(all, "post_processor.processors", add_one, who, e);
     }
-    if (json_is(type, "ByteLevel")) return 0; /* changes only offsets */
+    if (json_is(type, "ByteLevel")) return 0; /* ByteLevel changes only offsets */
     if (json_is(type, "TemplateProcessing")) return add_template(who, j, e);
     if (json_is(type, "BertProcessing") || json_is(type, "RobertaProcessing"))
         return add_bert(who, j, e);

@@ -11,6 +11,7 @@ struct post {
     int n_before, n_after;
 };
 
-int post_open(struct post *p, struct json j, struct err *e); /* p: zeroed by the caller */
+/* the caller must set *p to zero before the call */
+int post_open(struct post *p, struct json j, struct err *e);
 
 #endif

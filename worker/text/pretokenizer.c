@@ -1,5 +1,6 @@
-/* pretokenizer.c: reads each pre-tokenizer as a step, which is usually a way to find matches and a
- * behaviour for them. Each step calls the next one piece by piece. */
+/* pretokenizer.c: reads each pre-tokenizer as a step. Most steps have a way to find matches,
+ * and a behaviour that says how a match becomes part of pieces. A step passes its pieces to
+ * the next step, one at a time. */
 #include "worker/text/pretokenizer.h"
 
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 #define STEPS 32
 
 enum pretokenizer_kind {
-    PREFIX_SPACE, /* ByteLevel's */
-    METASPACE,    /* spaces become `text`, and one `text` may be put in front of the run */
+    PREFIX_SPACE, /* puts a space before the text, for ByteLevel */
+    METASPACE,    /* replaces spaces by `text`, and may put a `text` in front of the run */
     SPLIT
 };
 enum finder { BY_PATTERN, BY_TEXT, BY_SET, BY_WORDS };
@@ -25,9 +26,10 @@ struct pretokenizer_step {
     enum scheme scheme;
     bool invert;
     struct pattern *pattern;
-    struct text text;               /* BY_TEXT; METASPACE */
-    struct rune_bits *set, *second; /* set for BY_SET; both for BY_WORDS, where they are word and
-                                     * space */
+    struct text text;               /* text that BY_TEXT and METASPACE use */
+    struct rune_bits *set, *second; /* BY_SET uses only `set`. BY_WORDS uses both members:
+                                     * `set` has the runes of words, and `second` has the
+                                     * spaces */
     struct run_buffer out;
 };
 
@@ -122,7 +124,7 @@ static int add_split(struct pretokenizer *p, struct json j, struct err *e)
         rc = add_pattern(p, text.data, (size_t)text.n, &s, e);
         text_fini(&text);
     } else if ((rc = add(p, SPLIT, BY_TEXT, &s, e)) == 0) {
-        s->text = text; /* taken */
+        s->text = text; /* the step takes ownership of the text */
         if (!text.n)
             rc = err_set(e, ERR_UNSUPPORTED, "tokenizer.json: pre_tokenizer: Split at \"\"");
     } else {
@@ -275,7 +277,7 @@ static int next_in_set(const struct pretokenizer_step *s, const struct text_run 
     return 0;
 }
 
-/* Returns 0 for a space, 1 for a character of a word, 2 for any other character. */
+/* Returns 0 for a space, 1 for a character of a word, and 2 for any other character. */
 static int word_class(const struct pretokenizer_step *s, const struct text_run *r, int64_t at,
                       int *size)
 {
@@ -320,12 +322,13 @@ struct walk {
     piece_fn *each;
     void *who;
     bool spans;
-    bool continues; /* the text begins after a cut */
+    bool continues; /* whether the run does not begin a text, but begins where a text was
+                     * divided */
 };
 
 static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
 
-/* A piece that a split has found and that was not yet passed to the next step. */
+/* A piece that a split has found but has not yet passed to the next step. */
 struct pending {
     int64_t begin, end;
     bool any, was_match;
@@ -349,7 +352,7 @@ static int stretch(const struct walk *w, int step, const struct text_run *r, str
     if (b == REMOVED && match) return 0;
     if (b == CONTIGUOUS) join = q->any && match == q->was_match;
     if (b == MERGED_WITH_PREVIOUS) join = q->any && match && !q->was_match;
-    /* Joins text to a match directly before it. */
+    /* If this stretch is text that follows a match, join the match and the text to one piece. */
     if (b == MERGED_WITH_NEXT) join = q->any && q->was_match && !match;
     if (!join && give(w, step, r, q, e) < 0) return -1;
     *q = (struct pending){join ? q->begin : begin, end, true, match};
@@ -373,8 +376,8 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
-/* Tells whether the run continues the text before the cut that the caller made. A piece that a
- * split has made counts as a separate text. */
+/* Returns true if the run continues the text that comes before the place at which the caller
+ * has divided the text. A piece that a split has made is treated as a separate text. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)
@@ -443,8 +446,9 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Returns the effect of a cut for a step that matches single runes. `in_a` tells that it matches
- * the rune before the cut, in_b that it matches the rune after it. */
+/* Returns the effect that dividing a text has on a step that matches single runes. The
+ * parameter `in_a` is true if the step matches the rune before the division. The parameter
+ * `in_b` is true if the step matches the rune after the division. */
 static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
 {
     switch (s->behaviour) {
@@ -497,7 +501,8 @@ static enum piece_cut cut_split(const struct pretokenizer_step *s, uint32_t a, u
 
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b)
 {
-    bool split = false; /* a piece may or may not begin at the cut */
+    bool split = false; /* whether a SPLIT step came before; if so, a piece may or may not
+                         * begin where the text is divided */
     for (int i = 0; p && i < p->n; i++) {
         const struct pretokenizer_step *s = &p->step[i];
         int size;

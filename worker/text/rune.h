@@ -27,7 +27,7 @@ static inline uint32_t rune_get(const char *s, int *n)
            (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
 }
 
-/* Writes c to out; returns the number of bytes. */
+/* Writes c to out, and returns the number of bytes. */
 static inline int rune_put(char out[4], uint32_t c)
 {
     if (c < 0x80) return out[0] = (char)c, 1;
@@ -49,7 +49,7 @@ static inline int rune_put(char out[4], uint32_t c)
     return 4;
 }
 
-/* Returns the offset of the first byte of the character that ends before s[at]; at must be > 0. */
+/* Returns the offset of the first byte of the character that ends before s[at]. at must be > 0. */
 static inline int64_t rune_before(const char *s, int64_t at)
 {
     do at--;

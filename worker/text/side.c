@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Large, because tokenizer_config.json may repeat every added token. */
+/* FILE_SIZE is large because tokenizer_config.json may repeat every added token. */
 enum { FILE_SIZE = 16 << 20 };
 
 static const char *const token_names[SIDE_TOKENS] = {

@@ -1,7 +1,7 @@
-/* side.h: reads the special tokens, as text, from the files beside a model's tokenizer.json.
- * tokenizer_config.json is read first; special_tokens_map.json is read only for tokens that the
- * first file does not name. A token is a string, or an object with its "content"; any other value
- * names no token. */
+/* side.h: reads the texts of the special tokens from files in the directory of a model's
+ * tokenizer.json. tokenizer_config.json is read first. special_tokens_map.json is read only
+ * for tokens that tokenizer_config.json does not name. A token is a string, or an object whose
+ * "content" is the string. Any other value names no token. */
 #ifndef SEQD_TEXT_SIDE_H
 #define SEQD_TEXT_SIDE_H
 
@@ -20,7 +20,8 @@ enum side_token {
 };
 
 struct side_tokens {
-    struct text text[SIDE_TOKENS]; /* owned; data is NULL if there is no such token */
+    struct text text[SIDE_TOKENS]; /* owned; the data of a text is NULL if the files do not
+                                    * name the token */
 };
 
 const char *side_token_name(enum side_token i); /* "bos_token" */
@@ -28,9 +29,10 @@ const char *side_token_name(enum side_token i); /* "bos_token" */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 
-/* Opens a file beside tokenizer.json and finds the n members `names` of its object. If there is no
- * file, all members are absent. The caller frees f. Fails as model_file_read does, or with
- * ERR_INVALID, which has the path, unless the file is a JSON object. */
+/* Opens a file in the directory of a tokenizer.json and finds the n members `names` of its
+ * object. If the file does not exist, all members are absent. The caller frees f. Fails as
+ * model_file_read does. Also fails with ERR_INVALID if the file is not a JSON object; the
+ * error has the path. */
 int side_file_open(struct model_text *f, const char *dir, const char *name, int n,
                    const char *const names[], struct json out[], struct err *e);
 

@@ -1,6 +1,6 @@
-/* tokenizer.c: opens the parts of a tokenizer.json, and encodes with them in this order: added
- * tokens, normalizer, pre-tokenizer, model, post-processor. It also finds the places at which a
- * text may provably be cut. */
+/* tokenizer.c: opens the parts of a tokenizer.json, and encodes text with them. The order of
+ * the parts is added tokens, normalizer, pre-tokenizer, model, post-processor. It also finds
+ * the places at which it is proven that a text may be divided. */
 #include "worker/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -17,15 +17,15 @@
 
 enum { CUT_ANSWERS = 512 };
 
-/* A cached answer. `yes` means that a text may be cut between these runes. If `asked` is false,
- * the answer is not known yet. */
+/* A cached answer to the question whether a text may be divided between these two runes. `yes`
+ * is the answer. If `asked` is false, the answer is not known yet. */
 struct cut_answer {
     uint32_t before, after;
     bool asked, yes;
 };
 
 struct tokenizer {
-    struct vocab vocab; /* the model's */
+    struct vocab vocab; /* vocabulary of the model */
     struct added *added;
     struct normalizer *normalizer;
     struct pretokenizer *pretokenizer;
@@ -117,7 +117,8 @@ static int no_file(const char *dir, struct err *e)
         dir);
 }
 
-/* Names the file in an error of tokenizer_open_text, and adds the remedy if it has none. */
+/* Adds the path of the file to an error of tokenizer_open_text, and a remedy if the error has
+ * no remedy yet. */
 static void explain(const char *path, struct err *e)
 {
     static const char name[] = "tokenizer.json";
@@ -198,10 +199,10 @@ const struct special_ids *tokenizer_special(const struct tokenizer *t)
 struct encoding {
     struct tokenizer *t;
     struct tokens *out;
-    bool spans;       /* runs keep their source places */
-    bool continues;   /* the text continues after a cut */
-    const char *head; /* start of the normalized text if it continues after a cut, otherwise
-                       * NULL */
+    bool spans;       /* whether runs have the offsets of their bytes in the source text */
+    bool continues;   /* whether the text does not begin a text of the caller, but begins where
+                       * that text was divided */
+    const char *head; /* if `continues` is set, the start of the normalized text; otherwise NULL */
 };
 
 static int span_room(struct tokens *out)
@@ -243,7 +244,7 @@ static int encode_piece(void *who, const struct text_run *r, struct err *e)
     return 0;
 }
 
-/* Encodes either a part between normalized added tokens, or one of these tokens. */
+/* Encodes a normalized added token, or text between such tokens. */
 static int encode_normal(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
@@ -253,7 +254,7 @@ static int encode_normal(void *who, const struct text_run *r, int32_t id, struct
     return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
 }
 
-/* Encodes either a part between the other added tokens, or one of these tokens. */
+/* Encodes an added token that is not normalized, or text between such tokens. */
 static int encode_raw(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
@@ -313,8 +314,8 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Tells whether every step from text to ids allows a cut between runes a and b. Each step gets the
- * runes that the earlier steps make of them. */
+/* Returns true if every step from text to ids allows that a text is divided between the runes
+ * a and b. Each step is asked about the runes into which earlier steps have changed a and b. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||
@@ -332,7 +333,8 @@ static bool can_cut(struct tokenizer *t, uint32_t a, uint32_t b)
     return c->yes;
 }
 
-/* Finds the character that ends before text[at]. Returns false if it is not UTF-8. */
+/* Finds the character that ends before text[at]. Returns false if the bytes before text[at]
+ * are not UTF-8. */
 static bool rune_ending(const char *text, size_t at, uint32_t *c)
 {
     size_t n = 1;

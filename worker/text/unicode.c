@@ -1,5 +1,5 @@
-/* unicode.c: builds sets of runes from measured tables, and looks up case, decomposition,
- * composition and break classes. */
+/* unicode.c: builds sets of runes from the tables, and looks up case, decomposition, composition
+ * and break classes. */
 #include "worker/text/unicode.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 struct unicode_named {
     const char *name;
     const uint32_t *range;
-    int64_t n; /* numbers at `range` */
+    int64_t n; /* number of numbers at `range` */
 };
 #define SET(name, table)                                                                           \
     {                                                                                              \
@@ -172,7 +172,8 @@ struct rune_bits *unicode_bits(enum unicode_set set)
 }
 
 /* Finds the last row whose first number, shifted right by `shift`, is at most c. Returns NULL if
- * there is none. Rows have `width` numbers and are sorted by the first of them. */
+ * there is no such row. Each row has `width` numbers. The rows are sorted by their first
+ * number. */
 static const uint32_t *row_of(const uint32_t *table, int64_t n, int width, uint32_t c, int shift)
 {
     int64_t lo = 0, hi = n / width;
@@ -197,7 +198,7 @@ int unicode_lower(uint32_t c, uint32_t out[2])
     if (!r || c > r[1] || (c - r[0]) % r[2]) return 1;
     out[0] = c + r[3];
     if (c != 0x130) return 1;
-    out[1] = 0x307; /* U+0130, the only rune whose lowercase is two runes */
+    out[1] = 0x307; /* c is U+0130, the only rune whose lowercase has two runes */
     return 2;
 }
 

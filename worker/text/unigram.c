@@ -6,31 +6,33 @@
 #include <string.h>
 #include "worker/text/rune.h"
 
-#define UNK_PENALTY 10 /* the score of the unknown token is this much below the lowest score */
+/* The lowest score of a token minus this number is the score of the unknown token. */
+#define UNK_PENALTY 10
 
-/* A trie whose edges are in one table, which maps (node, byte) to a node. */
+/* An edge of the trie. One table has all edges, and maps (node, byte) to a node. */
 struct edge {
-    uint64_t key; /* (node << 8 | byte) + 1; 0 if the slot is free */
+    uint64_t key; /* the key is (node << 8 | byte) + 1; it is 0 if the slot is free */
     int32_t to;
 };
 
 struct unigram_place {
-    double score;      /* score of the best path that ends here */
-    int32_t begin, id; /* begin and id of the last token of the best path to this place; begin is
-                        * -1 if there is no path yet */
+    double score;      /* score of the best path that ends at this place */
+    int32_t begin, id; /* for the best path to this place: the beginning and the id of its last
+                        * token; `begin` is -1 if no path has reached this place */
 };
 
 struct unigram {
     struct vocab *v;
     double *score;
-    int64_t n, score_room; /* tokens of the file */
+    int64_t n, score_room; /* n is the number of tokens of the file */
     double least;
-    int64_t unk; /* -1 if there is none */
+    int64_t unk; /* id of the unknown token; -1 if the model has no unknown token */
     bool byte_fallback;
-    int32_t byte[256]; /* ids of <0xXX>; -1 if there is none */
+    int32_t byte[256]; /* byte[x] is the id of the token <0xXX>, or -1 if there is no such token */
     struct edge *edge;
     int64_t n_edges, edge_slots;
-    int32_t *token; /* for each node: id of a token; -1 if there is none */
+    int32_t *token; /* for each node, the id of the token that ends at the node; -1 if no token
+                     * ends at the node */
     int64_t n_nodes, node_room;
     struct unigram_place *place; /* scratch */
     int64_t place_room;
@@ -188,8 +190,8 @@ static void reach(struct unigram *u, int64_t begin, int64_t end, int32_t id, dou
     if (p->begin < 0 || score > p->score) *p = (struct unigram_place){score, (int32_t)begin, id};
 }
 
-/* Extends the best path to `at` by all tokens that begin there, and by the unknown token if no
- * token is exactly the next character. */
+/* Extends the best path to the place `at` by each token that begins at this place. If none of
+ * these tokens is exactly the next character, also extends the path by the unknown token. */
 static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struct err *e)
 {
     const int64_t rune_end = at + rune_size((unsigned char)s[at]);
@@ -215,8 +217,9 @@ static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struc
     return 0;
 }
 
-/* Adds a run of unknown characters: as one token, if the vocabulary has it; otherwise as its
- * bytes, if these are tokens; otherwise as the unknown token. */
+/* Adds a run of unknown characters. If the vocabulary has the run, adds it as one token. If
+ * not, but if all its bytes are tokens, adds the tokens of its bytes. In all other cases adds
+ * the unknown token. */
 static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t end,
                        struct hits *out, struct err *e)
 {
@@ -231,14 +234,14 @@ static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t 
     return rc < 0 ? buffer_full(e) : 0;
 }
 
-/* Walks back from the end, and sets `begin` of each place on the best path to the end of the next
- * token. */
+/* Walks along the best path from its end to its beginning. In each place on the path, sets
+ * `begin` to the end of the token that begins at this place. */
 static void mark_way(struct unigram *u, int64_t n)
 {
     for (int64_t end = n, next = -1; end >= 0;) {
         const int64_t begin = end ? u->place[end].begin : -1;
-        u->place[end].begin = (int32_t)next; /* from here on it is the end of the token that begins
-                                              * here */
+        u->place[end].begin = (int32_t)next; /* from now on `begin` is the end of the token
+                                              * that begins at this place */
         next = end;
         end = begin;
     }

@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define VOCAB_IDS (1 << 24) /* limit of ids, which is 16 times the largest published vocabulary */
+/* All ids are below this limit, which is 16 times the size of the largest published vocabulary. */
+#define VOCAB_IDS (1 << 24)
 
 struct vocab_entry {
     int64_t at; /* offset in the pool */
@@ -14,7 +15,7 @@ struct vocab_entry {
 };
 struct vocab_slot {
     uint32_t hash;
-    int32_t entry; /* -1 if the slot is free */
+    int32_t entry; /* index of the entry; -1 if the slot is free */
 };
 
 struct vocab {
@@ -23,16 +24,17 @@ struct vocab {
     struct vocab_entry *entry;
     int64_t n, entry_room;
     struct vocab_slot *slot;
-    int64_t n_slots; /* a power of two; at most half of the slots are in use */
-    int32_t *by_id;  /* entry of each id; -1 if there is none */
+    int64_t n_slots; /* number of slots of the hash table, a power of two; at most half of the
+                      * slots are in use */
+    int32_t *by_id;  /* index of the entry of each id; -1 if the id has no entry */
     int64_t by_id_room;
     int64_t size; /* 1 + the largest id */
 };
 
-/* Adds a string with its id. If the string exists already, its id is replaced. If two strings are
- * added with the same id, vocab_content returns the later one. */
+/* Adds a string with its id. If the string exists already, its id is replaced. If two strings
+ * are added with one id, vocab_content returns the string that was added later. */
 int vocab_add(struct vocab *v, const char *s, size_t n, int64_t id, struct err *e);
-/* returns -1 if it is unknown */
+/* returns the id, or -1 if the string is not in the vocabulary */
 int32_t vocab_find(const struct vocab *v, const char *s, size_t n);
 const char *vocab_content(const struct vocab *v, int32_t id, size_t *n);
 void vocab_fini(struct vocab *v);

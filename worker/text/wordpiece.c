@@ -1,18 +1,20 @@
-/* wordpiece.c: at each place it tries tokens from the longest to the shortest. If there is no
- * token at some place, the whole word becomes the unknown token. */
+/* wordpiece.c: at each place of a word, tries tokens from the longest to the shortest. If
+ * there is a place at which no token matches, the whole word is replaced by the unknown token. */
 #include "worker/text/wordpiece.h"
 
 #include <stdlib.h>
 #include "worker/text/rune.h"
 
-#define WORD_RUNES 4096 /* limit of max_input_chars_per_word, because the search is quadratic */
+/* Largest accepted value of max_input_chars_per_word. It is limited because the time of the
+ * search grows quadratically. */
+#define WORD_RUNES 4096
 
 struct wordpiece {
     const struct vocab *v;
     struct text prefix; /* prefix of tokens within a word */
-    int32_t unk;        /* -1 if there is none */
+    int32_t unk;        /* id of the unknown token; -1 if the model has no unknown token */
     int64_t max_runes;
-    int64_t longest; /* bytes of the longest token */
+    int64_t longest; /* number of bytes of the longest token */
     struct text work;
 };
 
@@ -58,8 +60,8 @@ void wordpiece_destroy(struct wordpiece *w)
     free(w);
 }
 
-/* Returns the id of the longest token with which s [n] begins. *size gets the number of bytes of s
- * that the token takes. Returns -1 if there is none, -2 if memory is out. */
+/* Returns the id of the longest token with which s [n] begins. *size gets the number of bytes
+ * of s that the token covers. Returns -1 if there is no such token, and -2 if memory is out. */
 static int32_t longest(struct wordpiece *w, const char *s, int64_t n, bool inner, int64_t *size)
 {
     const int64_t before = inner ? w->prefix.n : 0;
