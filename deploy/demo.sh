@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make demo: trains a model on real text, kills a rank, and tests the result, in minutes. Every step is a command
-# that you can type yourself: seqctl, curl or kill.
+# make demo: in some minutes, trains a model on real text, kills a rank, and tests the result. Every step is a command
+# of seqctl, curl or kill that you can also type yourself.
 #   BUILD=build/release    the folder of the programs
 #   STEPS=100              the number of training steps
 set -u
@@ -28,7 +28,7 @@ show() { # prints a command as one would type it
     printf '\n'
 }
 run() { show "$@"; "$@"; }
-# This is no awk: one that reads its input in blocks would print nothing for minutes.
+# Does not use awk, because an awk that reads its input in blocks would print nothing for minutes.
 cut_to() { # COLUMNS: a line that is cut ends with dots
     local line
     while IFS= read -r line; do
@@ -86,7 +86,7 @@ show "seqd --dev --state $DIR/state --listen 127.0.0.1:0 &"
 cd "$DIR/text" || exit 1
 seqd --dev --state "$DIR/state" --listen 127.0.0.1:0 >"$DIR/seqd.log" 2>&1 &
 SEQD=$!
-# Wait until the node has measured its speed: before that a plan has no times.
+# Wait until the node has measured its speed, because a plan has no times before that.
 for ((i = 0; i < 300; i++)); do
     seqctl nodes -o json 2>/dev/null | grep -q hop_s && break
     kill -0 "$SEQD" 2>/dev/null || fail "seqd did not start"
@@ -183,8 +183,8 @@ grep '"custom_id":"explain"' "$DIR/answers"
 ANSWER=$(sed -nE '/"custom_id":"explain"/s/.*"content":"([^"]*)".*/\1/p' "$DIR/answers")
 TRUTH=$(seqctl help | sed -nE 's/^  explain ID +//p')
 printf '\nasked:     What is seqctl explain for?\nit says:   %s\nseqctl help: %s\n' "$ANSWER" "$TRUTH"
-# Prints verb, tab and answer of each. A small model that has learnt for a short
-# time puts a word of another verb into a few.
+# Prints each verb, a tab and the answer. A small model that has learnt for a short time
+# gives some answers with a word of another verb.
 answers() { sed -nE 's/.*"custom_id":"([^"]*)".*"content":"([^"]*)".*/\1\t\2/p' "$DIR/answers" | sort; }
 RIGHT=$(comm -12 <(says | sort) <(answers) | wc -l) ASKED=$(says | wc -l)
 echo "exactly as in seqctl help, word by word: $RIGHT of $ASKED answers"

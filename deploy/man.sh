@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes a man page from the text that a program prints with --help; for seqctl also the help of each verb.
-#   deploy/man.sh PROGRAM PAGE      PAGE: seqctl.1, seqd.8 or seqw.8; it goes to stdout
+# Writes a man page from the text that a program prints with --help. For seqctl, adds the help of each verb.
+#   deploy/man.sh PROGRAM PAGE      PAGE is seqctl.1, seqd.8 or seqw.8, and is written to stdout
 set -eu
 program=$1 page=$2
 name=${page%.*} section=${page##*.}
@@ -10,7 +10,7 @@ case $name in
     seqw) what='agent of a node of seqd' ;;
     *) echo "man: no page is called $page" >&2; exit 2 ;;
 esac
-# Escapes text for roff, so that it is printed as it stands.
+# Escapes text for roff, so that it is printed unchanged.
 plain() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\([.'"'"']\)/\\\&\1/'; }
 block() { echo .nf; plain; echo .fi; }
 

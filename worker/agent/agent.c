@@ -1,8 +1,8 @@
-/* Keeps the attempts of this node, and the node's session with seqd; orders.c applies seqd's
- * messages. All code here runs on the loop thread. No data are lost if the agent ends, because the
- * data for seqd are in spools and logs on disk. relay.h reads these data by offset and sends them
- * until seqd acknowledges them. If a session breaks or the agent is killed, bytes without an
- * acknowledgement are sent again. */
+/* Keeps the attempts of this node, and the node's session with seqd. orders.c applies seqd's
+ * messages. All code here runs on the loop thread. No data are lost if the agent ends, because
+ * the data for seqd are in spools and logs on disk. relay.c reads these data by offset and
+ * sends them until seqd acknowledges them. If a session breaks or the agent is killed, bytes
+ * without an acknowledgement are sent again. */
 #include "worker/agent/agent.h"
 
 #include <limits.h>
@@ -24,7 +24,7 @@
 
 enum {
     TICK_MS = 50,
-    CONNECT_MS = 5, /* time from one check of a gang that is starting or dying to the next */
+    CONNECT_MS = 5, /* time between two checks of a gang that is starting or dying */
     QUIT_MS = 2000  /* time for seqd to receive the last reports */
 };
 
@@ -55,7 +55,8 @@ void agent_forget(struct agent *a, struct attempt *t)
 {
     struct err e;
     struct attempt **p = &a->attempts;
-    if (t->state != ATTEMPT_OVER) { /* agent_forget completes its work when the attempt is over */
+    if (t->state != ATTEMPT_OVER) { /* the work of agent_forget is completed later, when the
+                                     * attempt is over */
         t->forget_wanted = true;
         attempt_stop(t);
         return;
@@ -88,8 +89,8 @@ void agent_stop_all(struct agent *a, const char *why)
     agent_quit_check(a);
 }
 
-/* Tells whether all processes of an attempt are gone, but its final record could not be written.
- * The next agent with this state directory writes the record when there is room. */
+/* Returns true if all processes of an attempt are gone although its final record could not be
+ * written. The next agent with this state directory writes the record when the disk has room. */
 static bool is_cut_short(const struct attempt *t)
 {
     return t->state != ATTEMPT_OVER && t->finish_failed;
@@ -138,7 +139,7 @@ static void tick(void *arg)
     if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
 }
 
-/* Sends new records to seqd. Called when the spool of an attempt has grown, or its gang is
+/* Sends new records to seqd. Called when the spool of an attempt has grown, or when its gang is
  * gone. */
 static void nudged(void *arg, struct attempt *t)
 {
@@ -171,7 +172,8 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
     struct agent *a = arg;
     struct attempt *t = attempt_adopt(a->loop, dir, job, epoch);
     if (!t) {
-        file_remove(dir, NULL); /* the start record was never complete, so no gang began */
+        file_remove(dir, NULL); /* remove the directory: its start record is not complete, so
+                                 * no gang was started from it */
         return;
     }
     agent_add(a, t);
@@ -182,8 +184,8 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
                                       : "unknown");
 }
 
-/* Tells whether an attempt uses the data or may use them. A preparation may use any data, because
- * the id of its data is not known yet. */
+/* Returns true if an attempt uses the data or may use them. A preparation may use any data,
+ * because the id of its data is not known yet. */
 static bool uses(void *arg, const char *id)
 {
     const struct agent *a = arg;
@@ -222,8 +224,8 @@ static void on_opened(void *arg)
         list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, over ? 0 : t->n_running,
                                                      over ? 0 : t->n_gpus};
         attempt_rewind(t);
-        t->expected = false; /* because an EXPECT whose last part was not received in the last
-                              * session may have set this */
+        t->expected = false; /* the last session may have set this by an EXPECT whose last message
+                              * was not received */
     }
     m.attempts = list;
     m.gpus = gpus;
@@ -236,7 +238,7 @@ static void on_opened(void *arg)
     free(list);
 }
 
-/* Tells whether seqd understands LEAVING. Also returns true if no session is up, because the
+/* Returns true if seqd understands LEAVING. Also returns true if no session is up, because the
  * version of seqd is then not known. */
 static bool can_leave(const struct agent *a)
 {
@@ -309,7 +311,8 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why)
     agent_quit_check(a);
 }
 
-/* Tells seqd that this node ends, so that seqd places no more jobs here. Then stops all gangs. */
+/* Sends seqd the message that this node ends. After this message seqd places no more jobs
+ * here. Then stops all gangs. */
 void agent_quit(struct agent *a, const char *why)
 {
     if (a->quitting) return;
@@ -339,8 +342,7 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     orders_send_leaving(a);
 }
 
-/* With --auto, keeps only the GPUs that the engine gave, and derives the number of slots from
- * them. */
+/* With --auto, keeps only the GPUs that the engine allocated, and computes the number of slots. */
 static int take_allocation(struct agent *a, struct err *e)
 {
     const struct allocation *given = a->o.allocation;
@@ -362,7 +364,8 @@ static int agent_open(struct agent *a, struct err *e)
                        "--name '%s': want 1 to %d characters, letters, digits, '.', '_', '-', ':'",
                        a->o.name, NODE_NAME - 1);
     if (probe_address(a->o.address, a->o.connect, a->address, e) < 0) return -1;
-    char bin[PATH_MAX]; /* absolute, because seqgang may have another working directory */
+    char bin[PATH_MAX]; /* made absolute, because the working directory of seqgang may differ
+                         * from that of seqw */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
     if (file_join(a->rank_program, e, "%s/seqrank", bin) < 0) return -1;

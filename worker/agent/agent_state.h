@@ -20,27 +20,29 @@ struct agent {
     struct loop *loop;
     struct agent_options o;
     struct state_dir state_dir;
-    char address[RANK_ADDRESS_SIZE]; /* ranks listen here */
+    char address[RANK_ADDRESS_SIZE]; /* address at which the ranks of this node listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
-    struct gpus *gpus; /* NULL if there are none */
+    struct gpus *gpus; /* NULL if this node has no GPUs */
     struct pins *pins; /* NULL if ranks are not bound to cores */
     struct trees *trees;
     struct node_removals *removals;
     struct disk_watch *disk;
     struct agent_session *session;
-    struct prepared *prepared; /* NULL if the watch over prepared data could not begin */
+    struct prepared *prepared; /* NULL if the watch of the prepared data could not be started */
     bool told_end;             /* whether seqd was told of the node's end in this session */
-    int64_t leave_s;           /* UTC time in seconds of this agent's end, for which jobs leave
-                                * now; 0 if the agent does not leave */
+    int64_t leave_s;           /* if the jobs of this node have to leave now, the UTC time in
+                                * seconds at which the agent ends; otherwise 0 */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* ms between heartbeats; seqd sets it */
-    bool up;              /* WELCOME was received; a session that was refused is never up */
+    bool up;              /* whether WELCOME was received; it never becomes true in a session
+                           * that seqd refused */
     bool quitting;
     struct questions *questions; /* questions of seqd that programs on this node answer */
     struct fetches *fetches;     /* reads of files for seqd */
     struct capture *profiling;   /* seqrank --profile, which runs once after the start */
-    struct profile profile;      /* result of seqrank --profile; all zeros if there is none yet */
+    struct profile profile;      /* result of seqrank --profile; all members are 0 while there
+                                  * is no result */
     char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
 };
 
@@ -50,14 +52,15 @@ int agent_n_attempts(const struct agent *a);
 bool agent_has_attempt(const struct agent *a, int64_t job);
 /* Adds the attempt t and takes ownership of it. From then on the records of t are sent to seqd. */
 void agent_add(struct agent *a, struct attempt *t);
-/* Removes an attempt and its directory. If the attempt is over, this is done immediately;
- * otherwise the attempt is stopped first. */
+/* Removes an attempt and its directory. If the attempt is over, this is done immediately.
+ * Otherwise the attempt is stopped first. */
 void agent_forget(struct agent *a, struct attempt *t);
 void agent_stop_all(struct agent *a, const char *why);
 /* Stops the loop when no attempt is left. After agent_quit it also stops the loop when all
- * attempts are over and no session is open. An open session gets QUIT_MS (quit_late), so that seqd
- * receives the final records and sends FORGET. After agent_leave, attempts that are over are kept
- * for the whole grace period, because a session may be opened again. */
+ * attempts are over and no session is open. If a session is open, the loop runs for QUIT_MS
+ * more (quit_late), so that seqd receives the final records and sends FORGET. After
+ * agent_leave, attempts that are over are kept for the whole grace period, because a session
+ * may be opened again. */
 void agent_quit_check(struct agent *a);
 
 #endif

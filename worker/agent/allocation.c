@@ -20,8 +20,8 @@ static const char *variable(const struct allocation_world *w, const char *name)
     return NULL;
 }
 
-/* Reads a variable whose value is a number from min to max. Returns 1 if it is set, 0 if it is not
- * set or is empty, -1 if it has another value. */
+/* Reads a variable whose value is a number from min to max. Returns 1 if the variable is set, 0 if
+ * it is not set or is empty, and -1 if it has any other value. */
 static int number(const struct allocation_world *w, const char *name, int64_t min, int64_t max,
                   int64_t *out, struct err *e)
 {
@@ -57,7 +57,7 @@ static int find_cores(struct allocation *a, const struct allocation_world *w, st
     return 0;
 }
 
-/* Finds the memory. Slurm's values are in MiB, and 0 means all memory of the node. */
+/* Finds the memory. Slurm's values are in MiB. The value 0 means all memory of the node. */
 static int find_memory(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const int64_t most = (int64_t)1 << 40;
@@ -88,7 +88,7 @@ static bool is_gpu(const char *word)
     return (!strncmp(word, "GPU-", 4) || !strncmp(word, "MIG-", 4)) && !word[strspn(word, legal)];
 }
 
-/* Tells whether text is one of the words by which engines state that they give no GPU. */
+/* Returns true if text is one of the words by which engines state that the job has no GPU. */
 static bool says_none(const char *text)
 {
     static const char *const words[] = {"", "-1", "NoDevFiles", "none", "void"};
@@ -122,8 +122,8 @@ static int find_words(struct allocation *a, const char *name, const char *text, 
     }
 }
 
-/* Finds the GPUs. If Slurm runs this job and no variable names GPUs, the job has none. The GPUs
- * that the driver shows then belong to other jobs. */
+/* Finds the GPUs. If Slurm runs this process and no variable names GPUs, the allocation has no
+ * GPUs. In that case the GPUs that the driver shows belong to other jobs. */
 static int find_gpus(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char *const ids[] = {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"};
@@ -139,8 +139,9 @@ static int find_gpus(struct allocation *a, const struct allocation_world *w, str
     return 0;
 }
 
-/* Returns the position in list of the GPU with this index, or with a UUID that begins with the
- * word. Returns -1 if there is no such GPU, -2 if there are several. */
+/* Returns the position, in list, of the GPU that the parameter `word` names. The word is an
+ * index, or the beginning of a UUID. Returns -1 if there is no such GPU, and -2 if there are
+ * several. */
 static int place(const char *word, const struct gpu *list, int n)
 {
     int at = -1;
@@ -156,9 +157,9 @@ static int place(const char *word, const struct gpu *list, int n)
     return at;
 }
 
-/* Tells whether the word names a part of a GPU in the newer form, which does not tell to which GPU
- * the part belongs. Such a word stands for all partitioned GPUs, so that users see why no rank
- * gets a GPU. */
+/* Returns true if the word names a part of a GPU in the newer form. In this form the word does
+ * not show to which GPU the part belongs. Such a word matches all partitioned GPUs, so that
+ * users see why no rank gets a GPU. */
 static bool is_nameless_part(const char *word)
 {
     return !strncmp(word, "MIG-", 4) && strncmp(word, "MIG-GPU-", 8);
@@ -201,9 +202,10 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 {
     int m = 0;
     if (a->gpus == ALLOCATION_NONE) return 0;
-    /* If the driver shows as many GPUs as the engine gave, they are exactly the given GPUs,
-     * because the engine hides the device files of all other GPUs. The indices need not be
-     * compared then, which may be those of the whole machine and not those of the driver. */
+    /* If the driver shows as many GPUs as the engine has allocated, these GPUs are exactly the
+     * allocated GPUs, because the engine hides the device files of all other GPUs. In that
+     * case the indices are not compared, because they may count all GPUs of the machine, while
+     * the driver counts only the GPUs that it shows. */
     const bool all = a->gpus == ALLOCATION_ALL || (a->gpus == ALLOCATION_IDS && a->n_words == n);
     for (int i = 0; all && i < n; i++) out[m++] = i;
     for (int i = 0; !all && i < a->n_words; i++)
@@ -213,7 +215,8 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Makes a name from the node, the job and the step, because two allocations may share a node. */
+/* Makes a name from the node, the job and the step, because two agents with different
+ * allocations may run on one node. */
 static int find_name(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-";
@@ -229,12 +232,14 @@ static int find_name(struct allocation *a, const struct allocation_world *w, str
                        node);
     for (int i = 0; i < 3; i++)
         if ((there[i] = number(w, names[i], 0, UINT32_MAX, &n[i], e)) < 0) return -1;
-    there[2] = there[2] && n[2]; /* the first task on the node has no number in its name */
+    /* leave the number of the task out of the name of the first task on the node */
+    there[2] = there[2] && n[2];
     for (int i = 0; i < 3; i++)
         if (there[i])
             size += snprintf(tail + size, sizeof tail - (size_t)size, ".%lld", (long long)n[i]);
     const size_t room = sizeof a->name - 1 - (size_t)size, len = strlen(node);
-    memcpy(a->name, node, len < room ? len : room); /* the rest of the array is 0 */
+    memcpy(a->name, node, len < room ? len : room); /* the bytes of the array after the name
+                                                     * are 0 already */
     memcpy(a->name + (len < room ? len : room), tail, (size_t)size);
     a->name_from = "SLURMD_NODENAME";
     return 0;

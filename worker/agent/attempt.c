@@ -61,10 +61,11 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-/* Takes the lock, which is free only if no gang runs here or is about to start. Returns its
- * descriptor, or -1. There are three uses. A caller that starts a gang holds the lock until the
- * gang has inherited it. A caller that finishes the work of a dead gang holds it during this work.
- * A caller that only asks whether a gang is alive releases it immediately. */
+/* Takes the lock, which is free only if no gang runs here or is about to start. Returns the
+ * descriptor of the lock, or -1 if the lock is not free. A caller that starts a gang holds the
+ * lock until the gang has inherited it. A caller that finishes the work of a dead gang holds the
+ * lock during this work. A caller that only asks whether a gang is alive releases the lock
+ * immediately. */
 static int lock_take(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -103,8 +104,8 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     for (int i = 0; i < a->n_running; i++) a->n_gpus += *start->gpus[i] != 0;
 }
 
-/* Takes the lock, and then starts seqgang, which inherits it. If this agent dies before seqgang
- * has begun its work, the next agent still finds that the lock is taken. */
+/* Takes the lock, and then starts seqgang, which inherits it. If this agent dies before
+ * seqgang has begun its work, the lock is still held, and the next agent sees this. */
 static int gang_spawn(const struct attempt *a, const char *program, struct err *e)
 {
     const int lock = lock_take(a);
@@ -118,16 +119,16 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
-    /* The record is written before the process starts. So this epoch cannot be run a second time,
-     * even if this agent or the gang dies. */
+    /* The record is written before the process starts. For that reason no other attempt can
+     * have this epoch, even if this agent or the gang dies. */
     if (start_write(a, start, cpus, e) == 0) {
         start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
         a->gang_pid = gang_spawn(a, program, e);
     }
     if (a->gang_pid > 0) return a;
-    cgroup_remove(dir); /* this must be done before the caller removes dir, because a file in dir
-                         * has the path of the group */
+    cgroup_remove(dir); /* do this before the caller removes dir, because a file in dir has the
+                         * path of the group */
     attempt_free(a);
     return NULL;
 }
@@ -138,8 +139,8 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     char path[FILE_PATH_SIZE];
     struct err e = {0};
     struct gang_start *start = NULL;
-    bool whole = false; /* not used, because a start record of the previous version is accepted,
-                         * too */
+    bool whole = false; /* its value is not used, because a start record of the previous
+                         * version is accepted, too */
     if (path_of(a, "start", path, &e) == 0) start = gang_start_read(path, &whole, &e);
     const bool good = start && start->job == job && start->epoch == epoch && start->n_local >= 1 &&
                       start->n_local <= JOB_MAX_RANKS;
@@ -228,7 +229,7 @@ static bool ranks_gone(const struct attempt *a)
     return gone;
 }
 
-/* Describes the way in which seqgang itself failed. Returns false if seqgang did not fail. */
+/* Describes how seqgang itself failed. Returns false if seqgang did not fail. */
 static bool gang_failure(int status, char out[80])
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -238,8 +239,9 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* Adds a record if seqgang failed before it wrote its first one, for instance because a library is
- * missing or the processor is of another kind. */
+/* If seqgang failed before it wrote its first record, adds a record of this failure. The
+ * reason may be, for instance, that a library is missing or that the program was built for
+ * another kind of processor. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
@@ -250,7 +252,7 @@ static int spool_failure(const struct attempt *a, struct spool *s, struct err *e
                      e);
 }
 
-/* Writes the final record if the gang could not. */
+/* Adds the final record to the spool if the gang has not added it. */
 static int spool_finish(struct attempt *a, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -295,10 +297,10 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* because the loop will report the end of the connection */
-    /* If the gang is a child of this agent, it counts as gone only once it was reaped. Before
-     * that, a free lock proves nothing, because the child may not have come to use the lock
-     * yet. */
+    if (a->sock >= 0) return false; /* the loop will report the end of the connection */
+    /* If the gang is a child of this agent, it is treated as gone only after it was reaped.
+     * Before that, a free lock does not prove that the gang is gone, because the child may not
+     * have taken the lock yet. */
     if (a->gang_pid > 0) return true;
     if (a->state == ATTEMPT_ALIVE) {
         int lock = lock_take(a);
@@ -347,8 +349,8 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
-    /* seqd has acknowledged the same offset again, which means that it could not store the bytes
-     * after this offset. */
+    /* If seqd acknowledges an offset twice, it could not store the bytes after this offset, so
+     * they are sent again. */
     if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;
@@ -410,8 +412,8 @@ bool attempt_oom(struct attempt *a, const void *record, int64_t size)
     return a->oom;
 }
 
-/* Reads log bytes that have not been sent. If size is 0, only tells whether there are such
- * bytes. */
+/* Reads log bytes that have not been sent. If size is 0, reads nothing, but returns whether
+ * there are bytes that have not been sent. */
 static int64_t log_read(struct attempt *a, int i, void *buf, size_t size)
 {
     struct attempt_log *log = &a->log[i];

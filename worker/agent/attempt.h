@@ -1,5 +1,6 @@
-/* attempt.h: one attempt on this node: its directory, its gang, and the parts of its spool and
- * logs that seqd already has. api/core/gang_start.h describes the directory.
+/* attempt.h: one attempt on this node, with its directory, its gang, its spool and its logs. It
+ * knows which parts of the spool and the logs seqd already has. api/core/gang_start.h describes
+ * the directory.
  *
  * An attempt is ALIVE while its gang runs, DYING while the gang is gone but a rank may still be
  * running, and OVER when its spool ends with the final record. If the gang could not add that
@@ -19,7 +20,8 @@
 enum attempt_state { ATTEMPT_ALIVE, ATTEMPT_DYING, ATTEMPT_OVER };
 
 struct attempt_log {
-    int fd; /* -1 if it is not opened yet, or if there is no such file yet */
+    int fd; /* descriptor of the log; -1 if the log is not opened yet, or if it does not exist
+             * yet */
     int64_t sent, acked;
 };
 
@@ -30,8 +32,8 @@ struct attempt {
     enum attempt_state state;
     int gang_pid;    /* pid of the gang if it is this agent's child; 0 if it was adopted or
                       * reaped */
-    int gang_status; /* status from waitpid; 0 if there is none, as for a gang that is not this
-                      * agent's child */
+    int gang_status; /* status from waitpid; 0 if there is no status, for example if the gang is
+                      * not this agent's child */
     int sock;        /* socket to the gang; -1 if it is not connected */
     struct loop *loop;
     struct loop_fd *on_sock;
@@ -39,47 +41,50 @@ struct attempt {
                                                     * is gone */
     void *owner;
     bool save_wanted, stop_wanted, forget_wanted, final_sent;
-    bool finish_failed;      /* the final record could not be written, as on a full disk; logged
-                              * once */
-    struct rank_blob *blobs; /* owned; kept until the gang has them */
+    bool finish_failed;      /* the final record could not be written, for example because the disk
+                              * is full; this is logged once */
+    struct rank_blob *blobs; /* owned: blobs that have not been sent to the gang yet */
     int n_blobs;
     struct spool spool; /* opened for reading; spool.seq is the number of the last record sent */
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
     char prepared_id[80];  /* id of the data that the attempt uses; "" for a preparation */
-    int n_running, n_gpus; /* number of ranks on this node, and of ranks with a GPU among them; 0
-                            * for a preparation */
+    int n_running, n_gpus; /* number of ranks on this node, and number of these ranks that have a
+                            * GPU; both are 0 for a preparation */
     bool stale;            /* seqd does not expect the attempt, and the final record was sent */
-    bool expected;         /* named by an EXPECT whose last message has not been received yet */
+    bool expected;         /* set if an EXPECT has named this attempt and the last message of
+                            * that EXPECT has not been received yet */
     int64_t oom_kills;     /* result of probe_oom_kills() when the attempt began on this node; -1
                             * if it is not known */
-    bool judged, oom;      /* judged: attempt_oom has decided; oom: its answer */
-    cpu_set_t cpus;        /* cores of the attempt's ranks; empty if the ranks are not bound */
+    bool judged, oom;      /* judged means that attempt_oom has decided; oom is its answer */
+    cpu_set_t cpus;        /* cores of the attempt's ranks; empty if the ranks are not bound to
+                            * cores */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 
-/* Makes an attempt from its directory after a restart of the agent. Returns NULL if its start
- * record was never completed, because then no gang ever ran. */
+/* Makes an attempt from its directory after a restart of the agent. Returns NULL if the start
+ * record is not complete. In that case no gang has run. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
-/* Makes the directory and the durable start record, then starts the program (seqgang). cpus has
- * the CPUs of each rank, or is NULL if ranks are not bound. After a failure no control group is
- * left, but the directory may be left. */
+/* Makes the directory and the durable start record, then starts the program (seqgang). cpus
+ * has the CPUs of each rank, or is NULL if ranks are not bound. After a failure the control
+ * group is removed, but the directory may still exist. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang continues to run */
 
-/* Connects to the gang. If the gang is dead, checks whether its ranks are dead, too. Once they
- * are, writes the final record if it is missing. Call this function at intervals, and after the
- * process of the gang was reaped. Returns true if it should be called again soon. */
+/* Connects to the gang. If the gang is dead, checks whether its ranks are dead, too. When the
+ * ranks are dead, writes the final record if it is missing. Call this function at intervals, and
+ * also after the process of the gang was reaped. Returns true if it should be called again
+ * soon. */
 bool attempt_check(struct attempt *a);
-/* Forward a request to the gang, either now or as soon as it is connected. Repeated calls are
- * allowed. */
+/* Send a request to the gang, either now or as soon as the gang is connected. Repeated calls
+ * are allowed. */
 void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 
-/* Prepares for a new session: sets the positions in the spool and the logs back to the end of the
+/* Prepares for a new session. Sets the positions in the spool and the logs back to the end of the
  * acknowledged bytes, so that all later bytes are sent again. */
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
@@ -87,13 +92,15 @@ void attempt_ack(struct attempt *a, const struct msg *m);
  * if there is no record to send now. *final tells whether it is the final record, which is sent
  * only after every log byte. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
-/* Tells whether the attempt ended for lack of memory. This is so if the record (of attempt_record)
- * is about an exit by a signal or about a lost gang, and if the kernel has killed processes for
- * memory since the attempt began. All later records of the attempt get the answer of the first
- * such record, because the processes that are killed later may belong to another attempt. */
+/* Returns true if the attempt ended for lack of memory. The parameter `record` is a record
+ * that attempt_record returned. Only a record about an exit by a signal, or about a lost gang,
+ * can show a lack of memory. For the first record of these kinds the answer is true if the
+ * kernel has killed processes for lack of memory since the attempt began. Later records get
+ * the answer of that first record, because processes that are killed later may belong to
+ * another attempt. */
 bool attempt_oom(struct attempt *a, const void *record, int64_t size);
-/* Reads the next log bytes, at most size (WIRE_CHUNK). Returns their number, or 0 if there are
- * none now. */
+/* Reads the next bytes of a log, at most size (WIRE_CHUNK). Returns the number of bytes, or 0 if
+ * there are no new bytes. */
 int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset);
 
 #endif

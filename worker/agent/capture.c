@@ -1,7 +1,7 @@
 /* capture.c: reads both outputs of a program through pipes on the loop, and describes how the
  * program ended. One timer kills the program, and another checks whether it has ended. While the
- * loop runs, no call waits for a program, because a program may close its outputs and continue to
- * run, and a killed program may hang in the kernel. */
+ * loop runs, no function waits for a program. A program may close its outputs and continue to run,
+ * and a killed program may hang in the kernel. */
 #include "worker/agent/capture.h"
 
 #include <errno.h>
@@ -22,23 +22,24 @@
 
 enum {
     SENTENCE_SIZE = 1024,
-    REAP_MIN_MS = 1, /* wait before checking again whether the program has ended; it is doubled up
-                      * to REAP_MAX_MS */
+    REAP_MIN_MS = 1, /* time before the first check for the program's end; it is doubled for
+                      * each later check, up to REAP_MAX_MS */
     REAP_MAX_MS = 100,
     CANCEL_MS = 1000
 };
 
-struct pipe_in { /* one output of the program, of which up to `room` bytes are kept */
+struct pipe_in { /* one output of the program; at most `room` bytes of the output are kept */
     struct capture *a;
     int fd;
     struct loop_fd *on_fd;
     size_t n, room;
-    bool full;  /* the program printed more than fits */
+    bool full;  /* the program printed more than `room` bytes */
     char *text; /* owned, room + 1 bytes */
 };
 
 struct capture {
-    struct capture_options o; /* argv: not kept */
+    struct capture_options o; /* options of the caller; the member argv is valid only during
+                               * capture_start */
     char name[64];            /* name of the program in error messages, such as "seqrank
                                * --describe" */
     int pid;
@@ -56,8 +57,8 @@ static void pipe_close(struct pipe_in *p)
     p->fd = -1;
 }
 
-/* Waits for a killed program, but at most CANCEL_MS. If the program hangs in the kernel, init must
- * reap it later. */
+/* Waits for the end of a killed program, but at most CANCEL_MS. If the program hangs in the
+ * kernel and does not end in this time, init must reap it later. */
 static void reap_killed(int pid)
 {
     const struct timespec rest = {0, 1000000};
@@ -80,9 +81,9 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
-/* Sets the error for a program that did not answer. If the program refused, the fault is in the
- * request. Any other end is a fault of this node. If another process killed the program, a
- * repeated request may succeed. */
+/* Sets the error for a program that did not answer. If the program refused, the request is at
+ * fault. After any other end this node is at fault. If another process killed the program, the
+ * request may succeed when it is repeated later. */
 static void end_of(const struct capture *a, int status, struct err *e)
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -139,8 +140,8 @@ static void pipe_read(void *arg, uint32_t events)
     struct capture *a = p->a;
     char rest[4096];
     size_t room = p->room - p->n;
-    /* Output that does not fit is read and dropped, because the program must not block on a full
-     * pipe. */
+    /* Output for which there is no room is read and dropped, because the program must not
+     * block on a full pipe. */
     ssize_t n = read(p->fd, room ? p->text + p->n : rest, room ? room : sizeof rest);
     if (n > 0 && room) p->n += (size_t)n;
     if (n > 0 && !room) p->full = true;
@@ -201,8 +202,8 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
-    /* This failure is a fault of the node and not of the request, because the program is missing
-     * or no process can be started. */
+    /* The program is missing, or no process can be started. The node is at fault, and not the
+     * request. */
     e->code = why == EAGAIN || why == ENOMEM ? ERR_PEER : ERR_INTERNAL;
     log_error("capture.start", "program=\"%s\" why=\"%s\"", a->name, e->text);
     capture_cancel(a);

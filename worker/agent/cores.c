@@ -1,5 +1,6 @@
-/* cores.c: asks hwloc for cores and NUMA nodes, chooses the NUMA node with the fewest free cores
- * that are enough, and claims the machine by an abstract socket. */
+/* cores.c: asks hwloc for cores and NUMA nodes. Among the NUMA nodes with enough free cores,
+ * it chooses the node with the fewest. An abstract socket ensures that only one agent binds
+ * its ranks to the CPUs of this machine. */
 #include "worker/agent/cores.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@ static bool is_allowed(hwloc_const_cpuset_t set, const cpu_set_t *allowed, cpu_s
     return CPU_COUNT(out) > 0;
 }
 
-/* Lists the cores in hwloc's logical order, in which neighbours are adjacent. If hwloc does not
- * know the machine's cores, each CPU counts as a core. */
+/* Lists the cores in hwloc's logical order, so that neighbours in the list are adjacent cores.
+ * If hwloc does not know the machine's cores, each CPU is treated as a core. */
 static void take_cores(struct cores *c, hwloc_topology_t t, const cpu_set_t *allowed)
 {
     const hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE
@@ -76,7 +77,7 @@ static bool is_free(const struct core *core, const cpu_set_t *used)
     return CPU_COUNT(&both) == 0;
 }
 
-/* Counts the free cores of a NUMA node, or of all nodes if node is -1. */
+/* Counts the free cores of a NUMA node. If node is -1, counts the free cores of all nodes. */
 static int n_free(const struct cores *c, const cpu_set_t *used, int node)
 {
     int n = 0;
@@ -85,8 +86,9 @@ static int n_free(const struct cores *c, const cpu_set_t *used, int node)
     return n;
 }
 
-/* Finds the NUMA node that has the fewest free cores, but at least n. Larger groups of free cores
- * are thus kept for ranks that need more. Returns -1 if there is no such node. */
+/* Among the NUMA nodes with at least n free cores, finds the node that has the smallest number
+ * of free cores. By this choice, NUMA nodes with more free cores remain free for ranks that
+ * need more cores. Returns -1 if there is no such node. */
 static int tightest(const struct cores *c, const cpu_set_t *used, int n)
 {
     int best = -1, least = 0;
@@ -99,7 +101,7 @@ static int tightest(const struct cores *c, const cpu_set_t *used, int n)
     return best;
 }
 
-/* Finds the node with the most free cores. */
+/* Finds the NUMA node that has the largest number of free cores. */
 static int emptiest(const struct cores *c, const cpu_set_t *used)
 {
     int best = -1, most = -1;
@@ -112,8 +114,8 @@ static int emptiest(const struct cores *c, const cpu_set_t *used)
     return best;
 }
 
-/* Adds n free cores of a NUMA node, or of any node if node is -1, in order, to cpus and to
- * `used`. */
+/* Adds the first n free cores of a NUMA node to cpus and to `used`. If node is -1, adds free
+ * cores of any node. */
 static void take(const struct cores *c, cpu_set_t *used, int node, int n, cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -162,8 +164,8 @@ struct pins {
     struct cores cores;
     cpu_set_t allowed;
     const char *apart;
-    int fd; /* socket whose address shows other agents that this agent binds ranks; -1 if the
-             * address is not bound yet */
+    int fd; /* socket with an abstract address, by which other agents see that this agent binds
+             * its ranks to cores; -1 if the address is not bound yet */
 };
 
 static int first_cpu(const cpu_set_t *set)

@@ -1,4 +1,5 @@
-/* disk.c: asks the thread of trees.h to measure both directories at intervals. */
+/* disk.c: asks the thread of trees.h at intervals to measure the directories of jobs and of
+ * prepared data. */
 #include "worker/agent/disk.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ struct disk_watch {
     struct disk_use use;
 };
 
-/* Stores the sizes. A directory that could not be read is not counted. */
+/* Stores the sizes of the directories. A directory that could not be read is not counted. */
 static void on_measured(void *arg, const struct tree *t, int n, const struct err *e)
 {
     struct disk_watch *d = arg;

@@ -1,4 +1,4 @@
-/* environment.c: copies those variables whose names are in the list below. */
+/* environment.c: copies the variables whose names are in the array `allowed`. */
 #include "worker/agent/environment.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 /* Names of variables. A name that ends in '*' stands for all names that begin with the part before
  * the '*'. */
 static const char *const allowed[] = {
-    "PATH",            /* for python3, whose packages may include NCCL */
+    "PATH",            /* the search for NCCL runs python3, whose packages may include NCCL */
     "LD_LIBRARY_PATH", /* the machine's own libraries */
     "LANG",
     "LC_ALL",

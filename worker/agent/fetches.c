@@ -16,9 +16,9 @@ struct fetches {
     pthread_t thread;
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
-    struct fetch_op *first, **last; /* reads that wait; the first of them is under way */
+    struct fetch_op *first, **last; /* waiting reads; the first is under way */
     struct fetch_op *done, **done_last;
-    int n; /* reads not answered yet */
+    int n; /* number of reads that have not been answered yet */
     bool stopping;
 };
 

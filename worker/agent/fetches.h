@@ -7,15 +7,17 @@
 #include "api/core/loop.h"
 #include "worker/agent/state_dir.h"
 
-#define FETCHES_WAITING 64 /* most reads that wait; each may hold a chunk, which makes 4 MiB */
+/* Largest number of reads that may wait; if each read holds a chunk, all reads together hold 4
+ * MiB. */
+#define FETCHES_WAITING 64
 
 struct fetch_op { /* the read for one FETCH; valid during the call of answer */
     struct fetch_op *next;
-    int64_t session, request; /* the session is needed because a restarted seqd counts requests
-                               * from 1 again */
+    int64_t session, request; /* session and number of the request; the session is stored
+                               * because a restarted seqd counts requests from 1 again */
     char path[RANK_PATH_SIZE];
     struct state_dir_file file;
-    int64_t n; /* bytes read; -1 if it failed, and err has the reason */
+    int64_t n; /* bytes read, or -1 if the read failed; err then has the reason */
     struct err err;
     char buf[WIRE_CHUNK];
 };

@@ -1,5 +1,5 @@
-/* gpus.c: samples the driver from one thread, keeps the last answer under a lock, and stores Xids
- * by the boot's id. */
+/* gpus.c: samples the driver on one thread, keeps the last sample under a lock, and stores Xids
+ * together with the id of the boot. */
 #include "worker/agent/gpus.h"
 
 #include <pthread.h>
@@ -12,13 +12,14 @@
 #include "api/core/log.h"
 #include "worker/agent/nvml.h"
 
-enum { CLOSE_S = 2 }; /* time to wait at exit for a thread that hangs in the driver */
+/* Seconds for which gpus_close waits for a thread that hangs in the driver. */
+enum { CLOSE_S = 2 };
 
 struct gpus {
-    struct nvml *nvml; /* once the thread runs, only the thread uses this member and the two paths
-                        * below */
+    struct nvml *nvml; /* after the thread was started, only the thread uses this member and
+                        * the two paths below */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
-    bool told; /* whether the file GPU_XIDS was written or found */
+    bool told; /* set once the file GPU_XIDS was written or found */
     bool chosen;
     int n_mine; /* number of chosen GPUs */
     char mine[GPU_MAX][GPU_UUID_SIZE];
@@ -183,8 +184,8 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     if (rc == 0) rc = file_join(g->kernels[1], &e, "%s/../lib/seqd/" GPU_KERNELS, bin);
     if (rc == 0) rc = file_join(g->xids, &e, "%s/" GPU_XIDS, state);
     read_boot(g->boot, sizeof g->boot);
-    if (rc == 0) rc = nvml_sample(g->nvml, list, &e) < 0 ? -1 : 0; /* finds the GPUs */
-    if (rc == 0) xids_load(g); /* sets earlier Xids, before the file is written */
+    if (rc == 0) rc = nvml_sample(g->nvml, list, &e) < 0 ? -1 : 0; /* find the GPUs first */
+    if (rc == 0) xids_load(g); /* load earlier Xids before the file is written */
     if (rc == 0) rc = look(g, &e);
     if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
         rc = err_set(&e, ERR_IO, "the thread for the GPUs does not start: %s", strerror(rc));
@@ -197,8 +198,8 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     return NULL;
 }
 
-/* Keeps the chosen GPUs in the list, with the distances between them. Returns the number of GPUs
- * that it kept. */
+/* Removes the GPUs that were not chosen. They are removed from the list, and their distances
+ * are removed from the remaining GPUs. Returns the number of GPUs that are left. */
 static int keep_mine(const struct gpus *g, struct gpu list[GPU_MAX], int n)
 {
     struct gpu all[GPU_MAX];

@@ -1,5 +1,5 @@
-/* grants.c: makes the list of private directories from seqd's grants and from the job:ID paths of
- * a spec, and replaces the job:ID paths by paths of this node. */
+/* grants.c: makes the list of private directories from seqd's grants and from the job:ID paths
+ * of a spec, and replaces each job:ID path by the path of the file on this node. */
 #include "worker/agent/grants.h"
 
 #include <stdio.h>
@@ -48,7 +48,9 @@ int grants_path(struct grants *g, const struct state_dir *s, const char *path, c
         return err_field(e, ERR_INVALID, field, "%s: %s is not resolved: that is seqd's to do",
                          field, path);
     if (in_job(s, &r, true, field, out, e)) return -1;
-    if (r.artifact) *strrchr(out, '/') = 0; /* a rank opens files beneath directories */
+    /* grant the directory of the artifact and not the file, because a rank opens files only
+     * beneath granted directories */
+    if (r.artifact) *strrchr(out, '/') = 0;
     if (!add(g, out))
         return err_field(
             e, ERR_TOO_LARGE, field,

@@ -1,6 +1,6 @@
-/* Turns an ASSIGN into a start record and a gang. No state is kept between two calls, because the
- * caller keeps the list of attempts. The attempt's key is overwritten in memory once the start
- * record is written. All code here runs on the loop thread. */
+/* Makes a start record from an ASSIGN and starts a gang. This file keeps no state between two
+ * calls. The caller keeps the list of attempts. Once the start record is written, the
+ * attempt's key is overwritten in memory. All code here runs on the loop thread. */
 #include "worker/agent/launch.h"
 
 #include <sched.h>
@@ -61,9 +61,9 @@ static int start_fill(const struct launch *l, const struct msg *m, struct gang_s
     return 0;
 }
 
-/* Binds ranks that compute with the CPU to cores that no other attempt has. An attempt whose final
- * record was sent to seqd counts as having no cores, although its gang may live a moment longer. A
- * rank with peers on other nodes counts one more thread, which sends and receives. */
+/* Binds ranks that compute on the CPU to cores that no other attempt uses. If the final record
+ * of an attempt was sent to seqd, its cores are free, although its gang may live a moment
+ * longer. A rank with peers on other nodes has one more thread, which sends and receives. */
 static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t cpus[JOB_MAX_RANKS])
 {
     cpu_set_t used;

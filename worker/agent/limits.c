@@ -9,8 +9,8 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 
-/* Reads the limit of one level, which is INT64_MAX if there is none. If there is no limit, the
- * file has "max" in v2, which is not read as a number, and a huge number or -1 in v1. */
+/* Reads the limit of one group. Returns INT64_MAX if the group has no limit. In that case the file
+ * has "max" in v2, which is not a number, and a huge number or -1 in v1. */
 typedef int64_t level_limit(const char *group);
 
 static bool read_file(const char *group, const char *name, char line[128])
@@ -68,7 +68,7 @@ static int64_t cores_v1(const char *group)
 }
 
 /* Finds the smallest limit from the group up to the mount. In a container the path of the group
- * may be a path of the host. Then only the mount exists here. */
+ * may be a path of the host. In that case only the mount itself exists in the container. */
 static int64_t least_upwards(const char *mount, const char *group, level_limit *limit)
 {
     char path[FILE_PATH_SIZE];
@@ -82,7 +82,7 @@ static int64_t least_upwards(const char *mount, const char *group, level_limit *
     return least;
 }
 
-/* Tells whether a list like "cpu,cpuacct" contains the controller. */
+/* Returns true if a list like "cpu,cpuacct" contains the controller. */
 static bool lists(const char *controllers, const char *controller)
 {
     const size_t n = strlen(controller);
@@ -94,12 +94,13 @@ static bool lists(const char *controllers, const char *controller)
     return false;
 }
 
-/* Reads a value in one group of this process. group is the group's path in /proc/self/cgroup, and
- * mount the directory at which its controller is mounted. */
+/* Reads a value in one group of this process. The parameter `group` is the group's path in
+ * /proc/self/cgroup. The parameter `mount` is the directory at which the group's controller is
+ * mounted. */
 typedef void group_look(void *arg, bool is_v2, const char *mount, const char *group);
 
-/* Calls look for each group of the controller. Lines are "0::/path" for v2 and "4:memory:/path" for
- * v1. */
+/* Calls `look` for each group of the controller. The lines of /proc/self/cgroup are "0::/path"
+ * for v2 and "4:memory:/path" for v1. */
 static void each_group(const char *root, const char *controller, group_look *look, void *arg)
 {
     char path[FILE_PATH_SIZE], mount[FILE_PATH_SIZE], line[FILE_PATH_SIZE];
@@ -112,8 +113,8 @@ static void each_group(const char *root, const char *controller, group_look *loo
         const bool is_v2 = !list[1];
         if (!is_v2 && !lists(list + 1, controller)) continue;
         const char *const at[] = {is_v2 ? "" : list + 1, is_v2 ? "unified" : controller};
-        for (int i = 0; i < 2; i++) { /* the name of a v1 mount is a list of all its controllers,
-                                       * or the name of one of them */
+        for (int i = 0; i < 2; i++) { /* a v1 mount is named by the list of all its
+                                       * controllers, or by the name of one of its controllers */
             if (file_join(mount, NULL, "%s/sys/fs/cgroup/%s", root, at[i]) < 0) continue;
             if (mount[strlen(mount) - 1] == '/') mount[strlen(mount) - 1] = 0;
             look(arg, is_v2, mount, group);
@@ -168,8 +169,9 @@ static int64_t kills_in(const char *dir, const char *name)
     return found;
 }
 
-/* Reads the count of the group itself or, if the path of the group does not exist in this
- * container, of the mount. */
+/* Reads how many processes of the group the kernel has killed for lack of memory. If the path
+ * of the group does not exist in this container, reads the count from the directory of the
+ * mount. */
 static void take_kills(void *arg, bool is_v2, const char *mount, const char *group)
 {
     int64_t *kills = arg;

@@ -23,14 +23,16 @@
 struct seqw {
     struct seqw_options o;
     char bin_dir[PATH_MAX], host[64];
-    struct allocation allocation; /* with --auto */
+    struct allocation allocation; /* used with --auto */
     int64_t begun_s;              /* UTC */
     struct loop *loop;
-    struct agent *agent; /* NULL until it is created; a signal may be delivered before that */
+    struct agent *agent; /* NULL until the agent is created; a signal may be delivered before
+                          * the agent is created */
     struct notify *notify;
 };
 
-/* Reads the environment variables for tests. A seqd --dev passes them on to its seqw. */
+/* Reads the environment variables that tests set. `seqd --dev` passes these variables on to
+ * the seqw that it starts. */
 static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
@@ -41,8 +43,8 @@ static void environment_read(struct agent_options *o)
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
-/* Writes the status. Always returns true, which means progress, because all work of seqw is done
- * by the loop that calls this function. */
+/* Writes the status text. Returns true, which means that seqw makes progress. It is always
+ * true, because the loop that calls this function does all work of seqw. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     const struct seqw *w = arg;
@@ -53,8 +55,9 @@ static bool on_tick(void *arg, char *status, size_t size)
     return true;
 }
 
-/* Returns the time at which this node ends: that of --end-time, otherwise that of the allocation
- * (--auto), or 0 if it is not known. The options have been checked already. */
+/* Returns the time at which this node ends. It is the value of --end-time. If that option is
+ * not given, it is the end of the allocation (--auto). Returns 0 if the time is not known. The
+ * options have been checked already. */
 static int64_t end_of(const struct seqw *w, int64_t *margin_s)
 {
     const int64_t found = w->o.end_time ? 0 : w->allocation.end.n;
@@ -104,7 +107,7 @@ static void on_signal(void *arg, int signo)
         on_stop(w, signo);
 }
 
-/* Returns the directory of this program's file, in which seqgang and seqrank are, too. */
+/* Returns the directory of this program's file. seqgang and seqrank are in the same directory. */
 static const char *bin_default(struct seqw *w)
 {
     ssize_t n = readlink("/proc/self/exe", w->bin_dir, sizeof w->bin_dir - 1);
@@ -170,8 +173,9 @@ int main(int argc, char **argv)
                  (long long)file_limit());
     w.loop = loop_create(NULL, NULL, &e);
     if (w.loop && loop_signals(w.loop, signos, 5, on_signal, &w, &e) == 0) {
-        w.notify = notify_open(w.loop, on_tick, &w); /* before any child is started, because it
-                                                      * unsets the manager's variables */
+        /* Call notify_open before any child is started, because it unsets the environment
+         * variables of the service manager. */
+        w.notify = notify_open(w.loop, on_tick, &w);
         w.agent = agent_create(w.loop, &o, &e);
     }
     if (w.agent) {

@@ -1,6 +1,6 @@
 /* member.c: reads the token, keeps the key and the certificate, and renews the certificate after
- * half its life. To join, first a thread connects to the coordinator, and then a session sends the
- * request. */
+ * half its life. To join, a thread first connects to the coordinator to find its authority. Then a
+ * session sends the request. */
 #include "worker/agent/member.h"
 
 #include <ctype.h>
@@ -22,18 +22,19 @@ enum {
     FIND_MS = 5000,
     RETRY_MIN_MS = 1000,
     RETRY_MAX_MS = 60000,
-    LOOK_MS = 3600000, /* longest wait between checks of the certificate's age, because the clock
-                        * may be set in the meantime */
+    LOOK_MS = 3600000, /* longest time between two checks of the certificate's age; it is
+                        * limited because the clock of the machine may be set while the timer
+                        * runs */
     ARENA_SIZE = 1 << 20
 };
 
 struct member_token {
-    /* hash is the digest of the line TOKEN.FINGERPRINT. */
+    /* The member `hash` is the digest of the line TOKEN.FINGERPRINT. */
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX];
 };
 
-/* A search for the authority at the coordinator. It belongs to a thread until the thread posts it
- * to the loop. The member may be closed in the meantime. */
+/* A search for the authority of the coordinator. The struct belongs to the searching thread
+ * until that thread posts it to the loop. The member may be closed in the meantime. */
 struct find {
     struct member *member; /* used only by the loop thread; NULL if the member was closed */
     struct loop *loop;
@@ -50,9 +51,9 @@ struct member {
     char dir[FILE_PATH_SIZE];
     char key[PKI_PEM_SIZE], cert[PKI_PEM_SIZE], ca[PKI_PEM_SIZE], joined_by[SHA256_HEX];
     struct rpc_identity identity; /* cert is NULL before the node has joined */
-    struct pki_node node;         /* the node as its certificate names it */
+    struct pki_node node;         /* name and other data of the node that its certificate states */
     struct loop_timer *renew, *retry, *end;
-    bool asked;      /* a renewal was requested */
+    bool asked;      /* set while a renewal was requested but not answered */
     int64_t came_ms; /* time by the loop's clock at which the certificate was received; 0 if it was
                       * read from a file */
     /* used while the node joins */
@@ -60,8 +61,8 @@ struct member {
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
     int64_t retry_ms;
-    char said[512];    /* reason of the last failure, kept so that the same reason is logged only
-                        * once */
+    char said[512];    /* reason of the last failure, kept so that a repeated failure with this
+                        * reason is logged only once */
     struct find *find; /* NULL while no search runs */
 };
 
@@ -91,7 +92,7 @@ static int token_parse(char *text, struct member_token *out, struct err *e)
     return 0;
 }
 
-/* Reads the token. Fails with ERR_NOT_FOUND if there is no file. */
+/* Reads the token. Fails with ERR_NOT_FOUND if the file does not exist. */
 static int token_read(const char *path, struct member_token *out, struct err *e)
 {
     char *text = file_read(path, 1024, NULL, e);
@@ -115,7 +116,8 @@ static void identity_set(struct member *m)
     m->identity = (struct rpc_identity){m->ca, m->cert, m->key};
 }
 
-/* Splits node.pem, after its line with the token, into two certificates. */
+/* Splits node.pem into two certificates. In the text, the line with the token's hash comes
+ * before the certificates. */
 static int split(struct member *m, const char *text, struct err *e)
 {
     static const char begin[] = "-----BEGIN CERTIFICATE";
@@ -146,7 +148,8 @@ static int key_load(struct member *m, struct err *e)
                : 0;
 }
 
-/* Loads the identity. A missing file is not an error; the node then has no identity. */
+/* Loads the identity. If the file is missing, this is not an error, and the node has no
+ * identity. */
 static int load(struct member *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -183,10 +186,9 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-/* Returns the time until half of the certificate's life is over. The age of the certificate is
- * measured by the loop's clock since its receipt, because the wall clocks of seqd and of this node
- * may differ and jump. If the certificate was read from a file, its age is known only by the wall
- * clock. */
+/* Returns the time until half of the certificate's life is over. The loop's clock measures how
+ * long ago the certificate was received, because the wall clocks of seqd and of this node may
+ * differ and jump. If the certificate was read from a file, only the wall clock tells its age. */
 static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
     if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
@@ -201,8 +203,8 @@ static void renew_due(void *arg)
     if (!m->identity.cert) return;
     const int64_t life_ms = (m->node.until_s - m->node.from_s - PKI_SKEW_S) * 1000;
     const int64_t left_ms = renew_in_ms(m, life_ms);
-    /* Once the renewal is due, the timer fires a few more times before the certificate expires, in
-     * case the request fails. */
+    /* When the renewal is due, the timer fires several times before the certificate expires,
+     * because a request for renewal may fail and must then be repeated. */
     const int64_t again_ms = left_ms > 0 ? left_ms : (left_ms + life_ms / 2) / 4;
     loop_timer_set(m->renew, again_ms < RETRY_MIN_MS ? RETRY_MIN_MS
                              : again_ms < LOOK_MS    ? again_ms
@@ -261,7 +263,8 @@ static void failed(struct member *m, const char *why)
     m->retry_ms = m->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : m->retry_ms * 2;
 }
 
-/* Ends the client, after the callback of its stream. */
+/* Destroys the client that joined. A timer calls this function, because a client may not be
+ * destroyed in the callback of its stream. */
 static void client_end(void *arg)
 {
     struct member *m = arg;
@@ -291,7 +294,8 @@ static void join_opened(void *arg, struct rpc_stream *s)
     arena_fini(&a);
 }
 
-/* Stops repeating the attempt. From here on the node joins only if the file gets another token. */
+/* Stops the repeated attempts to join. From now on the node joins again only if the token in
+ * the file changes. */
 static void joined(struct member *m)
 {
     loop_timer_set(m->retry, -1);
@@ -376,8 +380,8 @@ static void find_start(struct member *m)
     failed(m, e.text);
 }
 
-/* Tells whether the file has a token that was neither used nor tried before. If so, adopts this
- * token. */
+/* Returns true if the token file has a token that was neither used nor tried before. In that
+ * case stores this token as the token of the member. */
 static bool token_is_new(struct member *m, struct err *e)
 {
     struct member_token t;
@@ -398,8 +402,8 @@ static void join_start(struct member *m)
     find_start(m);
 }
 
-/* Joins with the token in the file if this token is new. Otherwise tries the last token again; but
- * while a session that joins with this token is open, only sets the timer again. */
+/* If the token in the file is new, joins with it. Otherwise tries the last token again. If a
+ * session that joins with the last token is still open, only sets the timer again. */
 static void retry(void *arg)
 {
     struct member *m = arg;

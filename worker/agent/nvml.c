@@ -30,8 +30,9 @@ struct nvml_event { /* nvmlEventData_t */
 enum { DONE = 0, INSUFFICIENT_SIZE = 7 };   /* nvmlReturn_t */
 enum { UNCORRECTED = 1, SINCE_DRIVER = 0 }; /* nvmlMemoryErrorType_t, nvmlEccCounterType_t */
 enum { CAPS_NVLINK = 2, P2P_OK = 0 };       /* nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t */
-enum { XID_CRITICAL = 8 };                  /* an event's type */
-enum { MANY_EVENTS = 64 };                  /* most events read in one sample */
+enum { XID_CRITICAL = 8 };                  /* type of an event that reports an Xid */
+/* Largest number of events that are read in one sample. */
+enum { MANY_EVENTS = 64 };
 
 struct nvml {
     void *library;
@@ -44,7 +45,7 @@ struct nvml {
     int (*name)(device, char *, unsigned);
     int (*memory)(device, struct memory *);
     int (*capability)(device, int *, int *);
-    /* Functions that older drivers may lack; they are NULL then. */
+    /* Functions that older drivers may lack. The pointer to a missing function is NULL. */
     int (*pci)(device, struct pci *);
     int (*ecc)(device, int, int, unsigned long long *);
     int (*mig)(device, unsigned *, unsigned *);
@@ -94,11 +95,11 @@ static const struct {
 #undef F
 };
 
-/* Tells whether a GPU is unusable after this Xid until it has been reset. All other Xids, such as
- * 8, 11, 13, 31, 43 and 45, are faults of a program, and only end this program. from: NVIDIA's
- * catalogue of Xids, by the action that it recommends. This is a restart of the node for 79, a
- * diagnosis for 48, 74 and 144 to 150, and a reset of the GPU for the other numbers in this
- * function. 154 tells that some action is due. */
+/* Returns true if a GPU is unusable after this Xid until it has been reset. All other Xids,
+ * such as 8, 11, 13, 31, 43 and 45, report a fault of a program, and end only that program.
+ * from: NVIDIA's catalogue of Xids, which recommends an action for each Xid. It recommends a
+ * restart of the node for 79, a diagnosis for 48, 74 and 144 to 150, and a reset of the GPU
+ * for the other numbers in this function. Xid 154 only reports that an action is needed. */
 static bool xid_matters(long long xid)
 {
     static const short list[] = {46,  48,  62,  64,  74,  79,  95,  109, 110,
@@ -165,8 +166,8 @@ static uint8_t distance(const struct nvml *n, device a, device b)
     return (uint8_t)(level > GPU_FAR_SYSTEM ? GPU_FAR_SYSTEM : level);
 }
 
-/* Adds a GPU that was not listed before. Returns its position in the list, or -1 if the list is
- * full. */
+/* Adds a GPU that is not in the list yet. Returns its position in the list, or -1 if the list
+ * is full. */
 static int add(struct nvml *n, device d, const char *uuid)
 {
     if (n->n == GPU_MAX) {
@@ -195,8 +196,8 @@ static int processes(const struct nvml *n, device d)
     return rc == INSUFFICIENT_SIZE ? (int)count : 0;
 }
 
-/* Reads the state of a GPU. Fails if the GPU does not answer; the caller then counts it as
- * lost. */
+/* Reads the state of a GPU. Fails if the GPU does not answer. In that case the caller marks
+ * the GPU as lost. */
 static int look(struct nvml *n, struct gpu *g, device d)
 {
     struct memory m = {0};
@@ -255,7 +256,8 @@ int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e)
         device d = NULL;
         char uuid[96] = "";
         if (n->handle(i, &d) != DONE || n->uuid(d, uuid, sizeof uuid) != DONE) continue;
-        if (strlen(uuid) >= GPU_UUID_SIZE) continue; /* not the UUID of a whole GPU */
+        /* Skip it: a text of this length is not the UUID of a whole GPU. */
+        if (strlen(uuid) >= GPU_UUID_SIZE) continue;
         int at = gpu_find(n->gpu, n->n, uuid);
         if (at < 0) at = add(n, d, uuid);
         if (at < 0) continue;

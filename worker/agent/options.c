@@ -1,4 +1,5 @@
-/* options.c: the table of seqw's options, and the checks that a row cannot express. */
+/* options.c: the table of seqw's options, and those checks of options that a row of the table
+ * cannot express. */
 #include "worker/agent/options.h"
 
 #include <stdio.h>
@@ -105,7 +106,7 @@ int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e)
     return err_prefix(e, "--stop-grace");
 }
 
-/* Makes the checks that the rows cannot express. */
+/* Makes those checks of options that the rows of the table cannot express. */
 static int check(const void *target, struct err *e)
 {
     const struct seqw_options *o = target;

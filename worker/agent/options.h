@@ -9,7 +9,7 @@
 #include "api/core/option.h"
 #include "api/core/rank.h"
 
-/* Optional file, which is read without --config and --connect. */
+/* Optional file, which is read only if neither --config nor --connect is given. */
 #define OPTIONS_FILE "/etc/seqd/seqw.toml"
 
 struct seqw_options {
@@ -29,20 +29,21 @@ struct seqw_options {
     char keep_prepared[64];
     char log[16];
     bool no_pin;
-    bool slots_given; /* whether the command line or the file gave the slots */
-    int argc;         /* kept for options_reload */
+    bool slots_given; /* whether the number of slots is set on the command line or in the file */
+    int argc;         /* arguments of the command line, stored for options_reload */
     char **argv;
 };
 
-/* Reads the options. Returns 0 to run; 1 if --help, --version or --check-config was answered; -1
- * if they are wrong, and *e has the reason. */
+/* Reads the options. Returns 0 if seqw should run. Returns 1 if --help, --version or
+ * --check-config was given and its output has been printed. Returns -1 if an option is wrong,
+ * and *e has the reason. */
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
 /* Reads --leave-margin in seconds. It cannot fail once options_read has accepted the option. */
 int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
 int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e); /* --stop-grace */
-/* Reads the configuration file again at SIGHUP. Adopts new values of the options that may change
- * while seqw runs, and logs changes of other options, which need a restart. If the file is wrong,
- * changes no option and returns -1; *e names the place. */
+/* Reads the configuration file again at SIGHUP. Adopts new values of the options that may
+ * change while seqw runs, and logs changes of other options, which need a restart. If the file
+ * is wrong, changes no option and returns -1. In that case *e names the place of the fault. */
 int options_reload(struct seqw_options *o, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
-/* orders.c: applies the messages of seqd, with one function for each message or for the messages
- * about one subject. An attempt begins only if its epoch is newer than that of every attempt of
- * its job that began on this node (state_dir_epoch). Older attempts of the job are told to stop
- * first. */
+/* orders.c: applies the messages of seqd. There is one function for each message, or for each
+ * group of messages about one subject. An attempt begins only if its epoch is newer than the
+ * epoch of every attempt of its job that has begun on this node (state_dir_epoch). Older
+ * attempts of the job are told to stop first. */
 #include "worker/agent/orders.h"
 
 #include "api/core/log.h"
@@ -34,8 +34,8 @@ static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
     return 0;
 }
 
-/* Tells seqd that an attempt cannot begin here. rank is RANK_GANG, or the rank that is at
- * fault. */
+/* Tells seqd that an attempt cannot begin on this node. rank is the rank that cannot be started,
+ * or RANK_GANG. */
 static void cannot_begin(struct agent *a, const struct msg *m, int rank, const struct err *e)
 {
     log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e->text);
@@ -47,8 +47,9 @@ static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
     int64_t newest;
-    if (agent_find(a, m->job, m->epoch)) return;            /* a repeated message */
-    const bool full = agent_n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name more */
+    /* If the attempt exists already, the message was sent before. */
+    if (agent_find(a, m->job, m->epoch)) return;
+    const bool full = agent_n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO can name no more attempts */
     const bool ends = a->quitting || a->leave_s;
     if (state_dir_epoch(&a->state_dir, m->job, &newest, &e)) {
         cannot_begin(a, m, RANK_GANG, &e);
@@ -202,10 +203,10 @@ bool orders_take(void *arg, const struct msg *m)
     case MSG_ACK:
     case MSG_FORGET: on_attempt(a, m); break;
     case MSG_QUIT: agent_stop_all(a, m->reason); break;
-    case MSG_WELCOME: /* handled by the session */
+    case MSG_WELCOME: /* session.c handles these messages */
     case MSG_REFUSED:
     case MSG_JOINED:
-    case MSG_HELLO: /* seqw sends these, and seqd never does */
+    case MSG_HELLO: /* seqw sends these messages, and seqd never does */
     case MSG_HEARTBEAT:
     case MSG_REPORT:
     case MSG_LOG:

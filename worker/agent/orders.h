@@ -1,6 +1,6 @@
-/* orders.h: applies each message of seqd to the attempts and files of this node, and sends the
- * profile and the end of the node. `arg` is the agent in each call.
- * tested: tests/agent/test_agent_life.c */
+/* orders.h: applies each message of seqd to the attempts and files of this node, and sends to
+ * seqd the node's profile and the time at which the node ends. `arg` is the agent in each
+ * call. tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_ORDERS_H
 #define SEQD_AGENT_ORDERS_H
 
@@ -15,16 +15,17 @@ bool orders_take(void *arg, const struct msg *m);
 /* Sends the answer to a question or a removal. Without a session the answer is lost, and seqd asks
  * again. */
 void orders_answered(void *arg, const struct msg *m);
-/* Sends the answer to a read, unless the session of the request is over. In a new session the
- * answer must not be sent, because a restarted seqd counts requests from 1 again, and would take
- * it for the answer about another file. */
+/* Sends the answer to a request to read a file, unless the session of the request is over. A
+ * restarted seqd counts requests from 1 again. In a new session it would thus mistake this
+ * answer for the answer to a new request. */
 void orders_fetched(void *arg, const struct fetch_op *op);
-/* Measures the machine in a separate process. Sends the rates when the process has ended. */
+/* Measures the speed of the machine in a separate process. Sends the measured rates when the
+ * process has ended. */
 void orders_profile(struct agent *a);
-/* Sends the rates, if they are known and a session is up. */
+/* Sends the measured rates, if they are known and a session is up. */
 void orders_send_profile(struct agent *a);
-/* Tells seqd at which time this node ends. If no such time is known, sends a message only to
- * withdraw a time that was sent earlier in this session. */
+/* Tells seqd at which time this node ends. If the time is not known, but a time was sent
+ * earlier in this session, sends a message that withdraws that time. */
 void orders_send_leaving(struct agent *a);
 
 #endif

@@ -1,5 +1,6 @@
-/* prepared.c: lists prepared data once a minute on the thread of trees.h, picks the data to remove
- * by their last use, renames them on the loop thread, and removes them on the other thread. */
+/* prepared.c: lists prepared data once a minute, and chooses the data to remove by the time of
+ * their last use. It renames these data on the loop thread. The thread of trees.h makes the
+ * list and removes the data. */
 #include "worker/agent/prepared.h"
 
 #include <errno.h>
@@ -102,7 +103,7 @@ static void on_removed(void *arg, const struct tree *t, int n, const struct err 
     if (e) log_warn("prepared.remove", "why=\"%s\"", e->text);
 }
 
-/* Tells whether the name is "<id>.gone". After a crash such a directory may be left. */
+/* Returns true if the name is "<id>.gone". After a crash such a directory may be left. */
 static bool is_gone(const char *name, char id[PREPARED_ID])
 {
     const size_t n = strlen(name);
@@ -111,7 +112,7 @@ static bool is_gone(const char *name, char id[PREPARED_ID])
     return rank_prepared_id_good(id);
 }
 
-/* Renames the data. From then on no attempt finds them. */
+/* Renames the data. After that no attempt can begin to use them. */
 static bool hide(const struct prepared *p, const char *id)
 {
     char path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];
@@ -175,7 +176,8 @@ void prepared_use(struct prepared *p, const char *id)
     char path[FILE_PATH_SIZE];
     if (!*id) return;
     snprintf(path, sizeof path, "%s/%s", p->dir, id);
-    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* fails if the data are not here yet */
+    /* if the data are not on this node yet, the call fails, and the failure is ignored */
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
 }
 
 struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,

@@ -1,4 +1,5 @@
-/* probe.c: returns the smaller of the machine's own size and the limits of its control groups. */
+/* probe.c: returns the size of the machine, or the limits of the control groups if they are
+ * smaller. */
 #include "worker/agent/probe.h"
 
 #include <sched.h>

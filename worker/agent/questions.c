@@ -1,7 +1,7 @@
 /* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its
- * output or its failure as the answer. A question keeps its slot until its program has ended, even
- * if its session is over. So a node never runs more than MOST programs, even if some of them do
- * not end. */
+ * output or its failure as the answer. A question keeps its slot until its program has ended,
+ * even if its session is over. For that reason a node never runs more than MOST programs at
+ * the same time, even if some programs do not end. */
 #include "worker/agent/questions.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "worker/agent/state_dir.h"
 
 enum {
-    MOST = 8, /* programs at a time */
+    MOST = 8, /* largest number of programs that run at the same time */
     LIMIT_MS = 30000,
     FILES_MS = 4000, /* longer than seqd waits for the answer */
     DESCRIBE_SIZE = 8192,
@@ -35,11 +35,11 @@ struct questions {
     void *arg;
     struct asked_program {
         struct questions *q;
-        struct capture *program; /* NULL if it has ended, and the slot is free */
+        struct capture *program; /* NULL if the program has ended and the slot is free */
         answer_call *answer;     /* NULL if the session that asked is over */
     } asked[MOST];
-    bool listing;  /* whether one of the programs is seqrank --models */
-    int64_t first; /* number of the first model that it lists */
+    bool listing;  /* whether one of the running programs is `seqrank --models` */
+    int64_t first; /* number of the first model that this program lists */
 };
 
 struct questions *questions_create(const struct questions_options *o)
@@ -96,8 +96,8 @@ static int ask(struct questions *q, char *const *argv, int64_t request, int64_t 
     return p->program ? 0 : -1;
 }
 
-/* Tells whether the error is about a field of the job. If an error is this node's own, it names no
- * field. */
+/* Returns true if the error is about a field of the job. An error of this node is not about a
+ * field of the job. */
 static bool of_the_model(enum err_code code)
 {
     return code && code != ERR_INTERNAL && code != ERR_PEER && code != ERR_TIMEOUT &&
@@ -114,7 +114,8 @@ static void described(struct questions *q, int64_t request, const char *text, si
     q->send(q->arg, &m);
 }
 
-/* Sends the output of a program, or its failure. offset is the one in the question. */
+/* Sends the output of a program, or its error. The parameter `offset` is the offset that the
+ * question named. */
 static void send_text(struct questions *q, int64_t request, int64_t offset, const char *text,
                       size_t size, const struct err *why)
 {
@@ -151,8 +152,8 @@ static void put_roots(struct questions *q, const struct grants *g, char words[][
     }
 }
 
-/* Lists the models beneath the roots. Only one process lists models at a time, however many
- * requests seqd makes. */
+/* Lists the models beneath the roots. Only one process lists models at a time, even if seqd makes
+ * several requests. */
 static void list_models(struct questions *q, const struct msg *m)
 {
     char *argv[3 + N_ROOTS + 1] = {"seqrank", "--models"}, first[32];
@@ -174,7 +175,8 @@ static void list_models(struct questions *q, const struct msg *m)
     send_text(q, m->request, m->offset, "", 0, &e);
 }
 
-/* Sends the answer of `seqrank --files`, which prints the field that it refuses. */
+/* Sends the answer of `seqrank --files`, which prints the name of the field if it refuses a
+ * field. */
 static void found_files(struct questions *q, int64_t request, const char *text, size_t size,
                         const struct err *why)
 {
@@ -209,7 +211,7 @@ static void find_files(struct questions *q, const struct msg *m)
     if (rc) found_files(q, m->request, "", 0, &e);
 }
 
-/* Resolves a path in this node's own state, which need not lie beneath a root. */
+/* Resolves a path in this node's state directory. The path need not be beneath a root. */
 static int resolve(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     return realpath(path, out) ? 0 : err_errno(e, "%s", path);
@@ -234,14 +236,14 @@ void questions_describe(struct questions *q, const struct msg *m)
     if (rc == 0)
         rc = job_ref_is(m->path) ? resolve(named, path, &e)
                                  : state_dir_beneath(q->state_dir, named, path, &e);
-    put_roots(q, &g, words, argv + 3); /* if the path is job:ID/..., grants_path has added its
-                                        * grant to g */
+    put_roots(q, &g, words, argv + 3); /* if the path has the form job:ID/..., grants_path has
+                                        * added the granted directory to g */
     if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, described, &e)) return;
     described(q, m->request, "", 0, &e);
 }
 
-/* Finds the files whose samples a training step used, by `seqrank --trace`, which reads this
- * node's prepared data. */
+/* Finds the files whose samples a training step used. `seqrank --trace` finds them in this node's
+ * prepared data. */
 void questions_trace(struct questions *q, const struct msg *m)
 {
     const struct wire_trace *t = &m->trace;

@@ -1,6 +1,6 @@
-/* Records and log bytes are read from disk by offset. In a new session those without an
- * acknowledgement are read and sent again (attempt.h), so this file keeps no copy of the bytes
- * that were sent. All code here runs on the loop thread. */
+/* Records and log bytes are read from disk by offset. In a new session, records and bytes without
+ * an acknowledgement are read and sent again (attempt.h). So this file keeps no copy of sent
+ * bytes. All code here runs on the loop thread. */
 #include "worker/agent/relay.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* removal.c: holds a removal until this node has no attempt of the job, then passes the directory
- * to trees.h and answers when the directory is gone. */
+/* removal.c: stores a request to remove files of a job until this node has no attempt of the
+ * job. Then it passes the directory to trees.h and answers when the directory is gone. */
 #include "worker/agent/removal.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ struct node_removals {
     removal_done *done;
     void *arg;
     int n_held;
-    struct held { /* request that waits until the job's attempt is gone */
+    struct held { /* a request that waits until the job has no attempt here */
         int64_t job;
         int what;
     } held[HELD];
@@ -69,7 +69,8 @@ static void start(struct node_removals *r, int64_t job, int what)
     struct err e;
     const bool whole = what == REMOVAL_JOB;
     if (!removal_rows[what].nodes) {
-        answer(r, job, what, 0, NULL); /* nodes have no files for this row */
+        answer(r, job, what, 0, NULL); /* a node stores no files of this kind, so there is
+                                        * nothing to remove */
     } else if (file_join(t.path, &e, whole ? "%s/jobs/%lld" : "%s/jobs/%lld/checkpoints",
                          r->state_dir->dir, (long long)job) < 0) {
         answer(r, job, what, 0, &e);
@@ -78,8 +79,9 @@ static void start(struct node_removals *r, int64_t job, int what)
     }
 }
 
-/* Holds a request. Returns false if there is no room, or if the same request was held already. In
- * the second case the held request is dropped, and the caller must answer the new request. */
+/* Stores a request. Returns false if there is no room, or if the array already has an equal
+ * request. In the second case the stored request is dropped, and the caller must answer the
+ * new request. */
 static bool hold(struct node_removals *r, int64_t job, int what)
 {
     for (int i = 0; i < r->n_held; i++) {

@@ -18,13 +18,14 @@ struct node_removals *removals_create(struct trees *t, const struct state_dir *s
                                       removal_done *done, void *arg);
 void removals_destroy(struct node_removals *r); /* called after trees_destroy; accepts NULL */
 
-/* Processes MSG_REMOVE. `busy` means that this node has an attempt of the job, so that no file of
- * the job may be removed now. The request is then held, and answered after removals_over. If seqd
- * repeats a held request, or if too many requests are held, the request is dropped and immediately
- * answered with ERR_CONFLICT. */
+/* Processes MSG_REMOVE. `busy` means that this node has an attempt of the job, so no file of
+ * the job may be removed now. In that case the request is stored, and is answered after
+ * removals_over. If seqd repeats a stored request, or if too many requests are stored, the
+ * request is not stored, and is immediately answered with ERR_CONFLICT. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
 void removals_over(struct node_removals *r, int64_t job); /* called when no attempt of the job is
                                                            * left */
-void removals_drop(struct node_removals *r); /* drops held requests, because the session is over */
+void removals_drop(struct node_removals *r); /* drops the stored requests; call it when the
+                                              * session is over */
 
 #endif

@@ -1,6 +1,6 @@
-/* A session is open from `opened` to `closed`, and up from WELCOME on. At most one session is
- * open. A message that is in flight when the session closes is lost; its sender sends it again
- * from disk. All code here runs on the loop thread. */
+/* A session is open from `opened` to `closed`. It is up from the time at which WELCOME is
+ * received. At most one session is open. A message that is in flight when the session closes is
+ * lost. Its sender sends it again from disk. All code here runs on the loop thread. */
 #include "worker/agent/session.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "worker/agent/member.h"
 
 enum {
-    QUEUE_SIZE = 1 << 20, /* most bytes queued in the transport */
+    QUEUE_SIZE = 1 << 20, /* largest number of bytes that are queued in the transport */
     UNKNOWN_MS = 5000,    /* wait between attempts while seqd refuses the certificate */
     ARENA_SIZE = 16 << 20
 };
@@ -24,12 +24,12 @@ struct agent_session {
     void *arg;
     struct member *member;     /* NULL if sessions are plain */
     struct rpc_client *client; /* NULL before the node has joined */
-    struct rpc_stream *stream; /* NULL if there is no session */
-    bool accepted;             /* WELCOME came */
-    bool refused;              /* REFUSED came instead */
-    uint32_t abi;              /* ABI of this session's HELLO, or of the next one */
-    int64_t number;            /* sessions opened so far */
-    struct arena arena;        /* the message being handled */
+    struct rpc_stream *stream; /* NULL if no session is open */
+    bool accepted;             /* set when WELCOME was received */
+    bool refused;              /* set when REFUSED was received instead of WELCOME */
+    uint32_t abi;              /* ABI of this session's HELLO, or of the next HELLO */
+    int64_t number;            /* number of sessions that were opened so far */
+    struct arena arena;        /* memory of the message that is being handled */
 };
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -43,7 +43,7 @@ int session_send(struct agent_session *s, const struct msg *m)
     void *data = wire_pack_for(m, s->abi, &arena, &size);
     int rc = data ? rpc_send(s->stream, data, size) : -1;
     arena_fini(&arena);
-    /* A message that cannot be sent now is sent again from disk in a new session. */
+    /* The session is closed. A new session sends this message again, from the data on disk. */
     if (rc < 0) rpc_stream_close(s->stream);
     return rc;
 }
@@ -78,7 +78,8 @@ int64_t session_number(const struct agent_session *s)
 static void on_welcome(struct agent_session *s, const struct msg *m)
 {
     const uint32_t abi = wire_choose(m->abi);
-    if (abi > s->abi) { /* seqd was upgraded after it refused the newer ABI */
+    if (abi > s->abi) { /* after seqd has refused the newer ABI, it was upgraded to a version
+                         * that has it */
         rpc_stream_close(s->stream);
         return;
     }
@@ -155,12 +156,13 @@ static void on_closed(void *arg, struct rpc_stream *stream, const char *why)
     log_warn("session.down", "address=%s why=\"%s\"", s->o.connect, why);
     s->stream = NULL;
     s->accepted = false;
-    if (!s->refused) s->abi = WIRE_ABI; /* seqd may be of another version in the next session */
+    /* In the next session, the version of seqd may have changed. */
+    if (!s->refused) s->abi = WIRE_ABI;
     s->calls->down(s->arg);
 }
 
-/* Delays the next session and checks for a new token, because seqd refuses sessions with this
- * certificate. */
+/* Called if seqd refuses sessions with this certificate. Delays the next session, and checks for a
+ * new token. */
 static void on_unknown(void *arg, const char *why)
 {
     struct agent_session *s = arg;
@@ -172,7 +174,8 @@ static const struct rpc_calls stream_calls = {on_opened, on_message, on_closed, 
 
 /* ---- dialling -------------------------------------------------------------------------------- */
 
-/* Begins sessions with the first certificate, or continues them with a later one. */
+/* Begins sessions when the node has its first certificate. When the node gets a later
+ * certificate, the next sessions use that certificate. */
 static void on_identity(void *arg)
 {
     struct agent_session *s = arg;

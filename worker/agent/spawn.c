@@ -14,8 +14,8 @@
 
 extern char **environ;
 
-/* Starts a program. out_fd and err_fd become stdout and stderr, and lock_fd, if there is one,
- * becomes the descriptor after them. All other descriptors of seqw are close-on-exec. */
+/* Starts a program. out_fd becomes stdout, and err_fd becomes stderr. If lock_fd is given, it
+ * becomes the next descriptor. All other descriptors of seqw are close-on-exec. */
 static int spawn(const char *program, char *const argv[], int out_fd, int err_fd, int lock_fd,
                  struct err *e)
 {

@@ -1,6 +1,6 @@
-/* spawn.h: starts programs for seqw by posix_spawn, in a new session and with default signals. A
- * program gets only the three standard descriptors; seqgang also gets its lock. fork is not used,
- * because gRPC's threads do not survive it. */
+/* spawn.h: starts programs for seqw by posix_spawn, in a new session and with default signals.
+ * A program inherits only the three standard descriptors. seqgang also inherits the descriptor
+ * of its lock. fork is not used, because gRPC's threads do not survive it. */
 #ifndef SEQD_AGENT_SPAWN_H
 #define SEQD_AGENT_SPAWN_H
 

@@ -50,8 +50,9 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Draws the instance if there is no valid one. With a new instance, seqd treats this node as
- * another node of the same name, which must wait until seqd considers the old node down. */
+/* Reads the instance, or makes a new instance if there is no valid instance. seqd treats a
+ * node with a new instance as a different node that has the same name as the old node. It must
+ * wait until seqd considers the old node down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
@@ -228,8 +229,8 @@ static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* Mixes the inode and the time of the last write, so that the stamp changes when the file is
- * replaced or written. */
+/* Computes a stamp from the inode and the time of the last write. The stamp changes when the
+ * file is replaced or written. */
 static int64_t stamp_of(const struct stat *st)
 {
     const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;

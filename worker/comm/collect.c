@@ -1,11 +1,11 @@
 /* collect.c: collectives, written once over comm_sendrecv. Every rank exchanges messages with
- * every other rank; sums are trees in rank order. worker/plan/volume.h gives the bytes and
+ * every other rank. Sums are trees in rank order. worker/plan/volume.h gives the bytes and
  * messages of each collective.
  *
- * Collectives of tensors work in the tensors' memory: a device with memory of its own copies and
- * adds there, in the same tree. The other collectives work in the host's memory. If a transport
- * can do a collective as a whole, it does so; the ledger then counts the messages that would have
- * done the same. */
+ * Collectives of tensors work in the tensors' memory. A device with memory of its own copies and
+ * adds in that memory, by the same tree of ranks. Collectives of other data work in the host's
+ * memory. If a transport can do a collective as a whole, the transport is used, and the ledger
+ * counts the messages that the collective replaces. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/comm/endpoint.h"
@@ -86,7 +86,7 @@ static int round_wait(struct round *g, struct err *e)
     return 0;
 }
 
-/* Sends `send` to all other ranks and receives the message of rank `from` at recv + from *
+/* Sends `send` to all other ranks. Receives the message of each rank `from` at recv + from *
  * stride. */
 static int exchange_all(struct round *g, const void *send, char *recv, int64_t stride, int64_t size,
                         struct err *e)
@@ -167,7 +167,7 @@ static void add_floats(struct be *be, float *restrict a, const float *restrict b
     for (; i < n; i++) a[i] += b[i];
 }
 
-/* Sets rows[0] to the tree's sum of n rows of len floats, which start stride apart. The other rows
+/* Sets rows[0] to the tree's sum of n rows of len floats. Rows start stride apart. Rows 1 to n - 1
  * are overwritten. */
 static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t len)
 {
@@ -178,8 +178,8 @@ static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t 
     add_floats(be, rows, rows + h * stride, len);
 }
 
-/* Sums slice [s0, s0 + len) of every part. bounce has room for P outgoing slices, followed by P
- * received slices. */
+/* Sums slice [s0, s0 + len) of every rank's part. bounce has room for P outgoing slices, followed
+ * by P received slices. */
 static int sum_slice(struct round *g, float *x, int64_t part, int64_t s0, int64_t len,
                      float *bounce, struct err *e)
 {
@@ -223,7 +223,7 @@ static int64_t largest_part(const int64_t *cut, int P)
     return most;
 }
 
-/* Reduces the slice of every part that begins at s0. bounce has room for P outgoing slices,
+/* Reduces the slice that begins at s0 of every rank's part. bounce has room for P outgoing slices,
  * followed by P received slices. */
 static int reduce_slice(struct round *g, float *x, const int64_t *cut, int64_t s0, float *bounce,
                         struct err *e)

@@ -3,13 +3,13 @@
  *
  * A rank that waits for one ticket moves all its outstanding tickets: it receives every message
  * that has arrived and starts every send that can start. So two ranks may wait for their tickets
- * in any order, and neither can block the other.
+ * in any order without blocking each other.
  *
- * Sleeping. A rank has a door, a futex word (shm.c). It reads its door's value, then looks at all
- * its tickets. If the ticket that it waits for is not complete, it sleeps until the door has
- * another value. A thread that changes something for a rank (another rank of this host, the TCP
- * thread, seqgang) looks at the rank's door after the change, and changes its value if the rank
- * may be asleep. So no wake is lost. */
+ * Sleeping. A rank has a door, a futex word (shm.c). The rank reads its door's value, then looks
+ * at all its tickets. If the ticket that it waits for is not complete, the rank sleeps until the
+ * door's value changes. Another rank of this host, the TCP thread or seqgang may change something
+ * that the rank waits for. After the change, it looks at the rank's door, and changes the door's
+ * value if the rank may be asleep. So no wake is lost. */
 #include "worker/comm/comm.h"
 
 #include <sched.h>
@@ -136,8 +136,8 @@ int64_t comm_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Computes a delay from nothing but the message (splitmix64), so that the same seed gives the same
- * delays. */
+/* Computes a delay only from the seed and the message (splitmix64), so that the same seed gives
+ * the same delays. */
 static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us) return 0;
@@ -162,8 +162,9 @@ static int64_t visible_ns(struct comm *c, const struct comm_op *op)
     return *link + c->latency_us * 1000 + delay_ns(c, op);
 }
 
-/* Records the operation in the page, which seqgang and other ranks read meanwhile. Each number is
- * stored atomically, but two numbers that are read together may be of different operations. */
+/* Records the operation in the page. seqgang and other ranks may read the page at the same time.
+ * Each number is stored atomically, but two numbers that are read together may be of different
+ * operations. */
 static void lastop_write(struct comm *c, const struct comm_op *op)
 {
     struct rank_lastop *l = &c->head->lastop[c->rank];
@@ -241,8 +242,8 @@ static int failed_before(const struct comm *c, struct err *e)
     return -1;
 }
 
-/* Waits for the device, because its operations may still be writing the bytes to send, and no peer
- * may read them before these operations have ended. */
+/* Waits for the device if op sends from its memory, because operations of the device may still be
+ * writing these bytes. */
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     if (!comm_on_device(c, op) || op->send_done) return 0;
@@ -261,7 +262,7 @@ static int op_start(struct comm *c, struct comm_op *op, struct err *e)
     return 0;
 }
 
-/* Makes an operation of x and its ticket. Returns NULL if the endpoint has failed before. */
+/* Makes an operation for x, and its ticket. Returns NULL if the endpoint has failed before. */
 static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t,
                               struct err *e)
 {
@@ -269,7 +270,7 @@ static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct 
     if (failed_before(c, e)) return NULL;
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
-    assert(i < COMM_N_OPS); /* fails if a caller never waits for its tickets */
+    assert(i < COMM_N_OPS); /* fails if a caller does not wait for its tickets */
     c->op[i] = (struct comm_op){.live = true, .x = *x, .where = c->where};
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
@@ -282,7 +283,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     assert(x->send_to != c->rank && x->recv_from != c->rank);
     assert(x->send_size >= 0 && x->recv_size >= 0);
     if (c->base) {
-        struct comm_xfer y = *x; /* copy of x with the endpoint's rank numbers */
+        struct comm_xfer y = *x; /* copy of x with the ranks' indices in the endpoint */
         if (y.send_to >= 0) y.send_to = rank_set_at(&c->of, y.send_to);
         if (y.recv_from >= 0) y.recv_from = rank_set_at(&c->of, y.recv_from);
         return comm_sendrecv(c->base, &y, t, e);
@@ -297,8 +298,9 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     return op_start(c, op, e) ? fail(c, e) : 0;
 }
 
-/* Returns the transport that carries tensors to one other rank of the view. A transport that moves
- * them in the device's stream reaches all ranks of the view, so any one will do. */
+/* Returns the transport that carries tensors to one other rank of the view. It does not matter
+ * which rank is asked for, because a transport in the device's stream reaches either all ranks of
+ * the view or none. */
 static const struct comm_ops *tensors_of(const struct comm *c)
 {
     const struct comm *b = comm_base(c);
@@ -362,7 +364,7 @@ int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e)
     return err_set(e, ERR_ABORTED, "%s stopped in %s, as told", at, purpose_name(op->x.purpose));
 }
 
-/* Prints the peer's last known place, which only a peer on this node has recorded in the page. */
+/* Prints the peer's last known place. Only peers on this node record their place in the page. */
 static void there_print(const struct comm *c, int peer, char *out, size_t size)
 {
     const struct rank_lastop *l = &c->head->lastop[peer];
@@ -378,8 +380,9 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-/* Returns the rank of the collective that has posted the fewest operations, among the other ranks
- * on this node. If no other rank is on this node, returns the next rank of the collective. */
+/* Returns the rank of the collective that has posted the smallest number of operations, among the
+ * other ranks on this node. If no other rank is on this node, returns the next rank of the
+ * collective. */
 static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;
@@ -432,8 +435,8 @@ static void relax(void)
 #endif
 }
 
-/* Looks for messages without sleeping. Sets *done if op is complete. If it returns and *done is
- * false, the time for looking without sleep is over. */
+/* Looks for messages without sleeping, until op is complete or AWAKE_NS have passed. Sets *done to
+ * true if op is complete. */
 static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool *done,
                       struct err *e)
 {
@@ -451,7 +454,7 @@ static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool
     return 0;
 }
 
-/* Starts to watch the door before it looks at everything, so that any later change wakes the
+/* Starts to watch the door before it looks at the tickets, so that any later change wakes the
  * rank. */
 static int wait_asleep(struct comm *c, struct comm_op *op, int64_t deadline_ns, struct err *e)
 {
@@ -495,8 +498,7 @@ int comm_watch(void *comm, struct err *e)
 }
 
 /* Makes later operations of the device wait for op. Counts op's bytes before they have moved,
- * because only the device's stream shows when they have, and the host does not wait for the
- * stream. */
+ * because the host does not wait for the device's stream. */
 static int await(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (comm_watch(c, e)) return -1;

@@ -15,8 +15,8 @@ static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
 
 /* Transports are opened in this order, and closed in the reverse of it. */
 const struct comm_ops *const comm_transports[N_TRANSPORTS] = {&comm_shm, &comm_tcp, &comm_nccl};
-/* Transports are asked in this order, and the first usable one moves the messages. Shared memory
- * can also serve ranks that share a GPU. */
+/* The first usable transport in this order moves the messages. Shared memory can also serve ranks
+ * that share a GPU. */
 static const struct comm_ops *const in_turn[N_TRANSPORTS] = {&comm_nccl, &comm_shm, &comm_tcp};
 
 bool comm_is_local(const struct comm *c, int rank)
@@ -24,9 +24,10 @@ bool comm_is_local(const struct comm *c, int rank)
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* Returns the transport that the options name for messages in this memory, or NULL if they name
- * none for it. A transport that works in the device's stream moves only tensors; the transport of
- * the other messages is then chosen as with "auto". */
+/* Returns the transport that the options name for messages in this memory, or NULL if they name no
+ * transport for it. A transport that works in the device's stream moves only tensors. If the
+ * options name a transport that moves only tensors, the transport of the host's messages is chosen
+ * as with "auto". */
 static const struct comm_ops *named(enum transport_id asked, enum comm_memory memory)
 {
     for (int i = 0; i < N_TRANSPORTS; i++) {
@@ -36,8 +37,8 @@ static const struct comm_ops *named(enum transport_id asked, enum comm_memory me
     return NULL;
 }
 
-/* Returns the first usable transport for messages to peer p. Returns NULL if there is none; e then
- * has the reason that the first transport asked gave. */
+/* Returns the first usable transport for messages to peer p. Returns NULL if no transport is
+ * usable; e then has the reason why the first transport is not usable. */
 static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memory memory,
                                      struct err *e)
 {
@@ -54,9 +55,9 @@ static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memo
     return NULL;
 }
 
-/* Chooses the transports of the host's messages. Tensors use the same transports until the blobs
- * of the other ranks are known. A transport that is asked for by name must be able to move
- * tensors. */
+/* Chooses the transports of the host's messages. Messages of tensors use these transports too
+ * until the blobs of the other ranks are known. A transport that is asked for by name must be able
+ * to move tensors. */
 static int choose_host(struct comm *c, struct err *e)
 {
     const enum transport_id asked = (enum transport_id)c->blob.transport;
@@ -226,8 +227,8 @@ out:
     return rc;
 }
 
-/* Stops all transports, so that they later close without a goodbye. comm_close calls it if tickets
- * are outstanding, because the rank has failed in that case. */
+/* Stops all transports, so that they later close without a goodbye. If tickets are outstanding,
+ * the rank has failed, so comm_close calls this function. */
 void comm_halt(struct comm *c)
 {
     for (int i = 0; i < N_TRANSPORTS; i++)

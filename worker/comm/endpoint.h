@@ -1,8 +1,8 @@
 /* endpoint.h: one rank's endpoint, and the functions of a transport. It is private to worker/comm.
  *
  * comm.c is responsible for tickets, waiting, counting, deadlines and the texts of errors. A
- * transport moves one side of a ticket, a send or a receive, between one pair of ranks; via[] says
- * which transport a peer has. Only the rank's own thread calls the functions of a transport. Only
+ * transport moves one side of a ticket, a send or a receive, between one pair of ranks. via[] has
+ * the transport to each peer. Only the rank's own thread calls the functions of a transport. Only
  * connect and close wait for a peer. */
 #ifndef SEQD_COMM_ENDPOINT_H
 #define SEQD_COMM_ENDPOINT_H
@@ -16,27 +16,28 @@
 #include "worker/comm/ledger.h"
 
 #define NCCL_ID_SIZE 128
-/* enough for the P-1 of a collective and the two of a ring */
+/* enough for the P-1 tickets of a collective and the two tickets of a ring */
 enum { COMM_N_OPS = 2 * JOB_MAX_RANKS };
 
 struct comm_op { /* one ticket */
     bool live, send_done, recv_done;
     struct comm_xfer x;
     struct comm_where where;
-    /* transport that moves it in be's stream; NULL if none does */
+    /* transport that moves the op in be's stream; NULL if a transport of the host moves it */
     const struct comm_ops *stream;
     /* ranks of a collective, for which x has no peers; n is 0 for a message */
     struct rank_set of;
     /* index of the message, counted from 1 for each (sender, receiver, channel) */
     uint64_t send_number, recv_number;
-    int64_t group; /* nccl: number of its group */
-    /* Injected delay: the message does not arrive (shared memory) or is not sent (tcp) before this
-     * time; 0 if there is no delay. */
+    int64_t group; /* nccl: index of the op's group */
+    /* Injected delay. Before this time, the message is not received (shared memory) or not sent
+     * (tcp). 0 means that there is no delay. */
     int64_t visible_ns;
 };
 
-/* Collectives that a transport may do as a whole; if it does not, messages do them (collect.c).
- * The parts of x are [cut[w], cut[w + 1]) for n ranks, in elements of `size` bytes. */
+/* Collectives that a transport may do as a whole. If the transport does not do a collective,
+ * collect.c does it by messages. Rank w's part of x is [cut[w], cut[w + 1]), in elements of `size`
+ * bytes. n is the number of ranks. */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
     COLLECTIVE_REDUCE_SCATTER, /* sums this rank's part of x, in place */
@@ -60,8 +61,8 @@ struct collective {
  * memory. */
 enum comm_memory { MEMORY_HOST, MEMORY_TENSORS, MEMORY_N };
 
-/* The blob that a rank publishes. It has the rank's index and the ways to reach it, as plain data
- * that only the same build understands. */
+/* The blob that a rank publishes. It has the rank's index and the ways to reach the rank. It is
+ * plain data, which only ranks of one build of seqd understand. */
 struct comm_blob {
     char magic[16];
     char boot_id[48]; /* identifies the host */
@@ -71,12 +72,12 @@ struct comm_blob {
     int32_t transport, tls; /* enum transport_id, as asked for */
     bool shared;            /* `handle` opens the segment in a device's memory */
     struct be_handle handle;
-    unsigned char gpu[16]; /* be->id of its GPU; zeros if it has no GPU */
+    unsigned char gpu[16]; /* be->id of the rank's GPU; zeros if it has no GPU */
     int32_t nccl_version;  /* 0 if NCCL is not available or not asked for */
     /* one bit for each kind of collective that NCCL does as a whole */
     uint32_t nccl_whole;
-    unsigned char nccl_id[NCCL_ID_SIZE]; /* made by rank 0; all ranks connect by it */
-    int32_t port;                        /* port of the listening socket; 0 if it has no TCP */
+    unsigned char nccl_id[NCCL_ID_SIZE]; /* made by rank 0; all ranks use it to connect */
+    int32_t port;                        /* port of the listening socket; 0 without TCP */
     char address[RANK_ADDRESS_SIZE];
 };
 
@@ -89,19 +90,18 @@ struct comm {
     struct be *be; /* its memory has the messages of tensors; NULL if the host's memory has them */
     char *segment; /* source of tensors' messages; borrowed from shm.c or the caller */
     int64_t segment_size;
-    /* this rank's share of shared memory: the same as `segment`, or a bounce buffer if be is
-     * set */
+    /* this rank's share of shared memory: equal to `segment`, or a bounce buffer if be is set */
     char *host;
     int64_t host_size;
     struct shm_head *head; /* the gang's page; borrowed from shm.c */
     struct comm_where where;
     struct ledger ledger;
-    /* a view's endpoint, which has the place and the ledger; NULL if this is an endpoint */
+    /* in a view, its endpoint, which has the place and the ledger; in an endpoint, NULL */
     struct comm *base;
-    /* in an endpoint, its views, made by comm_group and freed with it; in a view, the next one */
+    /* in an endpoint, the list of its views, which are freed with it; in a view, the next view */
     struct comm *views;
     struct rank_set of; /* ranks of a view, by their indices in base; in an endpoint, all ranks */
-    /* ranks of each block that comm_group will make; n_ranks if it makes no blocks */
+    /* number of ranks of a block (comm_options.view_size); n_ranks if there are no blocks */
     int view_size;
 
     /* transport to each peer; NULL for the rank itself */
@@ -118,7 +118,7 @@ struct comm {
     int64_t link_free_ns[JOB_MAX_RANKS]; /* time at which the injected link to a peer is free */
     uint64_t delay_seed;
     uint64_t n_sent[JOB_MAX_RANKS][CHANNEL_N], n_received[JOB_MAX_RANKS][CHANNEL_N];
-    struct err failed; /* the first failure; every later call fails with the same error */
+    struct err failed; /* the first failure; every later call fails with this error */
     int n_ops;         /* no op at or above this index is in use */
     struct comm_op op[COMM_N_OPS];
 };
@@ -128,37 +128,38 @@ struct comm {
 struct comm_ops {
     const char *name;
     enum transport_id id;
-    /* Tells whether messages in this memory can be sent to a peer. If they cannot, the reason is
-     * in why, written for the user. The transports are asked one after the other. They are asked
-     * first when the endpoint is opened, and again once all blobs are known. As long as me->all is
-     * NULL, true means only that the transport may turn out to be usable. */
+    /* Tells whether messages in this memory can be sent to a peer. If not, sets why to the reason,
+     * written for the user. The function is called when the endpoint is opened, and again when all
+     * blobs are known. As long as me->all is NULL, true means only that the transport may turn out
+     * to be usable. */
     bool (*usable)(const struct comm *me, int peer, enum comm_memory memory, struct err *why);
-    /* Makes the transport's state in c and fills the transport's part of c->blob, if the transport
-     * may be used. */
+    /* If the transport may be used, makes the transport's state in c and fills in the transport's
+     * part of c->blob. */
     int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
-    /* Connects the transport, if some peer uses it. all has the blobs of all ranks, which were
-     * checked to be of this attempt. */
+    /* Connects the transport if it reaches some peer. all has the blobs of all ranks, which have
+     * been checked to belong to this attempt. */
     int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
     /* Announces a receive. From this call on the transport may write to op->x.recv. */
     void (*recv_post)(struct comm *c, struct comm_op *op);
     /* Starts the send or continues it. Returns true when the peer has received the bytes. */
     bool (*send_try)(struct comm *c, struct comm_op *op);
-    /* Sets *done when the bytes have arrived in op->x.recv. If the transport knows a time
-     * (comm_now_ns) at which to look again without being woken, lowers *wake_ns to that time. */
+    /* Sets *done when the bytes have arrived in op->x.recv. If the bytes will arrive at a known
+     * time (comm_now_ns) without a wake, lowers *wake_ns to that time. */
     int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                     struct err *e);
-    /* Checks that op, which is not done, can still end. Fails with ERR_PEER or ERR_CORRUPT; the
-     * error names the peer. */
+    /* Checks that op, which is not complete, can still complete. Fails with ERR_PEER or
+     * ERR_CORRUPT; the error names the peer. */
     int (*check)(struct comm *c, struct comm_op *op, struct err *e);
-    /* A transport that moves tensors in the device's own stream has these functions instead of
-     * recv_post, send_try and recv_try. post starts both sides of a ticket, and await makes later
-     * operations wait for them. Messages between batch(true) and batch(false) are one group. */
+    /* The three functions post, await and batch replace recv_post, send_try and recv_try in a
+     * transport that moves tensors in the device's stream. post starts both sides of a ticket.
+     * await makes later operations wait for both sides. Messages between batch(true) and
+     * batch(false) are one group. */
     int (*post)(struct comm *c, struct comm_op *op, struct err *e);
     void (*await)(struct comm *c, const struct comm_op *op);
     int (*batch)(struct comm *c, bool on, struct err *e);
-    /* Such a transport may also have these two functions. takes tells whether it would do x as a
-     * whole; all of x's ranks get the same answer. collective does x, as op, in the open batch if
-     * there is one. */
+    /* A transport that works in the device's stream may also have `takes` and `collective`.
+     * `takes` tells whether the transport does x as a whole; the answer is equal on all of x's
+     * ranks. `collective` does x, as op. If a batch is open, x is part of the batch. */
     bool (*takes)(const struct comm *c, const struct collective *x);
     int (*collective)(struct comm *c, struct comm_op *op, const struct collective *x,
                       struct err *e);
@@ -169,7 +170,7 @@ struct comm_ops {
     void (*close)(struct comm *c);
 };
 
-/* shm.c; always open, because it owns the page and the segment */
+/* shm.c; always open, because shm.c owns the page and the segment */
 extern const struct comm_ops comm_shm;
 extern const struct comm_ops comm_tcp;  /* tcp.c */
 extern const struct comm_ops comm_nccl; /* nccl.c; for tensors only */
@@ -181,12 +182,12 @@ bool comm_uses(const struct comm *c, const struct comm_ops *t);
 void comm_halt(struct comm *c); /* halts all transports */
 /* the endpoint of a view; c itself if c is an endpoint */
 struct comm *comm_base(const struct comm *c);
-/* op's message is in be's memory */
+/* tells whether op's message is in be's memory */
 bool comm_on_device(const struct comm *c, const struct comm_op *op);
 bool comm_is_local(const struct comm *c, int rank); /* rank shares the memfd */
 int64_t comm_now_ns(void);                          /* CLOCK_MONOTONIC */
 /* comm_takes sets x->of and x->rank, and tells whether the transport of c's tensors does x as a
- * whole. comm_collective posts x, but counts no bytes. Both are in comm.c. */
+ * whole. comm_collective posts x without counting its bytes. The two functions are in comm.c. */
 bool comm_takes(const struct comm *c, struct collective *x);
 int comm_collective(struct comm *c, const struct collective *x, struct comm_ticket *t,
                     struct err *e);
@@ -201,12 +202,13 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
 int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,
                        int32_t purpose, struct err *e);
 
-/* shm.c: the page's futexes. A rank that is about to sleep watches its door, looks at all its
- * tickets again, sleeps while the door still has the value that shm_door_watch returned, and then
- * leaves the door. Any thread may move a door; the rank that this wakes sees whatever that thread
- * changed before. */
+/* shm.c: the page's futexes. A rank that is about to sleep first calls shm_door_watch and then
+ * looks at all its tickets again. It sleeps while the door still has the value that shm_door_watch
+ * returned, and then calls shm_door_leave. Any thread may change the value of a door by
+ * shm_door_move, which wakes the rank. The rank then sees everything that the thread wrote
+ * before. */
 void shm_door_move(struct comm *c, int rank);
-uint32_t shm_door_watch(struct comm *c); /* this rank's own door, as in the next two functions */
+uint32_t shm_door_watch(struct comm *c); /* this and the next two functions use c's own door */
 void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns);
 void shm_door_leave(struct comm *c);
 

@@ -1,47 +1,48 @@
 /* nccl.c: NCCL, for messages of tensors between GPUs.
  *
  * A ticket is one group of NCCL's point-to-point calls in the device's stream of transfers. The
- * group waits for the operations so far (transfer_begin), and comm_wait makes later operations
+ * group waits for all earlier operations (transfer_begin), and comm_wait makes later operations
  * wait for the group (transfer_await). The host waits neither for the operations nor for the
  * group. Between comm_batch_begin and comm_batch_end all tickets are one group. Each group has two
- * marks in the stream, one before and one after it. From the marks, a rank that waits for the
- * device (comm_watch) can tell which transfer is under way and since when.
+ * marks in the stream, one before the group and one after it. From the marks, a rank that waits
+ * for the device (comm_watch) can tell which transfer is under way and since when.
  *
- * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a
- * group begins when the previous group has ended on this rank. So no caller may post tickets in an
- * order of its own; all strategies and collectives follow one rule. The tickets of a call belong
- * to numbered events, with the same numbers on all ranks (a hop; the k-th round of an exchange, to
- * r + k and from r - k; a switch). Every rank posts its tickets in the order of their events. If
- * two ranks exchange messages in an event, both post them in that event. Then the lowest
- * unfinished event waits for no other event on any of its ranks, and so it will end. A rank posts
- * only the messages that it sends or receives. An exchange whose sends and receives are separate
- * tickets is one batch and one event. The events are:
+ * Order. NCCL has no channels. Between two ranks, the n-th send meets the n-th receive, and a
+ * group begins when the previous group has ended on this rank. So all strategies and collectives
+ * must post tickets in an order that follows one rule. The tickets of a call belong to events. The
+ * events are counted in the same way on all ranks. An event is, for example, a hop, a switch, or
+ * the k-th round of an exchange, which sends to r + k and receives from r - k. Every rank posts
+ * its tickets in the order of the events. If two ranks exchange messages in an event, both ranks
+ * post the messages in that event. Then the lowest unfinished event waits for no other event on
+ * any of its ranks, and so it will end. A rank posts only the messages that it sends or receives.
+ * If the sends and receives of an exchange are separate tickets, the exchange is one batch and one
+ * event. The events are:
  *   ring                 KV hop i and dKV hop i, alternately. dKV is sent between the same ranks
  *                        as KV, in a separate event
- *   all_gather           the rows of round i; in backward, their gradients go to the owners,
- *                        round by round
- *   LASP's ring, scan    receives from the previous rank, then sends to the next. The pieces of a
- *                        scan are n events of each of the two, which overlap no more than those
- *                        of a ring
- *   LASP's all_gather    all summaries in one batch; before or after it, the state at the
- *                        sequence's edge
- *   DSP, Ulysses, sums, decoding the rounds of one exchange
- *   pipeline             messages of two stages to each other between the same two passes
- *                        (worker/model/pipe.h); the gradients of a tied embedding, one after
- *                        another
- * A collective of NCCL's own is an event of all ranks of its communicator, which is either the
- * communicator of all ranks or a communicator split from it for a view, which serves only
- * collectives. Both communicators use one stream. NCCL does not notice that a message has another
- * size than its receiver expects. The transports of the host do notice it, and tests run the same
- * strategies over them.
+ *   all_gather           the rows of round i. In backward, the gradients of round i's rows, which
+ *                        go to the rows' owners
+ *   LASP's ring          a receive from the previous rank, and then a send to the next rank
+ *   LASP's scan          the receives of the n pieces, and then their n sends. They overlap no
+ *                        more than the events of a ring
+ *   LASP's all_gather    all summaries in one batch. The state at the sequence's edge is an event
+ *                        before or after the batch
+ *   DSP, Ulysses, sums, decoding   the rounds of one exchange
+ *   pipeline             the messages that two stages send to each other between the same two
+ *                        passes (worker/model/pipe.h). The gradients of a tied embedding, one
+ *                        after another
+ * A collective of NCCL's own is an event of all ranks of its communicator. This is the
+ * communicator of all ranks, or a communicator that was split from it for a view and is used only
+ * by collectives. Both communicators use one stream. NCCL does not notice if the size of a message
+ * differs from the size that its receiver expects. The transports of the host do notice this, and
+ * tests run the same strategies over them.
  *
  * Failures. A lost rank shows as an asynchronous error, as the abort flag, or as a transfer that
  * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is late
- * only while it computes, because ranks that read or write files wait for each other, by the
- * host's transports, before the next transfer. Each of the three signs ends the wait with an error
- * that names the place of the transfer, and ncclCommAbort frees the stream.
+ * only while it computes. (Ranks that read or write files wait for each other, by the host's
+ * transports, before the next transfer.) Each of the three signs ends the wait with an error that
+ * names the place of the transfer, and ncclCommAbort frees the stream.
  *
- * Bits. A collective that adds does so in NCCL's order. Therefore it is used only if the order is
+ * Bits. A collective that sums adds in NCCL's order. Therefore it is used only if the order is
  * free (be->any_order). NVLS is turned off, because its switch adds in an order that may differ
  * from run to run. An operator can turn NVLS on again by setting NCCL_NVLS_ENABLE.
  * SEQD_COLLECTIVES=messages makes seqd use only messages. */
@@ -65,15 +66,15 @@ struct nccl {
     struct nccl_api api;
     ncclComm_t comm; /* NULL if not connected, or aborted */
     ncclComm_t view; /* communicator of this rank's view; NULL if there are no views */
-    ncclComm_t part; /* the view's communicator, as NCCL's thread writes it during the split */
-    uint32_t whole;  /* one bit for each kind of collective that all ranks leave to NCCL */
+    ncclComm_t part; /* the view's communicator while NCCL's thread makes it (the split) */
+    uint32_t whole;  /* one bit for each kind of collective that NCCL does on all ranks */
     bool open, batch;
     int64_t patience_ms; /* longest time for connecting, and for a group under way */
     /* index of the current or next group, and of the oldest group in the stream */
     int64_t next, oldest;
     /* time at which the oldest group was first seen under way; 0 if not seen yet */
     int64_t begun_ns;
-    struct comm_op first[GROUPS]; /* each group's first ticket, whose place errors name */
+    struct comm_op first[GROUPS]; /* each group's first ticket; errors name its place */
 };
 
 /* ---- the library ----------------------------------------------------------------------------- */
@@ -99,7 +100,7 @@ static int load(struct nccl *n, struct err *e)
     return 0;
 }
 
-/* Returns one bit for each kind of collective that this rank would leave to NCCL. */
+/* Returns one bit for each kind of collective for which this rank would use NCCL. */
 static uint32_t own_collectives(const struct comm *c)
 {
     const char *how = getenv("SEQD_COLLECTIVES");
@@ -142,7 +143,7 @@ static int library_begin(struct comm *c, const struct comm_options *o, struct er
                      c->nccl->api.ncclGetErrorString(rc));
 }
 
-/* Opens the library. If it cannot be opened, "auto" continues without it. */
+/* Opens the library. If the library cannot be opened, "auto" continues without NCCL. */
 static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     const bool asked = o->transport == TRANSPORT_NCCL;
@@ -162,8 +163,8 @@ static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, str
                    n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
 }
 
-/* Returns the state of both communicators. If one has an error and the other is in progress, the
- * error is returned. */
+/* Returns the state of the two communicators together. If one communicator has an error, returns
+ * the error, even if the other communicator is in progress. */
 static ncclResult_t state_of(const struct nccl *n)
 {
     ncclResult_t state[2] = {NCCL_OK, NCCL_OK};
@@ -210,8 +211,8 @@ static void nccl_halt(struct comm *c)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Makes the views' communicators. They are used only by collectives of a view; a view's messages
- * use the parent's communicator. */
+/* Makes the views' communicators. Only collectives of a view use them. A view's messages use the
+ * communicator of all ranks. */
 static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
 {
     struct nccl *n = c->nccl;
@@ -236,7 +237,8 @@ static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err 
                                  .cga_size = NCCL_UNSET,
                                  .min_ctas = NCCL_UNSET,
                                  .max_ctas = NCCL_UNSET,
-                                 /* the two never run at the same time, and are aborted together */
+                                 /* the communicators never run at the same time, and are aborted
+                                  * together */
                                  .split_share = 1,
                                  .traffic_class = NCCL_UNSET};
     const int peer = c->rank ? 0 : c->n_ranks - 1;
@@ -267,8 +269,7 @@ static void leave(struct comm *c, ncclComm_t *comm)
     *comm = NULL;
 }
 
-/* Closes the communicators. A rank that leaves while no transfer is under way lets the other ranks
- * finish. */
+/* Closes the communicators. If no transfer is under way, lets the other ranks finish. */
 static void nccl_close(struct comm *c)
 {
     struct nccl *n = c->nccl;
@@ -287,8 +288,8 @@ static int mark_of(int64_t group, bool end)
     return (int)(group % GROUPS) * 2 + end;
 }
 
-/* Passes over the groups that have ended. Fails if the oldest group that has not ended has been
- * under way for too long. */
+/* Advances `oldest` past the groups that have ended. Fails if the oldest group that has not ended
+ * has been under way for too long. */
 static int advance(struct comm *c, struct err *e)
 {
     struct nccl *n = c->nccl;
@@ -381,7 +382,8 @@ static bool even(const struct collective *x)
     return true;
 }
 
-/* Returns the communicator of the collective, or NULL if it has none. */
+/* Returns the communicator of the ranks of the collective, or NULL if these ranks have no
+ * communicator. */
 static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
     if (x->of.n == c->n_ranks) return c->nccl->comm;
@@ -395,7 +397,8 @@ static bool nccl_takes(const struct comm *c, const struct collective *x)
     return (c->nccl->whole >> x->kind & 1) && comm_of(c, x) && x->cut[x->of.n];
 }
 
-/* Does a collective of uneven parts as one group that has one call for each rank with a part. */
+/* Does a collective of uneven parts as one group. The group has one call for each rank that has a
+ * part. */
 static ncclResult_t each_part(struct comm *c, const struct collective *x, void *stream)
 {
     const struct nccl_api *api = &c->nccl->api;
@@ -459,7 +462,7 @@ static int nccl_batch(struct comm *c, bool on, struct err *e)
 static void nccl_await(struct comm *c, const struct comm_op *op)
 {
     const struct nccl *n = c->nccl;
-    assert(op->group < n->next); /* not within its own batch */
+    assert(op->group < n->next); /* the op's batch has ended */
     if (op->group >= n->oldest) c->be->ops->transfer_await(c->be, mark_of(op->group, true));
 }
 

@@ -1,6 +1,6 @@
 /* nccl_api.h: the part of NCCL's interface that nccl.c uses. It is declared here so that seqd can
- * be built without NCCL's header and started without its library. The names are NCCL's own.
- * tests/nccl/same.c compares these declarations with the real header. */
+ * be built without NCCL's header and started without NCCL's library. The names are the names of
+ * NCCL. tests/nccl/same.c compares these declarations with the real header. */
 #ifndef SEQD_COMM_NCCL_API_H
 #define SEQD_COMM_NCCL_API_H
 
@@ -22,8 +22,8 @@ typedef struct nccl_config ncclConfig_t;
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_BYTES = 0 /* ncclChar */, NCCL_FLOATS = 7 /* ncclFloat32 */, NCCL_SUM = 0 };
 
-/* The config struct has the fields of version 2.18; a newer library treats the fields that it has
- * added as unset. */
+/* The config struct has the fields of version 2.18; a newer library treats fields of later
+ * versions as unset. */
 #define NCCL_LEAST 21800
 #define NCCL_UNSET INT_MIN
 struct nccl_config {

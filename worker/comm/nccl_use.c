@@ -1,5 +1,5 @@
-/* nccl_use.c: compares the blobs of all ranks. NCCL is used if they all name the same version of
- * it and no two ranks share a GPU. If NCCL_HOSTID is set, ranks may share a GPU. */
+/* nccl_use.c: compares the blobs of all ranks. NCCL is used if all ranks have the same version of
+ * NCCL and no two ranks share a GPU. If NCCL_HOSTID is set, ranks may share a GPU. */
 #include "worker/comm/nccl_use.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ bool nccl_offered(const struct comm *c)
            (asked || (c->blob.transport == TRANSPORT_AUTO && on_gpu(&c->blob)));
 }
 
-/* Checks that all ranks have the same version of NCCL and that each has a GPU of its own. */
+/* Checks that all ranks have the same version of NCCL, and that no two ranks share a GPU. */
 static int check_ranks(const struct comm *c, struct err *e)
 {
     /* NCCL treats ranks with different NCCL_HOSTID as being on different hosts, even if they use

@@ -5,10 +5,9 @@
 #include <stdbool.h>
 #include "worker/comm/endpoint.h"
 
-/* Tells whether this rank opens NCCL. It is asked before it is known whether all ranks have
- * NCCL. */
+/* Tells whether this rank opens NCCL. It is not known yet whether all ranks have NCCL. */
 bool nccl_offered(const struct comm *c);
-/* Implements comm_ops.usable. NCCL moves only tensors, and either to all peers or to none. */
+/* Implements comm_ops.usable. NCCL moves only tensors. Either all peers use it, or none does. */
 bool nccl_usable(const struct comm *me, int peer, enum comm_memory memory, struct err *why);
 int nccl_refuse_host(struct err *e); /* sets e, which says that there is no GPU */
 

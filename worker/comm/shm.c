@@ -6,16 +6,16 @@
  *
  * If the ranks' devices have memory of their own, messages of tensors are in segments of that
  * memory. Every rank attaches the other ranks' segments by the handles in their blobs. Messages of
- * tensors use the slots as well: the receiver's device copies the message, and the receiver
- * acknowledges it after the copy.
+ * tensors use the slots too. The receiver's device copies the message, and the receiver
+ * acknowledges the message after the copy.
  *
- * A slot is a mailbox for one message. DEPTH slots are used cyclically, so that a sender that
- * continues to compute can have DEPTH messages under way. The sender writes the offset of the
- * message's bytes in its own segment and then sets `posted` to the message's number. The receiver
- * copies the bytes once, straight to their destination, and then sets `acked` to the same number.
- * After its write, each side wakes the other side if the other side sleeps. Numbers count up from
- * 1 per (sender, receiver, channel). Message k uses slot k mod DEPTH, once message k - DEPTH has
- * been received.
+ * A slot is a mailbox for one message. DEPTH slots are used cyclically, so that a sender can have
+ * DEPTH messages under way while it computes. The sender writes the offset of the message's bytes
+ * in its own segment and then sets `posted` to the message's number. The receiver copies the bytes
+ * once, straight to their destination, and then sets `acked` to the message's number. After each
+ * of these two writes, the rank that has written wakes the other rank if that rank sleeps.
+ * Messages are numbered from 1 for each (sender, receiver, channel). Message k uses slot k mod
+ * DEPTH, once message k - DEPTH has been received.
  *
  * Doors are the page's futex words, one for each rank of the attempt. A rank sleeps on its own
  * door (comm.c). */
@@ -39,8 +39,9 @@ enum { PAGE_SIZE = 4096, DEPTH = 8 };
 static_assert(sizeof(struct shm_head) <= PAGE_SIZE, "the head is one page");
 
 struct shm_slot {
-    uint64_t posted; /* atomic: number of the last message put here; written by the sender */
-    int64_t offset;  /* offset of the message's bytes in the sender's segment */
+    /* atomic: number of the last message put into this slot; written by the sender */
+    uint64_t posted;
+    int64_t offset; /* offset of the message's bytes in the sender's segment */
     int64_t size;
     /* time (injected delay) from which the message is visible; 0 for immediately */
     int64_t visible_ns;
@@ -57,8 +58,9 @@ struct shm {
     bool owns_map;
     struct shm_slot *slots;
     char *segments;
-    int64_t segment_stride; /* bytes from the start of a rank's segment to that of the next */
-    /* peers' segments in their devices' memory; NULL if a peer has none */
+    /* bytes from the start of one segment to the start of the next segment */
+    int64_t segment_stride;
+    /* peers' segments in device memory; NULL if a peer has no segment in device memory */
     char *device[JOB_MAX_RANKS];
 };
 
@@ -76,9 +78,10 @@ int64_t comm_shm_size(int n_ranks, int64_t segment_size)
     return PAGE_SIZE + slots_size(n_ranks) + n_ranks * mem_round(segment_size, PAGE_SIZE);
 }
 
-/* Maps the memfd. Every rank grows the memfd by writing the last byte, which never makes it
- * smaller. So the order of ranks does not matter, and a rank with another plan cannot cut off the
- * pages of other ranks. No rank uses the segments before shm_connect has compared the sizes. */
+/* Maps the memfd. Every rank grows the memfd by writing its last byte, which never shrinks the
+ * memfd. So the order of ranks does not matter, and a rank with a different plan cannot remove
+ * pages that other ranks use. No rank uses the segments before shm_connect has compared the
+ * sizes. */
 static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = c->shm;
@@ -174,8 +177,8 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
 
 /* ---- doors ----------------------------------------------------------------------------------- */
 
-/* Bit 0 of a door is set while its rank sleeps there or is about to. The other bits count how
- * often the door was moved. */
+/* Bit 0 of a door is set while the door's rank sleeps or is about to sleep. The other bits count
+ * how often the door was moved. */
 enum { DOOR_SLEEPS = 1, DOOR_ONE = 2 };
 
 void shm_door_move(struct comm *c, int rank)
@@ -185,9 +188,9 @@ void shm_door_move(struct comm *c, int rank)
         syscall(SYS_futex, door, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Wakes a rank that sleeps. Call it after a sequentially consistent store. Then either this
- * function sees the peer's bit, or the peer sees the store, because the peer looks at everything
- * once more after it has set the bit. So while all ranks are awake, this function neither writes a
+/* Wakes a rank if it sleeps. Call it after a sequentially consistent store. A rank sets the bit of
+ * its door before it sleeps, and then looks at its tickets once more. So either this function sees
+ * the bit, or the rank sees the store. While all ranks are awake, this function neither writes a
  * door nor makes a system call. */
 static void wake(struct comm *c, int rank)
 {
@@ -221,8 +224,8 @@ static struct shm_slot *slot_of(struct comm *c, int src, int dst, enum comm_chan
     return &c->shm->slots[((d * c->n_local + s) * CHANNEL_N + channel) * DEPTH + number % DEPTH];
 }
 
-/* Returns the number of the message that used the slot before message `number`, or 0 if there was
- * none. */
+/* Returns the number of the message that used the slot before message `number`, or 0 if message
+ * `number` is the slot's first. */
 static uint64_t number_before(uint64_t number)
 {
     return number > DEPTH ? number - DEPTH : 0;

@@ -1,17 +1,18 @@
 /* tcp.c: the TCP transport, with one connection per pair of ranks and one progress thread per
  * rank.
  *
- * When a rank posts a receive, it sends READY to the peer. The bytes of a posted send are sent
- * once the peer's READY for it has arrived, and go from the sender's buffer straight into the
- * receiver's. Then the peer answers TAKEN. No bytes are stored in between, so no limit on stored
- * bytes is needed.
+ * When a rank posts a receive, it sends READY to the peer. When READY has arrived and the peer has
+ * posted the send, the peer sends the bytes. They go from the sender's buffer straight into the
+ * receiver's buffer. Then the receiver answers TAKEN. No bytes are stored in between, so no limit
+ * on stored bytes is needed.
  *
  * A peer is lost when its connection ends without a goodbye, when the kernel closes the
- * connection, when a frame from it is invalid, or when it is silent for too long. A cable that
- * comes back within silence_ms must do no harm. TCP's next retransmission may then be another
- * silence_ms away, since its intervals double. So a peer is declared lost after a silence of 7/4
- * silence_ms, which is found at most 1/8 silence_ms later. The kernel's own limit,
- * TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
+ * connection, when a frame from it is invalid, or when it is silent for too long. A cable that is
+ * unplugged for less than silence_ms must do no harm. When the cable is plugged in again, TCP may
+ * wait up to silence_ms more before its next retransmission, because its intervals double. So a
+ * peer is declared lost after a silence of 7/4 silence_ms, and the silence is noticed at most 1/8
+ * silence_ms later. The kernel's limit, TCP_USER_TIMEOUT, is set to twice silence_ms, because
+ * TCP's intervals double. */
 #include "worker/comm/tcp.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@
 #include "api/core/choices.h"
 
 #ifndef TCP_RTO_MAX_MS
-#define TCP_RTO_MAX_MS 44 /* since Linux 6.15; limits the doubling, and older kernels refuse it */
+#define TCP_RTO_MAX_MS 44 /* since Linux 6.15; limits the doubling; older kernels refuse it */
 #endif
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -74,8 +75,8 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
 }
 
 /* Marks a peer as lost. The descriptor is kept open until the endpoint is closed. If it were
- * closed here, the peer would report a closed connection instead of the cause, which a rank that
- * knows the cause sends to the peer. */
+ * closed here, the peer would report only that the connection closed. While it is open, a rank
+ * that knows the cause can still send the cause to the peer. */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
 {
     if (p->lost) return;
@@ -152,10 +153,10 @@ static void tcp_halt(struct comm *c)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Sends a goodbye and lets the peers read the bytes under way. Otherwise a socket that is closed
- * with unread bytes would reset the connection, and the last TAKEN would be lost. The wait has a
- * limit, so it ends even if a peer does not answer. If the gang has been told to stop, the rank
- * waits for no peer. */
+/* Sends a goodbye and lets the peers read the bytes under way. Without this, a socket that is
+ * closed with unread bytes would reset the connection, and the last TAKEN would be lost. The wait
+ * has a limit, so it ends even if a peer does not answer. If the gang has been told to stop, the
+ * rank waits for no peer. */
 static void tcp_close(struct comm *c)
 {
     struct tcp *t = c->tcp;
@@ -181,9 +182,9 @@ static void tcp_close(struct comm *c)
 
 /* ---- posting and asking ---------------------------------------------------------------------- */
 
-/* Moves the posted messages. If the progress thread holds the lock, it may already have missed
- * them, so this function wakes it to look again. With TLS, only the progress thread moves
- * messages. */
+/* Moves the posted messages. If the progress thread holds the lock, the thread may have missed the
+ * new messages, so this function wakes the thread to look again. With TLS, only the progress
+ * thread moves messages. */
 static void push(struct tcp *t, struct tcp_peer *p)
 {
     bool wake = true;
@@ -202,7 +203,8 @@ static void tcp_recv_post(struct comm *c, struct comm_op *op)
     struct tcp_lane *l = &p->lane[op->x.channel];
     l->recv[op->recv_number % COMM_N_OPS] = op;
     __atomic_store_n(&l->recv_posted, op->recv_number, __ATOMIC_RELEASE);
-    if (op->x.send_to != op->x.recv_from) push(c->tcp, p); /* otherwise the send pushes both */
+    /* if the send goes to the same peer, it moves the receive as well */
+    if (op->x.send_to != op->x.recv_from) push(c->tcp, p);
 }
 
 static bool tcp_send_try(struct comm *c, struct comm_op *op)
@@ -279,9 +281,9 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Fails a wait if a peer is lost. Any lost peer ends the attempt, but a peer that has left fails
- * only the ranks that still wait for it: its earlier messages and acknowledgements were counted
- * before `left` was set. */
+/* Fails if any peer is lost, because a lost peer ends the attempt. If a peer has left, fails only
+ * if op still waits for this peer. The last messages and acknowledgements of a peer are counted
+ * before `left` is set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 {
     struct tcp *t = c->tcp;

@@ -1,16 +1,16 @@
 /* tcp.h: the parts of the TCP transport, for worker/comm/tcp*.c only.
  *
- *   tcp.c        the row of the table: opening, posting, asking; losing a peer
- *   tcp_hello.c  one authenticated connection per pair
- *   tcp_frame.c  frames out of and into one connection
- *   tcp_thread.c the progress thread: readiness, heartbeats, silence, taking leave
- *   tls.c        encryption, where asked for
+ *   tcp.c        the functions of comm_ops; marks lost peers
+ *   tcp_hello.c  makes one authenticated connection per pair of ranks
+ *   tcp_frame.c  sends and receives the frames of one connection
+ *   tcp_thread.c the progress thread: epoll, heartbeats, silence, the goodbye
+ *   tls.c        encryption, if asked for
  *
  * Threads. To post, the rank writes an op and then increases the lane's count of posted ops
- * (release). The thread that holds `lock` moves bytes. It is the progress thread, or the rank
- * itself right after posting, if the lock is free. The holder of the lock reports that ops are
- * complete by storing their count in the lane, and then moves the rank's door. Once `halted` is
- * set, under the lock, no thread accesses the caller's buffers. */
+ * (release). The thread that holds `lock` moves bytes. This is the progress thread or, if the lock
+ * is free right after posting, the rank itself. The holder of the lock stores the count of
+ * complete ops in the lane, and then changes the value of the rank's door (shm_door_move). Once
+ * `halted` is set, under the lock, no thread accesses the caller's buffers. */
 #ifndef SEQD_COMM_TCP_H
 #define SEQD_COMM_TCP_H
 
@@ -19,14 +19,14 @@
 #include "worker/comm/endpoint.h"
 #include "worker/comm/tls.h"
 
-/* A frame has 24 bytes; after a DATA frame, `size` bytes of payload follow. The handshake checks
+/* A frame has 24 bytes. A DATA frame is followed by `size` bytes of payload. The handshake checks
  * that both ends use the same protocol. Numbers have the machine's byte order. */
 #define TCP_MAGIC 0x71657331u
 enum tcp_frame_type {
-    /* the messages of the channel up to index `number` have a buffer and may be sent */
+    /* messages 1 to `number` of the channel have a buffer and may be sent */
     FRAME_READY = 1,
     FRAME_DATA,  /* message `number` */
-    FRAME_TAKEN, /* the messages up to index `number` have been received in full */
+    FRAME_TAKEN, /* messages 1 to `number` have been received in full */
     FRAME_BEAT,  /* a sign of life */
     FRAME_BYE,   /* the last frame: this rank closes, with no transfer outstanding */
     FRAME_N
@@ -105,21 +105,21 @@ struct tcp {
     struct tcp_peer peer[];  /* [n_ranks] */
 };
 
-/* tcp.c. Adds an authenticated connection that tcp_hello.c has made, and owns fd and tls from then
- * on. */
+/* tcp.c. Adds an authenticated connection that tcp_hello.c has made. tcp.c owns fd and tls from
+ * then on. */
 void tcp_attach(struct tcp *t, int rank, int fd, struct tls *tls);
 void tcp_detach(struct tcp *t, struct tcp_peer *p); /* closes the connection */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
 void tcp_wake(struct tcp *t); /* wakes the progress thread */
 
-/* tcp_hello.c. Connects with every rank for which via[] names TCP: it dials lower ranks and
- * accepts higher ones. Fails with ERR_PEER if a rank did not connect or is lost; the error names
- * the rank and the reason. Fails with ERR_INVALID if another host's address is a loopback address,
- * and also with ERR_ABORTED or ERR_IO. */
+/* tcp_hello.c. Connects with every rank for which via[] has TCP. It dials lower ranks and accepts
+ * connections of higher ranks. Fails with ERR_PEER if a rank did not connect or is lost; the error
+ * names the rank and the reason. Fails with ERR_INVALID if another host's address is a loopback
+ * address, and also with ERR_ABORTED or ERR_IO. */
 int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e);
 int tcp_hello_listen(struct tcp *t, const char *address, struct err *e); /* fills c->blob */
 
-/* tcp_frame.c. Send and receive frames, under the lock. Neither waits. */
+/* tcp_frame.c. Send and receive frames, under the lock. They do not wait. */
 void tcp_flush(struct tcp *t, struct tcp_peer *p);
 void tcp_receive(struct tcp *t, struct tcp_peer *p);
 

@@ -1,4 +1,4 @@
-/* tcp_frame.c: frames out of and into one connection.
+/* tcp_frame.c: sends and receives the frames of one connection.
  *
  * A message is sent only after the peer's READY for it. So the peer can receive it straight into
  * the posted buffer, and no bytes are kept for later. A peer that sends a message without a READY
@@ -11,9 +11,11 @@
 #include "worker/comm/tcp.h"
 
 enum {
-    CHUNK = 256 << 10, /* most bytes that one call receives, while the lock is held */
-    N_CHUNKS = 4,      /* most calls for one event; epoll reports again the bytes that are left */
-    N_RECORDS = 64     /* most TLS records received for one event; each call returns one */
+    CHUNK = 256 << 10, /* largest number of bytes that one call receives while it holds the lock */
+    /* largest number of calls for one event; epoll reports the remaining bytes again */
+    N_CHUNKS = 4,
+    /* largest number of TLS records received for one event; a call returns one record */
+    N_RECORDS = 64
 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -33,7 +35,7 @@ static void put(struct tcp_peer *p, enum tcp_frame_type type, int channel, uint6
 }
 
 /* Returns the next message of a channel that may be sent, which means that this rank has posted
- * it, the peer expects it, and no injected delay holds it back. */
+ * it, the peer expects it, and its injected delay is over. */
 static struct comm_op *next_send(struct tcp *t, struct tcp_lane *l)
 {
     if (l->sent >= l->granted || l->sent >= __atomic_load_n(&l->send_posted, __ATOMIC_ACQUIRE))
@@ -130,7 +132,7 @@ void tcp_flush(struct tcp *t, struct tcp_peer *p)
             return;
         }
         if (n < 0) {
-            /* The peer is not lost yet, because frames that it sent before may still be unread. */
+            /* The peer is not lost yet, because earlier frames of the peer may still be unread. */
             if (errno != EPIPE && errno != ECONNRESET)
                 tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_ERRNO, .error = errno});
             else
@@ -202,7 +204,7 @@ static void take_frame(struct tcp *t, struct tcp_peer *p, const struct tcp_frame
     }
 }
 
-/* Processes frames, and the bytes after them, from the small buffer. */
+/* Processes the frames in the small buffer, and the bytes of payload that follow them there. */
 static void take_buffered(struct tcp *t, struct tcp_peer *p)
 {
     int at = 0;

@@ -1,8 +1,8 @@
 /* tcp_hello.c: one authenticated connection per pair of ranks.
  *
- * The higher one of two ranks dials. The handshake has four messages, all of the same size:
+ * The rank with the higher index dials. The handshake has four messages of equal size:
  *
- *   dialler  -> HELLO      who I am, whom I want, nonce D
+ *   dialler  -> HELLO      ranks of the dialler and of the acceptor, nonce D
  *            <- CHALLENGE  nonce A, proof of the key by the acceptor
  *            -> PROOF      proof of the key by the dialler
  *            <- WELCOME    proof that the acceptor keeps this connection
@@ -13,11 +13,11 @@
  * other end when the connection is made. Only TLS helps against an attacker who alters the
  * connection later; the handshake then runs inside TLS.
  *
- * Strangers. At most N_GUESTS connections that have proved nothing are open at a time, each for at
- * most HELLO_MS. When all places are taken, the oldest such connection is closed once it is older
- * than GRACE_MS; until then newer connections wait in the kernel's queue. Only a HELLO from such a
- * connection is answered, and at most one message from it is kept. The dialler tries again until
- * the deadline. */
+ * Strangers. A connection that has not proved the key is a guest. At most N_GUESTS guests are open
+ * at a time, each for at most HELLO_MS. When N_GUESTS guests are open, the oldest guest is closed
+ * once it is older than GRACE_MS. Until then, newer connections wait in the kernel's queue. Only a
+ * guest's HELLO is answered, and at most one message of a guest is kept. The dialler tries again
+ * until the deadline. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -36,7 +36,7 @@
 enum {
     N_GUESTS = 64,
     HELLO_MS = 10000,   /* longest time for one handshake, on either side */
-    GRACE_MS = 200,     /* a guest older than this is closed if another needs its place */
+    GRACE_MS = 200,     /* a guest older than this is closed if a new guest needs a place */
     RETRY_MS = 50,      /* until the next dial */
     CONNECT_MS = 60000, /* longest time for all handshakes; hop_timeout_ms if that is shorter */
     SLICE_MS = 20       /* longest time until the abort flag is noticed */
@@ -74,7 +74,7 @@ struct hall { /* the state of one tcp_hello */
     int n_missing;
     int64_t deadline_ns;
     struct call dial[JOB_MAX_RANKS], guest[N_GUESTS];
-    char refused[160]; /* text about the last guest that was turned away */
+    char refused[160]; /* text about the last guest that was refused */
     int64_t n_refused;
 };
 
@@ -214,7 +214,7 @@ static void hang_up(struct hall *h, struct call *k, const char *why)
     k->stage = FREE;
 }
 
-/* Closes the connection to a peer that answered wrongly. This remains the reported cause, even if
+/* Closes the connection to a peer that answered wrongly. `why` remains the reported cause, even if
  * no peer answers later. */
 static void turn_away(struct hall *h, struct call *k, const char *why)
 {
@@ -254,7 +254,7 @@ static void dial(struct hall *h, struct call *k)
     k->stage = DIALLING;
 }
 
-/* Begins the handshake on a connection, plain or encrypted. The dialler sends first. */
+/* Begins the handshake on a connection, which may be encrypted. The dialler sends first. */
 static void begin(struct hall *h, struct call *k)
 {
     bool dials = k->peer >= 0;
@@ -386,8 +386,8 @@ static void listen_to(struct hall *h, struct call *k)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Returns a place for a guest: a free place, or the place of the oldest guest if that is older
- * than GRACE_MS. Returns NULL if there is neither. */
+/* Returns a place for a new guest. This is a free place or, if the oldest guest is older than
+ * GRACE_MS, that guest's place. Returns NULL if there is no place. */
 static struct call *find_place(struct hall *h)
 {
     struct call *k = &h->guest[0];
@@ -465,8 +465,8 @@ static int too_late(struct hall *h, struct err *e)
                    h->n_missing, c->n_ranks - 1, why);
 }
 
-/* Checks the addresses before any rank waits for another. A node that was given no address
- * publishes a loopback address, which only the node itself can reach. */
+/* Checks the addresses before any rank waits for another rank. If a node was given no address, its
+ * ranks publish a loopback address, which only the node itself can reach. */
 static int check_addresses(const struct tcp *t, const struct comm_blob *all, struct err *e)
 {
     const struct comm *c = t->c;

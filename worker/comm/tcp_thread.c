@@ -1,5 +1,5 @@
 /* tcp_thread.c: the progress thread. It moves bytes while the rank computes, tells the peers that
- * the rank is alive, and notices when a peer is not. It sleeps in epoll_wait, which is the only
+ * the rank is alive, and notices if a peer is silent. It sleeps in epoll_wait, which is the only
  * place where it releases the lock. */
 #include <errno.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 enum {
     N_EVENTS = JOB_MAX_RANKS + 1
-}; /* room for the events of all sockets, so a peer without an event has no bytes waiting */
+}; /* room for the events of all sockets, so if a peer has no event, it has no unread bytes */
 
 static int timeout_ms(const struct tcp *t, int64_t now_ns)
 {
@@ -31,8 +31,8 @@ static void serve(struct tcp *t, const struct epoll_event *ev)
     if (ev->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) tcp_receive(t, p);
 }
 
-/* Loses a peer that has been silent for too long. Call it only when the data in the sockets has
- * been read, or when reading it has at least begun. */
+/* Marks a peer as lost if it has been silent for too long. Call it only after the data in the
+ * sockets has been read, at least in part. */
 static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
 {
     int64_t silent_ns = now_ns - p->heard_ns;
@@ -40,8 +40,9 @@ static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
     tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_SILENT, .silent_ms = silent_ns / 1000000});
 }
 
-/* Checks the peers' silence and schedules heartbeats. If the thread did not run for two ticks, it
- * received no bytes in that time, so it reads once more before it declares a peer silent. */
+/* Checks the peers' silence and schedules heartbeats. If the thread itself did not run for two
+ * ticks, it could not receive bytes in that time. It then reads once more before it declares a
+ * peer silent. */
 static void tick(struct tcp *t, int64_t now_ns)
 {
     if (now_ns < t->next_tick_ns) return;

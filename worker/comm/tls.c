@@ -1,4 +1,4 @@
-/* tls.c: drives OpenSSL over a BIO of its own, which neither waits nor raises SIGPIPE. A build
+/* tls.c: encrypts a connection by OpenSSL. The BIO neither waits nor raises SIGPIPE. A build
  * without OpenSSL has stubs. */
 #include "worker/comm/tls.h"
 
@@ -28,8 +28,8 @@ struct tls {
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-/* Makes the session of the key. A key is valid for one digest only; here it is the digest of
- * TLS_AES_128_GCM_SHA256. */
+/* Makes the TLS session of the key. A pre-shared key is valid for one digest only, which is the
+ * digest of TLS_AES_128_GCM_SHA256 here. */
 static SSL_SESSION *session_of(SSL *ssl)
 {
     static const unsigned char suite[] = {0x13, 0x01};
@@ -182,7 +182,8 @@ int tls_handshake(struct tls *t)
 {
     ERR_clear_error();
     int n = SSL_do_handshake(t->ssl);
-    if (n == 1) return SSL_session_reused(t->ssl) ? 1 : -1; /* the session must be the key's */
+    /* the session must be the session of the key */
+    if (n == 1) return SSL_session_reused(t->ssl) ? 1 : -1;
     return result(t, n) < 0 && errno == EAGAIN ? 0 : -1;
 }
 

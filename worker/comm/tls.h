@@ -26,14 +26,15 @@ struct tls *tls_open(struct tls_context *x, int fd, bool dials); /* NULL if ther
 /* t may be NULL; fd is not closed */
 void tls_close(struct tls *t);
 
-/* Takes one more step of the handshake. Returns 1 when the handshake is done, 0 when it would have
- * to wait for the socket, and -1 when it failed or the peer has not used the key. */
+/* Takes one more step of the handshake. Returns 1 if the handshake is done, 0 if it must wait for
+ * the socket, and -1 if it has failed or the peer has not used the key. */
 int tls_handshake(struct tls *t);
-/* Write and read as send and recv do. They return -1 and set errno if they fail; errno is EAGAIN
- * if they would have to wait. tls_read returns 0 at the end of the connection. After EAGAIN, a
+/* Write and read as send and recv do. They return -1 and set errno if they fail. errno is EAGAIN
+ * if the call would have to wait. tls_read returns 0 at the end of the connection. After EAGAIN, a
  * write must be repeated with the same bytes. */
 ssize_t tls_write(struct tls *t, const void *bytes, size_t size);
 ssize_t tls_read(struct tls *t, void *bytes, size_t size);
-bool tls_pending(const struct tls *t); /* decrypted bytes wait; no socket event announces them */
+/* Tells whether there are decrypted bytes. No socket event announces these bytes. */
+bool tls_pending(const struct tls *t);
 
 #endif

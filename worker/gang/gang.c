@@ -1,5 +1,5 @@
-/* seqgang: owns the ranks that one attempt has on this node, and outlives the agent that started
- * it.
+/* seqgang: owns the ranks that one attempt has on this node. It continues to run if the agent that
+ * started it ends.
  *   start    Takes the lock, reads DIR/start, makes the shared segment, listens on DIR/sock,
  *            starts the ranks and sends each of them its ARGS.
  *   run      Every packet of a rank becomes a spool record, and the agent, if one is connected, is
@@ -44,11 +44,12 @@
 #include "worker/gang/watch.h"
 
 enum {
-    STOP_GRACE_MS = 5000,  /* after STOP */
-    ABORT_GRACE_MS = 2000, /* time that the other ranks have to report after a rank has failed */
+    STOP_GRACE_MS = 5000,  /* time for ranks to exit after STOP */
+    ABORT_GRACE_MS = 2000, /* time for which other ranks can still report after a rank has
+                            * failed */
     WATCH_MS = 1000,
-    HANG_GRACE_MS = 5000, /* time that seqd has to decide after a hang, if other nodes have
-                           * ranks */
+    HANG_GRACE_MS = 5000, /* time for which the gang waits for a decision of seqd after a hang;
+                           * it waits only if other nodes also have ranks */
     STEP_TIMEOUT_MIN_MS = 30000,
     STEP_TIMEOUT_FACTOR = 10
 };
@@ -61,12 +62,12 @@ struct gang {
     struct gang_segment shared;
     struct spool spool;
     bool spool_broken;
-    bool spool_full; /* the spool has reached the limit on file sizes, so only failures and ends
-                      * are written */
+    bool spool_full; /* set if the spool has reached the limit on file sizes; after that only
+                      * failures and ends are written */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
-    int n_started, n_gone, n_clean; /* clean: exited 0 */
+    int n_started, n_gone, n_clean; /* n_clean counts ranks that exited with 0 */
     bool blobs_sent, saving, ending, killed;
     enum gang_end how;
     struct watch watch;
@@ -111,7 +112,8 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
             gang_end(g, GANG_FAILED, -1, ABORT_GRACE_MS);
             return;
         }
-        /* No further record can be written, so stop. The agent then finds the attempt lost. */
+        /* No further record can be written, so stop the gang. The agent will treat the attempt
+         * as lost. */
         log_error("gang.spool", "dir=%s why=\"%s\"", g->dir, e.text);
         g->spool_broken = true;
         gang_end(g, GANG_FAILED, -1, 0);
@@ -135,7 +137,8 @@ static void record_fail(struct gang *g, int rank, const struct err *e)
     record_failure(g, rank, e, 0);
 }
 
-/* Writes the final record, and then DIR/exit, so that its readers need not read the spool. */
+/* Writes the final record, and then DIR/exit, so that a program that waits for DIR/exit does
+ * not have to read the spool. */
 static void record_end(struct gang *g)
 {
     char path[FILE_PATH_SIZE];
@@ -182,8 +185,8 @@ void gang_stop(struct gang *g, enum gang_end how)
     if (g->ending) return;
     log_info("gang.stop", "job=%lld epoch=%lld how=%d", (long long)g->start->job,
              (long long)g->start->epoch, (int)how);
-    /* The message is sent before the flag is set, because a rank that sees the flag without a
-     * message reports a dead peer. */
+    /* The message is sent before the flag is set, because a rank that sees the flag but has no
+     * message reports that a peer is dead. */
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
@@ -197,8 +200,8 @@ static void gang_save(struct gang *g)
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
 }
 
-/* Records that a rank has exited after SAVE. If it is rank 0, everything is saved, and ranks that
- * still wait for rank 0 may exit. */
+/* Records that a rank has exited after SAVE. When rank 0 has exited, everything is saved, and the
+ * gang stops, because ranks may still wait for rank 0. */
 static void rank_saved(struct gang *g, int rank)
 {
     if (rank == 0)
@@ -258,8 +261,8 @@ static void rank_drain(struct gang *g, struct proc *p)
         else
             packet_bad(g, p, n);
     }
-    /* The rank closed its end; its pidfd will report its exit. The socket is removed from the
-     * loop, because it would stay readable. */
+    /* The rank has closed its end of the socket. Its pidfd will report its exit. Remove the socket
+     * from the loop, because it would remain readable. */
     if (n == 0) {
         loop_fd_remove(p->on_message);
         p->on_message = NULL;
@@ -297,7 +300,7 @@ static void rank_exited(void *arg, uint32_t events)
 /* ---- packets of the agent -------------------------------------------------------------------- */
 
 /* Forwards all blobs, in rank order, to the ranks. Only the first set of blobs is forwarded,
- * because after a reconnect seqd sends the same set again. */
+ * because seqd sends this set again after a reconnect. */
 static void blobs_forward(struct gang *g, const struct rank_blob *in, size_t n)
 {
     struct rank_blob *out = calloc((size_t)g->start->n_ranks, sizeof *out);
@@ -344,7 +347,7 @@ static void agent_accept(void *arg, uint32_t events)
     struct gang *g = arg;
     int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    agent_close(g); /* only the newest connection counts as the agent */
+    agent_close(g); /* only the newest connection is treated as the agent */
     g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
     if (!g->on_agent) {
         close(fd);
@@ -352,12 +355,13 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
-    agent_nudge(g); /* because records may have been written already */
+    agent_nudge(g); /* the spool may have records that were written before the agent connected */
 }
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */
 
-/* Tells whether a flag is set for all ranks. flag is the offset of a bool in struct proc. */
+/* Returns true if a flag is set for all ranks. The parameter `flag` is the offset of a bool in
+ * struct proc. */
 static bool all_ranks(const struct gang *g, size_t flag)
 {
     for (int i = 0; i < g->n_started; i++)
@@ -390,7 +394,7 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
     }
 }
 
-/* Writes each rank's last operation to the log of that rank, which the user reads. */
+/* Writes each rank's last operation to the log of that rank, because users read these logs. */
 static void watch_dump(const struct gang *g, const struct watch_sample *s)
 {
     char path[FILE_PATH_SIZE], where[160];
@@ -431,12 +435,12 @@ static void watch_run(void *arg)
         return;
     }
     g->watched_ms = now_ms;
-    /* Time in which the machine was suspended, or this process was stopped, does not count as time
-     * without progress. */
+    /* Time in which the machine was suspended, or this process was stopped, is not counted as
+     * time without progress. */
     if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
     loop_timer_set(g->watch_timer, WATCH_MS);
-    /* While ranks wait for the blobs, they wait for seqd. If seqd is down then, that is not a
-     * hang. */
+    /* While ranks wait for the blobs, they wait for seqd, which may be down. Such a wait is
+     * not a hang. */
     if (g->start->task == TASK_RUN && !g->blobs_sent &&
         all_ranks(g, offsetof(struct proc, published)))
         return;
@@ -477,7 +481,8 @@ static int gang_lock(struct gang *g, struct err *e)
 static int gang_listen(struct gang *g, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
-    /* Binds through /proc, because a state directory's path may be too long for an address. */
+    /* Bind the socket through /proc, because a state directory's path may be too long for an
+     * address. */
     int dir_fd = open(g->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) return err_errno(e, "open %s", g->dir);
     snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
@@ -509,13 +514,16 @@ static int ranks_start(struct gang *g, struct err *e)
     return 0;
 }
 
-/* Undoes a start that has failed half way. Afterwards no rank is left, and the spool has the
- * reason. */
+/* Undoes a start that has failed after some ranks were started. Afterwards no rank is left, and
+ * the spool has the reason. */
 static void start_undo(struct gang *g, const struct err *e)
 {
-    g->ending = true; /* there may be no segment in which to raise the abort flag */
+    g->ending = true; /* set `ending` here and do not raise the abort flag, because there may
+                       * be no segment that has the flag */
     g->how = GANG_FAILED;
-    record_fail(g, RANK_GANG, e); /* not the failure of a rank: this node cannot start ranks */
+    /* the failure is not recorded for a single rank, because it means that this node cannot
+     * start ranks */
+    record_fail(g, RANK_GANG, e);
     for (int i = 0; i < g->n_started; i++) {
         struct proc *p = &g->proc[i];
         proc_kill(p);

@@ -1,6 +1,6 @@
 /* seqgang DIR: runs the ranks that one attempt has on this node, as DIR/start describes
- * (protocols: api/core/rank.h, api/core/gang_start.h). seqw starts it in a new session. It exits
- * with 0 when the attempt is over, however the attempt ended. */
+ * (protocols: api/core/rank.h, api/core/gang_start.h). seqw starts it in a new session. When
+ * the attempt is over, seqgang exits with 0, even if the attempt failed. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 static void on_signal(void *arg, int signo)
 {
-    gang_stop(arg, GANG_ORPHANED); /* the signal came from a person, not from seqd */
+    gang_stop(arg, GANG_ORPHANED); /* a person has sent the signal, and not seqd */
 }
 
 int main(int argc, char **argv)
@@ -23,8 +23,8 @@ int main(int argc, char **argv)
     struct err e = {0};
     process_begin();
     log_init("seqgang");
-    umask(077); /* inherited by ranks, so that only their owner may read checkpoints, artifacts and
-                 * logs */
+    umask(077); /* ranks inherit this mask, so only the owner may read their checkpoints,
+                 * artifacts and logs */
     if (argc == 2 && !strcmp(argv[1], "--version"))
         return printf("seqgang %s\n", version_text()), 0;
     if (argc != 2 || argv[1][0] == '-') {
@@ -33,8 +33,8 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
-    /* Ignores SIGTERM, which a machine or a batch system sends to every process. seqw handles it
-     * by having its jobs save. */
+    /* Ignore SIGTERM, which a machine or a batch system sends to every process. seqw handles
+     * SIGTERM, and asks its jobs to save. */
     signal(SIGTERM, SIG_IGN);
     cgroup_join(argv[1]);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* the ranks inherit this */

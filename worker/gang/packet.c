@@ -1,12 +1,13 @@
-/* packet.c: compares the size of a packet with the smallest and the largest size of its type. */
+/* packet.c: compares the size of a packet with the smallest and the largest size that packets
+ * of its type may have. */
 #include "worker/gang/packet.h"
 
 #include <stddef.h>
 #include "api/core/spool.h"
 
-/* The least and the most payload bytes of each packet that a rank may send. If `most` is 0, no
- * rank may send a packet of this type. READY has no payload, but its `most` is 1 so that ranks may
- * send it. */
+/* The smallest and the largest payload, in bytes, of each packet that a rank may send. If `most`
+ * is 0, no rank may send a packet of this type. READY has no payload, but its `most` is 1 so that
+ * ranks may send it. */
 static const struct {
     size_t least, most;
 } sizes[] = {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "api/core/rank.h"
 
-/* Tells whether a rank may send a packet of `size` bytes with this head. */
+/* Returns true if a rank may send a packet that has the header `head` and `size` bytes. */
 bool packet_good(const struct rank_msg *head, int64_t size);
 
 #endif

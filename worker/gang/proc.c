@@ -19,22 +19,22 @@
 #include "api/core/gang_start.h"
 #include "api/core/process.h"
 
-enum { SPARE_FD = 10 }; /* above every descriptor number that the child uses */
+enum { SPARE_FD = 10 }; /* larger than every descriptor number that the child uses */
 
-/* Becomes seqrank, in the child. Every call here is safe after the fork, because the parent has
- * only one thread. */
+/* Called in the child, which becomes seqrank. All functions that are called here are safe
+ * after the fork, because the parent has only one thread. */
 static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
                        int sock, int memfd, int log_fd)
 {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* The exec keeps this setting. If the gang died before this call, getppid no longer returns
-     * its pid. */
+    /* This setting remains in force after the exec. If the gang has died before this call,
+     * getppid no longer returns the gang's pid. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
-    /* Ignores SIGTERM and SIGINT, which a machine or a container engine sends to every process
-     * when it ends. Jobs must save then, so only seqgang ends a rank. */
+    /* Ignore SIGTERM and SIGINT. When a machine or a container ends, these signals are sent to
+     * every process. Jobs must be able to save in that case, so only seqgang may end a rank. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
@@ -47,11 +47,12 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
     closefrom(RANK_MEMFD + 1);
-    /* Sets the UUID of the GPU, because an index could mean another GPU in another process. A rank
-     * without a GPU sees no GPU. */
+    /* Name the GPU by its UUID, because an index need not mean the same GPU in seqgang and in
+     * the rank. For a rank without a GPU, the variable is empty, so that CUDA shows no GPU to
+     * the rank. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
-    /* A failure is ignored, because the rank can run on any allowed CPU if these CPUs are no
-     * longer allowed. */
+    /* Ignore a failure. If these CPUs are no longer allowed, the rank can run on any allowed
+     * CPU. */
     if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
     execl(program, "seqrank", (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
@@ -158,8 +159,8 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
     if (p->sock < 0) return -1;
     ssize_t n;
     /* A rank that exits without having read RANK_STOP resets the connection. recv reports the
-     * reset once, before the bytes that the rank has sent, so the last messages of the rank can
-     * still be read. */
+     * reset once, before it returns the bytes that the rank has sent. For this reason recv is
+     * called again, so that the last messages of the rank are still read. */
     do n = recv(p->sock, buf, size, MSG_DONTWAIT | MSG_TRUNC);
     while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     return n < 0 && errno != EAGAIN ? 0 : n;
@@ -203,7 +204,7 @@ void proc_kill_strays(void)
         char path[64];
         snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
         FILE *f = fopen(path, "re");
-        if (!f) return; /* the kernel has no such list */
+        if (!f) return; /* this kernel was built without the list of a process's children */
         while (fscanf(f, "%d", &pid) == 1) kill(pid, SIGKILL);
         fclose(f);
         waitpid(-1, NULL, 0);

@@ -1,5 +1,5 @@
-/* start.c: reads the record of gang_start.h, and refuses a record of another version or one with
- * numbers out of range. */
+/* start.c: reads the record of gang_start.h. Refuses a record of another version, and a record
+ * with a number that is out of range. */
 #include "worker/gang/start.h"
 
 #include <stdlib.h>

@@ -6,9 +6,10 @@
 #include "api/core/gang_start.h"
 #include "api/core/rank.h"
 
-/* Reads and checks DIR/start, and checks that the seqrank that it names can be run. Fails with
- * ERR_CORRUPT if the record is damaged, and with ERR_UNSUPPORTED if another version wrote it.
- * Fails as err_errno does if seqrank cannot be run, and otherwise as file_read does. */
+/* Reads and checks DIR/start, and checks that the program seqrank whose path is in the record
+ * can be run. Fails with ERR_CORRUPT if the record is damaged, and with ERR_UNSUPPORTED if
+ * another version of seqw wrote the record. Fails as err_errno does if seqrank cannot be run.
+ * Also fails as file_read does. */
 int start_read(const char *dir, struct gang_start *out, struct err *e);
 
 #endif

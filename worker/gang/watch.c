@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
-/* A rank that uses less than BUSY_PERCENT of a core counts as waiting. But if it is runnable, it
- * counts as busy, because other processes are using the cores. Time in which a rank is busy counts
- * 1 / BUSY_PATIENCE. */
+/* A rank that uses less than BUSY_PERCENT of a core is treated as waiting. However, a rank
+ * that is runnable is treated as busy even if it uses less, because other processes are using
+ * the cores. While a rank is busy, only one BUSY_PATIENCE-th of the time is counted. */
 enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
 
 static bool is_stopped(const struct watch_sample *s)
@@ -14,8 +14,8 @@ static bool is_stopped(const struct watch_sample *s)
     return s->state == 'T' || s->state == 't';
 }
 
-/* Tells whether a rank works, or would work if it had a processor. cpu_ms is its CPU time in the
- * last dt_ms. */
+/* Returns true if a rank works, or would work if it had a processor. The parameter cpu_ms is
+ * the CPU time that the rank has used in the last dt_ms. */
 static bool is_busy(const struct watch_sample *s, int64_t cpu_ms, int64_t dt_ms)
 {
     return s->runnable || s->state == 'D' || (s->on_gpu && s->state != 'Z') ||

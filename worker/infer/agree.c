@@ -1,12 +1,13 @@
-/* agree.c: sends the choices of every rank to all other ranks and compares them. If choices
- * differ, the error names a rank whose choice is not the most frequent one. */
+/* agree.c: sends the choices of every rank to all other ranks and compares them. If the
+ * choices of ranks differ, the error names a rank whose choice is not the most frequent
+ * choice. */
 #include "worker/infer/agree.h"
 
 #include <stdio.h>
 
-/* Finds a rank whose choice is not the most frequent one; if there are only two ranks and they
- * differ, it is the second. Returns -1 if all agree. *like gets a rank with the most frequent
- * choice. */
+/* Finds a rank whose choice is not the most frequent choice. If there are only two ranks and
+ * their choices differ, returns the second rank. Returns -1 if all ranks agree. *like gets a
+ * rank with the most frequent choice. */
 static int odd_rank(const int64_t *choice, int P, int *like)
 {
     int most = 0, odd = -1;

@@ -1,5 +1,5 @@
-/* answer.c: answers requests: computes their prompts, chooses each token, and runs the passes that
- * the requests share. */
+/* answer.c: answers requests: computes their prompts, chooses each token, and runs the passes,
+ * each of which computes a token for several requests. */
 #include "worker/infer/infer.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ const char *infer_finish_name(enum infer_finish f)
 
 _Static_assert(SAMPLE_TOP == PLAN_ALTERNATIVES, "the plan counts them");
 
-/* Returns one slot's share of an item of the plan. */
+/* Returns the part of a plan's item that belongs to a slot. */
 static void *slot_take(struct model *m, enum plan_id id, int64_t size, int slot)
 {
     const int64_t stride = mem_round(size, MEM_ALIGN);
@@ -100,15 +100,15 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the log-probabilities of a prompt ------------------------------------------------------- */
 
-/* Returns the size of the record of one row. The record describes the token after the row, by a
- * double and then the alternatives. */
+/* Returns the size of the record of one row. A record describes the token after the row: it has a
+ * double, followed by the alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
 }
 
-/* Makes the records of this rank's rows. Rows without a token after them stay zero. Returns the
- * first token whose log-probability is NaN or infinity. */
+/* Makes the records of this rank's rows. If no token comes after a row, the record of the row
+ * remains zero. Returns the index of the first token whose log-probability is NaN or infinite. */
 static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
                            char *records)
 {
@@ -136,7 +136,7 @@ static int64_t record_rows(const struct infer *in, struct infer_work *w, const s
     return bad;
 }
 
-/* Copies records from the order of ranks to the order of the prompt. */
+/* Copies records from the order of the ranks into the order of the prompt's tokens. */
 static int order_records(const struct infer *in, const struct request *r, const char *records,
                          struct infer_tokens *out, struct err *e)
 {
@@ -161,8 +161,8 @@ static int order_records(const struct infer *in, const struct request *r, const 
     return 0;
 }
 
-/* Gathers the prompt's log-probabilities on rank 0 after a forward pass of the prompt.
- * Collective. */
+/* Gathers the log-probabilities of the prompt on rank 0. Call it after a forward pass of the
+ * prompt. Collective. */
 static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
                            struct infer_tokens *out, struct err *e)
 {
@@ -195,7 +195,8 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-/* Argument of text_again, which computes a prompt and the tokens chosen after it a second time. */
+/* Argument of text_again. This function computes the prompt and the chosen tokens a second
+ * time. */
 struct text_again {
     const struct infer *in;
     const struct infer_work *w;
@@ -220,8 +221,8 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* Reports that a logit of an answer is NaN or infinite. Every rank has found this in the same
- * logit. */
+/* Reports that a logit of an answer is NaN or infinite. All ranks call this function, and they
+ * report the same logit. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
     struct text_again x = {in, w};
@@ -230,9 +231,8 @@ static int blame_logits(const struct infer *in, const struct infer_work *w, stru
                         (long long)(w->request.n_tokens + w->n), w->request.id);
 }
 
-/* Adds the counts that are expected for the prompt. These are the counts of the prompt's pass
- * through the layers, of the message with the logits after the prompt, and of the
- * log-probabilities of an echoed prompt. */
+/* Adds the counts that are expected for the prompt. They include its pass through the layers, the
+ * message with the logits after the prompt, and the log-probabilities of an echoed prompt. */
 static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct model *m = in->model;
@@ -280,7 +280,7 @@ static bool ends_text(const struct token_ends *ends, int32_t token)
     return false;
 }
 
-/* Chooses a token. If may_end is false, a token that ends the text cannot be chosen. */
+/* Chooses a token. If may_end is false, a token that ends the text is not chosen. */
 static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
                       bool may_end, const struct sample_key *key)
 {
@@ -292,16 +292,18 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         w->logits[ends->id[i]] = -INFINITY;
     }
     const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
-    for (int i = n - 1; i >= 0; i--) { /* backwards, because an id may be listed twice */
+    for (int i = n - 1; i >= 0; i--) { /* go through the list in descending order, because an
+                                        * id may be listed twice */
         const int at = mutant_on(MUTANT_END_TWICE) ? n - 1 - i : i;
         if (ends->id[at] < w->sampler.n_vocab) w->logits[ends->id[at]] = kept[at];
     }
     return token;
 }
 
-/* Adds the last token to the text. w->stopped becomes the number of tokens of the stop string that
- * this token completes. With a tokenizer, w->cut becomes the number of bytes of the text before
- * that string, or -1 if there is no stop string. */
+/* Adds the token that was chosen last to the text of the answer. If the token completes a stop
+ * string, w->stopped becomes the number of tokens of the stop string. If there is a tokenizer,
+ * sets w->cut instead: to the number of bytes of the text before the stop string, or to -1 if
+ * no stop string is complete. */
 static int take_text(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct stop *stop = &w->request.stop;
@@ -316,8 +318,9 @@ static int take_text(const struct infer *in, struct infer_work *w, struct err *e
     return 0;
 }
 
-/* Keeps the text up to the stop string, if there is one. First gets the rest of the text from the
- * decoder, because it may complete a stop string. */
+/* First gets from the decoder the rest of the continuation's text, because this rest may
+ * complete a stop string. Then stores the text up to the stop string, or the whole text if it
+ * has no stop string. */
 static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
     struct spell *s = &w->spell;
@@ -348,7 +351,7 @@ static struct infer_choice *choice_of(const struct infer_work *w)
     return &w->out->choice[w->sequence];
 }
 
-/* Begins a continuation in w->tokens. Its prompt is in the cache. */
+/* Begins a continuation in w->tokens. The prompt of the request is in the cache. */
 static int begin_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct request *r = &w->request;
@@ -374,7 +377,7 @@ static int end_choice(const struct infer *in, struct infer_work *w, struct err *
                        logprobs ? r->logprobs : 0, e);
 }
 
-/* Reports to progress the part of the request that is done. */
+/* Reports that the share `part` of the request's work is done. */
 static void done_part(const struct infer *in, struct infer_work *w, double part)
 {
     if (part <= w->part) return;
@@ -382,8 +385,8 @@ static void done_part(const struct infer *in, struct infer_work *w, double part)
     w->part = part;
 }
 
-/* Returns the share of the prompt in the request's work. The work is counted in tokens, and the
- * rest of it are the generated tokens. */
+/* Returns the share of the prompt in the request's work. The work is measured in tokens: it is
+ * the number of tokens of the prompt plus the number of tokens to generate. */
 static double prompt_part(const struct request *r)
 {
     return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
@@ -397,7 +400,8 @@ static void note_token(const struct infer *in, struct infer_work *w)
     done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
 }
 
-/* Chooses the next token of a continuation from w->logits, for this rank only. */
+/* Chooses the next token of a continuation from w->logits, on this rank, without a message to
+ * other ranks. */
 static void choose_next(const struct infer *in, struct infer_work *w)
 {
     const struct request *r = &w->request;
@@ -410,7 +414,7 @@ static void choose_next(const struct infer *in, struct infer_work *w)
                     : AGREE_NOT_FINITE;
 }
 
-/* Chooses a token for each of at [n] on every rank; then the ranks compare their choices. */
+/* Chooses a token for each work in the array at [n]. Then the ranks compare their choices. */
 static int choose_tokens(const struct infer *in, struct infer_work *const *at, int n,
                          struct infer_steps *steps, struct err *e)
 {
@@ -427,9 +431,9 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
     return bad < 0 ? -1 : blame_logits(in, at[bad], e);
 }
 
-/* Adds the token that all ranks have chosen. *ended tells that the token ends the text (and is
- * then not part of it), that it completes a stop string, or that the continuation has its full
- * length. */
+/* Adds the token that all ranks have chosen. Sets *ended if the token ends the text, if it
+ * completes a stop string, or if the continuation has its full length. A token that ends the text
+ * is not added. */
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
@@ -459,7 +463,8 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     return 0;
 }
 
-/* Rewinds the cache to the end of the prompt. */
+/* Rewinds the cache to the end of the prompt. Restores the states after the prompt if there are
+ * any. */
 static void rewind_slot(const struct infer *in, struct infer_work *w)
 {
     model_use(in->model, w->slot);
@@ -480,9 +485,9 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
     return 0;
 }
 
-/* Advances each work until its newest token, w->tokens[w->n - 1], needs a pass, or until its
- * answer is complete. When a continuation has ended, the next round of the loop chooses the first
- * token of the next continuation. */
+/* Runs each work until its answer is complete, or until a pass for its newest token
+ * w->tokens[w->n - 1] is needed. If a continuation has ended, the next round of the loop
+ * chooses the first token of the next continuation. */
 static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                    struct err *e)
 {
@@ -509,7 +514,7 @@ static int advance(const struct infer *in, struct infer_work *w, int n, struct i
     return 0;
 }
 
-/* Copies the logits of each row of a pass to its work. */
+/* Copies the logits of each row of a pass to the row's work. */
 static int take_logits(const struct infer *in, struct infer_work *w, const struct model_next *next,
                        int n, struct err *e)
 {
@@ -575,7 +580,8 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
                 struct infer_answer *out, struct err *e)
 {
     *out = (struct infer_answer){.n = r->n};
-    w->request = *r; /* a copy, because the search for stop strings changes the state in it */
+    /* a copy, because the search for stop strings changes its state in the request */
+    w->request = *r;
     w->out = out;
     w->done = false;
     w->sequence = 0;

@@ -25,7 +25,8 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
-/* Fills the layout. Every layer gets the size of the layer whose states are largest. */
+/* Fills the layout. The memory for the states has the same size in every layer. It is the size
+ * of the largest layer's states. */
 static void fill_layout(struct context_layout *c, const struct model_shape *m,
                         const struct family *f)
 {
@@ -35,7 +36,7 @@ static void fill_layout(struct context_layout *c, const struct model_shape *m,
         if (placement_states_size(p) > c->stride) c->stride = placement_states_size(p);
         if (!o) continue;
         c->n_states++;
-        /* If outputs are divided by the sum of their weights, that sum is an additional column of
+        /* If outputs are divided by the sum of their weights, the sum is an additional column of
          * v. */
         c->layer[l] = (struct context_state){o->u.linear.n_heads, o->u.linear.key_dim,
                                              o->u.linear.value_dim + o->u.linear.normalise};

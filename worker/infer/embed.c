@@ -1,4 +1,4 @@
-/* embed.c: sums hidden states over the rows of each rank in double, adds up the sums of the ranks,
+/* embed.c: sums hidden states in double over the rows of each rank, adds the sums of the ranks,
  * and writes a vector for each document. */
 #include "worker/infer/embed.h"
 
@@ -18,7 +18,7 @@
 
 #define PIECE 32 /* rows of hidden states that are downloaded together */
 
-/* Adds rows [row0, row0 + n) of the states to sum, in ascending order. */
+/* Adds rows [row0, row0 + n) of the states to sum, in ascending order of rows. */
 static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_t n, float *buf,
                      double *sum)
 {
@@ -33,7 +33,7 @@ static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_
     }
 }
 
-/* Adds the states of those positions in [from, n) of the sequence that this rank holds. */
+/* Adds the states of those positions [from, n) of the sequence that are on this rank. */
 static void add_own(struct model *m, struct tensor states, int64_t from, int64_t n, float *buf,
                     double *sum)
 {
@@ -46,8 +46,8 @@ static void add_own(struct model *m, struct tensor states, int64_t from, int64_t
     }
 }
 
-/* Returns the number of elements of a vector, from element c on, that one small sum over ranks can
- * add up. */
+/* Returns how many elements of a vector one small sum over ranks can add up, beginning with
+ * element c. */
 static int sum_length(int64_t C, int64_t c)
 {
     return (int)(c + VOLUME_SMALL_N < C ? VOLUME_SMALL_N : C - c);
@@ -73,13 +73,13 @@ static void normalize(double *x, int64_t n)
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* Documents that are computed in one pass. They are joined end to end in the ids of the pass. */
+/* Documents that are computed in one pass. Their ids are joined end to end. */
 #define PASS_DOCUMENTS 256
 struct pass {
-    int64_t first; /* number of the first document */
+    int64_t first; /* index of the first document */
     int n;
-    int64_t ends[PASS_DOCUMENTS];   /* positions after their last tokens */
-    int64_t offset[PASS_DOCUMENTS]; /* index in the data of the first token of each */
+    int64_t ends[PASS_DOCUMENTS];   /* position after the last token of each document */
+    int64_t offset[PASS_DOCUMENTS]; /* index in the data of the first token of each document */
     bool was_cut[PASS_DOCUMENTS];
 };
 
@@ -87,7 +87,7 @@ struct embedder {
     const struct infer *in;
     const struct data *d;
     bool writer;  /* true on rank 0, which writes the files */
-    int32_t *ids; /* owned, [S + 1]: tokens of the pass, and the end of its last document */
+    int32_t *ids; /* owned, [S + 1]: tokens of the pass, and the end id of its last document */
     double *sum;  /* owned, [C] */
     float *row;   /* owned, [C] */
     float *buf;   /* owned, [PIECE, C] */
@@ -95,8 +95,9 @@ struct embedder {
     struct artifact vectors, list;
 };
 
-/* Returns the number of ids that the post-processor has put at the end of a document, which is the
- * n tokens from `begin` on. Returns 0 for a record of ids, because it has no text. */
+/* Returns the number of ids that the post-processor has put at the end of a document. The document
+ * is the n tokens that begin at `begin`. Returns 0 for a record of ids, because a record of ids
+ * has no text. */
 static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     uint32_t sizes[256];
@@ -111,8 +112,8 @@ static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, str
     return 0;
 }
 
-/* Reads a document and cuts it to S tokens, but keeps the ids that the post-processor has put at
- * its end. */
+/* Reads a document and shortens it to S tokens. Keeps the ids that the post-processor has put
+ * at the end of the document. */
 static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);
@@ -130,14 +131,14 @@ static int64_t begin_of(const struct embedder *s, int64_t document)
     return document ? (int64_t)data_documents(s->d)[document - 1] : 0;
 }
 
-/* Tells whether `last`, the last of a document's n tokens, is an end id that is not part of the
- * document. */
+/* Returns true if the last token of a document is an end id, which is not part of the
+ * document. The document has n tokens, and `last` is its last token. */
 static bool has_end(const struct embedder *s, int64_t n, int32_t last)
 {
     return job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1;
 }
 
-/* Counts the tokens of a document, without an end id that is not part of it. */
+/* Returns the number of tokens of a document, without its end id if it has one. */
 static int64_t measure(struct embedder *s, int64_t document, struct err *e)
 {
     int32_t last;
@@ -158,8 +159,8 @@ static int too_long(struct embedder *s, int64_t document, int64_t n, struct err 
                      (long long)s->in->model->plan->S, (long long)n);
 }
 
-/* Checks that all documents fit, before any of them is computed. Fails with ERR_TOO_LARGE, which
- * names the document. */
+/* Checks that all documents fit, before any of them is computed. Fails with ERR_TOO_LARGE; the
+ * error names the document. */
 static int check_lengths(struct embedder *s, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
@@ -174,10 +175,11 @@ static int check_lengths(struct embedder *s, struct err *e)
     return 0;
 }
 
-/* Reads a document of n tokens, including its end id, after the documents of the pass. *kept gets
- * the number of its tokens in the pass; a document that is longer than a whole sequence is cut.
- * Returns 1 if the pass has no room for the document; in that case it is read only if the room
- * depends on its end id. */
+/* Reads a document after the documents that the pass already has. n is the number of its
+ * tokens, including its end id. *kept gets the number of its tokens in the pass. If the
+ * document is longer than a whole sequence, it is shortened. Returns 1 if the pass has no room
+ * for the document. In this case the document is not read, unless its last token had to be
+ * known to decide whether it fits. */
 static int read_next(struct embedder *s, int64_t begin, int64_t n, int64_t *kept, struct err *e)
 {
     struct pass *p = &s->pass;
@@ -195,7 +197,7 @@ static int read_next(struct embedder *s, int64_t begin, int64_t n, int64_t *kept
     return read_cut(s, begin, n, e);
 }
 
-/* Adds a document to the pass. Returns 1 if the pass has no room for it. */
+/* Adds a document to the pass. Returns 1 if the pass has no room for the document. */
 static int pass_add(struct embedder *s, int64_t document, struct err *e)
 {
     struct pass *p = &s->pass;
@@ -209,7 +211,7 @@ static int pass_add(struct embedder *s, int64_t document, struct err *e)
     return 0;
 }
 
-/* Reads the documents of one pass, from number `first` on. */
+/* Reads the documents of one pass. `first` is the index of the first document of the pass. */
 static int pass_read(struct embedder *s, int64_t first, struct err *e)
 {
     const int64_t left = data_stats(s->d)->n_documents - first;
@@ -244,7 +246,7 @@ static int write_id(struct embedder *s, int64_t document, int64_t n, int64_t off
     return artifact_write(&s->list, line, (size_t)size + 1, e);
 }
 
-/* Writes the vector s->sum of document k of the pass. */
+/* Writes the vector s->sum, which belongs to document k of the pass. */
 static int write_document(struct embedder *s, int k, struct err *e)
 {
     const struct pass *p = &s->pass;
@@ -257,8 +259,8 @@ static int write_document(struct embedder *s, int k, struct err *e)
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* Pools positions [begin, end) of the states into s->sum. The bits are the same on every rank.
- * Returns 1 if an element is not finite. Collective. */
+/* Pools positions [begin, end) of the states into s->sum. The bits of the result are the same
+ * on every rank. Returns 1 if an element is not finite. Collective. */
 static int pool(struct embedder *s, struct tensor states, int64_t begin, int64_t end, struct err *e)
 {
     struct model *m = s->in->model;
@@ -277,7 +279,7 @@ static int pool(struct embedder *s, struct tensor states, int64_t begin, int64_t
     return 0;
 }
 
-/* Compares the ledger with the counts that are expected for one forward pass and for the sums of n
+/* Compares the ledger with the expected counts of one forward pass and of the sums of n
  * vectors. */
 static int compare_ledger(struct embedder *s, int n, struct embed *out, struct err *e)
 {
@@ -293,8 +295,8 @@ static int compare_ledger(struct embedder *s, int n, struct embed *out, struct e
 }
 
 /* Computes documents [k, k + n) of the pass together and writes them. *done gets the number of
- * documents that were written. Returns 1 if a state of the next document is not finite.
- * Collective. */
+ * documents that were written. Returns 1 if a state of the document after the written
+ * documents is not finite. Collective. */
 static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *out, struct err *e)
 {
     const struct pass *p = &s->pass;
@@ -316,7 +318,7 @@ static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *o
     return compare_ledger(s, n, out, e);
 }
 
-/* Computes the documents of the pass from number k on, one at a time. */
+/* Computes the documents of the pass one at a time, beginning with document k. */
 static int pass_alone(struct embedder *s, int k, struct embed *out, struct err *e)
 {
     for (int done; k < s->pass.n; k++) {
@@ -327,7 +329,7 @@ static int pass_alone(struct embedder *s, int k, struct embed *out, struct err *
     return 0;
 }
 
-/* Reads a pass that begins with document `first`, and computes and writes its documents. */
+/* Reads a pass that begins with document `first`. Computes and writes its documents. */
 static int one_pass(struct embedder *s, int64_t first, struct embed *out, struct err *e)
 {
     struct pass *p = &s->pass;

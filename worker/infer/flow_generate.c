@@ -15,11 +15,13 @@
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
-enum { LINE_SIZE = 4096 }; /* most bytes of an answer: an escaped custom_id, and numbers */
+/* Largest size of an answer in bytes. An answer has an escaped custom_id and numbers. */
+enum { LINE_SIZE = 4096 };
 
-/* Message that rank 0 sends to the other ranks: a sample to make, or the end. */
+/* Message that rank 0 sends to the other ranks. It either orders the ranks to compute a
+ * sample, or ends the job. */
 struct order {
-    int64_t request; /* -1 if there are no more requests */
+    int64_t request; /* index of the request; -1 if there are no more requests */
     struct flow_sample s;
 };
 
@@ -30,14 +32,14 @@ struct flow_work {
     struct results results; /* rank 0 */
     struct flow_request request;
     struct order order;
-    struct plan here; /* plan for the grid of the sample */
+    struct plan here; /* plan for the grid of the current sample */
     struct reply reply;
     char line[LINE_SIZE];
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Finds the file of requests and its root. The paths of captions are relative to that file. */
+/* Finds the file of requests and its root. The paths of captions are relative to this file. */
 static int find_manifest(struct flow_generate *g, const struct job_spec *spec,
                          const char *const *roots, int n_roots, struct err *e)
 {
@@ -75,7 +77,7 @@ static int64_t caption_size(const struct model *m, const struct flow_sample *s)
     return s->x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
 }
 
-/* Compares the ledger with the plan's counts for the steps, and with the counts of rank 0's
+/* Compares the ledger with the plan's counts of the steps and with the counts of rank 0's
  * messages. */
 static int check_steps(struct flow_work *w, const struct flow_sample *s, struct err *e)
 {
@@ -110,7 +112,8 @@ static int run_steps(struct flow_work *w, const struct flow_sample *s, struct er
     return 0;
 }
 
-/* Computes latents from noise. *ok tells whether all latents are finite. Collective. */
+/* Computes latents from noise. Sets *ok to true if all latents are finite, and to false
+ * otherwise. Collective. */
 static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, bool *ok,
                 struct err *e)
 {
@@ -140,9 +143,9 @@ static int make_again(void *arg, struct err *e)
     return run_steps(w, &w->order.s, e);
 }
 
-/* Finds the cause of a sample that is not finite. If a weight is not finite, no request can be
- * answered, so the job fails. Otherwise every rank refuses this request, and rank 0 writes the
- * line of the request. */
+/* Finds the cause of a sample that is not finite. If a weight is not finite, the job fails,
+ * because no request can be answered. Otherwise every rank refuses this request, and rank 0 writes
+ * the request's line. */
 static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, struct err *e)
 {
     const struct finite_again again = {make_again, w};
@@ -150,8 +153,8 @@ static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, st
     if (finite_weights(w->m, name, e)) return -1;
     if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
     if (finite_where(w->m, &again, where, e)) return -1;
-    infer_at(w->in, i + 1); /* begins new counts, because the messages of the search for the cause
-                             * are not in the plan */
+    /* reset the counts, because the messages of this search are not in the plan */
+    infer_at(w->in, i + 1);
     err_set(&w->request.refused, ERR_CORRUPT,
             "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
             *where ? where : "what guidance makes of the model's outputs", s->guidance,
@@ -171,7 +174,7 @@ static int sample(struct flow_work *w, int64_t i, const struct flow_sample *s,
 
 /* ---- its line -------------------------------------------------------------------------------- */
 
-/* Removes a file that has the sample's name but is left over from other requests. */
+/* Removes a file that has the name of this sample but belongs to a sample of other requests. */
 static int remove_stale(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done;
@@ -235,8 +238,8 @@ static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
     struct order *o = &w->order;
-    infer_at(w->in, o->request + 1); /* the other ranks read the index of the step from the
-                                      * order */
+    /* the other ranks know the index of the request only after they have received the order */
+    infer_at(w->in, o->request + 1);
     if (!m->comm) return 0;
     if (comm_broadcast(m->comm, PURPOSE_CONTROL, 0, o, sizeof *o, m->bounce, e)) return -1;
     comm_where(m->comm)->step = o->request + 1;
@@ -245,9 +248,9 @@ static int tell(struct flow_work *w, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, m->batch.latents.text, size, m->bounce, e);
 }
 
-/* Reads request i and its caption on rank 0. On failure w->request.refused has the reason. The
- * request is also refused if this machine cannot read a file, although the fault may be that of
- * the machine. */
+/* Reads request i and its caption, on rank 0. If this fails, w->request.refused has the
+ * reason. If this machine cannot read a file, the request is refused as well, although the
+ * fault may be in the machine. */
 static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

@@ -1,5 +1,5 @@
-/* flow_request.c: reads the members of a request by a table, and then applies the rules that
- * involve several members: a caption or a class, sizes, the seed. */
+/* flow_request.c: reads the members of a request by a table. Then applies the rules that concern
+ * several members: a caption or a class, sizes, the seed. */
 #include "worker/infer/flow_request.h"
 
 #include <stdio.h>
@@ -10,15 +10,17 @@
 #include "api/core/utf8.h"
 #include "worker/plan/noise.h"
 
-#define NOISE_VALUES ((double)((int64_t)1 << 34)) /* a 32-bit counter draws four values */
+/* Largest number of values of noise. Each value of the 32-bit counter gives four values of
+ * noise. */
+#define NOISE_VALUES ((double)((int64_t)1 << 34))
 
 struct request_line {
     struct flow_request *r;
     const struct job_spec *spec;
     struct jread j;
-    uint32_t seen;      /* one bit per member, in the order of members[] */
-    int64_t latents[3]; /* T, H, W; 0 if not given */
-    int64_t label;      /* -1 if not given */
+    uint32_t seen;      /* one bit for each member, in the order of members[] */
+    int64_t latents[3]; /* T, H, W; 0 if they are not given */
+    int64_t label;      /* -1 if it is not given */
     bool own_seed;
     struct err *e;
 };
@@ -35,7 +37,8 @@ static int take_count(struct request_line *l, const char *name, int64_t *out)
     return 0;
 }
 
-/* Reads a number in the range of a field of the job spec. */
+/* Reads a number. It must be in the range of the field sampling.NAME of the job spec, where NAME
+ * is the parameter `name`. */
 static int take_number(struct request_line *l, const char *name, double *out)
 {
     char path[32];
@@ -125,7 +128,7 @@ static int take_seed(struct request_line *l)
 {
     double seed;
     if (take_number(l, "seed", &seed)) return -1;
-    l->r->s.seed = (int64_t)seed; /* exact, because the seed is below 2^53 */
+    l->r->s.seed = (int64_t)seed; /* the conversion is exact, because the seed is below 2^53 */
     l->own_seed = true;
     return 0;
 }
@@ -185,12 +188,13 @@ static int unwanted(struct request_line *l, const char *name, const char *what)
     return err_field(l->e, ERR_INVALID, name, "%s: %s, leave it out", name, what);
 }
 
-/* Checks the input that the model reads for the sample: a caption, a class or none. */
+/* Checks the input that conditions the sample, which is a caption, a class or nothing. */
 static int check_told(struct request_line *l)
 {
     const struct model_shape *m = &l->spec->model.shape;
     const struct flow_request *r = l->r;
-    const int64_t classes = m->type_vocab - 1; /* the last class stands for "no class" */
+    /* the last class means "no class" and is not counted */
+    const int64_t classes = m->type_vocab - 1;
     if (m->caption_channels && !*r->text) return missing(l, "text", "this model reads a caption");
     if (!m->caption_channels && *r->text) return unwanted(l, "text", "this model reads no caption");
     if (r->s.x.text_len && !*r->text) return unwanted(l, "text_len", "there is no text");
@@ -209,8 +213,8 @@ static int too_large(struct request_line *l, int i, const char *field, int64_t m
                      sides[i], (long long)l->latents[i], field, (long long)most);
 }
 
-/* Checks that the number of frames and the number of patches in a frame are at most those of the
- * plan. The shape of the picture does not matter. */
+/* Checks that the number of frames and the number of patches of a frame are not larger than in
+ * the plan. Height and width are not compared one by one. */
 static int check_room(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -223,8 +227,8 @@ static int check_room(struct request_line *l)
                                  : too_large(l, 2, "data.width", s->data.width);
 }
 
-/* Sets the sizes of the latents to those that are given, or derives them from the sizes of the
- * video, and checks that the plan has room for them. */
+/* Sets the sizes of the latents. If they are not given, computes them from the sizes of the
+ * video. Checks that the plan has room for the latents. */
 static int check_sizes(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -262,8 +266,8 @@ static int check_steps(struct request_line *l)
                      NOISE_STEPS);
 }
 
-/* Sets the key of the noise: the request's own seed, or the job's seed and the custom_id, as for
- * batches of text. */
+/* Sets the key of the noise. The key is the request's seed. If the request has no seed, the
+ * key is made from the job's seed and the custom_id, as in batches of text. */
 static void set_key(struct request_line *l)
 {
     struct flow_request *r = l->r;
@@ -284,8 +288,7 @@ static int read_line(struct request_line *l)
 static int take_line(struct request_line *l)
 {
     const int rc = read_line(l);
-    /* If the JSON is invalid, its error is the one to report, because it can make members look
-     * wrong. */
+    /* If the JSON is invalid, report this error, because it can make members look wrong. */
     if (l->j.err.code != ERR_NONE) return err_set(l->e, ERR_INVALID, "%s", l->j.err.text);
     if (rc) return -1;
     if (!*l->r->id) return missing(l, "custom_id", "a string that names the request");

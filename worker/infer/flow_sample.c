@@ -1,5 +1,5 @@
 /* flow_sample.c: draws noise for this rank's patches, predicts with and without the caption, and
- * advances z step by step. */
+ * changes z step by step. */
 #include "worker/infer/flow_sample.h"
 
 #include <math.h>
@@ -12,11 +12,11 @@
 
 #define LINE 1024 /* values of noise that are drawn together */
 
-/* The rows of this rank: patches [share of space, frames]. A row has C channels of `places` values
- * each. */
+/* The rows of this rank. Each row is a patch, and the patches are [share of space, frames]. A
+ * row has C channels, and each channel has `places` values. */
 struct sample_rows {
     struct flow_rows at;
-    int64_t C, places, cols; /* cols: values of a row */
+    int64_t C, places, cols; /* `cols` is the number of values of a row */
     int64_t n;               /* number of rows */
 };
 
@@ -39,15 +39,17 @@ struct sample_line { /* one row of pixels of one channel */
     int64_t c, frame, h;
 };
 
-/* The noise to draw, and the place where it is stored. */
+/* The noise to draw, and the array in which it is stored. */
 struct sample_draw {
     struct model *m;
     const struct flow_sample *s;
     const struct sample_rows *r;
-    int64_t step;                /* index of the step; -1 for the initial noise, when the weights
-                                  * of places are set, too */
-    const struct noise_draw *by; /* parameters of the noise of a step; `spread` then has the
-                                  * predicted variance */
+    /* index of the step; -1 for the initial noise. When the initial noise is stored, the
+     * weight of each place of a row is set, too. */
+    int64_t step;
+    /* parameters for the noise of a step; NULL for the initial noise. If it is not NULL,
+     * `spread` must have the predicted variance. */
+    const struct noise_draw *by;
 };
 
 static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int64_t in, float z)
@@ -62,7 +64,7 @@ static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int
     b->weight[row * d->r->places + in] = 1;
 }
 
-/* Stores values [w, w + n) of a line at their places in the rows. */
+/* Stores values [w, w + n) of a line in the rows. */
 static void put_noise(const struct sample_draw *d, const struct sample_line *at, int64_t w,
                       int64_t n, const float *noise)
 {
@@ -73,7 +75,7 @@ static void put_noise(const struct sample_draw *d, const struct sample_line *at,
     }
 }
 
-/* Draws the part of a line that lies in this rank's patches. */
+/* Draws the values of a line that are in this rank's patches. */
 static void draw_line(const struct sample_draw *d, const struct sample_line *at)
 {
     const struct flow_sample *s = d->s;
@@ -121,7 +123,8 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Tells whether the model can also predict without a caption or class, which guidance needs. */
+/* Returns true if guidance is possible, which means that the model can also predict without a
+ * caption or class. */
 static bool can_be_guided(const struct model_shape *m)
 {
     return m->caption_channels || m->type_vocab;
@@ -141,7 +144,8 @@ static int predict(struct model *m, const struct flow_sample *s, bool told, stru
 {
     struct batch *b = model_batch(m);
     b->latents.dropped = !told;
-    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* last class: none */
+    /* The class after the last class means "no class". */
+    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1;
     return model_forward(m, b, e);
 }
 
@@ -150,10 +154,10 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* Copies in_channels channels of the last prediction, from channel `first` on, to the velocity. If
- * `first` is 0, these are the channels of the prediction itself. If `first` is in_channels, they
- * are the channels of the variance. In a patch of the prediction the channels of one place are
- * adjacent. */
+/* Copies in_channels channels of the last prediction to the velocity, beginning with channel
+ * `first`. If `first` is 0, they are the channels of the predicted value. If `first` is
+ * in_channels, they are the channels of the variance. In a patch of the prediction, the channels
+ * of one place are adjacent. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
@@ -195,16 +199,16 @@ static void advance(struct model *m, const struct sample_rows *r, struct channel
     m->be->ops->mix(m->be, &a);
 }
 
-/* Returns the channels that guidance changes. For all other channels the prediction with caption
- * or class is used. */
+/* Returns the channels that guidance changes. The other channels come from the prediction with
+ * caption or class. */
 static struct channels guided(const struct model *m)
 {
     const int64_t n = shape_of_noise(&m->shape) ? family_row(&m->shape)->guided : 0;
     return (struct channels){0, n > 0 && n < m->shape.in_channels ? n : m->shape.in_channels};
 }
 
-/* The numbers of a step: the model predicts v for the time `told`, and then z = alpha z + beta v
- * is computed. */
+/* The numbers of a step. The model predicts v at the time `told`. Then z becomes alpha z +
+ * beta v. */
 struct step_by {
     double told, alpha, beta;
 };
@@ -232,8 +236,8 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
     }
 }
 
-/* Adds the noise of step i, with the variance of the last prediction. The host computes the noise
- * in double. */
+/* Adds the noise of step i. The last prediction has its variance. The host computes the noise in
+ * double. */
 static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
                      int64_t i, struct err *e)
 {
@@ -289,7 +293,8 @@ int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, s
     return 0;
 }
 
-/* Packs the planes of each channel and of each frame of patches: [C, frames, share, places]. */
+/* Copies the values so that all values of one channel and one frame of patches (a plane) are
+ * adjacent: [C, frames, share, places]. */
 static void pack(struct model *m, const struct sample_rows *r)
 {
     const int64_t size = r->places * (int64_t)sizeof(float);
@@ -306,8 +311,9 @@ struct sample_gather {
     struct model *m;
     const struct flow_sample *s;
     struct sample_rows r;
-    int64_t plane; /* index, c * frames + f, of the plane in m->prog.plane on rank 0; -1 if no
-                    * plane is there yet */
+    /* index (c * frames + f) of the plane that is in m->prog.plane on rank 0; -1 if no plane
+     * has been gathered yet */
+    int64_t plane;
 };
 
 static int next_plane(struct sample_gather *g, struct err *e)
@@ -336,8 +342,8 @@ static void unpatch(const struct sample_gather *g, const struct sample_line *at,
         out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
 }
 
-/* Reads elements for the writer, which asks for them in order. A plane is gathered when the writer
- * reaches it. */
+/* Reads elements for the function that writes the file. This function asks for the elements in
+ * ascending order. When it asks for the first element of a plane, the plane is gathered. */
 static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
     struct sample_gather *g = arg;

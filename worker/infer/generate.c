@@ -1,5 +1,5 @@
-/* generate.c: runs a job of prompts or of a batch of requests, and writes its artifacts. At most
- * plan->batch requests are answered at the same time. */
+/* generate.c: runs a job of prompts or of a batch of requests, and writes its artifacts. Answers
+ * at most plan->batch requests at the same time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct turn {
     struct infer_answer answer;
 };
 
-/* Lines of a prompt that wait until the lines of all earlier prompts are written. */
+/* Lines of a prompt. They wait until the lines of all earlier prompts are written. */
 struct held_lines {
     bool done;
     char *lines; /* owned */
@@ -27,21 +27,21 @@ struct held_lines {
 struct generator {
     const struct infer *in;
     const struct prompts *p;
-    bool batch, writer; /* writer: rank 0 */
-    int n;              /* number of prompts that are answered together */
+    bool batch, writer; /* `writer` is true on rank 0, which writes the artifacts */
+    /* number of works, which is the number of prompts that are answered together */
+    int n;
     struct infer_work work[JOB_MAX_BATCH];
-    struct turn turn[JOB_MAX_BATCH]; /* turn[k] belongs to the request that work[k] answers, if it
-                                      * answers one */
+    struct turn turn[JOB_MAX_BATCH]; /* turn[k] is for the request that work[k] answers */
     struct infer_steps steps;        /* steps of all works */
     int next;                        /* index of the first prompt that has not begun */
     int n_done;
-    int first; /* index of the prompt whose text is part of the RESULT; p->n if there is no such
-                * prompt yet */
+    /* index of the prompt whose text becomes part of RESULT; p->n if no prompt has a text yet */
+    int first;
     struct reply reply;
-    struct artifact out;     /* for a job of prompts */
+    struct artifact out;     /* the artifact of a job of prompts */
     struct held_lines *held; /* owned [p->n] */
-    int n_written;           /* number of prompts whose lines are in `out` */
-    struct results results;  /* for a batch */
+    int n_written;           /* number of prompts whose lines have been written to `out` */
+    struct results results;  /* the results of a batch */
     uint8_t *answered;       /* owned [p->n]; 1 if an earlier attempt answered the prompt */
     struct infer_text *text;
 };
@@ -63,7 +63,7 @@ static char *copy_text(const struct generator *g, const struct infer_choice *c)
     return text;
 }
 
-/* Keeps the first text of the job, for its RESULT. */
+/* Keeps the first text of the job, which becomes part of its RESULT. */
 static int keep_text(struct generator *g, int i, const struct infer_answer *a, struct err *e)
 {
     const struct infer_choice *c = &a->choice[0];
@@ -77,14 +77,15 @@ static int keep_text(struct generator *g, int i, const struct infer_answer *a, s
     return 0;
 }
 
-/* Returns the model's name, which is the path of its directory, or else the job's name. */
+/* Returns the model's name, which is the path of its directory. If there is no directory, it is
+ * the job's name. */
 static const char *model_name(const struct job_spec *spec)
 {
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
 }
 
-/* Writes the line of g->reply to the artifact, or keeps it until the lines of all earlier prompts
- * are written. */
+/* Writes the line in g->reply to the artifact. If lines of earlier prompts are not written
+ * yet, keeps the line in memory until those lines are written. */
 static int put_line(struct generator *g, int i, struct err *e)
 {
     struct held_lines *h = &g->held[i];
@@ -98,7 +99,8 @@ static int put_line(struct generator *g, int i, struct err *e)
     return 0;
 }
 
-/* Records that prompt i has all its lines. Then writes the lines of prompts that waited for it. */
+/* Records that all lines of prompt i exist. Then writes the kept lines that have no unwritten
+ * lines of earlier prompts before them. */
 static int end_lines(struct generator *g, int i, struct err *e)
 {
     g->held[i].done = true;
@@ -143,8 +145,8 @@ static bool any_at_work(const struct generator *g)
     return false;
 }
 
-/* Counts a request as done. If no other request is being answered, sets progress to the number of
- * finished requests, which removes rounding errors. */
+/* Counts a request as done. If no other request is being answered, sets progress to the number
+ * of finished requests, which removes rounding errors from the sum. */
 static void count_done(struct generator *g)
 {
     struct progress *p = g->in->progress;
@@ -152,8 +154,8 @@ static void count_done(struct generator *g)
     if (!any_at_work(g)) progress_at(p, fmax(g->n_done, progress_done(p)));
 }
 
-/* Reports a refused request of a batch in its line of results.jsonl. A refused prompt ends the
- * job. */
+/* Writes the refusal of a request of a batch to its line of results.jsonl. If a prompt is refused,
+ * the job fails. */
 static int refuse(struct generator *g, struct turn *t, struct err *e)
 {
     struct err *why = &t->request.refused;
@@ -168,7 +170,7 @@ static int refuse(struct generator *g, struct turn *t, struct err *e)
     return g->p->n > 1 ? err_prefix(e, "prompt %d", t->i) : -1;
 }
 
-/* Begins the next prompt in work k, which is idle. */
+/* Begins the next prompt in work k. The work must be idle. */
 static int begin(struct generator *g, int k, struct err *e)
 {
     struct turn *t = &g->turn[k];
@@ -186,7 +188,7 @@ static int begin(struct generator *g, int k, struct err *e)
     return infer_begin(g->in, &g->work[k], &t->request, &t->answer, e);
 }
 
-/* Gives a prompt to every idle work, while there are prompts. */
+/* Begins a prompt in every idle work, as long as there are prompts that no work has begun. */
 static int begin_all(struct generator *g, struct err *e)
 {
     for (int k = 0; k < g->n; k++)
@@ -271,7 +273,7 @@ static void generator_close(struct generator *g)
     free(g->answered);
 }
 
-/* Sends rank 0's record of already answered requests to the other ranks. */
+/* Sends from rank 0 to the other ranks which requests earlier attempts have answered. */
 static int share_answered(struct generator *g, struct err *e)
 {
     const struct model *m = g->in->model;
@@ -286,7 +288,7 @@ static int share_answered(struct generator *g, struct err *e)
     return 0;
 }
 
-/* Saves the states after the prompt. A job saves only one context, so it must have only one
+/* Saves the states after the prompt. Only one context can be saved, so the job must have only one
  * prompt. */
 static int save_context(struct generator *g, struct err *e)
 {
@@ -316,7 +318,7 @@ static int finish(struct generator *g, struct err *e)
         t->artifact = g->out.done;
         return 0;
     }
-    t->n_refused = g->results.n_refused; /* sum over all attempts */
+    t->n_refused = g->results.n_refused; /* this is the number for all attempts together */
     t->n_prompt_tokens = g->results.n_prompt_tokens;
     t->n_tokens = g->results.n_tokens;
     return results_finish(&g->results, g->in->job_dir, &t->artifact, &t->errors, e);

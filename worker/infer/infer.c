@@ -1,5 +1,6 @@
-/* infer.c: runs forward passes for generate, score and embed: the prefill of the prompt, the
- * logits of the last token, and the bytes that a pass is expected to send. */
+/* infer.c: runs forward passes for generate, score and embed jobs. It computes the prefill of
+ * a prompt and the logits of the last token. It also computes the number of bytes that a pass
+ * should send. */
 #include "worker/infer/infer.h"
 
 #include "api/core/assert.h"
@@ -52,8 +53,8 @@ void infer_at(const struct infer *in, int64_t step)
     if (m->comm) comm_ledger_reset(m->comm);
 }
 
-/* Fills this rank's rows with documents that follow each other. The positions of the rows ascend,
- * and document k ends at position ends[k]. */
+/* Fills this rank's rows with documents that follow each other. Document k ends at position
+ * ends[k]. The rows have ascending positions. */
 static void fill_batch(struct model *m, const int32_t *tokens, const int64_t *ends, int n_documents)
 {
     struct batch *b = &m->batch;
@@ -74,7 +75,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, const int64_t *en
         batch_place(b, i, pos, k ? ends[k - 1] : 0, ends[k], &rules);
         if (!m->carry.in) continue;
         b->pos[i] += m->carry.n_tokens;
-        b->lo[i] = -1; /* the document began before the sequence */
+        b->lo[i] = -1; /* lo is -1, because the document began before the sequence */
     }
 }
 
@@ -117,7 +118,7 @@ int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* Gives every rank the logits after the last token of the sequence. */
+/* Copies the logits after the last token of the sequence to every rank. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
 {
     struct model *m = in->model;

@@ -1,24 +1,24 @@
-/* neutral.c: a table of neutral members with their accepted values, and the comparison of members
- * with it. */
+/* neutral.c: a table of neutral members with their accepted values. Compares members of a request
+ * with the table. */
 #include "worker/infer/neutral.h"
 
 #include <string.h>
 
-/* Accepted values of each member. A value is accepted if it is one of these words, or a list with
- * one of these words; "*" accepts any string, true, false or object. For every member of the
- * table, null, {} and [] are accepted, too. */
+/* A member and its accepted values. A value is accepted if it is one of the words of the row,
+ * or a list with one of these words. The word "*" accepts every string, true, false and every
+ * object. For each member of the table, null, {} and [] are accepted as well. */
 static const struct neutral {
     const char *name;
     const char *words[3];
 } rows[] = {
     {"tool_choice", {"none", "auto"}},
     {"function_call", {"none", "auto"}},
-    {"parallel_tool_calls", {"*"}}, /* no tool can be called */
+    {"parallel_tool_calls", {"*"}}, /* any value, because no tool can be called */
     {"response_format", {"text"}},
     {"modalities", {"text"}},
     {"service_tier", {"auto", "default"}},
     {"store", {"false"}},
-    {"metadata", {"*"}}, /* the client's own notes */
+    {"metadata", {"*"}}, /* any value, because metadata are notes of the client and are not used */
     {"safety_identifier", {"*"}},
     {"prompt_cache_key", {"*"}},
     {"suffix", {""}},
@@ -35,7 +35,7 @@ static bool is_word(const struct neutral *n, const struct jread *j, enum jtok t)
     return false;
 }
 
-/* Tells whether the object is {"type": word} and has no other member. */
+/* Returns true if the object is {"type": word} and has no other member. */
 static bool is_type(const struct neutral *n, struct jread *j)
 {
     return jread_next(j) == J_KEY && jread_is(j, "type") && is_word(n, j, jread_next(j)) &&

@@ -9,7 +9,7 @@ struct infer_pace {
     int64_t n, us;
 };
 
-/* Adds n tokens and the time since begin_us, which is a time of clock_us(). */
+/* Adds n tokens and the time that has passed since begin_us (clock_us()). */
 static inline void pace_until_now(struct infer_pace *p, int64_t n, int64_t begin_us)
 {
     p->n += n;

@@ -1,5 +1,5 @@
-/* prompts.c: reads a file as one prompt, as lines of JSON or as requests, checks that custom_ids
- * differ, and broadcasts the bytes from rank 0. */
+/* prompts.c: reads a file as one prompt, as lines of JSON or as requests. Checks that custom_ids
+ * differ, and sends the bytes from rank 0 to the other ranks. */
 #include "worker/infer/prompts.h"
 
 #include <errno.h>
@@ -37,8 +37,8 @@ static int64_t used(const struct prompts *p)
     return p->n ? p->end[p->n - 1] : 0;
 }
 
-/* Appends a prompt whose bytes are already at text[used, used + size). The string `where` names
- * its place in the input, for errors. */
+/* Appends a prompt whose bytes are already in text[used, used + size). `where` describes the
+ * position of the prompt in the input, for use in error messages. */
 static int append(struct prompts *p, int64_t size, const char *where, struct err *e)
 {
     if (size == 0) return err_field(e, ERR_INVALID, "input", "%s: the prompt is empty", where);
@@ -93,7 +93,9 @@ static int read_file(const char *path, const char *const *roots, int n_roots, ch
             err_errno(e, "read %s", path);
             goto out;
         }
-        if (n == 0) break; /* the file has become shorter, so use the bytes that were read */
+        /* the file has become shorter since its size was read; the bytes that were read before
+         * its end are used */
+        if (n == 0) break;
         *size += n;
     }
     rc = *data ? 0 : err_set(e, ERR_IO, "out of memory reading %s", path);
@@ -103,7 +105,7 @@ out:
     return rc;
 }
 
-/* Reads a line that is one JSON object: appends the string under key to p->text, which has room
+/* Reads a line that is one JSON object. Appends the string under `key` to p->text, which has room
  * for the line. */
 static int take_line(struct prompts *p, const char *line, size_t size, const char *key,
                      const char *where, struct err *e)
@@ -137,7 +139,7 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     return append(p, n, where, e);
 }
 
-/* Keeps the line unchanged. Refuses the line if it has no custom_id. */
+/* Appends the line without a change. Refuses the line if it has no custom_id. */
 static int take_request(struct prompts *p, const char *line, size_t size, const char *where,
                         struct err *e)
 {
@@ -149,8 +151,8 @@ static int take_request(struct prompts *p, const char *line, size_t size, const 
     return append(p, (int64_t)size, where, e);
 }
 
-/* Tells whether the lines are requests with a custom_id, either of a batch or to a diffusion
- * model. */
+/* Returns true if each line of the file is a request with a custom_id, either of a batch or to
+ * a diffusion model. */
 static bool holds_requests(const struct job_spec *s)
 {
     return s->input.source.format == DATA_OPENAI_BATCH || family_diffusion(&s->model.shape);
@@ -183,7 +185,7 @@ static int by_id(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Refuses two requests with the same custom_id, because their results could not be
+/* Refuses two requests that have the same custom_id, because their results could not be
  * distinguished. */
 static int check_unique(const struct prompts *p, const char *path, struct err *e)
 {
@@ -205,7 +207,8 @@ static int check_unique(const struct prompts *p, const char *path, struct err *e
     return rc;
 }
 
-/* Refuses a file of another known format, because a prompt is text. */
+/* Refuses a file whose first bytes are those of a known format that is not text, because a
+ * prompt is text. */
 static int check_head(const char *data, int64_t size, const char *path, struct err *e)
 {
     const size_t n = size < CONTAINER_HEAD ? (size_t)size : CONTAINER_HEAD;

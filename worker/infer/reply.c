@@ -1,5 +1,6 @@
-/* reply.c: writes an answer member by member (text, log-probabilities with alternatives, usage),
- * in the form of a continuation, a completion or a chat. */
+/* reply.c: writes an answer member by member (text, log-probabilities with alternatives,
+ * usage). An answer may have one of three forms, which are a continuation, a completion and a
+ * chat. */
 #include "worker/infer/reply.h"
 
 #include <math.h>
@@ -35,7 +36,8 @@ char *reply_token(char out[32], int32_t id)
     return out;
 }
 
-/* Tells whether s consists of whole characters without NUL, so that it can be a name. */
+/* Returns true if s can be a name, which means that s consists of whole characters and that no
+ * character is NUL. */
 static bool whole_characters(const struct text *s)
 {
     int64_t i = 0;
@@ -43,7 +45,7 @@ static bool whole_characters(const struct text *s)
     return i == s->n;
 }
 
-/* Empties out, and writes a name that consists of the token's id. Returns -1 if memory is out. */
+/* Writes to `out` the name that consists of the token's id. Returns -1 if there is no memory. */
 static int name_number(struct text *out, int32_t id)
 {
     char number[32];
@@ -65,7 +67,7 @@ static int name_bytes(struct text *out)
     return rc;
 }
 
-/* Names a token without comparing its name with those of other tokens. */
+/* Makes the name of a token. The name is not compared with names of other tokens. */
 static int name_token(const struct reply *p, int32_t id, struct text *out)
 {
     char byte[32];
@@ -80,7 +82,7 @@ static int name_token(const struct reply *p, int32_t id, struct text *out)
 
 static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
 {
-    int64_t room = 4 * n_tokens + 2; /* room for the bytes, and after them for their UTF-8 */
+    int64_t room = 4 * n_tokens + 2; /* room for the bytes, followed by room for their UTF-8 */
     if (room <= p->text_room) return 0;
     char *text = realloc(p->text, (size_t)room);
     if (!text)
@@ -90,7 +92,8 @@ static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
     return 0;
 }
 
-/* Returns the text before the stop string as UTF-8, after the prompt if echo is set. */
+/* Returns the text before the stop string as UTF-8. If echo is set, the text of the prompt comes
+ * before it. */
 static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
                            size_t *size)
 {
@@ -108,7 +111,7 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
     return p->text + n;
 }
 
-/* Writes the ids of the text that text_of returns, for a model whose ids are not bytes. */
+/* Writes the ids of the text that text_of returns. Used if the ids of the model are not bytes. */
 static void write_ids(struct jwrite *w, const struct request *r, const struct infer_choice *c)
 {
     jwrite_array(w, "token_ids");
@@ -124,10 +127,12 @@ static void write_logprob(struct jwrite *w, const char *key, double v)
     if (isfinite(v))
         jwrite_double(w, key, v);
     else
-        jwrite_double(w, key, -9999); /* the probability underflowed to 0 */
+        jwrite_double(w, key, -9999); /* -9999 replaces the logarithm of a probability that has
+                                       * underflowed to 0 */
 }
 
-/* Returns the name. If memory is out (rc < 0), returns "" and sets p->full. */
+/* Returns the name. If the parameter `rc` is negative, there was no memory for the name. In
+ * that case returns "" and sets p->full. */
 static const char *full_name(struct reply *p, int rc, const struct text *name)
 {
     p->full |= rc < 0;
@@ -139,8 +144,8 @@ static const char *token_name(struct reply *p, int32_t id)
     return full_name(p, name_token(p, id, &p->name), &p->name);
 }
 
-/* Begins a list of names, all of which differ. Returns the name of the token `own`, which no other
- * token of the list may get. */
+/* Begins a list of names in which no name occurs twice. Returns the name of the token `own`.
+ * No other token in the list will have this name. */
 static const char *names_begin(struct reply *p, int32_t own)
 {
     p->others.n = 0;
@@ -165,8 +170,8 @@ static int take_name(struct reply *p, int32_t id, int32_t own)
     return text_add(&p->others, p->name.data, p->name.n);
 }
 
-/* Returns the name of an alternative to `own`, which differs from all names of the list. It is
- * valid until the next call. */
+/* Returns the name of token `id`, which is an alternative to `own`. The name differs from all
+ * names of the list, and is valid until the next call. */
 static const char *names_next(struct reply *p, int32_t id, int32_t own)
 {
     return full_name(p, p->full ? -1 : take_name(p, id, own), &p->name);
@@ -188,7 +193,7 @@ static void write_alternatives(struct reply *p, struct jwrite *w, const struct i
     jwrite_end(w);
 }
 
-struct reply_part { /* tokens [0, n) of t; the first `unscored` tokens have no logprob */
+struct reply_part { /* tokens [0, n) of t; the first `unscored` tokens have no log-probability */
     const struct infer_tokens *t;
     int64_t n, unscored;
 };
@@ -219,8 +224,8 @@ static void write_parts(struct reply *p, struct jwrite *w, const struct reply_pa
     jwrite_end(w);
 }
 
-/* Writes for each token the number of text bytes before it, for tokens that each have one byte or
- * none. */
+/* Writes for each token the number of text bytes before it. Each token must have one byte or no
+ * byte. */
 static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
                           int n_parts)
 {
@@ -232,8 +237,7 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* Writes for each token the number of text bytes before it, for tokens of a tokenizer
- * (spell.h). */
+/* Writes for each token of a tokenizer (spell.h) the number of text bytes before it. */
 static void write_spelt_offsets(struct jwrite *w, const struct request *r,
                                 const struct infer_choice *c)
 {
@@ -244,7 +248,8 @@ static void write_spelt_offsets(struct jwrite *w, const struct request *r,
     }
 }
 
-/* Writes the members for one token of a chat, or for one alternative, into an open object. */
+/* Writes the members for one token of a chat, or for one alternative. The caller has opened the
+ * object. */
 static void write_chat_token(struct reply *p, struct jwrite *w, const char *name, int32_t id,
                              double logprob)
 {
@@ -302,8 +307,8 @@ static void write_logprobs(struct reply *p, struct jwrite *w, const struct reque
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Arguments of make_line, which calls `put` to write a line, each time with a larger buffer until
- * it fits. */
+/* Arguments of make_line. make_line calls `put` to write a line. It repeats the call with a
+ * larger buffer until the line fits. */
 struct reply_job {
     const struct request *r;
     const struct infer_answer *a;

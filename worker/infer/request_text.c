@@ -1,5 +1,5 @@
-/* request_text.c: cuts a text by the model's tokenizer, or takes its bytes, and renders
- * conversations by the chat template. */
+/* request_text.c: converts a text to tokens by the model's tokenizer, or uses each byte of the
+ * text as a token. It also renders conversations by the chat template. */
 #include "worker/infer/request_text.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static int reserve_tokens(struct request *r, int64_t n, struct err *e)
     return 0;
 }
 
-/* Cuts a text into tokens. If add_special is true, adds the ids that the tokenizer's
+/* Converts a text to tokens. If add_special is true, adds the ids that the tokenizer's
  * post-processor puts around a text. */
 static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
                     bool add_special, struct err *e)

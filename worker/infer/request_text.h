@@ -5,19 +5,22 @@
 
 #include "worker/infer/requests.h"
 
-/* Tells whether the job reads text, by a tokenizer or as bytes. */
+/* Returns true if requests of the job may have text, because the job has a tokenizer or reads
+ * text as bytes. */
 bool request_text_reads(const struct request *r, const struct job_spec *spec);
-/* Sets the error of a job that reads no text, for the member `field`. Returns -1. */
+/* Sets the error for a job whose requests may not have text. The parameter `field` is the
+ * member that has the text. Returns -1. */
 int request_text_refuse(const struct request *r, const struct job_spec *spec, const char *field,
                         struct err *e);
-/* Makes r->tokens from a prompt of at most r->room bytes. Fails as request_text_refuse and
- * tokenizer_encode do, or with ERR_INVALID for an id that the model does not have. */
+/* Fills r->tokens with the tokens of a prompt of at most r->room bytes. Fails as
+ * request_text_refuse and tokenizer_encode do, or with ERR_INVALID for an id that the model
+ * does not have. */
 int request_text_take(struct request *r, const struct job_spec *spec, const char *text,
                       int64_t size, struct err *e);
 /* Fails if the job reads no conversations; the error has the reason. */
 int request_text_chats(const struct request *r, const struct job_spec *spec, struct err *e);
-/* Makes r->tokens from json [size], a list of messages. Fails as chat_render does, and otherwise as
- * request_text_take does. */
+/* Fills r->tokens with the tokens of a conversation. json [size] is the list of its messages.
+ * Fails as chat_render does, and also as request_text_take does. */
 int request_text_of_messages(struct request *r, const struct job_spec *spec, const char *json,
                              int64_t size, struct err *e);
 

@@ -1,5 +1,5 @@
-/* requests.c: reads the body of a request by a table of its members, and writes the error of a
- * refusal. */
+/* requests.c: reads the body of a request by a table of its members, and writes the error if
+ * it refuses the request. */
 #include "worker/infer/requests.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     }
 }
 
-/* Checks the length of a prompt in tokens. Its length in bytes was checked when the job was
+/* Checks the length of a prompt in tokens. The length in bytes was checked when the job was
  * submitted. */
 static int check_length(const struct request *r, const struct job_spec *spec, struct err *e)
 {
@@ -89,15 +89,19 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 
 /* ---- the line of a batch --------------------------------------------------------------------- */
 
-enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* the urls that allow a member */
+/* for each member, the urls with which it is allowed */
+enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 };
 
-/* Members that have the type and range of a field of the job spec. */
+/* Members that have the same type and range as a field of the job spec. */
 static const struct request_number {
     const char *name;
     const char *path;
     size_t offset;
-    enum request_api api; /* 0 means both */
-    double also, means;   /* the value `also`, if it differs, stands for `means` */
+    enum request_api api; /* url with which the member is allowed; 0 means that both urls are
+                           * allowed */
+    /* `also` is a further accepted value, which has the meaning of the value `means`; if
+     * `also` is equal to `means`, there is no further value */
+    double also, means;
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
     {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* -1: all */
@@ -122,9 +126,9 @@ struct body {
     struct request *r;
     const struct job_spec *spec;
     struct jread j;
-    uint32_t seen;                 /* one bit per member, in the order of members[] */
-    int64_t best_of, top_logprobs; /* -1 if not given */
-    bool length;                   /* whether max_tokens was given, under either of its names */
+    uint32_t seen;                 /* one bit for each member, in the order of members[] */
+    int64_t best_of, top_logprobs; /* -1 if they are not given */
+    bool length;                   /* set if max_tokens was given, by either of its names */
     struct err *e;
 };
 
@@ -141,7 +145,8 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
     const bool length = m->offset == offsetof(struct request, max_tokens);
-    const double lo = length ? 0 : f->min; /* with echo, 0 tokens are allowed */
+    const double lo = length ? 0 : f->min; /* 0 tokens are allowed, because a request with echo
+                                            * may ask for no new tokens */
     int64_t i = 0;
     double v = 0;
     if (length && b->length)
@@ -185,7 +190,8 @@ static int take_ids(struct body *b)
             return err_field(b->e, ERR_INVALID, "prompt",
                              "prompt holds the token %lld: the vocabulary has %lld", (long long)id,
                              (long long)V);
-        assert(r->n_tokens < r->room); /* because each id takes at least two bytes of the line */
+        /* this holds because each id takes at least two bytes of the line */
+        assert(r->n_tokens < r->room);
         r->tokens[r->n_tokens++] = (int32_t)id;
     }
     return 0;
@@ -215,7 +221,8 @@ static int take_messages(struct body *b, enum jtok t)
         return err_field(b->e, ERR_INVALID, "messages",
                          "messages must be a list of objects with role and content");
     if (jread_skip(&b->j)) return -1;
-    if (jread_next(&in) == J_ARRAY_END) return 0; /* refused later, as a missing list */
+    /* An empty list is refused later, in the way of a missing list. */
+    if (jread_next(&in) == J_ARRAY_END) return 0;
     return request_text_of_messages(r, b->spec, begin, b->j.p - begin, b->e);
 }
 
@@ -335,7 +342,7 @@ static int take_member(struct body *b)
     if (b->seen >> i & 1) return err_field(b->e, ERR_INVALID, known, "%s occurs twice", known);
     b->seen |= 1u << i;
     enum jtok t = jread_next(&b->j);
-    if (t == J_NULL || t == J_ERROR) return 0; /* the caller reports the error */
+    if (t == J_NULL || t == J_ERROR) return 0; /* if j has an error, the caller reports it */
     return i < N_MEMBERS ? members[i].take(b, t) : take_number(b, &numbers[i - N_MEMBERS], t);
 }
 
@@ -363,8 +370,8 @@ static int take_url(struct body *b)
                      "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
 }
 
-/* Skips the body, and keeps a reader at its beginning. The body is read after the rest of the
- * line, because its members depend on the url. */
+/* Skips the body, and sets a reader to its beginning. The body is read after the rest of the line,
+ * because its allowed members depend on the url. */
 static int skip_body(struct body *b, struct jread *at)
 {
     *at = b->j;
@@ -400,12 +407,13 @@ static int take_line(struct body *b)
     return take_body(b);
 }
 
-/* Refuses a request that is longer than the job, and names the fields to change. */
+/* Refuses a request whose prompt and answer together would be longer than the job allows. The
+ * error names the fields to change. */
 static int check_room(struct body *b, const char *prompt)
 {
     const int64_t S = b->spec->data.seq_len, most = b->spec->sampling.max_tokens,
                   n = b->r->n_tokens, max = b->r->max_tokens, need = n + max;
-    const int64_t usual = (int64_t)spec_field("sampling.max_tokens")->fallback, /* if not said */
+    const int64_t usual = (int64_t)spec_field("sampling.max_tokens")->fallback, /* the default */
         longer = !b->length && most == S - 1 && most < usual ? n + usual : need,
                   least = b->r->echo ? 0 : 1; /* of max_tokens */
     const char *less = n + least > S             ? "shorten the prompt"
@@ -466,7 +474,7 @@ int64_t request_key(const char *id)
 static int read_line(struct body *b)
 {
     if (take_line(b)) {
-        /* Report the error of invalid JSON, which can make members look wrong. */
+        /* If the JSON is invalid, report this error, because it can make members look wrong. */
         if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
         return -1;
     }
@@ -486,7 +494,7 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
     if (request_id(line, size, r->id, &none)) r->id[0] = 0;
     r->key.seed = -1;
     jread_init(&b.j, line, (size_t)size);
-    if (!read_line(&b)) r->refused = none; /* clears errors of a valid line */
+    if (!read_line(&b)) r->refused = none; /* clears errors that a valid line has left */
     const bool own_seed = r->key.seed >= 0;
     if (!own_seed) r->key.seed = seed;
     r->key.request = own_seed ? 0 : request_key(r->id);

@@ -1,4 +1,5 @@
-/* requests.h: reads requests to a generate job. Every format gives one struct per prompt.
+/* requests.h: reads requests to a generate job. In every format, a prompt becomes one struct
+ * request.
  *
  *   request_of_prompt   reads a prompt of input.prompt or of a text or jsonl file, and uses the
  *                       job's sampling.*
@@ -8,22 +9,22 @@
  *
  * The body may have prompt (a string, or a list of token ids), max_tokens, temperature, top_p,
  * top_k, min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos,
- * seed, stop (a string or up to SPEC_STOPS of them), n, logprobs and echo. model and user
- * (strings) are accepted and ignored; stream may be false, and best_of may equal n. A member that
- * is null or missing gets the job's value. Unused members may have their usual values (neutral.h).
- * A request with any other member or value is refused, so that no member is silently ignored.
- * Other requests are not affected.
+ * seed, stop (a string, or a list of up to SPEC_STOPS strings), n, logprobs and echo. model and
+ * user (strings) are accepted and ignored; stream may be false, and best_of may equal n. A member
+ * that is null or missing gets the job's value. Unused members may have their usual values
+ * (neutral.h). A request with any other member or value is refused, so that no member is silently
+ * ignored. The other requests of the file are still answered.
  *
- * In a chat the body has messages in place of prompt. The model's chat template writes the
- * messages and the start of the assistant's next turn. max_completion_tokens is another name of
- * max_tokens. logprobs is true or false, and top_logprobs is the number of alternatives. There is
- * no echo and no best_of. Tools are refused, except for an empty list.
+ * In a chat the body has messages instead of prompt. The model's chat template writes the messages
+ * and the start of the assistant's next turn. max_completion_tokens is another name of max_tokens.
+ * logprobs is true or false, and top_logprobs is the number of alternatives. There is no echo and
+ * no best_of. Tools are refused, except for an empty list.
  *
- * A request may ask for at most the job's sampling.max_tokens, for which the cache is planned. The
- * sum of the prompt's tokens and max_tokens must be at most data.seq_len.
+ * max_tokens may be at most the job's sampling.max_tokens, because the cache is planned for that
+ * number. The prompt's tokens and max_tokens together must be at most data.seq_len.
  *
- * Random numbers: if a body has a seed of its own, only that seed is the key, so that the same
- * body always gives the same text. For other bodies the key is the job's seed and the SHA-256 of
+ * If a body has a seed, the key of the random numbers is this seed alone, so that equal bodies
+ * always get equal texts. If a body has no seed, the key is the job's seed and the SHA-256 of
  * the custom_id. */
 #ifndef SEQD_INFER_REQUESTS_H
 #define SEQD_INFER_REQUESTS_H
@@ -38,49 +39,52 @@
 
 struct job_spec;
 
-#define REQUEST_ID_SIZE 129 /* bytes of a custom_id, including its NUL */
+#define REQUEST_ID_SIZE 129 /* largest size of a custom_id in bytes, including its NUL */
 
-/* The settings that are needed to read conversations. All members are borrowed. */
+/* The settings for reading conversations. All members are borrowed. */
 struct request_chat {
-    const struct chat_model *model; /* the template; if it is NULL or has no template,
-                                     * conversations are refused */
-    const struct err *why; /* the reason why conversations are refused; NULL or ERR_NONE if the
-                            * reason is that there is no template */
-    int64_t submitted_s;   /* as in struct rank_args */
+    /* the template; if this is NULL or has no template, conversations are refused */
+    const struct chat_model *model;
+    /* reason why conversations are refused; NULL or ERR_NONE means that there is no template */
+    const struct err *why;
+    int64_t submitted_s; /* time at which the job was submitted, as in struct rank_args */
 };
 
 struct request {
-    char id[REQUEST_ID_SIZE]; /* custom_id, or a prompt's number */
-    int32_t *tokens;          /* owned, with room for token_room tokens: the prompt */
+    char id[REQUEST_ID_SIZE]; /* custom_id, or the number of the prompt */
+    int32_t *tokens;          /* owned, room for token_room tokens: the prompt */
     char *text;               /* owned, room for `room` bytes */
     int64_t room, token_room, n_tokens;
-    struct tokenizer *tokenizer;    /* borrowed: the model's own tokenizer; NULL if text is bytes,
-                                     * or is refused */
+    /* borrowed: the model's own tokenizer; NULL if text is bytes, or if text is refused */
+    struct tokenizer *tokenizer;
     const struct err *no_tokenizer; /* borrowed: the reason why text is refused; NULL means the
                                      * usual reason */
     struct request_chat chat;
-    struct tokens cut; /* scratch memory, owned like the next two members */
+    struct tokens cut; /* owned, like the next two members: scratch memory */
     struct text talk;
     struct template_output written;
-    bool is_chat; /* the url is /v1/chat/completions */
+    bool is_chat; /* set if the url is /v1/chat/completions */
     struct sample_options sample;
     struct stop stop;
-    struct sample_key key; /* its members seed and request key the random numbers */
+    struct sample_key key; /* key of the random numbers; only its members seed and request are
+                            * set here */
     int64_t max_tokens, min_tokens, n;
-    int32_t logprobs; /* number of alternatives to report; -1 means no log-probabilities */
+    /* number of alternatives to report; -1 means that no log-probabilities are reported */
+    int32_t logprobs;
     int32_t echo, ignore_eos;
-    struct err refused; /* ERR_NONE if it is not refused; its field is a member of the body, or a
-                         * field of the job */
+    /* ERR_NONE if the request is not refused. Otherwise its field is a member of the body, or a
+     * field of the job. */
+    struct err refused;
 };
 
-/* Sets up r. The caller sets the tokenizer afterwards. room is the number of bytes of the longest
+/* Sets up r. The caller sets r->tokenizer afterwards. room is the number of bytes of the longest
  * prompt or line. */
 int request_init(struct request *r, int64_t room, struct err *e);
 void request_fini(struct request *r);
 
-/* Makes r from prompt number i of the job; this number keys the random numbers. r->refused is set
- * if the text cannot be cut into tokens, or if the sum of its tokens and max_tokens exceeds
- * data.seq_len. */
+/* Makes r from prompt number i of the job. i is part of the key of the random numbers. Sets
+ * r->refused if the text cannot be converted to tokens, or if the prompt's tokens and
+ * max_tokens together exceed data.seq_len. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
 /* Reads a line, which may contain any bytes. Afterwards r->refused tells whether the request can
@@ -88,10 +92,12 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
                      int64_t size);
 /* Reads the custom_id of a line. Fails with ERR_INVALID if the line is not a whole JSON object,
- * has no custom_id or two, or has one that is not a string of 1 to REQUEST_ID_SIZE - 1 bytes. */
+ * if it has no custom_id or has two, or if the custom_id is not a string of 1 to REQUEST_ID_SIZE
+ * - 1 bytes. */
 int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e);
-/* Returns the number that keys, together with the job's seed, the random numbers of a request that
- * has no seed of its own. It is 32 bits of the SHA-256 of the request's custom_id. */
+/* Returns a number for the key of the random numbers of a request that has no seed. The key
+ * consists of this number and the job's seed. The number is 32 bits of the SHA-256 of the
+ * request's custom_id. */
 int64_t request_key(const char *id);
 
 #endif

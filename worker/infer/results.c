@@ -1,5 +1,5 @@
-/* results.c: reads the whole lines of the journal when it opens the journal, appends one line for
- * each request, and publishes the journal as results.jsonl. */
+/* results.c: reads the whole lines of a journal when it opens the journal, adds one line for each
+ * request, and publishes the journal as results.jsonl. */
 #include "worker/infer/results.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 /* ---- one line -------------------------------------------------------------------------------- */
 
 struct result_line {
-    int64_t number; /* number of the request; -1 if there is none */
+    int64_t number; /* index of the request; -1 if the line has no index */
     char id[REQUEST_ID_SIZE];
     bool refused;
     int64_t usage[2]; /* prompt_tokens, completion_tokens */
@@ -35,8 +35,8 @@ static void read_usage(struct jread *j, struct result_line *l)
     }
 }
 
-/* Descends into nested objects by the member names in `way`, and reads the usage in the innermost
- * one. */
+/* Enters nested objects by the member names in the parameter `way`, one name for each level,
+ * and reads the usage in the innermost object. */
 static void descend(struct jread *j, struct result_line *l, const char *const *way)
 {
     if (!*way) {
@@ -56,7 +56,7 @@ static void descend(struct jread *j, struct result_line *l, const char *const *w
     }
 }
 
-/* Reads a line. Returns 0 if the bytes are exactly one line of a journal. */
+/* Reads a line. Returns 0 if the bytes are exactly one line of a journal, and -1 otherwise. */
 static int read_line(const char *text, size_t size, struct result_line *l)
 {
     static const char *const way[] = {"body", "usage", NULL};
@@ -84,8 +84,8 @@ static int read_line(const char *text, size_t size, struct result_line *l)
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
-/* Records the contents of a line. Returns -1 if the line does not belong to this batch, or if its
- * request has a line already. */
+/* Records which request a line answers, and the line's counts. Returns -1 if the line does not
+ * belong to this batch, or if its request already has a line. */
 static int note(struct results *r, const char *text, size_t size)
 {
     struct result_line l;
@@ -105,7 +105,7 @@ static int note(struct results *r, const char *text, size_t size)
     return 0;
 }
 
-/* Maps the bytes of the journal. Returns NULL if it is empty. The caller unmaps them. */
+/* Maps the bytes of the journal. Returns NULL if the journal is empty. The caller unmaps them. */
 static const char *map(int fd, size_t *size, struct err *e)
 {
     struct stat st;
@@ -124,8 +124,8 @@ static const char *map(int fd, size_t *size, struct err *e)
     return text;
 }
 
-/* Keeps the whole lines at the start of the journal. Cuts off the first line that is not whole,
- * and all lines after it. */
+/* Keeps the whole lines at the start of the journal. Removes the first line that is not whole,
+ * and all bytes after it. */
 static int recover(struct results *r, struct err *e)
 {
     size_t size, at = 0;
@@ -196,7 +196,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Returns the offset of each request's line in a journal, [n]. The caller frees it. */
+/* Returns the offset of each request's line in the journal, [n]. The caller frees the array. */
 static size_t *find_lines(const struct results *r, const char *text, size_t size, struct err *e)
 {
     struct result_line l;
@@ -252,8 +252,8 @@ static int publish_copy(const struct results *r, const char *job_dir, const char
     return rc;
 }
 
-/* Publishes the journal as results.jsonl, by a link, or by a copy if the file system has no links
- * or the lines are in another order. */
+/* Publishes the journal as results.jsonl. Makes a link if possible. Makes a copy if the file
+ * system has no links, or if the lines are not in the order of the requests. */
 static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
                    struct err *e)
 {
@@ -264,8 +264,8 @@ static int publish(const struct results *r, const char *job_dir, struct artifact
     if (file_remove(tmp, e)) return -1;
     if (link(r->path, tmp)) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
     if (rename(tmp, done->path)) return err_errno(e, "rename %s", tmp);
-    /* The removal is needed because rename() over another link to the same file does nothing and
-     * leaves both names. */
+    /* A file of this name must be removed before the link is made. If both names were links to
+     * the same file, rename() would do nothing, and both names would remain. */
     if (file_remove(tmp, e)) return -1;
     return artifact_describe(done, e);
 }

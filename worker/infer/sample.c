@@ -1,5 +1,5 @@
-/* sample.c: applies penalties to logits, orders them by a heap, cuts them by top_k, top_p and
- * min_p, and draws by the inverse of the cumulative distribution. */
+/* sample.c: applies penalties to logits, sorts them by a heap, removes ids by top_k, top_p and
+ * min_p, and draws one of the remaining ids by the inverse of the cumulative distribution. */
 #include "worker/infer/sample.h"
 
 #include <math.h>
@@ -69,7 +69,8 @@ static double penalised(const struct sampler *s, double z, int64_t i,
     return times ? z - (o->frequency * times + o->presence) : z;
 }
 
-/* Fills z. Returns the id with the largest z; among equal ones it is the lowest id. */
+/* Fills z. Returns the id with the largest z. If several ids have the largest z, returns the
+ * lowest of these ids. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
                         int32_t banned)
 {
@@ -105,8 +106,8 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Removes the next id in sorted order from a heap of n ids. Afterwards this id is in the array
- * directly after the heap. */
+/* Removes the next id in sorted order from a heap of n ids. After the call the id is stored in
+ * the array directly after the shorter heap. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];
@@ -128,8 +129,8 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     else
         for (int64_t i = 0; i < V; i++) sum += s->weight[i];
     if (o->top_p >= 1) return last;
-    for (int64_t i = 0; i < k; i++) { /* popped ids are at the end of the array, the largest at the
-                                       * very end */
+    /* the popped ids are at the end of the array, and the id with the largest z is the last */
+    for (int64_t i = 0; i < k; i++) {
         last = k < V ? s->heap[V - 1 - i] : heap_pop(s, V - i);
         run += s->weight[last];
         if (run >= o->top_p * sum) break;
@@ -137,7 +138,8 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     return last;
 }
 
-/* Draws from the kept ids, in ascending order, by the inverse of their cumulative distribution. */
+/* Draws one of the kept ids by the inverse of their cumulative distribution. The ids are visited
+ * in ascending order. */
 static int32_t draw(const struct sampler *s, int32_t last, double min_p, double u)
 {
     double sum = 0, run = 0;

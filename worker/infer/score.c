@@ -1,5 +1,5 @@
-/* score.c: computes the windows one after the other, gathers their losses on rank 0, and adds them
- * to documents and to buckets of positions. */
+/* score.c: computes the windows one after the other, gathers their losses on rank 0, and adds the
+ * losses to documents and to buckets of positions. */
 #include "worker/infer/score.h"
 
 #include <math.h>
@@ -24,26 +24,34 @@ double score_bits_per_byte(double text_nll, int64_t n_bytes)
     return n_bytes ? text_nll / M_LN2 / (double)n_bytes : (double)NAN;
 }
 
-/* State of a score job. Rank 0 processes the text document by document, across windows. */
+/* State of a score job. Rank 0 adds up the losses document by document. A document may be in
+ * several windows. */
 struct scorer {
     const struct infer *in;
     const struct data *d;
     struct window w;
-    double *rows;                   /* [P * T] gathered, in rank order; NULL except on rank 0 */
-    double *nll;                    /* [P * T] by position in the window */
-    bool text;                      /* the input was text, so tokens below 256 are its bytes */
-    bool cut;                       /* a tokenizer cut the text, and the number of bytes of each
-                                     * token is known */
-    int64_t sizes_first, sizes_n;   /* `sizes` has tokens [first, first + n) of the data */
-    uint32_t sizes[1024];           /* bytes of each of these tokens */
-    int64_t document, unscored;     /* numbers of the current document and of its unscored
-                                     * tokens */
-    struct score_sum sum, *bucket;  /* sum is over the current document; bucket is [n_buckets] */
-    double text_nll;                /* nll of the document, without its end id */
-    int64_t bucket_size, n_buckets; /* 0 if no buckets are wanted */
+    /* [P * T] gathered losses, in the order of the ranks; NULL except on rank 0 */
+    double *rows;
+    double *nll; /* [P * T] losses by position in the window */
+    /* set if the input was text; in that case tokens below 256 are bytes of the text */
+    bool text;
+    /* set if a tokenizer converted the text to tokens; in that case the number of bytes of
+     * each token is known */
+    bool cut;
+    int64_t sizes_first, sizes_n; /* `sizes` has the sizes of the data's tokens [sizes_first,
+                                   * sizes_first + sizes_n) */
+    uint32_t sizes[1024];         /* number of bytes of each token of this range */
+    /* index of the current document; number of its unscored tokens */
+    int64_t document, unscored;
+    struct score_sum sum, *bucket;  /* `sum` is for the current document; `bucket` [n_buckets]
+                                     * is for the buckets of positions */
+    double text_nll;                /* nll of the current document, without the share of its
+                                     * end id */
+    int64_t bucket_size, n_buckets; /* 0 if buckets are not wanted */
     struct artifact out, logprobs;
     struct score_journal journal;
-    struct comm_count want[PURPOSE_N]; /* counts that this rank expects for a window */
+    struct comm_count want[PURPOSE_N]; /* counts of messages and bytes that a window should
+                                        * cause on this rank */
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -127,7 +135,7 @@ static int write_buckets(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Copies losses from the order of ranks to the order of the text. */
+/* Copies the losses from the order of the ranks into the order of the text. */
 static void put_in_order(struct scorer *s)
 {
     const struct model *m = s->in->model;
@@ -184,8 +192,8 @@ static double read_token(struct scorer *s, int64_t t)
     return -nll;
 }
 
-/* Adds the losses s->nll of the window's new tokens to their documents, and writes the results of
- * those documents that end in the window. */
+/* Adds the losses s->nll of the window's new tokens to their documents. If a document ends in the
+ * window, writes its result. */
 static int add_window(struct scorer *s, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
@@ -200,7 +208,8 @@ static int add_window(struct scorer *s, struct score *out, struct err *e)
     return 0;
 }
 
-/* Adds a window to the results and to the journal. n_targets is the count in the batch. */
+/* Adds a window to the results and to the journal. n_targets is the number of targets in the
+ * batch. */
 static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
 {
     const int64_t before = out->total.n_targets + s->sum.n_targets;
@@ -214,8 +223,8 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
     return score_journal_add(&s->journal, s->nll, e);
 }
 
-/* Sums the loss of the window over ranks. The sum only serves to show every rank whether the loss
- * is finite, because rank 0 has the losses of all rows. */
+/* Sums the loss of the window over ranks. The sum only shows every rank whether the loss is
+ * finite. Rank 0 does not need the sum, because it has the losses of all rows. */
 static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;
@@ -226,7 +235,8 @@ static int sum_window(struct scorer *s, int64_t window, struct err *e)
     return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
 }
 
-/* Computes a window. On rank 0 s->nll gets its losses by position. Collective. */
+/* Computes a window. On rank 0, s->nll gets the losses of the window, one for each position.
+ * Collective. */
 static int compute_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
 {
     struct model *m = s->in->model;
@@ -250,7 +260,7 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     return 0;
 }
 
-/* Returns the number of tokens up to the end of the last window read. */
+/* Returns how many tokens of the data come before the end of the window that was read last. */
 static double window_end(const struct scorer *s)
 {
     return (double)(s->w.first + s->w.n);
@@ -274,8 +284,9 @@ static int share(struct scorer *s, int64_t *n, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
 }
 
-/* Computes the last window of the journal again. If its losses differ in any bit, the journal was
- * written with another model, and is dropped. */
+/* Computes the last window of the journal a second time. If any bit of the losses differs from
+ * the journal, the journal was written with a different model, and all its records are
+ * removed. */
 static int check_journal(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -285,7 +296,8 @@ static int check_journal(struct scorer *s, struct score *out, struct err *e)
     return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
 }
 
-/* Adds the windows of the journal to the results, as if they had been computed now. Collective. */
+/* Adds the windows of the journal to the results, as if this attempt had computed them.
+ * Collective. */
 static int resume(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -318,8 +330,8 @@ static void scorer_place(struct scorer *s)
     if (buckets) memset(s->bucket, 0, (size_t)buckets);
 }
 
-/* Computes the counts that are expected for a window. These are the counts of a forward pass, of
- * the sum of the window's losses, and of the gather of these losses on rank 0. */
+/* Computes the expected counts of a window. They include a forward pass, the sum of the window's
+ * losses, and the gather of the losses on rank 0. */
 static int expect_window(struct scorer *s, struct err *e)
 {
     const struct model *m = s->in->model;

@@ -1,5 +1,5 @@
-/* score_journal.c: appends fixed-size records with their digests, and counts the valid records
- * when it opens the file. */
+/* score_journal.c: appends records of a fixed size with their digests, and counts the valid
+ * records when it opens the file. */
 #include "worker/infer/score_journal.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static void digest(const struct score_journal *j, int64_t k, const double *nll,
     sha256_bytes(&sha, out);
 }
 
-/* Reads size bytes at offset `at`. Returns -1 if the file ends before them or cannot be read. */
+/* Reads size bytes at offset `at`. Returns -1 if the file ends earlier or cannot be read. */
 static int read_at(const struct score_journal *j, int64_t at, void *to, int64_t size)
 {
     for (char *p = to; size > 0;) {
@@ -90,7 +90,8 @@ static int name_it(struct score_journal *j, const char *job_dir, const struct wi
     char hex[SHA256_HEX];
     struct sha256 sha;
     const char *id = data_stats(w->d)->id;
-    const int64_t whole = w->whole ? 2 : 0; /* combined with the bit of the mask */
+    const int64_t whole = w->whole ? 2 : 0; /* bit 0 is for document_mask, and bit 1 is for
+                                             * whole documents */
     const int64_t cut[] = {w->S, w->stride, w->n_windows, w->document_mask | whole};
     sha256_init(&sha);
     sha256_add(&sha, id, strlen(id));
@@ -99,7 +100,7 @@ static int name_it(struct score_journal *j, const char *job_dir, const struct wi
     return file_join(j->path, e, "%s/score-%.16s.journal", job_dir, hex);
 }
 
-/* Counts the windows with whole records before the first damaged or missing record. */
+/* Returns the number of windows with whole records before the first damaged or missing record. */
 static int64_t count(const struct score_journal *j, int64_t n_windows, double *nll)
 {
     int64_t n = 0;

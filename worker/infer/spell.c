@@ -43,8 +43,8 @@ int spell_begin(struct spell *s, struct tokenizer *t, const int32_t *ids, int64_
     return 0;
 }
 
-/* Finds the first byte of the continuation. If the prompt ends within a character, the
- * continuation begins with that character. */
+/* Finds the first byte of the continuation in the text. If the prompt ends in the middle of a
+ * character, the continuation begins with that character. */
 static void find_begin(struct spell *s, bool last)
 {
     const int64_t rest = s->prompt.n - s->begin;

@@ -1,9 +1,9 @@
 /* spell.h: converts a prompt and its continuation to text, token by token with the model's own
  * tokenizer, and finds the stop string that ends the text.
  *
- * The decoder sees both as one text, because the text of a token may depend on the tokens before
- * it. The place in that text at which the prompt ends is known once the decoder has returned the
- * whole prompt. */
+ * The decoder gets prompt and continuation as one text, because the text of a token may depend
+ * on the tokens before it. The position in this text at which the prompt ends is known only
+ * when the decoder has returned the whole prompt. */
 #ifndef SEQD_INFER_SPELL_H
 #define SEQD_INFER_SPELL_H
 
@@ -13,24 +13,26 @@
 struct spell {
     struct detokenizer *decoder;
     struct text all;    /* prompt and continuation */
-    struct text prompt; /* prompt, decoded by itself */
-    bool late;          /* whether the decoder still holds a part of the prompt's text */
+    struct text prompt; /* text of the prompt, decoded alone */
+    bool late;          /* set while the decoder has not returned the whole text of the prompt */
     int64_t begin;      /* offset in `all` of the first byte of the continuation */
-    int64_t fed;        /* offset in `all` of the next byte that is searched for stop strings */
-    int64_t *end;       /* owned [n]: length of `all` after each token, in which the tokens of the
-                         * prompt come first */
+    int64_t fed;        /* offset in `all` of the next byte to search for stop strings */
+    /* owned [n]: the length that `all` has after each token; the tokens of the prompt come
+     * before those of the continuation */
+    int64_t *end;
     int64_t n, n_prompt, room;
 };
 
-/* Begins a new continuation of a prompt of ids [n]. The memory of s is used again. s must be {0}
- * before the first call. */
+/* Begins a new continuation of a prompt of ids [n]. s must be {0} before the first call; later
+ * calls use its memory again. */
 int spell_begin(struct spell *s, struct tokenizer *t, const int32_t *ids, int64_t n, struct err *e);
-/* Adds the next token. *cut gets the number of bytes of `all` before a stop string that the token
- * completes, or -1 if it completes none. */
+/* Adds the next token. If the token completes a stop string, *cut gets the number of bytes of
+ * `all` before that string. Otherwise *cut gets -1. */
 int spell_put(struct spell *s, struct stop *stop, int32_t id, int64_t *cut, struct err *e);
-/* Gets the rest of the text from the decoder. *cut is as in spell_put. */
+/* Gets the rest of the text from the decoder. *cut has the same meaning as in spell_put. */
 int spell_finish(struct spell *s, struct stop *stop, int64_t *cut, struct err *e);
-/* Counts the tokens of the continuation that end within the first `cut` bytes. */
+/* Returns the number of tokens of the continuation whose text ends within the first `cut`
+ * bytes of `all`. */
 int64_t spell_tokens(const struct spell *s, int64_t cut);
 void spell_fini(struct spell *s);
 

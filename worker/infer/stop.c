@@ -38,7 +38,7 @@ void stop_begin(struct stop *s)
 static int advance(struct stop_string *t, int byte)
 {
     int k = t->state;
-    if (k == t->size) k = t->border[k - 1]; /* after a match, the text has continued */
+    if (k == t->size) k = t->border[k - 1]; /* the text continues after a match */
     while (k && t->text[k] != byte) k = t->border[k - 1];
     return t->state = k + (t->text[k] == byte);
 }

@@ -5,9 +5,9 @@
  *     n = stop_feed(&s, byte)                       > 0: the text ends here, and its last n bytes
  *                                                   are the stop string
  *
- * The method is that of Knuth, Morris and Pratt (1977): each string has a state, which is the
- * length of the longest suffix of the text that is a prefix of the string. No byte is read twice.
- * If several strings end at one byte, the longest of them counts. */
+ * The method is that of Knuth, Morris and Pratt (1977). Each string has a state: the length of
+ * the longest suffix of the text that is a prefix of the string. No byte is read twice. If
+ * several of the added strings end at the same byte, the longest of these strings is reported. */
 #ifndef SEQD_INFER_STOP_H
 #define SEQD_INFER_STOP_H
 
@@ -26,12 +26,12 @@ struct stop {
 };
 
 void stop_init(struct stop *s);
-/* Adds a string. Returns -1 if it is empty or longer than STOP_SIZE, or if there are SPEC_STOPS
- * strings already. */
+/* Adds a string. Returns -1 if the string is empty or longer than STOP_SIZE, or if SPEC_STOPS
+ * strings have been added already. */
 int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
-/* Adds one byte to the text, or -1 for a token that is not a byte. Returns the length of the stop
- * string that ends with it, or 0. */
+/* Adds one byte to the text. The parameter `byte` is -1 for a token that is not a byte. If a
+ * stop string ends with this byte, returns the length of the string. Otherwise returns 0. */
 int stop_feed(struct stop *s, int byte);
 
 #endif

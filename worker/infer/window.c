@@ -1,5 +1,5 @@
-/* window.c: reads the tokens of a window, and fills a rank's rows of the batch with these tokens,
- * their targets and the range that they see. */
+/* window.c: reads the tokens of a window. Fills a rank's rows of the batch with these tokens,
+ * with their targets, and with the range of keys that each row may attend to. */
 #include "worker/infer/window.h"
 
 #include "api/core/job.h"
@@ -15,7 +15,8 @@ static int64_t start_of(const struct data *d, int64_t document)
     return document ? (int64_t)data_documents(d)[document - 1] : 0;
 }
 
-/* Returns the document that contains a token, which is the first document that ends after it. */
+/* Returns the document that contains a token. It is the first document that ends after the
+ * token. */
 static int64_t document_at(const struct data *d, int64_t token)
 {
     const uint64_t *ends = data_documents(d);
@@ -32,8 +33,8 @@ static int64_t document_at(const struct data *d, int64_t token)
 
 /* ---- whole documents ------------------------------------------------------------------------- */
 
-/* Returns the end of the window that begins at token `first`, which is the end of the last
- * document that fits as a whole. */
+/* Returns the position after the last token of the window that begins at token `first`. The
+ * window ends with the last document that fits as a whole. */
 static int64_t whole_end(const struct window *w, int64_t first)
 {
     const uint64_t *ends = data_documents(w->d);
@@ -44,9 +45,9 @@ static int64_t whole_end(const struct window *w, int64_t first)
     return (int64_t)ends[document];
 }
 
-/* Finds the first token of a window of whole documents. The window after the last one that was
- * read begins where that one ended. For any other window, the search begins at the first
- * window. */
+/* Finds the first token of a window of whole documents. If the window before this window was
+ * read last, this window begins at the end of that window. Otherwise the search begins at the
+ * first window. */
 static int64_t whole_begin(const struct window *w, int64_t number)
 {
     int64_t at = 0;
@@ -117,8 +118,8 @@ int64_t window_seen_from(const struct window *w, int64_t document_start)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Fills the row of position i of the window, in the document that begins at token `start` and ends
- * at `end`. */
+/* Fills the row of position i of the window. The document of this position begins at token `start`
+ * and ends at token `end`. */
 static void fill_row(const struct window *w, bool reset, int64_t i, int64_t start, int64_t end,
                      struct batch *b, int64_t row)
 {
@@ -130,7 +131,7 @@ static void fill_row(const struct window *w, bool reset, int64_t i, int64_t star
     batch_place(b, row, i, from, end - w->first, &rules);
 }
 
-/* Counts the targets of the whole window, with the same result on any rank. */
+/* Returns the number of targets of the whole window. The number is the same on every rank. */
 static int64_t count_targets(const struct window *w)
 {
     const uint64_t *ends = data_documents(w->d);

@@ -1,5 +1,5 @@
-/* feed.c: opens one order of samples for each sequence length of the stages, and one for the
- * held-out windows. */
+/* feed.c: opens one order of samples for each sequence length of the stages, and one order for
+ * the windows of the held-out evaluation. */
 #include "worker/rank/feed.h"
 
 #include "api/core/assert.h"
@@ -7,8 +7,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
-/* Returns the first stage that has the same length as this one; both use the order of that
- * stage. */
+/* Returns the first stage whose sequence length is that of `stage`. All stages with this
+ * length use one order, which is stored for the first of them. */
 static int first_of_length(const struct job_spec *s, int stage)
 {
     int i = -1;

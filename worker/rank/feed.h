@@ -1,8 +1,8 @@
-/* feed.h: opens the samples of a training job: one order for each sequence length that its stages
- * have, and the windows of its held-out evaluation. In every stage the windows have eval.seq_len
- * tokens (data.seq_len if eval.seq_len is not given), so that the losses of all stages can be
- * compared. The samples of a diffusion model may have any length, so one order is enough for
- * them. */
+/* feed.h: opens the samples of a training job. There is one order for each sequence length
+ * that a stage has, and one order for the windows of the held-out evaluation. In every stage a
+ * window of the evaluation has eval.seq_len tokens (data.seq_len if eval.seq_len is not
+ * given), so that the losses of all stages can be compared. For a diffusion model one order is
+ * enough, because its samples may have any length. */
 #ifndef SEQD_RANK_FEED_H
 #define SEQD_RANK_FEED_H
 
@@ -12,23 +12,27 @@
 
 struct feed {
     struct data_order
-        *order[SPEC_STAGES + 1]; /* owned; the order of stage i is at i + 1; NULL if an earlier
-                                  * stage has the same length */
-    struct data_order *eval;     /* owned; NULL if there is no evaluation */
-    int64_t n_eval;              /* number of its samples that eval.max_tokens allows; >= 1 */
-    struct flow_source train_latents, eval_latents; /* a diffusion model's: the same orders */
+        /* Owned. The order of stage i is at index i + 1. It is NULL if an earlier stage has
+         * the same sequence length, because stages of equal length share the order of the
+         * first of these stages. */
+        *order[SPEC_STAGES + 1];
+    struct data_order *eval; /* owned; NULL if there is no evaluation */
+    /* number of samples of `eval` that eval.max_tokens allows; >= 1 */
+    int64_t n_eval;
+    struct flow_source train_latents, eval_latents; /* orders of the training and of the
+                                                     * evaluation, for a diffusion model */
 };
 
-/* Opens the orders. Borrows r's data until feed_close, which must be called even if this function
- * fails. Fails with the errors of the data. */
+/* Opens the orders. The orders use the data of r until feed_close. Call feed_close even if
+ * this function fails. Fails with the errors of the data. */
 int feed_open(struct feed *f, struct run *r, struct err *e);
 void feed_close(struct feed *f);
 
 struct train_source feed_stage(const struct feed *f, const struct job_spec *s, int stage);
 struct train_source feed_eval(const struct feed *f, const struct job_spec *s);
 
-/* Counts the sequences of one pass over the data at each stage's length, for a run whose length is
- * given in passes. */
+/* Counts the sequences of one pass over the data at the length of each stage. These numbers
+ * are needed if the length of the run is given in passes. */
 int feed_samples(const struct run *r, int64_t samples[SPEC_STAGES + 1], struct err *e);
 
 #endif

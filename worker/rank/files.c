@@ -48,7 +48,8 @@ static int take_file(const char *word, struct wanted *f)
     return f->path ? 0 : -1;
 }
 
-/* Returns the format with this name, or -1 if a preparation reads no such format. */
+/* Returns the format with this name, or -1 if no format has this name or if a preparation does
+ * not read the format. */
 static int format_of(const char *name)
 {
     int i = DATA_FORMAT_N - 1;
@@ -57,7 +58,7 @@ static int format_of(const char *name)
 }
 
 /* Checks that there is a file for the path. Also opens the first file, because it may be a
- * directory, or lead outside of the roots. */
+ * directory or lead outside the roots. */
 static int check_file(const struct wanted *f, const struct roots *r, struct err *e)
 {
     struct source_list list = {0};

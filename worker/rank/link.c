@@ -17,8 +17,8 @@ void link_init(struct link *k, int fd)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Receives one packet, which has a header and a payload. The message must be `want` and its
- * payload exactly `size` bytes. */
+/* Receives one packet, which has a header and a payload. The message must have the type `want`,
+ * and its payload must have exactly `size` bytes. */
 static int receive(struct link *k, enum rank_msg_type want, void *payload, size_t size,
                    struct err *e)
 {
@@ -51,8 +51,8 @@ static int receive(struct link *k, enum rank_msg_type want, void *payload, size_
     return 0;
 }
 
-/* Tells whether a string ends inside its array. This is checked because a struct from another
- * process may lack the NUL. */
+/* Returns true if the string has a NUL within its array. This must be checked, because the
+ * struct comes from another process, and its array may have no NUL. */
 static bool terminated(const char *s, size_t size)
 {
     return memchr(s, 0, size) != NULL;
@@ -121,8 +121,9 @@ bool link_stopped(struct link *k)
         ssize_t got = recv(k->fd, &h, sizeof h, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-        /* Here the socket is closed or broken, or a message was received. A message other than
-         * STOP and SAVE is ignored, because it has no meaning now. */
+        /* The rank must stop if the socket was closed, if it is broken, or if STOP was
+         * received. Messages other than STOP and SAVE are ignored, because they have no
+         * meaning at this time. */
         if (got <= 0 || ((size_t)got == sizeof h && h.type == RANK_STOP)) k->stopped = true;
         if (got == sizeof h && h.type == RANK_SAVE) k->saving = true;
     }

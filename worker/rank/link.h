@@ -1,8 +1,8 @@
-/* link.h: the rank's end of its conversation with seqgang (protocol: api/core/rank.h).
- * The two share one SOCK_SEQPACKET socket, which the rank inherits. Receiving blocks only while a
- * rank has nothing else to do (ARGS, BLOBS); afterwards the rank calls link_stopped between steps,
- * which never blocks. A closed socket means that seqgang is gone, and has the same effect as
- * STOP. */
+/* link.h: the rank's end of its conversation with seqgang (protocol: api/core/rank.h). The
+ * rank inherits the SOCK_SEQPACKET socket of this conversation. The rank blocks only while it
+ * waits for ARGS and for BLOBS, because it has no other work at these times. After that it
+ * calls link_stopped between steps, and link_stopped never blocks. A closed socket means that
+ * seqgang is gone, and has the same effect as STOP. */
 #ifndef SEQD_RANK_LINK_H
 #define SEQD_RANK_LINK_H
 
@@ -15,15 +15,16 @@
 
 struct link {
     int fd;
-    int rank;     /* -1 until ARGS came */
-    bool stopped; /* STOP was received or the socket closed */
-    bool saving;  /* SAVE was received */
-    bool saved;   /* set once this rank has saved as SAVE asked it to; it then exits with
-                   * RANK_EXIT_SAVED */
+    int rank;     /* index of this rank; -1 until ARGS has been received */
+    bool stopped; /* set when STOP was received or the socket was closed */
+    bool saving;  /* set when SAVE was received */
+    /* Set when this rank has saved because SAVE asked for it. The rank then exits with
+     * RANK_EXIT_SAVED. */
+    bool saved;
 };
 
-/* The first message of seqgang. Its paths and texts alone have 98 KiB, so the caller does not put
- * this struct on the stack. */
+/* The first message of seqgang. Its paths and texts alone have 98 KiB, so callers do not put this
+ * struct on the stack. */
 struct link_order {
     struct rank_args args;
     struct job_spec spec;
@@ -31,20 +32,20 @@ struct link_order {
 _Static_assert(sizeof(struct link_order) == sizeof(struct rank_args) + sizeof(struct job_spec),
                "ARGS is the two structs with nothing between them");
 
-void link_init(struct link *k, int fd); /* the caller keeps fd */
+void link_init(struct link *k, int fd); /* the caller remains the owner of fd */
 
-/* Waits for ARGS. Fails with ERR_PEER if seqgang is of another build, sends another message, or
- * has closed the socket. Fails with ERR_ABORTED if STOP is received. Fails with ERR_INVALID if a
- * number in the message is out of range, a text has no end, or prepared_id is not an id. Also
- * fails with ERR_IO. */
+/* Waits for ARGS. Fails with ERR_PEER if seqgang and this program are of different builds, if
+ * seqgang sends a message that is not ARGS, or if it has closed the socket. Fails with
+ * ERR_ABORTED if STOP is received. Fails with ERR_INVALID if a number in the message is out of
+ * range, if a text has no end, or if prepared_id is not an id. Also fails with ERR_IO. */
 int link_receive_order(struct link *k, struct link_order *o, struct err *e);
-/* Waits for BLOBS. out has room for n blobs, and gets them in the order of the ranks. Fails with
- * ERR_PEER where link_receive_order does, and also if a blob has a wrong rank or size. Fails with
- * ERR_ABORTED if STOP is received, or with ERR_IO. */
+/* Waits for BLOBS. out has room for n blobs, and gets the blobs in the order of the ranks.
+ * Fails with ERR_PEER if link_receive_order would fail with it, and also if a blob has a wrong
+ * rank or size. Fails with ERR_ABORTED if STOP is received. Also fails with ERR_IO. */
 int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
-/* Tells whether STOP was received or seqgang is gone. It does not block. */
+/* Returns true if STOP was received or if the socket was closed. Does not block. */
 bool link_stopped(struct link *k);
-/* Tells whether SAVE was received. Does not block. */
+/* Returns true if SAVE was received. Does not block. */
 bool link_saving(struct link *k);
 
 int link_send_blob(struct link *k, const char *blob, int size, struct err *e);
@@ -56,8 +57,8 @@ int link_send_event(struct link *k, enum job_event type, int64_t step, const cha
 /* Sends an EV_NOTE with this code and text. */
 int link_send_note(struct link *k, const char *code, const char *text, struct err *e);
 int link_send_result(struct link *k, const char *json, struct err *e);
-/* Sends the error as the last message of a rank that fails. Reports no further error if the socket
- * is gone. */
+/* Sends the error as the last message of a rank that fails. Does not return an error if it
+ * cannot send, because the socket may be closed. */
 void link_send_fail(struct link *k, const struct err *why);
 
 #endif

@@ -1,5 +1,6 @@
-/* seqrank: one rank of one job. seqgang starts it with a socket as fd 3 and the shared segment as
- * fd 4 (protocol: api/core/rank.h). A person starts it by hand to describe a model directory. */
+/* seqrank: one rank of one job. seqgang starts it with a socket as fd 3 and the shared segment
+ * as fd 4 (protocol: api/core/rank.h). seqrank is also started without a gang, for example to
+ * describe a model directory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -45,8 +46,8 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
-/* Adds the DIR of each --grant=DIR to the roots, and grants it, so that it may be read although it
- * is private. */
+/* Adds the DIR of each --grant=DIR to the roots. Also grants DIR to this process, so that
+ * files in DIR may be read even if DIR is private. */
 static void take_grants(int argc, char **argv)
 {
     static const char grant[] = "--grant=";
@@ -70,11 +71,11 @@ static int describe(const char *dir, const char *const *roots, int n_roots)
         fprintf(stderr, "%s\n", e.text);
         return e.code == ERR_INTERNAL ? 1 : RANK_EXIT_REFUSED;
     }
-    return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
+    return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its newline */
 }
 
-/* Makes sure that a rank does not outlive its gang, gains no privilege, and passes its descriptors
- * to no other process. */
+/* Makes sure that a rank dies with its gang, gains no privilege, and passes its descriptors to no
+ * other process. */
 static int guard(struct err *e)
 {
     pid_t parent = getppid();
@@ -87,8 +88,8 @@ static int guard(struct err *e)
     return 0;
 }
 
-/* Confines a rank. Besides the directories that seqd grants, it may read its job's own data, which
- * are its job's directory and the prepared data that it was told to use. */
+/* Confines a rank. It may read the directories that seqd grants, its job's directory, and the
+ * prepared data that it was told to use. */
 static void confine(const struct rank_args *a)
 {
     const char *roots[RANK_ROOTS + RANK_GRANTS];
@@ -107,8 +108,9 @@ static int run_order(struct link *k, struct link_order *o, struct err *e)
     const struct rank_args *a = &o->args;
     confine(a);
     if (!run_job(k, o, e)) return 0;
-    /* Names the job in the error. A fault of a peer or of a device must be traced in the logs of
-     * the node, the peer, the network or the driver, for which the name of the job is needed. */
+    /* Adds the job's name to the error. The cause of these errors is searched for in the logs
+     * of the node, of its peers, of the network or of the driver. This search needs the name
+     * of the job. */
     if (e->code == ERR_PEER || e->code == ERR_DEVICE || e->code == ERR_TIMEOUT ||
         e->code == ERR_INTERNAL)
         err_prefix(e, "job %lld, epoch %lld", (long long)a->job, (long long)a->epoch);

@@ -1,5 +1,5 @@
-/* model_tokenizer.c: opens the tokenizer and the chat template on rank 0, shares their bytes, and
- * compiles them on the other ranks. */
+/* model_tokenizer.c: opens the tokenizer and the chat template on rank 0, sends their bytes to
+ * the other ranks, and compiles these bytes there. */
 #include "worker/rank/model_tokenizer.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "worker/gguf/model_file.h"
 #include "worker/rank/roots.h"
 
-/* Tells whether the job needs text. A batch does not need text, because all its requests may have
- * ids. */
+/* Returns true if the job needs text. A batch does not need text, because it may be that all
+ * its requests have ids. */
 static bool needs_text(const struct job_spec *s)
 {
     if (s->input.source.format != DATA_OPENAI_BATCH) return true;
@@ -22,8 +22,9 @@ static int read_file(struct model_tokenizer *t, const char *dir, struct err *e)
 {
     struct model_text file;
     if (model_file_read(dir, "tokenizer.json", TOKENIZER_FILE_SIZE, &file, e) < 0) return -1;
-    t->file = file.text; /* t takes ownership of the text. There is a text, because the tokenizer
-                          * was opened from it */
+    /* t takes ownership of file.text. This is not NULL, because the tokenizer was opened from
+     * this text */
+    t->file = file.text;
     t->size = (int64_t)file.size;
     return t->file ? 0 : err_set(e, ERR_NOT_FOUND, "%s is gone", file.path);
 }
@@ -53,13 +54,14 @@ int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e
     return rc;
 }
 
-/* Shares one of the texts, from rank 0. data is NULL if there is no such text. */
+/* Sends one of the texts from rank 0 to all ranks. The parameter `data` is NULL if rank 0 has
+ * no such text. */
 static int share_text(struct run *r, struct text *t, void *bounce, struct err *e)
 {
     int64_t size = t->data ? t->n : -1;
     if (comm_broadcast(r->comm, PURPOSE_CONTROL, 0, &size, sizeof size, bounce, e)) return -1;
     if (size < 0) return 0;
-    if (!t->data) { /* not rank 0 */
+    if (!t->data) { /* this is not rank 0, which has the text */
         *t = (struct text){calloc((size_t)size + 1, 1), size, size + 1};
         if (!t->data)
             return err_set(e, ERR_IO, "out of memory for a chat template of %lld bytes",
@@ -68,7 +70,8 @@ static int share_text(struct run *r, struct text *t, void *bounce, struct err *e
     return size ? comm_broadcast(r->comm, PURPOSE_CONTROL, 0, t->data, size, bounce, e) : 0;
 }
 
-/* Shares the chat template. If rank 0 cannot use it, the other ranks get no source either. */
+/* Sends the chat template to all ranks. If rank 0 cannot use the template, the other ranks get no
+ * source. */
 static int share_chat(struct run *r, struct chat_model *m, void *bounce, struct err *e)
 {
     if (share_text(r, &m->source, bounce, e)) return -1;

@@ -34,7 +34,8 @@ static int64_t now_ms(void)
 
 /* ---- which directories ----------------------------------------------------------------------- */
 
-struct walk_seen { /* identifies a directory by its device and inode, which no link changes */
+struct walk_seen { /* Device and inode of a directory, by which a second path to the directory
+                    * is recognized. */
     dev_t dev;
     ino_t ino;
 };
@@ -45,11 +46,13 @@ struct root_walk {
     int n_dirs, n_entries, n;
     char *path[MODELS_FOUND]; /* owned */
     struct walk_seen seen[MODELS_DIRS];
-    int table[2 * MODELS_DIRS]; /* 1 + a place in seen, by hash */
-    char incomplete[160];       /* the reason why the walk ended early; "" if it was complete */
+    int table[2 * MODELS_DIRS]; /* hash table; an entry is 0 if it is free, and otherwise 1
+                                 * plus an index in `seen` */
+    char incomplete[160];       /* the reason why the walk ended early; "" if it did not end
+                                 * early */
 };
 
-/* Ends the walk. Returns false. */
+/* Records the reason why the walk ends early. Returns false. */
 static bool enough(struct root_walk *w, const char *why)
 {
     if (!*w->incomplete) snprintf(w->incomplete, sizeof w->incomplete, "%s", why);
@@ -69,7 +72,7 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
-struct names {                       /* what a directory holds */
+struct names {                       /* The contents of a directory that matter for the walk. */
     bool config, tokenizer, weights; /* whether files were found that show a model directory */
     int n, room, n_ggufs;
     struct name { /* a subdirectory, or a GGUF file; owned */
@@ -95,7 +98,7 @@ static void names_free(struct names *s)
     free(s->name);
 }
 
-/* Tells whether x is a file or leads to one. */
+/* Returns true if x is a regular file, or a symbolic link to a regular file. */
 static bool is_file(int dir, const struct dirent *x)
 {
     struct stat st;
@@ -103,7 +106,7 @@ static bool is_file(int dir, const struct dirent *x)
                                    !fstatat(dir, x->d_name, &st, 0) && S_ISREG(st.st_mode));
 }
 
-/* Looks at a name in the directory dir. */
+/* Adds a name in the directory `dir` to the contents n if it matters for the walk. */
 static void look(struct names *n, int dir, const struct dirent *x)
 {
     const char *name = x->d_name;
@@ -134,12 +137,12 @@ static bool add_model(struct root_walk *w, char *path)
 
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
 
-/* Goes through the names of a directory in order: walks the subdirectories, and adds the GGUF
- * files. */
+/* Visits the names of a directory in order: walks its subdirectories, and adds its GGUF files. */
 static bool walk_below(struct root_walk *w, int parent, const char *path, struct names *names,
                        int depth)
 {
-    const bool each = !names->config && names->n_ggufs > 1; /* a single one is the directory's */
+    /* if there is only one GGUF file, the directory itself is listed as the model */
+    const bool each = !names->config && names->n_ggufs > 1;
     if (names->n) qsort(names->name, (size_t)names->n, sizeof *names->name, by_text);
     for (int i = 0; i < names->n; i++) {
         const struct name *x = &names->name[i];
@@ -203,8 +206,9 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
     return rc;
 }
 
-/* Walks the roots, and keeps models in the order of the walk. A walk that ends early keeps the
- * first models, so that a number means the same model on every page. */
+/* Walks the roots, and stores models in the order of the walk. If the walk ends early, the
+ * models that were found first are stored, so that the number of a model is the same on every
+ * page. */
 static void walk_roots(struct root_walk *w, const char *const *roots, int n_roots)
 {
     for (int i = 0; i < n_roots; i++) {
@@ -216,10 +220,10 @@ static void walk_roots(struct root_walk *w, const char *const *roots, int n_root
 
 /* ---- one of them ----------------------------------------------------------------------------- */
 
-/* Bytes of a report with MODELS_FAULTS faults, which is less than a pipe can hold. */
+/* Largest size in bytes of a report with MODELS_FAULTS faults. A pipe has room for more bytes. */
 enum { ONE_SIZE = 16384 };
 
-/* Does the work of the process that inspects a directory, up to its exit. */
+/* Runs in a separate process: inspects a directory, and exits. */
 static void child(const char *path, int fd, const struct models_limits *l, pid_t parent)
 {
     static char out[ONE_SIZE];
@@ -231,14 +235,15 @@ static void child(const char *path, int fd, const struct models_limits *l, pid_t
     if (getppid() != parent || (l->memory_size && setrlimit(RLIMIT_DATA, &data)) ||
         setrlimit(RLIMIT_CPU, &cpu) || setrlimit(RLIMIT_CORE, &core))
         _exit(1);
-    /* stderr leads to /dev/null, because the text that a crash prints is not a log line. */
+    /* A crash would print text that is not a line of the log, so stderr is redirected to
+     * /dev/null. */
     if (!freopen("/dev/null", "w", stderr)) _exit(1);
     const int64_t n = report_write(path, path, MODELS_FAULTS, out, sizeof out, &n_faults);
     _exit(n > 0 && write(fd, out, (size_t)n) == n ? 0 : 1);
 }
 
-/* Reads until the child closes the pipe, or until until_ms. Returns the number of bytes, or -1 if
- * time ran out. */
+/* Reads until the child closes the pipe, or until the time until_ms. Returns the number of bytes,
+ * or -1 if the time is over. */
 static int64_t receive(int fd, char *out, int64_t size, int64_t until_ms)
 {
     int64_t n = 0;
@@ -286,9 +291,9 @@ static void look_at(const char *path, const struct models_limits *l, int64_t unt
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Tells whether the answer ends before model i. This is so if the answer is full, or if the time
- * that is left is less than one model may take. But an answer always has at least one model, so
- * that every page makes progress. */
+/* Returns true if the page ends before model i. A page ends if the answer is full, or if the
+ * time that is left is less than the time limit of one model. However, a page always has at
+ * least one model, so that every page makes progress. */
 static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int64_t first,
                       int64_t i, int64_t size)
 {
@@ -297,8 +302,8 @@ static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int6
            now_ms() + walk->limits->one_ms > walk->begun_ms + walk->limits->all_ms;
 }
 
-/* Writes the models from number `first` on. Returns the number of the first model of the next
- * page, or -1 if there is no next page. */
+/* Writes the models, beginning with number `first`. Returns the number of the first model of the
+ * next page, or -1 if there is no next page. */
 static int64_t put_models(struct jwrite *w, const struct root_walk *walk, int64_t first,
                           int64_t size)
 {
@@ -347,7 +352,8 @@ static bool take_first(const char *word, int64_t *first)
     if (strncmp(word, option, sizeof option - 1)) return false;
     errno = 0;
     *first = strtoll(digits, &end, 10);
-    if (errno || end == digits || *end || *first < 0) *first = INT64_MAX; /* past every model */
+    /* A number that is larger than the number of every model. */
+    if (errno || end == digits || *end || *first < 0) *first = INT64_MAX;
     return true;
 }
 

@@ -1,14 +1,14 @@
-/* prepare_latents.c: reads the head of every sample, checks it against the model, and reports
- * counts and the largest sizes. */
+/* prepare_latents.c: reads the header of every sample, checks whether the model can learn from
+ * the sample, and reports the counts and the largest sizes. */
 #include "worker/rank/prepare_latents.h"
 
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/flow.h"
 
-struct seen { /* counts of a set */
+struct seen { /* Counts of the training set or of the evaluation set. */
     int64_t n_samples, patches, values;
-    int64_t largest; /* patches of a sample */
+    int64_t largest; /* number of patches of the largest sample */
 };
 
 static int look_at(struct run *r, const struct data_order *o, int64_t n, struct seen *s,
@@ -31,8 +31,8 @@ static int look_at_all(struct run *r, const struct data *d, int set, struct seen
     struct order_options oo = latents_order_options(r->spec, set);
     int rc = 0;
     *s = (struct seen){0};
-    oo.in_order = true; /* the order has every sample once, whatever the weights of the sources
-                         * are */
+    /* with in_order, the order has every sample exactly once, even if the sources have weights */
+    oo.in_order = true;
     struct data_order *o = data_order_open(d, &oo, e);
     if (!o) return -1;
     for (int64_t n = 0; !rc && n < data_order_samples(o); n++) rc = look_at(r, o, n, s, d, e);
@@ -40,8 +40,8 @@ static int look_at_all(struct run *r, const struct data *d, int set, struct seen
     return rc;
 }
 
-/* Counts the samples of a pass in the same way as a training. If sources have weights, a pass does
- * not contain each sample exactly once. */
+/* Counts the samples of a pass in the way in which a training counts them. If the sources have
+ * weights, a pass may contain a sample several times or not at all. */
 static int count_pass(const struct run *r, const struct data *d, int64_t *n, struct err *e)
 {
     const struct order_options oo = latents_order_options(r->spec, SET_TRAIN);

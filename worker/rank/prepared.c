@@ -1,5 +1,6 @@
-/* prepared.c: calls data_prepare() with the model's directory and the prompt of an embed job. A
- * node without the data makes them and compares their id. */
+/* prepared.c: calls data_prepare() with the model's directory and the prompt of an embed job.
+ * If this node does not have the data of a job, makes the data and compares their id with the
+ * id that the job states. */
 #include "worker/rank/prepared.h"
 
 #include <stdlib.h>

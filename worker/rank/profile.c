@@ -1,5 +1,5 @@
-/* profile.c: times each operation on one thread at several sizes, and messages of two sizes between
- * two threads on the transport. */
+/* profile.c: times each operation at several sizes on one thread, and messages of two sizes
+ * between two threads that use the transport. */
 #include "worker/rank/profile.h"
 
 #include <math.h>
@@ -14,8 +14,10 @@
 #include "worker/comm/comm.h"
 
 enum {
-    ROWS = 512,        /* rows of the operands of a product, and tokens of attention */
-    COLS = 256,        /* columns of a product, and the most queries of attention */
+    ROWS = 512,        /* number of rows of a product's operands, and number of tokens of
+                        * attention */
+    COLS = 256,        /* number of columns of a product, and largest number of queries of
+                        * attention */
     HOP_BIG = 1 << 20, /* bytes */
     HOP_SMALL = 64,
     MIN_ROUNDS = 2,
@@ -29,8 +31,8 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Returns the CPU time of this thread only, so that other programs that compute on the machine do
- * not count. */
+/* Returns the CPU time of this thread only, so that the time of other programs on the machine
+ * is not counted. */
 static double own_s(void)
 {
     struct timespec t;
@@ -42,13 +44,13 @@ static double own_s(void)
 
 struct bench {
     struct be *be;
-    float *memory; /* room for every operand below; all numbers are between -1/2 and 1/2 */
+    float *memory; /* room for each of the operands; all values are between -1/2 and 1/2 */
     double slope[COLS];
     int64_t lo[ROWS], hi[ROWS];
     double slice_s;
 };
 
-/* One measurement, with heads of this size or a product of this width. */
+/* One measurement. The member `size` is the size of a head, or the width of a product. */
 struct figure {
     enum dtype t;
     int64_t size;
@@ -75,8 +77,8 @@ static void run_gemm(struct bench *b, const struct figure *f)
                                                 .trans_b = true});
 }
 
-/* Runs attention. The running maxima and sums of the last run are not cleared, because they do not
- * change the time that a pass takes. */
+/* Runs attention. The running maxima and sums of the previous run are not cleared, because they do
+ * not change the time of a run. */
 static void run_attention(struct bench *b, const struct figure *f)
 {
     const int64_t H = heads(f), C = H * f->size;
@@ -187,14 +189,14 @@ static void refill(struct bench *b)
 {
     for (int64_t i = 0; i < (int64_t)OPERANDS * ROWS * 2 * COLS; i++)
         b->memory[i] = (float)(i * 7919 % 1000) * 1e-3f - 0.5f;
-    /* Second moments and sums must be positive; the same bytes read as bf16 are valid numbers as
-     * well. */
+    /* These operands must be positive. If a run reads the bytes of an operand as bf16, they
+     * are valid numbers, too. */
     float *positive = operand(b, 7, DT_F32, 1).data;
     for (int64_t i = 0; i < (int64_t)ROWS * 2 * COLS; i++) positive[i] += 1;
 }
 
-/* Returns the best rate of the runs that fit in a slice of time. Each run computes `work` flops or
- * elements. */
+/* Repeats a run until a slice of time is over, and returns the rate of the fastest run. The
+ * parameter `work` is the number of flops or elements of one run. */
 static double rate(struct bench *b, void (*run)(struct bench *, const struct figure *),
                    const struct figure *f, double work)
 {
@@ -263,7 +265,8 @@ static int measure_rates(double slice_s, struct profile *out, struct err *e)
 struct profile_pair {
     struct comm *comm[2];
     struct rank_blob blob[2];
-    double slice_s, best[2]; /* best: seconds for a small and for a large message, on rank 0 */
+    double slice_s, best[2]; /* slice_s is the time of a slice; best has the smallest times for
+                              * a small and for a large message, on rank 0; all are in seconds */
 };
 struct end {
     struct profile_pair *pair;
@@ -271,8 +274,8 @@ struct end {
     struct err err;
 };
 
-/* Times messages of one size. Rank 0 sets the first byte of the last message, after which the
- * other rank ends, too. */
+/* Times messages of one size. Rank 0 sets the first byte of the last message, so that the
+ * other rank knows that this message is the last. */
 static int hops(struct end *x, int which, int64_t size, char *in)
 {
     struct comm *c = x->pair->comm[x->rank];
@@ -290,7 +293,7 @@ static int hops(struct end *x, int which, int64_t size, char *in)
                                        .send_size = size,
                                        .recv_size = size};
         const double start = now_s();
-        out[0] = x->rank == 0 && start > stop; /* 1 marks the last message for both ranks */
+        out[0] = x->rank == 0 && start > stop; /* the first byte is 1 in the last message */
         if (comm_sendrecv(c, &xfer, &t, &x->err) || comm_wait(c, &t, &x->err)) return -1;
         best = fmin(best, now_s() - start);
         last = x->rank == 0 ? out[0] : in[0];

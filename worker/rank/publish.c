@@ -1,5 +1,5 @@
-/* publish.c: opens the output directory beneath a writable root, claims it by a file with the
- * owner's name, and copies each result by write and rename. */
+/* publish.c: opens the output directory beneath a writable root, writes a file with the
+ * owner's name to this directory, and copies each result by write and rename. */
 #include "worker/rank/publish.h"
 
 #include <errno.h>
@@ -46,8 +46,9 @@ static int copy(int from, int to, struct err *e)
     return rc;
 }
 
-/* Writes leaf in an open directory, either complete or not at all. If `from` is -1, text is its
- * content. */
+/* Writes the file `leaf` in an open directory. The file is complete, or it does not exist. Its
+ * content is that of the file descriptor `from`. If `from` is -1, its content is the parameter
+ * `text`. */
 static int put(int dir, const char *leaf, int from, const char *text, struct err *e)
 {
     static const char tmp[] = ".seqd-part";
@@ -79,8 +80,8 @@ static int open_dir(int parent, const char *leaf)
     return openat(parent, leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Makes the directory with its owner's name in it, and renames it into place, so that a kill
- * leaves only a temporary directory. */
+/* Makes the directory with its owner's name in it, and then gives the directory its name. If
+ * the process is killed during this, only a temporary directory remains. */
 static int make_own(int parent, const char *leaf, const char *owner, struct err *e)
 {
     char tmp[64];
@@ -141,8 +142,9 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
     int rc = 1;
     p->dir = -1;
     if (!*path) return 0;
-    const mode_t mask = umask(022); /* other users may read published files; no other thread runs
-                                     * yet */
+    /* the mask lets other users read published files; to change it is safe, because the
+     * process has no other thread yet */
+    const mode_t mask = umask(022);
     if (*path != '/' && n_roots) {
         rc = beneath(p, roots[0], path, path, owner, e);
     } else if (job_path_tidy(path, tidy, sizeof tidy)) {

@@ -64,8 +64,8 @@ static void int_or_null(struct jwrite *w, const char *key, int64_t v)
         jwrite_null(w, key);
 }
 
-/* Writes the bytes of the weights for each model.weights that uses blocks, or null if it is
- * refused. */
+/* Writes how many bytes the weights have with each value of model.weights that uses blocks.
+ * Writes null for a value that is refused. */
 static void put_blocks(struct jwrite *w, const struct hf_summary *s)
 {
     const bool text = s->known && s->n_params && !family_diffusion(&s->shape);
@@ -77,7 +77,7 @@ static void put_blocks(struct jwrite *w, const struct hf_summary *s)
 }
 
 /* Writes the reason why the weights of this model cannot be stored in blocks. Writes null if they
- * can, or if the sizes are not known. */
+ * can be stored in blocks, or if the sizes are not known. */
 static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
 {
     char room[PLAN_FAULT_SIZE];
@@ -91,7 +91,7 @@ static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
         jwrite_null(w, "blocks_fault");
 }
 
-/* Writes the text of a fault, or null if there is none. */
+/* Writes the text of a fault, or null if there is no fault. */
 static void put_fault(struct jwrite *w, const char *key, const struct err *why)
 {
     if (why->code == ERR_NONE)
@@ -173,7 +173,7 @@ void report_failed(const char *path, const char *why, char *out, size_t size)
     jwrite_init(&w, out, size);
     put(&w, path, &r, 1);
     if (jwrite_finish(&w) > 0) return;
-    jwrite_init(&w, out, size); /* the path by itself is too long */
+    jwrite_init(&w, out, size); /* the path alone is too long for the report */
     put(&w, "", &r, 1);
     jwrite_finish(&w);
 }

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Counts the bytes of pages at [from, from + size) that this process has touched. pagemap has a
- * word for each page, whose highest bit is set if the page was touched. */
+/* Counts the bytes of pages at [from, from + size) that this process has touched. In pagemap
+ * each page has a word. The highest bit of the word is set if the page was touched. */
 static int64_t touched(const void *from, int64_t size)
 {
     enum { WORDS = 512 };

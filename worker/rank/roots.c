@@ -1,5 +1,5 @@
-/* roots.c: resolves a path by realpath and searches for the root above it. Private paths are
- * refused. */
+/* roots.c: resolves a path by realpath and searches for the root that contains the path.
+ * Private paths are refused. */
 #include "worker/rank/roots.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static bool is_type(mode_t mode, mode_t type)
     return type ? (mode & S_IFMT) == type : S_ISDIR(mode) || S_ISREG(mode);
 }
 
-/* Finds a directory or a file. type is as in st_mode, or 0 for either. */
+/* Finds a directory or a file. type is a file type of st_mode, or 0 if any type is accepted. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
                 mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {

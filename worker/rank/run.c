@@ -1,5 +1,5 @@
-/* run.c: opens data, plan, backend, memory and comm, runs the task for the job's kind, and closes
- * them in reverse order. */
+/* run.c: opens data, plan, backend, memory and comm, runs the task of the job's kind, and closes
+ * everything in reverse order. */
 #include "worker/rank/run.h"
 
 #include <stdio.h>
@@ -24,9 +24,9 @@
 #include "worker/rank/resident.h"
 #include "worker/rank/roots.h"
 
-/* If a hop takes longer than HOP_TIMEOUT_MS, or than the limit that the job sets, the peer is at
- * fault. This limit is only the last resort, because seqgang finds hangs much sooner by the
- * last-operation records. */
+/* A hop may take HOP_TIMEOUT_MS, or the limit that the job sets. If a hop takes longer, the
+ * transfer fails with an error of the peer. This limit is only the last resort, because
+ * seqgang finds hangs much sooner by the records of last operations. */
 #define SAY_US         ((int64_t)10 * 1000000)
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
 
@@ -52,8 +52,9 @@ static const struct task *task_of(int kind)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Derives the steps from a length in tokens or passes, once the data is counted, and then the
- * fields that depend on the steps (the warmup). */
+/* Computes the number of steps if the job gives its length in tokens or passes. The data must
+ * have been counted before the call. After the number of steps, computes the fields that
+ * depend on this number (the warmup). */
 static int derive_steps(struct run *r, struct err *e)
 {
     struct job_spec *s = r->spec;
@@ -68,8 +69,8 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
-/* Completes the model's shape. If the job has no shape yet, reads it from model.config or, if that
- * is empty, from the model directory. */
+/* Completes the model's shape. If the job has no shape yet, reads the shape from model.config.
+ * If model.config is empty, reads the shape from the model directory. */
 static int open_shape(struct run *r, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -121,8 +122,9 @@ static void *map_pages(int64_t size, struct err *e)
     return NULL;
 }
 
-/* Allocates the bytes of the plan. The device's part is allocated by the backend, in the device's
- * own memory if it has any, and the host's part in the memory of this process. */
+/* Allocates the memory of the plan. The backend allocates the device's part, which is in the
+ * device's own memory if the device has its own memory. The host's part is allocated in the
+ * memory of this process. */
 static int open_memory(struct run *r, struct err *e)
 {
     const struct plan *p = &r->plan;
@@ -168,16 +170,16 @@ static int open_offload(struct run *r, struct err *e)
     return r->offload ? 0 : -1;
 }
 
-/* Returns the size of the groups of ranks in which tensors are summed and gathered. Usually each
- * group is a ring. If a ring has all ranks or only one rank, the groups are those that share one
- * set of shards. */
+/* Returns the size of the groups of ranks in which tensors are summed and gathered. Usually a
+ * group is a ring. If a ring consists of all ranks or of only one rank, a group consists of
+ * the ranks that share one set of shards. */
 static int block_size(const struct plan *p)
 {
     return p->sp > 1 && p->sp < p->n_ranks ? p->sp : p->zero_group;
 }
 
-/* Makes the rendezvous: publishes this rank's blob and receives the blobs of all ranks. A single
- * rank sends an empty one. */
+/* Makes the rendezvous: publishes this rank's blob and receives the blobs of all ranks. If the
+ * job has only one rank, the rank sends an empty blob. */
 static int open_comm(struct run *r, struct err *e)
 {
     struct comm_options o = {.rank = r->args->rank,
@@ -210,8 +212,8 @@ static int open_comm(struct run *r, struct err *e)
     if (n > 1) {
         if (comm_connect(r->comm, blobs, n, e)) goto out;
         r->segment = comm_segment(r->comm);
-        r->be->watch = comm_watch; /* because otherwise a device might wait forever for data that
-                                    * never arrive */
+        /* without comm_watch a device could wait forever for data that never arrive */
+        r->be->watch = comm_watch;
         r->be->watch_arg = r->comm;
     }
     rc = 0;
@@ -262,7 +264,7 @@ static void run_close(struct run *r)
     data_close(r->data);
 }
 
-/* Sends the progress. An error is ignored, because link_stopped finds that a socket is gone. */
+/* Sends the progress. Ignores an error, because link_stopped notices that a socket was closed. */
 static void tell_progress(void *run, const struct rank_progress *now)
 {
     struct run *r = run;
@@ -281,8 +283,8 @@ void run_say(struct run *r, const struct rank_progress *now, const char *more)
              progress_unit_name(now->unit), percent, *more ? " " : "", more);
 }
 
-/* The output directory is opened before the work, because otherwise the work would be wasted if
- * the directory cannot be used. */
+/* Opens the output directory. This is done before the work, because otherwise the work would
+ * be lost if the directory cannot be used. */
 static int open_output(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -393,8 +395,8 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
 }
 
-/* Writes the number of bytes that offloading has moved in the last step or, for a proof, in its
- * pass over all ranks. */
+/* Writes the number of bytes that offloading has moved in the last step. In a proof, writes
+ * the number of bytes that offloading has moved on all ranks in the proof's pass. */
 static void write_offload(struct jwrite *w, const struct run *r)
 {
     if (!r->offload) return;

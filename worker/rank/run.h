@@ -1,10 +1,12 @@
-/* run.h: one rank of one job, with everything that it holds open, and its tasks.
+/* run.h: one rank of one job: everything that the rank has opened, and the tasks that a rank
+ * runs.
  *
  *   run_job     ARGS -> prepare, or: data, plan, backend, comm (BLOB, BLOBS), READY, then by kind
  *
- * A task is a row of the table in run.c, except the preparation. All ranks take part in a task,
- * and rank 0 reports. The following are opened once, in this order, and closed in reverse order:
- * data, plan, backend, arena, offload, comm. */
+ * Each kind of job has a task, which is a row of the table in run.c. Only the preparation has
+ * no row. All ranks run the task together, and rank 0 sends the reports. The run opens the
+ * following objects once, in this order: data, plan, backend, arena, offload, comm. It closes
+ * these objects in reverse order. */
 #ifndef SEQD_RANK_RUN_H
 #define SEQD_RANK_RUN_H
 
@@ -21,30 +23,33 @@
 struct run {
     struct link *link;
     const struct rank_args *args;
-    struct job_spec *spec; /* the job; train.steps is derived in it if the user gave tokens or
-                            * passes */
-    int n_roots;           /* number of roots, including this job's grants */
+    /* the job; in the spec, train.steps is computed by the rank if the user has set the number
+     * of tokens or passes instead */
+    struct job_spec *spec;
+    /* number of roots, including the directories that were granted to this job */
+    int n_roots;
     const char *roots[RANK_ROOTS + RANK_GRANTS];
-    struct data *data; /* NULL for generate, and in a preparation */
+    struct data *data; /* NULL in a generate job and in a preparation */
     struct plan plan;
     struct be *be;
-    void *arena;              /* plan.arena_size zeroed bytes of be's memory */
-    void *host;               /* plan.host_size bytes of the host's memory; NULL if there are
-                               * none */
-    struct offload *offload;  /* NULL if the plan offloads nothing */
-    struct comm *comm;        /* NULL for one rank */
-    void *segment;            /* NULL for one rank */
-    void *own_segment;        /* memory of the segment, allocated by the run if be has its own
-                               * memory; otherwise NULL */
-    struct shm_head *head;    /* the gang's page, where this rank shows its progress */
+    void *arena; /* plan.arena_size bytes of the memory of `be`, which are zero at first */
+    /* plan.host_size bytes of the host's memory; NULL if host_size is 0 */
+    void *host;
+    struct offload *offload; /* NULL if the plan offloads nothing */
+    struct comm *comm;       /* NULL if there is only one rank */
+    void *segment;           /* NULL if there is only one rank */
+    /* memory of the segment, which the run allocates if the backend `be` has separate memory;
+     * otherwise NULL */
+    void *own_segment;
+    struct shm_head *head;    /* page shared with seqgang; it shows this rank's progress */
     struct publish publish;   /* rank 0's */
-    struct progress progress; /* rank 0 reports it to seqd */
+    struct progress progress; /* progress that rank 0 reports to seqd */
     int64_t said_us;          /* time at which rank 0 last logged the progress; 0 means never */
     int said_percent;
 };
 
-/* Carries out the received order and reports RESULT. On failure e has the sentence, which the
- * caller sends as FAIL. */
+/* Carries out the received order and sends RESULT. If the order cannot be carried out, e has a
+ * sentence that the caller sends as FAIL. */
 int run_job(struct link *k, struct link_order *o, struct err *e);
 
 /* ---- tasks (task_*.c): a result is sent by rank 0 -------------------------------------------- */
@@ -58,27 +63,31 @@ int task_embed(struct run *r, struct err *e);
 
 /* ---- shared by the tasks --------------------------------------------------------------------- */
 
-bool run_first(const struct run *r); /* tells whether it is rank 0 */
-/* Writes a line to rank 0's log, every 10 s and for each further hundredth of the work. `more` is
- * the end of the line, such as "loss=3.25", or "". */
+bool run_first(const struct run *r); /* returns true on rank 0 */
+/* Writes a line to rank 0's log if 10 s have passed since the last line, or if a hundredth of
+ * the work was done since the last line. The parameter `more` is appended to the line. It is a
+ * text such as "loss=3.25", or "". */
 void run_say(struct run *r, const struct rank_progress *now, const char *more);
-/* Tells whether STOP was received or seqgang is gone. A rank calls this between steps, windows and
- * tokens. The call also counts as progress for the gang's watchdog. This is needed for a single
- * rank, which has no transfers that could show progress. */
+/* Returns true if STOP was received or if seqgang is gone. A rank calls this function between
+ * steps, windows and tokens. Each call also shows the gang's watchdog that the rank makes
+ * progress. If a job has only one rank, the watchdog depends on these calls, because the rank
+ * makes no transfers. */
 bool run_stopped(void *run);
-/* Ends a rank whose SAVE is done. Returns -1 with the sentence for the log; the exit status is
- * RANK_EXIT_SAVED. */
+/* Ends the work of a rank that has saved because SAVE was received. Returns -1, and e has a
+ * sentence for the log. The exit status of the rank will be RANK_EXIT_SAVED. */
 int run_saved(struct run *r, struct err *e);
-/* Called between two units of work. If SAVE was received, rank 0 syncs the journal (-1 means that
- * there is no journal) and then calls run_saved, whose result this returns. Otherwise this returns
- * 0. Fails with the ERR_ABORTED of run_saved, or as err_errno does. */
+/* Call this between two units of work. If SAVE was not received, returns 0. If SAVE was
+ * received, rank 0 syncs the file with the descriptor `journal`, unless that is -1, and every
+ * rank returns the result of run_saved. Fails with the ERR_ABORTED of run_saved, or as
+ * err_errno does. */
 int run_leave(void *run, int journal, struct err *e);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
-/* Writes "ledger", "memory" and, with offloading, "offload" of a RESULT. "memory" has the planned
- * bytes and the bytes that m has placed, of the device and, if the device has memory of its own,
- * also of the host; and the resident bytes of the process. */
+/* Writes the members "ledger" and "memory" of a RESULT, and with offloading also the member
+ * "offload". "memory" has the planned bytes of the device, the bytes that m has placed there,
+ * and the resident bytes of the process. If the device has memory of its own, it also has the
+ * planned and placed bytes of the host. */
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
                        const struct model *m);
 

@@ -1,5 +1,5 @@
-/* task_embed.c: runs an embed job: opens the model, calls embed_run(), and sends its artifacts and
- * result. */
+/* task_embed.c: runs an embed job: opens the model, calls embed_run(), and sends the artifacts
+ * and the result. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "api/core/jwrite.h"

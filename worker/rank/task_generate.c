@@ -1,5 +1,6 @@
-/* task_generate.c: runs a generate job of text: context, tokenizer, end ids and prompts from rank
- * 0, then infer_generate() and the result. */
+/* task_generate.c: runs a generate job of text. It opens the context, and gets the tokenizer,
+ * the end ids and the prompts from rank 0. Then it calls infer_generate() and sends the
+ * result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ struct task_context {
                              * no context was loaded */
 };
 
-/* The most bytes of generated text in a RESULT. The artifact has the whole text. */
+/* Largest number of bytes of generated text in a RESULT. The artifact has the whole text. */
 #define RESULT_TEXT_SIZE 4096
 
 /* Returns the length of the longest prefix of s that has at most n bytes and ends between
@@ -37,7 +38,8 @@ static int send_text(struct run *r, const struct infer_text *t, const struct mod
 {
     char json[RANK_RESULT_SIZE];
     struct jwrite w;
-    const char *text = t->text ? t->text : ""; /* no prompt was answered in this attempt */
+    const char *text = t->text ? t->text : ""; /* t->text is NULL if no prompt was answered in
+                                                * this attempt */
     size_t len = strlen(text), shown = utf8_prefix(text, len, RESULT_TEXT_SIZE);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
@@ -59,8 +61,8 @@ static int send_text(struct run *r, const struct infer_text *t, const struct mod
     return link_send_result(r->link, json, e);
 }
 
-/* Computes the digest of the weights, and loads the context that precedes the prompts. Only rank 0
- * reads the context, because a sequence begins on rank 0. */
+/* Computes the digest of the weights, and loads the context that precedes the prompts. Only
+ * rank 0 reads the context, because rank 0 computes the beginning of every sequence. */
 static int open_context(struct run *r, struct model *m, struct task_context *c, struct err *e)
 {
     char path[RANK_PATH_SIZE];
@@ -88,8 +90,8 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
-/* Leaves out those ids that the model does not have, because no text can end at them. Sends a note
- * about the first of them. */
+/* Removes the ids that the model does not have, because the model cannot generate them. Sends
+ * a note about the first of the removed ids. */
 static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
 {
     const int64_t V = r->spec->model.shape.vocab;
@@ -107,8 +109,8 @@ static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
     return link_send_note(r->link, "unknown_end", why.text, e);
 }
 
-/* Reads the ids that the model's files list. If the keys of a GGUF file do not give them, no id
- * ends a text, and a note has the reason. */
+/* Reads the ids that the model's files list. If they cannot be read from the keys of a GGUF
+ * file, no id ends a text, and a note with the reason is sent. */
 static int list_ends(struct run *r, const char *dir, struct token_ends *ends, struct err *e)
 {
     struct err why = {0};
@@ -119,15 +121,16 @@ static int list_ends(struct run *r, const char *dir, struct token_ends *ends, st
     return link_send_note(r->link, "no_ends", why.text, e);
 }
 
-/* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
- * texts on which the model was trained. */
+/* Reads the ids that the directory lists. Adds the eos_token of its tokenizer, because the texts
+ * on which the model was trained end with it. */
 static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
                      struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     const int32_t eos = t ? tokenizer_special(t)->eos : -1;
-    if (spec_new_model(s)) return 0; /* because no file says which id ends a text */
+    /* A new model has no end ids, because no file says which id ends its texts. */
+    if (spec_new_model(s)) return 0;
     if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e) ||
         list_ends(r, dir, ends, e))
         return -1;
@@ -137,8 +140,8 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     return 0;
 }
 
-/* Gets the ids that end a text, for a model whose ids are not bytes. Rank 0 reads them, because it
- * has the directory. */
+/* Gets the ids that end a text, for a model whose ids are not bytes. Rank 0 reads these ids,
+ * because only rank 0 needs the model directory. */
 static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
                      struct err *e)
 {

@@ -1,4 +1,4 @@
-/* task_infer.c: opens a model with its weights, and sends the list of artifacts. */
+/* task_infer.c: opens a model with its weights, and sends the artifacts. */
 #include "worker/rank/task_infer.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* task_prepare.c: runs a preparation: makes the data, opens every order that the job will open,
- * and reports counts, notes and the traffic of each form. */
+/* task_prepare.c: runs a preparation: makes the data, opens every order that the job will
+ * open, and reports counts, notes and the traffic of each form of ring attention. */
 #include <stdio.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
@@ -14,15 +14,15 @@
 #include "worker/rank/roots.h"
 #include "worker/rank/run.h"
 
-/* Counts the samples that the job will read, which are windows for a score job. */
+/* Counts the samples that the job will read, for a score job, these are windows. */
 static int64_t count_samples(const struct run *r, const struct data *d, const struct data_order *o)
 {
     const struct job_spec *s = r->spec;
     return s->kind == JOB_SCORE ? window_count(d, s, s->data.seq_len) : data_order_samples(o);
 }
 
-/* Writes how the documents fill n samples of one length. `shared` is the number of tokens that two
- * of these samples have in common. */
+/* Writes how the documents fill n samples of one length. The parameter `shared` is the number
+ * of tokens that each sample shares with the sample before it. */
 static void write_order(struct jwrite *w, const struct order_options *o,
                         const struct order_stats *s, const struct order_learnt *learnt, int64_t n,
                         int64_t shared)
@@ -44,9 +44,9 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_end(w);
 }
 
-/* Sends a note if the data have padding as tokens. If the end id is the pad id as well, only
- * repetitions of it are padding. Only the beginning of large data is read, because padding is in
- * every record. */
+/* Sends a note if the data contain padding as tokens. If the end id is also the pad id, only
+ * repetitions of this id are counted as padding. If the data are large, only the beginning of
+ * the data is read, because padding usually is in every record. */
 static int note_padding(struct run *r, const struct data *d, struct err *e)
 {
     enum { MOST = 1 << 26 };
@@ -70,8 +70,8 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
     return link_send_note(r->link, "padding", text, e);
 }
 
-/* Sends a note about data from which the model does not learn, or learns only in parts. It is sent
- * once, for the order of the training set. */
+/* Sends a note if there are documents from which the model does not learn, or from which it
+ * learns only in parts. The note is sent once, for the order of the training set. */
 static int note(struct run *r, const struct data *d, const struct data_order *o,
                 const struct order_learnt *learnt, struct err *e)
 {
@@ -115,7 +115,8 @@ static void write_traffic(struct jwrite *w, const char *name, const struct form_
     jwrite_end(w);
 }
 
-/* Writes the traffic that each form of ring attention would cause, so that seqd can choose one. */
+/* Writes the traffic that each form of ring attention would cause, so that seqd can choose a
+ * form. */
 static int write_forms(struct run *r, const struct data_order *o, struct jwrite *w, struct err *e)
 {
     const struct job_spec *s = r->spec;
@@ -151,7 +152,7 @@ static int count_forms(struct run *r, const struct data *d, struct jwrite *w, st
     return rc;
 }
 
-/* Refuses data in which no token is a target, because a training would end with its first
+/* Refuses data in which no token is a target, because such a training would not change the
  * weights. */
 static int check_learnt(const struct run *r, const struct order_options *o, const struct data *d,
                         const struct order_learnt *learnt, struct err *e)
@@ -177,8 +178,8 @@ static int check_learnt(const struct run *r, const struct order_options *o, cons
                      field, verb);
 }
 
-/* Opens one of the orders that the job will open, so that the job is refused here if an order is
- * refused. *per_pass gets the number of samples of the first order. */
+/* Opens one of the orders that the job will open. If the order is refused, the job is refused
+ * here, before its ranks start. *per_pass gets the number of samples of the first order. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
                      struct jwrite *w, int64_t *per_pass, struct err *e)
 {
@@ -202,7 +203,8 @@ static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int
                       struct err *e)
 {
     const struct job_spec *s = r->spec;
-    if (s->kind == JOB_EMBED) { /* reads documents instead of samples, and so has no order */
+    if (s->kind == JOB_EMBED) { /* an embed job reads documents instead of samples, and for
+                                 * that reason has no order */
         *per_pass = data_stats(d)->n_documents;
         return note_skipped(r, d, e);
     }
@@ -248,7 +250,8 @@ int task_prepare(struct run *r, struct err *e)
     struct data_stats s;
     if (prepared_make(r, &r->progress, &s, e)) return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
-    if (!d) return -1; /* read now, to refuse prompts that no rank could read later */
+    /* The data are opened before any rank starts. If they cannot be read, the job fails here. */
+    if (!d) return -1;
     const bool latents = family_diffusion(&r->spec->model.shape);
     int rc = latents ? 0 : note_padding(r, d, e);
     if (!rc) rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);

@@ -4,7 +4,7 @@
 #include "worker/infer/flow_generate.h"
 #include "worker/rank/task_infer.h"
 
-/* Sends an artifact for every request that was answered, one after the other. */
+/* Sends one artifact for each request that was answered. */
 static int send_samples(struct run *r, const struct flow_generate *g, const struct infer *in,
                         struct err *e)
 {

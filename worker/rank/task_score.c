@@ -1,5 +1,5 @@
-/* task_score.c: runs a score job: opens the model, calls score_run(), and sends its artifacts and
- * result. */
+/* task_score.c: runs a score job: opens the model, calls score_run(), and sends the artifacts
+ * and the result. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "worker/infer/score.h"

@@ -1,5 +1,5 @@
-/* task_train.c: runs a training: the proof and the first evaluation, then steps, with stages,
- * evaluations and checkpoints between them. */
+/* task_train.c: runs a training. It begins with the proof and the first evaluation. Then it
+ * runs the steps. Between two steps it may enter a stage, evaluate or save a checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Counts the messages and bytes that a step of each stage and an evaluation will move. */
+/* Counts the messages and bytes that a step will send and receive, for each stage, and also
+ * for an evaluation. */
 static int plan_comms(struct training *t, struct err *e)
 {
     const struct run *r = t->r;
@@ -72,7 +73,7 @@ static int enter_stage(struct training *t, struct err *e)
     const int stage = stage_at(s, t->train.step);
     if (stage == t->stage) return 0;
     const int64_t held = plan_held(&t->r->plan, stage_seq_len(s, stage));
-    /* This is not done for latents, because each sample of latents sets its own length. */
+    /* The length is not set for latents, because each sample of latents sets its own length. */
     if (!t->r->plan.grid[0] && model_set_seq(&t->train.model, held, e)) return -1;
     model_set_rope(&t->train.model, stage_rope_theta(s, stage));
     t->train.source = feed_stage(&t->feed, s, stage);
@@ -90,8 +91,8 @@ static bool save_due(const struct training *t)
     return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
 }
 
-/* Evaluates and saves between two steps, if that is due. A job that leaves or ends waits for space
- * while the disk is full. */
+/* Evaluates between two steps if an evaluation is due, and saves if a save is due. If the disk is
+ * full, a job that leaves or ends waits for space. */
 static int after_step(struct training *t, struct err *e)
 {
     const bool last = t->train.step == t->r->spec->train.steps;
@@ -104,7 +105,8 @@ static int after_step(struct training *t, struct err *e)
     return leaves ? run_saved(t->r, e) : 0;
 }
 
-/* Adds the number of the step to an ERR_INTERNAL. The errors of comm already have it. */
+/* Adds the number of the step to an ERR_INTERNAL, unless the error came from comm, which has added
+ * it already. */
 static int name_step(const struct training *t, struct err *e)
 {
     if (e->code == ERR_INTERNAL || e->code == ERR_DEVICE)
@@ -163,7 +165,8 @@ int task_train(struct run *r, struct err *e)
     if (open_training(t, e) || before_steps(t, e)) goto out;
     while (t->train.step < r->spec->train.steps)
         if (one_step(t, e)) goto out;
-    training_curves_end(t); /* no event follows a result */
+    training_curves_end(t); /* write the last event before the result is sent, because no event
+                             * may follow a result */
     if (run_first(r) && training_result(t, e)) goto out;
     rc = 0;
 out:

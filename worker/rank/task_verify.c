@@ -1,5 +1,5 @@
-/* task_verify.c: runs a verify job: loads weights, calls verify_run(), sends the comparison, and
- * fails if the sides differ. */
+/* task_verify.c: runs a verify job: loads weights, calls verify_run(), sends the comparison,
+ * and fails if the two computations differ. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "worker/rank/run.h"

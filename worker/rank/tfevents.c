@@ -9,18 +9,20 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 
-#define HEAD 12 /* bytes of a record before its data: length and CRC */
+#define HEAD 12 /* Bytes of a record before its data. These are the length and its CRC. */
 #define FOOT 4
-/* Bytes of a Value: its key and length, the key and length of its tag, the tag, the key and the 4
- * bytes of its number. Each length is below 128 and so takes one byte. */
+/* Largest size of a Value in bytes. The Value consists of the key and length of the Value, the
+ * key and length of its tag, the tag, and the key and the 4 bytes of its number. Each length is
+ * below 128 and so takes one byte. */
 #define VALUE_SIZE (2 + 2 + TFEVENTS_TAG + 5)
-/* Bytes of an Event: wall_time, step (10 bytes at most), the key and length of the summary (two
- * bytes, because it is below 16384), and its Values. */
+/* Largest size of an Event in bytes. The Event consists of wall_time, step (10 bytes at most),
+ * the key and length of the summary (the length takes two bytes, because it is below 16384),
+ * and its Values. */
 #define EVENT_SIZE (9 + 11 + 3 + TFEVENTS_SCALARS * VALUE_SIZE)
 _Static_assert(VALUE_SIZE < 128 && TFEVENTS_SCALARS * VALUE_SIZE < 16384, "lengths fit");
 
 struct tf_record {
-    size_t n; /* bytes of data so far */
+    size_t n; /* number of bytes of data that were written so far */
     unsigned char bytes[HEAD + EVENT_SIZE + FOOT];
 };
 
@@ -59,7 +61,7 @@ static void put_text(struct tf_record *r, unsigned field, const char *text, size
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Computes the CRC bit by bit, which is fast enough: a record of 200 bytes takes some
+/* Computes the CRC bit by bit. This is fast enough, because a record of 200 bytes takes only some
  * microseconds. */
 static uint32_t crc32c(const unsigned char *p, size_t n)
 {
@@ -111,7 +113,7 @@ void tfevents_init(struct tfevents *f, const char *path, double wall_s)
     snprintf(f->path, sizeof f->path, "%s", path);
     begin(&r, wall_s, 0);
     put_text(&r, 3, version, sizeof version - 1);
-    append(f, &r); /* fits: the buffer is empty */
+    append(f, &r); /* always fits, because the buffer is empty */
 }
 
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step)
@@ -158,8 +160,8 @@ bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Writes the buffer. If that fails, the file is cut to its old length. If that fails as well, the
- * next call overwrites the end of the file. */
+/* Writes the buffer. If the write fails, the file is truncated to its old length. If the
+ * truncation fails as well, the next call overwrites the incomplete end of the file. */
 static int write_out(struct tfevents *f, int fd, struct err *e)
 {
     for (size_t done = 0; done < f->n;) {

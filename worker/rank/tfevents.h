@@ -1,5 +1,6 @@
-/* tfevents.h: writes an event file of TensorBoard, one record at a time, for scalars only.
- * A file is a sequence of records of TFRecord (tensorflow/core/lib/io/record_writer.h):
+/* tfevents.h: writes an event file of TensorBoard, one record at a time. The records can have
+ * only scalars. A file is a sequence of records of TFRecord
+ * (tensorflow/core/lib/io/record_writer.h):
  *
  *   uint64  length of data           little-endian, as all numbers here
  *   uint32  masked CRC-32C of these 8 bytes
@@ -17,13 +18,13 @@
  *   SessionLog  1 status enum, START = 1
  *
  * The first record of a file has file_version "brain.Event:2". TensorBoard reads files in the
- * order of their names. When it reads a START with a step, other than the very first START, it
- * drops records that it has read before, also from earlier files. These are the records whose step
- * is that step or a later step. Records wait in a buffer until tfevents_flush, which opens, writes
- * and closes the file. The file is open at no other time, and it ends with a whole record at any
- * time, unless a kill interrupts a write. If the disk interrupts a write, the incomplete part is
- * cut off. No memory is allocated. tested: tests/engine/test_tfevents.c; with TensorBoard itself:
- * tests/golden/check_tensorboard.py */
+ * order of their names. When it reads a START with step k, it drops the records of step k and
+ * of later steps that it has read before, also from earlier files. When it reads its first
+ * START, it drops no records. Records wait in a buffer until tfevents_flush, which opens the
+ * file, writes the records, and closes the file. At all other times the file is closed. It
+ * always ends with a whole record, unless the process is killed during a write. If a write
+ * fails, the incomplete record is removed from the file. No memory is allocated. tested:
+ * tests/engine/test_tfevents.c; with TensorBoard itself: tests/golden/check_tensorboard.py */
 #ifndef SEQD_RANK_TFEVENTS_H
 #define SEQD_RANK_TFEVENTS_H
 
@@ -33,9 +34,10 @@
 #include "api/core/err.h"
 #include "api/core/file.h"
 
-#define TFEVENTS_TAG     32    /* bytes of a tag, including its NUL */
-#define TFEVENTS_SCALARS 16    /* most scalars of one record */
-#define TFEVENTS_BUF     65536 /* bytes of the buffer: at least 250 records of steps */
+#define TFEVENTS_TAG     32 /* largest size of a tag in bytes, including its NUL */
+#define TFEVENTS_SCALARS 16 /* largest number of scalars in one record */
+/* Size of the buffer in bytes; it has room for at least 250 records of steps. */
+#define TFEVENTS_BUF 65536
 
 struct tfevents {
     char path[FILE_PATH_SIZE];
@@ -46,20 +48,21 @@ struct tfevents {
 
 struct tfevents_scalar {
     const char *tag;
-    double value; /* written as a float */
+    double value; /* value of the scalar; it is written as a float */
 };
 
-/* Puts the first record of a file into the buffer. The first flush makes the file. wall_s counts
- * seconds since 1970. */
+/* Puts the first record of a file into the buffer. The first flush creates the file. wall_s is the
+ * time in seconds since 1970. */
 void tfevents_init(struct tfevents *f, const char *path, double wall_s);
-/* Add a record. Return false, and add nothing, if the buffer has no room. */
+/* Both functions add a record. If the buffer has no room, they return false and add no record. */
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step);
 bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
                       const struct tfevents_scalar *s, int n);
-/* Writes the waiting records. If sync is true, all written records survive a power failure
- * afterwards. Fails as err_errno does, naming the file (ERR_NOT_FOUND if the file or directory is
- * gone). If the write fails, the records remain in the buffer, and the next call may succeed. If
- * only the sync or the close fails, the buffer is empty afterwards. */
+/* Writes the waiting records. If the parameter `sync` is true, also syncs the file, so that
+ * all written records survive a power failure. Fails as err_errno does, and the error names
+ * the file. The error is ERR_NOT_FOUND if the file or its directory is gone. If the write
+ * fails, the records remain in the buffer, and the next call may succeed. If only the sync or
+ * the close fails, the buffer is empty afterwards. */
 int tfevents_flush(struct tfevents *f, bool sync, struct err *e);
 
 #endif

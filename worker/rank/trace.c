@@ -1,5 +1,5 @@
-/* trace.c: reads its arguments by the words of the job spec, opens the order that they describe,
- * and prints each sample's fragments. */
+/* trace.c: reads the arguments, whose words are those of the job spec, opens the order that
+ * they describe, and prints each sample's fragments. */
 #include "worker/rank/trace.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 #include "api/core/rank.h"
 #include "worker/data/data.h"
 
-#define MAX_SAMPLES 65536 /* most samples of one call: the largest global batch */
+/* Largest number of samples of one call, which is the largest global batch. */
+#define MAX_SAMPLES 65536
 
 struct trace {
     struct order_options order;

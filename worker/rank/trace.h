@@ -1,4 +1,4 @@
-/* trace.h: `seqrank --trace` lists the parts of files that a step of a job learnt from.
+/* trace.h: `seqrank --trace` lists the parts of files from which a step of a job learnt.
  *   seqrank --trace DIR KEY=VALUE ...     DIR: a prepared directory, <prepared_dir>/<prepared_id>
  *     seq_len=N          data.seq_len, or the stage's                   required
  *     seed=N             the job's                                      default 0
@@ -8,11 +8,12 @@
  *     step=N             counted from 1, as metrics count it; with
  *     global_batch=N     it means samples [(step - 1) * global_batch, step * global_batch)
  *     first=N count=N    or these samples, counted from 0               default count 1
- *     max_fragments=N    most fragments that are listed of a sample     default 1000
+ *     max_fragments=N    largest number of fragments listed for a sample  default 1000
  * It prints one JSON object on one line: {"prepared_id", "set", "seq_len", "first", "count",
- * "samples": [as data_trace]}. Weights of the mixture are read from DIR itself. The exit status is
- * 0; RANK_EXIT_REFUSED for data or samples that are refused, or 1 after an error of its own, both
- * with a sentence on stderr; or 2 for wrong arguments. It reads only DIR, and no model. */
+ * "samples": [as data_trace]}. Weights of the mixture are read from DIR itself. The exit
+ * status is 0 after a success, RANK_EXIT_REFUSED if the data or the samples are refused, 1 if
+ * the program itself fails, and 2 for wrong arguments. With RANK_EXIT_REFUSED and 1, stderr
+ * has a sentence. The program reads only DIR, and no model. */
 #ifndef SEQD_RANK_TRACE_H
 #define SEQD_RANK_TRACE_H
 

@@ -15,7 +15,8 @@ int training_load_guard(struct training *t, struct err *e)
     if (r->comm &&
         comm_broadcast(r->comm, PURPOSE_CONTROL, 0, g, sizeof *g, t->train.model.bounce, e))
         return -1;
-    g->spec = r->spec; /* the broadcast brought rank 0's pointer */
+    g->spec = r->spec; /* restore the pointer, because the broadcast has overwritten it with
+                        * the pointer of rank 0 */
     return 0;
 }
 
@@ -34,8 +35,8 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->stage = STAGE_NONE;
 }
 
-/* Clears the moments. This is needed because the training has used the arena, which is zero only
- * when it is new. */
+/* Clears the moments. They must be cleared, because the arena is zero only when it is new, and
+ * the training has used it since then. */
 static void clear_moments(struct training *t)
 {
     struct model *m = &t->train.model;
@@ -75,7 +76,8 @@ int training_bad_step(struct training *t, struct err *e)
 {
     char text[192];
     const struct rank_step numbers = t->step;
-    if (t->train.empty && t->train.n_empty > 1) return 0; /* only the first is reported */
+    /* Only the first empty step is reported. */
+    if (t->train.empty && t->train.n_empty > 1) return 0;
     if (t->train.empty)
         snprintf(text, sizeof text,
                  "step %lld: no token of its samples is learnt, so it has no loss and updates "

@@ -1,5 +1,5 @@
-/* training_curves.c: writes metrics and evaluations into TensorBoard event files, and lists these
- * among the job's artifacts. */
+/* training_curves.c: writes metrics and evaluations into TensorBoard event files, and lists
+ * these files among the job's artifacts. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,10 +14,12 @@
 #include "worker/rank/training.h"
 
 #define PREFIX "events.out.tfevents." /* TensorBoard finds files by this prefix */
-/* Records of steps between one power of two and the next. */
+/* DENSE is the number of records between a step that is a power of two and the next power of
+ * two. */
 #define DENSE    8192
 #define FLUSH_US 1000000
-/* Most bytes of the host's name in the file name; the name itself has at most 64. */
+/* Largest number of bytes of the host's name that are used in the file's name. A host's name
+ * can have 64 bytes. */
 #define HOST_MAX 16
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -29,8 +31,8 @@ static double wall_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Calls found for every event file among the job's artifacts, and stops at the first call that
- * fails. */
+/* Calls the parameter `found` for every event file among the job's artifacts. Stops at the
+ * first call that fails. */
 static int each_file(struct training *t,
                      int (*found)(struct training *t, const char *name, void *arg, struct err *e),
                      void *arg, struct err *e)
@@ -54,15 +56,15 @@ static int after(struct training *t, const char *name, void *arg, struct err *e)
     return 0;
 }
 
-/* Gives the file a name that sorts after the names of all other files even if the clock was set
- * back, because TensorBoard reads files in the order of their names. */
+/* Chooses a name that sorts after the names of all other event files, even if the clock was set
+ * back. TensorBoard reads files in the order of their names. */
 void training_curves_open(struct training *t)
 {
     char host[HOST_MAX + 1] = "", path[FILE_PATH_SIZE];
     long long newest = 0, now = (long long)wall_s();
     struct curves *c = &t->curves;
     if (!run_first(t->r)) return;
-    if (each_file(t, after, &newest, NULL)) return; /* the path is too long */
+    if (each_file(t, after, &newest, NULL)) return; /* this fails only if the path is too long */
     if (now <= newest) now = newest + 1;
     if (gethostname(host, HOST_MAX) && !*host) snprintf(host, sizeof host, "node");
     for (char *p = host; *p; p++)
@@ -107,7 +109,7 @@ static int finish(struct training *t, const char *name, struct err *e)
     return chmod(done.path, 0400) ? err_errno(e, "chmod %s", done.path) : 0;
 }
 
-/* Finishes the file of an attempt that ended before it could finish the file. */
+/* Finishes a file that an earlier attempt has left unfinished. */
 static int finish_left(struct training *t, const char *name, void *arg, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -134,8 +136,8 @@ static int list(struct training *t, struct err *e)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Puts a record into the buffer, unless the buffer has no room. In that case the disk has accepted
- * no data for a long time, and a note about this was sent. */
+/* Puts a record into the buffer. If the buffer has no room, the record is lost. This occurs
+ * only after the disk has accepted no data for a long time, and a note about this was sent. */
 static void put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n)
 {
     struct curves *c = &t->curves;
@@ -144,8 +146,8 @@ static void put(struct training *t, int64_t step, const struct tfevents_scalar *
     c->any |= tfevents_scalars(&c->file, wall_s(), step, s, n);
 }
 
-/* Puts the values of a step into the buffer. Names and units are those of the metrics over REST
- * (daemon/state/doc.c). */
+/* Puts the values of a step into the buffer. Names and units are the same as in the metrics over
+ * REST (daemon/state/doc.c). */
 static void put_step(struct training *t)
 {
     const struct rank_step *s = &t->step;
@@ -168,7 +170,7 @@ static void put_step(struct training *t)
     put(t, s->step, v, n);
 }
 
-/* Puts the values of the evaluation into the buffer, in the form of EV_EVAL. */
+/* Puts the values of an evaluation into the buffer. Names and units are those of EV_EVAL. */
 static void put_eval(struct training *t)
 {
     struct tfevents_scalar v[3] = {{"eval/loss", t->eval.loss}};
@@ -211,8 +213,8 @@ static int flush(struct training *t, bool sync, struct err *e)
     return c->listed ? 0 : list(t, e);
 }
 
-/* Flushes if it is due. The first record is written immediately, so that the file exists from then
- * on. */
+/* Flushes if a flush is due. The first record is written immediately, so that the file exists from
+ * then on. */
 static int flush_due(struct training *t, struct err *e)
 {
     const struct curves *c = &t->curves;

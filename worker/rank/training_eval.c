@@ -1,5 +1,5 @@
-/* training_eval.c: evaluates on held-out data when that is due, and proves the first step against
- * one rank before any step. */
+/* training_eval.c: evaluates on held-out data when an evaluation is due. Before the first
+ * step, proves that the ranks compute this step as a single rank computes it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ bool training_eval_due(const struct training *t)
            (s->eval.at_end && step == s->train.steps);
 }
 
-/* Tells whether the samples are latents. Their loss is a mean squared error, whose exponential has
- * no meaning. */
+/* Returns true if the samples are latents. Their loss is a mean squared error, whose
+ * exponential has no meaning. */
 static bool latents(const struct training *t)
 {
     return t->r->plan.grid[0] > 0;
@@ -125,6 +125,7 @@ int training_verify_first(struct training *t, struct err *e)
     }
     verify_fini(&v);
     free(pass);
-    t->stage = STAGE_NONE; /* because the model was set for another length */
+    t->stage = STAGE_NONE; /* the model must be set up again, because the proof has set it up
+                            * for a length that may differ from that of the stage */
     return rc ? -1 : 0;
 }

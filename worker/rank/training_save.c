@@ -1,5 +1,5 @@
-/* training_save.c: saves checkpoints. Rank 0 writes and prunes, and all ranks agree on the outcome
- * and wait together while the disk is full. */
+/* training_save.c: saves checkpoints. Rank 0 writes and prunes checkpoints. All ranks agree on
+ * the outcome, and all ranks wait while the disk is full. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 
-#define RETRY_S  10   /* wait before the next attempt, after a checkpoint could not be written */
+/* Time in seconds from a checkpoint that could not be written to the next attempt to write it. */
+#define RETRY_S  10
 #define PAUSE_MS 2000 /* wait between two attempts at the last checkpoint */
 #define WAIT_S   600  /* longest time for all attempts at the last checkpoint */
 
@@ -91,8 +92,8 @@ static int prune(struct training *t, struct err *e)
     const struct job_spec *s = t->r->spec;
     const struct ckpt_keep keep = {s->checkpoint.keep, s->checkpoint.keep_every, say_removed, t};
     struct err why = {0};
-    /* Only this attempt writes here, and it is not writing now. So every .tmp directory was left
-     * by an earlier attempt or a failed save. */
+    /* Only this attempt writes to this directory, and no write is in progress. For this reason
+     * every .tmp directory was left by an earlier attempt or by a failed save. */
     if (!ckpt_prune(t->r->args->job_dir, &keep, t->r->args->epoch + 1, &why)) return 0;
     return training_note(
         t,
@@ -140,7 +141,7 @@ static enum outcome outcome_of(enum err_code code)
     return code == ERR_IO || code == ERR_NO_SPACE ? DISK : BROKEN;
 }
 
-/* Sends the value of a word on rank 0 to all ranks. */
+/* Sends the value that *word has on rank 0 to all ranks. */
 static int share(struct training *t, int64_t *word, struct err *e)
 {
     if (!t->r->comm) return 0;
@@ -148,8 +149,8 @@ static int share(struct training *t, int64_t *word, struct err *e)
     return comm_sum_i64(t->r->comm, PURPOSE_CONTROL, word, 1, t->train.model.bounce, e);
 }
 
-/* Writes the checkpoint on rank 0, which asks the other ranks for the elements that they hold; the
- * other ranks answer. */
+/* Writes the checkpoint on rank 0. Rank 0 asks the other ranks for the elements that they
+ * hold, and the other ranks send them. */
 static int64_t write_or_say(struct training *t, bool best, struct err *why)
 {
     if (!run_first(t->r)) return scatter_serve(&t->train.state, why) ? BROKEN : SAVED;
@@ -169,7 +170,8 @@ static int say_failed(struct training *t, const struct err *why, struct err *e)
         e);
 }
 
-/* Waits for the disk on rank 0, while the other ranks wait for rank 0 in the next exchange. */
+/* Waits on rank 0 until the disk may have room. In the meantime the other ranks wait for rank
+ * 0 in the next exchange. */
 static int wait_for_disk(struct training *t, int64_t since_us, const struct err *why, struct err *e)
 {
     struct pollfd p = {.fd = t->r->link->fd, .events = POLLIN};
@@ -187,7 +189,8 @@ static int wait_for_disk(struct training *t, int64_t since_us, const struct err 
 static int save(struct training *t, bool must, bool best, int64_t *outcome, struct err *e)
 {
     const int64_t since_us = clock_us();
-    bool said = t->owed && !must; /* whether an owed checkpoint has been reported already */
+    /* set if the delay of this checkpoint has been reported already */
+    bool said = t->owed && !must;
     for (;;) {
         struct err why = {0};
         *outcome = write_or_say(t, best, &why);
@@ -197,8 +200,8 @@ static int save(struct training *t, bool must, bool best, int64_t *outcome, stru
             *e = why;
             return -1;
         }
-        /* Here the outcome is SAVED, or it is BROKEN and this is not rank 0. If it is BROKEN, the
-         * error of rank 0 ends the job while this rank waits in the next step. */
+        /* The outcome is either SAVED or BROKEN. If it is BROKEN, this rank is not rank 0. In
+         * that case the error of rank 0 ends the job, while this rank waits in the next step. */
         if (*outcome != DISK && *outcome != TOO_LARGE) return 0;
         if (must && *outcome == TOO_LARGE) return 0;
         if (must && own == DISK)

@@ -1,5 +1,5 @@
-/* weights.c: chooses the origin of the weights on rank 0, tells the other ranks, and loads whole
- * arrays, slices or pieces from it. */
+/* weights.c: chooses the origin of the weights on rank 0, sends it to the other ranks, and
+ * loads whole arrays, slices or pieces from it. */
 #include "worker/rank/weights.h"
 
 #include <stdio.h>
@@ -23,15 +23,16 @@ static int resolve(struct run *r, spec_ref ref, const char *field, char out[RANK
     return roots_directory(spec_text(r->spec, ref), r->roots, r->n_roots, field, out, e);
 }
 
-/* Sets the field of an error, if it has none, to the field of the job that led to the file. */
+/* Sets the field of an error to `field`, if the error has no field. This is the field of the
+ * job that has the path of the file. */
 static int about(struct err *e, const char *field)
 {
     if (!e->field[0]) snprintf(e->field, sizeof e->field, "%s", field);
     return -1;
 }
 
-/* Finds the checkpoint to resume from. Returns 1 if it found one, 0 if there is none, -1 on an
- * error. */
+/* Finds the checkpoint to resume from. Returns 1 if there is such a checkpoint, 0 if there is
+ * no checkpoint to resume from, and -1 on an error. */
 static int find_checkpoint(struct run *r, struct ckpt_info *info, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -87,7 +88,7 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
     return roots_model(spec_text(r->spec, r->spec->model.path), r->roots, r->n_roots, dir, e);
 }
 
-/* Reports on rank 0 which weights were quantised a second time. */
+/* On rank 0, sends a note about the weights that were quantised a second time. */
 static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
 {
     char text[400];
@@ -103,7 +104,8 @@ static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
 
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
 
-/* Loads slices and stages. Rank 0 sends each to the ranks that hold it. */
+/* Loads the weights as slices and stages. Rank 0 sends each slice, and the weights of each
+ * stage, to the ranks that hold them. */
 static int load_parts(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -117,7 +119,8 @@ static int load_parts(struct run *r, struct model *m, struct err *e)
     return scatter_end(&h, e) || note_again(r, &again, e) ? -1 : 0;
 }
 
-/* Reads all weights of a model on rank 0. `again` is NULL, or is all zeros. */
+/* Reads all weights of a model on rank 0. The parameter `again` is NULL, or points to a struct
+ * of zeros. */
 static int read_whole(struct run *r, struct model *m, struct hf_requant *again, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -146,7 +149,8 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
     struct hf_requant again = {0};
     if (run_first(r) && (read_whole(r, m, &again, e) || note_again(r, &again, e))) return -1;
     if (!r->comm) return 0;
-    int64_t loaded = 1; /* because reading may take longer than the time limit for a transfer */
+    int64_t loaded = 1; /* the other ranks wait for this word before the transfer, because
+                         * reading may take longer than the time limit for a transfer */
     if (share(r, m, &loaded, sizeof loaded, e)) return -1;
     return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
                                  plan_weights_size(&m->shape, m->plan), m->bounce, e);
@@ -175,7 +179,8 @@ int weights_reference(void *run, struct model *reference, struct err *e)
 
 /* ---- a training ------------------------------------------------------------------------------ */
 
-/* Loads the weights piece by piece, on rank 0. Random weights exist already. */
+/* Loads the weights piece by piece, on rank 0. If the weights are random, they exist already,
+ * and nothing is loaded. */
 static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
                        struct weights_start *out, struct err *e)
 {
@@ -188,8 +193,8 @@ static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
     return scatter_model(h, dir, &whole, NULL, e) ? about(e, "model.path") : 0;
 }
 
-/* Copies the files beside the weights. While it copies, it signals the other ranks that rank 0 is
- * busy. */
+/* Copies the other files that are in the directory of the weights. While it copies, it tells
+ * the other ranks that rank 0 is busy. */
 static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
                       struct weights_start *out, struct err *e)
 {

@@ -1,6 +1,7 @@
-/* weights.h: finds and loads a job's weights. Rank 0 decides and reads; the other ranks get the
- * same bytes over the ring, so that all ranks agree even if files change in the meantime or exist
- * only on rank 0's node. The sources are tried in this order:
+/* weights.h: finds and loads a job's weights. Rank 0 chooses the source and reads it, and the
+ * other ranks get the bytes from rank 0. For this reason all ranks have the same weights, even if
+ * files change while they are read, or exist only on rank 0's node. The sources are tried in this
+ * order:
  *
  *   train   the newest whole checkpoint of this job (unless checkpoint.resume is "none"), then
  *           the directory of checkpoint.resume, then as for other kinds
@@ -14,14 +15,15 @@
 #include "worker/train/sharded_state.h"
 
 struct weights_start {
-    struct ckpt_state state; /* state of the checkpoint from which the job resumed, the same on
-                              * every rank; all zero if the job did not resume */
-    struct ckpt_info info;   /* rank 0: the checkpoint from which the job resumed; its path is ""
-                              * if there is none */
-    /* beside is, on rank 0, JOB/beside, a copy of the files beside the weights, which are added to
-     * checkpoints. The copy is kept even if the directory or checkpoint of the weights is removed.
-     * It is "" if there is no such directory.
-     * left names the files that were left out (struct hf_files). */
+    /* State of the checkpoint from which the job resumed. It is the same on every rank, and all
+     * zeros if the job did not resume. */
+    struct ckpt_state state;
+    struct ckpt_info info; /* the checkpoint from which the job resumed, on rank 0; its path is
+                            * "" if the job did not resume */
+    /* On rank 0, `beside` is the path of the directory JOB/beside, or "" if there is no such
+     * directory. It has copies of the other files that are in the directory of the weights.
+     * The copies are added to checkpoints, and are kept even if the source of the weights is
+     * removed. `left` has the names of files that were not copied (struct hf_files). */
     char beside[FILE_PATH_SIZE];
     int n_left;
     char left[256];
@@ -31,13 +33,13 @@ struct weights_start {
  * job or other data, or with the errors of hf_load, ckpt_check and ckpt_load_checked. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
-/* Loads the weights of a model that is not trained: all of them, or this rank's slices and stages.
- * Does not look for checkpoints. Collective. */
+/* Loads the weights of a model that is not trained. A rank gets either all weights, or only
+ * the weights of its slices and of its stage. Checkpoints of the job are not used. Collective. */
 int weights_load(struct run *r, struct model *m, struct err *e);
 
-/* Fills all weights of the reference model of a proof, on rank 0 (struct verify_args). Reads them
- * from the source from which weights_load read its weights. run is a struct run. Fails as
- * weights_load does. */
+/* Fills all weights of the reference model of a proof, on rank 0 (struct verify_args). Reads
+ * the weights from the source that weights_load uses. The parameter `run` points to a struct
+ * run. Fails as weights_load does. */
 int weights_reference(void *run, struct model *reference, struct err *e);
 
 #endif

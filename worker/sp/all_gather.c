@@ -3,13 +3,13 @@
  * from the owners of these rows.
  *
  *   forward   the receives for all rows are posted together. The blocks of r-1, r-2, ... are used
- *             in this order, which is that of the ring and gives its bits
- *   backward  rows are gathered again. This rank's part of dKV_j is sent directly to its owner j,
- *             which adds the parts of j+1, j+2, ... to its own, in fp32. Under "ranks" the bits of
- *             such a sum would depend on the number of parts, so dKV instead travels round the
- *             ring (rsa.c)
+ *             in this order, which is the order of the ring and gives the same bits
+ *   backward  rows are gathered again. This rank's part of dKV_j is sent directly to its owner j.
+ *             The owner adds the parts of j+1, j+2, ... to its own part, in fp32. Under "ranks"
+ *             the bits of the owner's sum would depend on the number of parts, so dKV travels
+ *             round the ring instead (rsa.c)
  *
- * Rows that are not sent are set to zero, because probabilities of 0 are multiplied by them. */
+ * Rows that are not sent are set to zero, because they are multiplied by probabilities of 0. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -77,7 +77,7 @@ static int trade(struct key_gather *w, const struct trade *t, struct comm_ticket
     return comm_sendrecv(w->sp->comm, &x, ticket, e);
 }
 
-/* Zeroes the rows of a segment that are not among `rows`. */
+/* Zeroes the rows of a segment except `rows`. */
 static void zero_rest(struct key_gather *w, struct tensor seg, struct reach_rows rows)
 {
     const int64_t size = seg.cols * dtype_size(seg.dtype) / 4, end = rows.first + rows.n;
@@ -86,8 +86,8 @@ static void zero_rest(struct key_gather *w, struct tensor seg, struct reach_rows
     w->sp->be->ops->fill(w->sp->be, at + end * size, (seg.rows - end) * size, 0);
 }
 
-/* Posts the receives of the rows that this rank's queries see, and the sends of those of its own
- * rows that other ranks see. */
+/* Posts the receives of the rows that this rank's queries see, and the sends of this rank's rows
+ * that other ranks see. */
 static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
 {
     struct sp *sp = w->sp;
@@ -153,7 +153,7 @@ static struct tensor home_of(const struct key_gather *w, int i)
 }
 
 /* Posts round i. It sends this rank's part of dKV_(r-i) to the owner of that block, and receives
- * rank r+i's part of this rank's own dKV. */
+ * rank r+i's part of dKV_r. */
 static int home_post(struct key_gather *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;

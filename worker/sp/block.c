@@ -1,5 +1,5 @@
-/* block.c: walks the pairs of segments in the fixed order, and calls the backend's attention on
- * each. It handles blocks, sinks and dropout. */
+/* block.c: walks the pairs of segments in the fixed order, and calls the backend's attention for
+ * each pair. Handles sinks and dropout too. */
 #include "worker/sp/block.h"
 
 #include <math.h>
@@ -51,8 +51,8 @@ bool block_pair_seen(const struct sp *sp, const struct block *b, const struct bl
     return v->lo[c] < k1 && v->hi[c] > k0;
 }
 
-/* Tells whether the pair of query segment c and key segment g of b belongs to the half that
- * `later` selects and has a query that sees a key. */
+/* Tells whether `later` selects the pair of query segment c and key segment g of b, and a query of
+ * c sees a key of g. */
 static bool pair_wanted(const struct sp *sp, const struct block *b, const struct block_view *v,
                         int c, int g, bool later)
 {
@@ -130,7 +130,8 @@ void block_add(struct sp *sp, struct tensor dst, struct tensor src)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Returns the fp32 sum to which blocks are added: o itself, or the workspace if o has 16 bits. */
+/* Returns the fp32 sum to which blocks are added. This is o or, if o has 16 bits, the
+ * workspace. */
 static struct tensor carried(const struct sp *sp, const struct sp_fwd_args *a)
 {
     assert(sp->buf.o ? a->o.dtype != DT_F32 : a->o.dtype == DT_F32);
@@ -183,10 +184,9 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                           });
 }
 
-/* Merges without a running maximum, which is the fault of MUTANT_MERGE. Each block's sums are
- * rescaled to a maximum of 0, as if the exponentials of the scores themselves were used. The
- * result is right unless one of these exponentials overflows. (The CPU carries maxima in units of
- * log 2.) */
+/* Merges without a running maximum, which is the fault of MUTANT_MERGE. Rescales each block's sums
+ * to a maximum of 0, as if they were sums of e^score. This fault gives a right result unless a
+ * score's exponential overflows. (The CPU carries maxima in units of log 2.) */
 static void merge_plainly(struct sp *sp, const struct sp_fwd_args *a)
 {
     const struct tensor o = carried(sp, a);
@@ -227,8 +227,8 @@ void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Computes the sinks' gradient from delta: first that of each sum chunk, and then the sum of these
- * as the tree ((0+1)+(2+3))+... */
+/* Computes the sinks' gradient from delta. First computes the gradient of each sum chunk, and then
+ * their sum as the tree ((0+1)+(2+3))+... */
 static void sink_back(struct sp *sp, const struct sp_bwd_args *a)
 {
     const struct shard *sh = &sp->shard;
@@ -290,8 +290,9 @@ static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct bl
                           });
 }
 
-/* The outer loop walks keys descending, the inner loop queries ascending. So each dq sums its keys
- * in the order of the forward pass, and each dkv sums its queries in ascending order. */
+/* The outer loop walks key segments in descending order, and the inner loop walks query segments
+ * in ascending order. So each dq sums its keys in the order of the forward pass, and each dkv sums
+ * its queries in ascending order. */
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later)
 {

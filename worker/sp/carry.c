@@ -1,13 +1,14 @@
-/* carry.c: runs a pass by its exchange: a chain of states (ring), a chain of pieces of states
- * (scan), or the maps of all ranks, composed locally (all_gather). */
+/* carry.c: runs a pass by one of three exchanges. These are a chain of states (ring), a chain of
+ * pieces of states (scan), and maps that each rank gathers and composes (all_gather). */
 #include "worker/sp/carry.h"
 
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/plan/plan.h"
 
-/* The course of a pass, from rank `first` to rank `last`. from and to are this rank's neighbours
- * in that direction, or -1 if there is none. */
+/* The course of a pass, from rank `first` to rank `last`. `from` is the rank before this rank in
+ * the pass, and `to` the rank after it. On rank `first`, `from` is -1. On rank `last`, `to` is
+ * -1. */
 struct course {
     int first, last, by, from, to;
 };
@@ -160,8 +161,9 @@ static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, co
     }
 }
 
-/* Passes the state on piece by piece: waits for a piece, adds A times the piece to b, and sends
- * the sum. there is set if this rank has computed A and b. */
+/* Passes the state to the next rank piece by piece. For each piece s of the state that it
+ * receives, sends A s + b. If A is zero, it sends b. `there` is set if this rank has computed A
+ * and b. */
 static int chain_pieces(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
                         bool there, struct comm_ticket arrival[], struct err *e)
 {
@@ -208,9 +210,9 @@ static int run_scan(struct sp_carry *sp, const struct carry_pass *p, const struc
     return there ? 0 : post(sp, p, chain_channel(p), c->to, send, p->count, sent, e);
 }
 
-/* Exchanges maps with all other ranks in one exchange: receives theirs, beginning with the
- * previous rank's, and sends its own to each, beginning with the next rank. size is the number of
- * floats of a map. */
+/* Exchanges maps with all other ranks in one exchange. Receives a map from each rank, beginning
+ * with the previous rank, and sends this rank's map to each rank, beginning with the next rank.
+ * size is the number of floats of a map. */
 static int trade(struct sp_carry *sp, const struct carry_pass *p, int64_t size, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;

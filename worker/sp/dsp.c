@@ -1,16 +1,17 @@
 /* Dynamic Sequence Parallelism (2403.10266): the all-to-all that changes the spread dimension.
  *
  * The intersection of rank r's part along `from` and rank w's part along `to` is one block [n_r,
- * n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves its own
- * block meanwhile, and unpacks the received blocks transposed, because the rows of dst are [share
- * of to, N_from]. Both sides compute the size of each block, so no size and no padding is sent. */
+ * n_w, cols]. Every rank packs its blocks into `send` in rank order and posts them. While they are
+ * sent, it moves the block that it keeps. It transposes the received blocks when it unpacks them,
+ * because the rows of dst are [share of to, N_from]. The sender and the receiver both compute the
+ * size of each block, so no size and no padding is sent. */
 #include "worker/sp/dsp.h"
 
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/sp.h"
 
-struct dsp_block { /* [n, m] rows: n along the sender's dimension, m along the receiver's */
+struct dsp_block { /* [n, m] rows, where n is along `from` and m is along `to` */
     int64_t n, m;
 };
 
@@ -53,7 +54,7 @@ static void zero(struct dsp *d, char *at, int64_t size)
 {
     static const char nothing[2];
     assert(size % 2 == 0 && (uintptr_t)at % 2 == 0);
-    if (size && (uintptr_t)at % 4) { /* set the 16-bit element before the first whole float */
+    if (size && (uintptr_t)at % 4) { /* sets the 16-bit element before the first whole float */
         d->be->ops->upload(d->be, at, nothing, 2);
         at += 2, size -= 2;
     }
@@ -86,8 +87,8 @@ static void pack(const struct change *c, void *out, const char *src, struct dsp_
     if (b.n > 0 && b.m > 0) be->ops->permute(be, &a);
 }
 
-/* Unpacks block [n, m], whose rows along n are `stride` apart, transposed into dst [., N_from]
- * from column i0 on. */
+/* Unpacks block [n, m] transposed into dst [., N_from], from column i0 on. The block's rows along
+ * n are `stride` apart. */
 static void unpack(const struct change *c, char *dst, const void *in, struct dsp_block b,
                    int64_t stride, int64_t i0)
 {
@@ -215,6 +216,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
     return wait_all(&c, e);
 }
 
-/* DSP needs no attention over several ranks, because its attention runs along a dimension that is
- * not split, as an operation of the program. */
+/* DSP has no attention over several ranks. Its attention is an operation of the program, along a
+ * dimension that is not spread. */
 const struct sp_row sp_row_dsp = {.form = {NULL}};

@@ -1,19 +1,20 @@
 /* dsp.h: Dynamic Sequence Parallelism (2403.10266). One dimension of a multi-dimensional
- * activation is spread over the ranks, and a switch changes which dimension that is.
+ * activation is spread over the ranks. A switch changes the spread dimension.
  *
  * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds share =
- * shard_share(N_d) indices of that dimension, from r * share on. The last ranks may have fewer
+ * shard_share(N_d) indices of dimension d, from r * share on. The last ranks may have fewer
  * indices or none; their rows are padded to the share, and rows of padding are zero. The spread
- * dimension is the outermost, so the rows are [share, N_other]. So padding consists of whole
- * indices of the spread dimension, and attention along the other dimension needs no mask for it.
+ * dimension is the outermost, so the rows are [share, N_other]. Padding then consists of whole
+ * indices of the spread dimension. For this reason attention along the other dimension needs no
+ * mask for padding.
  *
- *   switch(d, e)  all-to-all: scatter e, gather d. Moves rows without arithmetic; its backward is
- *                 switch(e, d). Padding is not sent: in the uneven all-to-all, r sends to w the
- *                 rows of r's part along d and w's part along e
- *   split(d)      a whole activation, on every rank, becomes a spread one: no bytes; backward:
- *                 gather
- *   gather(d)     all-gather; backward split: the gradient of a whole activation is the same
- *                 on every rank
+ *   switch(d, e)  an all-to-all that scatters e and gathers d. It moves rows without arithmetic,
+ *                 and its backward is switch(e, d). Padding is not sent. In the uneven all-to-all,
+ *                 r sends to w the rows of r's part along d and w's part along e
+ *   split(d)      makes a spread activation from an activation that is whole on every rank. It
+ *                 sends no bytes, and its backward is gather
+ *   gather(d)     an all-gather, which makes an activation whole on every rank. Its backward is
+ *                 split, because the gradient of a whole activation is the same on every rank
  *   keep          no change
  *
  * The compiler in worker/program/spread.h decides where a program has switches. */
@@ -26,7 +27,7 @@
 
 struct dsp {
     struct be *be;
-    struct comm *comm; /* NULL if there is one rank: a switch is then a transposition */
+    struct comm *comm; /* NULL if there is one rank; a switch is then a transposition */
     int P, r;
     bool rank_bits; /* shares consist of whole logical chunks of either dimension */
     int64_t n[2];   /* N0, N1 */
@@ -41,18 +42,18 @@ int64_t dsp_rows(const int64_t n[2], int P, bool rank_bits, int dim);
  * the bytes of an element. */
 int64_t dsp_buffer_size(const int64_t n[2], int P, bool rank_bits, int64_t cols, int64_t size);
 
-/* Switches src, which is spread along `from`, to dst, spread along `to`, the other dimension. Both
- * are [dsp_rows, cols] of the same dtype with ld == cols, and they do not overlap. Padding of dst
- * is set to zero; padding of src is not read. Collective. It only moves rows, so bits are kept. */
+/* Switches src, which is spread along `from`, to dst, which is spread along `to`, the other
+ * dimension. src and dst are [dsp_rows, cols] of the same dtype with ld == cols, and they do not
+ * overlap. Padding of dst is set to zero; padding of src is not read. Collective. */
 int dsp_switch(struct dsp *d, struct tensor dst, struct tensor src, int from, int to,
                struct err *e);
 /* Convert between a whole tensor [N_dim, N_other, cols] and a tensor [dsp_rows, cols] that is
- * spread along dim. In both, the spread dimension is the outermost. */
+ * spread along dim. In both tensors, dimension dim is the outermost. */
 void dsp_split(struct dsp *d, struct tensor dst, struct tensor whole, int dim);
 int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, struct err *e);
 
-/* Ulysses on a grid: converts between this rank's rows with all heads, and all rows with this
- * rank's heads. A rank has H / P heads of each set. */
+/* Ulysses on a grid: converts between this rank's rows of all heads and all rows of this rank's
+ * heads. A rank has H / P heads of each set (struct field `sets`). */
 struct dsp_heads {
     struct tensor rows;  /* [T, sets * H * D] of this rank; T is the same on all ranks */
     struct tensor heads; /* [P * T, sets * H / P * D] in rank order, ld == cols */

@@ -1,7 +1,7 @@
 /* DeepSpeed-Ulysses (2309.14509) on a grid, a method with which DSP is compared. It is an
  * all-to-all that exchanges a rank's rows of all heads for all rows of the rank's heads. The block
- * of rank w is [T, sets, H / P, D]: T rows of the sender by the heads of the receiver or, on the
- * way back, the reverse. */
+ * of rank w is [T, sets, H / P, D]. It has T rows of the sender and the heads of the receiver. On
+ * the way back, it has T rows of the receiver and the heads of the sender. */
 #include "api/core/assert.h"
 #include "worker/sp/dsp.h"
 
@@ -10,7 +10,8 @@ static int64_t block_size(const struct dsp *d, const struct dsp_heads *h)
     return h->rows.rows * h->rows.cols / d->P * dtype_size(h->rows.dtype);
 }
 
-/* Copies the columns of rank w's heads from this rank's rows into a block, or back. */
+/* Copies the columns of rank w's heads from this rank's rows into a block or, if h->back is set,
+ * from the block into the rows. */
 static void move_block(struct dsp *d, const struct dsp_heads *h, int w, char *block)
 {
     const int64_t size = dtype_size(h->rows.dtype), set = h->rows.cols / h->sets * size;

@@ -1,5 +1,5 @@
-/* linear.c: makes the chunks of a pass, runs the kernels on each, folds summaries into states, and
- * calls the exchange (linear_exchange.c). */
+/* linear.c: makes the chunks of a pass, runs the kernels on each chunk, folds summaries into
+ * states, and calls the exchange (linear_exchange.c). */
 #include "worker/sp/linear.h"
 
 #include "api/core/assert.h"
@@ -21,7 +21,7 @@ static struct linear_chunk chunk_make(const struct sp_linear *sp, const int64_t 
     return c;
 }
 
-/* Returns the chunk that is folded at a step. */
+/* Returns the index of the chunk that is folded at a step. */
 static int chunk_at(const struct linear_pass *p, int step)
 {
     return p->back ? p->n - 1 - step : step;

@@ -1,38 +1,39 @@
 /* linear.h: linear attention over a sequence that no rank holds whole (LASP, 2404.02882).
  *
- * A rank's rows are its shard's sum chunks in order (contiguous layout). There is one chunk or,
- * under determinism "ranks", the logical chunks. Each chunk's output and summary M_c are computed
- * from a state of zero (backend: linear_fwd). The summaries are folded left to right into the
- * state that enters each chunk, S_(c+1) = lambda^len S_c + M_c. The effect of the state that
- * enters a chunk is added to its output (linear_enter). Backward runs from right to left in the
- * same way, with dM_c. No state passes the start of a document.
+ * A rank's rows are its shard's sum chunks in order (contiguous layout). The rank has one chunk
+ * or, under determinism "ranks", its logical chunks. Each chunk's output and summary M_c are
+ * computed from a state of zero (backend: linear_fwd). The summaries are folded left to right into
+ * the state that enters each chunk, S_(c+1) = lambda^len S_c + M_c. The effect of the state that
+ * enters a chunk is added to its output (linear_enter). Backward runs from right to left, with the
+ * gradient dM_c in place of M_c. No state passes the start of a document.
  *
  * A row of linear_table[] selects how S passes from rank to rank:
- *   ring        rank r receives the state from r-1, folds its own chunks into it and sends it to
- *               r+1
- *   all_gather  every rank sends its summary to all ranks, and each folds the summaries of the
- *               ranks before it (arXiv 2502.07563). A summary that is computed before the outputs
- *               (`apart`) is sent while the outputs are computed. Under "ranks" there is one
- *               summary for each logical chunk, because a merged one would round differently
+ *   ring        rank r receives the state from r-1, folds its chunks into the state and sends the
+ *               state to r+1
+ *   all_gather  every rank sends its summary to all ranks, and each rank folds the summaries of
+ *               the ranks before it (arXiv 2502.07563). If summaries are computed before the
+ *               outputs (`apart`), they are sent while the outputs are computed. Under "ranks"
+ *               there is one summary for each logical chunk, because a summary of several chunks
+ *               would be rounded differently
  *   scan        the ring, with the state in pieces along Dk, so that a piece is sent on while the
- *               next one is folded (2507.01004)
+ *               next piece is folded (2507.01004)
  * All exchanges give the same bits under "ranks". A ring posts its receive before the chunks are
- * computed and waits for it afterwards, so the critical path is P-1 hops, not P-1 times (hop +
- * chunk).
+ * computed and waits for it afterwards. So the critical path is P-1 hops, and not P-1 hops and
+ * chunks.
  *
  * The state that enters each chunk is kept for the backward pass: state [n_chunks, H, Dk, Dv] of
  * the layer, which the model keeps as it keeps lse. So neither backward nor a recomputed forward
- * needs a second exchange: linear_again() recomputes o from it without communication. */
+ * needs a second exchange. linear_again() recomputes o from these states without communication. */
 #ifndef SEQD_SP_LINEAR_H
 #define SEQD_SP_LINEAR_H
 
 #include "worker/sp/sp.h"
 
 /* Workspace, of which one set is used for all layers. A state has H*Dk*Dv elements.
- *   send[2]   in the comm segment. ring, scan: states to send, used alternately; all_gather: only
- *             send[0], which holds zeros or a state at the sequence's edge
- *   recv[2]   received states; with scan, [0] has them in the order of messages, [1] in the
- *             kernels' order
+ *   send[2]   in the comm segment. ring and scan use both alternately for states to send.
+ *             all_gather uses only send[0], for zeros or a state at the sequence's edge
+ *   recv[2]   received states. With scan, recv[0] has a state in the order of messages, and
+ *             recv[1] has it in the kernels' order
  *   all       in the comm segment. all_gather: [P * n_chunks] summaries
  *   m         arena: [n_chunks] this rank's summaries
  * P = 1 needs only m. */
@@ -62,9 +63,9 @@ struct sp_linear {
     struct linear_buffers buf;
     enum dtype state_dtype; /* DT_F32; or DT_F64 on the tests' reference device */
     int pieces;             /* scan: number of pieces of a state, a divisor of Dk */
-    /* all_gather: summaries are computed and sent before the outputs, so that the messages overlap
-     * with computation (comm_hides). This costs a third more work for each chunk. The bits are the
-     * same, and ranks may have different settings. */
+    /* all_gather: summaries are computed and sent before the outputs are computed, so that the
+     * messages overlap with computation (comm_hides). This costs a third more work for each chunk.
+     * The setting changes no bits, and it may differ between ranks. */
     bool apart;
     struct linear_sends sent[2]; /* private: sends from send[0] and from send[1]; zeros at first */
     int turn;
@@ -78,11 +79,10 @@ struct linear_fwd {
     /* lo and hi on the host; needed only if the device has memory of its own */
     struct sp_seen seen;
     /* Rows that see the carried state have lo[i] < 0, because their document began before the
-     * sequence. Each of carry_in and carry_out is NULL either on all ranks or on none. If
-     * carry_out is set, there is no padding before shard.S.
-     * carry_in is the state [H, Dk, Dv] before the whole sequence, which is read on rank 0; NULL
-     * if it is 0. carry_out is the state [H, Dk, Dv] after the whole sequence, which is written on
-     * the last rank; NULL if it is not wanted. */
+     * sequence. carry_in is the state [H, Dk, Dv] before the whole sequence, which is read on rank
+     * 0; NULL if it is 0. carry_out is the state [H, Dk, Dv] after the whole sequence, which is
+     * written on the last rank; NULL if it is not wanted. If one of them is NULL on one rank, it
+     * must be NULL on all ranks. If carry_out is set, there is no padding before shard.S. */
     const void *carry_in;
     void *carry_out;
 };
@@ -92,8 +92,9 @@ struct linear_bwd {
     const void *state;
     const int64_t *lo, *hi;
     struct sp_seen seen;
-    const void *d_carry_out; /* gradient of carry_out, read on the last rank; NULL if it is 0 */
-    /* Written on rank 0; NULL if it is not wanted. It is NULL either on all ranks or on none. */
+    /* gradient of carry_out, which is read on the last rank; NULL if it is 0 */
+    const void *d_carry_out;
+    /* out: gradient of carry_in, written on rank 0; NULL on all ranks if it is not wanted */
     void *d_carry_in;
     /* [n_chunks, H, Dk / 2] out: each chunk's gradient of LRPE's angles (backend: linear_angle);
      * NULL if it is not wanted */
@@ -106,21 +107,23 @@ struct sp_linear_ops {
     int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
 };
 
-/* Returns the row of an exchange. If P = 1, returns for any id the row that exchanges nothing.
- * Returns NULL if there is no such row. EXCHANGE_AUTO has no row, because the plan replaces it. */
+/* Returns the row of an exchange, or NULL if the table has no row for `id`. EXCHANGE_AUTO has no
+ * row, because the plan replaces it. If P = 1, returns the row that exchanges nothing, whatever id
+ * is. */
 const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 /* Waits for the last sends, which may still be under way when a call returns. Call it before the
  * ledger is read, and before the buffers `send` and `all` are used for other data. */
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* The arguments for one new token: S = lambda S + k v', then o = q S. There is no communication,
- * because every rank already has the state after the context. */
+/* The arguments for one new token. linear_decode computes S = lambda S + k v' and then o = q S,
+ * without communication, because every rank already has the state after the context. */
 struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */
     void *state;              /* [H, Dk, Dv] in and out; the same on every rank */
-    /* [1] each: room in the memory of a device that has its own; otherwise unused */
+    /* [1] each: room in the device's memory if the device has memory of its own; otherwise
+     * unused */
     int64_t *lo, *hi;
 };
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a);

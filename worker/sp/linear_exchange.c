@@ -1,21 +1,23 @@
 /* linear_exchange.c: passes the state of linear attention from rank to rank.
  *
- *   chain    ring (2404.02882) and scan (2507.01004): a rank waits for the state, folds its chunks
- *            into it and sends it on. scan does so with one piece of every head's rows at a time,
- *            so that a piece is sent while the next one is folded. A ring is a scan of one piece.
- *   gather   all_gather (2502.07563): every rank sends its chunks' summaries to all ranks;
- *            summaries that are computed before the outputs are sent while the outputs are
+ *   chain    ring (2404.02882) and scan (2507.01004). A rank waits for the state, folds its chunks
+ *            into the state and sends the state on. scan divides the rows of every head's state
+ *            into pieces, so that a piece is sent while the next piece is folded. A ring is a scan
+ *            with one piece.
+ *   gather   all_gather (2502.07563). Every rank sends its chunks' summaries to all ranks. If the
+ *            summaries are computed before the outputs, they are sent while the outputs are
  *            computed
  *
  * gather needs no map of the documents. In forward, the receiver knows where the document of its
- * first row begins, and folds the chunks from there on. In backward, the sender knows where the
- * document of a chunk's first row begins, and sends zeros instead of the chunk's summary to a rank
- * whose rows end before that. So the sizes of messages do not depend on the documents.
+ * first row begins, and folds the chunks from that place on. In backward, the sender knows where
+ * the document of a chunk's first row begins. If a rank's rows end before the start of that
+ * document, the sender sends zeros to that rank instead of the chunk's summary. So the sizes of
+ * messages do not depend on the documents.
  *
  * Only gather has to handle a carried state at the sequence's edges. Rank 0 folds the state before
  * the sequence into its first summary. If the last rank has no token, the rank with the last token
- * sends the state after that token to the last rank (backward: receives its gradient from
- * there). */
+ * sends the state after that token to the last rank. In backward, the rank with the last token
+ * receives the gradient of that state from the last rank. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
@@ -34,8 +36,8 @@ static int64_t piece_rows(const struct linear_pass *p)
     return p->shape->key_dim / p->n_pieces;
 }
 
-/* piece_in returns piece i of a state that is in the order of the kernels; piece_packed returns it
- * from a state in the order of messages. */
+/* piece_in returns piece i of a state in the order of the kernels. piece_packed returns piece i of
+ * a state in the order of messages. */
 static struct linear_view piece_in(const struct linear_pass *p, const void *state, int i)
 {
     if (!state) return (struct linear_view){0};
@@ -80,8 +82,8 @@ static int piece_arrive(struct linear_pass *p, int i, struct err *e)
     return 0;
 }
 
-/* Returns the destination of the state that leaves the last step; its data is NULL if the state is
- * not wanted. */
+/* Returns the destination for piece i of the state that leaves the last step. The data is NULL if
+ * the state is not wanted. */
 static struct linear_view piece_out(struct linear_pass *p, int i)
 {
     if (p->to >= 0) return piece_packed(p, p->sp->buf.send[p->sp->turn], i);
@@ -149,8 +151,8 @@ static int edge_send(struct linear_pass *p, int to, struct err *e)
     return linear_send(p, &p->sp->sent[0], to, chain_channel(p), p->sp->buf.send[0], p->size, e);
 }
 
-/* In backward, posts the message with the gradient of the carried state. It is posted before the
- * summaries, because it becomes part of one of them. */
+/* In backward, posts the message with the gradient of the carried state. This message is posted
+ * before the summaries, because the gradient becomes part of a summary. */
 static int gather_post(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
@@ -164,7 +166,7 @@ static int gather_post(struct linear_pass *p, struct err *e)
     return edge_send(p, w, e);
 }
 
-/* In forward, sends the last state to the last rank, after the fold that computes it. */
+/* In forward, sends the last state to the last rank, after the state has been folded. */
 static int edge_pass(struct linear_pass *p, struct err *e)
 {
     const int r = p->sp->shard.r, last = p->sp->shard.P - 1, w = edge_rank(p);
@@ -206,8 +208,8 @@ static void gather_own(struct linear_pass *p)
     }
 }
 
-/* Tells, in a backward pass, whether the document of the chunk's first row reaches back to rank
- * w's rows. */
+/* Used in a backward pass. Tells whether the document of the chunk's first row begins among rank
+ * w's rows or before them. */
 static bool reaches(const struct linear_pass *p, int chunk, int w)
 {
     const struct linear_chunk *c = &p->chunk[chunk];
@@ -215,8 +217,8 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
     return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
-/* Exchanges summaries with all other ranks in one exchange: receives theirs, beginning with the
- * previous rank's, and sends its own to each, beginning with the next rank. */
+/* Exchanges summaries with all other ranks in one exchange. Receives from each rank, beginning
+ * with the previous rank, and sends to each rank, beginning with the next rank. */
 static int trade_summaries(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;

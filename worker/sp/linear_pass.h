@@ -1,8 +1,8 @@
 /* linear_pass.h: one call of a linear layer, as the exchanges see it. It is private to worker/sp.
  *
- * Forward folds this rank's chunks left to right and passes the state to the next rank; backward
- * folds their gradients right to left and passes the result to the previous rank. Steps 0 .. n-1
- * count the chunks in the direction of the fold. The chunk of step 0 is next to the rank from
+ * Forward folds this rank's chunks left to right and passes the state to the next rank. Backward
+ * folds the chunks' gradients right to left and passes the result to the previous rank. Steps 0 ..
+ * n-1 count the chunks in the direction of the fold. The chunk of step 0 is next to the rank from
  * which the state comes. */
 #ifndef SEQD_SP_LINEAR_PASS_H
 #define SEQD_SP_LINEAR_PASS_H
@@ -14,8 +14,8 @@ struct linear_chunk {
     int64_t pos;     /* global, of row0 */
     int64_t n_valid; /* rows that are not padding */
     bool sees;       /* the first row of the chunk sees the state that enters */
-    /* the state that enters also leaves, because the chunk has only one document, or only
-     * padding */
+    /* the state that enters is part of the state that leaves; true if the document of the last
+     * valid row began before the chunk, or the chunk has only padding */
     bool through;
 };
 
@@ -29,29 +29,30 @@ struct linear_pass {
     struct linear_chunk chunk[SHARD_SEGS];
     int64_t size; /* bytes of a state */
     /* The first and the last rank of the fold, and the ranks before and after this rank in the
-     * fold. `from` or `to` is -1 if there is no such rank. */
+     * fold. `from` is -1 on the first rank of the fold, and `to` is -1 on the last rank. */
     int first, last, from, to;
     /* State that enters each step; entry[0] is NULL if no state enters. */
     void *entry[SHARD_SEGS];
-    /* state that enters the whole sequence, on rank `first`; NULL if there is none */
+    /* state that enters the whole sequence, on rank `first`; NULL if no state enters */
     const void *edge_in;
     /* state that leaves the sequence, on rank `last`; NULL if it is not wanted */
     void *edge_out;
-    /* a state enters or leaves at the end of the sequence: carry_out or d_carry_out is not NULL */
+    /* carry_out or d_carry_out is not NULL, so a state enters or leaves at the end of the
+     * sequence */
     bool edges;
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
     int n_arrivals;
-    int n_edges; /* gather: number of arrivals that precede the summaries */
+    int n_edges; /* gather: number of arrivals before the summaries */
 };
 
 /* An exchange has up to three functions, which a pass calls in this order. The rows of
- * linear_table[] use those of linear_chain (ring and scan) or linear_gather (all_gather). */
+ * linear_table[] use linear_chain (ring and scan) or linear_gather (all_gather). */
 struct linear_exchange {
     /* Posts the receives, before the chunks are computed. */
     int (*post)(struct linear_pass *, struct err *);
-    /* Sends summaries once they are complete, even if outputs are not. NULL if the exchange sends
-     * no summaries before outputs. */
+    /* Sends the summaries. They are complete at this point, although the outputs may not be
+     * complete. NULL if the exchange sends no summaries before the outputs. */
     int (*send)(struct linear_pass *, struct err *);
     /* Waits for states, folds them and sends them on. Fills entry[] and sends the last state.
      * Called after the chunks are computed. */
@@ -62,8 +63,8 @@ extern const struct linear_exchange linear_chain, linear_gather;
 struct linear_chunk linear_chunk_of(const struct linear_pass *p, int step);
 void *linear_summary(const struct linear_pass *p, int step); /* summary of a step's chunk */
 
-/* A view of a state, or of a piece of every head's state. Heads are `stride` bytes apart. If data
- * is NULL, there is no state. */
+/* A view of a state, or of one piece of the state of every head. Heads are `stride` bytes apart.
+ * If data is NULL, there is no state. */
 struct linear_view {
     char *data;
     int64_t stride;

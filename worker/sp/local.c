@@ -1,5 +1,4 @@
-/* Attention on one rank that has the whole sequence. It is the reference of every other
- * strategy. */
+/* Attention on one rank that has the whole sequence. Every other strategy is compared with it. */
 #include "api/core/assert.h"
 #include "worker/sp/block.h"
 

@@ -2,17 +2,18 @@
  *
  * In step i rank r computes with the block of rank r-i, while it sends that block to r+1.
  *
- *   KV     P-1 hops forward, P-1 hops backward. kv[0] has the rank's own block, which is sent
- *          first. Then kv[0] and kv[1] are used alternately: one is used in the computation and
- *          sent, while the other receives.
- *   dKV_j  is needed together with KV_j at every rank, so it moves one hop after each step:
- *            run    the owner keeps its own part. dKV_j starts as zeros at rank j+1, makes P-1
- *                   hops, and is added to the owner's part there
- *            ranks  it starts at its owner with the owner's part and makes P hops, so that the
+ *   KV     makes P-1 hops in forward and P-1 hops in backward. kv[0] has the rank's own block,
+ *          which is sent first. Then kv[0] and kv[1] are used alternately. One of them is used in
+ *          the computation and sent, while the other receives.
+ *   dKV_j  is needed together with KV_j at every rank, so it moves one hop after each step.
+ *            run    dKV_j starts as zeros at rank j+1 and makes P-1 hops to its owner. The owner
+ *                   then adds the part of dKV_j that the owner has computed
+ *            ranks  dKV_j starts at its owner with the owner's part and makes P hops, so that the
  *                   order of its sum over query segments does not depend on P
- *          dkv[0] and dkv[1] are used alternately in the same way.
+ *          dkv[0] and dkv[1] are used alternately, as kv[0] and kv[1] are.
  *
- * Both directions of a hop are one ticket, posted before the computation that it overlaps with.
+ * The send and the receive of a hop are one ticket. It is posted before the computation with which
+ * it overlaps.
  *
  * With packed documents, or a short window, a rank does not get blocks whose keys its queries
  * cannot see (worker/plan/reach.h). KV_j travels up to the last rank that needs it. In "run",
@@ -61,7 +62,7 @@ static struct tensor dkv_buffer(const struct ring *g, int which)
     return buffer(g->sp, DT_F32, g->sp->buf.dkv[which]);
 }
 
-/* Returns the owner of the block that this rank uses in step i, which is rank r-i. */
+/* Returns rank r-i, the owner of the block that this rank uses in step i. */
 static int owner_at(const struct ring *g, int i)
 {
     return (g->r - i + g->P) % g->P;
@@ -136,7 +137,7 @@ static int kv_next(struct ring *g, int i, struct err *e)
     return i == g->P - 1 ? 0 : kv_post(g, i + 1, e);
 }
 
-/* Returns the block that this rank uses in step i, whose keys and values are in kv[i & 1]. */
+/* Returns the block that this rank uses in step i. Its keys and values are in kv[i & 1]. */
 static struct block visitor(const struct ring *g, int i, struct tensor dkv)
 {
     return block_of(g->sp, owner_at(g, i), kv_buffer(g, i & 1), dkv);
@@ -178,9 +179,9 @@ static int dkv_send(struct ring *g, int i, struct err *e)
     return hop_post(g, &h, e);
 }
 
-/* Computes one step with another rank's block: waits for the block's keys and its gradient, adds
- * to the gradient and sends it on. In "run", the gradient begins as zeros at the first rank that
- * needs the block. */
+/* Computes one step with another rank's block. Waits for the block's keys and gradient, adds to
+ * the gradient and sends the gradient on. In "run", the gradient begins as zeros at the first rank
+ * that needs the block. */
 static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct block_view *view,
                     int i, struct err *e)
 {

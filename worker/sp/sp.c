@@ -1,5 +1,5 @@
-/* sp.c: the table of strategies, the placing of buffers, and decoding, in which the ranks' partial
- * results for a token are gathered and merged in rank order. */
+/* sp.c: the table of strategies, the placing of buffers, and decoding. Decoding gathers the ranks'
+ * partial results for a token and merges them in rank order. */
 #include "worker/sp/sp.h"
 
 #include <math.h>
@@ -53,16 +53,18 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* A rank's partial result for a token, which is attention over the rank's own keys, with the
+/* A rank's partial result for a token. It is attention over this rank's keys, with the
  * log-sum-exp. buf.part has the results of all ranks for a pass of n tokens, and workspace.
- * Merging weights the ranks' results by the softmax of their log-sum-exps. There is only one table
- * of weights, which is used for one token after the other. */
+ * Merging multiplies each rank's result by a weight. The weights are the softmax of the ranks'
+ * log-sum-exps. The table of weights has room for one token and is used for each token in
+ * order. */
 struct partial {
     float *o, *lse; /* [H*D] and [H], which follow each other in memory */
 };
 
 struct merging {
-    struct tensor all;     /* [P, n*H*(D+1)]: the rows of all ranks, each token after token */
+    /* [P, n*H*(D+1)]: a row for each rank, with the rank's results token after token */
+    struct tensor all;
     struct tensor weights; /* [H, P] */
     int64_t *one;          /* [1]: room for a number that is uploaded from the host */
     int64_t *lo, *hi;      /* [H] */
@@ -98,7 +100,7 @@ static struct partial own_part(const struct sp *sp, const struct merging *m, int
     return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
-/* Writes x n times, from `to` on, on the device. */
+/* Sets to[0] to to[n - 1] to x, on the device. */
 static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t n, int64_t x)
 {
     const struct permute_args a = {
@@ -107,8 +109,7 @@ static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t
     sp->be->ops->permute(sp->be, &a);
 }
 
-/* Starts a result before the first key. Only rank 0 counts the sink, and it does so even if it has
- * no keys. */
+/* Starts a result before the first key. Only rank 0 adds the sink, even if rank 0 has no keys. */
 static void decode_start(struct sp *sp, const struct partial *own)
 {
     const struct sp_attn_shape *s = &sp->shape;
@@ -126,8 +127,8 @@ static void decode_start(struct sp *sp, const struct partial *own)
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
 }
 
-/* Computes attention of token i to this rank's keys. All these keys are before the token, so it
- * sees every key. */
+/* Computes attention of token i to this rank's keys. All these keys are before the token, so the
+ * token sees every key. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
                        int64_t i)
 {
@@ -206,8 +207,8 @@ static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor a
                              &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
 }
 
-/* Sums o of token i in rank order, so the bits are the same on every rank, and do not depend on
- * other tokens. */
+/* Sums o of token i in rank order. So all ranks compute equal bits, which do not depend on the
+ * tokens other than i. */
 static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o, int64_t i)
 {
     const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim, size = partial_size(sp);

@@ -2,13 +2,14 @@
  *
  * A strategy is a struct sp_row. The model calls sp->ops->attn_* and does not depend on the number
  * of ranks. The strategies are in the files local, rsa (with its forms two_pass and all_gather)
- * and ulysses (also for usp). linear.h has the table of linear attention's exchanges, dsp.h DSP's
- * changes of the sharded dimension.
+ * and ulysses (also for usp). linear.h has the table of linear attention's exchanges. dsp.h has
+ * DSP's changes of the sharded dimension.
  *
  * Order of the sums. A query segment c uses the key segments in the order c, c-1, ..., 0, then
  * n-1, ..., c+1; a dKV segment c is summed over query segments c, c+1, ..., n-1, then 0, ..., c-1.
- * In a contiguous ring, blocks arrive in this order; only the later segments of the rank's own
- * block must be used last. So under "ranks" the bits do not depend on P. */
+ * In a contiguous ring, blocks arrive in this order. The only exception are the later segments of
+ * the rank's own block, which are used at the end. So under "ranks" the bits do not depend on
+ * P. */
 #ifndef SEQD_SP_SP_H
 #define SEQD_SP_SP_H
 
@@ -20,10 +21,11 @@
 
 struct sp_attn_shape {
     int64_t n_heads, n_kv_heads, head_dim;
-    /* scale is the factor of the scores, 1/sqrt(D) or the family's own; cap is their soft cap; 0
-     * means that there is none */
+    /* scale is the factor of the scores, which is 1/sqrt(D) or defined by the model's family. cap
+     * is the soft cap of the scores; 0 means that there is no cap. */
     float scale, cap;
-    /* [1, H] act: a logit of each head that has no value; data is NULL if there is none */
+    /* [1, H] act: one logit for each head, which has no value vector; data is NULL without
+     * sinks */
     struct tensor sink;
 };
 
@@ -37,18 +39,18 @@ struct sp_drop {
 };
 
 /* Workspace of the ring, at the plan's offsets. One set is used for all layers.
- *   o         [T, H*D] fp32: the sums that forward carries from block to block; NULL when q, kv
- *             and o are fp32, and o itself holds the sums
- *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: alternately this rank's copy
- *             and received blocks
+ *   o         [T, H*D] fp32: the sums that forward carries from block to block. NULL if q, kv and
+ *             o are fp32; the args' o then holds the sums
+ *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each. They hold this rank's copy and
+ *             then received blocks, alternately
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 gradients that are passed on; NULL without
  *             backward
  *   m         [H, T] running maximum (lse holds the running sum); in decoding, sums
  *   delta     [H, T]; NULL without backward
  *   part      in the comm segment (anywhere when P = 1), for attn_decode: [P, n, H*(D+1)], the
- *             partial (o, lse) of every rank for the n tokens of a pass, followed by workspace for
- *             merging them; it has volume_decode_size() bytes for the largest n; NULL unless
- *             generating
+ *             partial (o, lse) of every rank for the n tokens of a pass, and then workspace for
+ *             merging them. It has volume_decode_size() bytes for the largest n. NULL if the job
+ *             does not generate
  *   at        the buffers of enum attention_buffer (worker/plan/attention.h), set by sp_place()
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
@@ -65,21 +67,22 @@ struct sp {
     const struct sp_ops *ops;
     struct be *be;
     struct comm *comm; /* NULL for local */
-    /* ulysses, usp: views of comm (sp_open_groups). group has the ranks of this rank's group; ring
-     * has the ranks at the same place in all groups. Either is NULL if it is only this rank. */
+    /* ulysses, usp: views of comm (sp_open_groups). group has the ranks of this rank's group. ring
+     * has the ranks that have this rank's place in their groups. A view of only this rank is
+     * NULL. */
     struct comm *group, *ring;
     struct shard shard;
     struct sp_attn_shape shape;
     struct sp_buffers buf;
     struct sp_drop drop;
-    /* determinism is "ranks": dKV starts from its owner's part and travels P hops */
+    /* determinism is "ranks"; dKV then starts with its owner's part and travels P hops */
     bool rank_bits;
 };
 
-/* The host's copy of the key ranges of rows. From it the host finds the pairs of blocks in which
- * no query sees a key, and leaves them out. It is for devices with memory of their own, where the
- * lo and hi of the args below are in the device's memory; other devices do not read it. If it is
- * NULL, the host leaves out no pair, and the device skips such pairs. */
+/* The host's copy of the key ranges of rows. With it, the host leaves out pairs of blocks in which
+ * no query sees a key. It is needed if the device has memory of its own, because lo and hi of the
+ * args below are then in the device's memory. It is not read for other devices. If it is NULL, the
+ * host leaves out no pair, and the device skips the pairs in which no query sees a key. */
 struct sp_seen {
     const int64_t *lo, *hi;
 };
@@ -90,15 +93,14 @@ struct sp_fwd_args {
     struct tensor kv;       /* [T, 2*Hk*D] this rank's block, K after RoPE; may be anywhere */
     struct tensor o;        /* [T, H*D] out, normalised */
     float *lse;             /* [H, T] out; for a row that sees no key, -inf or the sink */
-    const int64_t *lo, *hi; /* [T] range of global keys that each local row sees */
+    const int64_t *lo, *hi; /* [T] range of global keys that each row sees */
     struct sp_seen seen;    /* lo and hi on the host */
-    /* out: kept for the layer's backward; NULL if the form needs no such memory */
+    /* out: kept for the layer's backward; NULL if the form keeps nothing */
     void *kept;
     const struct reach_map *reach; /* NULL if it is not known, so that nothing is left out */
-    const int64_t *all_lo,
-        /* strategy_row.ranges: [u*T] lo and hi of the group's rows, in the order of shard_group;
-         * not read if u is 1 */
-        *all_hi;
+    /* needed if strategy_row.ranges is set: [u*T] lo and hi of the group's rows, in the order of
+     * shard_group; not read if u is 1 */
+    const int64_t *all_lo, *all_hi;
     struct sp_seen all_seen; /* all_lo and all_hi on the host */
 };
 
@@ -107,9 +109,9 @@ struct sp_bwd_args {
     const float *lse;
     struct tensor dq;  /* [T, H*D] out */
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
-    /* [SHARD_SEGS, H] fp32. The gradient of the sinks is written to row 0, summed over sum chunks
-     * as a tree, like all sums over rows; the caller sums it over ranks. The other rows are
-     * scratch. data is NULL if there are no sinks. */
+    /* [SHARD_SEGS, H] fp32. The gradient of the sinks is written to row 0, and the other rows are
+     * scratch. Like all sums over rows, this gradient is summed over sum chunks as a tree. The
+     * caller sums it over ranks. data is NULL if there are no sinks. */
     struct tensor d_sink;
     const int64_t *lo, *hi;
     struct sp_seen seen;
@@ -120,9 +122,9 @@ struct sp_bwd_args {
 };
 
 /* Attention of the new tokens of n sequences (generate). Each rank has the part of KV that prefill
- * left on it. Every rank is given the same q and returns the same o. The partial (o, lse) of all
- * ranks are gathered in one exchange and merged in rank order. Each token gets the same result as
- * without the other tokens. At least one rank has a row of each sequence.
+ * left on the rank. The caller passes equal q on all ranks, and all ranks return equal o. The
+ * partial (o, lse) of all ranks are gathered in one exchange and merged in rank order. A token's
+ * result does not depend on the other tokens. At least one rank has a row of each sequence.
  *   q [n, H*D]; kv [n] of [n_rows, 2*Hk*D], the rows of this rank's cache that each token sees;
  *   o [n, H*D] out; all act */
 struct sp_decode_args {
@@ -136,17 +138,18 @@ struct sp_ops {
     int (*attn_decode)(struct sp *, const struct sp_decode_args *, struct err *);
 };
 
-/* The operations of a strategy in each form: the sp_row_NAME of its file, for each line of
- * api/core/strategy.h. A strategy without softmax attention over the sequence has none. */
+/* The operations of a strategy in each form. For each line of api/core/strategy.h, the strategy's
+ * file has an sp_row_NAME. A strategy without softmax attention over the sequence has no
+ * operations. */
 struct sp_row {
     const struct sp_ops *form[FORM_N]; /* [FORM_BLOCKWISE]: the default */
 };
-/* Returns the operations of a strategy in a form, or in its default form if it lacks that form.
- * Returns NULL if the strategy has no operations. */
+/* Returns the operations of a strategy in a form. If the strategy does not have this form, returns
+ * the operations of its default form, or NULL if it has no operations. */
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form);
 
-/* Points the buffers of `need` (worker/plan/attention.h) into the need's arena_size and
- * segment_size bytes at arena and segment. The caller sets bounce, m, delta and the buffers of the
+/* Points the buffers of `need` (worker/plan/attention.h) into need->arena_size bytes at arena and
+ * need->segment_size bytes at segment. The caller sets bounce, m, delta and the buffers of the
  * blockwise ring. */
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
 
@@ -154,7 +157,7 @@ void sp_place(struct sp_buffers *b, const struct attention_need *need, void *are
  * there is no memory. */
 int sp_open_groups(struct sp *sp, struct err *e);
 
-/* Operations that other files use, and the decoding that strategies share (sp.c). */
+/* Operations that other files use. sp_attn_decode is the decoding of all strategies (sp.c). */
 extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 

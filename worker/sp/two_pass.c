@@ -1,19 +1,20 @@
 /* Ring Self-Attention as it was published (2105.13120): softmax over whole rows of scores.
  *
- *   forward   keys travel round the ring, P-1 hops, for X[:, j] = scale Q K_j' of every j. Softmax
- *             over whole rows needs no merge. Then values travel: O = sum over j of A~[:, j] V_j
- *   backward  values travel: dA~[:, j] = dO V_j', dX = A (dA - rowsum(dO O)); keys travel: dQ =
- *             sum over j of dX[:, j] K_j. Each rank has a full-length part of the gradients of all
- *             keys and values, dV = A~' dO and dK = dX' Q. These are summed over ranks
- *               two_pass          by an all-reduce of the full length, of which each rank keeps
- *                                 its rows
- *               two_pass_scatter  by a reduce-scatter: the same sums, with 2 (P-1) T Hk D elements
- *                                 less to send
+ *   forward   keys travel round the ring in P-1 hops, and give X[:, j] = scale Q K_j' of every j.
+ *             A is the softmax of whole rows of X, which needs no merge, and A~ is A after
+ *             dropout. Then values travel, and give O = sum over j of A~[:, j] V_j
+ *   backward  values travel, and give dA~[:, j] = dO V_j' and dX = A (dA - rowsum(dO O)). Then
+ *             keys travel, and give dQ = sum over j of dX[:, j] K_j. Each rank has a full-length
+ *             part of the gradients of all keys and values, dV = A~' dO and dK = dX' Q. The parts
+ *             are summed over ranks:
+ *               two_pass          by an all-reduce of the full length. Each rank keeps its rows
+ *               two_pass_scatter  by a reduce-scatter, which gives the same sums and sends 2 (P-1)
+ *                                 T Hk D elements less
  *
  * A is kept for the backward as [H, T, P*T] fp32. Its columns are in global order, because
  * segments cover [0, P*T) without overlap in every layout. Backward computes dropout's mask again.
- * Pairs of segments in which no query sees a key are not computed; the softmax leaves zeros
- * there. */
+ * Pairs of segments in which no query sees a key are not computed. The softmax sets them to
+ * zero. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -72,8 +73,8 @@ static struct tensor own_half(const struct two_pass *w, enum half half)
     return tensor_sub(w->kv, 0, w->kv.rows, half == VALUES ? n : 0, n);
 }
 
-/* Returns rank `owner`'s part of the full-length gradient of keys or of values. The rows of that
- * gradient are in rank order. */
+/* Returns rank `owner`'s rows of the full-length gradient of keys or of values. The gradient's
+ * rows are in rank order. */
 static struct tensor full_of(const struct two_pass *w, int owner, enum half half)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim, T = w->sp->shard.T;
@@ -90,8 +91,8 @@ static struct tensor room_of(const struct two_pass *w)
 
 /* ---- pairs of segments ----------------------------------------------------------------------- */
 
-/* A pair of query segment c and key segment g of a rank, in which some query sees a key. block has
- * that rank's keys or values, or the gradients of either. */
+/* A pair of query segment c and a rank's key segment g, in which some query sees a key. block has
+ * the rank's keys or values, or the gradient of the keys or of the values. */
 struct score_pair {
     int c, g;
     int64_t pos; /* position of the key segment */
@@ -229,8 +230,8 @@ static int hop_post(struct two_pass *w, int i, struct err *e)
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
-/* Passes the keys, or the values, of all ranks round the ring. Calls f with this rank's block, and
- * then with the blocks of r-1, r-2, ... */
+/* Passes the keys or the values of all ranks round the ring. Calls f for this rank's block, and
+ * then for the blocks of r-1, r-2, ... */
 static int go_round(struct two_pass *w, enum half half, pair_fn *f, struct err *e)
 {
     const int P = w->sp->shard.P, r = w->sp->shard.r;

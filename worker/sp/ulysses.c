@@ -1,23 +1,25 @@
-/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all exchanges rows of all heads
- * for all rows of some heads, attention is local, and another all-to-all exchanges its output
- * back.
+/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all exchanges a rank's rows of all
+ * heads for all rows of some heads. Attention is then local, and another all-to-all exchanges the
+ * output back.
  *
- *   forward   q and kv are sent, o comes back: (u-1)/u (2H + 2Hk) T D elements if u divides the
- *             heads
- *   backward  q, kv, o and lse of the rank's heads were kept; dO is sent in the model's precision,
- *             dQ, dK and dV come back in fp32
+ *   forward   q and kv are sent, and o comes back. These are (u-1)/u (2H + 2Hk) T D elements if u
+ *             divides the heads
+ *   backward  q, kv, o and lse of the rank's heads were kept. dO is sent in the model's precision,
+ *             and dQ, dK and dV come back in fp32
  *
- * With a ring (USP, 2405.07719), the ranks form groups of u consecutive ranks, where rank = ring u
- * + place. The all-to-all runs within a group, which then has all its ranks' rows, like one rank
- * of a ring of P/u. Ranks at the same place, which have the same heads, pass keys and values round
- * that ring (rsa.c). A group's rows are one run of the sequence or, with the zigzag layout, two.
- * Each run is a separate exchange, so that its rows arrive in order.
+ * With a ring (USP, 2405.07719), the ranks form groups of u consecutive ranks. The rank at `place`
+ * in group `ring` is rank = ring * u + place. The all-to-all runs within a group. A group then has
+ * the rows of all its ranks, like one rank of a ring of P/u ranks. Ranks at the same place have
+ * the same heads, and pass keys and values round that ring (rsa.c). A group's rows are one run of
+ * the sequence or, with the zigzag layout, two runs. Each run is a separate exchange, so that the
+ * run's rows arrive in order.
  *
- * Heads go to ranks as evenly as they can (worker/plan/attention.h). If the query heads that share
- * a KV head go to several ranks, each of these ranks gets the KV head's keys and values, and the
- * ranks' parts of their gradient are added in rank order. Attention is computed for one KV head at
- * a time, over the logical chunks of the whole sequence. So the sums are those of a single rank;
- * under "ranks" the bits are too, unless a KV head goes to several ranks. */
+ * Heads are divided among the ranks as evenly as possible (worker/plan/attention.h). If query
+ * heads that share a KV head go to several ranks, each of these ranks gets the KV head's keys and
+ * values. The ranks' parts of the gradient of these keys and values are added in rank order.
+ * Attention is computed for one KV head at a time, over the logical chunks of the whole sequence.
+ * So the terms and the order of a sum are those of a single rank. Under "ranks" the bits are also
+ * those of a single rank, unless a KV head goes to several ranks. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -27,7 +29,7 @@ struct heads { /* one call */
     struct sp *sp;
     int u, r; /* u: number of ranks of the group; r: this rank's place in the group */
     int n_runs;
-    int64_t run; /* number of this rank's rows in one run */
+    int64_t run; /* number of this rank's rows in a run */
     /* This group as one rank of the ring of groups, with the query heads that share one KV head.
      * Without a ring, it has the whole sequence, without padding. */
     struct sp whole;
@@ -86,8 +88,8 @@ static struct head_share share_of(const struct heads *h, int w)
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */
 
-/* run_of returns the rows of run c in a tensor of the group's rows; own_run returns them in a
- * tensor of this rank's rows. */
+/* run_of returns the rows of run c in a tensor of the group's rows. own_run returns the rows of
+ * run c in a tensor of this rank's rows. */
 static struct tensor run_of(const struct heads *h, struct tensor t, int c)
 {
     return tensor_sub(t, c * h->u * h->run, h->u * h->run, 0, t.cols);
@@ -104,9 +106,9 @@ static struct tensor rows_of(const struct heads *h, struct tensor t, int c, int 
     return tensor_sub(t, (c * h->u + j) * h->run, h->run, 0, t.cols);
 }
 
-/* A parcel, which is the part of a run's rows that belongs to rank w's heads: queries [run, nq*D],
- * keys and values [run, nk*2*D]. For each run, a buffer has the queries of all ranks, and then the
- * keys and values of all ranks. */
+/* A parcel, which is the part of a run's rows that belongs to rank w's heads. It has queries [run,
+ * nq*D], and keys and values [run, nk*2*D]. For each run, a buffer has the queries of all ranks,
+ * and then the keys and values of all ranks. */
 struct parcel {
     struct tensor q, kv;
 };
@@ -129,8 +131,8 @@ static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *bu
                            tensor_of(dtype, from + n * kv_at * D * unit, n, nk, nk)};
 }
 
-/* Computes the offsets of the ranks' parcels, counted from the first parcel. They are the parcels
- * of queries or, with kv, of keys and values. */
+/* Computes the offsets of the ranks' parcels of queries or, if kv is set, of keys and values.
+ * Offsets are counted from the first parcel. */
 static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
 {
     at[0] = 0;
@@ -154,8 +156,8 @@ static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
     return tensor_sub(t, 0, t.rows, s.q0 * D, s.nq * D);
 }
 
-/* kv_cols returns the columns of KV head k's key (or value) in [T, 2*Hk*D]; own_kv_cols returns
- * those of the i-th of a rank's own KV heads in [.., nk*2*D]. */
+/* kv_cols returns the columns of KV head k's key or value in [T, 2*Hk*D]. own_kv_cols returns the
+ * columns of the key or value of the i-th KV head of a rank in [.., nk*2*D]. */
 static struct tensor kv_cols(const struct heads *h, struct tensor t, int64_t k, bool value)
 {
     const int64_t D = h->sp->shape.head_dim, Hk = h->sp->shape.n_kv_heads;
@@ -195,9 +197,9 @@ static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks
     return 0;
 }
 
-/* Exchanges run c between the parcels in `buffer` and the rows of q_all and kv_all: from parcels
- * to rows if to_rows is set, else from rows to parcels. If kv_all.data is NULL, exchanges only the
- * queries. */
+/* Exchanges run c between the parcels in `buffer` and the rows of q_all and kv_all. If to_rows is
+ * set, sends parcels and receives rows. Otherwise sends rows and receives parcels. If kv_all.data
+ * is NULL, exchanges only the queries. */
 static int trade_run(struct heads *h, void *buffer, int c, struct tensor q_all,
                      struct tensor kv_all, bool to_rows, struct err *e)
 {
@@ -227,8 +229,8 @@ static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tens
     return 0;
 }
 
-/* Gathers the rows of this rank's heads from all ranks into q_all and kv_all. q and kv are those
- * of this rank's tokens; if kv.data is NULL, gathers only the queries. */
+/* Gathers the rows of this rank's heads from all ranks into q_all and kv_all. q and kv have the
+ * rows of this rank's tokens. If kv.data is NULL, gathers only the queries. */
 static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
                     struct tensor kv_all, struct err *e)
 {
@@ -256,8 +258,8 @@ static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all,
 
 /* ---- attention over the own heads ------------------------------------------------------------ */
 
-/* A group, which is the query heads that share one of this rank's KV heads, counted from the
- * rank's first query head. */
+/* The query heads that share one of this rank's KV heads. `first` is counted from the rank's first
+ * query head. */
 struct group {
     int64_t first, n;
 };
@@ -271,8 +273,8 @@ static struct group group_of(const struct heads *h, int64_t i)
     return (struct group){a - h->mine.q0, z - a};
 }
 
-/* group_cols returns the columns of the queries of a KV head, for the rows of `whole`; pair_cols
- * returns those of its key and value. */
+/* group_cols returns the columns of a KV head's queries, for the rows of `whole`. pair_cols
+ * returns the columns of the KV head's key and value. */
 static struct tensor group_cols(const struct heads *h, struct tensor t, struct group g)
 {
     const int64_t D = h->sp->shape.head_dim;
@@ -294,7 +296,7 @@ static void take_group(struct heads *h, struct group g)
     h->whole.drop.head = h->sp->drop.head + (uint32_t)(h->mine.q0 + g.first);
 }
 
-/* Zeroes the rows after those of `whole`, which are the padding of the last ranks. */
+/* Zeroes the rows after the rows of `whole`. They are the padding of the last ranks. */
 static void zero_rest(struct heads *h, struct tensor t)
 {
     const int64_t T = h->whole.shard.T, size = t.cols * dtype_size(t.dtype) / 4;
@@ -379,7 +381,7 @@ static void add_kv(struct heads *h, struct tensor dkv, struct tensor part, int w
             add(h->sp, kv_cols(h, dkv, share_of(h, w).k0 + i, v), own_kv_cols(h, part, i, v));
 }
 
-/* Reads the gradients of this rank's rows, which the group's ranks have sent. */
+/* Reads the gradients of this rank's rows from the parcels that the group's ranks have sent. */
 static void take_grads(struct heads *h, const struct sp_bwd_args *a, struct tensor dq,
                        struct tensor dkv)
 {

@@ -1,4 +1,4 @@
-/* eval.c: gives every dp-th window to each ring, adds the losses of a ring's windows in order, and
+/* eval.c: gives each ring every dp-th window, adds the losses of a ring's windows in order, and
  * sums losses and counts over rings. */
 #include "worker/train/eval.h"
 
@@ -19,8 +19,8 @@ struct sums {
 struct eval_pass {
     const struct eval_args *a;
     struct sums sum;
-    struct comm_count want[PURPOSE_N]; /* expected counts of this rank, once the windows are
-                                        * known */
+    /* expected counts of this rank, set when the windows are known */
+    struct comm_count want[PURPOSE_N];
 };
 
 static double count_bytes(const struct model *m)
@@ -34,7 +34,7 @@ static double count_bytes(const struct model *m)
 
 /* Tells whether each ring searches by itself for the first value that is NaN or infinite. A ring
  * cannot do that in a pipeline, or if other rings may hold its weights (zero 3). In these cases
- * all ranks search together at the end. */
+ * all ranks search together after the last window. */
 static bool ring_looks(const struct train *t)
 {
     return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);
@@ -77,7 +77,7 @@ static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct er
 }
 
 /* Adds the sums of all rings. The first rank of each ring contributes the ring's sum, and all
- * other ranks add 0. */
+ * further ranks of the ring contribute 0. */
 static int sum_rings(struct train *t, struct sums *sum, struct err *e)
 {
     struct model *m = &t->model;
@@ -88,8 +88,8 @@ static int sum_rings(struct train *t, struct sums *sum, struct err *e)
     return model_pipe_share(m, &sum->nll, 2, e);
 }
 
-/* Compares the ledger with the plan. As in a training step, the counts of the messages of this sum
- * are not compared here, but in the next step. */
+/* Compares the ledger with the plan, and sums the result over all ranks. The messages of this sum
+ * are compared in the next step, as in a training step. */
 static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
 {
     struct comm *c = t->model.job;
@@ -124,7 +124,8 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         out->n_bytes += bytes;
         if (w % t->plan->dp == t->model.ring && one_window(t, &p, w, e)) return -1;
     }
-    /* In the last round a ring may have no window, but the other rings may need its weights. */
+    /* In the last round this ring may have no window, while the other rings need the weights that
+     * it holds. */
     if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
     if (sum_rings(t, &p.sum, e)) return -1;
     if (!isfinite(p.sum.nll))

@@ -23,8 +23,8 @@ double guard_z(const struct guard_window *w, double x)
     return (x - w->mean) / sqrt(w->var); /* infinite if all values were equal */
 }
 
-/* Adds a value. With weight 1/n this is Welford's recurrence for the mean and the variance of all n
- * values. */
+/* Adds value n with weight 1 / min(n, GUARD_WINDOW). If the weight is 1/n, this is Welford's
+ * recurrence for the mean and the variance of all n values. */
 static void window_add(struct guard_window *w, double x)
 {
     w->n++;
@@ -48,8 +48,8 @@ bool guard_marked(const struct guard *g, int64_t step)
     return false;
 }
 
-/* Skips a step. This is possible because the update of a step has either waited for this verdict
- * (update_waits), or was left out because the step was marked before. */
+/* Skips a step. The weights are still unchanged, because the update of a step has either waited
+ * for this verdict (update_waits), or was left out because the step was marked before. */
 static enum guard_verdict skip(struct guard *g, enum guard_reason why)
 {
     assert(why == GUARD_MARKED || update_waits(g->spec));
@@ -59,8 +59,8 @@ static enum guard_verdict skip(struct guard *g, enum guard_reason why)
     return GUARD_SKIP;
 }
 
-/* Judges a step with a value that is NaN or infinite. If this is the first step with loaded
- * weights, the job fails. A repetition would give the same value again, because the same steps
+/* Judges a step whose loss or norm is NaN or infinite. If this is the first step with loaded
+ * weights, the job fails. A repetition would give NaN or infinity again, because repeated steps
  * give the same bits. */
 static enum guard_verdict nonfinite(struct guard *g, int64_t step)
 {

@@ -9,11 +9,11 @@
 #include "worker/plan/slice.h"
 #include "worker/plan/update.h"
 
-/* A run is a sequence of adjacent units of one size, of which only the last may be smaller. One
- * call of sumsq computes a run. */
+/* A run is a sequence of adjacent units of one size; only its last unit may be smaller. One call
+ * of sumsq computes a run. */
 struct optim_run {
     int64_t begin, end, unit; /* elements of the flat layout */
-    int64_t first;            /* number of the run's first unit in the bucket */
+    int64_t first;            /* index of the run's first unit in the bucket */
 };
 
 static void sum_run(const struct optim *o, const struct optim_part *x, const struct optim_run *r)
@@ -43,8 +43,8 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-/* Returns the sum of the units of bucket b that this rank counts. A rank counts a unit if it is
- * the first of the ranks that hold the unit's slice. */
+/* Returns the sum of the units of bucket b that this rank counts. Several ranks may hold the slice
+ * of a unit. Only the first of these ranks counts the unit. */
 static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;

@@ -32,19 +32,19 @@ struct optim {
     struct be *be;
     int tensor_rank;
     double *partial; /* PLAN_SUMSQ: the sums of squares of all units of the model */
-    double *mirror;  /* the host's copy of partial, or partial itself if the host can read the
-                      * device's memory */
+    double *mirror;  /* the host's copy of partial; partial itself if the host can read it */
 };
 
 /* Writes the sums of squares of the part's units, in double, to the places of these units in
  * o->partial. The bits do not depend on the rank that owns the part. Asynchronous. */
 void optim_sums(const struct optim *o, const struct optim_part *x);
 /* Sets *sum to the sum over all units, added in order. If several ranks hold a slice
- * (worker/plan/slice.h), only the first of them counts it. Waits for the device, once per step,
- * before the update. Fails with the errors of the device. */
+ * (worker/plan/slice.h), only the first of them counts the slice. This function waits for the
+ * device. It is called once per step, before the update. Fails with the errors of the device. */
 int optim_norm(const struct optim *o, double *sum, struct err *e);
-/* Returns the factor by which all gradients are multiplied: max_grad_norm / (norm + 1e-6) if that
- * is below 1, otherwise 1. If max_grad_norm is 0, gradients are not clipped. */
+/* Returns the factor by which all gradients are multiplied:
+ *   min(1, max_grad_norm / (norm + 1e-6))
+ * Returns 1 if max_grad_norm is 0, because gradients are then not clipped. */
 double optim_clip(const struct job_spec *spec, double norm);
 /* Makes one AdamW step. A weight decays only if `decay` of its struct param is set. Elements
  * between tensors are unchanged. */

@@ -2,8 +2,9 @@
  * (worker/plan/pipe.h). Used only inside worker/train.
  *
  * Every stage runs the backward passes of the samples in ascending order, so that weight gradients
- * are added in the same order as in a model without stages. The batch of a sample is read again
- * for its backward pass, because between the two passes only the stage's activations are kept. */
+ * are added in the order that they have in a model without stages. The batch of a sample is read
+ * again for its backward pass, because between the two passes only the stage's activations are
+ * kept. */
 #ifndef SEQD_TRAIN_PIPELINED_H
 #define SEQD_TRAIN_PIPELINED_H
 
@@ -18,8 +19,8 @@ struct pipelined {
     double nll;
     int64_t n_tokens;
 };
-/* Computes the samples of the ring. Gradients are summed in the same way as by accumulate() of
- * train.c. Collective. */
+/* Computes the samples of the ring. Sums gradients in the same way as accumulate() of train.c.
+ * Collective. */
 int pipelined_samples(struct train *t, struct pipelined *p, struct err *e);
 
 #endif

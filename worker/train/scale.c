@@ -1,5 +1,5 @@
 /* scale.c: computes the scale from the counts of overflows and updates, and writes a sentence
- * about the effect of an overflow. */
+ * about an overflow. */
 #include "worker/train/scale.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* schedule.c: computes the rate of a step: a linear warmup, and then a rate between low and peak
- * that the schedule gives. */
+/* schedule.c: computes the learning rate of a step: a linear warmup, and after it a rate between
+ * low and peak by the job's schedule. */
 #include "worker/train/schedule.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 #include "api/core/job.h"
 #include "worker/plan/stage.h"
 
-/* Returns the progress of `step` through [from, to), which is 0 at from, and 1 at `to` and after
- * it. */
+/* Returns the progress of `step` in [from, to), which is 0 at `from`, and 1 at `to` and all later
+ * steps. */
 static double progress(int64_t from, int64_t to, int64_t step)
 {
     if (step >= to) return 1;

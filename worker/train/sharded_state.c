@@ -18,7 +18,7 @@ static bool whole(const struct sharded_state *h)
     return h->plan->zero == 0;
 }
 
-/* Returns the part of bucket b that this rank updates. All of it is trained. */
+/* Returns the part of bucket b that this rank updates. The part has no frozen element. */
 static struct zero_range own_range(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
@@ -37,14 +37,14 @@ static struct zero_range frozen_range(const struct sharded_state *h, int b)
     return (struct zero_range){begin + zero_trained(z, b), begin + zero_len(z, b)};
 }
 
-/* Returns the index in an array of n_shard elements of this rank's part of bucket b. */
+/* Returns the index of this rank's part of bucket b in an array of n_shard elements. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     return whole(h) ? zero_grad_local(z, b) : zero_at(z, b, h->model->place);
 }
 
-/* Returns the index in model->params of this rank's part of bucket b. */
+/* Returns the index of this rank's part of bucket b in model->params. */
 static int64_t params_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
@@ -52,7 +52,8 @@ static int64_t params_at(const struct sharded_state *h, int b)
     return zero_local(z, own_range(h, b).begin);
 }
 
-/* Returns the index in model->params of this rank's first frozen element of bucket b. */
+/* Returns the index in model->params of the first frozen element of bucket b that this rank
+ * has. */
 static int64_t frozen_at(const struct sharded_state *h, int b)
 {
     const struct zero_range own = own_range(h, b);
@@ -103,7 +104,7 @@ static const int64_t *cut_of(const struct sharded_state *h, int b)
     return h->plan->shards.cut[zero_kind(&h->plan->shards, b)];
 }
 
-/* Under zero 3, fetches a bucket into the window before the model reads it. */
+/* Fetches a bucket into the window before the model reads the bucket. Used under zero 3. */
 static int bucket_fetch(void *arg, int b, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -195,8 +196,7 @@ static int pass_weights(struct sharded_state *h, struct err *e)
                                  m->bounce, e);
 }
 
-/* On the borrower, receives the updated weights and passes them to the other ranks of its
- * group. */
+/* On the borrower, receives the updated weights and sends them to the other ranks of its group. */
 static int take_weights(struct sharded_state *h, struct err *e)
 {
     return pass_weights(h, e) || bucket_publish(h, 0, e) ? -1 : 0;
@@ -226,8 +226,8 @@ static int join_tied(struct sharded_state *h, struct err *e)
 
 /* ---- a bucket is updated --------------------------------------------------------------------- */
 
-/* Applies weight decay to the frozen weights of a bucket, which is the fault of
- * MUTANT_FROZEN_MOVED. */
+/* Applies weight decay to the frozen weights of a bucket. This is a fault on purpose
+ * (MUTANT_FROZEN_MOVED). */
 static void decay_frozen(struct sharded_state *h, int b)
 {
     const struct zero_range r = frozen_range(h, b);
@@ -250,8 +250,8 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     return bucket_publish(h, b, e);
 }
 
-/* Sums a bucket over ranks. x is the bucket's gradient on this rank; this rank's own part of x
- * becomes the sum. */
+/* Sums a bucket over ranks. x is the bucket's gradient on this rank. Only this rank's own part of
+ * x becomes the sum. */
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
     mark_place(h, b);
@@ -270,8 +270,8 @@ static void bucket_keep(struct sharded_state *h, int b, const float *own)
         add(h, to, own, n);
 }
 
-/* Sums a bucket and, when fused, updates it. With gradients by bucket, model->grad is a window, in
- * which bucket b is complete for this sample. */
+/* Sums a bucket and, when fused, updates its weights. If gradients are summed by bucket,
+ * model->grad is a window, and the gradient of bucket b in it is complete for this sample. */
 static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -297,8 +297,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Sums the embedding's own part of a tied gradient, which under "ranks" is stored after the flat
- * layout, and adds the sum to the head's part. */
+/* Sums the embedding's own part of a tied gradient over ranks, and adds the sum to the head's
+ * part. Under determinism "ranks" the embedding's own part is stored after the flat layout. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     float *apart = h->model->grad + h->plan->n_trained;
@@ -328,8 +328,8 @@ int sharded_reduce(struct sharded_state *h, struct err *e)
     return 0;
 }
 
-/* Shares the sums of all units of the model among the stages. Each stage has computed those of its
- * own buckets. */
+/* Shares the units' sums of squares among the stages. Each stage has computed the units of its own
+ * buckets. */
 static int share_units(struct sharded_state *h, struct err *e)
 {
     const struct pipe *p = &h->plan->pipe;
@@ -353,8 +353,8 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
                                          sums, cut, 8, h->model->bounce, e))
             return -1;
     }
-    struct comm *tensor = h->model->tensor; /* sums over the ranks of parallel.tp, in the order of
-                                             * their numbers */
+    /* sums over the ranks of parallel.tp, in the order of their indices */
+    struct comm *tensor = h->model->tensor;
     double sum;
     if (share_units(h, e) || optim_norm(&h->optim, &sum, e)) return -1;
     if (tensor && comm_sum_f64(tensor, PURPOSE_GRAD, &sum, 1, h->model->bounce, e)) return -1;
@@ -373,7 +373,7 @@ int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct e
 
 /* ---- in and out ------------------------------------------------------------------------------ */
 
-/* Returns the elements that are both in a range and in [offset, offset + n). */
+/* Returns the intersection of a range and [offset, offset + n). */
 static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
 {
     if (r.begin < offset) r.begin = offset;
@@ -401,8 +401,8 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
 }
 
-/* Writes the weights of a range that this rank has. The range's first element is element `first`
- * of model->params. */
+/* Writes the weights of a range that this rank has. The first element of the range is element
+ * `first` of model->params. */
 static void write_range(struct sharded_state *h, struct zero_range r, int64_t first, int64_t offset,
                         int64_t n, const float *x)
 {
@@ -467,7 +467,7 @@ static const float *held(const struct sharded_state *h, enum sharded_array which
 
 /* Returns the range of frozen elements of bucket b that this rank contributes when an array is
  * collected. Under zero 1 and 2 every rank of a group has all frozen elements. It then contributes
- * its part under zero 3. */
+ * the range that it would have under zero 3. */
 static struct zero_range given_range(const struct sharded_state *h, int b)
 {
     return whole(h) ? frozen_range(h, b) : zero_frozen_range(&h->plan->shards, b, h->model->place);

@@ -1,10 +1,10 @@
 /* sharded_state.h: the weights, gradients and Adam's moments of one rank, sharded as parallel.zero
- * says, and their communication, bucket by bucket (worker/plan/zero.h).
+ * says, and the messages that exchange them, bucket by bucket (worker/plan/zero.h).
  *
  *   zero 0   Every rank holds everything, and gradients are summed on every rank.
- *   zero 1   A rank holds the moments (and master weights) of its own shard. Gradients are summed
- *            on their owners after the backward pass; the owners update, and send the updated
- *            weights to the group.
+ *   zero 1   A rank holds the moments (and master weights) of its own shard. After the backward
+ *            pass, each gradient is summed on its owner. The owners update their weights and send
+ *            the updated weights to the group.
  *   zero 2   Gradients are sharded as well: each bucket is summed in the backward pass once its
  *            gradients are complete.
  *   zero 3   Weights are sharded as well: each bucket is fetched from its owners before it is
@@ -13,22 +13,22 @@
  * Each group of ranks (parallel.zero_group) has a full set of shards. Ranks at the same place in
  * their groups have the same shard, with equal bits, because all of them get the same sums.
  *
- * A sum over ranks is the perfect binary tree over rank numbers, element by element, for every
- * value of parallel.zero and with groups whose size is a power of two. The two parts of a tied
- * embedding are added before micro-batches are added. So with determinism "ranks" no bit depends
- * on parallel.zero or on groups.
+ * A sum over ranks is, element by element, the perfect binary tree over rank numbers. This is true
+ * for every value of parallel.zero, and for groups whose size is a power of two. The two parts of
+ * a tied embedding are added before micro-batches are added. So with determinism "ranks" no bit
+ * depends on parallel.zero or on the groups.
  *
  * Each stage of a pipeline (plan.pp) has its own buckets. A tied embedding belongs to the first
  * stage. The last stage sums the head's part of the embedding's gradient over its ranks, and sends
  * the sum to the first stage. Then each rank of the last stage receives the updated weights from
- * the rank at the same place in the first stage, and stores them in the same way as its own
- * weights.
+ * the rank that has the same place in the first stage. It stores these weights as it stores its
+ * own weights.
  *
  * If plan.fused is set, a bucket is updated as soon as it has been summed.
  *
  * With ema.decay d, every update also computes, in fp32 for the rank's own shard,
  *   ema = d ema + (1 - d) weights
- * The average begins as the weights themselves. A skipped step does not change it. */
+ * The average begins as the weights themselves. A skipped step does not change the average. */
 #ifndef SEQD_TRAIN_SHARDED_STATE_H
 #define SEQD_TRAIN_SHARDED_STATE_H
 
@@ -37,27 +37,26 @@
 #include "worker/plan/slice.h"
 #include "worker/train/optim.h"
 
-/* The arrays of a training, flat by param_list. */
+/* The arrays of a training. Each array is flat and has the order of param_list. */
 enum sharded_array { SHARDED_WEIGHTS, SHARDED_M, SHARDED_V, SHARDED_EMA, SHARDED_GRAD };
 
 struct sharded_state {
-    const struct plan *plan; /* borrowed, like the model */
+    const struct plan *plan; /* borrowed, as the model is */
     struct model *model;
     struct optim optim;
-    int rank;                /* number among all ranks */
-    float *master, *m, *v;   /* [n_shard]; master is NULL in fp32, where model->params itself is
-                              * updated */
-    float *ema;              /* [n_shard] moving average of the weights; NULL if none is kept */
-    float *acc;              /* [n_shard] gradient of the step; NULL if model->grad itself is
-                              * used */
-    float *tied;             /* PLAN_GRAD_TIED: the head's part of the gradient of the embedding */
-    struct optim_rate rate;  /* fused: the learning rate with which buckets are updated, set before
-                              * the step begins */
-    bool skip;               /* fused: the coming step changes nothing */
-    bool fresh;              /* the next sums are the first ones of a step, and overwrite acc */
-    struct tied_sends sends; /* messages that send `tied` to the first stage */
-    struct slice_cursor slices; /* rank 0: places of the elements of files
-                                 * (worker/ckpt/scatter.h) */
+    int rank; /* index among all ranks */
+    /* [n_shard]; master is NULL in fp32, because model->params is updated */
+    float *master, *m, *v;
+    float *ema;  /* [n_shard] moving average of the weights; NULL if none is kept */
+    float *acc;  /* [n_shard] gradient of the step; NULL if model->grad itself is
+                  * used */
+    float *tied; /* PLAN_GRAD_TIED: the head's part of the gradient of the embedding */
+    /* fused: the learning rate of the updates, set before the step begins */
+    struct optim_rate rate;
+    bool skip;                  /* fused: the next step changes nothing */
+    bool fresh;                 /* set until the first sums of a step; these overwrite acc */
+    struct tied_sends sends;    /* messages that send `tied` to the first stage */
+    struct slice_cursor slices; /* rank 0: places of elements of files (worker/ckpt/scatter.h) */
     int64_t
         still_s; /* rank 0: time of the last OP_STILL to the other ranks (worker/ckpt/scatter.c) */
 };
@@ -66,15 +65,17 @@ struct sharded_state {
  * afterwards. */
 void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct model *m, int rank);
 
-/* Under zero 0 and 1, sums the complete model->grad over ranks. With gradients by bucket it does
- * nothing, because the model's callbacks have summed each bucket already. Collective. */
+/* Under zero 0 and 1, sums the complete model->grad over ranks. If gradients are summed by bucket,
+ * this function does nothing, because the model's callbacks have summed each bucket already.
+ * Collective. */
 int sharded_reduce(struct sharded_state *h, struct err *e);
 
-/* With gradients by bucket, sends the head's part of a tied embedding's gradient to the first
- * stage. Every stage calls this after each backward pass, but it sends only on the last of several
- * stages. If fused, it also waits for the updated weights from the first stage. */
+/* Sends the head's part of a tied embedding's gradient to the first stage, if gradients are summed
+ * by bucket. Every stage calls this after each backward pass, but only the last of several stages
+ * sends. If fused, this function also waits for the updated weights from the first stage. */
 int sharded_send_tied(struct sharded_state *h, struct err *e);
-/* Waits, after the passes of a step, until all messages from the last stage have been received. */
+/* Waits until all messages from the last stage have been received. Call it after the passes of a
+ * step. */
 int sharded_settle(struct sharded_state *h, struct err *e);
 
 /* Computes the norm of the summed gradient, with the same bits on every rank. Collective. */
@@ -85,24 +86,26 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e);
  * all buckets are updated already. Collective. */
 int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e);
 
-/* Writes those elements of [offset, offset + n) of an array that this rank holds, from fp32. If
- * the array is the weights, it writes the master weights, the weights of the model and the
- * average, which thus begins again. If the device has no memory of its own, several threads may
- * write disjoint ranges at the same time. */
+/* Writes the elements of [offset, offset + n) of an array that this rank holds. x has the values
+ * of the whole range, in fp32. For SHARDED_WEIGHTS it writes the master weights, the weights of
+ * the model and the moving average, which thus begins again. If the device has no memory of its
+ * own, several threads may write disjoint ranges at the same time. */
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x);
-/* Returns the format (model.weights) of weights [offset, offset + n) if they are whole blocks of
- * one tensor. Otherwise returns WEIGHTS_MODEL. This rank need not hold these weights. */
+/* Returns the format (model.weights) of weights [offset, offset + n) if this range consists of
+ * whole blocks of one tensor. Otherwise returns WEIGHTS_MODEL. This rank need not hold these
+ * weights. */
 enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, int64_t n);
-/* Writes weights for which sharded_blocks returned a format of blocks, from consecutive blocks of
- * that format (quant_row), if this rank holds their bucket. Do not call it with zero 3, master
- * weights or an average. */
+/* Writes weights [offset, offset + n) if this rank holds their bucket. sharded_blocks must have
+ * returned a format of blocks for them, and `blocks` has consecutive blocks of that format
+ * (quant_row). Do not call this with zero 3, master weights or a moving average. */
 void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n,
                           const uint8_t *blocks);
-/* Reads the sharded arrays: element offset + i of [offset, offset + n) is copied to out[i] if this
- * rank holds it; all other entries of out are unchanged. Under zero 0 a rank holds all elements.
- * Otherwise each element is read from one rank of a group, its owner. SHARDED_GRAD cannot be read
- * when fused. Fails with the errors of the device. */
+/* Reads elements [offset, offset + n) of a sharded array. Element offset + i is copied to out[i]
+ * if this rank contributes it; all other entries of out are unchanged. Under zero 0 a rank
+ * contributes all elements. Otherwise only one rank of a group contributes an element, which is
+ * the owner of the element. SHARDED_GRAD cannot be read when fused. Fails with the errors of the
+ * device. */
 int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e);
 /* Writes random weights (model_random) to the elements that this rank holds. */

@@ -83,8 +83,8 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 /* ---- init ------------------------------------------------------------------------------------ */
 
 /* Marks the memory of the one-rank reference as placed. With verify.first_step the plan of the
- * first stage contains this memory, even if this attempt resumes from a checkpoint and so does not
- * verify. */
+ * first stage contains this memory, even if this attempt resumes from a checkpoint and so makes no
+ * proof. */
 static void note_reference(struct model *m)
 {
     const struct plan *p = m->plan;
@@ -131,9 +131,9 @@ struct totals {
     int64_t tokens, targets;
 };
 
-/* Sums the gradient and the loss of a sample over ranks. With determinism "ranks" this is done
- * before the samples are added, so that the additions do not depend on the number of ranks.
- * Otherwise the samples are added first, and their sum is summed over ranks. */
+/* Sums the gradient and the loss of a sample over ranks. With determinism "ranks" the sums over
+ * ranks come before the samples are added, so that the additions do not depend on the number of
+ * ranks. Otherwise the samples are added first, and their sum is summed over ranks. */
 static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -198,16 +198,16 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-/* The low bits of the sum of verdicts count the ranks whose verdict is true. The bits from ASKED
- * on count the ranks that ask to save, and the bits from ASKED_LEAVE on the ranks that ask to
- * leave. */
+/* The first of the sums over ranks has three counts. The low bits count the ranks whose verdict is
+ * true. The bits from ASKED upwards count the ranks that ask to save. The bits from ASKED_LEAVE
+ * upwards count the ranks that ask to leave. */
 #define ASKED       ((int64_t)1 << 20)
 #define ASKED_LEAVE ((int64_t)1 << 40)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
 /* Compares this rank's counts with the plan. One sum over ranks shares the verdict, the number of
- * tokens, and requests to save or to leave. The counts of the messages of this sum are compared
- * afterwards, and the result is part of the sum in the next step. */
+ * tokens, and requests to save or to leave. The messages of this sum itself are compared after it,
+ * and the result is part of the sum in the next step. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
@@ -256,9 +256,9 @@ int64_t train_updates(const struct train *t)
     return t->step - t->scale.overflows - t->n_empty - (t->guard ? t->guard->state.skipped : 0);
 }
 
-/* Tells whether the gradient of every step so far has overflowed half floats, and that of this
- * step overflows at any scale. Such a job must fail, because it would skip or roll back all
- * further steps and end with its first weights. */
+/* Tells whether no step can ever be made in half floats: every gradient so far has overflowed, and
+ * the gradient of this step overflows at any scale. The job must fail in that case. Otherwise it
+ * would skip or roll back all further steps and end with its first weights. */
 static bool never_fits(const struct train *t, const struct rank_step *out)
 {
     return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&
@@ -327,8 +327,8 @@ int train_updated(const struct train *t, struct err *e)
     return t->step == 0 || train_updates(t) > 0 ? 0 : no_update(t, t->step, e);
 }
 
-/* Fails the job at a loss or norm that is NaN or infinite. Another attempt would fail at the same
- * step, because the same steps give the same bits. */
+/* Fails the job at a loss or norm that is NaN or infinite. A further attempt would fail at this
+ * step again, because repeated steps give the same bits. */
 static int not_finite(struct train *t, const struct rank_step *out, struct err *e)
 {
     if (t->step == 0 && !spec_random_weights(t->spec))
@@ -349,7 +349,7 @@ static int not_finite(struct train *t, const struct rank_step *out, struct err *
                      t->spec->optim.lr);
 }
 
-/* Returns the step that keys dropout, so that each step has its own masks. */
+/* Returns the number with which dropout masks are drawn, so that each step has its own masks. */
 static int64_t dropout_step(const struct train *t)
 {
     if (mutant_on(MUTANT_DROPOUT_SAME)) return 0;

@@ -11,9 +11,9 @@ struct windowed_pass {
     double nll;
 };
 
-/* Loads the rows of a window, with positions relative to the window's first token. If the document
- * of a row began before the window, the range of keys that the row sees begins at a negative
- * index. This tells that the row sees the carried state. */
+/* Loads the rows of a window. Positions are relative to the window's first token. If the document
+ * of a row began before the window, the row's range of keys begins at a negative index, which
+ * means that the row sees the carried state. */
 static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;

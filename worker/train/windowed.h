@@ -5,8 +5,8 @@
 
 #include "worker/train/train.h"
 
-/* Does the work of model_grad for the whole sample: adds gradients, and sets *nll to the sum of
- * this rank. It fills the batch of t->model for every window. Collective. */
+/* Does the work of model_grad for the whole sample: adds the sample's gradient, and sets *nll to
+ * the sum of this rank. Fills the batch of t->model for every window. Collective. */
 int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e);
 
 #endif

@@ -31,22 +31,22 @@ int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
 
 /* ---- the reference: from the definition ------------------------------------------------------ */
 
-/* Sizes of z and of its patches. Each row is one patch. On one rank, rows are in the order of the
- * place in the frame, and then of the frame. A patch that the model reads has its values in the
- * order [channel, frame, line, column]; a patch that it predicts has them in the order [frame,
- * line, column, channel]. */
+/* Sizes of z and of its patches. Each row is one patch. On one rank, rows are sorted by their
+ * place in the frame, and rows of the same place are sorted by their frame. The values of a patch
+ * that the model reads have the order [channel, frame, line, column]. The values of a patch that
+ * the model predicts have the order [frame, line, column, channel]. */
 struct sizes {
     int64_t C, T, H, W; /* sizes of z */
     int64_t pt, ph, pw; /* sizes of a patch */
     /* nt, nh, nw: numbers of patches along frames, lines and columns; n: number of values of one
      * channel in a patch */
     int64_t nt, nh, nw, n;
-    bool noise;        /* noise is predicted; otherwise the velocity is */
+    bool noise;        /* noise is predicted; if false, the velocity is predicted */
     double keep, part; /* x_t = keep x_0 + part noise */
 };
 
-/* Sets keep and part. If noise is predicted, keep^2 is the product of 1 - beta up to step t, of
- * 1,000 steps whose variances beta rise linearly. */
+/* Sets keep and part. If noise is predicted, keep^2 is the product of (1 - beta) over the steps up
+ * to t. There are 1,000 steps, whose variances beta rise linearly. */
 static void set_mixture(struct sizes *z, bool noise, double t)
 {
     double kept = 1;
@@ -147,7 +147,7 @@ int verify_flow_reference(const struct flow_source *s, struct model *ref, struct
 
 /* ---- predictions ----------------------------------------------------------------------------- */
 
-/* Sums over all rows that have been compared, and buffers. own and one have `room` rows. all has
+/* Buffers, and sums over all rows that have been compared. own and one have `room` rows. all has
  * `room` rows for each rank; it is used on rank 0. */
 struct step_rows {
     double diff, norm, max_abs;

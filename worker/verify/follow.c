@@ -1,4 +1,4 @@
-/* follow.c: gathers the choices layer by layer, some rows of every rank at a time. Each row goes
+/* follow.c: gathers the choices layer by layer, some rows of every rank at a time. Writes each row
  * to its place in the sequence. */
 #include "worker/verify/follow.h"
 
@@ -8,8 +8,8 @@
 #include "worker/plan/volume.h"
 #include "worker/verify/pass.h"
 
-/* Bytes of rows, of all ranks together, that are gathered at a time; the plan does not count
- * them. */
+/* Largest number of bytes of rows that are gathered at a time from all ranks together. The plan
+ * does not count these bytes. */
 #define GATHERED ((int64_t)1 << 20)
 
 struct choices {
@@ -43,8 +43,7 @@ static int gather(struct choices *c, int64_t row0, int64_t n, struct err *e)
     return pass_gather(m, m->routing->expert + at * c->k, 4 * n * c->k, c->all, c->moved, e);
 }
 
-/* Writes rows to the places where the reference has their positions; rows of padding have no
- * place. */
+/* Writes rows to the reference's rows of the same positions. Rows of padding are left out. */
 static int put(struct choices *c, int64_t row0, int64_t n, struct err *e)
 {
     const struct plan *p = c->m->plan;

@@ -1,5 +1,5 @@
-/* gather.c: collects buckets from shards, slices and stages in flat arrays of the whole model on
- * rank 0. */
+/* gather.c: collects buckets in flat arrays of the whole model on rank 0, from shards, slices and
+ * stages. */
 #include "worker/verify/gather.h"
 
 #include <stdlib.h>
@@ -19,14 +19,15 @@ enum { PIECE = 65536 };
 struct whole_array {
     enum dtype dtype;
     void *data;
-    bool add; /* values are added to its elements instead of copied */
-    /* number of elements before the bucket that the flat layout has and `data` lacks, because the
-     * layout of gradients has no frozen tensors */
+    bool add; /* if true, values are added to the elements of data; if false, they are copied */
+    /* The flat layout has `shift` elements more than `data` before the current bucket. They are
+     * frozen tensors, which the layout of gradients does not have. */
     int64_t shift;
 };
 
-/* Copies elements `own` of rank t's layout, which are all of one slice, from x to their places in
- * the whole array, or adds them there. */
+/* Copies elements of a slice from x to their places in the whole array, or adds them to the
+ * elements at these places. `own` is the range of the elements in the layout of rank t; all of it
+ * is in slice s. */
 static void put_slice(struct be *be, const struct slice *s, int t, struct zero_range own,
                       const float *x, const struct whole_array *to)
 {
@@ -45,7 +46,8 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
     free(room);
 }
 
-/* Writes those elements of [at, at + n) of rank t's flat layout that are in the rank's slices. */
+/* Writes elements [at, at + n) of rank t's flat layout to the whole array, as far as they are in
+ * the rank's slices. */
 static void put_piece(struct be *be, const struct slice *own, int n_own, int t, int64_t at,
                       int64_t n, const float *x, const struct whole_array *to)
 {
@@ -64,13 +66,14 @@ static bool in_parts(const struct model *m)
     return m->plan->tp > 1 || m->plan->pp > 1;
 }
 
-/* A bucket of this stage or, on rank 0, of another stage (x is then NULL). */
+/* A bucket that is gathered. x is NULL on rank 0 if another stage has the bucket. */
 struct gathering {
     struct gathered *w;
     const struct device_array *x;
     const struct whole_array *to;
-    int stage;        /* the stage that has the bucket */
-    float *one, *all; /* a piece of one rank; the pieces of all ranks that share layers */
+    int stage; /* the stage that has the bucket */
+    /* one: a piece of one rank; all: this piece on all ranks that share layers */
+    float *one, *all;
 };
 
 /* Gathers elements [at, at + n) of all slices on rank 0. */
@@ -109,8 +112,9 @@ static int gather_pieces(const struct gathering *g, int b, struct slice *own, st
     return 0;
 }
 
-/* Gathers bucket b, which is at x on every rank of its stage that shares layers with the first
- * rank. Other rings, and ranks that have other rows, have the same bucket and take no part. */
+/* Gathers bucket b. x is the bucket on each rank of its stage that shares layers with the first
+ * rank. The ranks of other rings, and the ranks of this ring that have other rows, have equal
+ * copies of the bucket, so they take no part. */
 static int gather_parts(struct gathered *w, int b, const struct device_array *x,
                         const struct whole_array *to, struct err *e)
 {
@@ -145,8 +149,8 @@ static int fetch(void *arg, int b, struct err *e)
     return w->own.fetch(w->own.arg, b, e);
 }
 
-/* Adds or copies a bucket's gradient to rank 0's array. x is the sum of bucket b over the stage's
- * ranks, or NULL if another stage has it. */
+/* Copies a bucket's gradient to the array on rank 0, or adds the gradient to that array. x is the
+ * sum of bucket b over the stage's ranks, or NULL if another stage has the bucket. */
 static int take(struct gathered *w, int b, float *x, struct err *e)
 {
     struct model *m = w->model;
@@ -165,8 +169,8 @@ static int take(struct gathered *w, int b, float *x, struct err *e)
 
 /* ---- a tied embedding of two stages ---- */
 
-/* Returns the part of bucket 0 that this rank sends, or to which it adds. It is the part in the
- * rank's own shard. */
+/* Returns the part of bucket 0 that is in this rank's own shard. A rank of the last stage sends
+ * this part, and a rank of the first stage adds to it. */
 static struct zero_range tied_part(const struct model *m)
 {
     const struct zero *z = &m->plan->shards;
@@ -179,8 +183,8 @@ static float *tied_room(const struct model *m)
     return (float *)(m->arena + m->plan->item[PLAN_GRAD_TIED].offset);
 }
 
-/* Adds both parts of a tied embedding's gradient. x is the first stage's sum of its own part, and
- * becomes the sum of both parts on all ranks of the stage. */
+/* Adds the two parts of a tied embedding's gradient. x is the first stage's sum of its own part.
+ * On all ranks of the stage, it becomes the sum of both parts. */
 static int join_tied(struct gathered *w, float *x, struct err *e)
 {
     struct model *m = w->model;
@@ -191,7 +195,7 @@ static int join_tied(struct gathered *w, float *x, struct err *e)
                            4, m->bounce, e);
 }
 
-/* If gradients are by bucket, keeps the head's gradient until the pass has ended. */
+/* Keeps the head's gradient until the pass has ended, if gradients are by bucket. */
 static int keep_tied(struct gathered *w, const float *x)
 {
     struct model *m = w->model;
@@ -200,8 +204,8 @@ static int keep_tied(struct gathered *w, const float *x)
     return 0;
 }
 
-/* Sums a bucket on all ranks: each rank gets every part of a window from the owner of that
- * part. */
+/* Sums a bucket over ranks. Each rank gets the whole sum, because every part of a window is sent
+ * by the owner of the part. */
 static int reduce(void *arg, int b, bool last, struct err *e)
 {
     struct gathered *w = arg;
@@ -308,7 +312,8 @@ int gather_weights(struct gathered *w, void *params, struct err *e)
         if (zero_owns(z, b) && send_weights(w, b, params, e)) return -1;
         if (!zero_owns(z, b) && receives(m) && gather_parts(w, b, NULL, &to, e)) return -1;
     }
-    /* After the last bucket, the window no longer has the head's weights, so they are fetched. */
+    /* After the last bucket, the window no longer has the weights of the head, so they are fetched
+     * again. */
     const bool head = z->tied && pipe_last(&m->plan->pipe);
     return m->fetched && head ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
 }

@@ -39,7 +39,8 @@ static void write_rows(struct jwrite *w, const struct verify *v)
     jwrite_end(w);
 }
 
-/* Writes the choices of experts: how many there are, how many differ, and by how much. */
+/* Writes the counts of the choices of experts: the number of rows that chose, the number of rows
+ * with different choices, and the gap. */
 static void write_routes(struct jwrite *w, const struct verify *v)
 {
     jwrite_object(w, "routes");
@@ -97,7 +98,7 @@ int verify_keep_grads(const struct verify_args *a, float *reference, struct veri
 {
     char name[ARTIFACT_NAME];
     snprintf(name, sizeof name, "grads-sp%d.safetensors", v->n_ranks);
-    /* One rank that is compared with itself still needs two file names. */
+    /* If one rank is compared with itself, the two files still need different names. */
     if (v->n_ranks == 1) snprintf(name, sizeof name, "grads-sp1-packed.safetensors");
     if (write_grads(a, reference, "grads-sp1.safetensors", &v->artifact[0], e)) return -1;
     return write_grads(a, v->grad, name, &v->artifact[1], e);

@@ -5,7 +5,7 @@
 
 #include "worker/verify/verify.h"
 
-/* Writes both gradients: the reference's, and that of the ranks in v->grad. */
+/* Writes the gradient of the reference, and the gradient of the ranks in v->grad. */
 int verify_keep_grads(const struct verify_args *a, float *reference, struct verify *v,
                       struct err *e);
 /* Writes verify.json, with the verdict and every tensor. */

@@ -11,7 +11,8 @@ struct logits_chunk {
     struct model *m, *ref;
     struct logits *sums;
     float *own, *all, *one; /* rows of one rank; rows of all ranks; one row of the reference */
-    int64_t room, ids;      /* rows of a rank that are compared at a time; logits of a row */
+    /* room: rows of a rank that are compared at a time; ids: logits of a row */
+    int64_t room, ids;
 };
 
 static void compare_row(struct logits *sums, const float *one, const float *many, int64_t n)
@@ -37,7 +38,7 @@ static int gather(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e
     return pass_gather(m, to, size, c->all, &c->sums->moved, e);
 }
 
-/* Sends rows from the last stage to rank 0. */
+/* Sends the gathered rows from the last stage to rank 0. */
 static int carry(struct logits_chunk *c, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -48,8 +49,8 @@ static int carry(struct logits_chunk *c, int64_t n, struct err *e)
     return pass_receive(m, m->plan->pp - 1, c->all, size, moved, e);
 }
 
-/* Compares c->one, the reference's row, with the row of the ranks that have place q in the ring.
- * Each of these ranks has the logits of some ids for n rows. */
+/* Compares c->one, which is a row of the reference, with the row at its position on the ranks that
+ * have place q in the ring. Each of these ranks has n rows, with the logits of some of the ids. */
 static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
 {
     const int64_t V = c->m->shape.vocab;
@@ -61,7 +62,7 @@ static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
     }
 }
 
-/* Compares rows of every rank with the rows that the reference has at the same positions. */
+/* Compares rows of every rank with the reference's rows at the same positions. */
 static int compare(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e)
 {
     const struct plan *p = c->m->plan;
@@ -89,8 +90,9 @@ static int one_chunk(void *at, int64_t row0, int64_t n, struct err *e)
     return c->ref ? compare(c, row0, n, e) : 0;
 }
 
-/* Gathers the rows that the head reads, from all ranks that share layers. With several stages, a
- * forward pass ends before the head, so the messages with these rows are counted here. */
+/* Gathers the rows that the head reads, from all ranks that share layers. If there are several
+ * stages, a forward pass ends before the head, so this function counts the messages with these
+ * rows. */
 static int gather_rows(struct logits_chunk *c, struct err *e)
 {
     struct model *m = c->m;
@@ -112,7 +114,8 @@ int logits_compare(struct model *m, struct model *ref, struct logits *sums, stru
     c.room = LOGITS_GATHERED / (P * row);
     if (c.room < 1) c.room = 1;
     if (c.room > m->plan->loss_chunk) c.room = m->plan->loss_chunk;
-    c.own = calloc((size_t)c.room, (size_t)row); /* a rank with fewer ids leaves the rest 0 */
+    /* calloc, because a rank that has fewer ids does not fill its rows */
+    c.own = calloc((size_t)c.room, (size_t)row);
     c.all = calloc((size_t)(pass_first(m) ? P * c.room : 1), (size_t)row);
     c.one = malloc((size_t)m->shape.vocab * sizeof(float));
     if (c.own && c.all && c.one)

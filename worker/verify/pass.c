@@ -1,11 +1,11 @@
-/* pass.c: gathers rows on a stage's first rank, sends and receives in messages of limited size,
- * and counts all of these. */
+/* pass.c: gathers rows on a stage's first rank, sends and receives bytes in messages of limited
+ * size, and counts all these messages. */
 #include "worker/verify/pass.h"
 
 #include <string.h>
 #include "worker/plan/volume.h"
 
-enum { MESSAGE = 1 << 18 }; /* bytes of one message, which are fewer than a bounce buffer has */
+enum { MESSAGE = 1 << 18 }; /* bytes of one message; a bounce buffer has more */
 
 int pass_holders(const struct model *m)
 {

@@ -4,7 +4,7 @@
  *   stages.c      the ranks' passes of several stages
  *   reference.c   the one rank, with its batches and passes
  *   logits.c      compares the logits of all ranks with the reference's
- *   follow.c      the experts that rows of the ranks choose, which the reference follows
+ *   follow.c      sends the choices of experts, which the reference follows
  *   gather.c      gathers gradients and weights of which no rank has all
  *   rounding.c    runs the reference again, with other roundings
  *   flow.c        diffusion models
@@ -19,23 +19,23 @@
 struct proof {
     const struct verify_args *a;
     struct data_order *order;
-    struct reference *ref; /* rank 0's; NULL elsewhere */
+    struct reference *ref; /* the reference on rank 0; NULL on the other ranks */
     struct verify *v;
     struct routing kept; /* the experts that rows of this rank choose */
 };
 
-/* Returns the number of rings. All rings run the same tokens, so a sum over rings is the sum of
- * one ring times the number of rings. */
+/* Returns the number of rings. All rings run the same tokens, so a sum over all rings is this
+ * number times the sum of one ring. */
 int proof_copies(const struct model *m);
-/* Under the fault MUTANT_GRAD_DROPPED, drops a tensor's gradient on the ranks that have place 0 in
- * their rings. */
+/* Drops a tensor's gradient on the ranks that have place 0 in their rings. This is a fault on
+ * purpose (MUTANT_GRAD_DROPPED). */
 void proof_drop_gradient(struct model *m);
 /* Sets v->ledger_equal on each rank to whether it was true on all ranks of c. */
 int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e);
 
-/* Runs the samples through the stages of a pipeline as a training does, and runs each sample on
- * the reference while the ranks have it. Sets in v the targets, the losses of the ranks, the
- * logits and the ledger. Collective. */
+/* Runs the samples through the stages of a pipeline as a training does. Runs each sample on the
+ * reference as well, while the ranks still have its results. Sets the targets, the losses of the
+ * ranks, the logits and the ledger of v. Collective. */
 int proof_stages(struct proof *p, struct err *e);
 
 #endif

@@ -30,7 +30,8 @@ void reference_unscale(const struct reference *r, float *grad, int64_t targets)
 /* ---- a batch from first principles ----------------------------------------------------------- */
 
 /* Checks a fragment. It must be in one document. It may end before the document's end only in two
- * places: at the end of the sequence, and where a document that was too long was divided. */
+ * cases: it ends at the end of the sequence, or the document was too long and was divided
+ * there. */
 static int check_fragment(const struct data *d, const struct fragment *f, int64_t pos, int64_t S,
                           struct err *e)
 {
@@ -69,7 +70,8 @@ static int hide_fragment(const struct verify_args *a, struct batch *b, const str
 }
 
 /* Fills rows [pos, pos + f->length) of one sequence on one rank. The packer only says which tokens
- * these are; their positions, the rows that they see and their targets are computed here. */
+ * these are. This function computes their positions, their targets and the range of rows that each
+ * row sees. */
 static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -121,7 +123,7 @@ int32_t *reference_routes(struct reference *r, int64_t i)
     return (int32_t *)((char *)r->model.route_room + i * it->stride);
 }
 
-/* Makes the model follow the experts that the ranks chose for sample i. */
+/* Makes the model use the experts that the ranks chose for sample i. */
 static void follow(struct reference *r, int64_t i)
 {
     const struct model_shape *s = &r->model.shape;
@@ -144,8 +146,9 @@ static int fill(struct reference *r, int64_t i, struct err *e)
     return 0;
 }
 
-/* Counts the targets of all samples, because the loss of each sample is a part of the whole. It
- * goes from the last sample to the first, so that the batch then has the first sample. */
+/* Counts the targets of all samples, because the loss of each sample is divided by this count. The
+ * loop runs from the last sample to the first, so that the batch has the first sample
+ * afterwards. */
 static int count_targets(struct reference *r, struct err *e)
 {
     for (int64_t i = r->n_samples - 1; i >= 0; i--) {
@@ -278,8 +281,8 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
     return 0;
 }
 
-/* Computes the loss and the logits of sample i again, as its first run computed them, unless the
- * batch still has that sample. Progress does not count this pass. */
+/* Computes the loss and the logits of sample i again, unless the batch still has that sample. The
+ * results have the bits of the sample's first run. Progress does not count this pass. */
 static int show(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -293,8 +296,8 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* Keeps a sample's results. A single sample is kept once, for all runs. If there are several
- * samples, each replaces the previous one. */
+/* Keeps a sample's results. If there is one sample, it is kept once for all runs. If there are
+ * several samples, each sample's results replace the results of the previous sample. */
 static int keep(struct reference *r, int64_t i, struct err *e)
 {
     if (r->kept == i) return 0;

@@ -1,5 +1,5 @@
-/* rounding.c: flips the last bits of the weights of `in`, or of the first layer, runs the
- * reference again, and compares losses and rows with those that were kept. */
+/* rounding.c: flips the last bits of the weights of section `in`, or of the first layer, runs the
+ * reference again, and compares losses and rows with the kept losses and rows. */
 #include "worker/verify/rounding.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 #include "worker/model/host_copy.h"
 #include "worker/model/stored.h"
 
-#define FLIPPED 8192 /* elements that are flipped at a time */
-/* Bytes of the rows that are kept; the plan does not count them. */
+#define FLIPPED 8192 /* elements whose bits are flipped at a time */
+/* Largest number of bytes of the rows that are kept. The plan does not count these bytes. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
 struct rounding_rule rounding_rule(enum dtype params)
@@ -19,7 +19,8 @@ struct rounding_rule rounding_rule(enum dtype params)
     return (struct rounding_rule){1, 2, 2, 1, 2};
 }
 
-/* Chooses one element in eight, by the indices of the element and of the run. */
+/* Chooses about one element in eight. The choice depends on the index of the element and on the
+ * run. */
 static bool chosen(uint64_t i, int run)
 {
     i = (i + 1 + (uint64_t)run * 0xd1342543de82ef95u) * 0x9e3779b97f4a7c15u;
@@ -27,8 +28,8 @@ static bool chosen(uint64_t i, int run)
     return (i >> 61) == 0;
 }
 
-/* Flips bits of n elements, which begin at `at`. The first of them has the index `from`. Elements
- * are little-endian, as in files. */
+/* Flips bits of n elements, which begin at `at`. The index of the first element is `from`.
+ * Elements are little-endian, as in files. */
 static void flip_piece(const struct model *ref, int run, char *at, int64_t from, int64_t n)
 {
     const int64_t unit = dtype_size(ref->dtype);
@@ -60,8 +61,9 @@ static int flip_section(const struct model *ref, int run, int b)
     return n_flipped;
 }
 
-/* Flips the chosen bits of section `in`, or of the first section that is not entirely in blocks. A
- * second call restores them. */
+/* Flips the chosen bits of the weights of section `in`. If all weights of `in` are in blocks, it
+ * flips bits of the first section that has weights outside blocks. A second call restores the
+ * bits. */
 static void flip(const struct model *ref, int run)
 {
     for (int b = 0; b <= ref->shape.n_layers + 1 && !flip_section(ref, run, b); b++) continue;
@@ -131,16 +133,16 @@ int rounding_run(struct rounding *c, struct model *ref, int run, float scale, st
     flip(ref, run);
     const int rc = model_grad(ref, &ref->batch, scale, &nll, e);
     if (!rc) compare_nll(c, ref);
-    /* must come before flip(), because the head may be tied to the weights */
+    /* must come before flip(), because the weights of a tied head are flipped, too */
     if (!rc) compare_rows(c, ref);
     flip(ref, run);
     return rc ? -1 : 0;
 }
 
-/* Computes the differences of a run, and keeps the largest over all runs. The loss is a mean over
- * tokens, so its error is the sum of the tokens' errors. If rounding_rule.apart deviations of this
- * sum are more, they are used instead. The sum of n independent errors has a deviation of sqrt(n)
- * times their rms. */
+/* Computes the differences of a run, and keeps the largest differences of all runs. The error of
+ * the loss is the sum of the tokens' errors. A sum of n independent errors has a standard
+ * deviation of sqrt(n) times the rms error. The error of the loss counts as at least
+ * rounding_rule.apart of these deviations. */
 void rounding_end(struct rounding *c, enum dtype params)
 {
     const double apart = rounding_rule(params).apart * sqrt(c->square);

@@ -1,50 +1,55 @@
-/* rounding.h: measures how far one rank's results move when its roundings differ.
+/* rounding.h: measures by how much the results of one rank change if its roundings change.
  *
  * P ranks and one rank do the same arithmetic, but they round in different places: sums over
- * tokens are divided elsewhere, and partial results are merged in another order. The two results
- * then differ by the model's response to roundings. This response is a property of the model,
- * because a norm that divides by a small number, or a gradient that is the small difference of
- * large numbers, multiplies the roundings. So this response is measured, on one rank only, where
- * no exchange can be at fault.
+ * tokens are divided into different parts, and the partial results are added in a different order.
+ * The results of P ranks and of one rank then differ by the model's response to roundings. The
+ * response is a property of the model. For example, a norm that divides by a small number
+ * multiplies the roundings, and so does a gradient that is the small difference of large numbers.
+ * The response is measured on one rank only, because a single rank has no exchange that can be
+ * wrong.
  *
- * The reference runs several times more, each time with the last bit inverted in another eighth of
- * the elements of its first weights (those of `in`: the embedding). This changes the first layer's
- * input by 0.35 units in the last place (rms), which is about as much as two roundings of one
- * number differ (0.41), and is enough to make every later rounding independent of the same
- * rounding in the first run. P ranks and one rank share most of their roundings. At worst they
- * share none, and then they differ as two runs of the reference do. So the rule is
+ * The reference runs several more times. Each run inverts the last bit in about one eighth of the
+ * elements of its first weights, and chooses these elements differently (the weights of section
+ * `in`: the embedding). This changes the first layer's input by 0.35 units in the last place
+ * (rms). Two roundings of one number differ by about as much (0.41). The change is enough to make
+ * every later rounding independent of the corresponding rounding in the first run. P ranks and one
+ * rank share most of their roundings. At worst they share none, and their results then differ by
+ * as much as those of two runs of the reference. So the rule is
  *
  *   |g_P - g_1| <= margin max_k |g_k - g_1|     for every tensor, and for the logits
  *
- * The margin allows for chance. In a deep model, one direction, that of the first layers' error,
- * may carry all of a tensor's difference. The difference on either side of the rule is then a
- * single normally distributed number. The probability that the differences of all m runs are below
- * 1/r of the ranks' difference is at most (2 / pi)^(m / 2) (m - 1)!! / r^m. With one run and r =
- * 2, one in three correct proofs of such a tensor would be refused; with four runs and r = 10, one
- * in eight thousand.
+ * The margin allows for chance. In a deep model, all of a tensor's difference may come from the
+ * error of the first layers, and so have one direction. Each difference in the rule is then a
+ * single normally distributed number. Let m be the number of runs and r the margin. The
+ * probability that the ranks' difference exceeds r times the difference of every run is at most (2
+ * / pi)^(m / 2) (m - 1)!! / r^m. With one run and r = 2, one in three correct proofs of a tensor
+ * whose difference has one direction would be refused. With four runs and r = 10, one in eight
+ * thousand would be refused.
  *
- * In 16 bits, one run and r = 2 are enough, because the ranks sum in fp32 and so share all
- * roundings to 16 bits except those of sums near a tie, while the runs share none. A larger margin
- * would hide faults of a few tokens. */
+ * In 16 bits, one run and r = 2 are enough. The ranks sum in fp32, so they share all roundings to
+ * 16 bits except the roundings of sums near a tie, whereas the runs share no rounding. A larger
+ * margin would hide faults of a few tokens. */
 #ifndef SEQD_VERIFY_ROUNDING_H
 #define SEQD_VERIFY_ROUNDING_H
 
 #include "worker/model/model.h"
 
-/* The rule by which bounds are measured, for weights of a dtype. */
+/* The rule by which bounds are measured. It depends on the dtype of the weights. */
 struct rounding_rule {
     int runs;
     double margin;
-    double noise; /* factor, besides the margin, for a tensor that consists only of rounding */
+    double noise; /* a further factor of the margin, for a tensor that consists only of rounding */
     /* the reference runs again only if a difference exceeds this share of its bound */
     double near;
-    double apart; /* least error of the loss, in deviations of the sum over tokens */
+    /* The error of the loss counts as at least this number of standard deviations of the sum over
+     * tokens. */
+    double apart;
 };
 
 struct rounding_rule rounding_rule(enum dtype params);
 
-/* The results of a sample's first run, and how far another run is from them, over all samples.
- * Zero at first. */
+/* The results of a sample's first run, and the differences between these results and the results
+ * of a later run, summed over all samples. All zeros at first. */
 struct rounding {
     double *nll; /* [T] owned */
     float *rows; /* [n_rows + 1, cols], owned: logits or predictions; the last row is spare */
@@ -58,10 +63,10 @@ struct rounding {
 /* Keeps the loss and the logits that ref has just computed for the sample in its batch. Fails with
  * ERR_IO if there is no memory. */
 int rounding_keep(struct rounding *c, struct model *ref, struct err *e);
-/* Runs the kept sample again, as a part of the run with the index `run`. Adds its gradient to
- * ref->grad, and restores the weights. */
+/* Runs the kept sample again in the run with index `run`. Adds the gradient to ref->grad, and
+ * restores the weights afterwards. */
 int rounding_run(struct rounding *c, struct model *ref, int run, float scale, struct err *e);
-/* Ends a run, after its last sample. */
+/* Ends a run. Call it after the last sample of the run. */
 void rounding_end(struct rounding *c, enum dtype params);
 void rounding_fini(struct rounding *c);
 

@@ -1,11 +1,12 @@
 /* stages.c: runs a proof of several stages.
  *
- * Stages run 1F1B as in a training, in rounds that have at most as many samples as a step. Between
- * its forward and its backward pass of a sample, the last stage sends logits to rank 0. If
- * gradients are sent by bucket, every stage sends them within its backward pass. Rank 0 receives
- * both before its own backward pass of that sample, beginning with those of the last stage, and
- * the reference runs at that point. This does not deadlock, because a stage that waits for rank 0
- * has already received all messages that the stages before it send up to that point. */
+ * Stages run 1F1B as in a training, in rounds that have at most as many samples as a step. The
+ * last stage sends the logits of a sample to rank 0 between its forward and its backward pass of
+ * the sample. If gradients are sent by bucket, every stage sends them within its backward pass.
+ * Rank 0 receives the logits and the gradients before its own backward pass of that sample,
+ * beginning with the last stage, and runs the reference at that point. There is no deadlock: when
+ * a stage waits for rank 0, it has already received all messages that the earlier stages send up
+ * to that point. */
 #include <string.h>
 #include "api/core/job.h"
 #include "worker/comm/ledger.h"
@@ -20,7 +21,7 @@ struct stages {
     struct model *m;
     struct gathered w;
     struct logits logits;
-    /* expected counts of this rank's messages with the experts that rows chose */
+    /* expected counts of the messages in which this rank sends or receives choices of experts */
     struct comm_count chose;
     struct comm_count want[PURPOSE_N];
     int64_t first;     /* first sample of the round */
@@ -48,7 +49,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     return model_pipe_forward(m, &m->batch, slot, e);
 }
 
-/* Sends to the reference the experts that the sample's rows chose. */
+/* Sends the experts that the sample's rows chose to the reference. */
 static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
 {
     struct reference *r = s->p->ref;
@@ -57,8 +58,8 @@ static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
                          &s->chose, e);
 }
 
-/* Compares a sample on rank 0 and on the last stage of rank 0's line, before their backward
- * passes. */
+/* Compares the logits of a sample. This is done on rank 0 and on the last stage of rank 0's line,
+ * before their backward passes. */
 static int compare_sample(struct stages *s, int64_t i, struct err *e)
 {
     struct reference *r = s->p->ref;
@@ -67,8 +68,8 @@ static int compare_sample(struct stages *s, int64_t i, struct err *e)
     return logits_compare(s->m, r ? &r->model : NULL, &s->logits, e);
 }
 
-/* Sums gradients over ranks: under "ranks" the gradient of one sample, otherwise that of all
- * samples. If gradients are by bucket, it does nothing. */
+/* Sums gradients over ranks: with determinism "ranks" the gradient of one sample, and otherwise
+ * the sum over all samples. If gradients are by bucket, it does nothing. */
 static int sum_gradient(struct stages *s, struct err *e)
 {
     if (s->m->plan->by_bucket) return 0;
@@ -169,8 +170,9 @@ int proof_stages(struct proof *p, struct err *e)
         memcpy(s.want, p->a->want, sizeof s.want);
     else
         plan_comm(&m->shape, m->plan, rank, s.want);
-    plan_fetch_comm(m->plan, rank, 1, &s.want[PURPOSE_PARAM]); /* the reference gets the weights */
-    m->progress = NULL;                                        /* only the reference reports */
+    /* the other ranks send the weights to the reference */
+    plan_fetch_comm(m->plan, rank, 1, &s.want[PURPOSE_PARAM]);
+    m->progress = NULL; /* only the reference reports */
     comm_ledger_reset(m->job);
     offload_reset(m->offload);
     gather_begin(&s.w, m, p->v->grad, p->ref ? p->ref->plan.n_trained : 0);

@@ -101,8 +101,8 @@ double verify_ratio(double diff, double norm)
     return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
 }
 
-/* The two sides, which are flat gradients on the device. A piece of each is read at a time; the
- * plan does not count the memory of these pieces. */
+/* The gradients of the ranks and of the reference, which are flat arrays on the device. They are
+ * read in pieces. The plan does not count the memory of these pieces. */
 #define PIECE 65536
 struct sides {
     const struct model *model;
@@ -124,8 +124,8 @@ static struct sides *sides_new(const struct model *m, const float *g1, const flo
     return s;
 }
 
-/* Reads at most n elements from `at` on; if both is set, also from the second side. Returns the
- * number of elements. */
+/* Reads at most n elements of the reference's gradient, from `at` on. If `both` is set, reads the
+ * elements with these indices of the ranks' gradient as well. Returns the number of elements. */
 static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
 {
     struct be *be = s->model->be;
@@ -135,13 +135,14 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
     return n;
 }
 
-/* Returns a norm below which a gradient may consist only of rounding, which is a thousandth of the
- * norm of the whole gradient. Some gradients are 0 because of the model (a bias of keys changes
- * all scores of a row equally, which leaves the softmax unchanged) or because of the data (with
- * equal tokens, or one frame, the loss does not depend on queries and keys). Rounding then leaves
- * about 1e-8 of the whole gradient, or in bf16 up to 1e-4. Differences are divided by at least
- * this norm. So 1e-8 passes, 1e-4 passes by the bound that was measured in the reference's other
- * runs, and a wrong factor or a missing part is still noticed. */
+/* Returns a norm below which a gradient may consist only of rounding. It is a thousandth of the
+ * norm of the whole gradient. Some gradients are 0 in exact arithmetic. The model can be the
+ * cause: a bias of keys changes all scores of a row equally, which leaves the softmax unchanged.
+ * The data can be the cause: if all tokens are equal, or if there is one frame, the loss does not
+ * depend on queries and keys. Rounding then leaves a gradient of about 1e-8 of the whole gradient,
+ * or in bf16 up to 1e-4. Differences are divided by at least the returned norm. So 1e-8 is
+ * accepted. 1e-4 is accepted if the bound was widened after other runs of the reference. A wrong
+ * factor or a missing part is still noticed. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -173,7 +174,7 @@ static void compare_tensor(struct sides *s, const struct param *p, double noise,
     r->cosine = one > 0 && many > 0 ? dot / (r->norm_1 * r->norm_p) : one == many ? 1 : 0;
 }
 
-/* Sorts tensors such that the tensor that exceeds its bound by most is first. */
+/* Sorts tensors by how far they exceed their bounds. The worst tensor is the first. */
 static int worse(const void *a, const void *b)
 {
     const struct verify_row *x = a, *y = b;
@@ -184,7 +185,7 @@ static int worse(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sets the index of each row's stage. The rows must be in the order of the tensors. */
+/* Sets the stage of each row. The rows must still have the order of the tensors. */
 static void find_stages(const struct model *m, struct verify *v)
 {
     const struct pipe *p = &m->plan->pipe;
@@ -221,9 +222,9 @@ static int compare_grads(const struct verify_args *a, const struct model *ref, s
     return 0;
 }
 
-/* Compares the first ring's ledger with the counts of one agreement and of the data that rank 0
- * gathered for the comparison. The pass itself was compared before weights were gathered for the
- * reference. */
+/* Compares the first ring's ledger with the expected counts of one agreement and of the data that
+ * rank 0 gathered for the comparison. The ledger of the pass itself was compared before the
+ * weights were gathered for the reference. */
 static int compare_gathered(const struct model *m, struct verify *v, struct err *e)
 {
     const uint32_t compared = 1u << PURPOSE_VERIFY | 1u << PURPOSE_CONTROL;
@@ -235,10 +236,10 @@ static int compare_gathered(const struct model *m, struct verify *v, struct err 
 }
 
 /* Returns the largest gap that is allowed between two choices of experts. Choices may differ if
- * two router logits differ by less than their errors, which are about as large as the errors of
- * the model's logits, or smaller. Some rows have larger errors, and the worst of millions of rows
- * decides: correct ranks had gaps of 11 times the error of the logits. A wrong router makes some
- * row choose across a gap of more than the deviation of the row's logits. */
+ * two router logits differ by less than their errors. Usually these errors are at most about as
+ * large as the errors of the model's logits. But some rows have larger errors, and the worst of
+ * millions of rows decides: correct ranks had gaps of 11 times the error of the logits. If a
+ * router is wrong, some row has a gap of more than the standard deviation of its logits. */
 static double gap_for(double logits_rel_l2)
 {
     return fmin(1, 20 * logits_rel_l2);
@@ -259,9 +260,10 @@ static void judge(struct verify *v)
 
 /* ---- the model's response to roundings ------------------------------------------------------- */
 
-/* Widens only the usual bound, which applies if a job names no bound. A bound that a job names is
- * not changed. A missing part, or a factor 1/P, must be noticed whatever the other runs measure.
- * So the bound is never more than half of the difference that such a fault makes with P = 2. */
+/* Widens the bound if the job names none, so that the usual bound applies. A bound that the job
+ * names is not changed. A missing part, or a factor 1/P, must be noticed whatever the further runs
+ * of the reference measure. So the bound is never more than half of the difference that a missing
+ * part or a factor 1/P makes with P = 2. */
 static double widen(double allowed, double usual, double to)
 {
     const double most = 0.25;
@@ -281,7 +283,7 @@ static bool near(double measured, double allowed, double usual, double part)
     return allowed == usual && !(measured <= part * allowed);
 }
 
-/* Tells whether some difference is near a bound that may be widened, or exceeds it. */
+/* Tells whether a difference comes near to a bound that may be widened, or exceeds it. */
 static bool near_bounds(const struct verify *v, struct job_tolerance usual, double part)
 {
     bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
@@ -292,8 +294,8 @@ static bool near_bounds(const struct verify *v, struct job_tolerance usual, doub
     return any;
 }
 
-/* Measures how far each tensor's gradient is from its gradient in the first run, and keeps the
- * largest difference. `s` has the gradients of the first run and of the latest run. */
+/* Measures, for each tensor, the difference between its gradient in the latest run and in the
+ * first run. Keeps the largest difference. `s` has both gradients. */
 static void measure_rounding(struct sides *s, double noise, struct verify *v)
 {
     const struct rounding_rule rule = rounding_rule(s->model->dtype);
@@ -302,8 +304,7 @@ static void measure_rounding(struct sides *s, double noise, struct verify *v)
         struct param t;
         param_get(&s->model->shape, v->row[i].index, &t);
         compare_tensor(s, &t, noise, &own);
-        /* A tensor that consists only of rounding is a sum of few roundings, which differ in every
-         * run. */
+        /* A gradient below `noise` is a sum of few roundings, which differ in every run. */
         const double rel = own.norm_1 < noise ? rule.noise * own.rel_l2 : own.rel_l2;
         if (!(rel <= v->row[i].rounding)) v->row[i].rounding = rel;
     }
@@ -328,7 +329,8 @@ static int run_again(struct proof *p, struct err *e)
     return rc;
 }
 
-/* Widens the bounds. It is called only if something is near its bound and the counts are right. */
+/* Widens the bounds. It is called only if a difference is near its bound and the ranks and the
+ * reference have the same number of targets. */
 static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err *e)
 {
     struct reference *r = p->ref;
@@ -399,7 +401,7 @@ static int compare_outputs(struct proof *p, struct err *e)
     return 0;
 }
 
-/* Runs the proof of one stage, in which all ranks have all layers. */
+/* Runs the proof of a plan with one stage. All ranks then have all layers. */
 static int run_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
@@ -407,8 +409,8 @@ static int run_whole(struct proof *p, struct err *e)
     if (pass_whole(p, e)) return -1;
     int32_t *const to = p->ref ? reference_routes(p->ref, 0) : NULL;
     if (follow_gather(m, to, p->ref ? p->ref->plan.T : 0, &p->v->gathered, e)) return -1;
-    /* Other rings return here, because their loss and gradients are already in the sums, and only
-     * the first ring's logits are compared. */
+    /* Ranks of other rings return at this point. Their loss and gradients are already in the sums,
+     * and only the first ring's logits are compared. */
     if (m->ring) return 0;
     if (p->ref && (reference_run(p->ref, 0, e) || reference_end(p->ref, p->v, e))) return -1;
     return compare_outputs(p, e) || compare_gathered(m, p->v, e) ? -1 : 0;
@@ -420,8 +422,7 @@ static int open_order(struct proof *p, struct err *e)
     struct order_options oo = latents(a->model)
                                   ? latents_order_options(a->spec, SET_TRAIN)
                                   : data_order_options(a->spec, SET_TRAIN, a->model->sp.shard.S);
-    /* A document that fits in a sequence of the job may not fit in the part of it that is
-     * compared. */
+    /* A document that fits in a sequence of the job may be longer than the verified length. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     p->order = data_order_open(a->data, &oo, e);
     return p->order ? 0 : -1;
@@ -440,8 +441,8 @@ static int open_reference(struct proof *p, struct err *e)
     return 0;
 }
 
-/* Makes the other ranks wait until the reference has its weights. The weights may be read from
- * files, which takes longer than the limit for a transfer of tensors. */
+/* Makes the other ranks wait until the reference has its weights. The reference may read them from
+ * files, which can take longer than the time limit for a transfer of tensors. */
 static int wait_reference(const struct model *m, struct err *e)
 {
     int64_t filled = 1;
@@ -470,7 +471,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
                            .n_stages = m->plan->pp,
                            .n_samples = plan_verify_samples(m->plan)};
     const int rc = run(&p, e);
-    m->progress = NULL; /* a training may follow with this model */
+    m->progress = NULL; /* because a training may follow, which uses this model */
     m->routing = NULL;
     m->sp.drop.rate = 0;
     data_order_close(p.order);
