@@ -1,6 +1,6 @@
-/* confine.c: runs a program in a domain of Landlock. In this domain the program can read the system
- * and the given paths, but no other file of the tree or of the user's home. Writing is not
- * restricted.
+/* confine.c: runs a program in a domain of Landlock. In this domain the program can read the
+ * system's files and the given paths, but no other files of the tree or of users' homes. Writing
+ * is not restricted.
  *   confine                                exits with 0 if this kernel has Landlock
  *   confine TREE PATH... -- PROGRAM ARG... exits with 125 if the domain cannot be made */
 #include <dirent.h>
@@ -47,8 +47,8 @@ static int holds(const char *folder, const char *path)
     return path && !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
 }
 
-/* Allows each folder of / that contains neither the tree nor a home. A symlink needs no rule,
- * because its target either has its own rule or may not be read. */
+/* Allows each folder of / that contains neither the tree nor a home. A symlink needs no rule.
+ * Whether a symlink's target may be read depends only on the rules for the target. */
 static int allow_system(int rules, const char *tree)
 {
     char path[PATH_MAX], of_home[PATH_MAX];

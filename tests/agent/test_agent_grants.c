@@ -1,5 +1,6 @@
-/* test_agent_grants: tests the private files that a job may read. Only paths beneath a root of
- * this node are accepted from seqd, and job:ID becomes this node's own path. */
+/* test_agent_grants: tests the private files that a job may read. The agent accepts a path from
+ * seqd only if the path is beneath a root of this node. It replaces job:ID by a path on this
+ * node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static void test_spec(void)
     *strrchr(want, '/') = 0;
     CHECK_STR(g.dir[1], want);
     CHECK_STR(spec_text(spec, spec->input.source.path), "/data/x");
-    CHECK(!spec_intern(spec, "job:7", 5, &spec->model.path)); /* seqd resolves that */
+    CHECK(!spec_intern(spec, "job:7", 5, &spec->model.path)); /* seqd resolves a path of the form
+                                                               * job:ID */
     CHECK(grants_spec(&g, &s, spec, &e) < 0 && !strcmp(e.field, "model.path"));
     CHECK(!spec_intern(spec, "job:7/../8", 10, &spec->model.path));
     CHECK(grants_spec(&g, &s, spec, &e) < 0 && e.code == ERR_INVALID);
@@ -60,8 +62,8 @@ static void test_spec(void)
     free(spec);
 }
 
-/* Checks that a file that has no epoch in it is not treated like a missing file, because an old
- * attempt could then begin again. */
+/* Checks a file that should hold an epoch and does not. The agent must not treat this file as
+ * missing, because an old attempt could then begin a second time. */
 static void test_epochs(void)
 {
     static const char *const bad[] = {"x\n", "4", "", "-1\n", "99999999999999999999\n"};

@@ -1,7 +1,7 @@
-/* test_agent_life: runs seqw and seqgang as real processes over fake ranks. The test plays
- * seqd. At every message it checks that records come in order, that a repeated record has the
- * same bytes, that logs have no gaps and are complete before the final record, and that nothing
- * follows the final record.
+/* test_agent_life: runs seqw and seqgang as real processes with fake ranks. The test plays the
+ * part of seqd and checks every message. Records must come in order, and a repeated record must
+ * have the same bytes. Logs must have no gaps, and must be complete before the final record. No
+ * record may follow the final one.
  * tests: needs libfake_nvml.so seqgang seqw */
 #include <fcntl.h>
 #include <limits.h>
@@ -52,19 +52,20 @@ struct seqd {
     struct wire_attempt listed[8];
     int n_hellos, n_heartbeats, n_answers, n_leavings;
     struct msg leaving;
-    struct disk_use disk; /* as it last said */
-    int refusals;         /* number of HELLO messages to refuse, from the next one on */
-    bool before;          /* it is of WIRE_ABI_BEFORE, which does not report its version */
-    uint32_t said[8];     /* ABI of the first hellos */
-    struct msg answer;    /* the last DESCRIBED or FETCHED */
+    struct disk_use disk; /* as the agent last reported it */
+    /* the number of HELLO messages that will be refused, beginning with the next one */
+    int refusals;
+    bool before;       /* this seqd has the version WIRE_ABI_BEFORE and does not report it */
+    uint32_t said[8];  /* ABI of the first hellos */
+    struct msg answer; /* the last DESCRIBED or FETCHED */
     char chunk[WIRE_CHUNK];
     struct view *views[8];
     int n_views;
 };
 static struct seqd d;
-static struct gpu gpus[GPU_MAX]; /* as last told */
+static struct gpu gpus[GPU_MAX]; /* as the agent last reported them */
 static int n_gpus;
-/* the failure that it reports for an attempt that was never begun */
+/* the failure that the agent reports for an attempt that never began */
 static struct rank_fail refused;
 static int refused_rank;
 static struct job_spec spec;
@@ -76,7 +77,8 @@ static void give_up(void *arg)
     abort();
 }
 
-/* Turns the loop until the condition holds. The bound only ends a test that would hang. */
+/* Runs the loop until the condition is true. The limit on iterations ends a test that would
+ * hang. */
 #define UNTIL(cond)                                                                                \
     do {                                                                                           \
         struct loop_timer *limit_ = loop_timer_create(d.loop, give_up, NULL);                      \
@@ -319,8 +321,8 @@ static int agent_start(const char *orphan_ms)
     return pid;
 }
 
-/* Waits for a child while the loop turns, so that the child can still send messages. Returns its
- * wait status. */
+/* Waits until the child has exited. The loop runs in the meantime, so that the child can still
+ * send messages. Returns the child's wait status. */
 static int agent_wait(int pid)
 {
     int status = 0;
@@ -453,7 +455,8 @@ static void test_whole_life(void)
     CHECK(v->end == GANG_DONE && v->n[RANK_STEP] == 3 && v->n[RANK_RESULT] == 1);
     CHECK(v->n[RANK_EXIT] == 3 && v->n[RANK_FAIL] == 0);
     CHECK(strstr(v->log[0], "rank 0 is done") && strstr(v->log[1], "rank 1 is done"));
-    /* The same acknowledgement again means that seqd could not keep the bytes that followed. */
+    /* An acknowledgement that repeats an earlier one means that seqd could not store the bytes
+     * after that position. */
     const int64_t got = v->log_got[1];
     tell(&(struct msg){.type = MSG_ACK, .job = 7, .epoch = 2, .rank = 1, .offset = 0});
     UNTIL(v->log_got[1] == got + v->log_size[1]);
@@ -478,8 +481,8 @@ static void test_whole_life(void)
     teardown();
 }
 
-/* Checks that the node's end time is sent in each session, and when it changes. SAVE is passed to
- * the gang, and is answered by the agent if there is no gang. */
+/* Checks that the node's end time is sent in each session, and when it changes. Also checks that
+ * SAVE is passed to the gang, and that the agent answers it if there is no gang. */
 static void test_leaving(void)
 {
     char config[128];
@@ -534,7 +537,7 @@ static void test_sigterm_saves(void)
     leave_asked(pid, 1);
     assign(8, 1, "ok", 2);
     UNTIL(view_of(8, 1)->n_unknown == 1);
-    /* the session breaks in the meantime, so the agent says it again */
+    /* the session breaks in the meantime, so the agent sends LEAVING again */
     rpc_stream_close(d.stream);
     UNTIL(d.n_leavings == 2);
     CHECK(v->end < 0 && d.hello.n_attempts == 1 && waitpid(pid, NULL, WNOHANG) == 0);
@@ -549,9 +552,10 @@ static void test_sigterm_saves(void)
     teardown();
 }
 
-/* Checks the cases in which an agent stops its jobs at once. They are a second SIGTERM, a SIGTERM
- * if there is no grace period, a SIGTERM under a seqd of the previous version, which cannot let
- * jobs save, and QUIT. A seqd sends QUIT when it ends, so it cannot receive LEAVING. */
+/* Checks the four cases in which an agent stops its jobs at once. The first is a second SIGTERM.
+ * The second is a SIGTERM without a grace period. The third is a SIGTERM while seqd has the
+ * previous version, in which it cannot let jobs save. The fourth is QUIT, which seqd sends when it
+ * ends, so that it cannot receive LEAVING. */
 static void test_sigterm_stops(void)
 {
     enum { TWICE, NO_GRACE, BEFORE, ORDER, N };
@@ -577,8 +581,8 @@ static void test_sigterm_stops(void)
     }
 }
 
-/* Checks that a signal to every process of a machine or an allocation does not end ranks and their
- * gang. */
+/* Checks that a signal that is sent to every process of a machine or of an allocation ends neither
+ * ranks nor their gang. */
 static void test_signals_to_all(void)
 {
     setup();
@@ -595,14 +599,14 @@ static void test_signals_to_all(void)
     teardown();
 }
 
-/* Sets the report that the driver gives about this machine from now on. */
+/* Sets the text with which the driver describes this machine from now on. */
 static void machine_is(const char *text)
 {
     char path[128], part[160];
     snprintf(path, sizeof path, "%s/nvml", d.dir);
     snprintf(part, sizeof part, "%s.part", path);
     CHECK(file_write(part, text, strlen(text), NULL) == 0);
-    CHECK(rename(part, path) == 0); /* the file is replaced as a whole */
+    CHECK(rename(part, path) == 0); /* the file is replaced in one step */
 }
 
 static const char *in_here(const char *name)
@@ -652,14 +656,14 @@ static void test_gpus(void)
     CHECK(gpus[0].far[2] == 0 && gpus[2].far[0] == 0); /* NVLink */
     CHECK(gpus[0].far[1] == GPU_FAR_SWITCH && gpus[1].far[2] == GPU_FAR_SYSTEM);
     for (int i = 0; i < 3; i++) CHECK(gpus[i].health == GPU_OK && gpus[i].far[i] == 0);
-    /* There are an error that a program causes (31), an error that condemns the GPU (79), and
-     * memory that is failing. */
+    /* Xid 31 is an error that a program causes. Xid 79 makes the GPU unfit. The memory of GPU-b is
+     * failing. */
     machine_is("gpu GPU-a H100 81559\ngpu GPU-b H100 81559 ecc=3\ngpu GPU-c A30 24576\n"
                "xid 1 GPU-a 31\nxid 2 GPU-c 79\n");
     UNTIL(gpus[2].health == GPU_XID && gpus[1].health == GPU_ECC);
     CHECK(gpus[2].xid == 79 && gpus[1].ecc_errors == 3);
     CHECK(gpus[0].health == GPU_OK && gpus[0].xid == 0);
-    /* One GPU falls off the bus, and keeps its place in the list. */
+    /* The driver no longer lists one of the GPUs. The GPU keeps its place in the agent's list. */
     machine_is("gpu GPU-b H100 81559 mig=1\ngpu GPU-c A30 24576\n");
     UNTIL(gpus[0].health == GPU_LOST && gpus[1].health == GPU_MIG);
     CHECK(n_gpus == 3 && gpus[2].health == GPU_XID);
@@ -716,7 +720,7 @@ static void cores_here(void)
     struct err e;
     CHECK(!sched_getaffinity(0, sizeof own_cpus, &own_cpus));
     if (cores_find(&cores, &own_cpus, NULL, &e) || probe_cores() < CPU_COUNT(&own_cpus))
-        cores.n = 0; /* none is bound */
+        cores.n = 0; /* no rank is bound */
 }
 
 /* Checks that the ranks of a job run on the cores that the policy chooses, which are not in
@@ -741,7 +745,7 @@ static void stop(int64_t job)
 }
 
 /* Checks that two jobs have different cores as long as there are enough cores, even if the agent
- * was killed in between. The next job must get the cores of a job that has ended. */
+ * was killed between their starts. When a job has ended, the next job must get its cores. */
 static void test_bound_ranks(void)
 {
     char apart[32];
@@ -780,13 +784,14 @@ static void test_bound_ranks(void)
     teardown();
 }
 
-/* Checks that each rank sees only its own GPU, by name, and that a job of the CPU sees no GPU. */
+/* Checks that each rank sees only its own GPU, which is given by its name, and that a job that
+ * runs on the CPU sees no GPU. */
 static void test_visible_gpus(void)
 {
     static const char two[][GPU_UUID_SIZE] = {"GPU-c", "GPU-a"};
     setup();
     fake_nvml(THREE);
-    setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1); /* seqw's own says nothing */
+    setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1); /* the variable of seqw itself has no effect */
     int pid = agent_start("0");
     UNTIL(d.n_hellos && d.stream);
     memset(&spec, 0, sizeof spec);
@@ -804,7 +809,7 @@ static void test_visible_gpus(void)
     about(MSG_STOP, 7, 1);
     about(MSG_STOP, 8, 1);
     UNTIL(v->end >= 0 && w->end >= 0);
-    /* A GPU that cannot be used is refused in the name of its rank, and no rank is started. */
+    /* If a GPU cannot be used, the failure names the rank of this GPU, and no rank is started. */
     static const char other[][GPU_UUID_SIZE] = {"GPU-b", "GPU-x"};
     m.job = 9, m.n_uuids = 2, m.uuids = other;
     tell(&m);
@@ -840,8 +845,8 @@ static void test_killed_agent(void)
     about(MSG_STOP, 7, 2);
     UNTIL(v->end >= 0);
     CHECK(v->end == GANG_STOPPED && v->fail.code == ERR_ABORTED && n_alive(&p) == 0);
-    /* The agent is killed between the end and FORGET. It reports the end again, and runs nothing
-     * again. */
+    /* The agent is killed between the end of the attempt and FORGET. The next agent must report
+     * the end again, and must not run the attempt again. */
     agent_kill(pid);
     int64_t seq = v->seq;
     memset(v->sums, 0, sizeof v->sums);
@@ -885,7 +890,7 @@ static void test_killed_gang(void)
 static void test_broken_gang(void)
 {
     static const struct {
-        const char *script, *says; /* NULL if it reports nothing */
+        const char *script, *says; /* NULL if the agent reports no failure */
     } how[] = {
         {"#!/bin/sh\nexit 127\n", "seqgang exited with status 127 before it began"},
         {"#!/bin/sh\nkill -s ILL $$\n", "seqgang was ended by signal 4 (Illegal instruction)"},
@@ -957,8 +962,8 @@ static void test_damaged_epoch(void)
     teardown();
 }
 
-/* An agent that cannot write the end of an attempt, as on a full disk, still ends at SIGTERM. The
- * next agent writes that end. */
+/* Checks an agent that cannot write the end of an attempt, for example on a full disk. It must
+ * still end at SIGTERM, and the next agent must write the end of the attempt. */
 static void test_sigterm_without_room(void)
 {
     char spool[160], aside[176];
@@ -1006,8 +1011,8 @@ static void kills_write(int n)
 }
 
 /* Checks that a report tells whether the kernel killed a process for lack of memory while the
- * attempt ran. The report may be about a rank, about a gang, or about an attempt that an earlier
- * agent began. */
+ * attempt ran. Checks this for a rank, for a gang, and for an attempt that an earlier agent
+ * began. */
 static void test_killed_for_memory(void)
 {
     static const char *const what[] = {"rank", "gang", "rank, without memory", "gang, adopted"};
@@ -1039,8 +1044,8 @@ static void test_killed_for_memory(void)
     teardown();
 }
 
-/* Checks that the ranks do not notice when seqd goes away and comes back, and that only data that
- * seqd lacks is sent again. */
+/* Checks that a restart of seqd does not affect the ranks, and that only data that seqd lacks is
+ * sent again. */
 static void test_server_restart(void)
 {
     setup();
@@ -1072,17 +1077,18 @@ static void test_reconcile(void)
     struct pids p = pids_read(7, 2);
     running(8, 1, "wait", 1);
     struct pids q = pids_read(8, 1);
-    /* A list that is sent in several messages is read to its end before any attempt is stopped. */
+    /* If a list is sent in several messages, no attempt is stopped before the whole list has been
+     * read. */
     struct wire_attempt one = {7, 2, 0}, two = {8, 1, 0};
     struct msg list = {.type = MSG_EXPECT, .n_attempts = 1, .attempts = &one, .more = true};
     tell(&list);
     list.attempts = &two, list.more = false;
     tell(&list);
-    about(MSG_STOP, 97, 1); /* this is answered after both messages were read */
+    about(MSG_STOP, 97, 1); /* the answer to this comes after both messages have been read */
     UNTIL(view_of(97, 1)->n_unknown == 1);
     CHECK(n_alive(&p) == 2 && n_alive(&q) == 1 && file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
     CHECK(view_of(7, 2)->end < 0 && view_of(8, 1)->end < 0);
-    /* job 7 is not one of seqd's jobs, so it is stopped, and forgotten without an order */
+    /* seqd does not list job 7, so the agent stops it and forgets it without FORGET */
     expect(8, 1);
     UNTIL(n_alive(&p) == 0 && !file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
     CHECK(n_alive(&q) == 1);
@@ -1091,7 +1097,7 @@ static void test_reconcile(void)
     UNTIL(view_of(8, 1)->end == GANG_STOPPED);
     CHECK(n_alive(&q) == 0 && v->end < 0);
     terminate(pid);
-    UNTIL(v->end == GANG_STOPPED); /* told before it left */
+    UNTIL(v->end == GANG_STOPPED); /* the agent told this before it left */
     teardown();
 }
 
@@ -1129,7 +1135,8 @@ static void test_part(void)
     server_start();
     UNTIL(d.n_hellos == 2);
     CHECK(d.hello.n_attempts == 1 && d.listed[0].job == 3 && d.listed[0].slots == 2);
-    /* the attempt is no longer expected: it is stopped, and reported when it is gone */
+    /* seqd no longer expects the attempt, so the agent stops it, and reports that it no longer
+     * exists */
     expect(0, 0);
     UNTIL(v->n_unknown == 1);
     CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 3, 1)));
@@ -1196,8 +1203,8 @@ static void test_gang_on_its_way(void)
     teardown();
 }
 
-/* Checks that sessions that are refused, one after the other, do not count as a session that is
- * up. */
+/* Checks an agent whose sessions are all refused. A refused session must not count as a
+ * session. */
 static void test_orphan_of_refusals(void)
 {
     setup();
@@ -1215,7 +1222,8 @@ static void test_orphan_of_refusals(void)
     teardown();
 }
 
-/* Reads a file in /proc of another process, with its NULs as newlines. */
+/* Reads the file `name` in the /proc directory of the process `pid`, and replaces its NUL bytes by
+ * newlines. */
 static const char *proc_file(int pid, const char *name)
 {
     static char text[65536];
@@ -1348,8 +1356,8 @@ static void put_file(const char *name, int64_t job, size_t size)
     CHECK(file_make_dir(dir, NULL) == 0 && file_write(path, zeros, size, NULL) == 0);
 }
 
-/* Checks that the removal of a job that has ended leaves only files of other jobs, and does not
- * follow a symbolic link. */
+/* Checks that the removal of a job that has ended removes all files of this job and no files of
+ * other jobs, and does not follow a symbolic link. */
 static void test_remove(void)
 {
     setup();
@@ -1361,7 +1369,8 @@ static void test_remove(void)
     put_file("jobs/%lld/artifacts/a.bin", 7, 1 << 16);
     put_file("jobs/%lld/checkpoints/step-1/w/x.safetensors", 7, 1 << 16);
     put_file("jobs/%lld/checkpoints/step-1/y", 77, 100);
-    put_file("jobs/%lld.gone/rest", 7, 100); /* the rest of a removal that a crash interrupted */
+    put_file("jobs/%lld.gone/rest", 7, 100); /* a file that is left of a removal that a crash
+                                              * interrupted */
     char link[300];
     snprintf(link, sizeof link, "%s", in_dir("jobs/%lld/checkpoints/best", 7, 0));
     CHECK(symlink("../../77/checkpoints", link) == 0);
@@ -1374,16 +1383,17 @@ static void test_remove(void)
     CHECK(!file_exists(in_dir("jobs/%lld", 7, 0)) && !file_exists(in_dir("jobs/%lld.gone", 7, 0)));
     CHECK(!file_exists(in_dir("epochs/%lld", 7, 0)));
     CHECK(file_exists(in_dir("jobs/%lld/checkpoints/step-1/y", 77, 0)));
-    /* a second order for it has nothing to do */
+    /* a second order to remove this job has nothing to do */
     CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_NONE && d.answer.total == 0);
-    CHECK(remove_job(1234, REMOVAL_JOB)->err.code == ERR_NONE); /* never was here */
+    /* this job was never on this node */
+    CHECK(remove_job(1234, REMOVAL_JOB)->err.code == ERR_NONE);
     terminate(pid);
     teardown();
 }
 
-/* Checks that a removal that seqd orders before it sends FORGET is held, and carried out after
- * FORGET. A second order for it is refused at once and not held, and a new session begins without
- * held removals. */
+/* Checks a removal that seqd orders before it sends FORGET. The agent must delay the removal until
+ * FORGET. A second order to remove the same job must be refused at once. A new session must begin
+ * without delayed removals. */
 static void test_remove_held(void)
 {
     const struct msg ask_it = {.type = MSG_REMOVE, .job = 7, .what = REMOVAL_JOB};
@@ -1409,8 +1419,8 @@ static void test_remove_held(void)
     teardown();
 }
 
-/* Checks that only files of checkpoints, which are beneath checkpoints/, can be fetched. A file
- * that was replaced must have another stamp. */
+/* Checks that only files of checkpoints, which are beneath checkpoints/, can be fetched. After a
+ * file was replaced, its stamp must have changed. */
 static void test_fetch_checkpoint(void)
 {
     static const char *const bad[] = {"checkpoints/",
@@ -1438,7 +1448,8 @@ static void test_fetch_checkpoint(void)
     const int64_t stamp = d.answer.stamp;
     ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 5);
     CHECK(d.answer.size == 0 && !d.answer.err.code && stamp && d.answer.stamp == stamp);
-    CHECK(file_write(path, "Hello", 5, NULL) == 0); /* by a rename, which makes another inode */
+    /* file_write renames a new file, so the inode changes */
+    CHECK(file_write(path, "Hello", 5, NULL) == 0);
     ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 0);
     CHECK(d.answer.size == 5 && d.answer.stamp != stamp);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -1449,8 +1460,8 @@ static void test_fetch_checkpoint(void)
     teardown();
 }
 
-/* Sends more questions than may wait at the same time. Checks that each question has exactly one
- * answer, which has either the bytes that it asked for or an error. */
+/* Sends more questions than may wait at the same time. Checks that each question gets exactly one
+ * answer, which contains either the requested bytes or an error. */
 static void test_fetch_many(void)
 {
     enum { N = 300 };
@@ -1466,7 +1477,8 @@ static void test_fetch_many(void)
         tell(&m);
     }
     UNTIL(d.n_answers >= before + N);
-    /* no answer came twice, so this is the answer to the next question */
+    /* if an earlier question had been answered twice, the count of answers would be too large
+     * here */
     ask(MSG_FETCH, "a.bin", 3);
     CHECK(d.n_answers == before + N + 1 && d.answer.size == 7 && !memcmp(d.chunk, "3456789", 7));
     terminate(pid);
@@ -1497,7 +1509,8 @@ static void test_describe(void)
     CHECK(d.answer.err.code == ERR_INVALID);
     CHECK_STR(d.answer.err.text, "config.json: hidden_size is missing");
     CHECK_STR(d.answer.err.field, "model.path");
-    snprintf(path, sizeof path, "%s/dies", d.dir); /* this is not a fault of the path */
+    /* the program dies, which is not a fault of the path */
+    snprintf(path, sizeof path, "%s/dies", d.dir);
     CHECK(mkdir(path, 0700) == 0);
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_INTERNAL && !*d.answer.err.field);
@@ -1506,12 +1519,12 @@ static void test_describe(void)
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     CHECK(symlink("/etc", in_dir("../link", 0, 0)) == 0);
     snprintf(path, sizeof path, "%s/link", d.dir);
-    ask(MSG_DESCRIBE, path, 0); /* the target of the symlink counts */
+    ask(MSG_DESCRIBE, path, 0); /* the path is a symlink, and its target counts */
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     snprintf(path, sizeof path, "%s/none", d.dir);
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_NOT_FOUND);
-    /* Ask for all models beneath the roots. One process runs at a time, and its answer is passed
+    /* Asks for all models beneath the roots. One process runs at a time, and its answer is passed
      * on unchanged. */
     struct msg m = {.type = MSG_DESCRIBE, .request = 900, .models = true};
     const int n = d.n_answers;
@@ -1540,8 +1553,8 @@ static void test_describe(void)
     teardown();
 }
 
-/* Asks, by request id 900, for a description that is not finished until its directory has a file
- * `go`. */
+/* Asks for a description, with request id 900. The description ends only when its directory has a
+ * file `go`. */
 static void ask_slow(const char *name)
 {
     struct msg m = {.type = MSG_DESCRIBE, .request = 900};
@@ -1561,9 +1574,9 @@ static int slow_pid(const char *name)
     return pid;
 }
 
-/* Checks a restart of seqd, which gives request ids from 1 again. The answer to an earlier
- * question must not be sent, even if its id is in use again. The program of the earlier question
- * is ended, and its slot is free. */
+/* Checks a restart of seqd, after which request ids begin at 1 again. The answer to a question
+ * from before the restart must not be sent, even if a new question has the same id. The program
+ * that works on the old question is ended, and its slot is free. */
 static void test_describe_restart(void)
 {
     setup();
@@ -1577,7 +1590,7 @@ static void test_describe_restart(void)
     ask_slow("slow-b");
     UNTIL(slow_pid("slow-b"));
     CHECK(!file_write(in_dir("../slow-a/go", 0, 0), "", 0, NULL));
-    UNTIL(kill(first, 0)); /* gone, and reaped */
+    UNTIL(kill(first, 0)); /* the process has ended and has been reaped */
     CHECK(d.n_answers == 0);
     CHECK(!file_write(in_dir("../slow-b/go", 0, 0), "", 0, NULL));
     UNTIL(d.n_answers);
@@ -1589,8 +1602,8 @@ static void test_describe_restart(void)
     teardown();
 }
 
-/* Checks files of data. The field of an error is the word that seqrank prints, whatever the
- * sentence of the error begins with. */
+/* Checks files of data. The field of an error must be the word that seqrank prints, even if the
+ * text of the error begins with a different word. */
 static void test_files(void)
 {
     static const char *const files[][2] = {
@@ -1640,27 +1653,27 @@ static void fails_full(int64_t job, enum err_code code)
     about(MSG_FORGET, job, 2);
 }
 
-/* Checks the agent with a seqd of the previous version, which refuses the HELLO and is sent the
- * next HELLO in its own version at once. If that seqd has been upgraded in the meantime, the agent
- * uses the newest version again. */
+/* Checks the agent with a seqd of the previous version, which refuses the HELLO. The agent must
+ * send the next HELLO at once, in the version of seqd. If seqd has been upgraded in the meantime,
+ * the agent must use the newest version again. */
 static void test_seqd_before(void)
 {
     setup();
     d.before = true;
-    d.refusals = 1; /* it refuses for another reason, so a newer version would not help */
+    d.refusals = 1; /* seqd refuses for a reason that has nothing to do with versions */
     int pid = agent_start("0");
     UNTIL(d.n_heartbeats);
     CHECK(d.n_hellos == 3);
     CHECK(d.said[0] == WIRE_ABI);
     CHECK(d.said[1] == WIRE_ABI_BEFORE && d.said[2] == WIRE_ABI_BEFORE);
-    /* Messages that its version lacks are not sent to it, because an answer to REMOVE would end
-     * its session. */
+    /* The agent must not send messages that this version of seqd lacks. An answer to REMOVE would
+     * end the session. */
     tell(&(struct msg){.type = MSG_REMOVE, .job = 9});
     struct view *v = running(7, 2, "ok", 1);
     UNTIL(v->end == GANG_DONE);
     CHECK(d.n_answers == 0 && d.n_hellos == 3);
     about(MSG_FORGET, 7, 2);
-    fails_full(8, ERR_IO); /* it recognises a full disk only by the text of errno */
+    fails_full(8, ERR_IO); /* this seqd recognises a full disk only by the text of errno */
     /* After a session breaks, the agent begins with the newest version again. */
     d.n_heartbeats = 0;
     server_stop();
@@ -1668,7 +1681,7 @@ static void test_seqd_before(void)
     UNTIL(d.n_heartbeats);
     CHECK(d.n_hellos == 5);
     CHECK(d.said[3] == WIRE_ABI && d.said[4] == WIRE_ABI_BEFORE);
-    /* It is upgraded between a refusal and the HELLO that follows. */
+    /* This seqd is upgraded between its refusal and the next HELLO. */
     server_stop();
     server_start();
     UNTIL(d.n_hellos == 6 && !d.stream);
@@ -1682,8 +1695,8 @@ static void test_seqd_before(void)
     teardown();
 }
 
-/* Checks that a restarted agent is the same instance, that an agent with another state directory
- * is another one, and that a refused agent dials again. */
+/* Checks that a restarted agent has the instance id that it had before, that an agent with a
+ * different state directory has a different id, and that a refused agent dials again. */
 static void test_instance(void)
 {
     unsigned char first[WIRE_INSTANCE_SIZE];
@@ -1715,7 +1728,7 @@ static void test_instance(void)
     teardown();
 }
 
-/* Checks that the machine's measurements of itself are sent once in every session. */
+/* Checks that the measured profile of the machine is sent once in every session. */
 static void test_profile(void)
 {
     setup();
@@ -1739,7 +1752,7 @@ static int fake_profile(void)
     return puts(line) < 0;
 }
 
-/* A description that takes as long as the test wants. */
+/* Acts as a description that runs until the test ends it. */
 static int fake_slow(const char *dir)
 {
     char path[512], text[32];
@@ -1777,7 +1790,7 @@ static int fake_files(char *const *argv, int n)
     return 0;
 }
 
-/* Acts as `seqrank --models [--first=N] ROOT`, and takes as long as the test wants. */
+/* Acts as `seqrank --models [--first=N] ROOT`. It runs until the test ends it. */
 static int fake_models(char **words, int n)
 {
     const char *root = words[n - 1];

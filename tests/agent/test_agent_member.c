@@ -1,6 +1,6 @@
-/* test_agent_member: tests the certificate of a node. It covers joining, the state that is kept
- * through restarts, renewal, and coordinators that are not the right one. The test plays the
- * coordinator, which signs the node's requests or refuses them. */
+/* test_agent_member: tests the certificate of a node. Checks how the node joins, which state it
+ * keeps over restarts, how it renews the certificate, and that it refuses false coordinators. The
+ * test plays the coordinator, which signs the node's requests or refuses them. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -24,7 +24,9 @@ static struct {
     char address[64], token[WIRE_TOKEN_SIZE]; /* the token that was received last */
     /* the reason for which every node is refused, or NULL */
     const char *refuse;
-    int64_t serial, life_s, behind_s; /* behind_s: seconds by which its clock is slow */
+    /* life_s is how long certificates are valid; behind_s is by how many seconds the coordinator's
+     * clock is slow */
+    int64_t serial, life_s, behind_s;
     int n_joins;
 } d;
 static int64_t ahead_ms; /* how far the loop's clock is ahead */
@@ -185,7 +187,8 @@ static void test_joins_once(void)
         CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0600);
     }
     member_close(n.m);
-    /* After another start the certificate is the same, with the file or without it. */
+    /* After a restart the certificate is unchanged, whether or not the file with the token
+     * exists. */
     for (int i = 0; i < 2; i++) {
         CHECK(open_member("n1", i) && member_identity(n.m) && serial_now() == 1);
         member_refused(n.m); /* the file has no new token */
@@ -193,12 +196,12 @@ static void test_joins_once(void)
         CHECK(d.n_joins == 1 && !n.n_ready);
         member_close(n.m);
     }
-    /* Another token in the file is used, with the same key. */
+    /* If the file gets a new token, the node uses it with its old key. */
     token("seqj_2", ours);
     CHECK(open_member("n1", true));
     UNTIL(n.n_ready == 1);
     CHECK(serial_now() == 2 && !strcmp(member_identity(n.m)->key, key));
-    /* A token that is put there while seqd refuses the certificate is used, too. */
+    /* If a token is put into the file while seqd refuses the certificate, it is used, too. */
     token("seqj_3", ours);
     member_refused(n.m);
     UNTIL(n.n_ready == 2);
@@ -305,7 +308,8 @@ static void test_renews(void)
     CHECK(n.sent.type == MSG_JOIN && !strcmp(n.sent.node, "n1"));
     d.life_s = 3600;
     n.sent.pem = n.csr;
-    /* If the answer is a refusal, or is for another name, the old certificate is kept. */
+    /* If the answer is a refusal, or a certificate for a different name, the old certificate is
+     * kept. */
     const struct msg no = {.type = MSG_REFUSED, .reason = "no"};
     CHECK(member_answer(n.m, &no) && n.n_ready == 1);
     member_welcome(n.m);
@@ -331,8 +335,8 @@ static void test_renews(void)
     stop();
 }
 
-/* Checks that a node that has joined does not join again for some minutes, except that a new token
- * is tried at once. */
+/* Checks that a node that has joined does not join again for some minutes. If it gets a new token,
+ * it tries this token at once. */
 static void test_joins_no_more(void)
 {
     start(ours);
@@ -353,8 +357,8 @@ static void test_joins_no_more(void)
     stop();
 }
 
-/* Checks that a certificate that has just been received counts as new, whatever its dates are by
- * this node's wall clock. */
+/* Checks that a certificate that has just been received counts as new, even if its dates are in
+ * the past or in the future by this node's wall clock. */
 static void test_renews_by_its_own_time(void)
 {
     start(ours);

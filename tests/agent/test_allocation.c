@@ -72,7 +72,8 @@ static void test_groups_v2(void)
     CHECK(a.cores.n == 3 && a.memory.n == 4 * GIB && !strcmp(a.memory.from, "the control group"));
     put("sys/fs/cgroup/pods/one/cpu.max", "50000 100000\n"); /* half a core */
     CHECK(limits_cores(root) == 1);
-    /* A container sees the host's path, but has only the mount. */
+    /* A container is told the path of its control group on the host, but only its own group is
+     * mounted in the container. */
     clear();
     put("proc/self/cgroup", "0::/../../kubepods/pod1\n");
     put("sys/fs/cgroup/memory.max", "1073741824");
@@ -138,7 +139,8 @@ static void test_slurm(void)
     CHECK(find(&a, &e, "SLURM_MEM_PER_CPU=512", "SLURM_CPUS_ON_NODE=4", "SLURM_MEM_PER_NODE=0",
                NULL) == 0);
     CHECK(a.memory.n == 2 * GIB && !strcmp(a.memory.from, "SLURM_MEM_PER_CPU") && a.cores.n == 4);
-    /* The batch script has no step number. The second task of a node has a name, too. */
+    /* A batch script has no step number. The second task on a node gets a different name from the
+     * first. */
     CHECK(find(&a, &e, "SLURM_JOB_ID=1", "SLURMD_NODENAME=n", "SLURM_LOCALID=1", NULL) == 0);
     CHECK(!strcmp(a.name, "n.1.1"));
     /* If a name is long, its job and step are kept. */
@@ -239,7 +241,7 @@ static void test_gpus(void)
 {
     static const struct {
         char *variable;
-        int n; /* that the driver shows */
+        int n; /* the number of GPUs that the driver shows */
         const char *want;
     } cases[] = {
         {"CUDA_VISIBLE_DEVICES=0", 2, "0"},
@@ -258,9 +260,9 @@ static void test_gpus(void)
         {"CUDA_VISIBLE_DEVICES=NoDevFiles", 4, ""},
         {"CUDA_VISIBLE_DEVICES=MIG-GPU-cc00-4/1/0,MIG-GPU-cc00-4/2/0", 4, "3"},
         {"CUDA_VISIBLE_DEVICES=MIG-8f1c-22", 4, "3"},
-        /* The step's GPUs are 5 and 7 of the machine, and the driver shows only these two. */
+        /* The step has GPUs 5 and 7 of the machine. The driver shows only these two. */
         {"SLURM_STEP_GPUS=5,7", 2, "01"},
-        {"SLURM_JOB_GPUS=1,2", 4, "12"}, /* it shows them all */
+        {"SLURM_JOB_GPUS=1,2", 4, "12"}, /* the driver shows all GPUs */
         {"SLURM_JOB_GPUS=5", 4,
          "SLURM_JOB_GPUS: \"5\" is none of the 4 GPUs that the driver shows here"},
         {"SLURM_JOB_GPUS=", 4, ""},

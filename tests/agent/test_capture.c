@@ -1,6 +1,6 @@
-/* test_capture: runs programs that are asked a question and do not answer. Checks which party
- * is blamed for each kind of end, and that the loop continues to run until the programs have
- * ended. */
+/* test_capture: runs programs that are asked a question and do not answer. For each way in which a
+ * program can end, checks whether the error blames the program or the node. The loop must continue
+ * to run until the programs have ended. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -114,8 +114,8 @@ static void test_runs_on(void)
     loop_destroy(l);
 }
 
-/* Checks that a program that exceeds its limit, or is killed, is answered for when it has been
- * reaped. */
+/* Checks a program that exceeds its limit, and a program that is killed. The answer must be
+ * delivered only after the program has been reaped. */
 static void test_killed(void)
 {
     static const char *const scripts[] = {"exec sleep 1000", "exec >&- 2>&-; exec sleep 1000"};

@@ -37,8 +37,8 @@ static void machine(const char *synthetic, const char *allowed)
     CHECK_MSG(!cores_find(&cores, &set, synthetic, &e), "%s", e.text);
 }
 
-/* Checks that ranks of n_threads threads get the cores of `want`, which has a text for each rank
- * and is NULL if no rank is bound. */
+/* Checks that ranks of n_threads threads get the cores in `want`, which has a text for each rank.
+ * If `want` is NULL, no rank must be bound. */
 static void choice(const char *used, int n_ranks, int n_threads, const char *const *want)
 {
     const cpu_set_t set = set_of(used);
@@ -71,7 +71,7 @@ static void test_nodes(void)
     choice("", 4, 1, WANT("0-1", "2-3", "4-5", "6-7"));
     choice("", 2, 2, WANT("0-3", "4-7"));
     choice("", 8, 1, WANT("0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"));
-    /* no rank is on two nodes while one node has room for it */
+    /* a rank is not spread over two nodes if one node has room for it */
     choice("", 2, 3, WANT("0-5", "8-13"));
     choice("", 1, 8, WANT("0-15"));
     choice("", 1, 6, WANT("0-11"));
@@ -80,7 +80,8 @@ static void test_nodes(void)
 static void test_beside_others(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "0-15");
-    choice("0-3", 2, 1, WANT("4-5", "6-7"));            /* the node that becomes full */
+    /* uses the node that then has no free core */
+    choice("0-3", 2, 1, WANT("4-5", "6-7"));
     choice("0-3", 3, 1, WANT("8-9", "10-11", "12-13")); /* the node that has room for all */
     choice("8-15", 4, 1, WANT("0-1", "2-3", "4-5", "6-7"));
     /* CPU 8 is one of the two threads of a core */
@@ -91,7 +92,7 @@ static void test_beside_others(void)
     choice("0-15", 1, 1, NULL);
 }
 
-/* Checks the cores that a container or a batch system leaves us. */
+/* Checks that only those cores are used that a container or a batch system allows. */
 static void test_allowed(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "1,5-6,12");
@@ -114,8 +115,8 @@ static void test_one_node(void)
     choice("0", 2, 1, NULL);
 }
 
-/* Checks that on this machine, whatever it is, each core is given once, and only CPUs that we may
- * use. */
+/* Checks the machine on which the test runs. Each core must be assigned to at most one rank, and
+ * only CPUs that this process may use must be assigned. */
 static void test_this_machine(void)
 {
     struct err e = {0};

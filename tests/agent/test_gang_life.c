@@ -1,6 +1,6 @@
-/* test_gang_life: runs seqgang in a separate process over fake ranks, through a whole life and
- * through every early end. The test plays the agent: it connects, sends commands and reads the
- * spool.
+/* test_gang_life: runs seqgang in a separate process with fake ranks, both through complete
+ * attempts and through every kind of early end. The test plays the part of the agent: it connects,
+ * sends commands and reads the spool.
  * tests: needs seqrank */
 #include <fcntl.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ static void dir_make(void)
 {
     char template[] = "/tmp/seqd-gang-XXXXXX";
     assert(mkdtemp(template));
-    /* The path is longer than a socket address may be, and the socket must work all the same. */
+    /* The path is longer than a socket address may be. The socket must nevertheless work. */
     snprintf(dir, sizeof dir, "%s/%0*d", template, 120, 7);
     assert(file_make_dir(dir, NULL) == 0);
 }
@@ -116,7 +116,7 @@ static void send_blobs(int fd, int n_ranks)
  * tests. */
 struct seen {
     int n[RANK_EXIT + 1], n_records;
-    struct rank_fail fail; /* the first */
+    struct rank_fail fail; /* the first failure */
     int fail_rank, first_exit_rank, first_exit_signal, first_exit_status;
     bool fail_before_exit;
     int end; /* enum gang_end of the final record, or -1 before it */
@@ -169,7 +169,8 @@ static struct seen spool_read(void)
     return v;
 }
 
-/* Reads nudges until the spool has n records of a type or the gang has closed the socket. */
+/* Reads bytes from the socket until the spool has n records of a type or the gang has closed the
+ * socket. */
 static void wait_records(int fd, enum rank_msg_type type, int n)
 {
     char nudge[16];
@@ -186,8 +187,8 @@ static int gang_wait(pid_t pid)
     return status;
 }
 
-/* Waits until every rank process whose pid the gang has written is gone, because a kill takes a
- * moment. */
+/* Waits until no rank process whose pid the gang has written exists any longer, because a kill
+ * takes a moment. */
 static void ranks_are_gone(int n_want)
 {
     char path[FILE_PATH_SIZE + 16];
@@ -214,7 +215,8 @@ static bool log_has(int rank, const char *text)
     return has;
 }
 
-/* Runs one attempt of n ranks, with the given blobs, that ends by itself. */
+/* Runs an attempt of n ranks that ends by itself. The parameter `what` tells the fake ranks how to
+ * behave. */
 static struct seen whole_life(const char *what, int n_ranks)
 {
     dir_make();
@@ -266,7 +268,8 @@ static void test_killed_rank(void)
 {
     struct seen v = whole_life("die:1", 3);
     CHECK(v.first_exit_rank == 1 && v.first_exit_signal == SIGKILL);
-    CHECK(v.n[RANK_FAIL] == 2 && !v.fail_before_exit); /* the others' own sentences */
+    /* the failures that the ranks reported themselves */
+    CHECK(v.n[RANK_FAIL] == 2 && !v.fail_before_exit);
     CHECK(v.fail.code == ERR_PEER);
     CHECK_STR(v.fail.text, "rank 1 is gone");
     CHECK(v.n[RANK_EXIT] == 4 && v.end == GANG_FAILED);
@@ -303,7 +306,8 @@ static void test_hang(void)
     dir_remove();
 }
 
-/* Checks that if other nodes have ranks, their gangs get time to name their slowest rank. */
+/* Checks a hang if other nodes have ranks, too. The gangs of these nodes must get time to name
+ * their slowest rank. */
 static void test_hang_of_part(void)
 {
     dir_make();
@@ -335,7 +339,7 @@ static void test_stop(void)
     pid_t pid = gang_fork("wait");
     int fd = agent_connect();
     wait_records(fd, RANK_BLOB, 2);
-    /* An agent that dies and comes back does not affect the ranks. */
+    /* If the agent dies and is started again, the ranks are not affected. */
     close(fd);
     fd = agent_connect();
     send_blobs(fd, 2);
@@ -351,8 +355,8 @@ static void test_stop(void)
     dir_remove();
 }
 
-/* Checks that SAVE is passed to every rank once. When rank 0 has left with its state saved, the
- * other ranks are told to stop, and how they end does not change the result. */
+/* Checks that SAVE is passed to every rank once. When rank 0 has saved its state and exited, the
+ * other ranks are told to stop. Their exit statuses must not change the result. */
 static void test_save(void)
 {
     dir_make();
@@ -376,15 +380,15 @@ static void test_save(void)
     dir_remove();
 }
 
-/* Checks that without SAVE this exit status is a failure like any other. */
+/* Checks that the exit status for a saved state is a failure if SAVE was not sent. */
 static void test_saved_unasked(void)
 {
     struct seen v = whole_life("exit3", 1);
     CHECK_MSG(v.end == GANG_FAILED && v.first_exit_status == RANK_EXIT_SAVED, "%d", v.end);
 }
 
-/* Checks a rank that leaves without having read a STOP, which resets its socket. Its earlier
- * messages must not be lost. */
+/* Checks a rank that exits without having read a STOP, so that the kernel resets its socket. The
+ * rank's earlier messages must not be lost. */
 static void test_last_words(void)
 {
     int pair[2];
@@ -400,8 +404,8 @@ static void test_last_words(void)
     close(p.sock);
 }
 
-/* Checks a rank that exits before its arguments are sent. Its exit status gives the reason, and
- * not the broken pipe. */
+/* Checks a rank that exits before its arguments are sent. The report must name the exit status as
+ * the reason, and not the broken pipe. */
 static void test_early_exit(void)
 {
     int pair[2];
@@ -425,8 +429,8 @@ static void test_early_exit(void)
     dir_remove();
 }
 
-/* Checks that if one rank fails and the other neither reads nor leaves, the other is killed after
- * the grace period. */
+/* Checks two ranks, of which one fails. The other rank neither reads its socket nor exits, and
+ * must be killed after the grace period. */
 static void test_deaf_rank(void)
 {
     dir_make();
@@ -462,7 +466,7 @@ static void test_orphan(void)
 {
     dir_make();
     start_fill(2);
-    start.task = TASK_PREPARE; /* there is no rendezvous, so the ranks wait at once */
+    start.task = TASK_PREPARE; /* there is no rendezvous, so the ranks wait immediately */
     start.orphan_ms = 1;
     start_write();
     CHECK(gang_wait(gang_fork("wait")) == 0); /* no agent connects */
@@ -540,8 +544,8 @@ static void test_bad_start(void)
     dir_remove();
 }
 
-/* A start that fails, in a gang that can write to no file, ends without a record, and not by a
- * signal. */
+/* Checks a start that fails in a gang that cannot write to any file. The gang must end without a
+ * record, and must not end by a signal. */
 static void test_bad_start_unsaid(void)
 {
     struct rlimit before, none;
@@ -563,8 +567,8 @@ static void test_bad_start_unsaid(void)
     dir_remove();
 }
 
-/* A start record has the size that 0.2.0 takes; a gang of another version's record is adopted, not
- * begun. */
+/* Checks that a start record has the size that version 0.2.0 accepts. If the version in the record
+ * is a different one, a running gang must be adopted, but no gang must be begun. */
 static void test_start_record(void)
 {
     char path[FILE_PATH_SIZE + 16];

@@ -34,13 +34,13 @@ static void test_quiet(void)
     struct watch w = {0};
     struct watch_sample s[2] = {sample(5, 100, 'S'), sample(5, 100, 'S')};
     watch_tick(&w, s, 2, 1000);
-    CHECK(w.quiet_ms == 0); /* from no operation to 5 */
+    CHECK(w.quiet_ms == 0); /* the number of operations has changed from 0 to 5 */
     for (int i = 0; i < 3; i++) watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 3000);
     s[1].op.n_ops++; /* the progress of any rank counts */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 0);
-    /* computing without an operation counts as a tenth of the time */
+    /* while a rank computes and no operation ends, only a tenth of the time is counted */
     for (int i = 0; i < 10; i++) {
         s[0].cpu_ms += 1000;
         watch_tick(&w, s, 2, 1000);
@@ -49,7 +49,7 @@ static void test_quiet(void)
     s[0].cpu_ms += 40; /* 4 % of a core counts as waiting */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 2000);
-    s[1].state = 'D'; /* it waits for the disk, as during a checkpoint */
+    s[1].state = 'D'; /* the rank waits for the disk, as during a checkpoint */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 2100);
     for (int i = 0; i < 1000; i++) { /* an operation that computes for a quarter of an hour */
@@ -58,21 +58,21 @@ static void test_quiet(void)
         watch_tick(&w, s, 2, 1000);
         CHECK(w.quiet_ms == 0);
     }
-    watch_tick(&w, s, 2, 1000); /* then there is none */
+    watch_tick(&w, s, 2, 1000); /* after this, no operation is in progress */
     CHECK(w.quiet_ms > 0);
     s[1].state = 'S';
-    for (int i = 0; i < 1000; i++) { /* rank 0 writes, on a machine on which it gets no CPU */
+    for (int i = 0; i < 1000; i++) { /* rank 0 writes, but gets no CPU time on this machine */
         s[0].moved += 4096;
         watch_tick(&w, s, 2, 1000);
         CHECK(w.quiet_ms == 0);
     }
-    s[0].moved = 0; /* it is gone */
+    s[0].moved = 0; /* the process has ended */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 1000);
 }
 
-/* Checks that a rank that wants a processor and gets 1 % of one is not taken for hung, because
- * other processes use the cores. */
+/* Checks a rank that is runnable but gets only 1 % of a core, because other processes use the
+ * cores. It must not count as hung. */
 static void test_starved(void)
 {
     struct watch w = {0};
@@ -84,11 +84,11 @@ static void test_starved(void)
         watch_tick(&w, s, 2, 1000);
     }
     CHECK(w.quiet_ms == 10000);
-    s[0].state = 'T'; /* it waits for a rank that is stopped */
+    s[0].state = 'T'; /* this rank is stopped, and the other rank waits for it */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 11000);
     s[0].state = 'S';
-    s[1].runnable = false; /* it used the same processor time, but sleeps in between */
+    s[1].runnable = false; /* this rank used the same processor time, but sleeps in between */
     s[1].cpu_ms += 10;
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 12000);
@@ -101,7 +101,8 @@ static void *spin(void *arg)
     return arg;
 }
 
-/* Starts a child whose main thread waits. If spins is set, another thread of it spins. */
+/* Starts a child whose main thread waits. If `spins` is set, a second thread of the child
+ * spins. */
 static pid_t child_begin(bool spins)
 {
     pthread_t t;
@@ -117,8 +118,8 @@ static void child_end(pid_t pid)
     CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
 }
 
-/* Checks that any runnable thread counts, and that a process that sleeps, is stopped or is gone
- * has none. */
+/* Checks that a process counts as runnable if any of its threads is runnable. A process that
+ * sleeps, is stopped or has exited does not count as runnable. */
 static void test_runnable(void)
 {
     struct process_stat s;
@@ -134,8 +135,8 @@ static void test_runnable(void)
     CHECK(!process_runnable(spins) && process_runnable(getpid()));
 }
 
-/* Checks the counts of a real process. They show its writes, and do not change for a process that
- * sleeps. */
+/* Checks the counts of a real process. They must include its writes, and must not change while the
+ * process sleeps. */
 static void test_moved(void)
 {
     char buf[8192] = "";
@@ -149,8 +150,8 @@ static void test_moved(void)
     close(fd);
 }
 
-/* Checks that a step on a GPU, which uses no CPU, is given a tenth of the clock, unless a rank is
- * stopped. */
+/* Checks a step on a GPU, which uses no CPU. Only a tenth of its time is counted. If a rank is
+ * stopped, all of the time is counted. */
 static void test_on_gpu(void)
 {
     struct watch w = {0};
@@ -162,7 +163,7 @@ static void test_on_gpu(void)
     s[1].state = 'T';
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 2000);
-    s[0].state = s[1].state = 'Z'; /* they are done */
+    s[0].state = s[1].state = 'Z'; /* both ranks have ended */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 3000);
 }
@@ -174,7 +175,7 @@ static void test_behind(void)
     s[2].state = 'T';
     CHECK(watch_slowest(s, 3) == 2);
     s[2].state = 'S';
-    s[1].state = 'Z'; /* it has ended, so no rank waits for it */
+    s[1].state = 'Z'; /* this rank has ended, so no rank waits for it */
     CHECK(watch_slowest(s, 3) == 2);
     s[0].state = s[2].state = 'Z';
     CHECK(watch_slowest(s, 3) == 0);
@@ -249,10 +250,11 @@ static void test_spool_torn(void)
         struct err e;
         CHECK(truncate(path, cut) == 0);
         int n = spool_count();
-        /* a record is complete or missing, and a missing one never comes back */
+        /* a record is complete or missing, and a missing record never comes back */
         CHECK(n == whole || n == whole - 1);
         whole = n;
-        CHECK(spool_open(&s, path, &last, &e) == 0); /* it continues after the complete records */
+        /* the spool continues after the complete records */
+        CHECK(spool_open(&s, path, &last, &e) == 0);
         CHECK(s.seq == n && (n ? last.rank == n - 1 : last.type == 0));
         spool_close(&s);
     }
@@ -278,8 +280,8 @@ static void test_spool_damaged(void)
     CHECK(spool_count() == 3);
 }
 
-/* Runs in a child whose files are limited. Returns 0 if a failure and 64 ends find room after the
- * last step. */
+/* Runs in a child process whose file sizes are limited. Returns 0 if 64 failures and 65 exits can
+ * still be written after the last step that fitted. */
 static int spool_limited(void)
 {
     static char steps[4000], fail[sizeof(struct rank_fail)];

@@ -1,5 +1,6 @@
 /* test_prepared: tests which prepared data is removed. The least recently used entry is removed
- * first. An entry in use is never removed, nor is any other file. */
+ * first. An entry in use is never removed. A file that is not an entry is never removed,
+ * either. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -25,13 +26,13 @@ static void test_pick(void)
                                          {"d", 40, 400, false, false}};
     struct prepared_entry l[4];
     memcpy(l, all, sizeof l);
-    CHECK(prepared_pick(l, 4, 100, 0, 1000) == 0); /* it fits */
+    CHECK(prepared_pick(l, 4, 100, 0, 1000) == 0); /* the data fits, so no entry is removed */
     memcpy(l, all, sizeof l);
     CHECK(prepared_pick(l, 4, 99, 0, 1000) == 1 && goes(l, 4, "a"));
     memcpy(l, all, sizeof l);
     CHECK(prepared_pick(l, 4, 60, 0, 1000) == 2 && goes(l, 4, "a") && goes(l, 4, "c"));
     memcpy(l, all, sizeof l);
-    CHECK(prepared_pick(l, 4, 1, 0, 1000) == 3 && !goes(l, 4, "b")); /* in use */
+    CHECK(prepared_pick(l, 4, 1, 0, 1000) == 3 && !goes(l, 4, "b")); /* b is in use */
     memcpy(l, all, sizeof l);
     CHECK(prepared_pick(l, 4, 0, 650, 1000) == 2 && goes(l, 4, "a") && goes(l, 4, "c"));
     memcpy(l, all, sizeof l);
@@ -94,7 +95,7 @@ static void put(const char *id, int64_t used_s)
     CHECK(!utimensat(AT_FDCWD, at(id), t, 0));
 }
 
-/* Turns the loop until the sweep that is due has listed, chosen and removed entries. */
+/* Runs the loop until the sweep that is due has listed, chosen and removed entries. */
 static void sweep(struct loop *l, const char *gone)
 {
     now_ms += PREPARED_SWEEP_MS;

@@ -1,6 +1,7 @@
 /* test_api_fields: compares the fields of the job spec with those of the previous version. A field
- * that the previous version has is always sent, and every other field tells since which ABI it
- * exists. tests/previous_fields.sh writes the list. The test must be run in the root of the tree.
+ * of the previous version is always sent. The row of every other field must have the ABI since
+ * which the field exists. tests/previous_fields.sh writes the list of the previous version's
+ * fields. The test must be run in the root of the tree.
  * tests: needs previous previous.fields */
 #include <math.h>
 #include <stdarg.h>
@@ -22,7 +23,8 @@ static const struct table {
     const struct field *fields;
 } tables[] = {{"spec", spec_fields}, {"source", source_fields}, {"stage", stage_fields}};
 
-/* Listed fields whose default has changed, each with the WIRE_ABI that was new at that time. */
+/* Fields of the list whose default has changed, each with the WIRE_ABI with which the default
+ * changed. */
 static const struct {
     const char *path;
     uint32_t abi;
@@ -207,7 +209,7 @@ static void test_none_is_gone(void)
         }
 }
 
-/* Checks a row of each kind that must be refused, and the beginning of its error text. */
+/* Checks one row of each kind that must be refused, and how the text of its error begins. */
 static void test_refuses(void)
 {
     static const char *const words[] = {"auto", "contiguous", "zigzag", "spiral", NULL};
@@ -252,7 +254,7 @@ static void test_refuses(void)
     }
 }
 
-/* Checks that a job that uses a newer word cannot be sent to a peer of the previous ABI, whatever
+/* Checks a job that uses a newer word. It must not be sent to a peer of the previous ABI, whatever
  * its other fields are. */
 static void test_words_are_needs(void)
 {

@@ -1,6 +1,6 @@
 /* test_api_messages: checks messages as they are sent, byte by byte.
- * tests/golden/records/messages.txt has each kind of message with all its fields, with no
- * field, and with one that this version does not know.
+ * tests/golden/records/messages.txt has each kind of message three times: with all its fields,
+ * without fields, and with a field that this version does not know.
  * tests: needs golden/records */
 #include "tests/lib/records.h"
 
@@ -8,9 +8,9 @@
 
 enum { ARENA_SIZE = 16 << 20, MOST = 1 << 15 };
 
-/* Makes a spec without most of its fields, which have their own table. They have their defaults,
- * and the fields of this version are left out, so that the bytes are unchanged when a row is
- * added. */
+/* Makes a spec in which nearly all fields have their defaults, because a different test covers the
+ * table of fields. Fields that are new in this version are left out, so that the bytes do not
+ * change when a field is added. */
 static struct job_spec *spec_plain(bool lists)
 {
     struct job_spec *s = calloc(1, sizeof *s);
@@ -60,7 +60,7 @@ static size_t number_get(const unsigned char *in, size_t *v)
     return n;
 }
 
-/* Appends field 1000, a number, to the inner message. Returns the new size. */
+/* Appends the number field 1000 to the inner message. Returns the message's new size. */
 static size_t with_unknown(const unsigned char *in, size_t size, unsigned char *out)
 {
     static const unsigned char unknown[] = {0xc0, 0x3e, 0x05};
@@ -148,8 +148,8 @@ static void test_none(void)
     free(spec);
 }
 
-/* Checks the messages of messages_0.2.0.txt, which 0.2.0 packed. They can be read, and are packed
- * for 0.2.0 with the same bytes. */
+/* Checks the messages of messages_0.2.0.txt, which version 0.2.0 packed. This version must be able
+ * to read them. If it packs them for 0.2.0, the bytes must be the same. */
 static void test_before(void)
 {
     char name[32];

@@ -1,4 +1,4 @@
-/* test_api_pki: tests the authority of a seqd, which includes its files, the requests that it
+/* test_api_pki: tests the certificate authority of a seqd. Checks its files, the requests that it
  * signs, and the requests that it refuses. */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void test_authority_damaged(void)
     pki_close(p);
     CHECK(!file_write_private(in_dir("bad/ca.pem"), "nonsense", 8, &e));
     CHECK(!pki_open(in_dir("bad"), NOW, &e) && e.code == ERR_CORRUPT && strstr(e.text, "ca.pem"));
-    /* The key is of one authority and the certificate of another. */
+    /* The key and the certificate belong to different authorities. */
     struct pki *other = open_ca("bad2");
     char *text = file_read(in_dir("kept/ca.pem"), PKI_FILE_SIZE, NULL, &e), *cert;
     CHECK(text && (cert = strstr(text, "-----BEGIN CERTIFICATE")));
@@ -104,7 +104,7 @@ static void test_node(void)
     CHECK(!pki_match(key, cert, pki_ca(p), &e));
     CHECK(pki_match(key, cert, pki_ca(other), &e) && strstr(e.text, "authority"));
     CHECK(!pki_read(cert, &got, &e) && got.serial == want.serial);
-    /* Times, named. */
+    /* before, at and after its dates */
     CHECK(!pki_verify(p, cert, want.until_s - 1, &got, &e));
     CHECK(pki_verify(p, cert, want.until_s + 1, &got, &e));
     CHECK_MSG(strstr(e.text, "gpu-7.rack_2:a expired at 2033-05-18T04:33:20Z"), "%s", e.text);
@@ -137,7 +137,7 @@ static void test_server_is_no_node(void)
     pki_close(p);
 }
 
-/* The key is of another curve. */
+/* The key is on a curve that is not accepted. */
 static const char p384[] = "-----BEGIN CERTIFICATE REQUEST-----\n"
                            "MIIBBDCBiwIBADAMMQowCAYDVQQDDAFhMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE\n"
                            "R4uybr6sH+EsOVEfaG4qYoepAx0RItg0U2+zXN7TZObCLFVTxhc6QWdkqfg3Zc6y\n"
@@ -163,7 +163,8 @@ static void test_requests(void)
     CHECK(pki_request_key(pki_ca(p), digest, &e) && e.code == ERR_INVALID);
     make_request("a", key, csr);
     CHECK(pki_request_key(key, digest, &e) && e.code == ERR_INVALID);
-    /* Change every byte of its text. The text must then be refused, or give the same request. */
+    /* Changes each byte of the request's text. The changed text must be refused, or must still
+     * contain the same key. */
     int n_taken = 0;
     char want[SHA256_HEX];
     CHECK(!pki_request_key(csr, want, &e));
@@ -182,7 +183,7 @@ static void test_requests(void)
     pki_close(p);
 }
 
-/* Checks that an encrypted key does not ask for a passphrase on the terminal. */
+/* Checks that reading an encrypted key does not ask for a passphrase on the terminal. */
 static void test_no_passphrase(void)
 {
     static const char locked[] = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"

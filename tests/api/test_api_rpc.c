@@ -17,7 +17,7 @@
 #include "api/core/assert.h"
 #include "tests/lib/test.h"
 
-/* The events that one side has seen so far. */
+/* The events that the client or the server has seen so far. */
 struct side {
     struct rpc_stream *stream;
     int n_opened, n_closed, n_messages;
@@ -61,7 +61,8 @@ static void on_closed(void *arg, struct rpc_stream *s, const char *why)
 
 static const struct rpc_calls calls = {on_opened, on_message, on_closed};
 
-/* Turns the loop until the condition holds. The bound only ends a test that would hang. */
+/* Runs the loop until the condition is true. The limit on iterations ends a test that would
+ * hang. */
 #define UNTIL(l, cond)                                                                             \
     do {                                                                                           \
         struct loop_timer *limit_ = loop_timer_create(l, give_up, NULL);                           \
@@ -113,7 +114,7 @@ static void echo_over(const char *address)
     UNTIL(l, at_client.n_messages == N + 1);
     rpc_client_destroy(client);
     UNTIL(l, at_server.n_closed == 1);
-    CHECK(at_client.n_closed == 0); /* destroy does not call */
+    CHECK(at_client.n_closed == 0); /* destroying a client calls no callback */
     rpc_server_destroy(server);
     loop_destroy(l);
 }
@@ -163,17 +164,18 @@ static void test_close(void)
     UNTIL(l, at_client.stream && at_server.stream);
     struct rpc_stream *s = at_server.stream;
     rpc_stream_close(s);
-    rpc_stream_close(s); /* twice is once */
+    rpc_stream_close(s); /* a second close has no effect */
     CHECK(rpc_send(s, "x", 1) < 0);
     UNTIL(l, at_client.n_closed == 1 && at_server.n_closed == 1);
     CHECK_STR(at_server.why, "closed here");
     CHECK_MSG(strstr(at_client.why, "peer closed"), "%s", at_client.why);
-    UNTIL(l, at_client.n_opened == 2 && at_server.n_opened == 2); /* by itself */
+    /* the client reconnects by itself */
+    UNTIL(l, at_client.n_opened == 2 && at_server.n_opened == 2);
     rpc_stream_close(at_client.stream);
     UNTIL(l, at_client.n_closed == 2 && at_server.n_closed == 2);
     CHECK_STR(at_client.why, "closed here");
     UNTIL(l, at_client.n_opened == 3 && at_server.n_opened == 3);
-    rpc_server_destroy(server); /* a live session exists, and no call is made for it */
+    rpc_server_destroy(server); /* a session is open, but no callback may be called for it */
     CHECK(at_server.n_closed == 2);
     rpc_client_destroy(client);
     loop_destroy(l);
@@ -217,13 +219,13 @@ static void test_queue_limit(void)
     char *data = calloc(1, SIZE);
     assert(data);
     UNTIL(l, at_client.stream);
-    int n = 0; /* the loop does not turn, so no message is sent */
+    int n = 0; /* the loop does not run, so no message is sent */
     while (rpc_send(at_client.stream, data, SIZE) == 0) n++;
     CHECK(n == RPC_QUEUE_SIZE / SIZE);
     CHECK(rpc_stream_queued(at_client.stream) == RPC_QUEUE_SIZE);
     UNTIL(l, at_server.n_messages == n);
     CHECK(rpc_send(at_client.stream, data, SIZE) == 0);
-    rpc_client_destroy(client); /* destroy the client while a send is under way */
+    rpc_client_destroy(client); /* destroys the client while a send is in progress */
     rpc_server_destroy(server);
     free(data);
     loop_destroy(l);
@@ -285,8 +287,8 @@ static void test_addresses(void)
     loop_destroy(l);
 }
 
-/* A foreign client that calls another method. It must get an answer, and not have to wait for its
- * deadline. */
+/* A client that is not ours and calls an unknown method. It must get an answer at once, and must
+ * not have to wait for its deadline. */
 struct foreign {
     struct loop *loop;
     bool done;

@@ -1,5 +1,5 @@
-/* test_api_tls: tests sessions over TLS. It covers the peers that may open a session, the peers
- * that may only ask to join, and the messages that both sides get. */
+/* test_api_tls: tests sessions over TLS. Checks which peers may open a session, which peers may
+ * only ask to join, and which messages client and server get. */
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
@@ -100,7 +100,8 @@ static struct texts {
     struct rpc_identity id;
 } texts;
 
-/* Makes the identity of a node of `ca` that accepts a coordinator of `trusts`. */
+/* Makes the identity of a node. The node's certificate is signed by the authority `ca`. The node
+ * accepts coordinators whose certificates are signed by the authority `trusts`. */
 static const struct rpc_identity *node_of(const struct pki *ca, const struct pki *trusts,
                                           const char *name, int64_t life_s)
 {
@@ -125,7 +126,7 @@ static void test_session(void)
     CHECK_MSG(!strncmp(at_server.peer, "ipv4:127.0.0.1:", 15), "%s", at_server.peer);
     CHECK(!rpc_send(c.stream, "abc", 3));
     UNTIL(at_server.n_messages == 1);
-    /* Another identity is used only from the next session on. */
+    /* A new identity is used only from the next session on. */
     rpc_client_renew(client, node_of(ours, ours, "n2", 60));
     CHECK(!rpc_send(c.stream, "abc", 3));
     UNTIL(at_server.n_messages == 2);
@@ -173,8 +174,8 @@ static void test_join(void)
     stop();
 }
 
-/* A client of gRPC that is not a node. It uses TLS with our authority, has no certificate, and
- * calls Session all the same. It calls from a thread, because the server's loop must run at the
+/* A client of gRPC that is not a node. It trusts our authority, has no certificate, and
+ * nevertheless calls Session. It calls from a thread, because the server's loop must run at the
  * same time. */
 struct foreign {
     bool done;
@@ -245,7 +246,7 @@ static void test_no_certificate(void)
     stop();
 }
 
-/* Runs until the client has been told n times that there is no session. */
+/* Runs the loop until the client has been told n times that it has no session. */
 static int n_downs;
 static void count_down(void *arg)
 {
@@ -269,7 +270,8 @@ static void test_never_opens(void)
     struct side c = {0};
     char plain[80];
     serve(RPC_LIFE_S);
-    /* The coordinator is of another authority, so the client sends it nothing. */
+    /* A different authority has signed the coordinator's certificate, so the client sends it
+     * nothing. */
     never_opens(rpc_dial_tls(loop, address, node_of(other, other, "n1", 60), &calls, &c, &e), &c);
     const struct rpc_identity join = {pki_ca(other), NULL, NULL};
     never_opens(rpc_dial_tls(loop, address, &join, &calls, &c, &e), &c);
@@ -285,7 +287,7 @@ static void test_never_opens(void)
     CHECK(!rpc_dial(loop, address, &calls, &c, &e) && e.code == ERR_UNSUPPORTED);
     CHECK(!rpc_dial_tls(loop, plain, &texts.id, &calls, &c, &e) && e.code == ERR_UNSUPPORTED);
     stop();
-    /* Now the other way round. */
+    /* Now the server is plain, and the client uses TLS. */
     memset(&at_server, 0, sizeof at_server);
     loop = loop_create(NULL, NULL, NULL);
     server = rpc_serve(loop, "insecure:127.0.0.1:0", &calls, &at_server, &e);
@@ -296,8 +298,8 @@ static void test_never_opens(void)
     stop();
 }
 
-/* Checks that a server continues to work when its first certificate has expired, because it renews
- * it. */
+/* Checks that a server renews its certificate, and continues to work when the first one has
+ * expired. */
 static void test_server_renews(void)
 {
     struct side c = {0};

@@ -18,16 +18,16 @@ static void test_round_trip(void)
         void *data = wire_pack(&in, &a, &size);
         CHECK_MSG(data, "type %d", type);
         CHECK_MSG(wire_unpack(data, size, &b, &out, &e) == 0, "type %d: %s", type, e.text);
-        arena_fini(&a); /* the answer must have no pointer into the packed bytes */
+        arena_fini(&a); /* the unpacked message must not have a pointer into the packed bytes */
         msg_compare(&in, &out);
         arena_fini(&b);
     }
     free(spec);
 }
 
-/* Unpacks every prefix of a packed message, and the whole message with every byte changed in
- * several ways. Each of these must give a message or an error. ASan reports any fault of memory.
- * Each message that is accepted must pack again. */
+/* Unpacks every prefix of a packed message, and the complete message with every byte changed in
+ * several ways. Each of these inputs must give a message or an error. ASan reports invalid
+ * accesses to memory. If a message is accepted, it must be possible to pack it again. */
 static void message_attack(const unsigned char *data, size_t size, int stride)
 {
     unsigned char *bad = malloc(size + 1);
@@ -42,7 +42,7 @@ static void message_attack(const unsigned char *data, size_t size, int stride)
             if (way == 2) bad[i] ^= 0x01;
             if (way == 3) bad[i] = 0xff;
             if (way == 4) bad[i] = 0;
-            /* Use a copy of exactly this size, so that a read past the end is detected. */
+            /* uses a copy of exactly this size, so that a read past the end is detected */
             size_t n = way == 0 ? i : size;
             unsigned char *exact = malloc(n ? n : 1);
             assert(exact);
@@ -155,7 +155,7 @@ static void test_refusals(void)
     CHECK(unpack_of(&m, &e) == 0);
     m.abi = WIRE_ABI_BEFORE - 1;
     snprintf(m.address, sizeof m.address, "not read of another version");
-    /* it must be read, so that the node can be told why it may not join */
+    /* the message must be accepted, so that the node can be told why it may not join */
     CHECK(unpack_of(&m, &e) == 0);
     /* The id of prepared data becomes the name of a directory. */
     static const char *const not_hex[] = {"../../x", "0123ABCD", "12 34", "12/34", "."};
@@ -165,8 +165,8 @@ static void test_refusals(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", m.prepared_id);
         CHECK_STR(e.field, "prepared_id");
     }
-    /* Ranks connect to the place that a node names, so it must be an address, and not a name or
-     * anything longer. */
+    /* Ranks connect to the address that a node sends. The address must be numeric. It must not be
+     * the name of a host, and must not have a port. */
     static const char *const not_numeric[] = {"node-7", "10.0.0.1:80", "10.0.0", "::1%lo",
                                               " 1.2.3.4"};
     for (int i = 0; i < 5; i++) {
@@ -189,14 +189,14 @@ static void test_refusals(void)
     m = msg_fill(MSG_DESCRIBE, spec);
     m.offset = 256;
     CHECK(unpack_of(&m, &e) == 0);
-    m.models = false; /* the number of a model in a message that asks for no models */
+    m.models = false; /* the message has the index of a model, but does not ask for models */
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "offset");
     free(spec);
 }
 
-/* Checks sizes of disks, which are summed and shown. No node may have less than nothing, or more
- * free bytes than there are. */
+/* Checks sizes of disks, which are summed and shown. A size must not be negative, and the free
+ * bytes must not exceed the size. */
 static void test_disk(void)
 {
     static const struct {
@@ -213,7 +213,8 @@ static void test_disk(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", bad[i].field);
         CHECK_STR(e.field, bad[i].field);
     }
-    CHECK(unpack_of(&(struct msg){.type = MSG_HEARTBEAT}, &e) == 0); /* it does not say */
+    /* the message does not have the size */
+    CHECK(unpack_of(&(struct msg){.type = MSG_HEARTBEAT}, &e) == 0);
 }
 
 /* Checks UUIDs of GPUs. A UUID becomes a word of a rank's environment, and identifies a GPU. */
@@ -230,7 +231,7 @@ static void test_gpus(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", bad[i]);
         CHECK_STR(e.field, "gpu.uuid");
     }
-    snprintf(list[1].uuid, sizeof list[1].uuid, "GPU-1"); /* twice the same */
+    snprintf(list[1].uuid, sizeof list[1].uuid, "GPU-1"); /* the same UUID occurs twice */
     CHECK(unpack_of(&m, &e) < 0);
     snprintf(list[1].uuid, sizeof list[1].uuid, "GPU-2");
     CHECK(unpack_of(&m, &e) == 0);
@@ -238,11 +239,11 @@ static void test_gpus(void)
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "gpu.health");
     list[1].health = GPU_OK;
-    list[0].memory_free = 1; /* of none */
+    list[0].memory_free = 1; /* but the GPU has no memory */
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "gpu.memory_free");
     m = msg_fill(MSG_ASSIGN, spec);
-    m.n_uuids = 1; /* of two ranks */
+    m.n_uuids = 1; /* there are two ranks, but one UUID */
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "gpus");
     static const char odd[2][GPU_UUID_SIZE] = {"GPU-a", "GPU b"};
@@ -255,7 +256,7 @@ static void test_gpus(void)
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "grants");
     m = msg_fill(MSG_ASSIGN, spec);
-    m.n_uuids = 0; /* a job that takes no GPU */
+    m.n_uuids = 0; /* a job that uses no GPU */
     CHECK(unpack_of(&m, &e) == 0);
     free(spec);
 }
@@ -289,8 +290,8 @@ static void test_limits(void)
     char *big = calloc(1, WIRE_MAX_SIZE + 1);
     assert(big);
     CHECK(wire_unpack(big, WIRE_MAX_SIZE + 1, &a, &out, &e) < 0 && e.code == ERR_TOO_LARGE);
-    /* Half a million empty attempts take 2 bytes each on the wire and 48 in memory. The arena
-     * refuses them. */
+    /* Half a million empty attempts take 2 bytes each on the wire and 48 bytes each in memory. The
+     * arena has no room for them, so the message is refused. */
     size_t n = 0;
     big[n++] = 0x0a; /* Msg.hello */
     size_t body = 1000000;
@@ -342,8 +343,9 @@ static void test_versions(void)
     free(spec);
 }
 
-/* Checks a job for a peer that lacks some fields of the spec. The other fields are unchanged, and
- * a field that is left out has its default at the peer. */
+/* Checks a job for a peer that lacks some fields of the spec. The peer must get the fields that it
+ * knows unchanged. When the message is unpacked, the fields that it lacks must have their
+ * defaults. */
 static void test_spec_before(void)
 {
     struct job_spec *spec = spec_fill();
@@ -361,11 +363,12 @@ static void test_spec_before(void)
     CHECK(data && size < whole);
     CHECK_MSG(wire_unpack(data, size, &a, &out, &e) == 0, "%s", e.text);
     CHECK(!spec_needs(out.spec, WIRE_ABI_BEFORE));
-    for (const struct field *f = spec_fields; f->path; f++) { /* now the spec is the same again */
+    /* after this, the spec is the same again */
+    for (const struct field *f = spec_fields; f->path; f++) {
         if (f->since > WIRE_ABI_BEFORE) spec_set_default(spec, f, spec);
     }
     spec_compare(spec, out.spec);
-    /* Nodes of ABI 6 would take job:ID for the name of a file. */
+    /* Nodes of ABI 6 would treat job:ID as the name of a file. */
     CHECK(spec_intern(spec, "job:7/step-3", 12, &spec->model.path) == 0);
     CHECK_STR(spec_needs(spec, WIRE_ABI_BEFORE), "paths by job:ID");
     CHECK(!spec_needs(spec, WIRE_ABI));

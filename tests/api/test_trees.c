@@ -1,6 +1,6 @@
 /* test_trees: tests how trees of files are removed and measured. A tree is removed as a whole or
- * not at all, and is measured by the space that it takes on the disk. Files beside them are not
- * touched. */
+ * not at all. It is measured by the space that it occupies on the disk. Files outside of the trees
+ * must be unchanged. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,8 +88,8 @@ static void test_whole(void)
     finish();
 }
 
-/* Checks that a tree that cannot be removed is named, and does not prevent the removal of
- * others. */
+/* Checks a tree that cannot be removed. The error must name the tree, and the next trees must
+ * still be removed. */
 static void test_failure(void)
 {
     static const char *const names[] = {"jobs/1", "jobs/2"};
@@ -107,8 +107,8 @@ static void test_failure(void)
     finish();
 }
 
-/* Checks that a removal that is under way is interrupted and waiting ones are dropped, without an
- * answer. */
+/* Checks the end of the program. A removal in progress is interrupted, and waiting removals are
+ * dropped. No removal gets an answer. */
 static void test_end(void)
 {
     begin();

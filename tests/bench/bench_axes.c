@@ -1,8 +1,9 @@
-/* bench_axes: the time of a training step on four ranks of one thread each, for each axis by which
- * the ranks can be divided, compared with a ring of all four. Every way trains the same four
- * sequences in a step; it uses accumulation if it has fewer rings. The best of a few steps counts.
- * The ways are measured alternately, so that other load of the machine affects all of them alike.
- * On two cores, the waiting that a way adds appears as time that its ranks cannot overlap. */
+/* bench_axes: the time of a training step on four ranks of one thread each. Each axis by which the
+ * ranks can be divided is compared with a ring of all four ranks. Every division trains the same
+ * four sequences in a step. If it has fewer than four rings, it accumulates gradients. The time of
+ * a division is the time of the fastest of a few steps. The divisions are measured alternately, so
+ * that other load of the machine affects all of them alike. On two cores, time in which a rank
+ * waits is visible only if no other rank can compute in that time. */
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
@@ -21,7 +22,8 @@ struct way {
     bool offload; /* to a file in /tmp */
     /* out */
     double best_s;
-    int64_t memory, sent; /* bytes: planned for a rank; sent by the busiest rank in a step */
+    /* bytes that are planned for a rank, and bytes that the busiest rank sends in a step */
+    int64_t memory, sent;
 };
 
 static struct way ways[] = {

@@ -2,13 +2,14 @@
  *
  * The first part measures the wall time of the exchanges in a pair of blocks: DSP's two switches,
  * and Ulysses' all-to-alls. The ratio of the times must equal the ratio of the bytes within 10 %.
- * Attention itself is left out. Ulysses does four exchanges (q, k and v to heads, and the output
- * back), or eight in both attentions. Each of them is an all-to-all of one activation's slice, as
- * in the description of Ulysses, and uses the same code and transport as DSP.
+ * Attention itself is left out. Ulysses makes four exchanges in an attention: q, k and v are
+ * exchanged from rows to heads, and the output from heads to rows. If it is used in both
+ * attentions of the pair, it makes eight. As the description of Ulysses says, each exchange is an
+ * all-to-all of one activation's slice. Both methods run with the same code and transport here.
  *
  * The second part measures whole training steps of a Transformer-2D in fp32, including attention.
  * It also measures Megatron's method, which gathers and scatters both halves of a block. The bytes
- * are from the ledger of the step. Times are the best of a few. */
+ * are read from the ledger of the step. Each time is the smallest of a few measurements. */
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"

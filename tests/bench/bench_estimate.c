@@ -1,12 +1,13 @@
 /* bench_estimate: compares the estimated time of a step with its measured time, for small jobs of
- * every family and strategy. The jobs have widths from 32 to 512, one to four ranks, trainings,
- * walks in time, and the passes of score, embed, generate and sampling.
+ * every family and strategy. The jobs have widths from 32 to 512 and one to four ranks. They are
+ * trainings, trainings with memory.time_chunk, and forward passes of score, embed, generate and
+ * sampling.
  *
- * Estimates are made as seqd makes them: from the plan, and from the measurements that `seqrank
- * --profile` makes first. A time is the smallest of a few steps, because other programs on the
+ * Estimates are made as in seqd: from the plan, and from measurements that `seqrank --profile`
+ * makes before the jobs run. A time is the smallest of a few steps, because other programs on the
  * machine can only add to it. If the machine was not quiet while it was profiled, all rows are
- * wrong by the same factor. SEQD_BENCH_JOB=name runs only that row. SEQD_BENCH_CLOCK=cpu, for a
- * machine that is not quiet, measures the processor time of a step divided by the number of its
+ * wrong by the same factor. SEQD_BENCH_JOB=name runs only that row. SEQD_BENCH_CLOCK=cpu is for a
+ * machine that is not quiet. It measures the processor time of a step, divided by the number of
  * cores. */
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
@@ -131,7 +132,7 @@ static void set_spec(struct job_spec *s, const struct row *r)
     s->train.steps = STEPS + 1;
 }
 
-/* Makes one document of S tokens, over which BERT's mask lets attention look both ways. */
+/* Makes one document of S tokens. In BERT, each token attends to the whole document. */
 static int batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     const struct synth *y = arg;
@@ -230,8 +231,7 @@ struct pass {
     double best;
 };
 
-/* Runs one step in the plan's sense, which is a window with its losses, a document, or a
- * prompt. */
+/* Runs one step, as the plan defines it: a window with its losses, a document, or a prompt. */
 static int one_pass(struct pass *x, struct model *m, struct err *e)
 {
     const bool diff = diffusion(x->row);

@@ -3,14 +3,15 @@
  *     bench_growth [word ...]      measures only the kinds whose names contain all words; the
  *                                  names are "softmax fp32" to "linear bf16"
  *
- * Softmax attention is measured for 1K to 64K tokens. Its rate counts the flops of visible
- * pairs, which are 14 D for each pair and head forward and backward, and is shown as a share of
- * the unit's peak. Linear attention is measured in tokens/s for 8K to 1M tokens. There are only
- * two heads of 64, so that 1M tokens fit into memory and 64K tokens take less than a minute.
- * Linear attention is also measured with four heads: with two heads a thread has one of them
- * and reads pieces of rows, and with four it has two heads and reads whole cache lines. The
- * lengths are measured alternately, so that other load of the machine affects all of them
- * alike. Each figure is the best of its rounds. bench_lasp measures LASP on several ranks. */
+ * Softmax attention is measured for 1K to 64K tokens. Its rate counts only flops of visible pairs:
+ * 14 D for each pair and head, forward and backward together. It is shown as a share of the peak
+ * rate of the unit that multiplies. Linear attention is measured in tokens/s for 8K to 1M tokens.
+ * There are only two heads of 64, so that 1M tokens fit into memory and 64K tokens take less than
+ * a minute. Linear attention is also measured with four heads. On two threads and two heads, a
+ * thread has one head and reads pieces of rows. With four heads, it has two heads and reads
+ * complete cache lines. The lengths are measured alternately, so that other load of the machine
+ * affects all of them alike. Each figure is the best of its rounds. bench_lasp measures LASP on
+ * several ranks. */
 #include <string.h>
 #include <unistd.h>
 #include "kernels/backend.h"
@@ -19,14 +20,14 @@
 
 enum { H = 2, MOST_HEADS = 4, D = 64, C = H * D, ROUNDS = 3, MAX_LENGTHS = 8 };
 
-#define ROUND_S 0.05 /* time for a length in a round, which has at least one run */
+#define ROUND_S 0.05 /* seconds for each length in a round; each length runs at least once */
 #define LONG_S  10   /* if a run takes longer than this many seconds, two rounds are enough */
 
 static struct be *be;
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* Makes rows for the longest sequence. A shorter sequence uses the first of them. */
+/* Makes rows for the longest sequence. A shorter sequence uses the first of these rows. */
 static struct tensor rows(enum dtype type, int64_t S, int64_t cols)
 {
     struct err e;
@@ -97,7 +98,7 @@ static void *softmax_open(enum dtype type, int64_t S)
     return x;
 }
 
-/* Runs a whole pass as a layer does, with sums that are zero before. */
+/* Runs a complete forward and backward pass, as a layer does. The sums are set to zero first. */
 static void softmax_run(void *arg, int64_t S)
 {
     struct softmax *x = arg;
@@ -229,7 +230,7 @@ static const struct kind {
      linear_work, false},
 };
 
-/* Returns the seconds of the best of as many runs as fit into a round. */
+/* Runs x as often as fits into a round, and returns the time of the fastest run in seconds. */
 static double round_s(const struct kind *k, void *x, int64_t S)
 {
     double best = INFINITY;
@@ -260,7 +261,7 @@ static void print_length(const struct kind *k, const char *dtype, int64_t S, str
     printf("}\n");
 }
 
-/* Returns the number of rounds for a length whose first run took s. */
+/* Returns the number of rounds for a length whose first run took s seconds. */
 static int rounds_of(double s)
 {
     return s > LONG_S ? 2 : ROUNDS;

@@ -1,7 +1,7 @@
-/* bench_in_time: LASP in time. It measures one training step, on sequences of up to 4,194,304
- * tokens, by two ranks that hold 8192 tokens of them at a time. It prints the time and the memory.
- * The memory is that of one window, whatever the length of the sequence. The model is a tiny
- * TransNormerLLM. SEQD_BENCH_TOKENS=n runs only that length. */
+/* bench_in_time: measures one training step of LASP in time, on sequences of up to 4,194,304
+ * tokens. Two ranks together hold a window of 8192 tokens at a time. It prints the time and the
+ * memory. Only one window is in memory, so the memory does not depend on the length of the
+ * sequence. The model is a tiny TransNormerLLM. SEQD_BENCH_TOKENS=n runs only that length. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>

@@ -7,14 +7,15 @@
  *                                                 model.weights
  *
  * Prefill and score do the same forward pass. Score also computes the head and the loss of every
- * row, which prefill does for one row in a job and for none here. Both are given in tokens/s and
- * in GFLOP/s by the plan's count, the latter as a share of the peak of the unit that multiplies
- * this dtype. Score is also given as a share of the two rates of its prefill. Decode reads every
- * weight and the whole cache for each token. Its GB/s are given as a share of the rate at which
- * the same number of threads reads the same number of bytes. That rate is measured just before and
- * just after, and the higher one counts, because it changes from minute to minute on shared
- * machines. Limits are measured in the same run (peak_memory.h) and printed with their share. Each
- * figure is the best of a few. */
+ * row. Prefill computes the head for one row in a job, and for no row in this bench. The rates of
+ * both are given in tokens/s and in GFLOP/s, where the flops are those of the plan. GFLOP/s are
+ * also given as a share of the peak of the unit that multiplies this dtype. The rates of score are
+ * also given as shares of the rates of prefill. Decode reads every weight and the whole cache for
+ * each token. Its GB/s are given as a share of the rate at which the same number of threads reads
+ * the same number of bytes. That rate is measured just before and just after the tokens, and the
+ * higher value is used, because the rate changes from minute to minute on shared machines. Limits
+ * are measured in the same run (peak_memory.h), and each figure is also printed as a share of its
+ * limit. Each figure is the best of a few measurements. */
 #include "tests/bench/passes.h"
 #include "tests/bench/peak_memory.h"
 
@@ -42,7 +43,7 @@ static void llama_spec(int64_t S, int P, int threads, enum precision_id precisio
 
 struct run {
     struct plan plan;
-    /* best times in seconds; `loss` is that of a forward pass with all losses */
+    /* the smallest times in seconds; `loss` is the time of a forward pass with all losses */
     double forward, loss, token;
     double read[2]; /* GB/s of memory, before the tokens and after them */
 };
@@ -69,9 +70,9 @@ static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
     return 0;
 }
 
-/* Returns the bytes that a rank reads for a token. These are its weights, each counted once,
- * although the table of a tied head is also that of the embeddings, and its rows of every layer's
- * cache. */
+/* Returns the bytes that a rank reads for a token. They are the rank's weights, and the rank's
+ * rows in the cache of every layer. A table that is both the embedding and the head is counted
+ * once. */
 static double token_bytes(const struct plan *p, int64_t S)
 {
     const struct model_shape *m = &spec.model.shape;

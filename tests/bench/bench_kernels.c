@@ -1,4 +1,4 @@
-/* bench_kernels: measures the speed of the operations that matter, as shares of this machine's
+/* bench_kernels: measures the speed of the most important operations, as shares of this machine's
  * limits.
  *
  *     bench_kernels [word ...]   measures only figures that contain all words in their op, dtype,
@@ -6,14 +6,16 @@
  *                                products by which libraries are compared
  *
  * Every figure is compared with a limit that is measured in the same run with the same number of
- * threads (peak_memory.h). The limit is that of the unit that multiplies the dtype, or that of the
- * memory which holds the operands. The limit by which the operation takes longer counts, and the
- * line names it. Limits are measured before and after each group of figures. Figures are compared
- * with the largest limit up to then, and the smallest one is printed beside it at the end. The
- * bytes of an operation count each operand once, read or written. A figure is the best of several
- * short runs, because other programs share the machine; their median and worst are printed, too.
- * Each line of the table is followed by the same figures as JSON. The flops of attention count
- * only visible pairs, 4 D for each pair and head forward and 10 D backward. */
+ * threads (peak_memory.h). There are two limits: the peak of the unit that multiplies the dtype,
+ * and the rate of the memory that holds the operands. An operation cannot be faster than either
+ * limit allows. The limit that leaves it the longer time is used, and the line names this limit.
+ * Limits are measured before and after each group of figures. Figures are compared with the
+ * largest value of a limit so far; at the end, the smallest value is printed beside the largest.
+ * Each operand of an operation is counted once, whether it is read or written. A figure is the
+ * best of several short runs, because other programs share the machine. The median and the worst
+ * of these runs are printed, too. Each line of the table is followed by the same figures as JSON.
+ * The flops of attention count only visible pairs, 4 D for each pair and head forward and 10 D
+ * backward. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +36,8 @@
 
 static struct be *be;
 static struct peaks peaks; /* peaks with this number of threads */
-static char **words;       /* up to NULL */
-static const char *set;    /* a word that names the figures that are being measured, or "" */
+static char **words;       /* the words of the command line, up to NULL */
+static const char *set;    /* a word that names the group of figures being measured, or "" */
 
 /* Returns the time in seconds. A single thread is timed by its own processor time, and several
  * threads by the wall clock. */
@@ -61,10 +63,11 @@ static struct spread time_rounds(void (*run)(void *), void *arg)
 
 /* The work of an operation. */
 struct work {
-    enum dtype type; /* dtype that it multiplies, and that of the figure */
+    /* the dtype that the operation multiplies, which is printed with the figure */
+    enum dtype type;
     double flops;    /* 0 if flops do not count */
     double in, out;  /* bytes of its operands that it reads and writes */
-    double operands; /* bytes of all operands; 0 stands for in + out */
+    double operands; /* bytes of all operands; 0 means in + out */
     bool in_place;   /* its output is written over its input */
 };
 
@@ -76,8 +79,8 @@ struct range {
 static struct range memory[3][256];
 static int group; /* counts from 1 */
 
-/* Returns the GB/s for this number of bytes, rounded to a quarter of an octave, so that each size
- * is measured only once in a group. */
+/* Returns the memory's GB/s for this number of bytes. The number is rounded to a quarter of an
+ * octave, so that a group of figures measures few different sizes, each of them once. */
 static const struct range *memory_rate(double bytes, enum peak_mix mix)
 {
     const int at = (int)lround(4 * log2(fmax(bytes, 4096)));
@@ -90,8 +93,9 @@ static const struct range *memory_rate(double bytes, enum peak_mix mix)
     return r;
 }
 
-/* Returns the seconds for moving its bytes. All of them count, and the bytes that are read cannot
- * move faster than the rate of reading. */
+/* Returns the time in seconds that memory needs for the bytes of the operation. It is the time of
+ * all bytes at the rate of the operation's mix, or the time of the bytes read at the rate of
+ * reading, whichever is longer. */
 static double memory_time(const struct work *w, double operands)
 {
     const double all = (w->in + w->out) /
@@ -115,7 +119,7 @@ static bool wanted(const char *op, enum dtype type, const char *shape)
     return true;
 }
 
-/* A figure, which waits for the limits that are measured at the end of its group. */
+/* A figure that is printed when the limits at the end of its group have been measured. */
 static struct figure {
     const char *op, *set;
     char shape[64];
@@ -195,7 +199,7 @@ static double bytes_of(const struct box *b)
     return (double)(b->n * dtype_size(b->t.dtype));
 }
 
-/* Makes a matrix. Matrices come from the device, as the engine's do. */
+/* Makes a matrix in memory that the device allocates, as in the engine. */
 static struct box big_new_as(enum dtype type, int64_t rows, int64_t cols)
 {
     struct box b = {.n = rows * cols};
@@ -224,8 +228,8 @@ static void run_gemm(void *arg)
     be->ops->gemm(be, arg);
 }
 
-/* Measures a product in the form in which the model has it. A weight gradient is fp32, and other
- * results have the dtype of the inputs. */
+/* Measures a product as the model computes it. The gradient of a weight is fp32, and every other
+ * result has the dtype of the inputs. */
 static void bench_gemm(enum dtype type, int64_t M, int64_t N, int64_t K, bool ta, bool tb)
 {
     const char *op = ta ? "gemm_dw" : tb ? "gemm_y" : "gemm_dx";
@@ -269,8 +273,8 @@ static void run_attn_bwd(void *arg)
 
 enum { NOT_CAUSAL };
 
-/* Measures causal attention in documents of `documents` tokens, where S means a single document;
- * or attention that is NOT_CAUSAL. */
+/* Measures causal attention in documents of `document` tokens. S means a single document.
+ * NOT_CAUSAL means attention that is not causal. */
 static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D,
                        int64_t document)
 {
@@ -301,7 +305,7 @@ static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_
     };
     const double flops = pairs * (double)H * (double)D, ins = bytes_of(&q) + bytes_of(&kv);
     const double outs = bytes_of(&o) + bytes_of(&ml), back = ins + bytes_of(&d_o);
-    /* the result is added to them, as to outputs */
+    /* gradients are added to these sums, so they are read and written */
     const double sums = bytes_of(&dq) + bytes_of(&dkv);
     const struct work w_fwd = {type, 4 * flops, ins + outs, outs, ins + outs, true},
                       w_bwd = {type, 10 * flops, back + sums, sums, back + sums, true},
@@ -335,11 +339,11 @@ static void run_linear_bwd(void *arg)
     be->ops->linear_bwd(be, &((struct linear_bench *)arg)->bwd);
 }
 
-/* Measures linear attention. The flops are those of blocks of 32 rows. In a block every row is
- * multiplied with the rows up to it, which takes 2 D flops for each pair of rows and product.
- * Forward has two such products, and backward five. A product with a state takes 2 D^2 flops for
- * each row. Forward has two of these products (one forms the state, and one reads it), and
- * backward five. The limit is the FMA peak for every dtype; kernels/cpu/linear.inc tells which
+/* Measures linear attention. The flops are those of blocks of 32 rows. In a block, every row is
+ * multiplied with the rows up to it. Each product takes 2 D flops for each pair of rows. Forward
+ * has two products of this kind, and backward has five. A product with a state takes 2 D^2 flops
+ * for each row. Forward has two of these products (one updates the state, and one reads it), and
+ * backward has five. The limit is the FMA peak for every dtype; kernels/cpu/linear.inc tells which
  * products are of pairs of bf16. */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D, bool decays)
 {
@@ -391,11 +395,11 @@ static void run_delta_bwd(void *arg)
     be->ops->delta_bwd(be, &((struct delta_bench *)arg)->bwd);
 }
 
-/* Measures the delta rule. The flops are those of blocks of 64 rows, where a row has 32.5 rows up
- * to it on average. Forward computes the products of keys and of queries with keys, those of both
- * with the state, the solution, the output and the state. Backward computes all of forward except
- * for the output, and then the same number of gradients, among them six products with states. The
- * limit is the FMA peak, as in bench_linear. */
+/* Measures the delta rule. The flops are those of blocks of 64 rows, in which a row sees 32.5 rows
+ * on average. Forward computes these products: keys with keys, queries with keys, keys with the
+ * state, queries with the state, the solution, the output, and the new state. Backward computes
+ * all of these products except for the output, and then as many products for gradients. Six of the
+ * latter are products with states. The limit is the FMA peak, as in bench_linear. */
 static void bench_delta(enum dtype type, int64_t S, int64_t H, int64_t D)
 {
     char shape[64];
@@ -534,7 +538,8 @@ static void bench_rows(void)
     static const struct {
         const char *op, *shape;
         void (*run)(void *);
-        /* n is the floats of a tensor; the others count tensors: read, written, distinct */
+        /* n is the number of floats of a tensor. `in` and `out` are the numbers of tensors that
+         * are read and written; `held` counts distinct tensors */
         double n, in, out, held;
         bool in_place;
     } table[] = {
@@ -561,8 +566,9 @@ static void bench_rows(void)
     big_free(&d);
 }
 
-/* Measures the ten products by which libraries are compared. They are products of two layers'
- * weights and of a head, forward and both kinds of backward, and one of square matrices. */
+/* Measures the ten products by which libraries are compared. Nine of them are the forward product,
+ * the input gradient and the weight gradient of two layers' weights and of a head. The tenth has
+ * square matrices. */
 static void bench_ten(enum dtype type)
 {
     set = "ten";
@@ -611,7 +617,7 @@ static void bench_products(enum dtype type)
     if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64, true);
 }
 
-/* Prints the limits by size, smallest and largest, as far as they have been measured. */
+/* Prints the smallest and the largest value of each limit that was measured, by size. */
 static void print_memory(void)
 {
     static const char *const mixes[] = {"read", "copied", "updated"};

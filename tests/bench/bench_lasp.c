@@ -1,21 +1,22 @@
-/* bench_lasp: measures the cost of the exchange of linear attention's states under latency, which
- * is the length of the chain of ranks, and how much of that is not hidden by computation. It
- * prints ratios for people, and one line of JSON for each of them for programs.
+/* bench_lasp: measures the cost of exchanging linear attention's states if messages have latency.
+ * This cost is the length of the chain of ranks. Also measures the part of the cost that
+ * computation does not hide. It prints ratios for people, and each ratio as a line of JSON for
+ * programs.
  *
  * The first part uses a device whose operations take a fixed time by the clock and use no core, so
  * that the figures depend only on the schedule and not on this machine. A layer's chunk takes the
  * time `work`, and a message the time `hop`.
  *
- *   one layer      The critical path is work + (P-1) hop. If each rank received, computed and sent
- *                  one after the other, it would be P work + (P-1) hop.
- *   many layers    In a chain the last rank starts (P-1) hops late, and is later by no more in the
- *                  layers that follow. The latency is therefore (P-1) hop in all, instead of
- *                  layers * (P-1) hop. The ranks of all_gather start together. Each of their
- *                  layers has one hop, during which the outputs are computed, so that no latency
- *                  remains if a hop takes less time than the outputs.
+ *   one layer      The critical path is work + (P-1) hop. If no rank computed before it received,
+ *                  the path would be P work + (P-1) hop.
+ *   many layers    In a chain the last rank starts (P-1) hops late, and this delay does not grow in
+ *                  the following layers. The latency is therefore (P-1) hop in all, and not
+ *                  layers * (P-1) hop. In all_gather the ranks start together. Each layer has one
+ *                  hop, during which the outputs are computed. If a hop takes less time than the
+ *                  outputs, no latency remains.
  *
- * The second part uses the CPU's kernels on two ranks, where the tokens/s of a layer, forward and
- * backward, should be the same from 8K to 1M tokens. Times are the best of a few rounds.
+ * The second part uses the CPU's kernels on two ranks. The tokens/s of a layer, forward and
+ * backward, should be the same from 8K to 1M tokens. Each time is the smallest of a few rounds.
  *
  *     bench_lasp [path | bandwidth | hidden | growth]     runs one part, or all without a word */
 #include <math.h>
@@ -45,9 +46,9 @@ static void must(int rc, const struct err *e)
 
 static int64_t work_us; /* time of linear_fwd and linear_bwd; all other operations take no time */
 
-/* Waits for the time of an operation. An operation that makes only the summary takes a third of
- * it. If the summary is made separately, the time of its own operation is added
- * (kernels/backend.h). */
+/* Waits for the time of an operation. An operation that computes only the summary takes a third of
+ * the time of a complete one. If the summary is made separately, the time of its own operation is
+ * added (kernels/backend.h). */
 static void work(bool outputs)
 {
     struct timespec t;
@@ -156,7 +157,7 @@ static void place(struct rank_state *x, const struct layers *a)
                                  .hi = x->hi};
 }
 
-/* Runs one pass over all layers. Returns the time until the last rank is done. */
+/* Runs one pass over all layers. Returns the time until the last rank has finished. */
 static double pass(struct layers *a, struct rank_state *x, bool back)
 {
     struct err e;
@@ -243,10 +244,10 @@ static void bench_one_layer(void)
             }
 }
 
-/* Returns the part of the injected latency that was hidden. In a layer and direction the injected
- * latency is (P-1) hops for a chain, and one hop for all_gather, whose messages are under way
- * together. The rest, which was not hidden, is the time beyond that of the same layers without
- * latency. */
+/* Returns the part of the injected latency that was hidden. In each layer and direction, the
+ * injected latency is (P-1) hops for a chain. For all_gather it is one hop, because its messages
+ * are sent at the same time. If a run with latency takes longer than the same layers without
+ * latency, the difference was not hidden. */
 static double hidden(const struct layers *a, double without_s)
 {
     const int hops = a->exchange == EXCHANGE_ALL_GATHER ? 1 : a->P - 1;
@@ -255,9 +256,9 @@ static double hidden(const struct layers *a, double without_s)
 }
 
 /* Returns the share of the latency that can be hidden. For a chain this is the latency of all
- * layers but the first, forward and backward. For all_gather, which has one hop, it is at most the
- * time of the outputs, which is three quarters of the time of a layer whose summary is made
- * separately. */
+ * layers but the first, forward and backward. all_gather has one hop, of which at most the time of
+ * the outputs can be hidden. That time is three quarters of the time of a layer whose summary is
+ * made separately. */
 static double can_hide(const struct layers *a, double without_s)
 {
     if (a->exchange != EXCHANGE_ALL_GATHER) return 1 - 1.0 / a->n_layers;
@@ -276,8 +277,8 @@ static void report_hidden(const char *device, const struct layers *a, double wit
            without_s * 1e3, (a->fwd_s + a->bwd_s) * 1e3, share, can);
 }
 
-/* Reports the cost of making summaries separately, which is avoided with shared memory
- * (comm_hides). */
+/* Reports the cost of computing summaries in separate operations. With shared memory this is not
+ * done (comm_hides). */
 static void report_apart(const char *device, struct layers a, double apart_s)
 {
     a.together = true;

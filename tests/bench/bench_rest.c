@@ -2,10 +2,10 @@
  * connections, with TLS and as plain HTTP; handshakes; and the server's memory for an idle
  * connection and for a follower.
  *
- * The server is this process and the client a child, so the figures are of both together, on
- * loopback. Rounds of plain HTTP and TLS alternate, and the smallest time of each counts, because
- * other load can only add time. The processor time is that of both processes, and is the better
- * figure if other programs use the processors. */
+ * The server is this process and the client is a child process, so the figures include both, on
+ * loopback. Rounds of plain HTTP and of TLS alternate, and the smallest time of each is used,
+ * because other load can only add time. The processor time is the sum for both processes. If other
+ * programs use the processors, the processor time is more reliable than the wall time. */
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -152,7 +152,7 @@ static void ask_server(struct client *c, char what)
     MUST(write(c->to_server, &what, 1) == 1);
 }
 
-/* Writes lines, each of them when the previous one has been read. */
+/* Writes lines. Each line is written after the previous line has been read. */
 static void do_lines(struct client *c)
 {
     char ask[512];
@@ -168,7 +168,7 @@ static void do_lines(struct client *c)
     c->fd = dial_kept(c);
 }
 
-/* Reads the whole log of job 2, which has ended. */
+/* Reads the complete log of job 2, which has ended. */
 static void do_replays(struct client *c)
 {
     char ask[512];
@@ -223,7 +223,8 @@ static void run_shakes(struct client *c)
     MUST(write(c->to_server, us, sizeof us) == sizeof us);
 }
 
-/* Makes n clients that hold something, while the server measures itself. */
+/* Makes n clients. Each keeps a connection or a stream open while the server measures its
+ * memory. */
 static void hold(struct client *c, int n, const char *ask, const char *until)
 {
     int *fd = calloc((size_t)n, sizeof *fd);
@@ -315,7 +316,7 @@ static void begin_bench(bool tls, int connections)
     begin_in(true, 0);
 }
 
-/* Turns the loop until the child reports that it has finished, or asks for a measurement. */
+/* Runs the loop until the child reports that it has finished, or asks for a measurement. */
 static void serve(const struct child *k)
 {
     struct err e;
@@ -338,8 +339,8 @@ static double least(double a, double b)
     return a && a < b ? a : b;
 }
 
-/* Measures all figures. The test's client of rest.h speaks only plain TCP, so its requests use the
- * Unix socket. */
+/* Measures all figures. The client of rest.h speaks only plain TCP, so its requests use the Unix
+ * socket. */
 static void measure(bool tls)
 {
     struct cost us[FIGURES];
@@ -410,7 +411,7 @@ static void hold_followers(struct client *c)
     hold(c, FOLLOWERS, ask, "retry: 3000");
 }
 
-/* Returns the KiB of each of n clients. */
+/* Returns the memory in KiB that the server needs for each of n clients. */
 static double held(bool tls, int n, void (*run)(struct client *c))
 {
     begin_bench(tls, 4 * n + 8);
@@ -421,7 +422,7 @@ static double held(bool tls, int n, void (*run)(struct client *c))
     const struct child k = start(tls, run);
     serve(&k);
     MUST(server.look);
-    /* the last of them must be accepted, too */
+    /* the last client must be accepted, too */
     for (int i = 0; i < 100; i++) loop_turn(w.loop, 2);
     const double kib = (double)(resident() - before) / 1024 / n;
     end(&k);
@@ -429,8 +430,8 @@ static double held(bool tls, int n, void (*run)(struct client *c))
     return kib;
 }
 
-/* Measures in a separate process, because memory that earlier measurements have freed would be
- * used again. */
+/* Measures in a separate process. In one process, the server would use memory again that it had
+ * freed after earlier measurements. */
 static double held_alone(bool tls, int n, void (*run)(struct client *c))
 {
     int up[2], status;

@@ -1,6 +1,6 @@
 /* bench_ring: measures the cost of the ring. It compares hops with memcpy, and two ranks with one
- * rank of two threads, and measures how much of an injected latency is not hidden. It prints
- * ratios for people, and one line of JSON for each of them for programs. Times are the best of a
+ * rank of two threads. It also measures which part of an injected latency is not hidden. It prints
+ * ratios for people, and each ratio as a line of JSON for programs. Each time is the smallest of a
  * few rounds, because other work on the machine can only add time.
  *
  *     bench_ring [hops | steps | sums | attention | overlap ...]
@@ -143,7 +143,7 @@ enum { ROUNDS = 5, N_STEPS = 2000 };
 
 /* The seconds of the steps of several rounds. The ranks of a round are new threads. */
 struct ring_figure {
-    /* the middle one of the rounds' medians, and the spread of the medians */
+    /* `median` is the median of the rounds' medians; the other members show how they spread */
     double best, median, lowest, highest, p99;
 };
 
@@ -171,8 +171,8 @@ static struct ring_figure ring_measure(int P, int64_t size, const struct comm_op
     return f;
 }
 
-/* Runs ranks that do nothing but hop. This measures the cost of one step of the ring when no work
- * hides it. */
+/* Runs ranks that only send and receive hops. This measures the cost of one step of the ring if no
+ * computation hides it. */
 static void bench_ring_step(const char *name, int P, enum transport_id transport, int n_local)
 {
     for (int64_t size = 64 << 10; size <= 4 << 20; size *= 64) {
@@ -398,9 +398,9 @@ static void bench_two_ranks(void)
     for (int64_t S = 1024; S <= 16384; S *= 2) two_ranks(S);
 }
 
-/* Delays every message by up to delay_us. The ring posts its hop and then computes. A forward hop
- * therefore takes place during its step, and so does a KV hop of the backward. A dKV hop cannot
- * begin before its step is done, so the time of the backward grows by it. */
+/* Delays every message by up to delay_us. The ring starts each hop of KV before it computes, so
+ * that the hop runs at the same time as the computation, both forward and backward. A hop of dKV
+ * cannot begin before the step that computes dKV has ended, so it makes backward longer. */
 static void bench_overlap(void)
 {
     printf("\ninjected latency, 2 ranks, S 2048, zigzag\n");

@@ -1,20 +1,20 @@
-/* bench_setup: measures the work of a job before its first step and between steps, in MB/s. The
- * rows of checkpoint and of load are printed beside a limit of this machine that is measured in
- * the same run:
+/* bench_setup: measures, in MB/s, the work that a job does before its first step and between
+ * steps. The rows of `checkpoint` and of `load` are printed beside a limit of this machine that is
+ * measured in the same run:
  *
  *   random       makes the weights of a Llama of 124 M, by one thread and by two
  *   checkpoint   saves the same model's weights and moments, checks them (both files at the same
  *                time), checks and loads them, and loads them by two threads without a check, as a
- *                job does that has just checked them. The limits are SHA-256 by one core, and
- *                writing and fsyncing as many bytes.
+ *                job does after it has checked them. The limits are SHA-256 on one core, and
+ *                writing and fsyncing the same number of bytes.
  *   load         loads the same model's directory, in fp32 and in bf16, as weights of either
- *                dtype, from files in the page cache to fresh pages. The limit is reading as many
- *                bytes. LAYERS=N in the environment selects a model of N layers.
+ *                dtype, from files in the page cache to new pages. The limit is reading the same
+ *                number of bytes. LAYERS=N in the environment selects a model of N layers.
  *   prepare      turns text of one file, text of many files, and records into tokens, by one
  *                thread and by two, as bytes and with a tokenizer of the GPT-2 kind
  *
  * usage: bench_setup [random|checkpoint|load|prepare] ...; scratch files are written to $TMPDIR.
- * The best of a few runs counts, because other programs can only add time. */
+ * Each figure is the best of a few runs, because other programs can only add time. */
 #include <fcntl.h>
 #include "api/core/file.h"
 #include "tests/bench/passes.h"
@@ -60,7 +60,7 @@ static float *pages(int64_t n)
     float *p = mmap(NULL, (size_t)n * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                     0);
     MUST(p != MAP_FAILED);
-    (void)madvise(p, (size_t)n * 4, MADV_HUGEPAGE); /* as the CPU's arena */
+    (void)madvise(p, (size_t)n * 4, MADV_HUGEPAGE); /* as for an arena on the CPU */
     return p;
 }
 
@@ -71,7 +71,7 @@ static void bench_random(void)
     const struct model_shape m = llama_124m;
     const int64_t n = param_count(&m);
     double best[3] = {0, INFINITY, INFINITY};
-    /* the ways alternate, each on new pages like those of a job */
+    /* one thread and two threads alternate; each run uses new pages, as a job does */
     for (int i = 0; i < 2 * RUNS; i++) {
         const int threads = 1 + i % 2;
         struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = threads}, &e);
@@ -100,8 +100,8 @@ static double hash_seconds(const float *p, int64_t n)
     return peak_now_s() - start;
 }
 
-/* Returns the seconds of the disk without the rest: it writes large pieces of memory, and hashes
- * nothing. */
+/* Returns the time in seconds that the disk alone needs. To measure it, this function writes large
+ * pieces of memory and computes no digest. */
 static double write_seconds(const float *p, int64_t n)
 {
     enum { PIECE = 1 << 20 };
@@ -261,8 +261,8 @@ static void bench_load(void)
 
 /* ---- preparation ----------------------------------------------------------------------------- */
 
-/* Writes words of a skewed distribution, as in a real text, where a few of the words make up half
- * of it. */
+/* Writes words with a skewed distribution: as in real texts, a few words make up half of the
+ * text. */
 static int64_t write_text(const char *path, int64_t size, bool records)
 {
     struct file_out f;

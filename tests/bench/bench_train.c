@@ -6,14 +6,15 @@
  *                         measures the training of a Llama of 124 M, at SEQ_LEN tokens or at both
  *                         1024 and 4096, and on two ranks only if `ranks` is given
  *
- * Speeds are given in tokens/s and in GFLOP/s by the plan's own count (causal attention counted
- * once, recomputation not counted), the latter as a share of the peak of the unit that multiplies
- * this dtype. The peak is measured in the same run, again before each figure is printed, and the
- * largest value up to then counts. Two-rank efficiency is the ratio of the two ways on one row.
- * The gain of bf16 is its tokens/s divided by those of fp32 in the same way. Each figure is the
- * best of a few steps, because other programs on the machine can only add time; their median and
- * worst are printed, too. The largest resident memory of the process is printed beside the memory
- * that the plan counts. All ranks are threads of this process. */
+ * Speeds are given in tokens/s and in GFLOP/s. The flops are those of the plan. The plan counts
+ * only visible pairs in causal attention, and does not count recomputation. GFLOP/s are also given
+ * as a share of the peak of the unit that multiplies this dtype. The peak is measured in the same
+ * run, again before each figure is printed, and the largest value so far is used. Two-rank
+ * efficiency is the speed on two ranks divided by the speed on one rank of two threads. The gain
+ * of bf16 is its tokens/s divided by the tokens/s of fp32 on the same ranks. Each figure is the
+ * best of a few steps, because other programs on the machine can only add time. The median and the
+ * worst of the steps are printed, too. The largest resident memory of the process is printed
+ * beside the memory that the plan counts. All ranks are threads of this process. */
 #include "tests/bench/figure.h"
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
@@ -43,8 +44,8 @@ static void make_spec(int64_t S, int threads, enum precision_id precision)
     spec.train.steps = STEPS + 1;
 }
 
-/* The work of a step by the plan, and the memory of all ranks, both planned and at its resident
- * peak. */
+/* The flops of a step according to the plan, and the memory of all ranks: the planned size and the
+ * largest resident size. */
 struct cost {
     double flops, planned_mib, peak_mib;
 };
@@ -136,8 +137,10 @@ struct figure {
     int64_t S;
     struct spread s;
     struct cost cost;
-    bool half;            /* its limit is the peak of bf16 */
-    double fp32_s, one_s; /* the same in fp32, and on one rank; 0 if this row is that one */
+    bool half; /* the row's limit is the peak of bf16 */
+    /* the time of this figure in fp32, and its time on one rank; 0 if this row is the figure in
+     * fp32 or on one rank */
+    double fp32_s, one_s;
 };
 
 static struct peaks peaks; /* peaks of two cores */

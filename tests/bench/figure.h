@@ -30,7 +30,7 @@ static inline struct spread spread_of(double *s, int n)
     return (struct spread){s[0], s[n / 2], s[n - 1], n};
 }
 
-/* Returns the spread of the sum of two parts, which were measured one after the other. */
+/* Returns the spread of the sum of two parts that were measured one after another. */
 static inline struct spread spread_sum(struct spread a, struct spread b)
 {
     return (struct spread){a.best + b.best, a.median + b.median, a.worst + b.worst,

@@ -1,5 +1,5 @@
-/* passes.h: a model of 124 M parameters, and the passes of models that infer, on one rank or
- * several, in a form in which they can be timed. */
+/* passes.h: a model of 124 M parameters, and the forward passes of inference on one rank or
+ * several, each as a function that a bench can time. */
 #ifndef SEQD_BENCH_PASSES_H
 #define SEQD_BENCH_PASSES_H
 
@@ -34,7 +34,8 @@ static const char *const words[PRECISIONS] = {"fp32", "bf16"};
 
 struct passes {
     const struct job_spec *spec; /* a job whose kind infers, with parallel.sp ranks */
-    /* Called on every rank, with a model of random weights that has a sequence of synth's. */
+    /* A function that is called on every rank. The model has random weights, and its input is a
+     * sequence of synth.h. */
     int (*run)(struct model *m, int rank, void *arg, struct err *e);
     void *arg;
     struct plan plan; /* out */

@@ -1,7 +1,7 @@
-/* peak.h: the limits of this machine's multiply-adds, which are measured in the same run as the
- * figures that are compared with them. They are measured in fp32, and in bf16 with sums in fp32
- * (dot products, or the tiles of AMX), by loops that use only registers. peak_memory.h has the
- * limits of the memory. */
+/* peak.h: measures the largest rates of multiply-adds of this machine. A bench measures them in
+ * the run whose figures it compares with them. The loops that measure them use only registers. One
+ * loop is in fp32. Another is in bf16 with sums in fp32, and uses dot products or the tiles of
+ * AMX. peak_memory.h has the limits of the memory. */
 #ifndef SEQD_BENCH_PEAK_H
 #define SEQD_BENCH_PEAK_H
 
@@ -131,8 +131,8 @@ static inline double peak_bfdot(void)
 }
 #endif
 
-/* Measures products and sums in the compiler's vectors of 4, for a processor for which there is no
- * other loop here. */
+/* Measures products and sums in the compiler's vectors of 4 floats. It is used for a processor for
+ * which this file has no other loop. */
 static inline double peak_portable(void)
 {
     typedef float v4 __attribute__((vector_size(16)));
@@ -166,8 +166,8 @@ static inline double peak_work(void)
 }
 
 #if defined(PEAK_HAS_BF16)
-/* Measures the tiles of AMX. Two tiles are multiplied with two others, which gives four sums. Each
- * of these products has 16 x 16 x 32 multiply-adds. */
+/* Measures the tiles of AMX. Each of two tiles is multiplied with each of two further tiles, which
+ * gives four sums. Each of these products has 16 x 16 x 32 multiply-adds. */
 static inline double peak_amx(void)
 {
     _Alignas(64) struct {
@@ -234,8 +234,9 @@ static inline double peak_bf16_gflops(int n_threads, const char *isa)
     return 0;
 }
 
-/* Measures the peaks. isa is that of an opened CPU device; if it is "amx", this process may use
- * the tiles. If no product of bf16 is faster, bf16 is widened and multiplied as fp32. */
+/* Measures the peaks. `isa` is the instruction set of an opened CPU device. If it is "amx", this
+ * process may use the tiles of AMX. If no product of bf16 is faster, bf16 is widened and
+ * multiplied as fp32. */
 static inline struct peaks peaks_measure(int n_threads, const char *isa)
 {
     struct peaks p = {.fp32 = peak_gflops(n_threads, peak_work), .fp32_unit = "fp32 FMA"};

@@ -1,8 +1,8 @@
 /* peak_memory.h: the limits of this machine's memory, in bytes per second of reading, of copying
  * and of updating in place. A limit is measured over as many bytes as the operands of an operation
- * have, so it is that of the cache that holds them, or that of memory. Threads read their bytes as
- * one part, as two and as four parts side by side, each of which has its own prefetch. The fastest
- * of these ways is the limit. */
+ * have. It is therefore the rate of the cache that holds the operands, or of the memory. Each
+ * thread reads its bytes in three ways: as one part, as two parts side by side, and as four parts
+ * side by side. Each part has its own prefetch. The limit is the rate of the fastest way. */
 #ifndef SEQD_BENCH_PEAK_MEMORY_H
 #define SEQD_BENCH_PEAK_MEMORY_H
 
@@ -47,7 +47,7 @@ __attribute__((target("avx512f"))) static inline void peak_update_avx512(char *p
 {
     for (int64_t i = 0; i < n; i += 64) {
         __m512 x = _mm512_load_ps(p + i);
-        __asm__ volatile("" : "+v"(x)); /* tells the compiler that x may have another value now */
+        __asm__ volatile("" : "+v"(x)); /* hides from the compiler that x is unchanged */
         _mm512_store_ps(p + i, x);
     }
 }
@@ -78,7 +78,7 @@ static inline void peak_update(char *p, int64_t n)
     }
 #endif
     v4 *x = (v4 *)p;
-    volatile float still = 1; /* tells the compiler that this may be another number */
+    volatile float still = 1; /* hides from the compiler that this number is 1 */
     const v4 factor = {still, still, still, still};
     for (int64_t i = 0; i < n / 16; i++) x[i] *= factor;
 }
@@ -98,7 +98,7 @@ static inline void peak_memory_task(void *arg, int64_t task, int worker)
     const struct peak_memory *m = arg;
     for (int r = 0; r < m->reps; r++) {
         peak_pass(m, m->at + task * m->slice);
-        __asm__ volatile("" : : : "memory"); /* each pass is made */
+        __asm__ volatile("" : : : "memory"); /* the compiler must not leave out a pass */
     }
 }
 
@@ -115,7 +115,8 @@ static inline double peak_memory_s(struct peak_memory *m, struct pool *p, int n_
     return best;
 }
 
-/* Returns the GB/s that n_threads read and write, each over its part of footprint bytes. */
+/* Returns the GB/s that n_threads threads read and write together. Each thread has its own part of
+ * the `footprint` bytes. */
 static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix mix)
 {
     const int64_t huge = 2 << 20;
@@ -134,12 +135,13 @@ static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix m
         best = fmin(best, peak_memory_s(&m, p, n_threads));
     pool_close(p);
     free(m.at);
-    /* The bytes that are read and written: the whole slice once, or twice if it is updated. */
+    /* Each byte of the slice is read once or written once. If the slice is updated, each byte is
+     * both read and written. */
     return (mix == PEAK_UPDATE ? 2.0 : 1.0) * (double)slice * n_threads * m.reps / best * 1e-9;
 }
 
-/* Returns the bytes of the first core's data cache of a level, or 0 if it has none or the system
- * does not tell. */
+/* Returns the size of the first core's data cache of this level. Returns 0 if there is no such
+ * cache, or if the system does not report it. */
 static inline int64_t peak_cache_size(int level)
 {
     for (int i = 0; i < 8; i++) {
@@ -165,8 +167,8 @@ static inline int64_t peak_cache_size(int level)
     return 0;
 }
 
-/* Returns the level that holds operands of `footprint` bytes, split over the threads, which share
- * L3. */
+/* Returns the name of the cache level that holds operands of `footprint` bytes, or of the memory.
+ * The operands are divided among the threads, which share L3. */
 static inline const char *peak_level(int n_threads, int64_t footprint)
 {
     static const char *const names[] = {"L1", "L2", "L3"};

@@ -1,8 +1,8 @@
 /* pin.h: binds the threads of a bench to the cores that BENCH_CORES lists ("0 1"), which peers.py
  * sets. The first thread is bound to the first core. The threads that a thread starts are bound to
- * the other cores in turn, so that each thread of a pool as large as the list has its own core. A
- * rank that is a thread binds itself (pin_rank), and its pool follows it. Without BENCH_CORES no
- * thread is bound. */
+ * the next cores of the list, one after another. If a pool has as many threads as the list has
+ * cores, each of its threads therefore has its own core. A rank that is a thread binds itself
+ * (pin_rank), and its pool follows it. If BENCH_CORES is not set, no thread is bound. */
 #ifndef SEQD_BENCH_PIN_H
 #define SEQD_BENCH_PIN_H
 
@@ -15,7 +15,8 @@
 enum { PIN_MAX = 64 };
 
 static int pin_cores[PIN_MAX], pin_n; /* if pin_n is 0, no thread is bound */
-/* this thread's index in the list; number of threads that it has started */
+/* pin_at is this thread's index in the list, and pin_n_started is the number of threads that it
+ * has started */
 static _Thread_local int pin_at, pin_n_started;
 
 static inline cpu_set_t pin_set(int at)

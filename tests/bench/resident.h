@@ -1,14 +1,14 @@
 /* resident.h: the largest amount of memory that this process had resident, as counted by the
- * system. A bench whose figures are those of one process begins each of them with
- * resident_reset(). */
+ * system. A bench that measures all its figures in one process calls resident_reset() before each
+ * figure. */
 #ifndef SEQD_BENCH_RESIDENT_H
 #define SEQD_BENCH_RESIDENT_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-/* Forgets the largest size so far. Without that file of the system, or without the right to write
- * to it, the size remains that of the process's whole life. */
+/* Forgets the largest size so far. If the system has no file for this, or if the process may not
+ * write to the file, resident_peak_mib() returns the largest size since the process began. */
 static inline void resident_reset(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -17,7 +17,7 @@ static inline void resident_reset(void)
     fclose(f);
 }
 
-/* Returns the largest size in MiB, or 0 if the system does not tell. */
+/* Returns the largest size in MiB, or 0 if the system does not report it. */
 static inline double resident_peak_mib(void)
 {
     FILE *f = fopen("/proc/self/status", "re");

@@ -153,7 +153,8 @@ static void test_url(void)
     unsetenv("SEQD_URL");
 }
 
-/* Checks that the socket of a seqd that systemd runs needs neither a URL nor a token. */
+/* Checks a machine on which systemd runs seqd. If no URL is given, seqctl must use the socket of
+ * that seqd, and need no token. */
 static void test_system_socket(void)
 {
     struct err e = {0};
@@ -193,7 +194,7 @@ static void test_job_id(void)
     int keep = dup(STDERR_FILENO), null = -1;
     FILE *f = fopen("/dev/null", "w");
     null = fileno(f);
-    dup2(null, STDERR_FILENO); /* the refusals speak */
+    dup2(null, STDERR_FILENO); /* refusals print their reasons */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cli c = {.arg = operands, .n_args = 1};
         operands[0] = cases[i].text;
@@ -204,7 +205,8 @@ static void test_job_id(void)
     fclose(f);
 }
 
-/* Checks that every verb describes itself, and that its help names each of its own options. */
+/* Checks that every verb has a description, and that the help of a verb names each option of this
+ * verb. */
 static void test_help(void)
 {
     char *out = NULL;
@@ -221,7 +223,8 @@ static void test_help(void)
 
 /* ---- every verb ------------------------------------------------------------------------------ */
 
-/* How many operands a usage line has: "ID [NAME]" has 1 to 2, and "ID..." has 1 to any number. */
+/* The numbers of operands that a usage line allows. "ID [NAME]" allows 1 or 2, and "ID..." allows
+ * 1 or more. */
 struct usage {
     int least, most;
     bool any;
@@ -247,7 +250,7 @@ static struct usage read_words(const char *at, const char *end)
             const char *word = at;
             while (at < end && *at != ' ') at += *at == '[' ? strcspn(at, "]") + 1 : 1;
             if (at - word >= 3 && !strncmp(at - 3, "...", 3)) u.any = true;
-            if (at - word == 3 && u.any) continue; /* it repeats the word before it */
+            if (at - word == 3 && u.any) continue; /* "..." repeats the word before it */
             u.least++, u.most++;
         }
     }
@@ -257,8 +260,8 @@ static struct usage read_words(const char *at, const char *end)
     return best;
 }
 
-/* Runs a line of words with n operands, as main() does. Returns the exit status; said receives the
- * output. */
+/* Runs a command line with n operands, as main() does. Returns the exit status, and stores the
+ * output in `said`. */
 static int run_verb(const struct verb *v, int n, const char *option, char *said, size_t size)
 {
     char *argv[8] = {"seqctl", (char *)v->name};
@@ -296,7 +299,7 @@ static void check_synopsis(const struct verb *v)
     free(out);
     snprintf(line, sizeof line, "%s --help", v->name);
     CHECK_MSG(!parse(&c, &e, line) && c.opt.help && c.verb == v, "%s: %s", line, e.text);
-    if (v == &verb_completion) return; /* scripts call it with the words of a whole line */
+    if (v == &verb_completion) return; /* scripts pass it all words of a command line */
     CHECK_MSG(u.least == v->min_args && (u.any ? v->max_args > u.most : v->max_args == u.most),
               "%s %s: %d to %d operands, takes %d to %d", v->name, v->operands, u.least, u.most,
               v->min_args, v->max_args);

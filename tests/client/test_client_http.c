@@ -1,5 +1,5 @@
-/* test_client_http: runs whole verbs against a scripted server. The server is a child process that
- * answers each connection with the next reply of a list and keeps the requests. */
+/* test_client_http: runs complete verbs against a scripted server. The server is a child process
+ * that answers each connection with the next reply of a list and records the requests. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@
 
 struct server {
     pid_t pid;
-    int port, asked; /* asked is a pipe to which the requests are written, one after the other */
+    int port, asked; /* `asked` is a pipe to which the server writes the requests, in the order in
+                      * which they come */
     char url[80];
 };
 
@@ -60,9 +61,10 @@ static bool looks_at_job(const char *request)
 
 static void (*before_reply)(void); /* called in the server before each reply; NULL for no call */
 
-/* Gives the replies in order, and then repeats the last one. While the next reply is a stream, a
- * request that only reads a job gets the last reply, and the stream remains the next one. If a
- * reply is NULL, the server closes the connection without an answer. */
+/* Sends the replies in order, and then repeats the last one. There is one exception: if a request
+ * only reads a job while the next reply is a stream, the request gets the last reply of the list.
+ * The stream is then sent to the next request that does more. If a reply is NULL, the server
+ * closes the connection without an answer. */
 static void serve(int listener, int asked, const char *const *reply, int n)
 {
     static char buf[1 << 16];
@@ -77,7 +79,7 @@ static void serve(int listener, int asked, const char *const *reply, int n)
         if (say) put(fd, say, strlen(say));
         i += !beside;
         shutdown(fd, SHUT_WR);
-        /* until the client has read the whole reply */
+        /* until the client has read the complete reply */
         while (read(fd, buf, sizeof buf) > 0) continue;
         close(fd);
     }
@@ -143,8 +145,8 @@ static void slurp(FILE *f, char *to, size_t size)
     fclose(f);
 }
 
-/* Runs seqctl in this process. Its stdout and stderr are stored in out and err. If s is NULL,
- * there is no --url. */
+/* Runs seqctl in this process. The text that it writes to stdout and stderr is stored in `out` and
+ * `err`. If s is NULL, it runs without --url. */
 static int seqctl(const struct server *s, char *const *words)
 {
     char *argv[20] = {"seqctl", "--url", s ? (char *)s->url : NULL};
@@ -198,8 +200,8 @@ static int count(const char *text, const char *what)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Checks a submit whose answer is lost twice. The third try has the same key, and only one job
- * exists. */
+/* Checks a submit whose answer is lost twice. All three tries must have one key, so that only one
+ * job exists. */
 static void test_submit_retries_with_one_key(void)
 {
     static const char *const reply[] = {NULL, JSON_REPLY("503 Service Unavailable", "{}"),
@@ -233,8 +235,8 @@ static void test_submit_retries_with_one_key(void)
 #define BATCH_REPLY(status)                                                                        \
     JSON_REPLY(status, "{\"data\":[" JOB("queued") ",{\"id\":13,\"state\":\"queued\"}]}")
 
-/* Checks that several specs are one request, which is sent again with its key if the server
- * answers that the first try is still under way. */
+/* Checks that several specs are sent in one request. If the server answers that the first try is
+ * still in progress, the request must be sent again with its key. */
 static void test_submit_several(void)
 {
     static const char *const files[] = {
@@ -295,8 +297,8 @@ static void test_submit_several_refused(void)
     CHECK(SEQCTL(&s, "plan", (char *)spec_file("[{},{}]")) == CLI_ERROR);
 }
 
-/* Checks that unix:PATH sends the same requests through a socket, whatever proxy the environment
- * names. */
+/* Checks that with unix:PATH the requests are unchanged and are sent through the socket, even if
+ * the environment names a proxy. */
 static void test_unix_socket(void)
 {
     static const char *const reply[] = {JSON_REPLY("200 OK", JOB("queued"))};
@@ -316,8 +318,8 @@ static void test_unix_socket(void)
     CHECK_MSG(strstr(err, path) && strstr(err, "Is it running?"), "%s", err);
 }
 
-/* Checks that a token is sent to this machine, and to other machines only by https, whatever the
- * URL looks like. */
+/* Checks that a token is sent to other machines only over https. To this machine, it may also be
+ * sent over http. No form of a URL may circumvent this rule. */
 static void test_token_in_the_clear(void)
 {
     static const char *const reply[] = {JSON_REPLY("200 OK", JOB("queued"))};
@@ -364,7 +366,8 @@ static void test_submit_refused(void)
     CHECK(!strchr(err, '\033'));
 }
 
-/* Checks that the message has a line for each of as many faults as an answer can name. */
+/* Checks an answer that has the largest possible number of faults. The message must have a line
+ * for each fault. */
 static void test_many_faults(void)
 {
     static char body[1 << 15], reply[1 << 16];
@@ -446,10 +449,11 @@ static void test_events_resume(void)
     CHECK(count(asked, "Accept: text/event-stream") == 3);
 }
 
-/* URL of another server; the directory that names it, or "" */
+/* the URL of a second server, and the state directory that names this server, or "" */
 static char moved_to[80], moved_in[128];
 
-/* Chooses another server, or moves a restarted one to a new address. */
+/* Makes the environment name the second server, or makes the state directory name the new address
+ * of a restarted server. */
 static void move(void)
 {
     char path[160];
@@ -459,9 +463,9 @@ static void move(void)
     if (!moved) abort();
 }
 
-/* Checks that a stream that breaks continues at its own server, whichever server seqctl login or
- * contexts choose in the meantime. The exception is a seqd that is named by its state directory,
- * which is found at its new address. */
+/* Checks that a broken stream is continued at the same server, even if seqctl login or contexts
+ * choose a different server in the meantime. A seqd that is named by its state directory is an
+ * exception: it is found at its new address. */
 static void test_follow_keeps_server(void)
 {
     static const char *const broken[] = {SSE_REPLY("id: 1\ndata: {\"seq\":1}\n\nid: 2\nda"),
@@ -494,9 +498,9 @@ static void test_follow_keeps_server(void)
     CHECK(!file_remove(dir, NULL));
 }
 
-/* Checks that streams and waits continue while the server, or a proxy in front of it, is busy. The
- * request is made again when Retry-After allows it. A refusal is final, and an order that seqd may
- * have carried out is not sent again without a key. */
+/* Checks that streams and waits continue while the server, or a proxy in front of it, is busy. A
+ * request is made again when Retry-After allows it. A refusal is final. If seqd may have carried
+ * out an order, the order is sent again only if it has a key. */
 static void test_busy(void)
 {
     static const char *const stream[] = {
@@ -565,7 +569,7 @@ static void test_wait_verdicts(void)
     }
 }
 
-/* Checks that all jobs are waited for, one stream after the other. */
+/* Checks that wait waits for all jobs it is given, and follows their streams one after another. */
 static void test_wait_for_several(void)
 {
     static const char *const reply[] = {
@@ -589,13 +593,15 @@ static void test_wait_for_several(void)
     }
 }
 
-/* Checks a stream that never ends. --timeout leaves it with 124, and a signal with 130. */
+/* Checks a stream that never ends. If --timeout ends seqctl, its exit code must be 124. If a
+ * signal ends it, the exit code must be 130. */
 static void test_leave(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
     struct server s;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* accepts, says nothing */
+    /* this server accepts connections and does not answer */
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 8) ||
         getsockname(listener, (struct sockaddr *)&a, &len))
         abort();
@@ -612,8 +618,8 @@ static void test_leave(void)
     close(listener);
 }
 
-/* Checks that the next part of a log is asked for at the offset that the server names, and that
- * reading ends when the server marks the end. */
+/* Checks that the next part of a log is requested at the offset that the server gives. Reading
+ * must end when the server marks the end. */
 static void test_logs(void)
 {
     static const char *const reply[] = {LOG_REPLY("6", "false", "hello\n"),
@@ -628,7 +634,7 @@ static void test_logs(void)
               asked);
 }
 
-/* Checks a followed log that breaks off in the middle of a message and continues in another
+/* Checks a followed log that breaks off in the middle of a message and continues in a second
  * attempt. */
 static void test_logs_follow(void)
 {
@@ -649,8 +655,8 @@ static void test_logs_follow(void)
     CHECK_MSG(count(asked, "Last-Event-ID: 1.6\r\n") == 1, "%s", asked);
 }
 
-/* Checks `watch`, which uses two streams and the job before and after. It prints lines, because
- * stdout is not a terminal. */
+/* Checks `watch`, which must read the job, follow two streams, and read the job again. It prints
+ * lines, because stdout is not a terminal. */
 static void test_watch_lines(void)
 {
     static const char *const reply[] = {
@@ -680,8 +686,8 @@ static void test_ls(void)
 #define LIST(jobs)       JSON_REPLY("200 OK", "{\"data\":[" jobs "],\"has_more\":false}")
 #define NAMED(id, state) "{\"id\":" id ",\"name\":\"my run\",\"state\":\"" state "\"}"
 
-/* Checks that a name means the live job with that name. If no job with that name is live, it means
- * the newest one. If several live jobs have the name, it is refused. */
+/* Checks that a name means the live job with that name. If no live job has the name, it means the
+ * newest job with the name. If several live jobs have the name, the name is refused. */
 static void test_names(void)
 {
     static const char *const live[] = {LIST(NAMED("7", "running")), JSON_REPLY("200 OK", JOB("x"))};
@@ -710,8 +716,8 @@ static void test_names(void)
     server_end(&s);
 }
 
-/* Checks that if no job has a name, every verb that needs a job ends with the exit code for the
- * reason, and makes no further requests. */
+/* Checks names that no job has. Every verb that needs a job must end with the exit code of this
+ * error, and must make no further requests. */
 static void test_names_of_no_job(void)
 {
     static const struct {
@@ -740,8 +746,8 @@ static void test_names_of_no_job(void)
     CHECK(n >= 14);
 }
 
-/* Checks that rm removes the jobs that the names meant before its question, and looks up no name
- * again. */
+/* Checks that rm looks up names only once, before it asks for confirmation, and then removes the
+ * jobs that it has found. */
 static void test_rm_by_name(void)
 {
     static const char *const reply[] = {LIST(NAMED("7", "failed")),
@@ -754,8 +760,8 @@ static void test_rm_by_name(void)
     CHECK_MSG(count(asked, "GET ") == 1 && strstr(asked, "DELETE /v1/jobs/7 "), "%s", asked);
 }
 
-/* Checks that each of several ids is asked for, even if an earlier one failed, and that several
- * jobs of a filter are cancelled only with --yes if there is no terminal to ask on. */
+/* Checks that all of several ids are cancelled, even if an earlier one fails. If a filter selects
+ * several jobs and there is no terminal for a question, they are cancelled only with --yes. */
 static void test_cancel(void)
 {
 #define COUNT(matched, cancelled)                                                                  \
@@ -791,8 +797,9 @@ static void test_cancel(void)
     CHECK(SEQCTL(&no, "ls", "--label", "=x") == CLI_USAGE);
 }
 
-/* Checks that with --wait an exit code of 0 means that the job is cancelled or suspended. A job
- * that ended before that is not a success, even if it succeeded. */
+/* Checks the exit code of cancel and suspend with --wait. It must be 0 only if the job is then
+ * cancelled or suspended. If the job ended before, the code must not be 0, even if the job
+ * succeeded. */
 static void test_ends_first(void)
 {
     static const struct {
@@ -915,8 +922,8 @@ static void test_continue(void)
               "%s", asked);
 }
 
-/* Checks that both lists of products have all pages, and that the list that `continue` reads has
- * them, too. */
+/* Checks lists that have several pages. The lists of checkpoints and of artifacts must be read to
+ * the last page, and so must the list that `continue` reads. */
 static void test_products_of_several_pages(void)
 {
 #define PAGE(rows, more)                                                                           \
@@ -940,8 +947,8 @@ static void test_products_of_several_pages(void)
     CHECK(count(server_end(&s), "/v1/jobs/12/artifacts?limit=1000") == 3);
 }
 
-/* Checks that a download that breaks off leaves no file that looks complete, and is continued
- * where it stopped. A file that has another digest is not kept. */
+/* Checks a download that breaks off. It must leave no file that looks complete, and must be
+ * continued where it stopped. A file whose digest is not the listed one must not be kept. */
 #define PARTS(status, size, body)                                                                  \
     "HTTP/1.1 " status "\r\nContent-Length: " size "\r\nConnection: close\r\n\r\n" body
 #define LISTED(sha) JSON_REPLY("200 OK", "{\"data\":[{\"name\":\"a/b\",\"sha256\":\"" sha "\"}]}")
@@ -956,15 +963,10 @@ static void test_artifact_broken(void)
     snprintf(good, sizeof good, LISTED("%s"), sha);
     const char *const reply[] = {
         PARTS("200 OK", "14", "half"), /* breaks */
-        good,
-        PARTS("206 Partial Content", "10", " and whole"),
-        good,
-        PARTS("200 OK", "14", "half and wrong"),
-        good,                          /* another digest */
-        PARTS("200 OK", "14", "half"), /* it breaks off; then the server does not support ranges */
-        good,
-        PARTS("200 OK", "14", "half and whole"),
-        good};
+        good, PARTS("206 Partial Content", "10", " and whole"), good,
+        PARTS("200 OK", "14", "half and wrong"), good, /* another digest */
+        /* this answer breaks off; after it, the server does not support ranges */
+        PARTS("200 OK", "14", "half"), good, PARTS("200 OK", "14", "half and whole"), good};
     struct server s;
     char file[64], part[80], text[32] = "";
     snprintf(file, sizeof file, "/tmp/test_client_artifact_%d", (int)getpid());
@@ -988,9 +990,10 @@ static void test_artifact_broken(void)
     unlink(file);
 }
 
-/* Checks that a download begins again while the list has no digest for the artifact, and that it
- * leaves no file if the digest that the list had is missing at the end. The bytes of an earlier
- * download may be of another job, which only a digest shows. */
+/* Checks artifacts without a digest in the list. A download must then begin from the first byte.
+ * Without a digest, seqctl cannot tell whether bytes of an earlier download belong to the same
+ * file. If the list has a digest when the download begins and none when it ends, no file must be
+ * left. */
 static void test_artifact_growing(void)
 {
     static const char *const reply[] = {LISTED(""),

@@ -1,6 +1,7 @@
-/* test_client_pull: runs seqctl pull against a server that breaks off at every byte, that sends
- * wrong names, sizes and digests, or that changes its answer in the middle. Some of the files
- * exist in the directory already. Checks that no byte is written outside of the directory. */
+/* test_client_pull: runs seqctl pull with a bad server. The server closes the connection after
+ * every possible number of bytes, sends wrong names, sizes and digests, or changes its answer in
+ * the middle. In some cases, files already exist in the directory. Checks that no byte is written
+ * outside of the directory. */
 #include <arpa/inet.h>
 #include <ftw.h>
 #include <signal.h>
@@ -23,15 +24,16 @@ static struct {
     char dir[64], out[160], url[64];
     int listener;
     pid_t pid;
-    const char *name, *bytes, *sha256; /* the only file beside MANIFEST.json, as in the list */
-    int64_t size;                      /* as the list says */
+    const char *name, *bytes, *sha256; /* the only file of the list except MANIFEST.json */
+    int64_t size;                      /* the size in the list */
     /* bytes of a body after which the server breaks off, or -1 for never */
     int cut;
-    bool ignores_range; /* sends the whole */
-    bool paged;         /* the list of artifacts has an earlier page, which has a file "first" */
-    bool artifacts;     /* the list is that of artifacts, in which the name has no digest */
-    size_t grown;       /* bytes of the file that exist now */
-    size_t grows;       /* the number of bytes by which it grows with each request, or 0 */
+    bool ignores_range; /* the server sends the whole file */
+    /* the list of artifacts has a page with a file "first" before the page with the other files */
+    bool paged;
+    bool artifacts; /* the server has a list of artifacts, in which the file has no digest */
+    size_t grown;   /* bytes of the file that exist now */
+    size_t grows;   /* the number of bytes by which the file grows with each request, or 0 */
 } t;
 
 static char list[2048], say[4096], hex_of[SHA256_HEX];
@@ -226,7 +228,7 @@ static void write_out(const char *name, const char *text)
 
 static const char body[] = "0123456789abcdef0123456789ABCDEF!";
 
-/* Checks answers that each break off after `cut` bytes. Together they are the file. */
+/* Checks answers that each end after `cut` bytes. Together they must give the complete file. */
 static void test_broken(void)
 {
     for (int cut = 1; cut < (int)sizeof body; cut += cut < 3 ? 1 : 7) {
@@ -238,8 +240,8 @@ static void test_broken(void)
     }
 }
 
-/* Checks a partial file of every size from an earlier pull. If its bytes are right it is
- * continued, and if they are wrong this is detected. */
+/* Checks a partial file of every size from an earlier pull. If the bytes of the partial file are
+ * right, its download must be continued. If they are wrong, pull must detect this. */
 static void test_resume(void)
 {
     for (int n = 0; n <= (int)sizeof body + 1; n++) {
@@ -269,7 +271,7 @@ static void test_present(void)
 {
     setup(body);
     write_out("hf/x", body);
-    t.cut = 0; /* it would never come */
+    t.cut = 0; /* the server would send no byte, so the file must not be requested */
     CHECK(pull() == CLI_OK && holds("MANIFEST.json", MANIFEST_TEXT));
     teardown();
     setup(body);
@@ -277,7 +279,7 @@ static void test_present(void)
     write_out("MANIFEST.json", "of another");
     write_out("mine", "stays");
     t.cut = 0;
-    CHECK(pull() == CLI_ERROR); /* it is better to have no checkpoint than a mixed one */
+    CHECK(pull() == CLI_ERROR); /* no checkpoint may be left that has parts of two */
     CHECK(holds("hf/x", "another one") && access(in_out("MANIFEST.json"), F_OK));
     t.cut = -1;
     CHECK(pull() == CLI_OK && holds("hf/x", body) && holds("mine", "stays"));
@@ -340,13 +342,14 @@ static void test_lies(void)
     teardown();
 }
 
-/* Checks that a file without a digest is fetched as far as it has been written, whatever its size
- * in the list or in the directory, even if it grows between two requests and the answers break
- * off. */
+/* Checks a file without a digest, which is still being written. All bytes that exist must be
+ * fetched, whatever sizes the list and the directory have for the file. This must also hold if the
+ * file grows between two requests and if answers end early. */
 static void test_growing(void)
 {
-    /* The file grows by 5 bytes with each request. A reader of 3 bytes a request has all of it
-     * only when the last byte is written; a reader of 7 has all of it at 20. */
+    /* The file grows by 5 bytes with each request. A reader of 3 bytes per request has the
+     * complete file only after its writer has stopped. A reader of 7 bytes per request has all
+     * bytes when the file has 20 bytes. */
     static const struct {
         int cut, n;
     } ways[] = {{-1, 10}, {3, 33}, {7, 20}};

@@ -37,7 +37,7 @@ static void test_lines(void)
         struct jv *job = jv_parse(v[i][0], strlen(v[i][0]), NULL);
         CHECK(job);
         result_line(job, line, sizeof line);
-        if (i == 4) /* no byte of it may move the cursor */
+        if (i == 4) /* the line must have no control character that moves the cursor */
             CHECK_MSG(line[0] == 'a' && !strpbrk(line, "\n\x1b") && strchr(line, 'b'), "%s", line);
         else
             CHECK_STR(line, v[i][1]);

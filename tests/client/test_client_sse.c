@@ -1,5 +1,5 @@
-/* test_client_sse: tests the parser of event streams. It must find the same events whatever the
- * pieces in which the bytes arrive. */
+/* test_client_sse: tests the parser of event streams. It must find the same events, in whatever
+ * pieces the bytes arrive. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,20 +34,21 @@ static const struct {
      "[message||bom|3]"},
     {"foo: x\nfoo\ndata: a:b\n\n", "[message||a:b|3]"},
     {"data: unfinished\n", ""},
-    {"id: 3\nid\ndata: a\n\n", "[message||a|1]"}, /* an empty id resets */
+    {"id: 3\nid\ndata: a\n\n", "[message||a|1]"}, /* an empty id resets the last id */
     {"data: \xe2\x82\xac\n\n", "[message||\xe2\x82\xac|3]"},
 };
 
 static void feed(struct sse *s, const char *p, size_t n)
 {
-    /* Use a heap copy of exactly n bytes, so that a read past the end is detected. */
+    /* uses a heap copy of exactly n bytes, so that a read past the end is detected */
     char *copy = malloc(n ? n : 1);
     memcpy(copy, p, n);
     sse_feed(s, copy, n);
     free(copy);
 }
 
-/* Checks a stream that is cut once at every byte, and one that is passed byte by byte. */
+/* Checks a stream that is passed in two parts, divided at every position. Also checks a stream
+ * that is passed byte by byte. */
 static void test_every_cut(void)
 {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -66,8 +67,8 @@ static void test_every_cut(void)
     }
 }
 
-/* Checks that half of an event before a lost connection is not joined with the data of the next
- * one. */
+/* Checks an event of which only the first part arrives before the connection is lost. This part
+ * must not be joined with data of the next connection. */
 static void test_restart(void)
 {
     struct sse s;
@@ -80,8 +81,8 @@ static void test_restart(void)
     sse_fini(&s);
 }
 
-/* Checks that the id of an event that was cut off is not sent as seen, because the event would be
- * lost. */
+/* Checks that the id of an incomplete event does not count as the last id. If it did, the event
+ * would be lost. */
 static void test_id_of_a_half_event(void)
 {
     struct sse s;

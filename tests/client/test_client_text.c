@@ -44,8 +44,8 @@ static void test_clean(void)
     CHECK_STR(text_clean(out, sizeof out, "a\0b", 3, "\n"), "a?b");
 }
 
-/* Checks that in a buffer of any size the result is a whole prefix, so that no code point is cut
- * and nothing is written past the end. */
+/* Checks buffers of every size. The result must be a prefix that ends with a complete code point,
+ * and no byte may be written past the end of the buffer. */
 static void test_clean_sizes(void)
 {
     const char *in = "ab\xe2\x82\xac\xf0\x9f\x98\x80z";
@@ -157,14 +157,15 @@ static void test_progress_lines(void)
         const char *job;
     } cases[] = {
         {0, true, "{\"phase\":\"queued\",\"progress\":null}"},
-        {3600000, false, "{\"phase\":\"queued\",\"progress\":null}"}, /* nothing to tell */
+        /* there is no progress yet */
+        {3600000, false, "{\"phase\":\"queued\",\"progress\":null}"},
         {3600001, true, AT("preparing", "0", "null")},
         {3600002, false, AT("preparing", "0.01", "null")},
         {3600003, true, AT("preparing", "0.02", "9")}, /* the first time left */
         {3600004, false, AT("preparing", "0.0699", "8")},
         {3600005, true, AT("preparing", "0.07001", "8")},
         {3660004, false, AT("preparing", "0.08", "8")},
-        {3660005, true, AT("preparing", "0.08", "8")}, /* a minute */
+        {3660005, true, AT("preparing", "0.08", "8")}, /* a minute is over */
         /* the figures go back when a new phase begins */
         {3660006, true, AT("running", "0", "null")},
         {3660007, true, AT("running", "1", "null")},
@@ -197,7 +198,8 @@ static void test_table(void)
     free(out);
 }
 
-/* Checks that wide letters take two columns and marks none, in every locale. */
+/* Checks that in every locale a wide letter has the width of two columns, and a combining mark has
+ * no width. */
 static void test_widths(void)
 {
     static const struct {
@@ -220,7 +222,7 @@ static void test_widths(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_MSG(text_width(cases[i].text) == cases[i].width, "case %zu: %d", i,
                   text_width(cases[i].text));
-    CHECK(text_cut("\u65e5\u672c", 3) == 3); /* no half letter */
+    CHECK(text_cut("\u65e5\u672c", 3) == 3); /* a wide letter is dropped and not divided */
     CHECK(text_cut("e\u0301x", 1) == 3);     /* the mark belongs to the letter */
 }
 
@@ -229,7 +231,8 @@ static const char *red_ok(const char *cell)
     return !strcmp(cell, "ok") ? "\033[31m" : NULL;
 }
 
-/* Checks that on a terminal of 12 columns no line is longer, and that colours take no column. */
+/* Checks a terminal of 12 columns. No line may be longer than 12 columns, and escape sequences of
+ * colours must not be counted. */
 static void test_table_cut(void)
 {
     static const char *const head[] = {"ID", "STATE", "NAME", NULL};
@@ -288,8 +291,8 @@ static void test_curve_braille(void)
     curve_add(c, 0, 1);
     curve_add(c, 1, 0);
     curve_draw(c, 1, 1, 1, true, rows, &low, &high);
-    /* The diagonal of 2 x 4 dots is dots 1 and 2 of the left column, and 6 and 8 of the right
-     * one. */
+    /* The diagonal of 2 x 4 dots consists of dots 1 and 2 in the left column, and of dots 6 and 8
+     * in the right column. */
     CHECK_STR(rows[0], "\xe2\xa2\xa3");
     free(c);
 }
@@ -311,7 +314,8 @@ static void test_curve_edges(void)
     free(c);
 }
 
-/* Checks a resumed job, which repeats steps. The points after the checkpoint are dropped. */
+/* Checks a resumed job, which repeats the steps after its checkpoint. The earlier points of these
+ * steps must be dropped. */
 static void test_curve_resume(void)
 {
     struct curve *c = malloc(sizeof *c);
@@ -481,8 +485,8 @@ static void test_spec_paths(void)
     jv_free(w);
 }
 
-/* Checks that relative paths become absolute only if the URL is this machine, which is a socket,
- * or a host by its exact name. */
+/* Checks that relative paths become absolute only if the URL is a URL of this machine. It is one
+ * if it is a socket, or if it has exactly one of the names of this host. */
 static void test_paths_of_this_machine(void)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* test_client_yaml: tests YAML and CSV. Accepted texts of YAML are compared with JSON, refused
- * texts must name the position of the error, and printed texts must read back the same. */
+/* test_client_yaml: tests YAML and CSV. Accepted texts of YAML are compared with JSON, the errors
+ * of refused texts must name the position of the error, and reading a printed text must give the
+ * value that was printed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +156,8 @@ static void test_prints(void)
     struct jv *v = jv_parse(json, strlen(json), NULL);
     char *want = jv_dump(v, JV_COMPACT);
     struct err e = {0};
-    /* A text for a terminal has no control character, and reads back the same. */
+    /* A text for a terminal must have no control character, and reading the text must give the
+     * value that was printed. */
     free(out);
     out = printed(yaml_print, json, true);
     for (const char *p = out; *p; p++) CHECK(*p == '\n' || (*p >= 0x20 && *p < 0x7f));

@@ -1,5 +1,5 @@
-/* test_cgroup: tests an attempt's control group. It uses a folder that imitates one, and a real
- * one if the test can make it on this machine. */
+/* test_cgroup: tests an attempt's control group. It uses a folder that imitates a control group,
+ * and also a real control group if the test can make one on this machine. */
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -49,7 +49,8 @@ static void test_folder(void)
     CHECK(!file_exists(in(dir, "base/attempt-7-e2")));
 }
 
-/* Checks that attempts run as before without delegation, and if a group cannot be made. */
+/* Checks that attempts run without control groups if no groups are delegated to this process, or
+ * if a group cannot be made. */
 static void test_none(void)
 {
     CHECK(!mkdir(in(dir, "alone"), 0700));
@@ -63,7 +64,8 @@ static void test_none(void)
     cgroup_remove(in(dir, "alone"));
 }
 
-/* Checks that a group whose path cannot be recorded, for example on a full disk, is removed. */
+/* Checks a control group whose path cannot be recorded, for example on a full disk. The group must
+ * be removed. */
 static void test_no_record(void)
 {
     /* a directory prevents the record from being written */
@@ -95,8 +97,8 @@ static void test_real(void)
     const pid_t child = fork();
     if (!child) {
         cgroup_join(in(dir, "real"));
-        /* The process has left the session and its parent, so a signal to a group of processes
-         * does not find it. */
+        /* This process has a session of its own, and its parent has exited, so a signal to the
+         * process group does not reach it. */
         if (!fork()) setsid();
         if (write(ready[1], "x", 1) == 1) pause();
         _exit(0);
@@ -107,7 +109,7 @@ static void test_real(void)
     cgroup_kill(in(dir, "real"));
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
-    /* the end of the pipe shows that the stray process is gone, too */
+    /* the end of the pipe shows that the stray process has ended, too */
     CHECK(read(ready[0], two, 1) == 0);
     while (file_exists(in(base, "attempt-1-e1"))) cgroup_remove(in(dir, "real"));
     CHECK(!rmdir(base));

@@ -42,7 +42,8 @@ static void test_containers(void)
     char name[400];
     struct err e = {0};
     memset(name, 'a', sizeof name);
-    strcpy(name + 300, ".gz"); /* too long for the message to have it twice */
+    strcpy(name + 300, ".gz"); /* the name is so long that the message has no room to contain it
+                                * twice */
     CHECK(container_refuse(container_by_suffix(name), "", name, "", &e) == -1);
     CHECK(strstr(e.text, "gunzip FILE"));
 }

@@ -120,7 +120,7 @@ static void test_sha256(void)
     free(a);
 }
 
-/* Checks the fast blocks, if this machine has them, against the plain ones. */
+/* Compares the fast code for blocks, if this machine has it, with the plain code. */
 static void check_hmac(const char *key, size_t key_size, const char *data, size_t size,
                        const char *want, size_t want_digits)
 {
@@ -177,8 +177,8 @@ static void test_sha256_portable(void)
     CHECK(!memcmp(s.h, h, sizeof h));
 }
 
-/* Checks sha256_add_two, which adds the same bytes to two digests. The digests begin at different
- * positions of a block, for all positions, and the bytes have all sizes. */
+/* Checks sha256_add_two, which adds the same bytes to two digests. The two digests begin at
+ * different positions in a block. All pairs of positions and many sizes are checked. */
 static void test_sha256_two(void)
 {
     uint8_t bytes[330];
@@ -242,7 +242,8 @@ static int read_all(const char *text, size_t n)
     return count;
 }
 
-/* A place beyond the first line has its line and column, as editors count them. */
+/* Checks the position in an error. If the fault is not in the first line, the position is the line
+ * and the column, as editors count them. */
 static void test_jread_place(void)
 {
     static const struct {
@@ -259,7 +260,7 @@ static void test_jread_place(void)
     }
 }
 
-/* Sentences and names that a terminal would obey. */
+/* Checks texts with control characters, which a terminal would execute. */
 static void test_plain(void)
 {
     struct err e;
@@ -412,8 +413,8 @@ static void test_jread_depth(void)
     free(bomb);
 }
 
-/* Checks that every proper prefix of a closed value is an error, and so is the value with a byte
- * after it. */
+/* Checks values that end with a bracket or a quote. Every proper prefix of such a value must be
+ * refused, and so must the value followed by one more byte. */
 static void test_jread_truncated(void)
 {
     static const char sample[] =
@@ -425,8 +426,8 @@ static void test_jread_truncated(void)
     CHECK(read_all(sample, n + 1) == -1); /* with its NUL */
 }
 
-/* Checks that with any single byte replaced by any value there is no crash, and that each text
- * that is accepted is consistent. */
+/* Replaces each byte by each value. No such text may cause a crash. If a text is accepted, it must
+ * be consistent. */
 static void test_jread_mutated(void)
 {
     char sample[] = "{\"a\":[1,-2e3,\"\\ud83d\\ude00x\\n\"],\"b\":{\"c\":null,\"d\":true}}";
@@ -487,7 +488,8 @@ static void test_jread_skip(void)
     CHECK(jread_skip(&j) == 0 && jread_next(&j) == J_KEY && jread_is(&j, "c"));
     CHECK(jread_next(&j) == J_ARRAY && jread_skip(&j) == 0);
     CHECK(jread_next(&j) == J_KEY && jread_is(&j, "d"));
-    CHECK(jread_next(&j) == J_STRING && jread_skip(&j) == 0); /* nothing left to skip */
+    /* a string has no further tokens to skip */
+    CHECK(jread_next(&j) == J_STRING && jread_skip(&j) == 0);
     CHECK(jread_next(&j) == J_OBJECT_END && jread_next(&j) == J_END);
     jread_init(&j, "[1,[2,", 6);
     CHECK(jread_skip(&j) == -1 && j.err.code == ERR_INVALID);
@@ -532,8 +534,8 @@ static void test_jwrite(void)
     }
 }
 
-/* Checks that texts with all 256 byte values and their neighbours survive a round trip if they are
- * UTF-8. */
+/* Checks texts with all 256 byte values and their neighbours. If a text is UTF-8, it must be read
+ * back unchanged. */
 static void test_jwrite_round_trip(void)
 {
     char in[3], buf[64], out[64];
@@ -608,7 +610,8 @@ static void test_file(void)
     snprintf(deep, sizeof deep, "%s/a/b", dir);
     CHECK(file_make_dir(deep, &e) == -1 && strstr(e.text, "/a"));
     CHECK(!file_read(deep, 10, &n, &e) && strstr(e.text, deep));
-    /* A large file that is passed in odd pieces has the digest of the whole. */
+    /* The digest of a large file must not depend on the sizes of the pieces in which it is
+     * passed. */
     snprintf(path, sizeof path, "%s/big", dir);
     char *big = malloc(700001);
     for (int i = 0; i < 700001; i++) big[i] = (char)(i * 31);
@@ -627,7 +630,7 @@ static void test_file(void)
     CHECK_STR(hex, want);
     file_out_abort(&f); /* does nothing after a success */
     CHECK(file_exists(path));
-    /* an abandoned file is gone */
+    /* an abandoned file no longer exists */
     CHECK(file_out_open(&f, path, &e) == 0 && file_out_add(&f, big, 700001, &e) == 0);
     file_out_abort(&f);
     CHECK(!file_exists(path));
@@ -672,8 +675,8 @@ static void test_private_dir(void)
     CHECK(!stat(file, &st) && (st.st_mode & 0777) == 0600);
     CHECK(!stat(own, &st) && (st.st_mode & 0777) == 0700);
     CHECK(file_make_private_dir(path, &n, &e) == 0 && n == 0);
-    /* A directory of another user. If the test runs as root it makes one; otherwise it uses one of
-     * root's. */
+    /* Checks a directory that belongs to a different user. If the test runs as root, it makes one.
+     * If not, it uses a directory of root. */
     const bool root = geteuid() == 0;
     if (root && chown(path, 12345, (gid_t)-1)) abort();
     CHECK(file_make_private_dir(root ? path : "/usr", &n, &e) == -1 && e.code == ERR_INVALID);
@@ -683,8 +686,8 @@ static void test_private_dir(void)
     file_remove(dir, NULL);
 }
 
-/* Checks a lock that a child has inherited, as a child has before its exec. The lock is waited for
- * until the child is gone. A lock that is not released is not waited for. */
+/* Checks a lock that a child has inherited, as every child does before its exec. file_lock must
+ * wait until the child has ended. If the lock is not released, file_lock must not wait forever. */
 static void test_file_lock(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200];
@@ -704,15 +707,15 @@ static void test_file_lock(void)
         _exit(0);
     }
     close(mine);
-    close(go[0]), close(go[1]); /* the child has the lock for a moment longer */
+    close(go[0]), close(go[1]); /* the child still holds the lock for a moment */
     CHECK(!file_lock(other));
     CHECK(waitpid(child, NULL, 0) == child);
     close(other);
     file_remove(dir, NULL);
 }
 
-/* Checks that every step of a write can fail on a full disk. The error names the file, which is
- * then removed. */
+/* Lets each step of a write fail as on a full disk. The error must name the file, and the file
+ * must be removed. */
 static void test_file_full(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], tmp[300];

@@ -1,5 +1,5 @@
-/* test_core_records: checks manifests of checkpoints and contexts of seqctl as they are stored,
- * byte by byte, in tests/golden/records/manifest.txt and context.txt.
+/* test_core_records: compares stored manifests of checkpoints and stored contexts of seqctl with
+ * tests/golden/records/manifest.txt and context.txt, byte by byte.
  * tests: needs golden/records */
 #include "tests/lib/records.h"
 

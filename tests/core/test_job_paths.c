@@ -1,5 +1,6 @@
-/* test_job_paths: tests job:ID in the place of a path. It covers the form of such a path and its
- * meaning on a node, and checks that no such path leads outside. */
+/* test_job_paths: tests job:ID, which a spec may have instead of a path. It covers the form of
+ * job:ID and the file that it names on a node, and checks that this file is never outside of the
+ * job's directory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,8 +88,8 @@ static void test_tidy(void)
     CHECK(!job_path_tidy("/234567890123456", out, sizeof out));
 }
 
-/* Checks every field that names files. A new field of the spec must be added to the list, because
- * this test counts them. */
+/* Checks every field that names files. The test counts the fields, so a new field that names files
+ * must be added to the list below. */
 static void test_fields(void)
 {
     struct job_spec *s = calloc(1, sizeof *s);
@@ -98,7 +99,8 @@ static void test_fields(void)
     CHECK(!spec_intern(s, "x", 1, &s->model.path) && !spec_intern(s, "x", 1, &s->context.load) &&
           !spec_intern(s, "x", 1, &s->checkpoint.resume_path) &&
           !spec_intern(s, "x", 1, &s->input.source.path));
-    CHECK(job_paths(s, path) == 3); /* resume_path counts if its word names a path */
+    /* resume_path counts only if checkpoint.resume is the word for a path */
+    CHECK(job_paths(s, path) == 3);
     s->checkpoint.resume = RESUME_PATH;
     s->data.n_train = s->eval.n_data = SPEC_SOURCES;
     for (int i = 0; i < SPEC_SOURCES; i++)

@@ -1,6 +1,6 @@
 /* test_library: tests which folders are searched for optional libraries. Each case runs in a
- * separate process, because a library is never closed. The library that is found is the tests'
- * NCCL, under a name that no machine has.
+ * separate process, because a library is never closed. The library is the fake NCCL of the tests,
+ * under a name that no machine has.
  * tests: needs libnccl_fake.so */
 #include <limits.h>
 #include <sys/wait.h>
@@ -21,8 +21,8 @@ static void shell(const char *command)
     CHECK_MSG(!system(all), "%s", all);
 }
 
-/* Runs find in a process with this environment. out receives the text of *l, or that of the
- * error. */
+/* Runs the function `find` in a process with this environment. `out` receives the text that `find`
+ * writes, or the text of its error. */
 static bool child_says(char *out, size_t size, const char *folders, const char *path,
                        int (*find)(char *, size_t))
 {
@@ -81,7 +81,7 @@ static void test_in_a_named_folder(void)
     CHECK_MSG(child_says(said, sizeof said, folders, "/nowhere", find_wanted), "%s", said);
 }
 
-/* Checks that a relative folder is not used, because it would be another one in every process's
+/* Checks that a relative folder is not used. It would name a different folder in each working
  * directory. */
 static void test_relative_folders_do_not_count(void)
 {
@@ -100,7 +100,7 @@ static void test_in_a_wheel(void)
     CHECK(!child_says(said, sizeof said, NULL, path, find_wanted));
 }
 
-/* Checks that the error is about a library that exists but cannot be opened. */
+/* Checks a library that exists but cannot be opened. The error must report this. */
 static void test_broken(void)
 {
     char said[1024], folders[256];
@@ -109,7 +109,7 @@ static void test_broken(void)
     CHECK_MSG(strstr(said, "broken/" WANTED ": "), "%s", said);
 }
 
-/* Checks that the folder that is named is searched before those of the system. */
+/* Checks that the folder in the environment is searched before the folders of the system. */
 static void test_version_and_path(void)
 {
     char said[1024], folders[256], want[PATH_MAX + 64], real[PATH_MAX];

@@ -1,5 +1,5 @@
-/* test_loop: tests the loop, with timers by a clock that the test sets, posts from threads,
- * descriptors and signals. */
+/* test_loop: tests the loop: its timers, for which the test sets the clock, posts from threads,
+ * descriptors, and signals. */
 #include "api/core/loop.h"
 
 #include <pthread.h>
@@ -59,7 +59,7 @@ static void test_timers(void)
     loop_turn(l, 0);
     CHECK_STR(n.text, "");
     now += 10;
-    loop_turn(l, 1000000); /* a timer is due, so it does not wait */
+    loop_turn(l, 1000000); /* a timer is due, so the loop does not wait */
     CHECK_STR(n.text, "bc");
     CHECK(loop_now_ms(l) == 1010);
     loop_timer_set(b, 100);
@@ -71,7 +71,8 @@ static void test_timers(void)
     loop_timer_destroy(c);
     n.again = loop_timer_create(l, note_again, &n);
     loop_timer_set(n.again, 0);
-    loop_turn(l, 0); /* a timer that is set again for the present time fires once in each turn */
+    loop_turn(l, 0); /* a timer that is set again for the present time fires once in each call of
+                      * loop_turn */
     CHECK_STR(n.text, "bcar");
     loop_turn(l, 0);
     CHECK_STR(n.text, "bcarr");
@@ -86,7 +87,8 @@ static void take_long(void *arg)
     *(int64_t *)arg += 300;
 }
 
-/* Checks that posts from before the turn run before a timer that is due. */
+/* Checks that posts that were made before a call of loop_turn run before the timers that are due
+ * in that call. */
 static void test_mail_before_timers(void)
 {
     int64_t now = 0;
@@ -94,11 +96,11 @@ static void test_mail_before_timers(void)
     struct loop *l = loop_create(hand_clock, &now, NULL);
     struct loop_timer *t = loop_timer_create(l, note_a, &n);
     loop_timer_set(t, 10);
-    now += 5000; /* the loop was away for a long time */
+    now += 5000; /* the loop was not called for a long time */
     loop_post(l, note_b, &n);
     loop_turn(l, 0);
     CHECK_STR(n.text, "ba");
-    /* while it was asleep it was not busy */
+    /* the time in which the loop slept is not counted as busy time */
     CHECK(loop_busy_ms(l) == 0 && loop_clock_ms(l) == 5000);
     loop_post(l, take_long, &now);
     loop_turn(l, 0);
@@ -198,7 +200,7 @@ static void test_mailbox(void)
     CHECK(all.n_wrong == 0);
     struct note n = {{0}};
     loop_post(all.loop, note_a, &n);
-    loop_destroy(all.loop); /* emptied, not run */
+    loop_destroy(all.loop); /* waiting posts are dropped and not run */
     CHECK_STR(n.text, "");
 }
 
@@ -211,8 +213,8 @@ static void pipe_first(void *arg, uint32_t events)
 {
     struct pipes *p = arg;
     p->n_calls++;
-    /* Both descriptors have an event in this turn. The first callback removes both descriptors, so
-     * the second event must not be delivered. */
+    /* Both descriptors are ready. The first callback removes both, so the second callback must not
+     * be called. */
     loop_fd_remove(p->f[0]);
     loop_fd_remove(p->f[1]);
 }

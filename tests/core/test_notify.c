@@ -1,5 +1,5 @@
-/* test_notify: tests the messages to a service manager, over a path and over an abstract name, and
- * the feeding of its watchdog. The loop's clock is the test's. */
+/* test_notify: tests the messages to a service manager, over a path and over an abstract name.
+ * Also tests the messages that keep its watchdog from acting. The test sets the loop's clock. */
 #include "tests/lib/test.h"
 
 #include <stddef.h>
@@ -127,7 +127,8 @@ static void test_watchdog_of_another(void)
     close_one(n);
 }
 
-/* Checks that a manager that is gone, or that reads nothing, does not delay the program. */
+/* Checks that a manager that no longer exists, or that reads nothing, does not delay the
+ * program. */
 static void test_silent_manager(void)
 {
     struct notify *n = open_one('@', "4");

@@ -1,5 +1,5 @@
-/* test_option: tests a table of options, which is read from the command line, from keys of a file,
- * and again when the file has changed. */
+/* test_option: tests a table of options. The options are read from the command line, and from a
+ * file whose keys name them. The file is read again after it has changed. */
 #include "tests/lib/test.h"
 
 #include "api/core/option.h"
@@ -80,7 +80,8 @@ static void test_line_limits(void)
 static void test_key(void)
 {
     line("--word", "mine");
-    CHECK(key("word", OPTION_IS_TEXT, "theirs", 0, -1, 0) == 0); /* the command line's holds */
+    /* the value of the command line is kept */
+    CHECK(key("word", OPTION_IS_TEXT, "theirs", 0, -1, 0) == 0);
     CHECK_STR(t.word, "mine");
     /* the file must be correct as well */
     CHECK(key("word", OPTION_IS_NUMBER, "", 3, -1, 0) == -1);
@@ -99,7 +100,7 @@ static void test_key(void)
     CHECK_STR(e.text, "help belongs to the command line");
     CHECK(key("nubmer", OPTION_IS_NUMBER, "", 1, -1, 0) == -1);
     CHECK_STR(e.text, "unknown key nubmer: did you mean number?");
-    /* it suggests no option that a file may not have */
+    /* the error must not suggest an option that is not allowed in a file */
     CHECK(key("hepl", OPTION_IS_NUMBER, "", 1, -1, 0) == -1);
     CHECK_STR(e.text, "unknown key hepl: the keys are the options of prog --help");
 }

@@ -1,4 +1,4 @@
-/* test_progress: tests when a rank reports its progress, and about which work. */
+/* test_progress: tests when a rank reports its progress, and which work the reports are about. */
 #include "tests/lib/told.h"
 
 static void test_speaks(void)
@@ -24,7 +24,8 @@ static void test_speaks(void)
     told_check(&t, PROGRESS_REQUESTS, 1, 6);
 }
 
-/* Checks that however often it is called, it reports once at the beginning and once at the end. */
+/* Checks that progress is reported once at the beginning and once at the end, however often the
+ * functions are called. */
 static void test_seldom(void)
 {
     struct told t;
@@ -37,8 +38,8 @@ static void test_seldom(void)
     CHECK(t.n == 2 && t.at.done == 1000);
 }
 
-/* Checks that a part that begins again is shown at its earlier position until it is beyond
- * that. */
+/* Checks work of which a part is repeated. The reported progress must not change until the
+ * repeated work is beyond the position that was reported before. */
 static void test_begins_again(void)
 {
     struct told t;
@@ -71,7 +72,7 @@ static void test_total_comes_later(void)
     CHECK(t.at.done == 30 && t.at.total == 30);
 }
 
-/* Checks that code may call it without asking whether there is a listener. */
+/* Checks that the functions may be called if no listener is set. */
 static void test_nobody_listens(void)
 {
     struct told t;

@@ -137,8 +137,8 @@ static void test_round_trip(void)
     CHECK_STR(written(&r), "{\"version\":2,\"lenient\":\"three\"}");
 }
 
-/* Checks that the reader accepts another order, blanks, an unknown member in every object, and an
- * unknown word. */
+/* Checks that the reader accepts members in a different order, blanks, an unknown member in every
+ * object, and an unknown word. */
 static void test_tolerates(void)
 {
     struct every r;
@@ -154,7 +154,8 @@ static void test_tolerates(void)
     CHECK_STR(r.raw, "{ \"a\" : 1 }");
 }
 
-/* Checks that NaN is written as null, and that a member that may be null then keeps its value. */
+/* Checks that NaN is written as null. If a member may be null, reading null must leave the
+ * member's value unchanged. */
 static void test_null(void)
 {
     static const char text[] = "{\"version\":2,\"maybe\":null}";
@@ -168,8 +169,8 @@ static void test_null(void)
     CHECK(read_text("{\"version\":2,\"maybe\":\"1\"}", &r, &e) == -1);
 }
 
-/* Checks that an owned text that may be null is written as null if there is none, and read back as
- * none. */
+/* Checks an owned text that may be null. A NULL pointer must be written as null, and read back as
+ * NULL. */
 static void test_null_text(void)
 {
     static const struct field lone[] = {
@@ -192,7 +193,7 @@ static void test_null_text(void)
     CHECK(read_text("{\"version\":2,\"owned\":null}", &r, &(struct err){0}) == -1);
 }
 
-/* Checks a text that is not an object, or is more than one. */
+/* Checks a text that is not an object, and a text with more than one object. */
 static void test_parse(void)
 {
     static const char *const bad[] = {
@@ -208,7 +209,7 @@ static void test_parse(void)
     CHECK(!record_parse(" {\"version\":2}\n", 15, rows, &r, &e));
 }
 
-/* Checks the member that the error names, and the beginning of its value. */
+/* Checks which member the error names, and that it shows the beginning of the member's value. */
 static void test_refuses(void)
 {
     static const char *const bad[][2] = {
@@ -249,7 +250,7 @@ static void test_refuses(void)
         free(r.owned);
     }
     CHECK(read_text("{\"version\":2,\"owned\":\"a\",\"owned\":\"b\"}", &r, &e) ==
-          -1); /* the first would leak */
+          -1); /* the first text would leak */
     free(r.owned);
     CHECK(read_text("{\"version\":2,\"pairs\":[{\"a\":10}]}", &r, &e) == -1 &&
           strstr(e.text, "between 0 and 9"));
@@ -265,7 +266,7 @@ static const struct field closed_rows[] = {
     RECORD_CLOSED,
 };
 
-/* Checks that a closed table refuses a member for which it has no row, wherever it is. */
+/* Checks that a closed table refuses every member for which it has no row, at any depth. */
 static void test_closed(void)
 {
     static const char *const bad[] = {"{\"c\":1}", "{\"a\":1,\"c\":null,\"b\":0}", "{\"\":{}}"};
@@ -280,7 +281,8 @@ static void test_closed(void)
     }
 }
 
-/* Checks that the field of a member in a list tells in which element the member is. */
+/* Checks the field of an error about a member of a list's element. The field must contain the
+ * index of the element. */
 static void test_place(void)
 {
     struct every r;

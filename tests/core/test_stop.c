@@ -1,4 +1,5 @@
-/* test_stop: a test that ends its program leaves its name, and the reason if there is one. */
+/* test_stop: checks the text that is printed if a test ends its program. It must have the test's
+ * name, and the reason if there is one. */
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -22,7 +23,7 @@ static void faults(void)
     raise(SIGSEGV);
 }
 
-/* Starts a process that aborts, which is no fault of the test. */
+/* Starts a child that aborts. The abort must not count as a failure of the test. */
 static void outlives(void)
 {
     int status = 0;
@@ -32,7 +33,7 @@ static void outlives(void)
     CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 }
 
-/* Runs fn as a test of a program of its own, and returns its output and its status. */
+/* Runs fn as a test in a separate process. `out` receives its output. Returns its status. */
 static int run(void (*fn)(void), char out[4096])
 {
     int ends[2], status = 0;

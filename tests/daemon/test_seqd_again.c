@@ -1,6 +1,6 @@
-/* test_seqd_again: tests failures that repeat. The same failure at the same place is final at the
- * third time. A kill from outside is never final. Steps that were made before do not count as
- * progress. All of this survives restarts of seqd. */
+/* test_seqd_again: tests failures that repeat. A job that fails three times in the same way at the
+ * same step has failed finally. A kill from outside is never final. Steps that an earlier attempt
+ * has made do not count as progress. These rules must also hold if seqd is restarted. */
 #include <signal.h>
 #include "daemon/state/blame.h"
 #include "tests/lib/one_node.h"
@@ -31,7 +31,8 @@ static struct sim_attempt *next(void)
     return a;
 }
 
-/* Lets rank 0 make these steps and then end in this way. */
+/* Lets rank 0 make `steps` steps, and then end with the exit status `status` or by the signal
+ * `sign`. */
 static void die(struct sim_attempt *a, int steps, int status, int signo)
 {
     for (int i = 1; i <= steps; i++) rec_step(a, i);
@@ -50,7 +51,8 @@ static struct sim_attempt *begin_run(void)
     return a;
 }
 
-/* Checks a limit on the size of files, by which ranks of the previous version are killed. */
+/* Checks the signal by which the kernel kills ranks of the previous version if they exceed the
+ * limit on file sizes. */
 static void test_final(void)
 {
     for (int restarts = 0; restarts < 2; restarts++) {
@@ -72,7 +74,8 @@ static void test_final(void)
     }
 }
 
-/* Checks that at another step, or by another signal, it is another failure. */
+/* Checks that a failure at a different step or by a different signal does not count as a
+ * repetition. */
 static void test_other_places(void)
 {
     struct sim_attempt *a = begin_run();
@@ -101,8 +104,7 @@ static void test_never_final(void)
     }
 }
 
-/* Checks that a kill for lack of memory counts only if nothing but the job could have used the
- * memory. */
+/* Checks a kill for lack of memory. It counts only if no other job can have used the memory. */
 static void test_memory(void)
 {
     struct sim_attempt *a = begin_run();
@@ -119,13 +121,15 @@ static void test_memory(void)
         send_spool(a);
         settle();
         a = next();
-        CHECK((a == NULL) == (i == 3)); /* during the first one the job was not alone */
+        /* the first kill did not count, because the job was not alone */
+        CHECK((a == NULL) == (i == 3));
     }
     CHECK_STR(state_of(1), "failed");
     finish();
 }
 
-/* Checks that a checkpoint or a step that is made again does not count as progress. */
+/* Checks that a checkpoint or a step does not count as progress if an earlier attempt has already
+ * made it. */
 static void test_no_progress(void)
 {
     struct sim_attempt *a = begin_run();
@@ -143,7 +147,7 @@ static void test_no_progress(void)
     finish();
 }
 
-/* Checks that a further step begins the day of retries again. */
+/* Checks that the day in which a job is retried begins again after a new step. */
 static void test_progress(void)
 {
     struct sim_attempt *a = begin_run();
@@ -156,7 +160,8 @@ static void test_progress(void)
     finish();
 }
 
-/* Checks that a product counts once for each name, and an evaluation once for each step. */
+/* Checks that a product counts as progress only once for each name, and an evaluation only once
+ * for each step. */
 static void test_products(void)
 {
     static const struct {

@@ -40,7 +40,7 @@ static void drop(struct job *j)
     job_destroy(j);
 }
 
-/* Takes the next record of the rank's part. */
+/* Passes the part's next record, which is about `rank`. Returns the verdict. */
 static struct verdict tell(struct job *j, int part, int type, int rank, const void *data,
                            size_t size)
 {
@@ -65,8 +65,8 @@ static struct verdict tell_exit(struct job *j, int part, int rank, int status, i
     return tell(j, part, RANK_EXIT, rank, &x, sizeof x);
 }
 
-/* Checks that the ring opens when the last rank is ready, and that records that were only in
- * memory are released then. */
+/* Checks that the ring is complete when the last rank is ready. Records that were delayed until
+ * then must be processed. */
 static void test_start(void)
 {
     struct job *j = job_of(2);
@@ -82,8 +82,8 @@ static void test_start(void)
     drop(j);
 }
 
-/* Checks that a step of rank 0 proves a ring over two nodes. On a single node every rank reports
- * for itself. */
+/* Checks that a step of rank 0 proves that a ring over two nodes is complete. On a single node,
+ * every rank must report that it is ready. */
 static void test_proof(void)
 {
     for (int n = 1; n <= 2; n++) {
@@ -97,8 +97,8 @@ static void test_proof(void)
     }
 }
 
-/* Checks that a report that a peer is missing waits for a better cause, such as a rank that was
- * killed. */
+/* Checks a report that a peer is missing. The verdict must wait for a better cause, such as a rank
+ * that was killed. */
 static void test_suspect(void)
 {
     struct job *j = job_of(2);
@@ -110,7 +110,8 @@ static void test_suspect(void)
     drop(j);
 }
 
-/* Checks that if no better cause comes in time, the node that is away is named. */
+/* Checks a report that a peer is missing, if no better cause is reported in time. The verdict must
+ * name the node that is not connected. */
 static void test_convict(void)
 {
     struct job *j = job_of(2);
@@ -137,8 +138,8 @@ static void test_start_timeout(void)
     drop(j);
 }
 
-/* Checks that the attempt is done when both parts are, and that a stopping job has stopped when
- * both parts have ended. */
+/* Checks that the attempt has succeeded when both parts have succeeded, and that a stopping job
+ * has stopped when both parts have ended. */
 static void test_ends(void)
 {
     struct event ev;

@@ -1,6 +1,6 @@
-/* test_seqd_auth: tests which users may do what, over raw sockets. Covers every route without a
- * token and with a wrong, an expired, a revoked and a weaker one; the owners of jobs; the audit
- * log; and a database of the previous version. */
+/* test_seqd_auth: tests the rights of users, over raw sockets. Every route is requested without a
+ * token, and with a wrong, an expired, a revoked and a weaker token. Also tests the owners of
+ * jobs, the audit log, and a database of the previous version. */
 #include <sqlite3.h>
 #include "api/core/sha256.h"
 #include <sqlite3.h>
@@ -8,7 +8,7 @@
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE], operator_o[AUTH_TOKEN_SIZE];
 
-/* Sends a request with that token, or without one if it is NULL. */
+/* Sends a request with this token. If `token` is NULL, the request has no token. */
 static int ask_as(const char *token, const char *method, const char *path, const char *body)
 {
     static char out[16384];
@@ -38,7 +38,7 @@ static void begin_users(void)
     rest_token("olga", ROLE_OPERATOR, 0, operator_o);
 }
 
-/* Writes a path of the route, with values in the place of its parameters. */
+/* Writes a path of the route, in which values replace the parameters. */
 static void path_of(const struct route *t, char *out, size_t size)
 {
     size_t n = 0;
@@ -78,8 +78,8 @@ static void test_every_route(void)
     finish();
 }
 
-/* Checks that a caller who is not known is told only that, and not the other faults of the
- * request. */
+/* Checks an unknown caller. The answer must say only that the caller is unknown, and must name no
+ * other fault of the request. */
 static void test_unknown_first(void)
 {
     static const char *const wrong[][3] = {
@@ -110,8 +110,8 @@ static void test_unknown_first(void)
     finish();
 }
 
-/* Checks that every route of a job refuses another user, whether the job is live or has ended,
- * before it tells anything else about the job. */
+/* Checks every route of a job, both if the job is live and if it has ended. It must refuse a user
+ * who does not own the job, and must reveal nothing about the job. */
 static void test_owner_of_every_route(void)
 {
     char path[256];
@@ -161,8 +161,8 @@ static void test_lists(void)
 }
 
 /* A user's key tells nothing about the keys of other users. */
-/* Checks that a user who selects by name and label finds and cancels only its own jobs. An
- * operator's filter selects the jobs of all users. */
+/* Checks that a user who selects jobs by name and label finds and cancels only the user's own
+ * jobs. An operator's filter must select jobs of all users. */
 static void test_filters(void)
 {
     static const char *const by[] = {"name=t", "label.node=evil", "name=t&label.state=fake",
@@ -231,20 +231,20 @@ static void test_wrong_tokens(void)
         CHECK_MSG(talk(text) == 401, "%s", never[i]);
     }
     const size_t n = strlen(user_a);
-    /* at the id, at the secret and at the check digits */
+    /* changes a character of the id, of the secret and of the check digits */
     for (size_t at = 5; at < n; at += n / 4) {
         snprintf(wrong, sizeof wrong, "%s", user_a);
         CHECK_MSG(get_as(flip(wrong, at), "/v1/me") == 401, "byte %zu", at);
     }
     CHECK(get_as(wrong, "/v1/me") == 429 || get_as(wrong, "/v1/me") == 429);
     CHECK(strstr(reply, "wrong tokens from this address") && strstr(reply, "Retry-After"));
-    CHECK(get_as(user_a, "/v1/me") == 200); /* a right token is accepted all the same */
+    CHECK(get_as(user_a, "/v1/me") == 200); /* a valid token must still be accepted */
     CHECK(strstr(reply, "\"user\":\"ann\",\"role\":\"user\""));
     finish();
 }
 
-/* Checks wrong tokens of a network, also through a proxy. The limit is for a network of 64 bits,
- * because its owner has all its addresses. */
+/* Checks the limit on wrong tokens from a network, also through a proxy. All addresses with the
+ * same first 64 bits are one network, because they usually have one owner. */
 static void test_wrong_tokens_of_a_network(void)
 {
     static const char get[] = "GET /v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -285,8 +285,8 @@ static void test_expiry(void)
     finish();
 }
 
-/* Checks that a stolen token cannot make a token that is valid longer than itself, while an
- * admin's token can. */
+/* Checks that a user's token, which may be stolen, cannot make a token that is valid longer than
+ * itself. An admin's token can do this. */
 static void test_made_ends_with_maker(void)
 {
     char late[AUTH_TOKEN_SIZE], boss[AUTH_TOKEN_SIZE];
@@ -329,15 +329,16 @@ static void test_revoking_a_user(void)
     finish();
 }
 
-/* Checks that revoked tokens are refused at once and after a restart, and that other tokens remain
- * valid. */
+/* Checks that revoked tokens are refused at once and after a restart, and that tokens that were
+ * not revoked remain valid. */
 static void test_revocation(void)
 {
     char path[64];
     begin_users();
     const int id = (int)rest_token("ann", ROLE_USER, 0, user_a);
     snprintf(path, sizeof path, "/v1/tokens/%d:revoke", id);
-    CHECK(post_as(user_b, path, "") == 404); /* another's is not there */
+    /* a token of a different user must seem not to exist */
+    CHECK(post_as(user_b, path, "") == 404);
     CHECK(get_as(user_a, "/v1/me") == 200);
     CHECK(post_as(user_a, path, "") == 200 && strstr(reply, "\"revoked_at\":\"2"));
     CHECK(get_as(user_a, "/v1/me") == 401 && strstr(reply, "revoked"));
@@ -409,8 +410,8 @@ static int try_token(const char *user, struct err *e)
     return auth_make(w.auth, &k, text, NULL, NULL, e);
 }
 
-/* Checks that a user has at most 100 valid tokens, and that tokens that have ended make room for
- * new ones of any user. */
+/* Checks that a user has at most 100 valid tokens, and that tokens that have expired or are
+ * revoked leave room for new tokens of any user. */
 static void test_most_tokens(void)
 {
     char user[16], body[64];
@@ -460,8 +461,9 @@ static void test_audit(void)
 {
     begin_users();
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
-    CHECK(get_as(user_a, "/v1/jobs/1") == 200);     /* a read of one's own job makes no row */
-    CHECK(get_as(operator_o, "/v1/jobs/1") == 200); /* another's prompts */
+    CHECK(get_as(user_a, "/v1/jobs/1") == 200); /* a read of one's own job makes no row */
+    /* the job belongs to a different user, and the audit must show this */
+    CHECK(get_as(operator_o, "/v1/jobs/1") == 200);
     CHECK(get_as(operator_o, "/v1/jobs") == 200);
     CHECK(get_as(user_b, "/v1/jobs/1") == 403);
     CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
@@ -483,20 +485,23 @@ static void test_audit(void)
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"has_more\":true"));
     CHECK(post_as(user_a, "/v1/jobs", "{}") == 400); /* a request that was refused */
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"status\":400}"));
-    /* If seqd ends right after an answer, nothing of that answer is lost. */
+    /* If seqd ends immediately after an answer, the changes that the answer confirms are not
+     * lost. */
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
     close_server();
     begin_in(false, 0);
     CHECK(get("/v1/audit?limit=1") == 200 &&
           strstr(reply, "\"status\":201,\"made\":\"/v1/jobs/2\"}"));
-    /* Without an event that makes the log write, the answer is written within a second. */
+    /* The audit row of this answer is written within a second, even if no event of a job causes a
+     * commit. */
     CHECK(post_as(user_a, "/v1/jobs/2:cancel", "") == 202);
     for (int i = 0; i < 3000 && answered_rows() < 5; i++) loop_turn(w.loop, 10);
     CHECK_MSG(answered_rows() == 5, "%d", answered_rows());
     finish();
 }
 
-/* Checks that events have the user, and that owners survive a restart. */
+/* Checks that events name the user who caused them, and that jobs keep their owners after a
+ * restart. */
 static void test_event_says_who(void)
 {
     begin_users();
@@ -557,8 +562,8 @@ static bool counted(const char *who)
     return false;
 }
 
-/* Checks that the disk space of a user's jobs counts, including that of ended jobs, and that a
- * live job gets a note. */
+/* Checks the limit on the disk space of a user's jobs. Ended jobs count, too. A live job must get
+ * a note. */
 static void test_disk_limit(void)
 {
     begin_users();
@@ -569,10 +574,11 @@ static void test_disk_limit(void)
     wrote(1000, 1, "{\"step\":1,\"detail\":{\"path\":\"/x\",\"size\":5242880}}");
     wrote(1001, 1, "{\"step\":2,\"detail\":{\"path\":\"/y\",\"size\":1048576}}");
     close_server();
-    begin_in(false, 0); /* it counts when it starts */
+    begin_in(false, 0); /* seqd counts the disk space when it starts */
     struct users *users = control_users(w.control);
     users->limits = (struct users_limits){.disk = 6 << 20};
-    users_of(users, "ann")->limited = true; /* as if it had asked as a user */
+    /* sets the owner's disk limit after the job was submitted */
+    users_of(users, "ann")->limited = true;
     struct job *runs = jobs_find(&control_commits(w.control)->cluster->jobs, 2);
     struct event assign = {
         .type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN, .at_ms = 1};
@@ -583,7 +589,8 @@ static void test_disk_limit(void)
           strstr(reply, "\"checkpoints\":6291456,") &&
           strstr(reply, "\"user\":\"bob\",\"jobs\":1,"));
     CHECK(strstr(reply, "\"limit_bytes\":6291456"));
-    CHECK(strstr(reply, "\"ann\"") < strstr(reply, "\"bob\"")); /* the most first */
+    /* the user with the largest number of bytes is first */
+    CHECK(strstr(reply, "\"ann\"") < strstr(reply, "\"bob\""));
     CHECK(get_as(user_b, "/v1/usage/users") == 200 && strstr(reply, "bob") &&
           !strstr(reply, "ann"));
     CHECK(get_as(user_a, "/v1/usage") == 200 && strstr(reply, "\"job\":1,") &&
@@ -625,8 +632,8 @@ static void run(const char *sql)
 }
 
 /* Checks a database of the previous version. Its jobs have no owner, so only operators may see
- * them. That version can still read and write a database that this version has opened, which its
- * own statements show. */
+ * them. The previous version must still be able to read and write a database that this version has
+ * opened. The test executes that version's statements. */
 static void test_version_before(void)
 {
     begin();

@@ -1,6 +1,7 @@
-/* test_seqd_away: tests jobs whose nodes are silent. Such jobs are away and not stopped. They
- * continue when the node is back, and are given up only for a place elsewhere, for a cancel, for a
- * suspend, or because of a peer's report. All of this holds after a restart of seqd. */
+/* test_seqd_away: tests jobs whose nodes are silent. seqd marks these jobs as away and does not
+ * stop them. They continue when the node is connected again. An attempt is given up only if other
+ * nodes have room for the job, if the job is cancelled or suspended, or because of a peer's
+ * report. These rules must also hold after a restart of seqd. */
 #include "tests/lib/sim.h"
 
 static struct gang *run_on(struct sim *n, int64_t id, int ranks)
@@ -37,7 +38,7 @@ static bool is_here(int64_t id)
     return is(id, "running") && !strstr(stored, "\"away\"");
 }
 
-/* Checks that the ranks continue to run while the node is away, also if seqd is restarted. */
+/* Checks that the ranks continue to run while the node is silent, also if seqd is restarted. */
 static void test_comes_back(void)
 {
     for (int restarts = 0; restarts < 2; restarts++) {
@@ -46,7 +47,7 @@ static void test_comes_back(void)
         struct gang *a = run_on(A, 1, 2);
         goodbye(A);
         pass(NODE_LOST_MS - 1001);
-        CHECK(is_here(1)); /* an outage is harmless */
+        CHECK(is_here(1)); /* a short outage has no effect */
         pass(2002);
         CHECK(is_away(1, "a") && !a->stopped);
         CHECK(control_reserved(w.control, "a") == 2);
@@ -62,7 +63,7 @@ static void test_comes_back(void)
     }
 }
 
-/* Checks a job for which another node has a place. */
+/* Checks a job for which a node that is not silent has room. */
 static void test_moves(void)
 {
     begin();
@@ -76,8 +77,8 @@ static void test_moves(void)
     CHECK_STR(job(1)->err.text, "node a has not been seen for 12 s");
     CHECK(job(1)->err_cause == CAUSE_INFRASTRUCTURE && job(1)->backoff_ms == 0);
     CHECK(gang_of(B, 1, 3));
-    /* The node is back, and its attempt has come further. That does not count, and its slots are
-     * not free. */
+    /* The node is connected again, and its old attempt has made progress. seqd must ignore this
+     * progress, and must not treat the attempt's slots as free. */
     w.obeys = false;
     hello(A);
     rec_step(a, 7), rec_event(a, 0, EV_CHECKPOINT, 7, "{}"), send_spool(A, a);
@@ -90,7 +91,7 @@ static void test_moves(void)
     finish();
 }
 
-/* Checks that if no other node has room, the job remains in its place until there is room. */
+/* Checks that if no other node has room, the job keeps its place until a node has room. */
 static void test_waits_for_a_place(void)
 {
     begin();
@@ -122,8 +123,8 @@ static void to_gang(struct gang **a, struct gang **b)
     CHECK(is(1, "running"));
 }
 
-/* Checks that the slots that the job holds on other nodes are free only for the job itself, and
- * that its part there stops first. */
+/* Checks the slots that the job holds on those of its nodes that are not silent. Only the job
+ * itself may use these slots again, and its part on these nodes must stop first. */
 static void test_own_place(void)
 {
     struct gang *a, *b;
@@ -131,7 +132,7 @@ static void test_own_place(void)
     to_gang(&a, &b);
     lose(B);
     CHECK(is_away(1, "b") && !a->stopped);
-    /* it is a, and not the node that is away */
+    /* the job's node is a, and not the silent node */
     CHECK(doc_job_node(doc(1), node) && !strcmp(node, "a"));
     w.obeys = false;
     hello(C);
@@ -145,7 +146,8 @@ static void test_own_place(void)
     finish();
 }
 
-/* Checks that if the gang on another node reports that its peer is gone, the job does not wait. */
+/* Checks that the job does not wait for its silent node if the gang on its second node reports
+ * that its peer is lost. */
 static void test_peer_reports(void)
 {
     struct gang *a, *b;
@@ -191,8 +193,8 @@ static void test_orders(void)
     }
 }
 
-/* Checks a seqd that is killed between the order and its consequences. The silence is counted from
- * the beginning again. */
+/* Checks a seqd that is killed between an order and its effects. After the restart, seqd must
+ * measure a node's silence from the start on. */
 static void test_order_and_restart(void)
 {
     begin();
@@ -207,7 +209,8 @@ static void test_order_and_restart(void)
     finish();
 }
 
-/* Checks a job whose checkpoint's node is gone for good. A restart gives the checkpoint up. */
+/* Checks a job whose checkpoint is on a node that never connects again. An order to restart the
+ * job gives up the checkpoint. */
 static void test_given_up(void)
 {
     struct gang *a, *b;
@@ -231,7 +234,7 @@ static void test_given_up(void)
     finish();
 }
 
-/* Checks a node that is back without its ranks, which its agent reports. */
+/* Checks a node that connects again after its ranks have ended. Its agent reports their end. */
 static void test_back_without_ranks(void)
 {
     begin();
@@ -249,7 +252,8 @@ static void test_back_without_ranks(void)
     finish();
 }
 
-/* Checks a gang both of whose nodes are silent. It is away until the last of them is back. */
+/* Checks a job both of whose nodes are silent. It must be marked as away until both nodes are
+ * connected again. */
 static void test_both(void)
 {
     struct gang *a, *b;
@@ -267,7 +271,8 @@ static void test_both(void)
     finish();
 }
 
-/* Checks that a day of retries is ended by failures, and not by the wait for a node. */
+/* Checks the day in which a job is retried. The time in which a job waits for a silent node must
+ * not count. */
 static void test_a_day_away(void)
 {
     begin();

@@ -1,7 +1,7 @@
 /* test_seqd_axes: checks the nodes of a job's ranks along its axes. Ranks that share layers, and
- * ranks of one ring, talk most. They are placed on one node wherever nodes have room for them, and
- * each node has consecutive ranks. The test goes from a job's spec to the ASSIGN of its attempt
- * (daemon/loop/pass.h). */
+ * ranks of one ring, exchange more messages than other ranks. They must be placed on one node if a
+ * node has room for them. Each node has consecutive ranks. For each case, the test makes a job's
+ * spec, and checks the ASSIGN of its attempt (daemon/loop/pass.h). */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/loop/pass.h"
@@ -11,8 +11,8 @@
 enum { NODES = 8 };
 
 /* The axes of a job and the slots of the nodes, with the expected result. split_rings is the
- * number of rings of a stage (sp tp ranks each) that are on more than one node. split_layers is
- * the same number for the sets of ranks that share layers (tp ranks each). */
+ * number of rings (of sp * tp ranks each) that are on more than one node. split_layers is the
+ * number of sets of ranks that share layers (of tp ranks each) that are on more than one node. */
 struct way {
     struct axes axes;
     int slots[NODES]; /* 0 after the last node */
@@ -20,7 +20,7 @@ struct way {
 };
 
 static const struct way ways[] = {
-    /* All ranks are on one node, the smallest that can hold them. */
+    /* All ranks are on the smallest node that can hold them. */
     {{1, 2, 2, 2}, {16, 8, 4}, 1, 0, 0},
     {{1, 1, 8, 1}, {8}, 1, 0, 0},
     /* Each node has one stage. */
@@ -31,7 +31,8 @@ static const struct way ways[] = {
     {{2, 2, 2, 2}, {8, 8}, 2, 0, 0},
     {{2, 1, 2, 2}, {8, 4}, 1, 0, 0},
     {{4, 1, 2, 2}, {8, 8, 3}, 2, 0, 0},
-    /* Slots that do not make up a whole ring are left free if the others suffice. */
+    /* If the nodes have room for all rings without splitting one, slots of a node that are too few
+     * for a ring remain free. */
     {{1, 2, 2, 2}, {5, 4, 3}, 2, 0, 0},
     {{1, 3, 3, 1}, {5, 5, 5}, 3, 0, 0},
     {{2, 1, 1, 4}, {7, 7}, 2, 0, 0},
@@ -83,8 +84,8 @@ static void add_job(struct cluster *k, const struct axes *a)
     jobs_add(&k->jobs, j);
 }
 
-/* Finds the node of each rank in the ASSIGN. Checks that it has all ranks in order, and that no
- * node has more ranks than slots. */
+/* Finds the node of each rank in the ASSIGN. Checks that the ASSIGN has all ranks in order, and
+ * that no node has more ranks than slots. */
 static void nodes_of(const struct way *w, const struct event *ev, int out[JOB_MAX_RANKS])
 {
     int next = 0;
@@ -98,7 +99,7 @@ static void nodes_of(const struct way *w, const struct event *ev, int out[JOB_MA
     CHECK(next == axes_ranks(&w->axes) && ev->n_ranks == next);
 }
 
-/* Counts the sets of ranks that are on more than one node. A set has the ranks whose positions
+/* Counts the sets of ranks that are on more than one node. A set consists of ranks whose positions
  * differ only along the axes in `along`. */
 static int count_split(const struct axes *a, const int node[JOB_MAX_RANKS], unsigned along)
 {

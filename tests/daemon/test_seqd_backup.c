@@ -1,5 +1,5 @@
-/* test_seqd_backup: tests a copy of the database over REST, its content, and the requests that are
- * refused. */
+/* test_seqd_backup: tests a copy of the database that is fetched over REST. Checks its content,
+ * and the requests that are refused. */
 #include "tests/lib/rest.h"
 
 #include <dirent.h>
@@ -57,7 +57,7 @@ static void test_made_and_read(void)
     begin();
     for (int i = 0; i < 20; i++) CHECK(post("/v1/jobs", job_json) == 201);
     make_one();
-    CHECK(post("/v1/jobs", job_json) == 201); /* after it */
+    CHECK(post("/v1/jobs", job_json) == 201); /* a job after the backup */
     snprintf(path, sizeof path, "%s/backups/%s", w.dir, name);
     CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0600);
     CHECK(sha256_file(path, hex, NULL, NULL) == 0);
@@ -86,7 +86,7 @@ static void test_refused(void)
         const int status = get(wrong[i]);
         CHECK_MSG(status == 404 || status == 400, "%s: %d", wrong[i], status);
     }
-    /* One at a time. */
+    /* Only one backup may be made at a time. */
     int fd = post_begin("/v1/backup", "", "");
     CHECK(post("/v1/backup", "") == 409 || status_of() == 201);
     CHECK(answer_of(fd) == 201);
@@ -136,7 +136,8 @@ static void secrets(void (*call)(const char *, const char *))
     call("token", "sq_of_dev");
 }
 
-/* Checks a state directory that has only the copy. The files beside the database are restored. */
+/* Checks a state directory that has only the copy of the database. seqd must restore the other
+ * files of the state from the copy. */
 static void test_restored(void)
 {
     char from[256], to[256];
@@ -161,15 +162,16 @@ static void test_restored(void)
     CHECK(get("/v1/jobs/5") == 200 && strstr(reply, "\"state\":\"queued\""));
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(get("/v1/jobs?limit=2&cursor=4") == 200 && strstr(reply, "\"id\":3"));
-    /* The id must not be one that nodes may know for a job that the backup does not have. */
+    /* Nodes may know ids of jobs that the backup does not have. A new job must not get one of
+     * these ids. */
     CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":1000001"));
-    make_one(); /* nothing is carried twice */
+    make_one(); /* no file may be in the copy twice */
     finish();
     nftw(old, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Checks a copy that is put over the state of another seqd. The files of that state are kept, and
- * seqd does not start. */
+/* Checks a copy that is put into the state directory of a different seqd. seqd must not start, and
+ * must not change the files of that directory. */
 static void test_restored_over_another(void)
 {
     char from[256], to[256];
@@ -189,7 +191,8 @@ static void test_restored_over_another(void)
     check_file("pki/ca.pem", "another one");
     put_file("pki/ca.pem", "an authority");
     loop_destroy(l);
-    begin_in(false, 0); /* the same secret, as after a crash between the files and the commit */
+    begin_in(false, 0); /* the secret is unchanged, as after a crash between writing the files and
+                         * the commit */
     secrets(check_file);
     finish();
 }

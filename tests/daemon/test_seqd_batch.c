@@ -1,6 +1,7 @@
-/* test_seqd_batch: tests POST /v1/jobs:batch. All jobs of a body are stored in one transaction, or
- * none is, and the error names the wrong spec. Also covers keys, limits and turns of the loop, and
- * a client that disconnects and a seqd that stops in the middle of a batch. */
+/* test_seqd_batch: tests POST /v1/jobs:batch. Either all jobs of a body are stored in one
+ * transaction, or none is stored and the error names the wrong spec. Also covers keys, limits and
+ * iterations of the loop. Also covers a client that disconnects, and a seqd that stops, while a
+ * batch is in progress. */
 #include "api/core/job.h"
 #include "daemon/http/batch.h"
 #include "tests/lib/bad_disk.h"
@@ -13,7 +14,7 @@
     "{\"kind\":\"train\",\"name\":\"" name "\"," MODEL                                             \
     ",\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":" steps "}}"
 #define THREE "{\"jobs\":[" SPEC("a", "1") "," SPEC("b", "2") "," SPEC("c", "3") "]}"
-/* A spec whose model is described by a node. Until the node answers, the batch is under way. */
+/* A spec whose model a node must describe. Until the node answers, the batch is in progress. */
 #define DESCRIBED "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}"
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE];
@@ -25,7 +26,8 @@ static void begin_users(void)
     rest_token("bob", ROLE_USER, 0, user_b);
 }
 
-/* Sends a batch without reading the answer. who is a token, or NULL for the admin's. */
+/* Sends a batch without reading the answer. The parameter `who` is a token, or NULL for the
+ * admin's token. */
 static int batch_begin(const char *who, const char *query, const char *headers, const char *body)
 {
     char *out = NULL;
@@ -106,18 +108,18 @@ static void test_batch(void)
     CHECK(get("/v1/jobs/3") == 200 && strstr(reply, "\"name\":\"b\"") &&
           strstr(reply, "\"steps\":2,") && strstr(reply, "\"plan\":{"));
     CHECK(get("/v1/jobs/4/events") == 200 && strstr(reply, "\"type\":\"submit\""));
-    CHECK(get("/v1/jobs?name=c") == 200 && rows_are(4, 1)); /* tags are there */
+    CHECK(get("/v1/jobs?name=c") == 200 && rows_are(4, 1)); /* the jobs have their labels */
     CHECK(get("/v1/audit") == 200 && strstr(reply, "\"POST /v1/jobs:batch\",\"status\":201}"));
     close_server();
-    begin_in(false, 0); /* the same after a restart */
+    begin_in(false, 0); /* after a restart, the answers must be the same */
     CHECK(control_n_live(w.control) == 4);
     CHECK(get("/v1/jobs/4") == 200 && strstr(reply, "\"name\":\"c\""));
     CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":5,"));
     finish();
 }
 
-/* Checks a batch with one bad spec. The answer names it, with the status that it would have alone,
- * and nothing is stored. */
+/* Checks a batch with one bad spec. The answer must name it, with the status that the spec would
+ * get by itself. No job may be stored. */
 static void test_none(void)
 {
     static const struct {
@@ -147,8 +149,8 @@ static void test_none(void)
                   reply);
         CHECK(strstr(reply, "application/problem+json") && nothing_is_stored());
     }
-    /* One answer reports all wrong specs. It names as many as there is room for, and tells the
-     * number of the others. */
+    /* One answer reports all wrong specs. It names as many of them as fit into the answer, and has
+     * the number of the remaining ones. */
     CHECK(batch("{\"jobs\":[" SPEC("a", "-1") "," SPEC("b", "1") ",{}," SPEC("c", "-3") "]}") ==
           400);
     CHECK(strstr(reply, "\"detail\":\"jobs[0]: train.steps is -1") &&
@@ -167,8 +169,8 @@ static void test_none(void)
         snprintf(more, sizeof more, "{\"pointer\":\"/jobs\",\"detail\":\"and 34 more of the %d", n);
         CHECK_MSG(!strstr(reply, more) == (n <= BATCH_WRONG), "%d: %.2000s", n, reply);
     }
-    /* A job that does not fit is shown with its plan. Another job names a model on a node, and
-     * there is no node. */
+    /* The first job does not fit into memory, and is shown with its plan. The second job names a
+     * model on a node, and there is no node. */
     CHECK(batch("{\"jobs\":[" SPEC(
               "a", "1") ",{\"kind\":\"train\"," MODEL
                         ",\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1000000},\"train\":{"
@@ -178,7 +180,7 @@ static void test_none(void)
     CHECK(strstr(reply, "jobs[1]: ") && nothing_is_stored());
     CHECK(batch("{\"jobs\":[" SPEC("a", "1") "," DESCRIBED "]}") == 503);
     CHECK(strstr(reply, "jobs[1]: ") && nothing_is_stored());
-    CHECK(batch(THREE) == 201 && rows_are(1, 3)); /* no id was taken */
+    CHECK(batch(THREE) == 201 && rows_are(1, 3)); /* the refused batch has not used an id */
     finish();
 }
 
@@ -220,7 +222,7 @@ static void test_body(void)
     CHECK_MSG(batch(deep) == 400 && strstr(reply, "nested too deeply"), "%s", reply);
     CHECK(answer_of(batch_begin(NULL, "?dry_run=maybe", "", THREE)) == 400);
     CHECK(answer_of(batch_begin(NULL, "", "Idempotency-Key: \r\n", THREE)) == 400);
-    /* Larger than any body. */
+    /* a body that is larger than the limit */
     char *huge = malloc(HTTP_MAX_BODY + 1024);
     if (!huge) abort();
     memset(huge, ' ', HTTP_MAX_BODY + 1023);
@@ -264,7 +266,7 @@ static void test_idempotency(void)
               strstr(reply, "with another body (job 2)"));
         CHECK(post_with("/v1/jobs", "Idempotency-Key: k\r\n", SPEC("a", "1")) == 422);
         close_server();
-        begin_in(false, 0); /* remembered across a restart */
+        begin_in(false, 0); /* the key must be known after a restart */
     }
     /* The answer has the jobs in their present state, and a removed job keeps its position. */
     CHECK(post("/v1/jobs/3:cancel", "") == 202);
@@ -273,7 +275,7 @@ static void test_idempotency(void)
     CHECK_MSG(batch_with_key(THREE) == 201 && rows_are(2, 3), "%s", reply);
     CHECK(strstr(reply, "{\"id\":3,\"removed\":true}"));
     CHECK(control_n_live(w.control) == 4);
-    /* A body that was refused does not use up its key. */
+    /* If a body was refused, its key may be used again. */
     static const char other[] = "Idempotency-Key: other\r\n";
     CHECK(answer_of(batch_begin(NULL, "", other, "{\"jobs\":[{}]}")) == 400);
     CHECK(answer_of(batch_begin(NULL, "", other, THREE)) == 201 && rows_are(6, 3));
@@ -300,7 +302,7 @@ static void test_under_way(void)
     CHECK(strstr(reply, "still under way") && strstr(reply, "Retry-After: "));
     CHECK(batch_as(user_a, THREE) == 429 && strstr(reply, "one at a time"));
     CHECK(strstr(reply, "Retry-After: "));
-    /* another user's batch is not delayed */
+    /* a batch of a different user is not delayed */
     CHECK(batch_as(user_b, THREE) == 201 && rows_are(1, 3));
     CHECK(post("/v1/jobs", job_json) == 201);
     answer_question();
@@ -312,7 +314,8 @@ static void test_under_way(void)
     finish();
 }
 
-/* Checks the largest number of batches, of different users. A further batch is refused. */
+/* Checks the largest number of batches that may be in progress at once, by different users. A
+ * further batch must be refused. */
 static void test_many_batches(void)
 {
     char token[BATCHES][AUTH_TOKEN_SIZE], user[16];
@@ -327,18 +330,19 @@ static void test_many_batches(void)
         wait_question();
     }
     CHECK(batch_as(user_a, THREE) == 429 && strstr(reply, "of other users are under way"));
-    answer_question(); /* of the last one */
+    answer_question(); /* answers the question of the last batch */
     CHECK(answer_of(fd[BATCHES - 1]) == 201);
     CHECK(batch_as(user_a, THREE) == 201);
-    close_server(); /* seqd stops while the other batches wait, and their jobs are not stored */
+    close_server(); /* seqd stops while the remaining batches wait, and does not store their
+                     * jobs */
     for (int i = 0; i < BATCHES - 1; i++) close(fd[i]);
     begin_in(false, 0);
     CHECK(control_n_live(w.control) == 4);
     finish();
 }
 
-/* Checks a client that disconnects before the node answers. All its jobs are submitted all the
- * same. */
+/* Checks a client that disconnects before the node answers. All its jobs must nevertheless be
+ * submitted. */
 static void test_client_gone(void)
 {
     begin();
@@ -367,12 +371,12 @@ static void test_limits(void)
     CHECK(batch_as(user_a, "{\"jobs\":[" SPEC("a", "1") "]}") == 201);
     CHECK(batch_as(user_a, "{\"jobs\":[" SPEC("a", "1") "]}") == 429 &&
           strstr(reply, "has 4 live jobs"));
-    CHECK(batch(THREE) == 201 && batch(THREE) == 201); /* an operator has none */
+    CHECK(batch(THREE) == 201 && batch(THREE) == 201); /* an operator has no limit */
     close_server();
     begin_in(false, 0);
     users = control_users(w.control);
     users->limits = (struct users_limits){.submits = 5};
-    CHECK(batch_as(user_b, THREE) == 201); /* counts as three */
+    CHECK(batch_as(user_b, THREE) == 201); /* this batch counts as three requests */
     CHECK_MSG(batch_as(user_b, THREE) == 429 && strstr(reply, "of which 2 are free"), "%s", reply);
     CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(users_of(users, "bob")->n_submits == 4 && users_of(users, "bob")->n_live == 3);
@@ -400,8 +404,9 @@ static void test_queue_limit(void)
 
 /* ---- a thousand ------------------------------------------------------------------------------ */
 
-/* Checks a commit that is held back. Later work waits as requests to the store, and all jobs of a
- * batch are one request. No job of the batch is shown before it is on disk. */
+/* Checks a batch while a commit is blocked. All jobs of the batch must be one request to the
+ * store, and later requests must wait. No job of the batch may be shown before the batch is on
+ * disk. */
 static void test_one_transaction(void)
 {
     char *body = body_of(BATCH_JOBS);
@@ -411,10 +416,11 @@ static void test_one_transaction(void)
     const struct commits *all = control_commits(w.control);
     bad_disk_hold();
     const int first = post_begin("/v1/jobs", "", job_json);
-    while (!bad_disk_held() || !all->last_job) loop_turn(w.loop, 5); /* it is planned first */
+    /* the batch is planned before it is committed */
+    while (!bad_disk_held() || !all->last_job) loop_turn(w.loop, 5);
     const int fd = batch_begin(NULL, "", "", body);
     for (; all->last_job < 1 + BATCH_JOBS; turns++) {
-        CHECK(all->last_job == 1); /* the ids of all jobs are taken at once */
+        CHECK(all->last_job == 1); /* the ids of all jobs are reserved together */
         store_health(w.store, &before);
         loop_turn(w.loop, 5);
     }
@@ -438,7 +444,8 @@ static void test_one_transaction(void)
     finish();
 }
 
-/* Checks a disk that has no space for some of the batch. No job of it is accepted. */
+/* Checks a disk that has space for only a part of the batch. No job of the batch may be
+ * accepted. */
 static void test_full_disk(void)
 {
     begin();

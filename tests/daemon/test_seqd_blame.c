@@ -1,5 +1,5 @@
-/* test_seqd_blame: checks the blame for a failure, for every row of the rule, and its effect in
- * the fold. */
+/* test_seqd_blame: checks which party is blamed for a failure, for every row of the rules. Also
+ * checks the effect of the blame on the job. */
 #include <signal.h>
 #include <stdlib.h>
 #include "api/core/choices.h"
@@ -21,7 +21,7 @@ static struct job *job_at(enum job_state state, bool stepped)
     j->state = state;
     j->task = TASK_RUN;
     j->epoch = 4;
-    /* steps of an earlier attempt, on another node, prove nothing */
+    /* steps of an earlier attempt do not prove that this attempt made a step */
     j->step_epoch = stepped ? 4 : 3;
     return j;
 }
@@ -33,7 +33,7 @@ static const struct {
     enum err_code code;
     const char *field, *text;
     int cause, blame;             /* before the first step */
-    int cause_after, blame_after; /* after it */
+    int cause_after, blame_after; /* after the first step */
 } reports[] = {
 #define SAME(cause, blame) cause, blame, cause, blame
     {1, ERR_INVALID, "", "x", SAME(CAUSE_FINAL, BLAME_NONE)},
@@ -51,7 +51,8 @@ static const struct {
     {1, ERR_DEVICE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_TIMEOUT, "", "x", SAME(CAUSE_USER, BLAME_NONE)},
     {1, ERR_IO, "", "read /x: Input/output error", SAME(CAUSE_USER, BLAME_NONE)},
-    {1, ERR_IO, "", "read /x: No space left on device", SAME(CAUSE_USER, BLAME_NONE)}, /* a name */
+    /* no node is blamed, because these words may be a part of a file's name */
+    {1, ERR_IO, "", "read /x: No space left on device", SAME(CAUSE_USER, BLAME_NONE)},
     {1, ERR_NO_SPACE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_INTERNAL, "", "x", CAUSE_INFRASTRUCTURE, BLAME_NODE, CAUSE_USER, BLAME_NONE},
     /* the gang itself reports that seqrank cannot be run */
@@ -78,8 +79,8 @@ static void test_reports(void)
     }
 }
 
-/* Checks every signal. A signal that a program raises itself counts as an exit, and any other
- * comes from outside. */
+/* Checks every signal. Some signals are raised by a program itself and count as an exit. All other
+ * signals count as sent from outside. */
 static void test_exits(void)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
@@ -131,10 +132,10 @@ struct said {
     int task, status, signo;
     bool elsewhere;
     int cause, blame; /* wanted */
-    int n_left;       /* number of nodes that are left out then */
+    int n_left;       /* the number of nodes that are left out after this failure */
 };
 
-/* Runs one attempt that fails in this way. */
+/* Runs one attempt that fails as *s describes. `line` is the index of *s in the table. */
 static void fail(struct job *j, const struct said *s, size_t line)
 {
     struct event assign = {
@@ -223,7 +224,8 @@ static void test_stories(void)
     }
 }
 
-/* Checks that after a failure because a node lacks files, the next attempt does not wait. */
+/* Checks that the next attempt begins without a delay if an attempt failed because its node lacks
+ * files. */
 static void test_backoff(void)
 {
     struct job *j = job_at(JOB_QUEUED, false);
@@ -231,13 +233,13 @@ static void test_backoff(void)
         fail(j, &(struct said){"a", JOB_STARTING, TASK_RUN, -1, 0, true, INFRA, BLAME_FILES, 1}, 0);
     CHECK(j->n_failures == 0 && j->not_before_ms == 1);
     fail(j, &(struct said){"b", JOB_STARTING, TASK_RUN, 9, 0, true, INFRA, BLAME_NODE, 2}, 1);
-    CHECK(j->n_failures == 1 && j->not_before_ms == 1); /* the first retry comes at once */
+    CHECK(j->n_failures == 1 && j->not_before_ms == 1); /* the first retry is immediate */
     fail(j, &(struct said){"c", JOB_STARTING, TASK_RUN, 8, 0, true, INFRA, BLAME_NODE, 3}, 2);
     CHECK(j->n_failures == 2 && j->not_before_ms == 1001);
     job_destroy(j);
 }
 
-/* Checks that a toy run has found its answer with its first failure. */
+/* Checks that a toy run ends with its first failure, because its result is then known. */
 static void test_toy(void)
 {
     struct job *j = job_at(JOB_QUEUED, false);

@@ -1,7 +1,8 @@
-/* test_seqd_checkpoint: tests checkpoints over REST, which are the list, the files and the tar of
- * a checkpoint that a node has, with ranges cut at every position. Also covers a checkpoint that
- * is replaced or removed in between, a node that is away, and a node that sends wrong answers. The
- * test plays the node, with the files in memory. */
+/* test_seqd_checkpoint: tests checkpoints over REST. A node has the checkpoint, and clients read
+ * its list of files, its files and its tar, with ranges that begin and end at every position. Also
+ * tests a checkpoint that is replaced or removed while it is read, a node that is not connected,
+ * and a node that sends wrong answers. The test plays the part of the node, and has the node's
+ * files in memory. */
 #include "api/core/jwrite.h"
 #include "api/core/manifest.h"
 #include "api/core/sha256.h"
@@ -25,7 +26,7 @@ static struct node_file {
 enum { N_FILES = sizeof files / sizeof *files };
 
 static int n_fetches;   /* answered */
-static int lie_at = -1; /* number of the fetch before which `lie` is called */
+static int lie_at = -1; /* index of the fetch before which `lie` is called */
 static void (*lie)(void);
 
 static void digest(const void *bytes, size_t n, char hex[SHA256_HEX])
@@ -47,7 +48,7 @@ static void write_manifest(int64_t step)
     jwrite_int(&j, "epoch", 1);
     jwrite_str(&j, "weights_sha256", "ab");
     jwrite_array(&j, "files");
-    for (int i = N_FILES - 2; i >= 0; i--) { /* in any order */
+    for (int i = N_FILES - 2; i >= 0; i--) { /* the files may be listed in any order */
         digest(files[i].bytes, (size_t)files[i].size, hex);
         jwrite_object(&j, NULL);
         jwrite_str(&j, "path", files[i].name);
@@ -139,7 +140,8 @@ static void add_event(int64_t seq, int64_t epoch, enum job_event type, const cha
     commit(t);
 }
 
-/* Makes job 1, whose attempt 1 on n1 wrote step 5 and whose attempt 2 is on another node. */
+/* Makes job 1. Its attempt 1 was on n1 and wrote the checkpoint of step 5. Its attempt 2 is on a
+ * different node. */
 static void begin_job(void)
 {
     for (size_t i = 0; i < sizeof weights; i++) weights[i] = (unsigned char)(i * 31 + (i >> 9));
@@ -220,7 +222,7 @@ static void test_file(void)
 }
 
 /* Checks ranges of the tar that begin at a border of its blocks, or at the byte before or after
- * it, and have no end. Each range must be the rest of the whole tar. */
+ * it, and have no end. The answer must be the rest of the tar from there on. */
 static void test_tar(void)
 {
     static char all[1 << 19];
@@ -269,7 +271,7 @@ static void away(void)
     control_link_calls.down(w.control, "n1", "gone", 0);
 }
 
-/* Checks a file that changes or is gone at its third chunk. The reply ends short. */
+/* Checks a file that changes or disappears at its third chunk. The reply must end early. */
 static void test_cut(void)
 {
     static void (*const all[])(void) = {replaced, removed, shorter, away};
@@ -280,8 +282,8 @@ static void test_cut(void)
             char text[32] = "";
             begin_job();
             lie = all[i];
-            /* The node lies after the manifest and two chunks of the file. For the tar it has also
-             * sent the manifest again, as a file, and the config. */
+            /* The node sends wrong data after the manifest and two chunks of the file. For the
+             * tar, it has sent two more files before that: the manifest again, and the config. */
             lie_at = 1 + 2 + (k ? 2 : 0);
             CHECK_MSG(get_from(paths[k], "") == 200, "%s", reply);
             CHECK(header_is("Content-Length", text, sizeof text));
@@ -300,11 +302,11 @@ static void test_refused(void)
     CHECK(get_from(AT ".tar", "") == 503 && get_from(AT "/files/MANIFEST.json", "") == 503);
     rest_away = false;
     node_joins();
-    lie = removed, lie_at = 1; /* between the manifest and the file */
+    lie = removed, lie_at = 1; /* the file is removed between the manifest and the file */
     CHECK(get_from(AT "/files/hf/model.safetensors", "") == 404);
     files[1].size = BIG;
     lie = replaced, lie_at = 5;
-    write_manifest(6); /* another checkpoint's */
+    write_manifest(6); /* the manifest of a different checkpoint */
     CHECK(get_from(AT, "") == 500 && strstr(reply, "not that of the checkpoint"));
     write_manifest(5);
     manifest[manifest_size / 2] ^= 1;
@@ -315,8 +317,9 @@ static void test_refused(void)
     finish();
 }
 
-/* Checks that each name is listed once, as it was published last, and comes from the node of that
- * attempt. */
+/* Checks an artifact that several attempts have published. Its name must be listed once, with the
+ * data of the last publication, and the file must be read from the node of the attempt that
+ * published last. */
 static void test_artifacts(void)
 {
     size_t n;
@@ -344,8 +347,8 @@ static void test_artifacts(void)
     finish();
 }
 
-/* Checks that at most TRANSFER_FETCHES chunks of one node are on their way, and that other
- * transfers wait their turn. */
+/* Checks that at most TRANSFER_FETCHES chunks are requested from one node at a time. Further
+ * transfers must wait. */
 static void test_share(void)
 {
     enum { N = 9 };

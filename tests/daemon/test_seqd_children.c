@@ -9,7 +9,7 @@
 
 static bool out_of_processes;
 
-/* Replaces the system's fork by one that fails, as it does if the user has reached the limit of
+/* Replaces the system's fork by a function that fails, as fork does if the user has too many
  * processes. */
 pid_t fork(void)
 {
@@ -43,8 +43,8 @@ static void test_status(void)
     CHECK(status_of(&c, "/no/such/program") == 127);
 }
 
-/* Checks that a program that cannot be started does not count as a success, whatever the result of
- * the previous program was. */
+/* Checks a program that cannot be started. It must not count as a success, even if the previous
+ * program succeeded. */
 static void test_not_started(void)
 {
     struct children c;

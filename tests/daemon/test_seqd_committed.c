@@ -1,6 +1,6 @@
 /* test_seqd_committed: checks that REST and SSE show only state that is on disk. While the sync of
- * a commit is held back, every GET and every stream shows the last committed state, although the
- * fold in memory is ahead of it. */
+ * a commit is blocked, every GET and every stream shows the last committed state, although the
+ * state in memory is newer. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/rest.h"
 
@@ -19,8 +19,8 @@ static bool job_is_starting(void)
     return control_job(w.control, 1)->state == JOB_STARTING;
 }
 
-/* Tells whether there is no answer on fd by now. An answer would have come, because the GETs
- * before were answered. */
+/* Tells whether no answer has arrived on fd. Call it after a later GET was answered, because an
+ * answer on fd would have arrived before that. */
 static bool silent(int fd)
 {
     struct pollfd p = {fd, POLLIN, 0};
@@ -96,7 +96,7 @@ static const char generate_json[] =
     "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"},"
     "\"resources\":{\"ranks\":2}}";
 
-/* Submits a job without data to prepare, so that its first attempt already holds slots. */
+/* Submits a job that has no data to prepare, so that its first attempt already holds slots. */
 static void submit_generate(void)
 {
     w.fetch.type = 0;
@@ -140,8 +140,9 @@ static bool two_wait(void)
     return h.n_waiting >= 2;
 }
 
-/* Holds the commit that has the row of a request. The next commit, which has the row of a second
- * request, also has the answer to the first. Returns the connection of the second request. */
+/* Sends two requests, and blocks the commit that has the audit row of the first one. The next
+ * commit will have the audit row of the second request, and will release the answer to the first
+ * one. Returns the connection of the second request. */
 static int hold_the_audit(void)
 {
     begin();
@@ -155,7 +156,7 @@ static int hold_the_audit(void)
 static void test_audit_that_is_not_committed(void)
 {
     const int second = hold_the_audit(), audit = get_begin("/v1/audit");
-    /* by now the commit with the audit rows has been taken */
+    /* after these requests, the commit with the audit rows is in progress */
     for (int i = 0; i < 3; i++) CHECK(get("/v1/jobs") == 200);
     CHECK(silent(audit));
     bad_disk_release();
@@ -165,7 +166,7 @@ static void test_audit_that_is_not_committed(void)
     finish();
 }
 
-/* Reads the rest of an answer after the server is gone. */
+/* Reads the rest of an answer after the server has ended. */
 static int status_of_rest(int fd)
 {
     ssize_t n;
@@ -176,8 +177,8 @@ static int status_of_rest(int fd)
     return status_of();
 }
 
-/* Checks a seqd that stops while the audit waits for a commit. The commit is made, and the reader
- * of the audit is gone. */
+/* Checks a seqd that stops while a reader of the audit waits for a commit. The commit must be
+ * made, and the reader's connection must be closed. */
 static void test_audit_while_seqd_stops(void)
 {
     const int second = hold_the_audit(), audit = get_begin("/v1/audit");

@@ -1,4 +1,4 @@
-/* test_seqd_control: tests jobs through their whole life with a simulated node. It covers submits,
+/* test_seqd_control: tests jobs from submit to end with a simulated node. It covers submits,
  * preparation, rendezvous, failures of every class, cancels and lost nodes. test_seqd_kept.c tests
  * the stored state. */
 #include "api/core/job.h"
@@ -27,8 +27,8 @@ static void test_life(void)
               n_events); /* submit assign prepared assign ready ckpt art done */
     ask(ASK_METRICS, 1, on_count, &n_rows);
     CHECK(n_rows >= 1);
-    /* A report about an earlier attempt changes nothing, and the node is told that it may remove
-     * the attempt. */
+    /* A report about an earlier attempt must have no effect. The node must be told that it may
+     * remove the attempt. */
     a->forgotten = false;
     struct msg late = {.type = MSG_REPORT, .job = 1, .epoch = 2, .seq = a->n_records};
     late.data = a->record[a->n_records - 1].data;
@@ -56,7 +56,7 @@ static void flush(void)
 }
 
 /* Checks that a job's document has its progress, which is committed like its steps. The progress
- * is as rank 0 reports it, or is counted in steps. It has a speed only while the job runs.
+ * is reported by rank 0, or is counted in steps. It includes a speed only while the job runs.
  * Impossible numbers are dropped. */
 static void test_progress(void)
 {
@@ -106,8 +106,8 @@ static void cancel(int64_t id)
     settle();
 }
 
-/* Checks that a job that is cancelled before it began shows no progress, however far the
- * preparation of its data was. */
+/* Checks a job that is cancelled before it began. It must show no progress, even if much of its
+ * data was prepared. */
 static void test_progress_of_none(void)
 {
     begin();
@@ -127,8 +127,8 @@ static void test_progress_of_none(void)
     finish();
 }
 
-/* Checks that the form for which "auto" waited is in the order to the ranks, also after a
- * restart. */
+/* Checks a job with form "auto", whose form can be chosen only when its data is prepared. The
+ * order to the ranks must have the chosen form, also after a restart. */
 static void test_form(void)
 {
     static const char *const said[] = {
@@ -152,7 +152,7 @@ static void test_form(void)
         CHECK(w.form == (i ? FORM_BLOCKWISE : FORM_ALL_GATHER) && w.n_attempts == 2);
         const struct job *j = control_job(w.control, 1);
         CHECK(j->spec->parallel.form == w.form);
-        /* The plan that is shown is that of the form which runs. */
+        /* The plan that is shown must be the plan for the chosen form. */
         if (!i) CHECK(j->plan && strstr(j->plan, "\"form\":\"all_gather\""));
         goodbye();
         close_seqd();
@@ -164,12 +164,12 @@ static void test_form(void)
     }
 }
 
-/* Checks that JSON of a node that does not parse is the node's failure, and that the job does not
- * succeed without a result. */
+/* Checks invalid JSON in a node's report. It must count as a failure of the node. Without a valid
+ * result, the job must not succeed. */
 static void test_garbled(void)
 {
     static const struct {
-        int event; /* 0 stands for a result */
+        int event; /* 0 means a result */
         const char *json;
     } said[] = {
         {0, "{\"loss\":"}, {0, "[1]"},     {0, "{} {}"}, {0, ""}, {EV_CHECKPOINT, "{\"path\""},
@@ -212,7 +212,7 @@ static void test_sigkill_is_infrastructure(void)
           control_reserved(w.control, "n1") == 2); /* no slot is free before STOPPED */
     rec_exit(a, RANK_GANG, GANG_FAILED, 0);
     send_spool(a);
-    CHECK_STR(state_of(1), "starting"); /* the first retry comes at once */
+    CHECK_STR(state_of(1), "starting"); /* the first retry is immediate */
     const struct job *j = control_job(w.control, 1);
     CHECK(j->epoch == 3 && j->restarts == 0 && j->err_cause == CAUSE_INFRASTRUCTURE);
     CHECK(j->err_rank == 1 && strstr(j->err.text, "signal 9"));
@@ -251,8 +251,8 @@ static void test_failures_of_the_job(void)
     }
 }
 
-/* Checks that a rank that reports the loss of its peer before the peer's death is known is not
- * blamed. */
+/* Checks a rank that reports the loss of its peer before the peer's death is known. The rank must
+ * not be blamed. */
 static void test_consequence_waits_for_cause(void)
 {
     begin();
@@ -270,7 +270,7 @@ static void test_consequence_waits_for_cause(void)
     CHECK(control_job(w.control, 1)->restarts == 0);
     finish();
 
-    begin(); /* if no better cause comes, it is the cause */
+    begin(); /* if no better cause comes, the rank's report is the cause */
     a = to_run();
     play_start(a);
     rec_fail(a, 0, ERR_PEER, "rank 1 is silent");
@@ -304,7 +304,7 @@ static void test_cancel(void)
         CHECK_STR(state_of(1), "stopping");
         CHECK(a->stopped);
         cancel(1);
-        CHECK(got_code == ERR_NONE); /* twice is once */
+        CHECK(got_code == ERR_NONE); /* a second cancel has no effect */
         a->stopped = false;
         w.now += 6000; /* a STOP that had no effect is sent again */
         settle();
@@ -317,7 +317,7 @@ static void test_cancel(void)
     }
 }
 
-/* Connects another node, on which nothing runs. */
+/* Connects a node with this name, on which nothing runs. */
 static void hello_as(const char *name)
 {
     struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4};
@@ -336,10 +336,10 @@ static void test_node_lost(void)
     goodbye();
     w.now += NODE_LOST_MS - 1001;
     settle();
-    CHECK_STR(state_of(1), "running"); /* an outage is harmless */
+    CHECK_STR(state_of(1), "running"); /* a short outage has no effect */
     w.now += 3000;
     settle();
-    /* a long silence changes nothing, too, if there is no other node */
+    /* a long silence changes nothing, either, if there is no other node */
     CHECK_STR(state_of(1), "running");
     CHECK(job_away(control_job(w.control, 1)) == 0);
     hello();
@@ -348,8 +348,8 @@ static void test_node_lost(void)
     play_train(a);
     send_spool(a);
     CHECK_STR(state_of(1), "succeeded");
-    /* If the job has been placed on another node in the meantime, the old attempt is no longer
-     * expected. */
+    /* If the job has been placed on a different node in the meantime, seqd no longer expects the
+     * old attempt. */
     finish();
     begin();
     a = to_run();
@@ -372,8 +372,8 @@ static void test_node_lost(void)
     finish();
 }
 
-/* Checks a replay that takes longer than a node may be silent and than a start may take. Neither
- * time counts before the loop's first tick. */
+/* Checks a replay of the log that takes longer than a node may be silent, and longer than a start
+ * may take. These times must not begin before the loop's first tick, which is after the replay. */
 static void test_long_replay(void)
 {
     for (int ready = 0; ready < 2; ready++) {
@@ -400,8 +400,8 @@ static void test_long_replay(void)
     }
 }
 
-/* Checks that data is on the node that prepared it, and that another node prepares it again before
- * it runs the job. */
+/* Checks a job that is restarted on a second node. The prepared data is only on the first node, so
+ * the second node must prepare the data before it runs the job. */
 static void test_other_node_prepares_again(void)
 {
     begin();
@@ -440,7 +440,7 @@ static void test_unknown_attempt(void)
     begin();
     struct sim_attempt *a = to_run();
     rec_exit(a, RANK_GANG, GANG_UNKNOWN, 0);
-    a->record[0].seq = 0; /* from no spool */
+    a->record[0].seq = 0; /* the record comes from no spool */
     send_spool(a);
     CHECK_STR(state_of(1), "starting");
     CHECK(control_job(w.control, 1)->epoch == 3);
@@ -448,8 +448,8 @@ static void test_unknown_attempt(void)
     finish();
 }
 
-/* Checks Ctrl-C in seqd --dev, at which seqw stops its gangs. The job resumes later and has not
- * failed. */
+/* Checks Ctrl-C in seqd --dev, after which seqw stops its gangs. The job must not count as failed,
+ * and must resume later. */
 static void test_stopped_by_agent(void)
 {
     begin();
@@ -495,8 +495,8 @@ static void test_lost_assign(void)
     finish();
 }
 
-/* Checks that a delay is measured by the monotonic clock, so that setting the wall clock does not
- * change it. */
+/* Checks that the delay before a retry is measured by the monotonic clock, so that setting the
+ * wall clock does not change the delay. */
 static void test_backoff_and_the_wall_clock(void)
 {
     for (int restarted = 0; restarted < 2; restarted++)
@@ -515,7 +515,7 @@ static void test_backoff_and_the_wall_clock(void)
                 }
             }
             /* Every attempt gets the day on which the job was submitted, and not the day on which
-             * it begins. */
+             * the attempt begins. */
             const int64_t created_ms = control_job(w.control, 1)->created_ms;
             CHECK_MSG(created_ms >= 1000 && w.submitted_s == created_ms / 1000, "%lld of %lld",
                       (long long)w.submitted_s, (long long)created_ms);
@@ -531,7 +531,7 @@ static void test_backoff_and_the_wall_clock(void)
             }
             w.now += 1001;
             settle();
-            const bool over = restarted && set > 0; /* by the wall clock the time is over */
+            const bool over = restarted && set > 0; /* by the wall clock, the delay is over */
             CHECK_STR(state_of(1), over ? "starting" : "queued");
             CHECK(over || strstr(control_job(w.control, 1)->reason, "waits 1.0 s more"));
             w.now += 1001;
@@ -547,12 +547,12 @@ static void test_damaged_reports(void)
     struct sim_attempt *a = to_run();
     struct rank_msg head = {RANK_ABI, RANK_STEP, 0, 4};
     struct msg m = {.type = MSG_REPORT, .job = 1, .epoch = 2, .seq = 1, .data = &head, .size = 3};
-    control_link_calls.message(w.control, "n1", &m); /* shorter than its head */
+    control_link_calls.message(w.control, "n1", &m); /* the record is shorter than its head */
     m.size = sizeof head;
     control_link_calls.message(w.control, "n1", &m); /* the message claims 4 bytes but has none */
     head.size = 0;
     for (uint32_t type = 0; type < 20;
-         type++) { /* every type without its payload, and unknown types */
+         type++) { /* sends every type without its payload, and unknown types */
         head.type = type;
         head.rank = (int32_t)type - 3;
         m.seq = type + 1;

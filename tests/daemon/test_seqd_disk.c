@@ -1,5 +1,5 @@
-/* test_seqd_disk: tests a disk beneath the store that fails, is full, or has a damaged file. A
- * failed write, sync or checkpoint ends seqd, and no acknowledged data is lost. A failed query is
+/* test_seqd_disk: tests the store on a disk that fails, is full, or has a damaged file. A failed
+ * write, sync or checkpoint ends seqd, and no acknowledged data is lost. A failed query is
  * answered with 500. With a full disk seqd accepts no new job and continues to run. The size of
  * the log is bounded. */
 #include <fcntl.h>
@@ -17,10 +17,12 @@
 #include "tests/lib/scratch.h"
 
 enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
-/* The largest log. It is emptied at the first checkpoint past LOG_MAX. While requests wait, a
- * checkpoint is due every 16 MiB, and a commit takes the five rows that wait in this test. */
+/* The largest size of the log in bytes. The log is emptied at the first checkpoint after its size
+ * exceeds LOG_MAX. While requests wait, a checkpoint is made every 16 MiB. In this test, a commit
+ * has at most five rows of 1 MiB each. */
 enum { LOG_MOST = LOG_MAX + (16 << 20) + (5 << 20) };
-#define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not commits wait */
+/* after this number of bytes a checkpoint is made, whether or not commits wait */
+#define FILLS_LOG (17 << 20)
 
 static char dir[64], path[128];
 
@@ -61,8 +63,8 @@ static void on_done(void *arg, const struct err *e)
     if (write(ack_fd, &id, sizeof id) != sizeof id) _exit(5);
 }
 
-/* Commits that were complete before the call that fails must be acknowledged before it. Their
- * answers are on their way to the loop, which takes posts in order. */
+/* A commit that was complete before the failing call must be acknowledged before seqd ends. Its
+ * answer has been posted to the loop, which runs posts in order. */
 static struct loop *acks;
 static pthread_t acks_thread;
 static atomic_bool acks_open;
@@ -98,7 +100,7 @@ static char *text_of(size_t size)
     return text;
 }
 
-/* Makes four commits one by one. The second fills the log, so that it is checkpointed. */
+/* Makes four commits one by one. The second commit fills the log, so that a checkpoint follows. */
 static void work(int fd, size_t size)
 {
     struct err e = {0};
@@ -153,7 +155,7 @@ static int run_round(const struct round *r, int64_t *last)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Checks that the store can be opened and has all acknowledged jobs. */
+/* Checks that the store can be opened, and that it has all jobs that were acknowledged. */
 static void check_kept(int64_t last)
 {
     struct err e = {0};
@@ -167,7 +169,8 @@ static void check_kept(int64_t last)
     loop_destroy(l);
 }
 
-/* Runs rounds with a later failing call each time, until a round has no failing call any more. */
+/* Runs rounds. In each round, a later call fails. Ends after the first round in which no call
+ * failed. */
 static int64_t walk(const char *name, int kind, int files, size_t size, int64_t dense,
                     int64_t stride)
 {
@@ -203,8 +206,8 @@ static void test_every_fault(void)
     walk("writes of a checkpoint", DISK_WRITE, SQLITE_OPEN_MAIN_DB, FILLS_LOG, 8, 997);
 }
 
-/* Checks a database that cannot be synced. The log is sound, every commit still succeeds, and each
- * checkpoint writes less to the disk than it reports. */
+/* Checks a database file that cannot be synced. The log is intact and every commit still succeeds.
+ * A checkpoint, however, would count data as written to the database that is not on the disk. */
 static void test_failed_checkpoint(void)
 {
     int64_t last = 0;
@@ -212,7 +215,7 @@ static void test_failed_checkpoint(void)
     check_kept(0); /* the files that a first start writes and syncs exist */
     const struct round r = {DISK_SYNC, SQLITE_OPEN_MAIN_DB, 1, FILLS_LOG, 0};
     CHECK(run_round(&r, &last) == DIED);
-    /* the commit that filled the log was durable, and the next one was not promised */
+    /* the commit that filled the log was on disk, and the next one was not acknowledged */
     CHECK(last == 2);
     check_kept(last);
     remove_dir();
@@ -234,7 +237,7 @@ static void count_answer(void *arg, const struct store_rows *rows, const struct 
     CHECK(!e);
 }
 
-/* Adds rows of 1 MiB while a query is always under way. Returns the largest size of the log's
+/* Adds rows of 1 MiB while a query is always in progress. Returns the largest size of the log's
  * file. */
 static int64_t fill(struct loop *l, struct store *s, int n_rows)
 {
@@ -271,8 +274,8 @@ static void test_log_is_bounded(void)
     struct store *s = store_open(l, dir, &e);
     int64_t largest = fill(l, s, 100);
     CHECK_MSG(largest > 0 && largest <= LOG_MOST, "%lld bytes", (long long)largest);
-    /* A reader outside of seqd, such as a backup, prevents the log from being reused. This is not
-     * a failure. */
+    /* If a different program reads the database, such as a backup, the log cannot be reused in the
+     * meantime. This must not count as a failure. */
     sqlite3 *other = NULL;
     CHECK(!sqlite3_open(in_dir("seqd.db"), &other) &&
           !sqlite3_exec(other, "BEGIN; SELECT count(*) FROM jobs", 0, 0, 0));
@@ -338,8 +341,8 @@ static void test_damaged_file(void)
     remove_dir();
 }
 
-/* Checks that a disk that cannot be read does not count as damage, so that the message does not
- * suggest to restore an older copy. */
+/* Checks a disk that cannot be read. The failed read must not count as damage, and the message
+ * must not suggest restoring an older copy. */
 static void test_unreadable_disk(void)
 {
     int64_t last = 0, n = 0;
@@ -369,8 +372,7 @@ static void test_unreadable_disk(void)
     remove_dir();
 }
 
-/* Makes a commit, so that the pages that the reader holds are out of date, and then makes reads
- * fail. */
+/* Makes a commit, so that the pages in the reader's cache are outdated. Then makes reads fail. */
 static void forget_pages(void)
 {
     bad_disk_mend();
@@ -412,7 +414,7 @@ static void test_failed_query(void)
     CHECK(post_with("/v1/jobs", "Idempotency-Key: k\r\n", job_json) == 500);
     CHECK(post("/v1/jobs/1:cancel", "") == 500); /* the job is cancelled, but cannot be shown */
     clear();
-    /* the stream is cut, and the client reconnects */
+    /* the stream breaks off, and the client reconnects */
     CHECK(!receive(stream, NULL) && !strstr(reply, "event: end"));
     close(stream);
     bad_disk_mend();
@@ -450,8 +452,8 @@ static void test_stuck_writer(void)
     CHECK(!store_moved(w.store) && !store_moved(w.store));
     bad_disk_release();
     CHECK(answer_of(fd) == 202);
-    for (int i = 0; i < 2; i++)
-        while (!store_moved(w.store)) loop_turn(w.loop, 1); /* with work and without */
+    for (int i = 0; i < 2; i++) /* the writer must report that it runs, also without work */
+        while (!store_moved(w.store)) loop_turn(w.loop, 1);
     CHECK(get("/readyz") == 200);
     clock_ms += 10 * STORE_STUCK_MS; /* no commit waits, so the store is not stuck */
     CHECK(get("/readyz") == 200);
@@ -481,24 +483,25 @@ static void test_full_disk(void)
     CHECK(has_reserve());
     for (int i = 0; i < 3; i++) CHECK(post("/v1/jobs", job_json) == 201);
     disk.full_while = reserve;
-    refused(); /* this request finds out that the disk is full */
+    refused(); /* during this request, seqd notices that the disk is full */
     CHECK(!has_reserve() && store_full(w.store));
-    refused(); /* from now on it is known */
+    refused(); /* seqd knows already that the disk is full */
     CHECK(get("/v1/jobs") == 200 && get("/v1/jobs/4") == 404);
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "new jobs are refused"));
     CHECK(post("/v1/jobs/1:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 200);
-    /* The reserve is used up as well. Requests that write wait, and reads are answered. */
+    /* The reserve is used up, too. Requests that write must wait, and requests that read must be
+     * answered. */
     bad_disk_full(true);
     int fd = post_begin("/v1/jobs/2:cancel", "", "");
     while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
     refused();
-    for (int i = 0; i < 2; i++) /* the writer waits for space, and still looks at its queue */
+    for (int i = 0; i < 2; i++) /* the writer waits for space, and still reads its queue */
         while (!store_moved(w.store)) loop_turn(w.loop, 1);
     bad_disk_full(false);
     CHECK(answer_of(fd) == 202 && strstr(reply, "\"state\":\"cancelled\""));
-    /* There is space again: first the reserve is made, and then new jobs are accepted. */
+    /* The disk has space again. seqd first makes the reserve, and then accepts new jobs. */
     CHECK(!rmdir(reserve));
     for (int i = 0; i < 600 && store_full(w.store); i++) loop_turn(w.loop, 10);
     CHECK(has_reserve() && post("/v1/jobs", job_json) == 201);
@@ -517,7 +520,7 @@ static int late_answer(int fd)
     return status_of();
 }
 
-/* Checks a seqd that stops while orders wait for disk space. Their clients are told that the
+/* Checks a seqd that stops while orders wait for disk space. The clients must be told that the
  * orders are not stored. */
 static void test_stop_on_a_full_disk(void)
 {

@@ -1,5 +1,6 @@
-/* test_seqd_edit: tests a job's version and entity tag, 304, and PATCH. It covers the changes that
- * a PATCH makes, the users who are refused, and the values of If-Match that are accepted. */
+/* test_seqd_edit: tests a job's version and entity tag, the status 304, and PATCH. Checks the
+ * changes that a PATCH makes, the users who are refused, and the values of If-Match that are
+ * accepted. */
 #include "api/core/job.h"
 #include "daemon/http/etag.h"
 #include "tests/lib/rest.h"
@@ -127,7 +128,7 @@ static void test_edit(void)
     CHECK(get("/v1/jobs/1/events") == 200);
     CHECK(strstr(reply,
                  "\"type\":\"edit\",\"data\":{\"by\":\"tester\",\"detail\":{\"priority\":77}"));
-    /* Lists find the job by its new fields, and so do filters after a restart. */
+    /* Filters must find the job by its new fields, also after a restart. */
     for (int i = 0; i < 2; i++) {
         CHECK(get("/v1/jobs?label.team=x") == 200 && strstr(reply, "\"id\":1,"));
         CHECK(get("/v1/jobs?label.node=evil") == 200 && strstr(reply, "\"data\":[]"));
@@ -142,7 +143,7 @@ static void test_edit(void)
     finish();
 }
 
-/* The queue's order follows. */
+/* Checks that a change of the priority changes the order of the queue. */
 static void test_order(void)
 {
     begin();
@@ -204,8 +205,8 @@ static void test_refused(void)
     finish();
 }
 
-/* Checks the type of the body of a PATCH. A job accepts JSON and an upload accepts bytes, and
- * neither accepts the other. */
+/* Checks the type of the body of a PATCH. A PATCH of a job must accept only JSON, and a PATCH of
+ * an upload must accept only bytes. */
 static void test_types(void)
 {
     static const char head[] = "PATCH %s HTTP/1.1\r\n" HEAD "If-Match: *\r\nContent-Type: %s\r\n"

@@ -1,5 +1,5 @@
-/* test_seqd_feed: tests the events of all jobs as pages and streams. It covers their order,
- * filters, owners, resumed streams, gaps, and the ends of a stream. */
+/* test_seqd_feed: tests the events of all jobs, as pages and as streams. Checks their order,
+ * filters, owners, resumed streams, gaps, and the ways in which a stream ends. */
 #include <sqlite3.h>
 #include "daemon/http/feed.h"
 #include "tests/lib/rest.h"
@@ -78,8 +78,8 @@ static void test_pages(void)
     CHECK(strstr(reply, "\"next_cursor\":\"4\",\"has_more\":false"));
     CHECK_STR(page(REST_TOKEN, "last=1"), "4");
     CHECK_STR(page(REST_TOKEN, "last=99"), "1 2 3 4");
-    /* A page is made from `limit` events, whether they match the filter or not, so it may be
-     * empty. */
+    /* A page is made from the next `limit` events. It has only those of them that match the
+     * filter, so it may be empty. */
     CHECK_STR(page(user_b, "limit=1"), "");
     CHECK(strstr(reply, "\"next_cursor\":\"1\",\"has_more\":true"));
     CHECK_STR(page(user_b, "limit=1&cursor=1"), "2");
@@ -107,8 +107,8 @@ static void test_filters(void)
     finish();
 }
 
-/* Checks that a stream begins now, after Last-Event-ID, or at the given position, and that ann's
- * stream has no event of bob's. */
+/* Checks where a stream begins: now, after Last-Event-ID, or at the given position. A stream of
+ * ann must have no event of bob. */
 static void test_streams(void)
 {
     begin_jobs();
@@ -156,7 +156,7 @@ static void run(const char *sql)
     sqlite3_close(db);
 }
 
-/* Leaves only the body of a chunked reply, as far as it has been received. */
+/* Replaces the chunked reply in `reply` by its body, as far as it has been received. */
 static void unchunk(void)
 {
     const char *p = strstr(reply, "\r\n\r\n");
@@ -203,7 +203,8 @@ static void test_gaps(void)
     finish();
 }
 
-/* Checks a client that reads nothing for a while, with many more events than one query reads. */
+/* Checks a client that reads nothing for a while. In this time there are many more events than one
+ * query reads. */
 static void test_slow_reader(void)
 {
     enum { N = 3 * FEED_ROWS };
@@ -244,8 +245,8 @@ static void test_revoked(void)
     finish();
 }
 
-/* Checks every kind of stream, and a request that waits, if nothing happens: they end before the
- * next event. */
+/* Checks every kind of stream, and a request that waits, while there are no events. When the token
+ * is revoked, each of them must end without waiting for an event. */
 static void test_revoked_quiet(void)
 {
     static const char *const path[] = {"/v1/events", "/v1/jobs/3/events", "/v1/jobs/3/metrics",
@@ -287,9 +288,9 @@ static void test_limit(void)
     const int b = open_as(user_b, "/v1/events", SSE);
     CHECK(receive(b, "retry: 3000"));
     close(b);
-    CHECK_STR(page(user_a, ""), "1 3 4"); /* pages are no streams */
+    CHECK_STR(page(user_a, ""), "1 3 4"); /* pages do not count as streams */
     for (int i = 0; i < FEED_USER; i++) close(fd[i]);
-    /* places are free again when seqd notices that the clients have left */
+    /* the clients have left; a new stream is accepted as soon as seqd has noticed this */
     for (int status = 429; status == 429;) {
         const int one = open_as(user_a, "/v1/events", SSE);
         receive(one, "\r\n\r\n");

@@ -1,6 +1,7 @@
-/* test_seqd_filter: selects jobs by name, labels and state, to list them and to cancel them
- * together. Also covers jobs from before the index of names existed.
- *   SEQD_BENCH=1   only measures the time of pages by name, label and state of a million jobs */
+/* test_seqd_filter: tests the selection of jobs by name, labels and state, to list them and to
+ * cancel them. Also tests jobs that were stored before the index of names existed.
+ *   SEQD_BENCH=1   runs no test, and measures how long pages by name, label and state of a million
+ *                  jobs take */
 #include <sqlite3.h>
 #include "api/core/clock.h"
 #include "daemon/http/filter.h"
@@ -163,7 +164,7 @@ static void time_page(const char *query)
 }
 
 /* Measures pages over a million jobs that have ended, half of which have the same name. The index
- * is made at a start. */
+ * is made when seqd starts. */
 static void bench(void)
 {
     sqlite3 *db = NULL;
@@ -202,7 +203,7 @@ static void bench(void)
     time_page("limit=10&name=common&state=queued,starting,running,stopping");
     time_page("limit=10&name=n77774");
     time_page("limit=100&label.team=t3&label.size=2");
-    time_page("limit=100&name=common&label.team=t4"); /* none has both */
+    time_page("limit=100&name=common&label.team=t4"); /* no job has both */
     finish();
 }
 

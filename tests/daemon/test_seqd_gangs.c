@@ -1,6 +1,6 @@
 /* test_seqd_gangs: tests gangs over several simulated nodes (tests/lib/sim.h). It covers
- * placement, rendezvous, first causes, ends, lost nodes that come back, and a seqd that is
- * restarted at any point. */
+ * placement, rendezvous, the first cause of a failure, the ends of gangs, lost nodes that connect
+ * again, and a seqd that is restarted at any point. */
 #include "tests/lib/sim.h"
 
 /* Makes a job of 4 ranks on a and b, and brings it to the ASSIGN of its gangs, which is epoch
@@ -49,7 +49,9 @@ static void test_life(void)
     play_run(a), send_spool(A, a);
     CHECK(is(1, "running") && !a->forgotten);
     pass(1001);
-    CHECK(a->acked == a->n_records - 1); /* its end is not enough, so it must be reported again */
+    /* the end of one part must not be acknowledged before the other part has ended, so that it is
+     * reported again */
+    CHECK(a->acked == a->n_records - 1);
     play_run(b), send_spool(B, b);
     CHECK(is(1, "succeeded"));
     CHECK(a->forgotten && b->forgotten && a->acked == a->n_records && b->acked == b->n_records);
@@ -72,8 +74,9 @@ static int n_rows_of(enum store_ask ask, const int64_t n[4])
     return n_rows;
 }
 
-/* Checks the record that proves the ring. It is not acknowledged yet when the proof is committed,
- * so a seqd that is killed between the two receives it again. */
+/* Checks the record that proves that the ring is complete. This proof must be committed before the
+ * record is acknowledged. If seqd is killed between the record and the commit, it must receive the
+ * record again. */
 static void test_proof_is_kept(void)
 {
     struct gang *a, *b;
@@ -82,7 +85,7 @@ static void test_proof_is_kept(void)
     play_blobs(a), play_blobs(b);
     rec_step(a, 1);
     send_all(A), send_all(B);
-    settle(); /* commits the row of the ring; steps are committed once a second */
+    settle(); /* commits the event that the ring is complete; steps are committed once a second */
     CHECK(is(1, "running") && a->acked == 2);
     goodbye(A), goodbye(B);
     close_seqd();
@@ -95,20 +98,23 @@ static void test_proof_is_kept(void)
     finish();
 }
 
-/* Checks a failure that may be a consequence. It holds the mark of its part back, while the
- * records after it are committed. A seqd that is killed then is sent all of them again, and takes
- * each only once. */
+/* Checks a failure that may be a consequence of another failure. Until seqd has decided this, it
+ * does not acknowledge the record of the failure or later records of this part, but it commits the
+ * later ones. If seqd is killed before the decision, all these records are sent again. Each of
+ * them must have an effect only once. */
 static void test_taken_once(void)
 {
     for (int order = 0; order < 2; order++) {
         struct gang *a, *b;
         begin();
-        if (order == 0) { /* b misses a peer before a has reported that it is ready */
+        if (order == 0) { /* node b reports a missing peer before node a has reported that it is
+                           * ready */
             to_run(&a, &b, 0);
             play_blobs(b), play_ready(b), rec_fail(b, 2, ERR_PEER, "rank 1 has gone");
             send_spool(B, b);
             play_blobs(a), play_ready(a);
-        } else { /* a's own rank 1 misses a peer before rank 0 takes a step */
+        } else { /* rank 1, which is on node a itself, reports a missing peer before rank 0 takes a
+                  * step */
             to_ready(&a, &b, 0);
             rec_fail(a, 1, ERR_PEER, "rank 2 has gone");
         }
@@ -130,7 +136,8 @@ static void test_taken_once(void)
         CHECK(n_rows_of(ASK_EVENTS, events) == 2);
         CHECK(n_rows_of(ASK_EVENTS, notes) == 1);
         CHECK(n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9}) == 1);
-        /* It is still a failure if no better cause comes, and new records are taken. */
+        /* If no better cause is reported, the missing peer still counts as a failure, and new
+         * records are processed. */
         rec_step(a, 2);
         rec_event(a, 0, EV_CHECKPOINT, 3, "{\"path\":\"/x/step-3\"}");
         send_spool(A, a);
@@ -143,8 +150,8 @@ static void test_taken_once(void)
     }
 }
 
-/* Checks that a node that reports late is not waited for, because a report of rank 0 proves the
- * ring. */
+/* Checks a node that reports late. seqd must not wait for it, because a report of rank 0 proves
+ * that the ring is complete. */
 static void test_late_ready(void)
 {
     struct gang *a, *b;
@@ -160,8 +167,8 @@ static void test_late_ready(void)
     finish();
 }
 
-/* Checks that ranks that notice a death before the dead rank's own node reports it are not
- * blamed. */
+/* Checks ranks that notice the death of a rank before that rank's node reports the death. The
+ * ranks that noticed it must not be blamed. */
 static void test_first_cause(void)
 {
     for (int order = 0; order < 3; order++) {
@@ -187,7 +194,7 @@ static void test_first_cause(void)
         CHECK_MSG(is(1, "stopping"), "order %d", order);
         CHECK(job(1)->err_rank == 3 && !strcmp(job(1)->err_node, "b"));
         CHECK(strstr(job(1)->err.text, "signal 9") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
-        /* they are free when all parts have confirmed */
+        /* the slots become free when all parts have confirmed their ends */
         CHECK(control_reserved(w.control, "a") == 2);
         rec_exit(b, RANK_GANG, GANG_FAILED, 0), send_spool(B, b);
         CHECK(is(1, "starting") && job(1)->epoch == 3 && job(1)->restarts == 0);
@@ -196,8 +203,8 @@ static void test_first_cause(void)
     }
 }
 
-/* Checks a network between two nodes that fails. No rank has died, and each node misses a rank of
- * the other. */
+/* Checks a failed network between two nodes. No rank has died, but each node reports that a rank
+ * of its peer was lost. */
 static void test_partition(void)
 {
     struct gang *a, *b;
@@ -216,7 +223,8 @@ static void test_partition(void)
     CHECK_STR(job(1)->err.text, "rank 2 has been silent for 2.0 s");
     finish();
 
-    /* only one side reports: after SUSPECT_MS it is believed, and the other side is stopped */
+    /* only one node reports a lost peer; after SUSPECT_MS seqd believes the report, and stops the
+     * ranks of the other node */
     begin();
     to_ready(&a, &b, 0);
     w.obeys = false;
@@ -233,7 +241,7 @@ static void test_partition(void)
     CHECK(is(1, "starting") && job(1)->epoch == 3);
     finish();
 
-    begin(); /* a node whose agent is gone as well is the cause that its peers noticed */
+    begin(); /* if the agent of a node is not connected, either, that node is the cause */
     to_ready(&a, &b, 0);
     goodbye(B);
     rec_fail(a, 1, ERR_PEER, "rank 2 has been silent for 2.0 s");
@@ -251,8 +259,8 @@ static void rec_hang(struct gang *g, int rank, int64_t reached, const char *text
     record(g, RANK_FAIL, rank, &f, sizeof f, NULL);
 }
 
-/* Checks a hang, in which every gang names the slowest of its own ranks. The slowest of all of
- * them is blamed. */
+/* Checks a hang. Every gang names the slowest rank of its node. The slowest of these ranks must be
+ * blamed. */
 static void test_hang(void)
 {
     for (int first = 0; first < 2; first++) {
@@ -274,8 +282,8 @@ static void test_hang(void)
     }
 }
 
-/* Checks a gang that was killed together with its agent. It is found to be lost when the agent is
- * back. */
+/* Checks a gang that was killed together with its agent. When the agent runs again, the gang must
+ * count as lost. */
 static void test_gang_lost(void)
 {
     struct gang *a, *b;
@@ -313,8 +321,8 @@ static void test_node_lost(void)
     struct gang *c = gang_of(C, 1, 3);
     /* rank 0 is placed where the checkpoint is */
     CHECK(c && c->first == 2 && gang_of(A, 1, 3)->first == 0);
-    /* The node comes back and still runs the lost attempt. Its slots are not free, whatever it
-     * reports. */
+    /* The node connects again and still runs the lost attempt. The attempt's slots must not count
+     * as free, whatever the node reports. */
     hello(B);
     settle();
     CHECK(control_reserved(w.control, "b") == 2 && !b->over);
@@ -333,7 +341,8 @@ static void test_node_lost(void)
     finish();
 }
 
-/* Checks a node that is given up while seqd is down. The fenced part remains fenced. */
+/* Checks a node that is given up, and a restart of seqd after that. The part of the job on this
+ * node must remain fenced. */
 static void test_lost_and_restarted(void)
 {
     struct gang *a, *b;
@@ -385,7 +394,8 @@ static void test_waits_for_checkpoints(void)
     CHECK_STR(job(1)->reason, AWAY);
     B->up = C->up = false;
     close_seqd(),
-        /* a restarted seqd has had no session with that node, and knows of it all the same */
+        /* after the restart, seqd has had no session with the lost node, but must nevertheless
+         * know this node */
         open_seqd();
     hello(B), hello(C);
     pass(1001);
@@ -399,8 +409,9 @@ static void test_waits_for_checkpoints(void)
     finish();
 }
 
-/* Checks a job that begins from a checkpoint by job:ID. It is placed on the node that has the
- * checkpoint, also after a restart of seqd, and waits while that node is away. */
+/* Checks a job that begins from a checkpoint by job:ID. It must be placed on the node that has the
+ * checkpoint, also after a restart of seqd. While that node is not connected, the job must
+ * wait. */
 static void test_goes_to_its_source(void)
 {
     begin();
@@ -438,15 +449,16 @@ static enum err_code restart(int64_t id)
     return code;
 }
 
-/* Checks a node with a checkpoint that does not come back. The job starts again elsewhere only
- * when it is told to, and that order survives a restart of seqd. */
+/* Checks a node that has the checkpoint and does not connect again. The job may start on a
+ * different node only after an order to restart it. A restart of seqd must not lose this order. */
 static void test_restart_without_checkpoint(void)
 {
     struct gang *a, *b;
     begin();
     to_ready(&a, &b, 0);
     hello(C);
-    CHECK(restart(1) == ERR_CONFLICT && restart(9) == ERR_NOT_FOUND); /* it runs */
+    /* the job runs, so it cannot be restarted */
+    CHECK(restart(1) == ERR_CONFLICT && restart(9) == ERR_NOT_FOUND);
     rec_step(a, 1);
     rec_event(a, 0, EV_CHECKPOINT, 1, "{}"), send_spool(A, a), settle();
     goodbye(A);
@@ -468,8 +480,8 @@ static void test_restart_without_checkpoint(void)
     finish();
 }
 
-/* Checks that two ends, in any order and with a restart of seqd after every record, give the same
- * job. */
+/* Checks the ends of two parts, in both orders, with a restart of seqd after every record. The
+ * final state of the job must always be the same. */
 static void test_restart_after_each_record(void)
 {
     int n_a = 9 + 2 * 1, total = 2 * n_a;
@@ -499,8 +511,8 @@ static void test_restart_after_each_record(void)
                 open_seqd();
                 hello(A), hello(B);
                 settle();
-                /* The other node's spool is complete up to now, and this node's spool up to the
-                 * record. */
+                /* Sends the records of node n up to the given one, and all records of the second
+                 * node. */
                 struct sim *other = n == A ? B : A;
                 send_all(other);
                 g->n_records = at;
@@ -543,8 +555,8 @@ static void test_lost_assign(void)
     finish();
 }
 
-/* Checks that a state directory has one secret for its whole life, which no other user can
- * read. */
+/* Checks the secret in a state directory. The secret must never change, and no other user may be
+ * able to read it. */
 static void test_secret(void)
 {
     unsigned char one[SECRET_SIZE], two[SECRET_SIZE], k[4][RANK_KEY_SIZE];
@@ -584,8 +596,8 @@ static void test_cancel(void)
     finish();
 }
 
-/* Checks that a full disk is the node's fault and that the error names the node, while other
- * errors of a file are the job's. Ranks of the previous version report a full disk as ERR_IO. */
+/* Checks that a full disk is a fault of the node, which the error must name. Other errors of files
+ * are faults of the job. Ranks of the previous version report a full disk as ERR_IO. */
 static void test_disk(void)
 {
     static const struct {
@@ -616,8 +628,8 @@ static void test_disk(void)
     }
 }
 
-/* Checks that a node that prepares its data does not count as a late start, while an idle node
- * does, and is named. */
+/* Checks late starts. A node that prepares its data must not count as late. An idle node must
+ * count as late, and must be named. */
 static void test_preparing(void)
 {
     struct gang *a, *b;
@@ -662,7 +674,8 @@ static void test_not_its_rank(void)
     CHECK(logs_read(w.logs, 1, 2, 3, 0, back, sizeof back, &e) == 4);
     B->n_log_acks = A->n_log_acks = 0;
     pass(1001);
-    CHECK(B->n_log_acks == 1 && A->n_log_acks == 0); /* to the node that has the rank */
+    /* the acknowledgement goes to the node that has the rank */
+    CHECK(B->n_log_acks == 1 && A->n_log_acks == 0);
     finish();
 }
 
@@ -682,8 +695,8 @@ static void tally_job(const struct job *j, const char *node, int32_t *slots)
         if (!strcmp(j->places[i].node, node)) *slots += j->places[i].n_ranks;
 }
 
-/* Checks that the number of reserved slots follows from the jobs' states, and that
- * it is at least the number of ranks that run. */
+/* Checks the number of reserved slots. It must follow from the jobs' states, and must be at least
+ * the number of ranks that run. */
 static void check_slots(int64_t last_job)
 {
     for (int i = 0; i < NODES; i++) {
@@ -698,7 +711,9 @@ static void check_slots(int64_t last_job)
     }
 }
 
-static int n_played, n_spread; /* runs that reached the end; gangs that began on several nodes */
+/* the number of runs that reached their end, and the number of gangs that began on several
+ * nodes */
+static int n_played, n_spread;
 
 /* Lets something happen to one gang of one node. */
 static void random_progress(struct sim *n)
@@ -777,7 +792,8 @@ static void test_random(void)
                                            &(struct msg){.type = MSG_HEARTBEAT}),
                     send_all(&w.node[k]);
         }
-        pass(31000); /* one more EXPECT, which makes up for messages that a node has missed */
+        /* time for one more EXPECT, which has the same content as the lost messages */
+        pass(31000);
         for (int k = 0; k < NODES; k++) send_all(&w.node[k]);
         settle();
         CHECK_MSG(control_n_live(w.control) == 0, "round %d: %d jobs never end", round,

@@ -1,6 +1,6 @@
-/* test_seqd_gpus: tests the GPUs of simulated nodes (tests/lib/sim.h). It covers the choice of
- * GPUs for a job, which the job keeps over a restart of seqd, the effects of a fault, and refused
- * requests. */
+/* test_seqd_gpus: tests the GPUs of simulated nodes (tests/lib/sim.h). Checks the choice of GPUs
+ * for a job, that the job keeps its GPUs over a restart of seqd, the effects of a fault, and
+ * refused requests. */
 #include "api/core/job.h"
 #include "daemon/sched/ring.h"
 #include "daemon/state/cluster.h"
@@ -11,8 +11,8 @@
 
 #define GIB ((int64_t)1 << 30)
 
-/* Gives a node `count` GPUs, named "A0", "A1", ..., all of them healthy and each far from every
- * other. */
+/* Gives a node `count` GPUs, named "A0", "A1" and so on. All of them are healthy, and any two are
+ * far from each other. */
 static void give_gpus(struct sim *n, int count)
 {
     n->n_gpus = count;
@@ -56,8 +56,9 @@ static bool reason_is(int64_t id, const char *code, const char *text)
 
 static void test_ring(void)
 {
-    /* Two boards have four GPUs each, 0 2 4 6 and 1 3 5 7. GPUs of one board are near each other,
-     * and those of different boards are far apart. */
+    /* There are two boards. The first has the GPUs 0, 2, 4 and 6, and the second has the GPUs 1,
+     * 3, 5 and 7. GPUs of one board are near each other. GPUs of different boards are far from
+     * each other. */
     struct sched_gpu g[8] = {0};
     bool may[8];
     uint8_t out[8];
@@ -65,16 +66,17 @@ static void test_ring(void)
         for (int k = 0; k < 8; k++) g[i].far[k] = i % 2 == k % 2 ? 0 : GPU_FAR_SYSTEM;
     memset(may, 1, sizeof may);
     CHECK(ring_pick(g, may, 8, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 4, 6}, 4));
-    may[2] = false; /* now only the other board has four */
+    may[2] = false; /* now only the second board has four GPUs */
     CHECK(ring_pick(g, may, 8, 4, out) && !memcmp(out, (uint8_t[]){1, 3, 5, 7}, 4));
     memset(may, 1, sizeof may);
-    CHECK(ring_pick(g, may, 8, 8, out)); /* over both, crossing twice */
+    /* the ring uses both boards and crosses between them twice */
+    CHECK(ring_pick(g, may, 8, 8, out));
     CHECK(!memcmp(out, (uint8_t[]){0, 2, 4, 6, 1, 3, 5, 7}, 8));
     for (int i = 0; i < 8; i++) may[i] = i < 3;
     CHECK(!ring_pick(g, may, 8, 4, out) && ring_pick(g, may, 8, 3, out));
     CHECK(!ring_pick(g, may, 3, 4, out));
-    /* The bridges form a chain 0 - 2 - 1 - 3. The ring must follow the order of the chain, and not
-     * that of the indices. */
+    /* Bridges connect the GPUs in a chain 0 - 2 - 1 - 3. The ring must have the order of the
+     * chain, and not the order of the indices. */
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 4; k++) g[i].far[k] = GPU_FAR_SYSTEM;
     g[0].far[2] = g[2].far[0] = g[2].far[1] = g[1].far[2] = g[1].far[3] = g[3].far[1] = 0;
@@ -82,8 +84,8 @@ static void test_ring(void)
     CHECK(ring_pick(g, may, 4, 4, out) && !memcmp(out, (uint8_t[]){0, 2, 1, 3}, 4));
 }
 
-/* Checks two jobs of 3 GPUs. A node that has 8 GPUs, but memory for only 5 ranks, takes one of
- * them at a time. */
+/* Checks two jobs of 3 GPUs. A node with 8 GPUs has memory for only 5 ranks, so it runs one of the
+ * jobs at a time. */
 static void test_memory_beside(void)
 {
     begin();
@@ -108,7 +110,7 @@ static void test_given(void)
 {
     begin();
     give_gpus(A, 4);
-    A->gpu[1].far[3] = A->gpu[3].far[1] = 0; /* the two GPUs that are near each other */
+    A->gpu[1].far[3] = A->gpu[3].far[1] = 0; /* GPUs 1 and 3 are near each other */
     hello(A);
     const int64_t id = submit_gpus(A, 2);
     struct gang *g = gang_of(A, id, 2);
@@ -120,12 +122,12 @@ static void test_given(void)
     CHECK(gpus_holder(&control_cluster(w.control)->jobs, "a", "A1") == job(id) &&
           !gpus_holder(&control_cluster(w.control)->jobs, "a", "A0"));
     CHECK(!gpus_holder(&control_cluster(w.control)->jobs, "b", "A1"));
-    /* Slots are another matter. */
+    /* Jobs on GPUs use no slots. */
     CHECK(control_reserved(w.control, "a") == 0);
     CHECK(submit(2, 0) == id + 1);
     play_prepare(gang_of(A, id + 1, 1)), send_spool(A, gang_of(A, id + 1, 1)), settle();
     CHECK(gang_of(A, id + 1, 2) && gang_of(A, id + 1, 2)->n_uuids == 0);
-    /* Two GPUs are free, but not three. A job that waits for GPUs does not block a job that needs
+    /* Two GPUs are free. The job that waits for three GPUs does not block a job that needs
      * fewer. */
     const int64_t three = submit_gpus(A, 3);
     CHECK(reason_is(three, "waiting_for_gpus", "2/4 GPUs free on 1 node, needs 3"));
@@ -140,8 +142,8 @@ static void test_given(void)
     finish();
 }
 
-/* Checks a node's report of processes that is two seconds old. The GPU is free once the report has
- * none. */
+/* Checks that a GPU is busy while the node reports a process on it. The report is up to two
+ * seconds old. The GPU must be free when the report has no process. */
 static void test_busy(void)
 {
     begin();
@@ -155,13 +157,13 @@ static void test_busy(void)
     heartbeat(A), settle();
     struct gang *g = gang_of(A, id, 2);
     CHECK(g && g->n_uuids == 2);
-    /* The job's own processes do not count as those of others. */
+    /* The processes of the job itself do not make its GPUs busy. */
     A->gpu[0].n_processes = A->gpu[1].n_processes = 1;
     heartbeat(A);
     play_to_running(A, g);
     play_run(g), send_spool(A, g), settle();
     CHECK(is(id, "succeeded"));
-    const int64_t next = submit_gpus(A, 2); /* they are still there */
+    const int64_t next = submit_gpus(A, 2); /* the processes are still there */
     CHECK(!gang_of(A, next, 2));
     A->gpu[0].n_processes = A->gpu[1].n_processes = 0;
     heartbeat(A), settle();
@@ -189,7 +191,8 @@ static void test_memory(void)
     finish();
 }
 
-/* Checks that memory that is taken is not available, even if no process computes with it. */
+/* Checks that memory that is in use counts as not available, even if no process computes on the
+ * GPU. */
 static void test_memory_free(void)
 {
     begin();
@@ -205,8 +208,8 @@ static void test_memory_free(void)
     finish();
 }
 
-/* Checks that data are prepared where the GPUs are, and again elsewhere when those GPUs are
- * gone. */
+/* Checks that data is prepared on the node that has the GPUs. If the node loses these GPUs, the
+ * data must be prepared again on a node with GPUs. */
 static void test_where_prepared(void)
 {
     begin();
@@ -260,7 +263,7 @@ static void test_emulated(void)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Brings a job on A0 and A1, of 4 GPUs, to the point where it runs. */
+/* Starts a job on the GPUs A0 and A1 of a node with 4 GPUs. Returns when it runs. */
 static struct gang *to_running(int64_t *id)
 {
     begin();
@@ -309,8 +312,8 @@ static void test_unfit(void)
     }
 }
 
-/* Checks that while a driver does not answer, its GPUs get no new rank, and the ranks that run on
- * them are not stopped. */
+/* Checks a driver that does not answer. Its GPUs must get no new rank, but the ranks that run on
+ * them must not be stopped. */
 static void test_silent(void)
 {
     int64_t id;
@@ -341,8 +344,8 @@ static void test_gone_at_hello(void)
     finish();
 }
 
-/* Checks a rank that reports a device error itself. Another GPU is tried. If it fails as well, the
- * failure counts as the job's. */
+/* Checks a rank that reports a device error itself. The job must be tried on a second GPU. If the
+ * second GPU fails, too, the failure must count as the job's failure. */
 static void test_device_error(void)
 {
     int64_t id;
@@ -354,7 +357,7 @@ static void test_device_error(void)
     CHECK_STR(job(id)->avoid_gpu, "A0");
     g = gang_of(A, id, 3);
     CHECK(g && !strcmp(g->uuid[0], "A1") && !strcmp(g->uuid[1], "A2"));
-    close_seqd(); /* the GPU to avoid is in the log of events */
+    close_seqd(); /* after the restart, seqd reads from the log of events which GPU to avoid */
     open_seqd();
     CHECK_STR(job(id)->avoid_gpu, "A0");
     CHECK_STR(job(id)->avoid_node, "a");
@@ -368,7 +371,7 @@ static void test_device_error(void)
     finish();
 }
 
-/* Checks that if there is no other GPU, the failed one is used again. */
+/* Checks that the failed GPU is used again if there is no other GPU. */
 static void test_nothing_else(void)
 {
     begin();
@@ -404,8 +407,8 @@ static void test_restart(void)
     finish();
 }
 
-/* Checks an ASSIGN that is committed before seqd dies. The node gets it again with the same
- * GPUs. */
+/* Checks a seqd that ends after it has committed an ASSIGN. The node must get the ASSIGN again,
+ * with the GPUs that it had. */
 static void test_lost_assign(void)
 {
     begin();
@@ -414,7 +417,7 @@ static void test_lost_assign(void)
     const int64_t id = submit_gpus(A, 2);
     struct gang *g = gang_of(A, id, 2);
     CHECK(g != NULL);
-    A->n_gangs--; /* it never came */
+    A->n_gangs--; /* the ASSIGN never arrived */
     close_seqd();
     open_seqd();
     hello(A), settle();
@@ -423,8 +426,8 @@ static void test_lost_assign(void)
     finish();
 }
 
-/* Checks a node that is given up. Its job runs elsewhere, and the node comes back with the old
- * gang still on its GPUs. */
+/* Checks a node that was given up, and whose job now runs on a different node. When the node
+ * connects again, its old gang still uses its GPUs. */
 static void test_node_lost(void)
 {
     int64_t id;
@@ -481,14 +484,14 @@ static void test_refused(void)
     CHECK(strstr(refused(&t, "emulated", 1), "no node takes it"));
     t.node[0].emulated = true;
     CHECK_STR(refused(&t, "emulated", 1), "");
-    t.node[1].n_gpus = 3; /* the node is away, and may come back */
+    t.node[1].n_gpus = 3; /* the node is disconnected, but may connect again */
     for (int i = 0; i < 3; i++)
         t.node[1].gpu[i] = (struct gpu){.memory_size = (20 + 10 * i) * GIB, .name = "X"};
     CHECK_STR(refused(&t, "cuda", 3), "");
     CHECK_STR(refused(&t, "cuda", 4),
               "resources.ranks 4: a rank takes a GPU, and all nodes together have 3 (n2: 3)");
-    /* The plan may use the memory that every rank has, which is that of the smallest of the n
-     * largest GPUs. */
+    /* The plan may use only memory that every rank has. This is the memory of the smallest of the
+     * n largest GPUs. */
     gpus_offer(&t, 2, &o);
     CHECK(o.memory_size == 30 * GIB && gpus_limit(&o) == 29 * GIB && o.n_gpus == 3);
     CHECK_STR(o.node, "n2");
@@ -565,9 +568,9 @@ static void random_act(int64_t *last_job)
     if (what % 4 == 0) send_all(n);
 }
 
-/* Checks random events. No GPU may be given to two gangs, or to a gang while it is unfit, which
- * check_gpus tests at every ASSIGN. When the faults end, every job must end and every GPU must
- * become free. */
+/* Checks random events. No GPU may be given to two gangs. No unfit GPU may be given to a gang.
+ * check_gpus tests this at every ASSIGN. When the faults end, every job must end and every GPU
+ * must become free. */
 static void test_random(void)
 {
     const int rounds = small_tests() ? 10 : 60;
@@ -607,9 +610,10 @@ static void test_random(void)
               "%d faults, %d given, %d played", n_faults, n_given, n_played);
 }
 
-/* Checks attempts that are over for seqd. Their ranks hold slots until they are gone, except that
- * a rank with a GPU holds its GPU. The agent reports which ranks have one, and for an agent of the
- * previous version the job tells it. */
+/* Checks attempts that seqd counts as ended while their ranks still run. Until a rank has ended,
+ * its GPU, or its slot if it has no GPU, must not count as free. The agent reports which ranks
+ * have a GPU. An agent of the previous version does not report this, so seqd looks it up in the
+ * job. */
 static int slots_of_the_stale(void)
 {
     begin();

@@ -1,6 +1,6 @@
-/* test_seqd_hold: tests jobs that are asked to save and stop. It covers the orders to their node,
- * including an order to stop instead, and the jobs' states afterwards, through restarts of
- * seqd. */
+/* test_seqd_hold: tests jobs that are asked to save and stop. Checks the orders that their node
+ * gets, including an order to stop without saving. Checks the states of the jobs after that, also
+ * if seqd is restarted. */
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
@@ -78,20 +78,20 @@ static void test_suspend_and_resume(void)
     settle();
     CHECK_STR(state_of(1), "suspended");
     CHECK(w.n_assigns == 2);
-    close_seqd(); /* held means held */
+    close_seqd(); /* the job must remain held after a restart */
     open_seqd();
     hello();
     CHECK_STR(state_of(1), "suspended");
     resume(1);
     CHECK(got_code == ERR_NONE && w.n_assigns == 3 && control_job(w.control, 1)->restarts == 0);
     CHECK_STR(state_of(1), "starting");
-    resume(1); /* twice is once */
+    resume(1); /* the second resume changes nothing */
     CHECK(got_code == ERR_NONE && w.n_assigns == 3);
     finish();
 }
 
-/* Checks a seqd that is restarted at any point of a save. The node is told again, or repeats its
- * reports. */
+/* Checks a seqd that is restarted at any point of a save. seqd must send the order again, or the
+ * node must send its reports again. */
 static void test_restarted_in_between(void)
 {
     for (int missing = 0; missing < 6; missing++) {
@@ -108,7 +108,7 @@ static void test_restarted_in_between(void)
         a->n_records += missing;
         hello();
         settle();
-        if (missing) CHECK(a->saving); /* if its end is known, nothing has to be asked for */
+        if (missing) CHECK(a->saving); /* if the attempt's end is known, no order is needed */
         send_spool(a);
         CHECK_STR(state_of(1), "suspended");
         CHECK(control_job(w.control, 1)->checkpoint_step == 2 && !*notes_of(1));
@@ -116,9 +116,10 @@ static void test_restarted_in_between(void)
     }
 }
 
-/* Checks a job that does not save in time, one that fails while it saves, one whose agent cannot
- * save, and one whose ranks end before. Each is suspended all the same, and its note tells why it
- * has not saved, and the step of its checkpoint. */
+/* Checks jobs that are not saved: a job that does not save in time, a job that fails while it
+ * saves, a job whose agent cannot save, and a job whose ranks end before they save. Each job must
+ * nevertheless be suspended. Its note must give the reason, and the step of its last
+ * checkpoint. */
 static void test_not_saved(void)
 {
     static const char *const says[] = {"it took longer than the 600 s of --save-grace",
@@ -163,7 +164,7 @@ static void test_done_in_between(void)
     begin();
     struct sim_attempt *a = running();
     hold(1);
-    a->n_records = 5; /* less the step */
+    a->n_records = 5; /* without the record of the step */
     play_train(a);
     send_spool(a);
     CHECK_STR(state_of(1), "succeeded");
@@ -175,7 +176,7 @@ static void test_done_in_between(void)
 
 static void test_other_states(void)
 {
-    begin(); /* a queued job is held at once */
+    begin(); /* a queued job is suspended immediately */
     CHECK(submit(NULL, NULL) == 1);
     hold(1);
     CHECK_STR(state_of(1), "suspended");
@@ -196,7 +197,7 @@ static void test_other_states(void)
     CHECK(!*notes_of(1));
     finish();
 
-    begin(); /* the job is resumed while it saves, so it is queued and starts again */
+    begin(); /* the job is resumed while it saves, so it is queued after that and starts again */
     a = running();
     hold(1);
     resume(1);
@@ -242,9 +243,9 @@ static void pass(int64_t ms)
     }
 }
 
-/* Checks that the limit counts the time in which the job runs, over all its attempts, and not the
- * time in the queue or while suspended. The warning comes once, and the error at the end names the
- * saved step. */
+/* Checks the time limit. The limit applies to the sum of the times in which attempts of the job
+ * run. Time in the queue and time while suspended must not count. There must be one warning. The
+ * error at the end must name the saved step. */
 static void test_wall_limit(void)
 {
     begin();
@@ -264,7 +265,7 @@ static void test_wall_limit(void)
     resume(1);
     a = attempt_of(1, 3);
     ((struct job *)control_job(w.control, 1))->spec->limits.wall_s = 100;
-    pass(50000); /* it starts */
+    pass(50000); /* the job starts */
     play_start(a);
     send_spool(a);
     CHECK_STR(state_of(1), "running");
@@ -280,8 +281,8 @@ static void test_wall_limit(void)
     finish();
 }
 
-/* Checks that the warning comes earlier if a checkpoint takes longer than a twentieth of the
- * limit, and that changes of the wall clock have no effect. */
+/* Checks that the warning is given earlier if a checkpoint takes longer than a twentieth of the
+ * limit. Changes of the wall clock must have no effect. */
 static void test_wall_warning(void)
 {
     begin();
@@ -330,9 +331,9 @@ static const char *reason_of(int64_t id)
     return control_job(w.control, id)->reason;
 }
 
-/* Checks that on a cordoned node running jobs continue and queued jobs wait. On a drained node a
- * job saves, which does not count as a retry, and waits for its checkpoint. A restart of seqd
- * changes nothing of this. */
+/* Checks a cordoned node and a drained node. On a cordoned node, running jobs continue, and queued
+ * jobs wait. On a drained node, a job saves and then waits for this node, which has its
+ * checkpoint. The wait must not count as a retry. A restart of seqd must change nothing. */
 static void test_drain(void)
 {
     begin();
@@ -369,7 +370,7 @@ static void test_drain(void)
     }
     uncordon();
     CHECK(got_code == ERR_NONE && attempt_of(1, 3));
-    uncordon(); /* twice is once */
+    uncordon(); /* the second uncordon changes nothing */
     CHECK(got_code == ERR_NONE);
     CHECK_STR(state_of(1), "starting");
     finish();
@@ -405,8 +406,9 @@ static void leaving(int64_t in_s, int64_t margin_s)
     settle();
 }
 
-/* Checks a node that ends. It is drained without an order, its margin before that time, whatever
- * happens to the wall clock. Before that, it gets no job whose time limit ends later. */
+/* Checks a node that has an end time. It must be drained without an order, some time before its
+ * end, even if the wall clock is changed. Before that, it must get no job whose time limit is
+ * later than its end. */
 static void test_leaving(void)
 {
     begin();

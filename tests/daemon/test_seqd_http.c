@@ -1,5 +1,5 @@
-/* test_seqd_http: tests the HTTP front over raw sockets. It covers the form of requests, byte by
- * byte, and the limits on the number of clients. */
+/* test_seqd_http: tests the HTTP server over raw sockets: the form of requests, byte by byte, and
+ * the limits on the number of clients. */
 #include <netinet/tcp.h>
 #include "tests/lib/rest.h"
 #include "tests/lib/tls_client.h"
@@ -136,8 +136,8 @@ static const struct {
     CASE("other method", "BREW /livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 405),
 };
 
-/* Checks that each of these requests is answered once, with a problem, and that the connection is
- * closed then, so that later bytes are not taken for a request. */
+/* Checks that each of these requests is answered once, with an error. The connection must then be
+ * closed, so that later bytes are not read as a request. */
 static void test_hostile_requests(void)
 {
     begin();
@@ -151,7 +151,7 @@ static void test_hostile_requests(void)
                   hostile[i].name);
         CHECK_MSG(!strstr(reply, "}HTTP/"), "%s: answered twice: %s", hostile[i].name, reply);
     }
-    CHECK(get("/livez") == 200); /* still there */
+    CHECK(get("/livez") == 200); /* the server still runs */
     CHECK(!tls_n_cut);           /* each client was told that the answer is over */
     finish();
 }
@@ -160,7 +160,7 @@ static void test_hostile_requests(void)
     {                                                                                              \
         name, bytes, sizeof(bytes) - 1, says                                                       \
     }
-/* Requests that look odd and are valid. */
+/* Requests that look unusual but are valid. */
 static const struct {
     const char *name, *bytes;
     size_t size;
@@ -191,7 +191,7 @@ static void test_sound_requests(void)
     for (size_t i = 0; i < sizeof sound / sizeof *sound; i++) {
         talk_n(sound[i].bytes, sound[i].size);
         CHECK_MSG(strstr(reply, sound[i].says), "%s: %s", sound[i].name, reply);
-        /* they must also be answered when they are sent byte by byte */
+        /* the requests must also be answered if they are sent byte by byte */
         int fd = dial();
         for (size_t k = 0; k < sound[i].size; k++) send_all(fd, sound[i].bytes + k, 1);
         answer_of(fd);
@@ -200,7 +200,7 @@ static void test_sound_requests(void)
     finish();
 }
 
-/* Checks that requests that are sent together are answered one after the other. */
+/* Checks that requests that are sent together are answered one after another. */
 static void test_pipelined(void)
 {
     static const char two[] = "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -215,7 +215,7 @@ static void test_pipelined(void)
     finish();
 }
 
-/* Checks that the first value of a header counts, however many other headers precede it. */
+/* Checks that the first value of a header is used, however many headers precede it. */
 static void test_headers_kept(void)
 {
     begin();
@@ -253,7 +253,7 @@ static void test_large_requests(void)
     }
     n += sprintf(big + n, "0\r\n\r\n");
     CHECK(talk_n(big, (size_t)n) == 413);
-    /* A whole MiB that consists of brackets is read, and refused as JSON. */
+    /* A body of 1 MiB that consists of brackets is read, and refused as JSON. */
     n = sprintf(big, "POST /v1/plan HTTP/1.1\r\n" HEAD
                      "Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n");
     memset(big + n, '[', 1 << 20);
@@ -280,8 +280,8 @@ static void drip(int fd, const char *whole, char byte)
     close(fd);
 }
 
-/* Checks that a client that sends single bytes slowly is cut off, in its first or its second
- * request, in headers or in a body. */
+/* Checks that a client that sends single bytes slowly is disconnected. Checks this in the first
+ * and the second request, and in headers and in a body. */
 static void test_slow_clients(void)
 {
     static const char first[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -315,12 +315,12 @@ static void test_keep_alive(void)
     finish();
 }
 
-/* Checks that a client that tells early that it will send no more requests, as `nc -N` does, gets
- * the whole answer. */
+/* Checks a client that closes its sending side after its request, as `nc -N` does. It must get the
+ * whole answer. */
 static void test_half_closed(void)
 {
     static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    const size_t size = strlen(routes_document()); /* more bytes than are moved at a time */
+    const size_t size = strlen(routes_document()); /* more bytes than are sent at a time */
     begin();
     for (int n = 1; n <= 2; n++) {
         int fd = dial();
@@ -334,8 +334,8 @@ static void test_half_closed(void)
     finish();
 }
 
-/* Checks that a client that sends a request and does not read the answer is cut off, as a silent
- * client is. */
+/* Checks a client that sends a request and does not read the answer. It must be disconnected, as a
+ * silent client is. */
 static void test_no_reader(void)
 {
     static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -356,7 +356,8 @@ static void test_no_reader(void)
 
 /* ---- how many -------------------------------------------------------------------------------- */
 
-/* largest number of connections, of which an address may have 8, and streams half */
+/* the largest number of connections; one address may have 8 of them, and half of them may be
+ * streams */
 #define LIMIT 32
 
 /* Sends one request as the client 127.0.0.last. Returns the status of the answer. */
@@ -386,8 +387,8 @@ static void begin_limited(void)
     char out[1024];
     rest_connections = LIMIT;
     begin();
-    /* Use another address, because the server may still count the earlier connection for a
-     * moment. */
+    /* uses an unused address, because the server may still count the earlier connection for a
+     * moment */
     const int fd = dial_from(50);
     snprintf(out, sizeof out,
              "POST /v1/jobs HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
@@ -406,9 +407,9 @@ static void test_address_quarter(void)
     CHECK(ask_from(1, "/readyz") == 200);
     CHECK(ask_from(1, "/v1/jobs") == 429 && strstr(reply, "problem+json"));
     CHECK(strstr(reply, "Retry-After: "));
-    CHECK(ask_from(2, "/v1/jobs") == 200); /* another client is not affected */
+    CHECK(ask_from(2, "/v1/jobs") == 200); /* a client with a different address is not affected */
     close(fd[0]);
-    /* the server notices at once that they have gone */
+    /* the server notices immediately that the clients have disconnected */
     while (ask_from(1, "/v1/jobs") != 200) loop_turn(w.loop, 1);
     for (int i = 1; i < LIMIT / 4; i++) close(fd[i]);
     finish();
@@ -421,15 +422,15 @@ static void test_streams_half(void)
     for (int i = 0; i < LIMIT / 2; i++) CHECK(follow_from(1 + i / 8, &fd[i]) == 200);
     CHECK(follow_from(9, &extra) == 503 && strstr(reply, "streams"));
     close(extra);
-    CHECK(ask_from(9, "/v1/jobs/1/events") == 200); /* pages are served */
+    CHECK(ask_from(9, "/v1/jobs/1/events") == 200); /* a page of events is still served */
     close(fd[0]);
     for (int status = 0; status != 200; close(extra)) status = follow_from(9, &extra);
     for (int i = 1; i < LIMIT / 2; i++) close(fd[i]);
     finish();
 }
 
-/* Checks that a request whose client has gone counts until it is answered, because it still holds
- * as much as before. */
+/* Checks a request whose client has disconnected. Until it is answered, it must count as a
+ * connection, because it still uses memory. */
 static void test_left_behind(void)
 {
     static const char plan[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},"
@@ -466,8 +467,8 @@ static void test_all_taken(void)
 {
     int fd[2 * LIMIT], flood[64], n = 0;
     begin_limited();
-    /* A connection whose end the server has not seen yet takes a place, so LIMIT connections may
-     * be too few. */
+    /* A connection has a place until the server has seen its end, so more than LIMIT connections
+     * may be needed to fill all places. */
     while (n < LIMIT || (n < 2 * LIMIT && ask_from(9, "/v1/jobs") != 503)) {
         fd[n] = dial_from(11 + n / 8);
         n++;

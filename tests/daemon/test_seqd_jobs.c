@@ -1,6 +1,5 @@
-/* test_seqd_jobs: checks that a job is the fold of its events. A replay through the stored JSON
- * must give the same job, in whatever order the events came, and the slots of a job must follow
- * from its state. */
+/* test_seqd_jobs: checks that a job is the fold of its events. A replay of the stored JSON must
+ * give the same job, for every order of events. The slots of a job must follow from its state. */
 #include <stdlib.h>
 #include "api/core/choices.h"
 #include "api/core/job.h"
@@ -36,7 +35,8 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
 {
     memset(ev, 0, sizeof *ev);
     ev->type = (enum job_event)(1 + rand_r(&seed) % (JOB_EVENT_N - 1));
-    if (ev->type == EV_READY && j->task == TASK_PREPARE) ev->type = EV_EDIT; /* it has no ring */
+    /* a preparation has no ring */
+    if (ev->type == EV_READY && j->task == TASK_PREPARE) ev->type = EV_EDIT;
     ev->job = j->id;
     ev->at_ms = at;
     ev->epoch = j->epoch + (ev->type == EV_ASSIGN);
@@ -135,12 +135,13 @@ static void check_same(const struct job *a, const struct job *b)
         CHECK(!memcmp(&a->left[i], &b->left[i], sizeof *a->left));
 }
 
-/* Checks the ASSIGN of a seqd that knew only one node, and texts that no seqd has written. */
+/* Checks the ASSIGN of an old seqd, in which a job had only one node. Also checks texts that no
+ * seqd has written. */
 static void test_places(void)
 {
     static const char old[] = "{\"task\":\"run\",\"n_ranks\":2,\"node\":\"n1\"}";
     static const char *const damaged[] = {
-        /* it does not begin at rank 0 */
+        /* the list does not begin at rank 0 */
         "{\"nodes\":[{\"node\":\"a\",\"first_rank\":1,\"n_ranks\":1}]}",
         "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":65}]}",
         "{\"nodes\":[{\"node\":\"a\",\"first_rank\":0,\"n_ranks\":0}]}",
@@ -178,7 +179,8 @@ static void test_replay(void)
         struct err e;
         CHECK(!job_fold(live, &ev, &e) && !job_fold(again, &ev, &e));
         struct event twice = {.type = EV_SUBMIT, .job = 1, .at_ms = 2000, .by = "another"};
-        CHECK(job_fold(live, &twice, &e) == -1 && !*live->owner); /* only once */
+        /* the owner can be set only once */
+        CHECK(job_fold(live, &twice, &e) == -1 && !*live->owner);
         for (int i = 0; i < 60; i++) {
             static char text[EVENT_DATA_SIZE];
             static struct event back;
@@ -241,7 +243,7 @@ static void test_budgets(void)
                   (long long)j->not_before_ms - 1000);
     }
     for (int i = 9; i < 40; i++) fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + i);
-    /* the job is not ended by the number of its retries, but by a day after the first attempt */
+    /* no number of retries ends the job, but a failure a day after the first attempt does */
     CHECK(j->state == JOB_QUEUED);
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000 + JOB_RETRY_MS - 1);
     CHECK(j->state == JOB_QUEUED && !job_gives_up(j, 1000 + JOB_RETRY_MS - 1));
@@ -249,7 +251,8 @@ static void test_budgets(void)
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
 
-    j = queued(); /* a day after the last step also ends the job, wherever the step was reported */
+    j = queued(); /* a failure a day after the last step also ends the job, whatever event reported
+                   * the step */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
     struct event assign = {
         .type = EV_ASSIGN, .node = "n", .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
@@ -267,7 +270,8 @@ static void test_budgets(void)
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
 
-    /* The log of a seqd that counted to 16 has no times, and its retries are still valid. */
+    /* The log of an old seqd, which allowed 16 retries, has no times. Its retries must still be
+     * valid. */
     static const char old[] = "{\"node\":\"n1\",\"class\":\"infrastructure\",\"signal\":9,"
                               "\"code\":\"peer\",\"text\":\"x\"}";
     struct event was = {.type = EV_RANK_EXIT, .at_ms = 1000 + 3 * JOB_RETRY_MS};
@@ -279,7 +283,7 @@ static void test_budgets(void)
     CHECK(!job_fold(j, &was, NULL) && j->target == JOB_QUEUED);
     job_destroy(j);
 
-    j = queued(); /* after an order to begin again, it has a whole day again */
+    j = queued(); /* after an order to restart the job, the day of retries begins again */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
     CHECK(!job_fold(j, &(struct event){.type = EV_RESTART, .at_ms = 1500}, NULL));
     fail_once(j, CAUSE_INFRASTRUCTURE, 2000 + JOB_RETRY_MS);
@@ -299,8 +303,8 @@ static void test_budgets(void)
     job_destroy(j);
 }
 
-/* Checks that a failed checkpoint is the reason that a running job shows until a checkpoint is
- * complete. */
+/* Checks the reason of a running job. After a failed checkpoint, the reason must be this failure,
+ * until a checkpoint succeeds. */
 static void test_unsaved(void)
 {
     struct job *j = queued();
@@ -352,8 +356,8 @@ static void test_cancel_outranks(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Checks the injected fault. In the simulator's schedules a job is cancelled between its failure
- * and its end too seldom. */
+/* Checks the injected fault. The simulator seldom cancels a job between its failure and its end,
+ * so it does not find this fault. */
 static void test_mutant(void)
 {
     mutant_choose(MUTANT_CANCEL_LOST);
@@ -382,7 +386,7 @@ static void fold(struct job *j, enum job_event type)
     CHECK_MSG(!job_fold(j, &ev, NULL), "%s", job_event_name(type));
 }
 
-/* Folds requests into a running job, one after the other, and checks its state when it has
+/* Folds requests into a running job, one after another, and checks the job's state when it has
  * stopped. */
 static void test_holds(void)
 {
@@ -437,7 +441,8 @@ static void test_holds(void)
 #undef N
 }
 
-/* Checks that a failure a month later is retried all the same. */
+/* Checks that the time in which a job is suspended does not count: a failure is retried even if
+ * the job was suspended for a month before it. */
 static void test_hold_stops_the_clock(void)
 {
     struct job *j = running();
@@ -479,7 +484,8 @@ static void test_steps(void)
     struct job_spec *s = spec_of(JOB_TRAIN);
     CHECK(job_steps(s, 1) == 1);
     CHECK(job_steps(s, 400) == 2);
-    CHECK(job_steps(s, 401) == 3); /* 5 windows in a pass, 10 in all, 4 in a step */
+    CHECK(job_steps(s, 401) == 3); /* there are 5 windows in a pass and 10 in two passes; a step
+                                    * has 4 */
     s->train.passes = 0;
     s->train.tokens = 801;
     CHECK(job_steps(s, 1000000) == 3);

@@ -1,6 +1,6 @@
-/* test_seqd_join: tests nodes that join over TLS, with the real store and real links. It covers
- * tokens, names, uses, times, the state after a restart, renewal and revocation. The test sets the
- * time that seqd reads. */
+/* test_seqd_join: tests nodes that join over TLS, with the real store and real links. Checks
+ * tokens, for which names, how often and how long they are valid, the state after a restart,
+ * renewal and revocation. The test sets the time that seqd reads. */
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void close_node(void *arg, const char *node, const char *why)
     link_close(w.links, node, why);
 }
 
-/* Starts seqd on that port, which after a restart is the same as before. */
+/* Starts seqd on this port. After a restart, the port is the same as before. */
 static void start(int port)
 {
     char path[64], address[64];
@@ -280,12 +280,13 @@ static void test_joins(void)
     CHECK(!pki_verify(w.ca, n.cert, time(NULL), &got, &e) && !strcmp(got.name, "gpu-1"));
     CHECK(got.until_s - time(NULL) > 3500 && got.until_s - time(NULL) <= 3600);
     CHECK(session(&n, &hello) && w.n_up == 1);
-    /* The answer was lost, so the same key joins again, and no further use is counted. */
+    /* The answer was lost, so the node joins again with its key. The second join must not count as
+     * a second use of the token. */
     m = n;
     CHECK_MSG(join(&m, t), "%s", m.reason);
     node_key(&m, "gpu-2");
     refused(&m, t, "is used up: 1 of 1 uses");
-    /* The certificate is for another name. */
+    /* The certificate is for a different name. */
     m = n;
     CHECK(!session(&m, &other) && m.got == MSG_REFUSED);
     CHECK_MSG(strstr(m.reason, "of node gpu-1, and the session is said to be of gpu-2"), "%s",
@@ -337,7 +338,7 @@ static void test_refusals(void)
     stop();
 }
 
-/* Checks that only the key that joined with a name has that name. */
+/* Checks that a name belongs to the key that joined with it. */
 static void test_name_is_taken(void)
 {
     struct node n, thief;
@@ -357,8 +358,8 @@ static void test_name_is_taken(void)
     CHECK(!session(&n, &hello) && strstr(n.reason, "was revoked"));
     leave(&n);
     leave(&thief);
-    /* Another key does not get the name by that token either, after the certificate has
-     * expired. */
+    /* Even after the certificate has expired, the same token must not give the name to a different
+     * key. */
     t = make_token("*", 5, 7200);
     later_s = 3601;
     CHECK(join(&n, t));
@@ -390,14 +391,14 @@ static void test_revoked(void)
     leave(&n);
     revoke_node("r1");
     CHECK(order.failed && order.e.code == ERR_NOT_FOUND);
-    /* A token from before the revocation is refused for the name, however many uses it has left.
-     * For other names it is still accepted. */
+    /* A token that was made before the revocation must be refused for the revoked name, even if it
+     * has uses left. For other names the token must still be accepted. */
     refused(&n, t, "and the join token");
     restart();
     refused(&n, t, "was made before that");
     node_key(&m, "r2");
     CHECK(join(&m, t));
-    /* A new one does. */
+    /* A new token is accepted. */
     t = make_token("r*", 5, 600);
     CHECK(join(&n, t) && session(&n, &hello));
     leave(&n);
@@ -419,8 +420,9 @@ static int n_rows(const char *table)
     return n;
 }
 
-/* Checks that, whatever the clocks do, a token from before the revocation is never accepted for
- * that name. The row of the revocation must be gone when all these tokens are gone. */
+/* Checks that a token that was made before a revocation is never accepted for the revoked name,
+ * whatever the clocks do. When all tokens from before the revocation have been deleted, the row of
+ * the revocation must be deleted, too. */
 static void test_revoked_and_clocks(void)
 {
     static const int64_t hours[] = {0, -700, 2, -2, 3000 * 24, 0};
@@ -429,7 +431,7 @@ static void test_revoked_and_clocks(void)
     const char *t = make_token("k*", 100, 3600);
     node_key(&n, "k1");
     CHECK(join(&n, t));
-    /* by that clock its certificate has expired, but it is revoked all the same */
+    /* by this clock, the node's certificate has expired, but it is nevertheless revoked */
     later_s = 4 * 3600;
     revoke_node("k1");
     CHECK(!order.failed);
@@ -439,11 +441,12 @@ static void test_revoked_and_clocks(void)
         if (i == 2) restart();
     }
     CHECK(n_rows("revocations") >= 1);
-    /* A token that is made while the clock shows an earlier time is a newer token all the same. */
+    /* A token that is made after the revocation counts as newer, even if the clock was set
+     * back. */
     later_s = -3600 * 24;
     const char *next = make_token("k*", 100, 3600);
     CHECK(join(&n, next));
-    /* Everything that can expire has expired when the next token is made. */
+    /* When the next token is made, everything that can expire has expired. */
     later_s = 3600 * 24 * 4000;
     node_key(&m, "k2");
     CHECK(join(&m, make_token("k*", 1, 3600)));
@@ -486,7 +489,7 @@ static void test_without_numbers(void)
     stop();
 }
 
-/* Every answer is durable. */
+/* Checks that every answer is on disk before it is sent. */
 static void test_restart(void)
 {
     struct node n, m;
@@ -503,8 +506,8 @@ static void test_restart(void)
     stop();
 }
 
-/* Checks a certificate of this authority that is not in the table, as after a restore of an older
- * backup. */
+/* Checks a certificate that this authority has signed but that is not in the table, as after a
+ * restore of an older backup. */
 static void test_unknown_serial(void)
 {
     struct node n;
@@ -535,7 +538,7 @@ static void test_renewal(void)
     UNTIL(n.got);
     CHECK(n.got == MSG_JOINED && !pki_read(n.cert, &is, &e));
     CHECK(is.serial != was.serial && !strcmp(is.key, was.key) && !strcmp(is.name, "v1"));
-    /* A request for another name, or for another key, is refused. */
+    /* A request for a different name or with a different key is refused. */
     node_key(&m, "v2");
     const struct msg bad[] = {{.type = MSG_JOIN, .node = "v2", .token = "", .pem = n.csr},
                               {.type = MSG_JOIN, .node = "v1", .token = "", .pem = m.csr}};
@@ -557,8 +560,8 @@ static void test_renewal(void)
     stop();
 }
 
-/* Checks that a node keeps JOIN_PER_NODE certificates. The oldest ones are no longer valid, and
- * the newest is. */
+/* Checks that a node has at most JOIN_PER_NODE valid certificates. If there would be more, the
+ * oldest certificates must become invalid, and the newest must be valid. */
 static void test_many_renewals(void)
 {
     struct node n, first;
@@ -585,7 +588,7 @@ static void test_many_renewals(void)
     stop();
 }
 
-/* Checks that over the method Join one JOIN is accepted and nothing else. */
+/* Checks that the method Join accepts a single JOIN message and nothing else. */
 static void test_strangers(void)
 {
     const struct msg hello = hello_of("x1"), beat = {.type = MSG_HEARTBEAT};
@@ -601,7 +604,7 @@ static void test_strangers(void)
         CHECK(!n.got && w.n_up == 0);
         leave(&n);
     }
-    /* The message is larger than a join needs to be: a valid one with an unknown field of 20,000
+    /* The message is valid but too large for a JOIN, because it has an unknown field of 20,000
      * bytes. */
     static unsigned char big[32 << 10];
     const unsigned char unknown[] = {0xa2, 0x06, 0xa0, 0x9c, 0x01};
@@ -624,7 +627,7 @@ static void test_strangers(void)
                   (int)n.got, n.n_closed);
         leave(&n);
     }
-    /* A second JOIN is refused, whatever the answer to the first was. */
+    /* A second JOIN is refused, whatever the answer to the first JOIN was. */
     struct msg ask = {.type = MSG_JOIN, .node = "x1", .token = "", .pem = n.csr};
     node_key(&n, "x1");
     n.first = &ask;

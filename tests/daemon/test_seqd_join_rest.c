@@ -1,5 +1,5 @@
-/* test_seqd_join_rest: tests join tokens and revocation over REST. It covers secrets, which are
- * shown once or never, and refused requests. */
+/* test_seqd_join_rest: tests join tokens and revocation over REST. Checks secrets, which are shown
+ * once or never, and refused requests. */
 #include <time.h>
 #include "daemon/access/join.h"
 #include "tests/lib/rest.h"
@@ -66,7 +66,7 @@ static void test_token(void)
     member("id", id, sizeof id);
     CHECK(strlen(token) == 5 + 12 + 1 + 64 + 1 + 64 && strstr(token, pki_fingerprint(ca)));
     CHECK(!strncmp(token, "seqj_", 5) && !strncmp(token + 5, id, 12));
-    /* It is shown in no other answer. */
+    /* No other answer shows the token. */
     CHECK(get("/v1/nodes/tokens") == 200 && strstr(reply, id) && strstr(reply, "gpu-*"));
     CHECK(!strstr(reply, token + 18) && !strstr(reply, "hash"));
     snprintf(path, sizeof path, "/v1/nodes/tokens/%s:revoke", id);

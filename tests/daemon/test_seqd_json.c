@@ -1,5 +1,5 @@
-/* test_seqd_json: tests request bodies. It covers the specs that they give, the errors of refused
- * bodies, and written specs, which must read back the same. */
+/* test_seqd_json: tests request bodies. Checks which specs the bodies give, and the errors of
+ * refused bodies. Writing a spec and reading the text must give the same spec. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@
 
 static struct job_spec s, again;
 
-/* Makes a sanitizer's malloc return NULL, as the system's does, instead of ending the process. */
+/* Makes the malloc of a sanitizer return NULL if there is no memory, as the system's malloc does,
+ * instead of ending the process. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -38,7 +39,7 @@ static void test_out_of_memory(void)
     fflush(stdout);
     pid_t pid = fork();
     if (!pid) {
-        take((size_t)1 << 56); /* more than there is */
+        take((size_t)1 << 56); /* more memory than there is */
         _exit(0);
     }
     waitpid(pid, &status, 0);
@@ -61,8 +62,8 @@ static void test_short_spec(void)
     CHECK(s.data.train[0].format == DATA_TEXT && s.model.shape.vocab == 258);
 }
 
-/* Checks that the fields that an embed job does not set are left to its model, while a stored job
- * leaves no field unset. */
+/* Checks the fields that an embed job does not set. The model of the job determines their values.
+ * A stored job has no unset field. */
 static void test_unsaid(void)
 {
     static const struct {
@@ -84,9 +85,9 @@ static void test_unsaid(void)
     CHECK(!s.embed.unsaid);
 }
 
-/* Checks that a batch whose job does not say how many tokens a request may ask for leaves room for
- * a prompt in a short sequence. In stored specs, and for prompts that do not state a number of
- * tokens, a missing number means the default. */
+/* Checks a batch whose job does not set sampling.max_tokens. In a short sequence, room must be
+ * left for a prompt. In a stored spec, or if the number of a prompt's tokens is not known, the
+ * default of sampling.max_tokens is used. */
 static void test_unsaid_tokens(void)
 {
 #define BATCH(format, length, more)                                                                \
@@ -132,9 +133,9 @@ static void test_kinds(void)
     }
 }
 
-/* Checks that the number of prompts that are answered at the same time is chosen for a job that
- * does not set it. A stored spec without that field, such as one of 0.2.0, is of a job that
- * answers one. */
+/* Checks the number of prompts that are answered at the same time. If a job does not set this
+ * number, seqd chooses it. If a stored spec lacks the field, as a spec of 0.2.0 does, the number
+ * is one. */
 static void test_unsaid_batch(void)
 {
     static const char unsaid[] = "{\"kind\":\"generate\",\"data\":{\"seq_len\":8}}";
@@ -192,7 +193,8 @@ static void test_every_form(void)
     CHECK(s.model.shape.vocab == 65 && !job_reads_bytes(&s));
 }
 
-/* The text, then the field that the error names, then words that must be in its sentence. */
+/* Each row has a text, the field that its error names, and words that must be in the error's
+ * sentence. */
 static const char *const refused[][3] = {
     {"{" BASE ",\"train\":{\"stepz\":5}}", "train.stepz", "did you mean train.steps"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"lrr\":1}}", "optim.lrr", "optim.lr"},
@@ -319,13 +321,13 @@ static void test_depth_and_size(void)
     strcpy(big + at + n - 64, "\"}");
     CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
     CHECK(e.code == ERR_TOO_LARGE && !strcmp(e.field, "name"));
-    /* Half a million zeros in the place of a number. */
+    /* an array of half a million zeros where a number is expected */
     at = sprintf(big, "{\"kind\":\"train\",\"seed\":[0");
     for (; at < (int)n - 8; at += 2) memcpy(big + at, ",0", 2);
     strcpy(big + at, "]}");
     CHECK(json_spec_read(big, strlen(big), JSON_FOR_PEOPLE, &s, &e) == -1);
     CHECK_STR(e.field, "seed");
-    /* A key that is longer than any field. */
+    /* a key that is longer than any field */
     at = sprintf(big, "{\"kind\":\"train\",\"");
     memset(big + at, 'k', 5000);
     strcpy(big + at + 5000, "\":1}");
@@ -356,7 +358,7 @@ static void test_too_many(void)
     CHECK(read_text(text, &e) == -1 && !strcmp(e.field, "labels"));
     static const struct {
         int key, value; /* bytes */
-        char byte;      /* of the key */
+        char byte;      /* a byte of the key */
         bool ok;
     } labels[] = {{63, 255, 'a', true}, {64, 1, 'a', false}, {0, 1, 'a', false},
                   {1, 256, 'a', false}, {1, 1, ' ', false},  {1, 1, '<', false}};
@@ -458,8 +460,8 @@ static void test_round_trip(void)
         round_trip(JSON_FOR_PEOPLE);
         round_trip(JSON_STORED);
     }
-    /* Values that seqd has found are kept over a restart: the shape of the model at a path, and
-     * steps beside passes. */
+    /* Values that seqd has computed must be kept over a restart: the shape of a model that is
+     * given by its path, and the number of steps of a job that sets the number of passes. */
     struct err e;
     CHECK(!read_text(
         "{\"kind\":\"train\",\"model\":{\"path\":\"/m\"}," DATA ",\"train\":{\"passes\":1}}", &e));
@@ -502,8 +504,8 @@ static int read_config(const char *config, enum json_form form, struct err *e)
     return json_spec_read(text, strlen(text), form, &s, e) || family_check(&s, e) ? -1 : 0;
 }
 
-/* Checks that every name that a config.json may have can be given in a job, together with its
- * keys. */
+/* Checks that a job's model.config may have every model_type that a config.json may have, together
+ * with the keys of that model_type. */
 static void test_model_types(void)
 {
     static const struct {
@@ -557,8 +559,8 @@ static void test_model_types(void)
     CHECK(!read_config(types[12].config, JSON_FOR_PEOPLE, &e) && s.model.shape.n_layers == 4);
 }
 
-/* Checks that keys that change nothing are accepted, and that other keys are honoured or refused.
- * All refused ones are named in one error. */
+/* Checks keys of config.json. Keys that change nothing must be accepted. All other keys must have
+ * an effect or be refused. A single error must name all refused keys. */
 static void test_config_keys(void)
 {
     struct err e;
@@ -584,7 +586,8 @@ static void test_config_keys(void)
     CHECK(read_config("\"model_type\":\"gptj\"," SIZES, JSON_FOR_PEOPLE, &e));
     CHECK_STR(e.field, "model.config.model_type");
     CHECK(strstr(e.text, "llama, mistral, qwen3, qwen2") && strstr(e.text, "STDiT3"));
-    CHECK(read_config(SIZES ",\"num_hidden_layers\":2", JSON_FOR_PEOPLE, &e)); /* JSON's own rule */
+    /* JSON forbids a key that occurs twice */
+    CHECK(read_config(SIZES ",\"num_hidden_layers\":2", JSON_FOR_PEOPLE, &e));
     CHECK(read_config("\"model_type\":\"linear_attn\"," SIZES ",\"num_heads\":4", JSON_FOR_PEOPLE,
                       &e));
     CHECK_STR(e.text, "model.config.num_heads occurs twice, also as num_attention_heads");
@@ -599,8 +602,8 @@ static void test_config_keys(void)
     CHECK_STR(e.field, "model.config.hidden_size");
 }
 
-/* Checks a spec as the previous version stored it. It has every size of every family, and in the
- * spec of a directory the sizes that its family lacks are 0. */
+/* Checks a spec that the previous version stored. Such a spec has the sizes of all families. If
+ * the model is a directory, the sizes that its family lacks are 0. */
 static void test_config_of_previous_version(void)
 {
     static const char config[] = SIZES
@@ -640,8 +643,8 @@ static void test_config_of_previous_version(void)
     round_trip(JSON_STORED);
 }
 
-/* Checks that a spec that another version has stored can be read, and that its unknown keys are
- * kept when this version writes the spec again. */
+/* Checks that a spec that a different version of seqd has stored can be read, and that its unknown
+ * keys are kept when this version writes the spec again. */
 static void test_stored_by_another_version(void)
 {
     static const char text[] =
@@ -654,7 +657,8 @@ static void test_stored_by_another_version(void)
         "\"stages\":[{\"from_step\":3,\"mood\":1,\"seq_len\":200}]}";
     static char out[JSON_SPEC_SIZE];
     struct err e = {0};
-    CHECK(json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, &e)); /* a person is told */
+    /* in a request, unknown keys are refused */
+    CHECK(json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, &e));
     CHECK_MSG(!json_spec_read(text, strlen(text), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.data.seq_len == 100 && s.n_stages == 1 && s.data.train[0].weight == 0.5);
     /* the keys after the unknown ones are read, too */
@@ -670,7 +674,7 @@ static void test_stored_by_another_version(void)
     CHECK(strstr(whole, "\"sooner\":null") && strstr(whole, "\"steps\":7"));
     CHECK_MSG(!json_spec_read(whole, strlen(whole), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.train.steps == 7);
-    char *more = json_spec_merge(out, out); /* out has every key of itself */
+    char *more = json_spec_merge(out, out); /* out already has every key of out */
     CHECK(!more);
     free(whole);
     free(more);
@@ -689,7 +693,8 @@ static void test_canonical(void)
     CHECK(!json_canonical("{", 1, &e));
 }
 
-/* Checks that random damage never causes a crash, and never an accepted spec with wrong values. */
+/* Checks that a spec with random damage never causes a crash, and is never accepted with wrong
+ * values. */
 static void test_mutations(void)
 {
     static const char text[] =

@@ -1,6 +1,6 @@
-/* test_seqd_kept: tests the state of jobs and of their logs on disk, and how a restarted seqd uses
- * it after any record of a job, with a spec of another version, and while a commit is in its
- * sync. */
+/* test_seqd_kept: tests the state of jobs and of their logs on disk. seqd is restarted after each
+ * record of a job, with a spec of a different version, and during the sync of a commit. After each
+ * restart it must use the state on disk. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/one_node.h"
 
@@ -24,8 +24,8 @@ static void on_steps(void *arg, const struct store_rows *rows, const struct err 
         out += sprintf(out, "%d ", atoi(strstr(rows->row[i].text[0], "\"step\":") + 7));
 }
 
-/* Checks that bytes of a log that could not be kept are asked for again, because otherwise the
- * node would not send them. */
+/* Checks bytes of a log that could not be stored. seqd must request them again, because the node
+ * would not send them otherwise. */
 static void test_log_that_was_not_kept(void)
 {
     char path[160], text[32] = "";
@@ -36,7 +36,7 @@ static void test_log_that_was_not_kept(void)
     send_spool(a);
     settle();
     snprintf(path, sizeof path, "%s/jobs/1", w.dir);
-    FILE *f = fopen(path, "w"); /* a file in the place of its directory */
+    FILE *f = fopen(path, "w"); /* a file in place of the log's directory */
     CHECK(f && !fclose(f));
     tell_log(a, 0, 0, "one\n");
     tell_log(a, 0, 4, "two\n");
@@ -53,7 +53,8 @@ static void test_log_that_was_not_kept(void)
     finish();
 }
 
-/* Checks that listed checkpoints exist. No removed step is listed, and no step is listed twice. */
+/* Checks that only existing checkpoints are listed. No removed step may be listed, and no step may
+ * be listed twice. */
 static void test_removed_checkpoints(void)
 {
     int n_listed, n_told;
@@ -73,7 +74,8 @@ static void test_removed_checkpoints(void)
     ask(ASK_EVENTS, 1, on_count, &n_told);
     CHECK_MSG(n_listed == 2 && n_told == 10, "%d, %d", n_listed, n_told);
     rec_event(a, EV_CHECKPOINT_REMOVED, 4, "{}");
-    rec_event(a, EV_CHECKPOINT, 2, "{\"path\":\"/x/step-2\"}"); /* there again */
+    /* this step is written again, too */
+    rec_event(a, EV_CHECKPOINT, 2, "{\"path\":\"/x/step-2\"}");
     send_spool(a);
     settle();
     ask(ASK_CHECKPOINTS, 1, on_steps, listed_steps);
@@ -87,7 +89,8 @@ static void on_spec(void *arg, const struct store_rows *rows, const struct err *
     snprintf(arg, 8192, "%s", rows->n_rows ? rows->row[0].text[1] : "");
 }
 
-/* Checks that fields of another version are kept when this version has written the spec. */
+/* Checks that fields that only a different version knows are kept when this version writes the
+ * spec. */
 static void test_spec_of_another_version(void)
 {
     static char spec[8192];
@@ -113,9 +116,9 @@ static void test_spec_of_another_version(void)
     finish();
 }
 
-/* Checks a job whose end the fold knows before it is on disk. The job is kept until then. When the
- * commit of an older event is answered in between, the job is not removed, and followers are not
- * told of the end. */
+/* Checks a job whose end is in memory but not yet on disk. Until it is on disk, the job must be
+ * kept. If the commit of an older event is answered before that, the job must not be removed, and
+ * followers must not be told of the end. */
 static void test_end_before_its_commit(void)
 {
     begin();
@@ -126,14 +129,14 @@ static void test_end_before_its_commit(void)
     CHECK(a && a->task == TASK_PREPARE);
     play_prepare(a);
     bad_disk_hold();
-    send_spool(a); /* its end is in one commit */
+    send_spool(a); /* the attempt's end is in one commit */
     bad_disk_wait_held();
-    w.up = false; /* nothing else happens */
+    w.up = false; /* no other message arrives */
     order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
     CHECK(control_job(w.control, 1)->state == JOB_CANCELLED);
     bad_disk_let_one();
     while (control_job(w.control, 1) && control_job(w.control, 1)->attempt) loop_turn(w.loop, 5);
-    bad_disk_wait_held(); /* the cancel */
+    bad_disk_wait_held(); /* waits for the commit of the cancel */
     CHECK(control_job(w.control, 1) != NULL);
     ask(ASK_JOB, 1, on_row, NULL);
     CHECK_STR(stored_state, "queued");
@@ -143,8 +146,8 @@ static void test_end_before_its_commit(void)
     finish();
 }
 
-/* Checks a seqd that is restarted after each record of a whole run. No rank is started twice,
- * nothing is counted twice, and the end is the same. */
+/* Checks a seqd that is restarted after each record of a complete run. No rank may be started
+ * twice, nothing may be counted twice, and the job must end as without restarts. */
 static void test_restart_after_each_record(void)
 {
     int n_events, total = 3 + 4 + 9; /* records of the preparation, of the start and of the run */
@@ -191,8 +194,8 @@ static void test_restart_after_each_record(void)
     }
 }
 
-/* Checks that the commit of the result, which acknowledges the records before it, also has the
- * steps of these records. */
+/* Checks that the commit of a result also stores the steps of the records before it, because the
+ * result acknowledges these records. */
 static void test_steps_before_a_result(void)
 {
     char steps[64];
@@ -212,7 +215,7 @@ static void test_steps_before_a_result(void)
 }
 
 /* Checks a job that is cancelled while it starts, and reaches a checkpoint before it has stopped.
- * The checkpoint is stored once, although the start was never completed. */
+ * The checkpoint must be stored once, although the start was never completed. */
 static void test_cancel_while_starting(void)
 {
     int n_before, n_after;
@@ -250,7 +253,7 @@ static void test_logs(void)
     control_link_calls.message(w.control, "n1", &m);
     m.offset = 99;
     control_link_calls.message(w.control, "n1", &m); /* a gap is refused */
-    /* bytes are not acknowledged before they are on disk */
+    /* the bytes must not be acknowledged before they are on disk */
     CHECK(w.log_acked == 0);
     w.now += 1001;
     settle();
@@ -267,7 +270,7 @@ static void test_idempotency_key(void)
 {
     begin();
     CHECK(submit("k", "f") == 1);
-    /* routes look the key up before they submit */
+    /* routes search for the key before they submit */
     CHECK(submit("k", "f") == 0 && got_code == ERR_CONFLICT);
     CHECK(control_n_live(w.control) == 1);
     CHECK(submit("other", "f") == 3);

@@ -1,5 +1,5 @@
-/* test_seqd_link: tests seqd's end of a session, with a raw stream as the node. HELLO must come
- * first, and a node has one session. Also covers refusals. */
+/* test_seqd_link: tests seqd's end of a session, with a raw stream as the node. HELLO must be the
+ * first message, and a node may have only one session. Also checks refused sessions. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ static void on_up(void *arg, const char *node, const struct msg *hello)
     seen.n_up++;
     snprintf(seen.node, sizeof seen.node, "%s", node);
     CHECK(hello->type == MSG_HELLO && !strcmp(hello->node, node));
-    /* A message that is sent inside the call goes out after WELCOME. */
+    /* A message that this callback sends must arrive after WELCOME. */
     CHECK(link_send(server, node, &(struct msg){.type = MSG_EXPECT}) == 0);
 }
 
@@ -50,18 +50,19 @@ static const char *on_admit(void *arg, const struct msg *hello)
 
 static const struct link_calls calls = {on_up, on_down, on_message, on_admit};
 
-/* The node's end of a session. It sends the given messages and counts the messages that it
- * receives. */
+/* The node's end of a session. It sends messages that the test chooses, and counts the messages
+ * that it receives. */
 struct peer {
     struct rpc_client *client;
     struct rpc_stream *stream;
-    const struct msg *first[3]; /* sent as soon as the session is open */
+    const struct msg *first[3]; /* messages that are sent as soon as the session is open */
     int n_opened, n_closed, n_got;
     enum msg_type got[8];
     char reason[256];
     int64_t retry_ms, heartbeat_ms;
     uint32_t abi;
-    /* like an agent, closes the session when it is refused and does not dial again at once */
+    /* if true, it behaves like an agent: it closes the session when it is refused, and does not
+     * dial again at once */
     bool obeys;
 };
 
@@ -225,7 +226,8 @@ static void test_replaced(void)
     teardown();
 }
 
-/* Checks that a name that is up belongs to its instance. */
+/* Checks that while a node is connected, no other instance can connect with the name of this
+ * node. */
 static void test_instance(void)
 {
     struct peer p = {.first = {&hello}}, q = {.first = {&hello_other}},
@@ -238,13 +240,13 @@ static void test_instance(void)
     CHECK(q.got[0] == MSG_REFUSED && q.retry_ms > 0 && seen.n_up == 1 && seen.n_down == 0);
     CHECK_MSG(strstr(q.reason, "name is up"), "%s", q.reason);
     CHECK(link_send(server, "n1", &welcome) == 0 && p.n_closed == 0);
-    /* It has no session, so a message from it reaches no callback and ends its stream. */
+    /* This peer has no session, so its message reaches no callback and ends its stream. */
     peer_send(&q, &beat);
     UNTIL(q.n_closed == 1);
     CHECK(seen.n_messages == 0 && seen.n_down == 0);
     rpc_client_destroy(p.client);
     UNTIL(seen.n_down == 1);
-    dial(&r); /* the name is down, so now it may have the name */
+    dial(&r); /* the name is down, so this instance may now have it */
     UNTIL(seen.n_up == 2);
     rpc_client_destroy(q.client);
     rpc_client_destroy(r.client);
@@ -265,8 +267,8 @@ static void test_not_admitted(void)
     teardown();
 }
 
-/* Checks that a node of an unknown version of the protocol is refused, and that the text names the
- * version and the fix. */
+/* Checks a node of an unknown version of the protocol. It must be refused, and the text must name
+ * the version and the fix. */
 static void test_other_versions(void)
 {
     static const struct {
@@ -293,8 +295,8 @@ static void test_other_versions(void)
     teardown();
 }
 
-/* Checks that a node of the previous version joins. Messages that its version does not have are
- * neither sent nor accepted. */
+/* Checks that a node of the previous version joins. seqd must neither send nor accept messages
+ * that this version does not have. */
 static void test_version_before(void)
 {
     const struct msg remove = {.type = MSG_REMOVE, .job = 1};
@@ -322,7 +324,7 @@ static void test_version_before(void)
     teardown();
 }
 
-/* Checks that a node that is refused dials again when it was told to, and not earlier. */
+/* Checks that a refused node dials again at the time that the refusal names, and not earlier. */
 static void test_backoff(void)
 {
     struct peer p = {.first = {&hello}, .obeys = true};
@@ -344,7 +346,7 @@ static void test_backoff(void)
     fake = false;
 }
 
-/* Checks a process that is stopped. gRPC still answers pings for it, but the agent's loop sends no
+/* Checks an agent that is stopped. gRPC still answers pings, but the agent's loop sends no
  * heartbeat. */
 static void test_hung(void)
 {
@@ -355,7 +357,8 @@ static void test_hung(void)
     dial(&q);
     UNTIL(seen.n_up == 2 && p.n_got == 2 && q.n_got == 2);
     CHECK(p.heartbeat_ms == WIRE_HEARTBEAT_MS);
-    now_ms += 3600000; /* this loop itself was away, which does not make any node down */
+    /* the loop itself did not run for an hour; this must not count as silence of nodes */
+    now_ms += 3600000;
     loop_turn(loop, 0);
     CHECK(seen.n_down == 0);
     for (int i = 1; i <= 5; i++) { /* five seconds, in which only n2 sends messages */
@@ -370,7 +373,8 @@ static void test_hung(void)
     CHECK(seen.silent_ms == 7000);
     UNTIL(p.n_closed == 1);
     CHECK(q.n_closed == 0 && link_send(server, "n1", &welcome) < 0);
-    CHECK(seen.n_down == 1); /* down is not called a second time when the stream is gone */
+    CHECK(seen.n_down == 1); /* the callback `down` is not called a second time when the stream
+                              * ends */
     p.n_opened = 0;          /* the process continues, and connects again by itself */
     now_ms += 1000;
     UNTIL(seen.n_up == 3);
@@ -380,8 +384,8 @@ static void test_hung(void)
     fake = false;
 }
 
-/* Opens a stream with the messages one and two. The peer is refused, and the callbacks are not
- * called. */
+/* Opens a stream and sends the messages `one` and `two`. Checks that the peer is refused, and that
+ * no callback is called. */
 static void refused(const struct msg *one, const struct msg *two, int n_up)
 {
     struct peer p = {.first = {one, two}};

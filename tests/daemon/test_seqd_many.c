@@ -1,7 +1,8 @@
 /* test_seqd_many: tests many nodes and a long queue. All jobs that fit start in one pass,
  * passes leave the loop enough time for its other work, and no node is given up because the
  * loop is late. The test counts passes, and sets the time itself.
- *   SEQD_BENCH=1   only measures 10,000 live jobs and 256 nodes after a restart of seqd */
+ *   SEQD_BENCH=1   runs no test, and measures a restart of seqd with 10,000 live jobs and 256
+ *                  nodes */
 #define NODES 256
 #define SLOTS 8
 #define SPOOL 20
@@ -25,9 +26,9 @@ static void prepare_all(void)
         }
 }
 
-/* Answers every preparation in such a way that the loop receives the ends of all of them at the
- * same time, however slow the disk and the machine are. The ends are one group of commits, and the
- * writer waits in the next group. */
+/* Ends every preparation. However slow the disk and the machine are, the loop learns of all ends
+ * at the same time. To achieve this, all ends are in one group of commits, and the writer is
+ * blocked in the next group. */
 static void prepare_all_at_once(void)
 {
     bool done[2] = {false, false};
@@ -64,8 +65,8 @@ static int count_placed(void)
     return n;
 }
 
-/* Checks 32 gangs that fill 256 nodes exactly, where the data of each is on a node that another
- * gang takes. */
+/* Checks 32 gangs that fill 256 nodes exactly. The data of each gang is on a node that a different
+ * gang uses. */
 static void test_full_house(void)
 {
     begin();
@@ -80,7 +81,7 @@ static void test_full_house(void)
         loop_turn(w.loop, 10);
         w.now += 1;
         const int now = count_placed();
-        n_passes += now != placed; /* groups of commits ask for other passes, which place no job */
+        n_passes += now != placed; /* groups of commits also cause passes that place no job */
         placed = now;
     }
     CHECK_MSG(count_runs() == 32 && n_passes <= 2, "%d of 32 gangs began in %d passes",
@@ -89,13 +90,13 @@ static void test_full_house(void)
     finish();
 }
 
-/* Checks nodes that join one after the other while passes are slow. Passes take at most a fifth of
- * the time. */
+/* Checks nodes that join one after another while scheduling passes are slow. Passes may use at
+ * most a fifth of the time. */
 static void test_a_fifth(void)
 {
     enum { COST_MS = 50, N_JOBS = 40 };
     begin();
-    for (int i = 0; i < N_JOBS; i++) submit_begin("emulated", 1, 0, "{}"); /* no node takes those */
+    for (int i = 0; i < N_JOBS; i++) submit_begin("emulated", 1, 0, "{}"); /* no node runs these */
     settle();
     pass(1000);
     w.pass_costs_ms = COST_MS;
@@ -109,14 +110,14 @@ static void test_a_fifth(void)
               (long long)n, COST_MS, (long long)took);
     w.pass_costs_ms = 0;
     for (int i = 0; i < 300; i++) loop_turn(w.loop, 0), w.now++;
-    /* the last pass that was asked for is run, too */
+    /* the last requested pass must be run, too */
     CHECK(control_passes(w.control) > passes + n);
     finish();
 }
 
-/* Checks a pass that takes eleven seconds after a restart, during which nodes come back. The
- * messages that are queued when it ends are read before any node is declared lost, and its time
- * does not count as silence of the nodes. */
+/* Checks a pass that takes eleven seconds after a restart, while nodes connect again. The messages
+ * that are queued when it ends must be read before any node is declared lost. The time of the pass
+ * must not count as silence of the nodes. */
 static void test_behind(void)
 {
     struct gang *g[3];

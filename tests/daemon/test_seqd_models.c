@@ -1,6 +1,6 @@
-/* test_seqd_models: tests requests about models that do not belong to a job. Covers GET
- * /v1/models, for which every node that is up is asked and its answer is checked and passed on,
- * and the plan of a published config.json. */
+/* test_seqd_models: tests requests about models without a job. For GET /v1/models, seqd asks every
+ * connected node, checks the node's answer and passes it on. Also tests the plan of a published
+ * config.json. */
 #include "tests/lib/rest.h"
 
 static struct msg listed(const char *text)
@@ -43,7 +43,7 @@ static void test_of_a_node(void)
         CHECK(answer_of(fd) == 200);
         CHECK_MSG(strstr(reply, v[i].reply), "%s: %s", v[i].answer, reply);
     }
-    w.fetch.type = 0; /* an older node looks for a model without a name */
+    w.fetch.type = 0; /* a node of an older version would search for a model with an empty name */
     const int fd = get_begin("/v1/models");
     wait_question();
     struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
@@ -51,7 +51,8 @@ static void test_of_a_node(void)
     control_link_calls.message(w.control, "n1", &m);
     CHECK(answer_of(fd) == 200 && strstr(reply, "node n1 lists no models: its version is older"));
     node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE;
-    w.fetch.type = 0; /* the previous ABI ignores the number of a later page */
+    /* a node of the previous ABI would ignore the index at which a later page begins */
+    w.fetch.type = 0;
     CHECK(get("/v1/models?cursor=n1:2") == 200 && !w.fetch.type);
     CHECK_MSG(strstr(reply, "speaks protocol 6, which does not know this question"), "%s", reply);
     CHECK(get("/v1/models?node=n2") == 404 && strstr(reply, "node \\\"n2\\\" is not up"));
@@ -59,7 +60,8 @@ static void test_of_a_node(void)
     finish();
 }
 
-/* Checks a node that ends its list early. The cursor of the next page asks it for the rest. */
+/* Checks a node that ends its list early. For the next page, seqd must ask this node for the rest
+ * of its list. */
 static void test_pages(void)
 {
     static const char *const bad[] = {
@@ -110,9 +112,9 @@ static const char *nth_node(char letter, int i)
     return name;
 }
 
-/* Answers the questions whose ids are `from` to `to` as every node. seqd accepts only the answer
- * of the node that it has asked. Each node has one model, and three of four nodes have one more on
- * a later page. */
+/* Answers the questions with the ids `from` to `to`. Every node sends an answer to each question,
+ * and seqd accepts only the answer of the node that it has asked. Each node has one model, and
+ * three of four nodes have a second model on a later page. */
 static void answer_as_all(char letter, int64_t from, int64_t to, bool busy)
 {
     for (int64_t request = from; request <= to; request++)
@@ -136,8 +138,8 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-/* Sets the target of the next page, with every character escaped that may be. Returns false if
- * this is the last page. */
+/* Writes the target of the next page's request to `target`. Escapes every character that may be
+ * escaped. Returns false if there is no next page. */
 static bool next_target(char target[2048])
 {
     static const char key[] = "\"next_cursor\":\"", escaped[] = ":,";
@@ -150,8 +152,8 @@ static bool next_target(char target[2048])
     return true;
 }
 
-/* Checks more nodes than fit on a page, with the longest names. Each model is on one page. A node
- * that is busy with the list for another request is asked again. */
+/* Checks more nodes than fit on a page, with the longest names. Each model must be on exactly one
+ * page. A node that is busy with a list for an earlier request must be asked again. */
 static void test_many_nodes(void)
 {
     for (int letter = 'n'; letter; letter = letter == 'n' ? ':' : 0) {
@@ -182,8 +184,8 @@ static void test_many_nodes(void)
     }
 }
 
-/* Checks a node whose "next" is not larger than the index of the page's last model. It would make
- * a list without an end. */
+/* Checks a node whose "next" is not larger than the index of the page's last model. Such a node
+ * would make a list without an end, so the answer must be refused. */
 static void test_endless(void)
 {
     static const struct {
@@ -227,7 +229,8 @@ static void test_endless(void)
     finish();
 }
 
-/* Checks that one list results if one node answers, one fails and one goes away. */
+/* Checks three nodes, of which one answers, one fails and one disconnects. The reply must be a
+ * single list. */
 static void test_of_nodes(void)
 {
     begin();
@@ -237,10 +240,10 @@ static void test_of_nodes(void)
     node_joins_as("n3", 0);
     const int fd = get_begin("/v1/models");
     wait_question();
-    const int64_t last = w.fetch.request; /* of n3 */
+    const int64_t last = w.fetch.request; /* the id of the question to n3 */
     struct msg m = listed("{\"models\":[7]}");
     m.request = last - 1;
-    /* the answer to another node's question, which does not count */
+    /* the answer to a question to a different node, which must be ignored */
     control_link_calls.message(w.control, "n1", &m);
     control_link_calls.message(w.control, "n2", &m);
     control_link_calls.down(w.control, "n1", "gone", 0);
@@ -256,8 +259,8 @@ static void test_of_nodes(void)
     finish();
 }
 
-/* Checks that a config.json as it was published can be a model.config, for machines that the
- * cluster does not have. Keys that it leaves out have the defaults of the package's class. */
+/* Checks that a published config.json can be used as a model.config in a plan for other hardware.
+ * Keys that it leaves out must have the defaults of the package's class. */
 static void test_plan_of_published(void)
 {
 #define JOB(config, more)                                                                          \
@@ -277,7 +280,8 @@ static void test_plan_of_published(void)
                JOB("{\"architectures\":[\"SmolLM3ForCausalLM\"]," SMOLLM3 "}", "1048576")) == 200);
     CHECK_MSG(strstr(reply, "\"parameters\":3075098624,"), "%.300s", reply);
     CHECK(strstr(reply, "\"num_key_value_heads\":4,"));
-    /* The same model written by hand, with the size of its heads and a separate output head. */
+    /* The same model is also written by hand, with the size of its attention heads and a separate
+     * output head. */
     CHECK(post("/v1/plan", JOB("{" SMOLLM3 "}", "1048576")) == 200);
     CHECK_MSG(!strstr(reply, "\"parameters\":3075098624,"), "%.300s", reply);
     CHECK(strstr(reply, "\"num_key_value_heads\":16,"));

@@ -1,5 +1,5 @@
-/* test_seqd_pace: checks the speed of an attempt, which is computed over its last reports without
- * the outliers. */
+/* test_seqd_pace: checks the speed of an attempt, which is computed from the last reports without
+ * outliers. */
 #include "daemon/state/pace.h"
 #include "tests/lib/test.h"
 
@@ -19,8 +19,8 @@ static void add(struct pace *p, double done, double s)
     pace_add(p, &r);
 }
 
-/* Checks that with a first step of a minute and a pause in the middle the speed is still 2 steps a
- * second. */
+/* Checks a run of 2 steps a second. The first step takes a minute, and there is a pause in the
+ * middle. The speed must still be 2 steps a second. */
 static void test_outliers(void)
 {
     struct pace p = {0};
@@ -47,7 +47,8 @@ static void test_recent(void)
     CHECK(pace_speed(&p, &rate, &tokens) && rate == 4 && tokens == 400);
 }
 
-/* Checks that no time is lost if reports come more often than units are done. */
+/* Checks reports that come more often than units are completed. The time between all reports must
+ * be counted. */
 static void test_jumps(void)
 {
     struct pace p = {0};
@@ -57,7 +58,8 @@ static void test_jumps(void)
     CHECK_MSG(rate == 0.1 && p.n == 10, "%g", rate);
 }
 
-/* Checks that another unit, a rollback or another attempt makes it begin again. */
+/* Checks that earlier reports are no longer used if the unit changes, if steps are rolled back, or
+ * if a new attempt begins. */
 static void test_begins_again(void)
 {
     static const struct rank_progress again[] = {

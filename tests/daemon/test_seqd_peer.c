@@ -1,6 +1,6 @@
-/* test_seqd_peer: tests how the sender of a request is found, for each kind of socket: TCP of IPv4
- * and IPv6, and the Unix socket, for which the kernel names the user. It also covers files that
- * exist in the place of that socket. */
+/* test_seqd_peer: tests how seqd finds the sender of a request. For TCP over IPv4 and IPv6, the
+ * sender is an address. For the Unix socket, it is the user whom the kernel names. Also tests
+ * files that exist in place of that socket. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -86,7 +86,7 @@ static int dial_tcp(void)
     return fd;
 }
 
-/* Sends one request. Returns the status of its answer. fd is closed. */
+/* Sends one request on fd, and closes fd after the answer. Returns the status of the answer. */
 static int ask(int fd, const char *first, const char *headers)
 {
     char out[512];
@@ -131,8 +131,8 @@ static void test_unix(void)
     finish();
 }
 
-/* Checks the host of a request. A name may be rebound to a TCP address, but not to a file. A page
- * is refused on both sockets. */
+/* Checks the Host header of a request. DNS may rebind a host name to a TCP address, but not to a
+ * file. A request from a web page must be refused on both sockets. */
 static void test_hosts(void)
 {
     static const char page[] = "Host: a.example\r\nOrigin: http://b.example\r\n";
@@ -144,8 +144,8 @@ static void test_hosts(void)
     finish();
 }
 
-/* Sends requests as another user, if the test may become one. Returns 0, or the number of the
- * check that failed. */
+/* Sends requests as the user `uid`, if the test may become this user. Returns 0, or the number of
+ * the check that failed. */
 static int as_user(uid_t uid, int n_before)
 {
     int fd[8];
@@ -166,7 +166,7 @@ static int as_user(uid_t uid, int n_before)
     return WEXITSTATUS(status);
 }
 
-/* Checks that each user, whom the kernel names, may have a quarter of the connections. */
+/* Checks that each user may have a quarter of the connections. The kernel names the user. */
 static void test_users(void)
 {
     int fd[4];
@@ -182,8 +182,8 @@ static void test_users(void)
     finish();
 }
 
-/* Checks that a proxy, through which many clients come, may have all connections and not only a
- * quarter. */
+/* Checks that a proxy may have all connections, and not only a quarter of them, because many
+ * clients connect through it. */
 static void test_proxy(void)
 {
     int fd[16];
@@ -193,7 +193,7 @@ static void test_proxy(void)
         const int n = by_proxy ? 16 : 4;
         for (int k = 0; k < n - 1; k++) fd[k] = dial_tcp();
         CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
-        int status = 200; /* the server may or may not count that connection for a moment longer */
+        int status = 200; /* the server may still count the closed connection for a moment */
         fd[n - 1] = dial_tcp();
         while (status == 200) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
         CHECK_MSG(status == (by_proxy ? 503 : 429), "%d", status);
@@ -228,8 +228,8 @@ static void test_same_client(void)
     CHECK(!door_same_client(&none, &user));
 }
 
-/* Checks that the last address, which the proxy itself wrote, is used, because the client wrote
- * the earlier ones. */
+/* Checks that only the last address in the header is used. The proxy wrote it, and the client may
+ * have written the earlier addresses. */
 static void test_forwarded(void)
 {
     static const struct {
@@ -246,7 +246,7 @@ static void test_forwarded(void)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct http_peer want = at(rows[i].want);
         struct http_peer p = at("::1");
-        /* a client that is not a proxy cannot name another address */
+        /* a client that is not a proxy cannot choose its address */
         door_forwarded(&p, rows[i].value);
         CHECK(!memcmp(p.address, at("::1").address, sizeof p.address));
         p.by_proxy = true;
@@ -274,7 +274,7 @@ static int try_path(const char *path, struct err *e)
     return fd;
 }
 
-/* Checks that the socket that a dead server left is replaced, and that no other file is. */
+/* Checks that the socket of a dead server is replaced. No other file may be replaced. */
 static void test_left_over(void)
 {
     char file[128], other[128], longer[200];
@@ -282,7 +282,7 @@ static void test_left_over(void)
     struct stat st;
     begin("127.0.0.1:0", 0);
     CHECK(try_path(s.path, &e) < 0 && e.code == ERR_CONFLICT && strstr(e.text, "another seqd"));
-    CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 200); /* still there */
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 200); /* the server is still there */
 
     snprintf(other, sizeof other, "%s/other.sock", s.dir);
     const int fd = listen_open_unix(other, &e);

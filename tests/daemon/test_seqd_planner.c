@@ -1,5 +1,6 @@
-/* test_seqd_planner: checks that specs are planned on a separate thread, that the loop answers in
- * the meantime, and that nothing is lost when seqd ends. */
+/* test_seqd_planner: checks that specs are planned on a separate thread. The loop must answer
+ * requests in the meantime. An errand that has not run when seqd ends must be reported as
+ * dropped. */
 #include <pthread.h>
 #include <semaphore.h>
 #include "daemon/loop/planner.h"
@@ -10,12 +11,16 @@
 struct item {
     struct errand task;
     struct errands *p;
-    int worked, done, dropped; /* when that happened, counted from 1, or 0 if not yet */
+    /* the positions of these three events in the order of all events, counted from 1; 0 means that
+     * the event has not happened */
+    int worked, done, dropped;
     pthread_t on;
 };
 
-static int n_worked, n_done; /* counted on the planner's thread, and on the loop's */
-static sem_t gate;           /* an errand that keeps the thread busy waits for it */
+/* n_worked is counted on the planner's thread, and n_done on the loop's thread */
+static int n_worked, n_done;
+/* an errand waits for this semaphore, and keeps the thread busy until then */
+static sem_t gate;
 
 static void note_work(void *arg)
 {
@@ -31,7 +36,7 @@ static void wait_gate(void *arg)
     note_work(arg);
 }
 
-/* Work that only the clock ends. */
+/* An errand that works until its time limit ends it. */
 static void wait_end(void *arg)
 {
     const struct item *i = arg;
@@ -99,7 +104,7 @@ static void test_full(void)
     loop_destroy(l);
 }
 
-/* Checks that every errand is told of the end, at once. */
+/* Checks that every errand is told immediately that seqd ends. */
 static void test_end(void)
 {
     static struct item item[4];
@@ -110,7 +115,7 @@ static void test_end(void)
     CHECK(before < INT64_MAX && planner_clock_ms(p) >= before);
     for (int i = 0; i < 4; i++) CHECK(!hand_over(p, &item[i], i ? note_work : wait_end, NULL));
     while (sem_wait(&gate)) {
-    } /* the first errand is under way */
+    } /* waits until the first errand runs */
     errands_end(p, false);
     CHECK(n_done == 4 && item[0].worked == 1 && n_worked == 1);
     for (int i = 0; i < 4; i++) CHECK(item[i].done && item[i].dropped);
@@ -141,7 +146,7 @@ static void test_loop_is_free(void)
     const int job = post_begin("/v1/jobs", "", JOB);
     const int wrong = post_begin("/v1/plan", "", "{\"kind\":\"train\",\"seed\":\"x\"}");
     CHECK(get("/livez") == 200 && get("/v1/jobs") == 200 && strstr(reply, "\"data\":[]"));
-    CHECK(answer_of(wrong) == 400); /* judged without a plan */
+    CHECK(answer_of(wrong) == 400); /* a wrong body is refused without a plan */
     CHECK(!n_done);
     sem_post(&gate);
     CHECK(answer_of(plan) == 200 && strstr(reply, "\"weighed\":[{"));

@@ -1,10 +1,10 @@
-/* test_seqd_quarantine: tests bad nodes and bad jobs with seqd's control (tests/lib/sim.h). It
- * covers the rules by which they are left out or quarantined, the end of a quarantine, and the
- * memory of a restarted seqd. */
+/* test_seqd_quarantine: tests bad nodes and bad jobs with seqd's control (tests/lib/sim.h). Checks
+ * the rules by which a job avoids nodes and by which nodes are quarantined, and the end of a
+ * quarantine. A restarted seqd must have the same blames and quarantines. */
 #include "daemon/state/quarantine.h"
 #include "tests/lib/sim.h"
 
-enum mood { GOOD, BAD, LACKS }; /* how gangs on a node end */
+enum mood { GOOD, BAD, LACKS }; /* the way in which gangs on a node end */
 static enum mood mood[NODES];
 static int crash_status; /* exit status of ranks on bad nodes */
 
@@ -34,7 +34,7 @@ static bool play_gang(struct sim *n, struct gang *g)
     return true;
 }
 
-/* Runs every gang to its end, until no gang starts any more. */
+/* Runs all gangs to their ends, until no new gang starts. */
 static void play(void)
 {
     for (bool more = true; more;) {
@@ -48,7 +48,7 @@ static void play(void)
     }
 }
 
-/* Backoffs pass. */
+/* Plays on for some seconds, so that backoffs end. */
 static void play_on(int seconds)
 {
     for (play(); seconds > 0; seconds -= 10) {
@@ -93,8 +93,8 @@ static int n_runs(const struct sim *n)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Checks a node that cannot start a rank while another one can. Every job succeeds on the other
- * node, and three failures are enough for a quarantine. */
+/* Checks a node that cannot start a rank. There is also a good node. Every job must succeed on the
+ * good node. After three failures, the bad node must be in quarantine. */
 static void test_bad_node(void)
 {
     start(BAD, GOOD);
@@ -114,8 +114,8 @@ static void test_bad_node(void)
     finish();
 }
 
-/* Checks that three blames before a restart and one after it, of a job that has ended, are all
- * counted. */
+/* Checks that blames of a node are counted over a restart of seqd. There are three blames before
+ * the restart and one after it. Their jobs have ended. */
 static void test_counted_over_restart(void)
 {
     start(BAD, GOOD);
@@ -130,7 +130,7 @@ static void test_counted_over_restart(void)
     finish();
 }
 
-/* Checks that blames of more than an hour ago do not count. */
+/* Checks that blames that are older than an hour do not count. */
 static void test_within_an_hour(void)
 {
     start(BAD, GOOD);
@@ -144,7 +144,8 @@ static void test_within_an_hour(void)
     finish();
 }
 
-/* Checks a job that crashes on every node. The job fails, and no node keeps a blame. */
+/* Checks a job that crashes on every node. The job must fail, and the blames of all nodes must be
+ * withdrawn. */
 static void test_bad_job(void)
 {
     start(BAD, BAD);
@@ -160,8 +161,9 @@ static void test_bad_job(void)
     finish();
 }
 
-/* Checks three jobs that fail on one node, which is blamed for all of them before any job is tried
- * elsewhere. The quarantine ends when the first blame is withdrawn, also in a restarted seqd. */
+/* Checks three jobs that fail on one node before any of them is tried on a different node. The
+ * node is blamed for all three failures, and is put into quarantine. When the first blame is
+ * withdrawn, the quarantine must end, also in a restarted seqd. */
 static void test_withdrawn(void)
 {
     for (int restart = 0; restart < 2; restart++) {
@@ -183,8 +185,8 @@ static void test_withdrawn(void)
     }
 }
 
-/* Checks that the only node that is up is never quarantined, and that a job that fails twice there
- * is final. */
+/* Checks that a node is never put into quarantine if no other node is connected. A job that fails
+ * twice on this node must fail finally. */
 static void test_last_node(void)
 {
     start(BAD, GOOD);
@@ -218,8 +220,8 @@ static void add_rows(struct store *s, bool to_disk, int n)
     settle();
 }
 
-/* Checks a table in which as many nodes are in quarantine as possible, all of them gone. The
- * oldest row is replaced. */
+/* Checks a full table of quarantines. If none of its nodes is connected, a new row must replace
+ * the oldest row. */
 static void test_full_table(void)
 {
     start(BAD, GOOD);
@@ -229,8 +231,8 @@ static void test_full_table(void)
     finish();
 }
 
-/* Checks that after a restart the table of nodes has room first of all for the nodes that run
- * something. */
+/* Checks the table of nodes after a restart. Nodes that run a gang must get a row before nodes
+ * that are no longer connected. */
 static void test_rows_of_nodes_that_are_gone(void)
 {
     start(GOOD, GOOD);
@@ -246,8 +248,8 @@ static void test_rows_of_nodes_that_are_gone(void)
     finish();
 }
 
-/* Checks a job while the other node is away for a moment. The job waits, and the bad node does not
- * fail it a second time. */
+/* Checks a job while the good node is disconnected for a moment. The job must wait, so that it
+ * does not fail a second time on the bad node. */
 static void test_away_for_a_moment(void)
 {
     for (int lacks = 0; lacks < 2; lacks++) {
@@ -294,7 +296,7 @@ static void test_release(void)
     CHECK(released == ERR_NONE && !quarantine_of("a"));
     restart_seqd();
     CHECK(!quarantine_of("a"));
-    /* Its count begins again. */
+    /* The count of the node begins again. */
     submit(1, 0), play_on(20);
     submit(1, 0), play_on(20);
     CHECK(!quarantine_of("a"));
@@ -315,8 +317,8 @@ static void test_toy(void)
     CHECK(A->n_gangs == before + 1 && A->gang[before].n_ranks == 2);
     CHECK(A->gang[before].task == TASK_RUN && A->gang[before].job == 4);
     CHECK(is(4, "failed") && strstr(stored, "\"name\":\"toy run\"") && quarantine_of("a"));
-    /* While a toy run waits for its node there is no other, and a restarted seqd knows that it is
-     * a toy run. */
+    /* While a toy run waits for its node, no second toy run may be made. After a restart, seqd
+     * must still know that this job is a toy run. */
     goodbye(A);
     play_on(1300);
     CHECK(submit(1, 0) == 5);
@@ -334,8 +336,8 @@ static void test_toy(void)
     finish();
 }
 
-/* Checks that a node without the files is left out without blame. When no node is left, the job
- * gets its error. */
+/* Checks nodes that lack the job's files. The job must avoid these nodes, and they must not be
+ * blamed. When all nodes are avoided, the job must fail with the error about the files. */
 static void test_files(void)
 {
     start(LACKS, GOOD);
@@ -353,8 +355,8 @@ static void test_files(void)
     finish();
 }
 
-/* Checks a node that is down and has the files, because it prepared the data. While it is down,
- * other failures to find the files are not final. */
+/* Checks a node that prepared the data, so that it has the files, and that is now disconnected.
+ * While it is disconnected, the job must not fail because other nodes lack the files. */
 static void test_files_of_a_node_that_is_down(void)
 {
     start(GOOD, LACKS);
@@ -367,7 +369,8 @@ static void test_files_of_a_node_that_is_down(void)
     goodbye(A), hello(B);
     play_on(30);
     for (int restart = 0; restart < 2; restart++) {
-        if (restart) restart_seqd(), play_on(30); /* seqd knows the node all the same */
+        /* after a restart, seqd must still know the node */
+        if (restart) restart_seqd(), play_on(30);
         CHECK(is(1, "queued"));
         CHECK_STR(job(1)->reason,
                   "no node can take it: 0 nodes up, 1 down, 1 left out after failing this job");
@@ -378,7 +381,7 @@ static void test_files_of_a_node_that_is_down(void)
     finish();
 }
 
-/* Checks that after the first step a crash is the job's. */
+/* Checks that after the first step a crash is blamed on the job. */
 static void test_after_a_step(void)
 {
     start(GOOD, GOOD);
@@ -397,7 +400,7 @@ static void test_after_a_step(void)
     finish();
 }
 
-/* Checks that infrastructure failures are retried for a day after the last step, and not
+/* Checks that failures of the infrastructure are retried for a day after the last step, but not
  * longer. */
 static void test_a_day(void)
 {
@@ -436,7 +439,8 @@ static void on_restart(void *arg, const struct job *j, const struct err *e)
     *(enum err_code *)arg = j ? ERR_NONE : e->code;
 }
 
-/* Checks that a checkpoint on a node in quarantine is waited for, and may be given up. */
+/* Checks a job whose checkpoint is on a node in quarantine. The job must wait, and the checkpoint
+ * may be given up. */
 static void test_checkpoint_in_quarantine(void)
 {
     start(GOOD, GOOD);

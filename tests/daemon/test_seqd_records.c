@@ -1,5 +1,5 @@
-/* test_seqd_records: checks events and lists of uploads as they are stored, byte by byte, in
- * tests/golden/records/events.txt and uploads.txt.
+/* test_seqd_records: compares stored events and stored lists of uploads with
+ * tests/golden/records/events.txt and uploads.txt, byte by byte.
  * tests: needs golden/records */
 #include "tests/lib/records.h"
 
@@ -58,7 +58,8 @@ static void check_read(const char *text, const struct event *want)
     free(got);
 }
 
-/* Keeps the text of an event as one line, and that text with an unknown member as another. */
+/* Compares the text of an event with a line of the golden file. Then compares this text with an
+ * additional unknown member with a second line. */
 static void hold(const struct event *ev, const char *kind)
 {
     char text[EVENT_DATA_SIZE], name[64];
@@ -88,7 +89,7 @@ static void test_events(void)
         hold_unknown(&none);
     }
     struct event ev = event_full(EV_ASSIGN);
-    /* one node, for which the event has an instance and no list of nodes */
+    /* for a single node, the event has an instance and no list of nodes */
     ev.task = TASK_PREPARE;
     ev.n_places = 0;
     memset(ev.places, 0, sizeof ev.places);
@@ -101,8 +102,8 @@ static void test_events(void)
     records_close();
 }
 
-/* Checks the texts of events_0.2.0.txt, which the writer of 0.2.0 wrote. They can be read, and are
- * written again with the same bytes. */
+/* Checks the texts of events_0.2.0.txt, which the writer of 0.2.0 wrote. This version must be able
+ * to read them, and must write them with the same bytes. */
 static void test_events_before(void)
 {
     static const enum job_event last = EV_CHECKPOINT_REMOVED;
@@ -124,7 +125,8 @@ static void test_events_before(void)
     records_close();
 }
 
-/* Checks that words of a newer seqd are read as the value that has the least effect. */
+/* Checks that words that only a newer seqd knows are read as the value with the smallest
+ * effect. */
 static void test_words_of_another_version(void)
 {
     static const char text[] = "{\"task\":\"x\",\"class\":\"x\",\"blame\":\"x\",\"form\":\"x\","

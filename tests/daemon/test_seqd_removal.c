@@ -1,5 +1,6 @@
-/* test_seqd_removal: tests removals. Removed data must be gone everywhere, and other data must be
- * untouched. A crash leaves no remains, nor does a node that was away. */
+/* test_seqd_removal: tests removals. Removed data must be deleted on seqd and on all nodes, and
+ * other data must be unchanged. This must also hold after a crash, and for a node that was not
+ * connected. */
 #include <dirent.h>
 #include "api/core/removal.h"
 #include "daemon/loop/removal.h"
@@ -79,7 +80,7 @@ static int64_t removal(int64_t job, int what)
     return state;
 }
 
-/* Turns the loop and lets time pass until the removal is in that state. */
+/* Runs the loop and lets time pass until the removal is in the wanted state. */
 static void until(int64_t job, int what, int want)
 {
     for (int i = 0; i < 2000 && removal(job, what) != want; i++) pass(10);
@@ -87,7 +88,7 @@ static void until(int64_t job, int what, int want)
               (long long)state, want, shown);
 }
 
-/* Runs the loop until nodes have received n orders. Each of them follows reads of the store. */
+/* Runs the loop until nodes have received n orders. Before each order, seqd reads the store. */
 static void until_heard(int n)
 {
     for (int i = 0; i < 200 && n_heard < n; i++) loop_turn(w.loop, 10);
@@ -188,14 +189,16 @@ static void test_all_of_it(void)
     const int kept = events_of(second);
     CHECK(has_dir(first) && has_dir(second) && kept > 5);
     CHECK(order(first, REMOVAL_JOB) == 0);
-    CHECK(!known(first) && events_of(first) == 0); /* from the answer on */
+    /* the job no longer exists when the order is answered */
+    CHECK(!known(first) && events_of(first) == 0);
     until(first, REMOVAL_JOB, REMOVAL_NODES);
     CHECK(!has_dir(first) && has_dir(second) && n_dirs() == 1);
     until_heard(1);
     CHECK(heard[0].job == first && heard[0].what == REMOVAL_JOB);
     CHECK_STR(heard[0].node, A->name);
     CHECK(strstr(shown, "\"waits_for\":[{\"node\":\"a\",\"error\":null}]"));
-    CHECK(order(first, REMOVAL_JOB) == 0); /* a second order is for the same removal */
+    /* a second order has no effect, because the removal is already in progress */
+    CHECK(order(first, REMOVAL_JOB) == 0);
     CHECK(answer_all(A, 4096) >= 1);
     until(first, REMOVAL_JOB, REMOVAL_DONE);
     CHECK_MSG(strstr(shown, "\"files\":4096") && strstr(shown, "\"state\":\"done\"") &&
@@ -207,7 +210,8 @@ static void test_all_of_it(void)
     finish();
 }
 
-/* Checks that when the newest job is gone, its id and those of its events are not given again. */
+/* Checks that the ids of a removed job and of its events are never used again, even if it was the
+ * newest job. */
 static void test_ids(void)
 {
     begin_removal();
@@ -252,13 +256,14 @@ static void test_refusals(void)
     CHECK(order(live, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "cancel it"));
     CHECK(order(live, REMOVAL_METRICS) == ERR_CONFLICT && known(live));
     snprintf(path, sizeof path, "/state/jobs/%lld0/checkpoints/step-1", (long long)id);
-    const int64_t other = submit_model(path); /* it uses the model of job 10, and not of job 1 */
+    /* this job uses the model of job 10, and not the model of job 1 */
+    const int64_t other = submit_model(path);
     CHECK(other > 0);
     snprintf(path, sizeof path, "/state/jobs/%lld/checkpoints/step-1", (long long)id);
     const int64_t user = submit_model(path);
     CHECK(order(id, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "checkpoint.resume"));
     CHECK(order(id, REMOVAL_CHECKPOINTS) == ERR_CONFLICT);
-    CHECK(order(id, REMOVAL_METRICS) == 0); /* the live job reads none of these */
+    CHECK(order(id, REMOVAL_METRICS) == 0); /* the live job reads no metrics */
     until(id, REMOVAL_METRICS, REMOVAL_DONE);
     CHECK(known(id) && events_of(id) > 5 && n_heard == 0);
     order_cancel(control_commits(w.control), user, "u", on_done, NULL);
@@ -269,10 +274,10 @@ static void test_refusals(void)
     finish();
 }
 
-/* Checks that a node that was away is told when it is back, and so is a node that was up while
- * seqd was down. */
-/* Checks that a node of the previous version is not told of removals. Each of them shows this as
- * its reason until the node is upgraded. */
+/* Checks a node that was disconnected, and a node that was running while seqd was stopped. Both
+ * must get the orders to remove. */
+/* Checks a node of the previous version. It must not get orders to remove. Until it is upgraded,
+ * each removal must name its version as the reason for the delay. */
 static void test_old_node(void)
 {
     begin_removal();
@@ -321,8 +326,8 @@ static void test_away(void)
     finish();
 }
 
-/* Checks that a node can answer only for itself, and only about removals that it was told to
- * do. */
+/* Checks answers that a node may not give. A node may answer only for itself, and only about
+ * removals that it was ordered to make. */
 static void test_strange_answers(void)
 {
     begin_removal();
@@ -340,14 +345,14 @@ static void test_strange_answers(void)
     finish();
 }
 
-/* Checks a removal that a node began under another session of seqd. It is answered in this
- * session, in addition to the current request, and the second answer does not count for another
- * removal. */
+/* Checks a removal that a node began in an earlier session. In the new session, the node answers
+ * both the earlier order and the new order for this removal. The second answer must not count as
+ * the answer to a different removal. */
 static void test_answered_twice(void)
 {
     begin_removal();
     const int64_t first = ended_job(), second = ended_job();
-    w.strangers = true; /* one answer more than there were questions */
+    w.strangers = true; /* there is one answer more than there were requests */
     CHECK(order(first, REMOVAL_JOB) == 0 && order(second, REMOVAL_JOB) == 0);
     until(first, REMOVAL_JOB, REMOVAL_NODES), until(second, REMOVAL_JOB, REMOVAL_NODES);
     until_heard(2);
@@ -380,7 +385,7 @@ static void test_failed(void)
     finish();
 }
 
-/* Checks that each part can be removed separately, and that the other parts are kept. */
+/* Checks that each part of a job can be removed separately, and that all other parts are kept. */
 static void test_parts(void)
 {
     begin_removal();
@@ -418,8 +423,8 @@ static void test_parts(void)
     finish();
 }
 
-/* Checks more removals than one node is told of at a time, and more rows than one commit removes,
- * with other work in between. */
+/* Checks more removals than are sent to one node at a time, and more rows than one commit removes.
+ * Other requests must be answered before the removals end. */
 static void test_many(void)
 {
     enum { JOBS = 150 };

@@ -81,7 +81,7 @@ static int64_t utc_now(void)
     return control_commits(w.control)->utc_ms();
 }
 
-/* Makes jobs, of which job i ended i hours ago, in one of three ways. */
+/* Makes jobs. Job i ended i hours ago, in one of three ways. */
 static void fill(void)
 {
     for (int i = 1; i <= JOBS; i++) {
@@ -117,7 +117,7 @@ static bool exists(int64_t id)
     return get(path) == 200;
 }
 
-/* Marks the jobs that one list has. Returns their number. */
+/* Marks the jobs that are listed. Returns their number. */
 static int all_there(bool there[JOBS + 1])
 {
     int n = 0;
@@ -131,8 +131,8 @@ static int all_there(bool there[JOBS + 1])
     return n;
 }
 
-/* Checks that a prune removes exactly the jobs that its dry run lists, for many filters, until no
- * job is left. */
+/* Checks a prune with many filters, until no job is left. It must remove exactly the jobs that its
+ * dry run lists. */
 static void test_prune_is_its_dry_run(void)
 {
     static const char *const states[] = {"", ",\"states\":[\"failed\"]",
@@ -154,7 +154,7 @@ static void test_prune_is_its_dry_run(void)
         CHECK(post("/v1/prune", body) == 200 && strstr(reply, "\"dry_run\":true"));
         const int n = listed(dry);
         CHECK(all_there(after) == left);
-        CHECK(!memcmp(before, after, sizeof before)); /* it changed nothing */
+        CHECK(!memcmp(before, after, sizeof before)); /* the dry run has changed nothing */
         memcpy(strstr(body, "true"), "false}", 7);
         CHECK(post("/v1/prune", body) == 202 && listed(wet) == n && n <= limit);
         CHECK(!n || !memcmp(dry, wet, (size_t)n * sizeof *dry));
@@ -225,7 +225,7 @@ static int post_from(const char *path)
     return post("/v1/jobs", text);
 }
 
-/* Gives job 40 a checkpoint and an artifact on a node that is away. */
+/* Gives job 40 a checkpoint and an artifact on a node that is not connected. */
 static void add_products(void)
 {
     static const struct {
@@ -241,7 +241,8 @@ static void add_products(void)
     commit(t);
 }
 
-/* Writes the row of a removal, which is under way from then on. The rows of the job are kept. */
+/* Writes the row of a removal, so that the removal is in progress. The rows of the job are not
+ * changed. */
 static void order_removal(int what)
 {
     struct store_txn *t = store_begin();
@@ -256,7 +257,7 @@ static void begin_with_products(void)
     fill();
     add_products();
     close_server();
-    begin_in(false, 0); /* its ids continue after these jobs */
+    begin_in(false, 0); /* the ids of the new seqd continue after these jobs */
 }
 
 static void test_not_shown(void)
@@ -288,8 +289,8 @@ static void test_not_shown(void)
     rest_away = false;
 }
 
-/* Checks that checkpoints that are being removed are not shown to clients, and that no job can
- * begin from them, while the rest of the job is still shown. */
+/* Checks checkpoints that are being removed. They must not be shown to clients, and no job may
+ * begin from them. The rest of the job must still be shown. */
 static void test_checkpoints_not_shown(void)
 {
     static const char *const shown[] = {"/5", "/5.tar", "/5/files/x"};
@@ -316,8 +317,8 @@ static void test_checkpoints_not_shown(void)
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-/* Checks that checkpoints that were removed later do not count, nor does the first version of a
- * file. */
+/* Checks the disk usage of a job. Removed checkpoints must not be counted. If a file was replaced,
+ * only its last version must be counted. */
 static void test_usage(void)
 {
     static const struct {
@@ -367,14 +368,14 @@ static void test_gaps(void)
                   strstr(reply, "\"what\":\"metrics\"") && !strstr(reply, "\"step\":1"),
               "%s", reply);
     close(fd);
-    fd = open_stream("/v1/jobs/39/events", NULL); /* they are all there */
+    fd = open_stream("/v1/jobs/39/events", NULL); /* all events still exist */
     CHECK(receive(fd, "event: end") && !strstr(reply, "event: gap"));
     close(fd);
     finish();
 }
 
-/* Checks a stream that is open while its job is cancelled and removed, because its reader was
- * slower than both. */
+/* Checks a stream whose reader is slow, so that its job is cancelled and removed while the stream
+ * is open. */
 static void test_followed_and_removed(void)
 {
     begin();

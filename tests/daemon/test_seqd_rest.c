@@ -1,5 +1,5 @@
-/* test_seqd_rest: tests the REST surface over raw sockets. It covers every route, problems,
- * paging, streams and how they are resumed. test_seqd_http.c tests the form of requests. */
+/* test_seqd_rest: tests the REST surface over raw sockets. Checks every route, the form of errors,
+ * pages, streams, and resumed streams. test_seqd_http.c tests the form of requests. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ftw.h>
@@ -21,7 +21,7 @@
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
-/* Checks that the document has the paths and methods of the table, and no others. */
+/* Checks that api/openapi.yaml has the paths and methods of the table of routes, and no others. */
 static void test_openapi_matches(void)
 {
     int n_doc = 0, n_table = 0;
@@ -62,7 +62,7 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-/* Checks that the document's schema has every field of the spec, and no others. */
+/* Checks that the schema in api/openapi.yaml has every field of the spec, and no others. */
 static void test_openapi_fields(void)
 {
     static char have[256][96];
@@ -95,7 +95,8 @@ static void test_openapi_fields(void)
             char want[96];
             bool found = false;
             if (!f->kinds || !strcmp(f->path, "optim.betas.1")) continue;
-            if (!strncmp(f->path, "sampling.stop.", 14)) continue; /* one array there */
+            /* the document has one array for these rows */
+            if (!strncmp(f->path, "sampling.stop.", 14)) continue;
             if (!strncmp(f->path, "train.freeze.", 13)) continue;
             if (!strncmp(f->path, "model.config.layer_mask.", 24)) continue;
             if (!strncmp(f->path, "model.config.dense_mask.", 24)) continue;
@@ -140,7 +141,8 @@ static void test_openapi_fields(void)
     CHECK_MSG(n == n_fields + 17, "%d in the document, %d in the table and 17 more", n, n_fields);
 }
 
-/* Checks that the document has the words of each enum field in the same order. */
+/* Checks that api/openapi.yaml has the words of each enum field, in the order of the table of
+ * fields. */
 static void test_openapi_words(void)
 {
     const char *parallel = strstr(routes_document(), "\n        parallel:\n");
@@ -157,7 +159,8 @@ static void test_openapi_words(void)
     }
 }
 
-/* Checks that the page needs no token, is cached by its tag, and may run only its own script. */
+/* Checks the HTML page. It must need no token, must be cached by its entity tag, and may run only
+ * its own script. */
 static void test_page(void)
 {
     static const char head[] = "Host: localhost\r\nConnection: close\r\n";
@@ -169,7 +172,8 @@ static void test_page(void)
     CHECK(strstr(reply, "default-src 'none'; script-src 'sha256-"));
     CHECK(strstr(reply, "nosniff") && strstr(reply, "Referrer-Policy: no-referrer"));
     CHECK(strstr(reply, "Cache-Control: no-cache\r\n") &&
-          strstr(reply, "no-store") > strstr(reply, "<!doctype html>")); /* the script says it */
+          /* only the text of the script contains this word */
+          strstr(reply, "no-store") > strstr(reply, "<!doctype html>"));
     const char *tag = strstr(reply, "ETag: ");
     CHECK(tag != NULL);
     if (!tag) return;
@@ -181,8 +185,8 @@ static void test_page(void)
     finish();
 }
 
-/* Checks that the reference needs no token either and runs no script. It must have every operation
- * of the table. */
+/* Checks the HTML reference of the API. It must need no token and run no script, and must have
+ * every operation of the table of routes. */
 static void test_docs(void)
 {
     static const char ask[] = "GET /docs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -254,8 +258,8 @@ static void test_submit(void)
     finish();
 }
 
-/* Checks that a job with more ranks than all nodes have GPUs is refused before it is planned, and
- * therefore without a plan. */
+/* Checks a job with more ranks than all nodes have GPUs. It must be refused before it is planned,
+ * so the answer has no plan. */
 static void test_too_few_gpus(void)
 {
     static const char two[] =
@@ -276,13 +280,14 @@ static void test_too_few_gpus(void)
                             "(n1: 1)"));
     }
     CHECK(get("/v1/jobs/1") == 404);
-    CHECK(post("/v1/jobs", job_json) == 201); /* seqd works on */
+    CHECK(post("/v1/jobs", job_json) == 201); /* seqd still accepts jobs */
     finish();
 }
 
-/* Checks that a rank that is larger than any node, whatever resources.memory_mib allows it, is
- * refused with its plan, and so are ranks for which all nodes together have no room. A node that
- * does not report its memory refuses none. */
+/* Checks ranks that need too much memory. A job must be refused with its plan if a rank needs more
+ * memory than every node has, even if resources.memory_mib allows it. It must also be refused if
+ * all nodes together have no room for its ranks. If a node does not report its memory, no job is
+ * refused. */
 static void test_too_little_memory(void)
 {
     static const struct {
@@ -353,14 +358,14 @@ static void test_plan_hardware(void)
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"max_seq_len\":") > 32768);
     CHECK(number_at("\"ranks\":") == 8 && !strstr(reply, "\"strategy\":\"auto\""));
     CHECK(!strstr(reply, "\"sp\":\"auto\"") && number_at("\"memory_mib\":") == 16 * 1024);
-    /* a single device has no link, so link_gbs may be left out */
+    /* a single device has no link to another device, so link_gbs may be left out */
     CHECK(post("/v1/plan",
                PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":64,\"tflops\":50}")) == 200);
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"tokens_s\":") > 0);
-    /* memory and bytes alone */
+    /* only memory and bytes are given */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":16}")) == 200);
     CHECK(!strstr(reply, "step_s") && number_at("\"max_seq_len\":") > 32768);
-    /* The requested strategy is kept, and its limits still apply. */
+    /* A strategy that a job requests must not be changed, and its limits must still apply. */
     CHECK(post("/v1/plan",
                PLAN_OF(",\"parallel\":{\"strategy\":\"rsa\",\"sp\":4},\"hardware\":{" CLUSTER
                        "}")) == 200);
@@ -368,7 +373,7 @@ static void test_plan_hardware(void)
     CHECK(strstr(reply, "asked for"));
     CHECK(!strstr(reply, "\"runs\":false") && strstr(reply, "\"comm_messages\":"));
     CHECK(strstr(reply, "decides it when the data are prepared"));
-    /* BERT's table of positions is as long as needed, or as long as the config says. */
+    /* BERT's table of positions is as long as needed, unless the config sets its length. */
     CHECK_MSG(post("/v1/plan", ENCODER("bert", "")) == 200, "%s", reply);
     CHECK(number_at("\"max_seq_len\":") > 1024);
     CHECK(post("/v1/plan", ENCODER("bert", ",\"max_position_embeddings\":1500")) == 200);
@@ -417,14 +422,14 @@ static void test_plan_hardware_refused(void)
     const char *job = PLAN_OF(",\"hardware\":{" CLUSTER "}");
     CHECK(post("/v1/jobs", job) == 400 && strstr(reply, "\"pointer\":\"/hardware\""));
     CHECK(post("/v1/jobs?dry_run=true", job) == 400 && strstr(reply, "POST /v1/plan"));
-    /* The error of a plan that does not fit lists the candidates that were compared. */
+    /* If no plan fits, the error lists the candidates that were compared. */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":0.1}")) == 400);
     CHECK(strstr(reply, "does_not_fit") && strstr(reply, "\"weighed\":[{"));
     finish();
 }
 
-/* Checks that the pieces that "auto" has chosen to make a job fit are stored with it, so that
- * every node uses the same ones. A node of a version that does not know pieces does not get the
+/* Checks pieces that "auto" chose to make a job fit. They must be stored with the job, so that
+ * every node uses the same pieces. A node whose version does not know pieces must not get the
  * job. */
 static void test_pieces_are_kept(void)
 {
@@ -464,8 +469,8 @@ static long long planned(const char *memory)
     return at ? strtoll(at + 14, NULL, 10) : 0;
 }
 
-/* Checks that the choice of "auto" to offload activations is stored, too, and that wrong settings
- * are refused by name. */
+/* Checks that the choice of "auto" to offload activations is stored, too. If a setting for
+ * offloading is wrong, the error must name this setting. */
 static void test_offload_is_kept(void)
 {
     char body[1024];
@@ -498,8 +503,7 @@ static void test_offload_is_kept(void)
 }
 
 /* Checks that the loss chunks of a training are stored, because the bits of its gradients depend
- * on them. They are not stored if all tokens are one chunk, as they are if the vocabulary is
- * small. */
+ * on them. If all tokens are in one chunk, as with a small vocabulary, they must not be stored. */
 static void test_loss_chunks_are_kept(void)
 {
 #define WORDS                                                                                      \
@@ -517,8 +521,8 @@ static void test_loss_chunks_are_kept(void)
     finish();
 }
 
-/* Checks that the number of prompts that are answered at the same time is stored, too, and that a
- * job with one prompt answers one. */
+/* Checks that the number of prompts that are answered at the same time is stored, too. If a job
+ * has one prompt, the number must be one. */
 static void test_batch_is_kept(void)
 {
 #define ASK                                                                                        \
@@ -534,7 +538,7 @@ static void test_batch_is_kept(void)
         {FILE_OF, "\"batch\":\"auto\"", "\"batch\":16", 100000},
         {FILE_OF, "", "\"batch\":16", 100000}, /* unsaid */
         {FILE_OF, "\"batch\":0", "\"batch\":16", 100000},
-        {FILE_OF, "\"batch\":\"auto\"", "\"batch\":5", 0}, /* the room of 5 */
+        {FILE_OF, "\"batch\":\"auto\"", "\"batch\":5", 0}, /* the node has room for 5 prompts */
         {"\"prompt\":\"a\"", "\"batch\":\"auto\"", "\"batch\":1", 100000},
         {"\"prompt\":\"a\"", "", "\"batch\":1", 100000},
         {FILE_OF, "\"batch\":3", "\"batch\":3", 100000},
@@ -557,14 +561,14 @@ static void test_batch_is_kept(void)
     finish();
 }
 
-/* Checks that "auto" is 1 while a node that may get the job may be of a version that answers only
- * one prompt at a time. */
+/* Checks that "auto" chooses 1 as long as the job may be placed on a node whose version answers
+ * only one prompt at a time. */
 static void test_batch_waits_for_nodes(void)
 {
     enum { OLD = WIRE_ABI_BEFORE };
     static const struct {
-        bool here, up, lost, joined; /* here: the table has n2 */
-        uint32_t abi;                /* of n2 */
+        bool here, up, lost, joined; /* `here` means that the table of nodes has n2 */
+        uint32_t abi;                /* the ABI of n2 */
         bool n1_up, many;
         const char *what;
     } ways[] = {
@@ -599,19 +603,18 @@ static void test_batch_waits_for_nodes(void)
     }
 }
 
-/* Puts a node into quarantine in memory and, as quarantine.c does, in a row of the same
- * transaction. */
+/* Puts a node into quarantine as quarantine.c does: in memory, and in a row of the store. */
 static void quarantine_node(const char *node, const char *reason)
 {
     struct store_txn *t = store_begin();
     quarantine_load(control_cluster(w.control)->quarantine, node, 1700000000000, reason);
-    /* it is not committed, so it is not shown */
+    /* the quarantine is not committed yet, so it must not be shown */
     CHECK(get("/v1/nodes") == 200 && !strstr(reply, reason));
     store_quarantine_add(t, node, 1700000000000, reason);
     commit(t);
 }
 
-/* Checks quarantine over REST, with a name that contains characters that have a meaning in
+/* Checks quarantine over REST. The name of the node contains characters that have a meaning in
  * paths. */
 static void test_quarantine(void)
 {
@@ -655,8 +658,8 @@ static void test_long_node(void)
     finish();
 }
 
-/* Checks that a job's "auto" is decided once, by the node's measurements, and that the choice is
- * kept. */
+/* Checks that the strategy of a job with "auto" is chosen only once, from the measurements of the
+ * nodes. The choice must be stored. */
 static void test_auto_by_profile(void)
 {
     static const char job[] =
@@ -683,7 +686,7 @@ static void test_auto_by_profile(void)
     CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "\"strategy\":\"usp\""));
     struct msg old = {.type = MSG_HELLO, .abi = 6, .memory_size = (int64_t)1 << 33};
     snprintf(old.node, sizeof old.node, "n0");
-    control_link_calls.up(w.control, "n0", &old); /* it knows no stages */
+    control_link_calls.up(w.control, "n0", &old); /* a node of this version does not know stages */
     /* sequences are short, so each rank has its own */
     CHECK(post("/v1/jobs", job) == 201);
     CHECK(strstr(reply, "\"strategy\":\"local\"") && number_at("\"sp\":") == 1);
@@ -693,8 +696,8 @@ static void test_auto_by_profile(void)
     const char *spec = strstr(reply, "\"spec_effective\":");
     snprintf(again, sizeof again, "%.60s", spec ? spec : "none");
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, again) && number_at("\"dp\":") == 4);
-    /* A strategy that is asked for but does not help is reported by the plan, before the user pays
-     * for it. */
+    /* If a requested strategy does not help, the plan must report this before the job is
+     * submitted. */
     CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "will not help"));
     CHECK(!strstr(reply, "\"usp\"")); /* n0 does not know groups either */
     finish();
@@ -712,7 +715,7 @@ static void test_idempotency(void)
                     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
                     "\"input\":{\"prompt\":\"x\"}}") == 422);
     close_server();
-    begin_in(false, 0); /* remembered across a restart */
+    begin_in(false, 0); /* the key must be known after a restart */
     CHECK(post_with("/v1/jobs", "Idempotency-Key: abc\r\n", job_json) == 201);
     CHECK(strstr(reply, "Idempotency-Replayed: true"));
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"id\":1,") && !strstr(reply, "\"id\":2,"));
@@ -776,7 +779,7 @@ static void test_event_stream(void)
     CHECK(strstr(reply, "\"type\":\"cancel\""));
     CHECK(strstr(reply, "event: end\ndata: {\"id\":1,\"state\":\"cancelled\"}"));
     close(fd);
-    /* The stream is resumed after the first event, and the job has ended. */
+    /* The stream is resumed after the first event. The job has ended in the meantime. */
     fd = open_stream("/v1/jobs/1/events", "1");
     receive(fd, "0\r\n\r\n");
     CHECK(!strstr(reply, "\"type\":\"submit\"") && strstr(reply, "\"type\":\"cancel\""));
@@ -785,7 +788,7 @@ static void test_event_stream(void)
     fd = open_stream("/v1/jobs/9/events", NULL);
     CHECK(receive(fd, "there is no job 9") && status_of() == 404);
     close(fd);
-    /* One client leaves, and another is still connected while seqd stops. */
+    /* The first client disconnects. The second is still connected while seqd stops. */
     CHECK(post("/v1/jobs", job_json) == 201);
     fd = open_stream("/v1/jobs/2/events", NULL);
     CHECK(receive(fd, "submit"));
@@ -835,8 +838,8 @@ static void test_metric_stream(void)
     finish();
 }
 
-/* Checks that a client that does not read costs only a bounded buffer, and gets all events when it
- * reads again. */
+/* Checks a client that stops reading. seqd must buffer only a bounded number of bytes for this
+ * client. When the client reads again, it must get all events. */
 static void test_stalled_reader(void)
 {
     begin();
@@ -845,7 +848,7 @@ static void test_stalled_reader(void)
     for (int i = 0; i < 400; i++) add_metrics(1, 1 + 200 * i, 200);
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     int fd = open_stream("/v1/jobs/1/metrics", NULL);
-    for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* it fills its buffer */
+    for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* the stream fills its buffer */
     long long n = 0, want = 1;
     static char text[1 << 16];
     size_t held = 0;
@@ -867,8 +870,8 @@ static void test_stalled_reader(void)
         memmove(text, line, held + 1);
     }
     close(fd);
-    /* The border of a chunk may cut a line in two, so a few steps may not be counted, but none may
-     * be out of order. */
+    /* A line may be split over two chunks, so a few steps may not be counted. No step may be out
+     * of order. */
     CHECK_MSG(n >= 79000 && want >= 2, "%lld steps", n);
     finish();
 }
@@ -883,7 +886,8 @@ static void test_described_model(void)
 {
     begin();
     node_joins();
-    /* 1: there is no such file; 2: the model has no tokenizer */
+    /* if bad is 1, the model's directory does not exist; if bad is 2, the model has no
+     * tokenizer */
     for (int bad = 0; bad < 3; bad++) {
         w.fetch.type = 0;
         int fd = post_begin("/v1/jobs", "", generate_json);
@@ -903,7 +907,7 @@ static void test_described_model(void)
         if (bad == 2) CHECK_MSG(strstr(reply, "data.tokenizer \\\"byte\\\""), "%s", reply);
     }
     close_server();
-    begin_in(false, 0); /* the shape survives */
+    begin_in(false, 0); /* the shape must be known after a restart */
     CHECK(get("/v1/jobs/1") == 200 &&
           strstr(reply,
                  "\"model\":{\"path\":\"/"
@@ -933,8 +937,8 @@ static void test_replay_without_a_node(void)
     finish();
 }
 
-/* Checks that a directory that is described as one without weights is accepted only if the job
- * asks for it by model.init "random". */
+/* Checks a directory without weights. It must be accepted only if the job sets model.init
+ * "random". */
 static void test_described_weightless(void)
 {
     static const char named[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"init\":"
@@ -966,8 +970,8 @@ static void test_described_weightless(void)
     finish();
 }
 
-/* Checks that if the first node cannot run seqrank and the second one lacks the model, the third
- * one answers. */
+/* Checks three nodes. The first node cannot run seqrank, and the second lacks the model, so seqd
+ * must use the answer of the third. */
 static void test_described_by_another(void)
 {
     static const char *const names[] = {"n1", "n2", "n3"};
@@ -989,8 +993,8 @@ static void test_described_by_another(void)
     }
 }
 
-/* Checks a node of a version that does not have this question. If another node can answer, the old
- * node is skipped. If there is no other node, the error of the old node is the answer. */
+/* Checks a node whose version does not know DESCRIBE. If a newer node can answer, the old node
+ * must be skipped. If there is only the old node, the answer must be the error about this node. */
 static void test_described_by_the_newer(void)
 {
     for (int n_nodes = 1; n_nodes <= 2; n_nodes++) {
@@ -1054,7 +1058,8 @@ static void test_download(void)
         CHECK(bad == 1 || strstr(reply, "Content-Length: 196609\r\n"));
         if (bad == 0) CHECK(status_of() == 200 && whole);
         if (bad == 1) CHECK(status_of() == 404);
-        if (bad == 2) CHECK(status_of() == 200 && !whole); /* cut, and it shows */
+        /* the answer ends early, and the client can notice this */
+        if (bad == 2) CHECK(status_of() == 200 && !whole);
     }
     CHECK(get("/v1/jobs/1/artifacts//etc/passwd") == 400);
     finish();
@@ -1078,8 +1083,9 @@ static void test_logs_route(void)
     finish();
 }
 
-/* Checks Prometheus' rules. A name belongs to one family, whose HELP and TYPE come once and before
- * its samples. The names of counters, and no others, end with _total. Every value is a number. */
+/* Checks the rules of Prometheus. A name belongs to one family. The HELP and TYPE lines of a
+ * family come once, before its samples. The names of counters, and no other names, end with
+ * _total. Every value is a number. */
 static void test_prometheus(void)
 {
     char family[128] = "", seen[4096] = " ", type[16] = "";
@@ -1119,7 +1125,7 @@ static void test_prometheus(void)
     node_joins_as("n1", 4);
     CHECK(get("/metrics") == 200 && strstr(reply, "\nseqd_nodes{state=\"up\"} 1\n"));
     CHECK(strstr(reply, "\nseqd_slots 4\n") != NULL);
-    CHECK(!strstr(reply, "seqd_node_disk_free_bytes{")); /* it has not said */
+    CHECK(!strstr(reply, "seqd_node_disk_free_bytes{")); /* the node has not reported it */
     CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"disk\":null"));
     const struct msg beat = {.type = MSG_HEARTBEAT, .disk = {300, 20, 5000, 4000}};
     control_link_calls.message(w.control, "n1", &beat);

@@ -1,8 +1,8 @@
-/* test_seqd_retain_many: removes many jobs while others are submitted. Exactly the jobs that
- * are due must go, no turn of the loop may be long, no submission may wait for removals, and
- * the file of the database must become smaller.
- *   SEQD_BENCH=1   removes 100,000 of 200,000 jobs, with 1,000,000 rows, on a disk, and prints
- *                  measurements */
+/* test_seqd_retain_many: removes many jobs while other jobs are submitted. Exactly the jobs that
+ * are due must be removed. No iteration of the loop may take long, and no submission may wait for
+ * removals. The file of the database must become smaller.
+ *   SEQD_BENCH=1   uses 200,000 jobs with 1,000,000 rows on a disk, removes 100,000 of the jobs,
+ *                  and prints measurements */
 #include <sqlite3.h>
 #include <time.h>
 #include "api/core/removal.h"
@@ -15,7 +15,8 @@ static bool bench;
 static int n_jobs = 4000;
 static struct retain_policy policy;
 
-/* Returns the CPU time of this thread only, which is the loop's work without its waits. */
+/* Returns the CPU time of this thread, which runs the loop. The time in which the loop waits is
+ * not included. */
 static int64_t thread_us(void)
 {
     struct timespec t;
@@ -57,7 +58,7 @@ static int64_t number(const char *sql)
     return n;
 }
 
-/* Makes twice n_jobs jobs, of which the first half ended long ago. Each has three events and two
+/* Makes 2 * n_jobs jobs. The first half of them ended long ago. Each job has three events and two
  * rows of metrics. */
 static void fill(void)
 {
@@ -160,8 +161,8 @@ static void on_left(void *arg, const struct store_rows *rows, const struct err *
     left = rows->n_rows;
 }
 
-/* Submits jobs, each after the answer to the previous one, until `gone` is set and no removal is
- * pending, or until that many were submitted. */
+/* Submits jobs. Each job is submitted after the answer to the previous one. Returns when at_most
+ * jobs were submitted. If `gone` is set, it also returns when no removal is pending. */
 static void submit_until(int at_most, bool gone)
 {
     int64_t longest_us = 0, most_cpu_us = 0, turn = 0;

@@ -1,4 +1,4 @@
-/* test_seqd_rope.c: model.rope, which sets another rule of RoPE than the model's. */
+/* test_seqd_rope.c: tests model.rope, which replaces the model's rule of RoPE. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -23,7 +23,8 @@ static int take(struct job_spec *s, const char *config, const char *rope, struct
     return json_spec_read(text, (size_t)n, JSON_FOR_PEOPLE, s, e) || family_check(s, e) ? -1 : 0;
 }
 
-/* Checks that model.rope makes the same shape as the same keys in model.config. */
+/* Checks that the keys of model.rope have the same effect on the model's shape as these keys in
+ * model.config. */
 static void test_of_a_job(void)
 {
     static const struct {
@@ -51,7 +52,7 @@ static void test_of_a_job(void)
         CHECK_STR(a.model.config, b.model.config);
         CHECK(!family_check(&a, &e) && !rope_differs(&a.model.shape, &b.model.shape));
     }
-    /* The model's own rule is replaced as a whole. */
+    /* All keys of the model's own rule are replaced. */
     CHECK(!take(&a,
                 "\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\","
                 "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",

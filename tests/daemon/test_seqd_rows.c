@@ -1,5 +1,5 @@
-/* test_seqd_rows: checks that one bad row stops nothing else. For every table, a job that cannot
- * be read must fail with the reason, and all other jobs must continue. */
+/* test_seqd_rows: checks bad rows in every table. A job that cannot be read must fail with the
+ * reason. All other jobs must continue. */
 #include <sqlite3.h>
 #include "daemon/spec/json.h"
 #include "tests/lib/rest.h"
@@ -17,7 +17,7 @@ static void tamper(const char *sql)
 }
 
 static const struct {
-    const char *sql; /* J stands for the job's id */
+    const char *sql; /* J is replaced by the job's id */
     const char *state, *says;
 } faults[] = {
     {"SELECT J", "queued", ""},
@@ -43,7 +43,7 @@ static const struct {
     {"INSERT INTO metrics (job, data) VALUES (J, '')", "queued", ""},
     {"INSERT INTO marks VALUES (J, 0, -5)", "queued", ""},
     {"INSERT INTO part_marks VALUES (J, 7, -1, 9223372036854775807)", "queued", ""},
-    /* 77 is not a state, so the job is shown as it was */
+    /* 77 is not a state, so the job is shown with its previous state */
     {"UPDATE jobs SET state = 77 WHERE id = J", "queued", ""},
     {"UPDATE jobs SET state = -1 WHERE id = J", "queued", ""},
     {"INSERT INTO keys VALUES ('tester key', 'print', J, 0)", "queued", ""},
@@ -101,7 +101,7 @@ static void test_every_row(void)
     CHECK(post_with("/v1/jobs", "Idempotency-Key: key\r\n", job_json) == 422);
     CHECK(post("/v1/jobs", job_json) == 201);
     close_server();
-    begin_in(false, 0); /* the failed job is still failed, and no further row is set aside */
+    begin_in(false, 0); /* the failed job must still be failed, and no other job may fail */
     CHECK(get("/v1/jobs/4") == 200 && strstr(reply, "\"state\":\"failed\""));
     CHECK(get("/v1/jobs/4/events") == 200);
     const char *first = strstr(reply, "unreadable");

@@ -1,13 +1,13 @@
 /* test_seqd_sched: runs the scheduler on random clusters. It must never start only a part of a
- * gang, and never use more than there is. The reason of a job that waits must name the cause,
- * which means that the job starts when this cause is removed. */
+ * gang, and must never use more slots, memory or GPUs than there are. The reason of a waiting job
+ * must name the true cause, which means that the job starts when the test removes this cause. */
 #include <stdlib.h>
 #include "daemon/sched/sched.h"
 #include "tests/lib/test.h"
 
 #define MAX_NODES 6
 #define MAX_JOBS  12
-#define UNIT      (NEED_ERRAND / 2) /* of memory */
+#define UNIT      (NEED_ERRAND / 2) /* the bytes of one unit of memory */
 
 static unsigned seed = 7;
 
@@ -95,7 +95,7 @@ static int make_jobs(struct sched_job *j, int n_nodes)
     return count;
 }
 
-/* Makes an idle node that has everything. */
+/* Makes an idle node with enough slots, memory and GPUs for any job. */
 static struct sched_node large_node(void)
 {
     struct sched_node n = {
@@ -111,8 +111,8 @@ static struct sched_job *find(struct sched_job *j, int n, int64_t id)
     return NULL;
 }
 
-/* Checks that each rank has a GPU of its node that was free and large enough, and that no two
- * ranks have the same one. */
+/* Checks that each rank has a GPU of its node that was free and large enough, and that no GPU is
+ * given to two ranks. */
 static void check_gpus(const struct sched_job *j, const struct sched_node *nodes)
 {
     const uint8_t *gpu = j->gpu;
@@ -128,8 +128,9 @@ static void check_gpus(const struct sched_job *j, const struct sched_node *nodes
     }
 }
 
-/* Checks that a gang is placed as a whole or not at all, on nodes that are up and can reach each
- * other, with rank 0 where it must be. */
+/* Checks that either all ranks of a gang are placed or none. The nodes of the gang must be
+ * connected to seqd, and every two of them must be able to connect to each other. If the job
+ * requires a node for rank 0, rank 0 must be on this node. */
 static void check_gang(const struct sched_job *j, const struct sched_node *nodes)
 {
     int32_t n = 0;
@@ -182,8 +183,8 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         CHECK(placed[k] == 0 || after[k].n_reserved <= after[k].n_slots);
         CHECK(after[k].n_preparing == before[k].n_preparing + preparing[k]);
         CHECK(preparing[k] == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
-        /* No more memory may be used than there is, except that a preparation is placed on any
-         * idle node. */
+        /* A node's memory must not be exceeded. There is one exception: a preparation may be
+         * placed on any idle node. */
         const int64_t held = before[k].memory_held + memory[k];
         const bool one_errand = !before[k].memory_held && memory[k] == NEED_ERRAND;
         /* memory that is reserved for a waiting job counts, too */
@@ -192,8 +193,8 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         CHECK(after[k].n_attempts == before[k].n_attempts + attempts[k]);
         CHECK(!before[k].alone || !attempts[k]);
         CHECK(!alone[k] || (!before[k].n_attempts && attempts[k] == 1 && after[k].alone));
-        /* The number of GPUs that became held must equal the number that was given. A GPU that is
-         * newly reserved must have been free. */
+        /* The number of GPUs that become held must equal the number of GPUs that were given to
+         * jobs. A GPU that becomes reserved must have been free. */
         for (int g = 0; g < before[k].n_gpus; g++) {
             const int was = before[k].gpu[g].state, is = after[k].gpu[g].state;
             given[k] -= is == SCHED_GPU_HELD && was != SCHED_GPU_HELD;
@@ -215,8 +216,9 @@ static int32_t free_of(const struct sched_job *j, const struct sched_node *n)
     return free;
 }
 
-/* Returns the smallest number of nodes that a gang needs when it starts alone, by trying every set
- * of nodes; or 0 if it cannot start. If `whole` is set, no ring may be split over two nodes. */
+/* Tries every set of nodes. Returns the smallest number of nodes on which a gang can start if
+ * there is no other job. Returns 0 if it cannot start. If `whole` is set, no ring may be split
+ * over two nodes. */
 static int fewest_nodes(const struct sched_job *j, const struct sched_node *nodes, int nn,
                         bool whole)
 {
@@ -250,8 +252,9 @@ static int split_rings(const struct sched_job *j)
     return n;
 }
 
-/* Checks one job on a random cluster. It must start exactly if it can. Its rings must be whole if
- * that is possible, and among such placements it must use the smallest number of nodes. */
+/* Checks one job on a random cluster. It must start if and only if it can. If there are placements
+ * in which no ring of the job is split, one of them must be used, and otherwise any. Among these
+ * placements, the job must get one with the smallest number of nodes. */
 static void test_spread(void)
 {
     int n_spread = 0, n_split = 0;
@@ -263,7 +266,7 @@ static void test_spread(void)
         j->prepare = false;
         j->not_before_ms = 0;
         j->avoid_node = -1; /* see test_avoid */
-        j->checkpoint = 1;  /* test_pinned covers data that can be made elsewhere */
+        j->checkpoint = 1;  /* test_pinned checks data that can be prepared again elsewhere */
         j->toy = j->awaited = j->soon = false;
         j->blamed = j->lacks = (struct sched_set){0}; /* see test_random */
         j->alone = false;
@@ -284,7 +287,8 @@ static void test_spread(void)
     CHECK_MSG(n_spread > 500 && n_split > 100, "%d spread, %d split", n_spread, n_split);
 }
 
-/* Removes the cause that the reason names, and runs the scheduler again. */
+/* Removes the cause that the reason names, runs the scheduler again, and checks that the job
+ * starts. */
 static void check_reason(const struct sched_job *all, int nj, const struct sched_job *j,
                          const struct sched_node *nodes, int nn)
 {
@@ -297,7 +301,8 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
     if (!strcmp(j->reason_code, "backoff")) {
         now = j->not_before_ms;
     } else if (!strcmp(j->reason_code, "behind")) {
-        /* Remove the job in front, and repeat this until no job is in front. */
+        /* Removes the job that the reason names. This job must then start, be stopped by a
+         * different job before it, or wait for other resources. */
         long long first = 0;
         CHECK(sscanf(j->reason, "behind job %lld", &first) == 1);
         int m = 0;
@@ -310,18 +315,19 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
             CHECK(!strncmp(again->reason_code, "waiting_for_", 12));
         return;
     } else if (j->device != SCHED_SLOTS) {
-        /* Do the same for everything else: the job is alone, on a large node that has its data. */
+        /* For all other reasons, the job must start if there is no other job and its data is on a
+         * large node. */
         jobs[0] = *find(jobs, nj, j->id);
         if (jobs[0].only >= 0) n[jobs[0].only] = large_node();
-        n[nn++] = large_node(); /* another node, for a job that avoids a GPU of the first */
+        n[nn++] = large_node(); /* a second node, for a job that avoids a GPU of the first node */
         n[nn++] = large_node();
         nj = 1;
     } else {
-        /* For no_node, too_large, waiting_for_slots and waiting_to_prepare, add large idle nodes.
-         * There must be enough of them for all jobs of the queue to prepare at the same time. */
+        /* For no_node, too_large, waiting_for_slots and waiting_to_prepare, large idle nodes are
+         * added. They are enough for all jobs of the queue to prepare at the same time. */
         for (int i = 0; i < MAX_JOBS / SCHED_MAX_PREPARE; i++) n[nn++] = large_node();
-        /* Jobs that wait for one particular node are helped only there. This applies to this job
-         * and to the jobs in front of it. */
+        /* If this job or a job before it waits for one particular node, only that node can
+         * help. */
         for (int i = 0; i < nj; i++)
             if (all[i].only >= 0) {
                 n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
@@ -331,7 +337,7 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
                 n[all[i].only].n_preparing = n[all[i].only].n_attempts = -MAX_JOBS;
             }
         for (int i = 0; i < nj; i++) jobs[i].alone = false;
-        if (j->alone) { /* none is beside it */
+        if (j->alone) { /* no other job may be on its node */
             jobs[0] = *find(jobs, nj, j->id);
             jobs[0].alone = true;
             nj = 1;
@@ -346,12 +352,13 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
                   again->reason);
 }
 
-/* Tells whether nodes of one net that are up and not in `out` have at least as many slots as the
- * job has ranks. */
+/* Tells whether the nodes of some network have at least as many slots as the job has ranks. Only
+ * connected nodes that are not in `out` count. */
 static bool slots_suffice(const struct sched_job *j, const struct sched_node *n, int nn,
                           const struct sched_set *out)
 {
-    if (j->need && j->need->n_stages > 1) return false; /* the stages of its ranks matter */
+    /* the number of slots does not decide this, because stages need different amounts of memory */
+    if (j->need && j->need->n_stages > 1) return false;
     for (int a = 0; a < nn; a++) {
         int32_t sum = 0;
         for (int k = 0; k < nn; k++) {
@@ -370,8 +377,8 @@ static bool slots_suffice(const struct sched_job *j, const struct sched_node *n,
     return false;
 }
 
-/* Checks that a gang gets a node that failed it, or that lacks its files, only if the other nodes
- * do not suffice. */
+/* Checks nodes on which a gang has failed, or which lack the gang's files. The gang may be placed
+ * on these nodes only if the other nodes are not enough. */
 static void check_left_out(const struct sched_job *was, const struct sched_job *j,
                            const struct sched_node *n, int nn)
 {
@@ -411,8 +418,8 @@ static void test_random(void)
     }
 }
 
-/* Checks that the GPU that failed is used only if the other GPUs do not suffice, and then like any
- * other. */
+/* Checks a GPU on which the job has failed. It may be used only if the other GPUs are not enough.
+ * In this case it is used like any other GPU. */
 static void test_avoid(void)
 {
     struct sched_node idle = {.up = true, .n_gpus = 3}, n = idle;
@@ -421,7 +428,8 @@ static void test_avoid(void)
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 2);
     n = idle;
-    n.gpu[2].state = SCHED_GPU_HELD; /* a job that will end holds it, so it is worth waiting for */
+    n.gpu[2].state = SCHED_GPU_HELD; /* a job that will end holds the third GPU, so the waiting job
+                                      * can get it */
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == -1);
     CHECK_STR(j.reason, "1/2 GPUs free on 1 node, needs 2");
@@ -431,8 +439,8 @@ static void test_avoid(void)
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 1);
 }
 
-/* Checks that a node of a version without one of the job's fields is never used, even if there is
- * no other node. */
+/* Checks a node whose version lacks one of the job's fields. It must never be used, even if there
+ * is no other node. */
 static void test_old(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4},
@@ -449,7 +457,8 @@ static void test_old(void)
                   "checkpoint.changes (upgrade seqw there)");
     }
     j.prepare = false;
-    /* the node that failed it must do, because the other one is too old */
+    /* the job runs on the node on which it has failed, because the version of the second node is
+     * too old */
     sched_add(&j.blamed, 1);
     n[1].up = true;
     sched_pick(&j, 1, n, 2, 0);
@@ -463,8 +472,8 @@ static void test_old(void)
                         "node: seqctl restart 1");
 }
 
-/* Checks that ranks on GPUs take host memory, too. A node gets as many ranks as its memory allows
- * beside those that run there. */
+/* Checks that ranks on GPUs need memory of the host, too. A node may get only as many ranks as fit
+ * into its free memory. */
 static void test_memory_beside(void)
 {
     const int64_t gib = 1 << 30;
@@ -493,8 +502,8 @@ static void test_memory_beside(void)
     CHECK(j[1].node == 0);
 }
 
-/* Checks three jobs of 242.9 MiB on a node of 400 MiB and four slots (cases/04). One runs, one
- * waits for memory, and one is after it. */
+/* Checks three jobs of 242.9 MiB on a node of 400 MiB and four slots (cases/04). The first job
+ * runs, the second waits for memory, and the third waits for the second to start. */
 static void test_memory_of_slots(void)
 {
     const int64_t mib = 1 << 20;
@@ -511,7 +520,7 @@ static void test_memory_of_slots(void)
     CHECK_STR(j[1].reason_code, "waiting_for_memory");
     CHECK_STR(j[1].reason, "needs 242.9 MiB, 157.1 MiB of node local are free");
     CHECK_STR(j[2].reason_code, "behind");
-    /* memory is shared, whatever device a job computes on */
+    /* jobs on every kind of device use the same host memory */
     CHECK_STR(j[3].reason_code, "behind");
     need.rank = 200 * mib;
     j[2].n_ranks = 2;
@@ -536,8 +545,8 @@ static void test_memory_of_slots(void)
     CHECK_STR(j[0].reason, "to prepare its data needs 128.0 MiB, 16.0 MiB of node local are free");
 }
 
-/* Checks a pipeline of 300, 100, 300 and 100 bytes. By the bytes of its stages it fits where four
- * of the largest would not, with its ranks in their order. */
+/* Checks a pipeline whose four stages need 300, 100, 300 and 100 bytes. It must fit on nodes on
+ * which four ranks of 300 bytes would not fit. Its ranks must be in order. */
 static void test_stages(void)
 {
     const struct need need = {
@@ -551,20 +560,21 @@ static void test_stages(void)
     CHECK(need_fits(&need, 0, 9, 1100) == 5);
     sched_pick(&j, 1, n, 3, 0);
     CHECK(j.node == 0 && j.n_parts == 1 && n[0].memory_held == 800);
-    sched_pick(&j, 1, n, 3, 0); /* b has 1 byte too few for all, and c has no room for one */
+    sched_pick(&j, 1, n, 3, 0); /* node b has 1 byte too little for all ranks, and node c has no
+                                 * room for any rank */
     CHECK_STR(j.reason, "needs 4 x 300 B, at most 799 B of node b are free");
     n[0].memory_held = 700;
     sched_pick(&j, 1, n, 3, 0);
     CHECK(j.n_parts == 2 && j.part[0].node == 1 && j.part[0].n_ranks == 3 && j.part[1].node == 0);
     CHECK(n[1].memory_held == 700 && n[0].memory_held == 800);
-    n[0].memory_size = 299; /* now the nodes could not hold it even if they were idle */
+    n[0].memory_size = 299; /* now the job would not fit even if the nodes were idle */
     n[1].memory_held = 0, n[1].memory_size = 399;
     sched_pick(&j, 1, n, 3, 0);
     CHECK_STR(j.reason_code, "too_large");
 }
 
-/* Checks that after a kill for lack of memory the job is alone on its node, whatever other nodes
- * there are, and that no job is then placed beside it. */
+/* Checks a job after a kill for lack of memory. It must be placed on an idle node, and no other
+ * job may then be placed on that node. */
 static void test_alone(void)
 {
     struct sched_node n[2] = {
@@ -588,7 +598,7 @@ static void test_alone(void)
               "job the kernel killed for memory");
 }
 
-/* Checks a need that is read from a plan as it is stored. */
+/* Checks a need that is read from a stored plan. */
 static void test_need(void)
 {
     const char *stages = "{\"a\":{\"total_bytes\":1},\"memory\":{\"total_bytes\":1000,"
@@ -600,7 +610,7 @@ static void test_need(void)
     CHECK(n.rank == 1000 && n.device == 1000 && n.n_stages == 2 && need_of(&n, 2, 2) == 1400);
     need_read(&n, stages, &(struct need_of){false, 1, 3});
     CHECK(n.n_stages == 1 && need_of(&n, 0, 6) == 6000);
-    /* the plan has another number of stages than the job */
+    /* the numbers of stages of the plan and of the job differ */
     need_read(&n, stages, &(struct need_of){false, 3, 1});
     CHECK(n.n_stages == 1 && n.rank == 1000);
     need_read(&n, own, &(struct need_of){true, 1, 1});
@@ -622,8 +632,8 @@ static void test_need(void)
     }
 }
 
-/* Checks that a job that waits for GPUs does not delay jobs that need slots, nor the other way
- * round. */
+/* Checks that a job that waits for GPUs does not delay jobs that need slots. Also checks that a
+ * job that waits for slots does not delay jobs that need GPUs. */
 static void test_two_lines(void)
 {
     struct sched_node n = {.up = true, .n_slots = 4, .n_reserved = 3, .n_gpus = 2};
@@ -664,10 +674,11 @@ static void test_never_fits_does_not_block(void)
     CHECK(j[1].node == 0);
 }
 
-/* Checks that a job runs where its data is if there is room there, and elsewhere if there is not,
- * because data can be made again. A checkpoint cannot be made again. */
-/* Checks that a user's further jobs wait, whatever their priority, and delay no job of another
- * user. */
+/* Checks the node of a job's data. If the node has room, the job must run on it. If not, the job
+ * must run on a different node, because data can be prepared again. A job with a checkpoint must
+ * wait for its node instead. */
+/* Checks the limit of a user. Further jobs of the user must wait, whatever their priority, and
+ * must not delay a job of a different user. */
 static void test_user_limit(void)
 {
     struct sched_node n = large_node();
@@ -681,7 +692,7 @@ static void test_user_limit(void)
                                   .avoid_node = -1,
                                   .n_user = i < 3 ? &ann : &bob,
                                   .max_user = 2};
-    j[0].prepare = true; /* it holds no slots, so the limit does not apply */
+    j[0].prepare = true; /* a job that prepares data holds no slots, so the limit does not apply */
     sched_pick(j, 5, &n, 1, 0);
     CHECK(j[0].node == 0 && j[1].node == 0 && j[3].node == 0 && j[4].node == 0);
     CHECK(j[2].node == -1 && !strcmp(j[2].reason_code, "user_limit"));
@@ -714,8 +725,8 @@ static void test_pinned(void)
     CHECK_STR(j.reason, "1/4 slots free on node a, which holds its checkpoint of step 7, needs 2");
 }
 
-/* Checks 32 gangs that fill 256 nodes in one pass, where the data of each is on a node that an
- * earlier gang takes. */
+/* Checks 32 gangs that fill 256 nodes in one pass. The data of each gang is on a node that an
+ * earlier gang uses. */
 static void test_full_house(void)
 {
     static struct sched_node n[SCHED_NODES];
@@ -731,9 +742,10 @@ static void test_full_house(void)
     for (int i = 0; i < SCHED_NODES; i++) CHECK(n[i].n_reserved == 8);
 }
 
-/* Checks job 1, which a checkpoint holds to the first of three nodes of 4 slots; that node is
- * full. Other jobs must start before job 1, but neither on its node nor on the slots that its
- * other ranks need. Job 1 must start when its node is free. */
+/* Checks job 1, which must run on the first of three nodes because of its checkpoint. Each node
+ * has 4 slots, and the first node is full. Later jobs must start before job 1. They may use
+ * neither the first node nor the slots that the other ranks of job 1 need. Job 1 must start when
+ * the first node is free. */
 static void test_held_does_not_block(void)
 {
     const struct sched_node start[3] = {
@@ -749,7 +761,7 @@ static void test_held_does_not_block(void)
     struct sched_job k[5];
     memcpy(n, start, sizeof n), memcpy(k, j, sizeof k);
     sched_pick(k, 5, n, 3, 0);
-    CHECK(k[0].node == -1 && k[3].node == -1); /* both wait for a */
+    CHECK(k[0].node == -1 && k[3].node == -1); /* both jobs wait for node a */
     CHECK_STR(k[0].reason_code, "waiting_for_slots");
     CHECK(k[1].node > 0 && k[2].node > 0 && k[4].node > 0);
     CHECK(n[0].n_reserved == 4 && n[1].n_reserved + n[2].n_reserved == 6);
@@ -766,8 +778,8 @@ static void test_held_does_not_block(void)
     CHECK(k[0].node == 0 && k[0].n_parts == 3);
 }
 
-/* Checks that the only free slot on its node, which does not suffice for a held job, is given to
- * no other job. */
+/* Checks a held job whose node has one free slot, which is not enough for this job. The slot must
+ * not be given to a later job. */
 static void test_held_node_is_closed(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
@@ -782,7 +794,8 @@ static void test_held_node_is_closed(void)
     CHECK(j[2].node == 0); /* the node's GPUs are a separate line */
 }
 
-/* Checks the same for GPUs, of which a running job also holds the memory. */
+/* Checks the same for GPUs: a held job whose node has too few free GPUs. A running job also holds
+ * the memory of the node. */
 static void test_held_for_gpus(void)
 {
     struct sched_node n[2] = {
@@ -804,8 +817,8 @@ static void test_held_for_gpus(void)
     CHECK(n[0].gpu[1].state == SCHED_GPU_FREE && n[0].kept_for[1] == 1);
 }
 
-/* Checks that a held job that needs more than its node and the free slots elsewhere blocks all
- * later jobs. */
+/* Checks a held job that needs more slots than its node has and than are free elsewhere. It must
+ * block all later jobs. */
 static void test_held_and_large(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 4, .n_reserved = 1},
@@ -817,8 +830,8 @@ static void test_held_and_large(void)
     CHECK_STR(j[1].reason_code, "behind");
 }
 
-/* Checks small jobs that arrive without end on every node. A held job must start when the earlier
- * jobs of its node end. */
+/* Checks a held job while new small jobs arrive for every node without end. The held job must
+ * start when the earlier jobs of its node end. */
 static void test_held_is_not_starved(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 2, .n_reserved = 2},
@@ -836,13 +849,13 @@ static void test_held_is_not_starved(void)
             CHECK(j[0].node == 0);
             return;
         }
-        n[1].n_reserved = 0;                /* in each turn the small jobs end */
+        n[1].n_reserved = 0;                /* in each iteration the small jobs end */
         if (turn == 4) n[0].n_reserved = 0; /* at last, the job that ran on a ends */
     }
 }
 
-/* Checks that a node that failed a job is left out for that job at once, unless no other node is
- * up. */
+/* Checks a node on which a job has failed. The job must avoid this node at once, unless no other
+ * node is connected. */
 static void test_left_out(void)
 {
     const struct sched_node up[2] = {{.name = "a", .up = true, .n_slots = 2},
@@ -854,7 +867,8 @@ static void test_left_out(void)
     sched_pick(j, 2, n, 2, 0);
     CHECK(j[0].node == 1 && j[1].node == 0);
     for (int lacks = 0; lacks < 2; lacks++) {
-        struct sched_job k = {.id = 1, .n_ranks = 2, .only = 0}; /* its data is there, too */
+        /* the job's data is on the node that failed it */
+        struct sched_job k = {.id = 1, .n_ranks = 2, .only = 0};
         sched_add(lacks ? &k.lacks : &k.blamed, 0);
         n[0] = up[0], n[1] = up[1];
         n[1].n_reserved = 4; /* b is full, which is worth waiting for */
@@ -862,7 +876,7 @@ static void test_left_out(void)
         CHECK(k.node == -1);
         CHECK_STR(k.reason_code, "waiting_for_slots");
         n[1].up = false;
-        k.awaited = true; /* it has the files */
+        k.awaited = true; /* the node that is awaited has the files */
         sched_pick(&k, 1, n, 2, 0);
         CHECK((k.node == -1) == (lacks == 1));
         if (lacks)
@@ -875,8 +889,8 @@ static void test_left_out(void)
     }
 }
 
-/* Checks data that is on a node that failed the job, when that node must be used all the same. The
- * data must not be made on that node again and again. */
+/* Checks a job whose data is on a node on which the job has failed, if there is no other node. The
+ * data must not be prepared on that node again and again. */
 static void test_data_left_out(void)
 {
     for (int device = SCHED_SLOTS; device <= SCHED_GPUS; device++) {
@@ -926,9 +940,9 @@ static void check_parts(const struct sched_job *j, int n, const uint8_t (*want)[
                   "part %d: %d ranks on node %d", i, j->part[i].n_ranks, j->part[i].node);
 }
 
-/* Checks two rings of 4. On nodes with 5, 4 and 3 free slots, the first two nodes get one ring
- * each, although 5 + 3 would have sufficed. With 6, 1 and 1 a ring must be split, and only one
- * is. */
+/* Checks two rings of 4. If nodes have 5, 4 and 3 free slots, the first two nodes must get one
+ * ring each, although 5 + 3 slots are enough for both rings. If they have 6, 1 and 1 free slots,
+ * exactly one ring must be split. */
 static void test_rings(void)
 {
     struct sched_node n[3] = {{.up = true, .net = 2, .n_slots = 3},
@@ -945,8 +959,8 @@ static void test_rings(void)
     CHECK(m[0].n_reserved == 1 && m[1].n_reserved == 6 && m[2].n_reserved == 1);
 }
 
-/* Checks that nodes that cannot reach each other are not used as one cluster, and that the reason
- * counts only nodes that could help. */
+/* Checks two nodes that cannot connect to each other. A job must not be placed on both. The reason
+ * must count only nodes that could help. */
 static void test_reach(void)
 {
     struct sched_node n[3] = {{.name = "a", .up = true, .net = 1, .n_slots = 4},
@@ -973,8 +987,8 @@ static void test_reach(void)
     check_parts(&j, 2, (const uint8_t[][2]){{2, 3}, {1, 2}});
 }
 
-/* Checks that rank 0 waits for the node with the checkpoints, as the reason says, while the other
- * ranks may be placed anywhere. */
+/* Checks that a job waits until rank 0 can be placed on the node with the checkpoints, and that
+ * the reason names this node. The other ranks may be placed anywhere. */
 static void test_checkpoint_node(void)
 {
     struct sched_node n[2] = {{.name = "a", .net = 1, .n_slots = 2},

@@ -1,7 +1,8 @@
-/* test_seqd_schema: checks that the schemas Spec (with its model.config), Source, Stage, Hardware,
- * Checkpoint and Event of api/openapi.yaml agree with the tables of fields in type, words, range
- * and sentence. `test_seqd_schema --write` writes their lines again; a new field needs a line
- * `NAME: {}` in its section. The test must be run in the root of the tree.
+/* test_seqd_schema: compares schemas of api/openapi.yaml with the tables of fields. The schemas
+ * are Spec (with its model.config), Source, Stage, Hardware, Checkpoint and Event. Types, words,
+ * ranges and sentences must agree. `test_seqd_schema --write` writes the lines of these schemas
+ * again. For a new field, first add a line `NAME: {}` to its section. The test must be run in the
+ * root of the tree.
  * tests: needs api/openapi.yaml */
 #include <float.h>
 #include <math.h>
@@ -19,8 +20,8 @@
 
 enum { LINES = 4096, DEPTH = 16, LINE = 4096 };
 
-static char *line[LINES]; /* of the document */
-static char *want[LINES]; /* the same lines as the tables make them */
+static char *line[LINES]; /* the lines of the document */
+static char *want[LINES]; /* the lines of the document as the tables give them */
 static int n_lines, n_want;
 
 /* ---- one field ------------------------------------------------------------------------------- */
@@ -34,7 +35,7 @@ static void add(const char *text)
     strcpy(out + n, text);
 }
 
-/* Writes a number in a form that every reader of YAML takes for a number, such as 1.0e-30. */
+/* Writes a number in a form that every reader of YAML reads as a number, such as 1.0e-30. */
 static void add_number(double v)
 {
     char text[48], *e;
@@ -76,7 +77,7 @@ static void add_range(const struct field *f)
         add(", maximum: "), add_number(f->max);
 }
 
-/* Adds the words of model_type, which are those of every family and those of models around a
+/* Adds the words of model_type: the words of every family, and the words of wrappers around a
  * family's models. */
 static void add_model_types(void)
 {
@@ -167,8 +168,8 @@ static const struct field *find_member(const struct field *table, const char *pa
     return table->path ? table : NULL;
 }
 
-/* Finds the field of a size of a model. An array, whose elements have a row each, gets the
- * sentence of its first element. */
+/* Finds the field of a size of a model. If the size is an array, the table has a row for each
+ * element, and the row of the first element is returned. */
 static const struct field *find_size(const char *path)
 {
     static struct field item, array;
@@ -204,8 +205,8 @@ static const struct field *field_at(const char *schema, const char *path)
 static char said[LINES][96]; /* paths that have been seen, each after its schema */
 static int n_said;
 
-/* Reads a line of a schema, in which names are nested by depth, and writes the line as it should
- * be. */
+/* Reads a line of a schema, in which names are nested by indentation, and writes the line that the
+ * tables require. */
 static void schema_take(const char *schema, const char *text, char name[DEPTH][64])
 {
     char path[96] = "";
@@ -223,8 +224,8 @@ static void schema_take(const char *schema, const char *text, char name[DEPTH][6
     want_line(schema_line(indent, name[depth], f));
 }
 
-/* Writes all members of an event's data in the place of the present ones. Returns the next
- * line. */
+/* Replaces the members of an event's data by those of the table. Returns the index of the line
+ * after them. */
 static int events_take(int i)
 {
     const int indent = indent_of(line[i]);
@@ -291,8 +292,9 @@ static void test_lines(void)
     CHECK(n_lines == n_want);
 }
 
-/* Tells whether a field is left out of the document, because it is a member of an array's element
- * and not of an object, or because only seqd writes it. Every member of a checkpoint is shown. */
+/* Tells whether a field is left out of the document. A field is left out if it belongs to an
+ * array's element and not to an object, or if only seqd writes it. Every member of a checkpoint is
+ * shown. */
 static bool left_out(const struct field *f, const struct field *table)
 {
     const char *dot = strrchr(f->path, '.');

@@ -1,11 +1,11 @@
-/* test_seqd_sources: tests the files of a job's data, for which nodes are asked before the job is
- * planned. It covers answers that refuse the job and answers that do not decide, keys, and
- * batches. */
+/* test_seqd_sources: tests the files of a job's data. Before the job is planned, nodes are asked
+ * whether they have the files. Checks answers that refuse the job, answers that do not decide,
+ * keys, and batches. */
 #include "tests/lib/rest.h"
 
 static int64_t now_ms = 1000000;
 static const char *nodes;  /* a letter for each node, which tells how it answers */
-static int n_asked;        /* of them, so far */
+static int n_asked;        /* the number of questions so far */
 static char asked[8][128]; /* the files of the last question */
 static int n_files;
 
@@ -60,7 +60,7 @@ static void begin_nodes(const char *letters)
     rest_clock = fake_clock;
     rest_look = look;
     begin();
-    /* The nodes join in another order than that in which they are asked. */
+    /* The nodes join in the reverse of the order in which seqd asks them. */
     for (int i = (int)strlen(letters) - 1; i >= 0; i--) {
         name_node(name, i);
         node_joins_as(name, 0);
@@ -77,7 +77,8 @@ static void finish_nodes(void)
     rest_look = NULL;
 }
 
-/* Checks that a job is refused if every node that is up and can run a job has looked. */
+/* Checks when a job is refused: every node that is up and can run a job must have searched, and
+ * none may have the files. */
 static void test_verdicts(void)
 {
     static const struct {
@@ -127,7 +128,8 @@ static void test_verdicts(void)
     }
 }
 
-/* Checks that a silent node, and a node that goes away, may have the files. */
+/* Checks a silent node and a node that disconnects. Either of them may have the files, so the job
+ * must not be refused. */
 static void test_silence(void)
 {
     for (int gone = 0; gone < 2; gone++) {
@@ -168,12 +170,13 @@ static void test_questions(void)
           0);
     CHECK_MSG(post("/v1/plan", elsewhere) == 200 && n_asked == 3, "%s", reply);
     free(elsewhere);
-    /* A request that names no file asks no node. */
+    /* If a request names no file, no node is asked. */
     CHECK(post("/v1/jobs", "{\"kind\":\"train\"}") == 400 && n_asked == 3);
     finish_nodes();
 }
 
-/* Checks that the answer is the job that a key has made, even if its files are gone now. */
+/* Checks a key that has already made a job. The answer must be that job, even if its files are
+ * gone now. */
 static void test_keys(void)
 {
     begin_nodes("f");
@@ -189,8 +192,8 @@ static void test_keys(void)
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* Makes {"jobs":[...]}, with a job for each letter, whose data has that name. The caller frees
- * it. */
+/* Makes the text {"jobs":[...]} with a job for each letter of `names`. The letter is the name of
+ * the job's data. The caller frees the text. */
 static char *batch_of(const char *names)
 {
     char *out;
@@ -218,13 +221,13 @@ static int lacks_y(const char *node, const struct msg *m, struct err *e)
     return strstr(m->files[0], "/y") ? lacks(m, e) : 0;
 }
 
-/* Checks that nodes are asked only once for the same files, and are not asked any more after a
- * node that does not answer. */
+/* Checks that nodes are asked only once for the same files. After a node that does not answer, no
+ * further question may be sent. */
 static void test_batches(void)
 {
     begin_nodes("f");
     CHECK_MSG(post_batch("", "aaabababbbaaaaccab") == 201 && n_asked == 3, "%d %s", n_asked, reply);
-    CHECK(post_batch("", "ab") == 201 && n_asked == 5); /* another batch asks again */
+    CHECK(post_batch("", "ab") == 201 && n_asked == 5); /* a second batch asks the nodes again */
     nodes = "c";
     CHECK(post_batch("", "abcdefgh") == 201 && n_asked == 6);
     finish_nodes();
@@ -236,7 +239,8 @@ static void test_batches(void)
                   strstr(reply, "jobs[4]: data.train.0.path: /y matches no file"),
               "%s", reply);
     CHECK(control_n_live(w.control) == 3);
-    rest_look = look; /* all files are gone, and the key is answered as before */
+    /* all files have been removed, but the answer for the key must be the same as before */
+    rest_look = look;
     nodes = "nn";
     n_asked = 0;
     CHECK(post_batch("Idempotency-Key: k\r\n", "abc") == 201 && !n_asked);

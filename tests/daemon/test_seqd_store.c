@@ -1,6 +1,6 @@
 /* test_seqd_store: tests the store. It must answer with the rows that were written. If one request
- * is refused, others must still be stored. If the process is killed under load, all data that it
- * had acknowledged is on disk. */
+ * of a group is refused, the other requests must still be stored. If the process is killed under
+ * load, all data that it has acknowledged must be on disk. */
 #include <ftw.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -49,7 +49,7 @@ static void on_done(void *arg, const struct err *e)
 static struct {
     int n;
     struct store_row row[64];
-    char text[64][256], more[64][1024]; /* the first two */
+    char text[64][256], more[64][1024]; /* texts of the first two rows */
     bool here;
 } got;
 
@@ -165,7 +165,8 @@ static void test_listed_results(void)
     remove_dir();
 }
 
-/* Moves every queued job to starting when the reader begins its first scan of another state. */
+/* Each time the reader begins to scan the jobs of one state, changes every queued job to starting
+ * and every starting job to queued. */
 static int start_all(unsigned type, void *writer, void *statement, void *sql)
 {
     if (strstr(sql, "state = "))
@@ -173,7 +174,9 @@ static int start_all(unsigned type, void *writer, void *statement, void *sql)
     return 0;
 }
 
-/* Checks a list by several states while all jobs change from one of them to the other and back. */
+/* Lists the jobs that are in one of several states. While the list is read, all jobs change from
+ * the first of these states to the second, and back. The list must nevertheless have every job
+ * once. */
 static void test_list_while_states_change(void)
 {
     struct err e;
@@ -212,8 +215,8 @@ static void test_list_while_states_change(void)
     remove_dir();
 }
 
-/* Checks that a row that the previous version would misread makes that version refuse the file,
- * until the row is gone. */
+/* Checks a row that the previous version would misread. As long as the file has this row, the
+ * previous version must refuse the file. */
 static void test_newer(void)
 {
     struct err e;
@@ -241,8 +244,8 @@ static void test_newer(void)
     remove_dir();
 }
 
-/* Checks that a request that contradicts the stored rows leaves no trace, and does not make any
- * other request fail. */
+/* Checks a request that contradicts the stored rows. No part of it may be stored, and no other
+ * request may fail because of it. */
 static void test_refused_request(void)
 {
     struct err e;
@@ -261,7 +264,7 @@ static void test_refused_request(void)
     ask(l, s, ASK_JOBS, 0, 100, 0, 0, NULL);
     CHECK(got.n == 2);
     ask(l, s, ASK_EVENTS, 2, 0, 10, -1, NULL);
-    CHECK(got.n == 0); /* the whole request is gone, and not only its last part */
+    CHECK(got.n == 0); /* no part of the request is stored */
     store_close(s);
     loop_destroy(l);
     remove_dir();
@@ -282,7 +285,8 @@ static int load_event(void *arg, const struct store_event *ev, struct err *e)
     return 0;
 }
 
-/* Checks a mark. The marks of a job are its id and, for its third node, its id + 7. */
+/* Checks a mark. The mark of a job's first node is the job's id, and the mark of its third node is
+ * the id + 7. */
 static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t seq)
 {
     loaded_marks += part == 0 && seq == job;
@@ -297,7 +301,8 @@ static int load_steps(void *arg, int64_t job, const char *data)
 
 static const struct store_load loads = {NULL, load_job, load_event, load_mark, load_steps};
 
-/* Runs in the child, which writes each acknowledged id to a pipe and is killed under load. */
+/* Runs in the child process. Writes the id of each acknowledged request to the pipe fd. The parent
+ * kills the child under load. */
 static void child(int fd)
 {
     struct err e;
@@ -310,7 +315,7 @@ static void child(int fd)
         for (int i = 0; i < 8; i++) {
             struct store_txn *t = store_begin();
             add_job(t, ++id);
-            store_mark_set(t, id, 1, 2, 1); /* the last one counts */
+            store_mark_set(t, id, 1, 2, 1); /* the last mark counts */
             store_mark_set(t, id, 1, 0, id);
             store_mark_set(t, id, 1, 2, id + 7);
             store_commit(s, t, on_done, NULL);
@@ -333,7 +338,7 @@ static void test_killed_in_mid_load(void)
             child(fd[1]);
         }
         close(fd[1]);
-        /* It is killed right after the n-th acknowledgement, which is an event and not a time. */
+        /* The child is killed after a number of acknowledgements, and not after a time. */
         for (int n = 0; n < 5 + 7 * round; n++)
             CHECK(read(fd[0], &acknowledged, sizeof acknowledged) == sizeof acknowledged);
         kill(pid, SIGKILL);
@@ -350,7 +355,8 @@ static void test_killed_in_mid_load(void)
         CHECK_MSG(store_last_job(s) >= acknowledged, "%lld < %lld", (long long)store_last_job(s),
                   (long long)acknowledged);
         CHECK(loaded_jobs == store_last_job(s) &&
-              loaded_events == loaded_jobs); /* no holes, no halves */
+              /* no job is missing, and every job has all its events */
+              loaded_events == loaded_jobs);
         CHECK(loaded_marks == loaded_jobs && loaded_part_marks == loaded_jobs);
         CHECK(acknowledged > at_least);
         at_least = acknowledged;
@@ -402,8 +408,8 @@ static void on_first(void *arg, const struct store_rows *rows, const struct err 
     store_read(closing, ASK_JOBS, (const int64_t[4]){0, 5}, NULL, on_second, NULL);
 }
 
-/* Checks a read whose answer is given while the store closes. The callback of that read asks for a
- * second one. */
+/* Checks a read whose callback is called while the store closes. The callback requests a second
+ * read. */
 static void test_read_while_closing(void)
 {
     struct err e;
@@ -438,8 +444,8 @@ static void on_last(void *arg, const struct err *e)
     store_commit(closing, store_begin(), on_late, arg);
 }
 
-/* Checks a commit whose answer is given while the store closes. The callback of that commit makes
- * another one. Each caller is answered, and none is told that its data is stored. */
+/* Checks a commit whose callback is called while the store closes. The callback makes a second
+ * commit. Each caller must be answered, and none may be told that its data is stored. */
 static void test_commit_while_closing(void)
 {
     struct err e;

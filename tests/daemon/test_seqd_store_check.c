@@ -1,6 +1,6 @@
-/* test_seqd_store_check: checks that damage in a database file is found, and that it is
- * distinguished from a page that the disk could not read. A file that it cannot read again within
- * a minute counts as damaged. The clock is the test's own. */
+/* test_seqd_store_check: checks that damage in a database file is found. A page that the disk
+ * could not read must not count as damage. If a file cannot be read again within a minute, it
+ * counts as damaged. The test has its own clock. */
 #include <sys/syscall.h>
 #include <time.h>
 #include "daemon/store/store_check.h"
@@ -40,8 +40,8 @@ static void make_file(void)
     CHECK(!sqlite3_open(path, &db) && !sqlite3_exec(db, sql, 0, 0, 0) && !sqlite3_close(db));
 }
 
-/* Checks the file with a new connection, whose fail_at-th read fails. If fail_at is 0, no read
- * fails. */
+/* Checks the file with a new connection. Read number fail_at of this connection fails. If fail_at
+ * is 0, no read fails. */
 static int check_file(int64_t fail_at, int64_t limit_ms, struct err *e)
 {
     sqlite3 *db;
@@ -66,7 +66,8 @@ static void test_sound(void)
     CHECK_MSG(disk.n_calls > ROWS / 4, "%lld pages were read", (long long)disk.n_calls);
 }
 
-/* Checks that if the page can be read again, the disk has failed and the file is sound. */
+/* Checks a page that can be read only at the second try. The failure must count as a fault of the
+ * disk, and the file must count as sound. */
 static void test_read_fails(void)
 {
     struct err e;
@@ -75,7 +76,7 @@ static void test_read_fails(void)
     CHECK_MSG(e.code == ERR_IO && strstr(e.text, "could not be read"), "%s", e.text);
 }
 
-/* Checks the same failure of the disk while each read of the clock moves it a minute ahead. */
+/* Checks the same failure of the disk, while each read of the clock sets it ahead by a minute. */
 static void test_reads_too_slowly(void)
 {
     struct err e;

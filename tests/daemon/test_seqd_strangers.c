@@ -1,6 +1,6 @@
-/* test_seqd_strangers: tests the limits on the messages of a node (api/wire.h). For every kind
- * of message, a node sends one that it may not send. The message must change nothing and be
- * counted. */
+/* test_seqd_strangers: tests the limits on the messages of a node (api/wire.h). For every kind of
+ * message, a node sends a message that it may not send. The message must have no effect, and must
+ * be counted. */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "tests/lib/sim.h"
@@ -16,7 +16,7 @@ static void say(struct sim *n, const struct msg *m)
     control_link_calls.message(w.control, n->name, m);
 }
 
-/* Prepares two nodes with two ranks each of job 1, epoch 2, and a third node that has no rank. */
+/* Starts job 1, epoch 2, with two ranks on each of two nodes. A third node has no rank. */
 static void to_ready(struct gang **a, struct gang **b)
 {
     begin();
@@ -61,8 +61,8 @@ static void test_final_record(void)
     finish();
 }
 
-/* Checks that steps outside of every range are ignored, and that many large ones do not overflow
- * the figures that are shown. */
+/* Checks that impossible steps are ignored. Many large steps must not overflow the figures that
+ * are shown. */
 static void test_wrong_steps(void)
 {
     static const struct rank_step wrong[] = {
@@ -86,8 +86,8 @@ static void test_wrong_steps(void)
     finish();
 }
 
-/* Checks that in its spool a node reports only its own ranks, and that reading continues after a
- * dropped record. */
+/* Checks a node's spool that has records about ranks of other nodes. These records must be
+ * dropped, and the records after them must be read. */
 static void test_other_ranks(void)
 {
     struct gang *a, *b;
@@ -101,13 +101,13 @@ static void test_other_ranks(void)
     } saved = {{.type = EV_CHECKPOINT, .step = 7}, "{\"path\":\"/x\"}"};
     to_ready(&a, &b);
     int64_t seq = b->n_records;
-    /* the record's head names another rank */
+    /* the record's head and its content name different ranks */
     report(B, ++seq, RANK_EXIT, 2, &theirs, sizeof theirs);
     report(B, ++seq, RANK_EXIT, 2, &gang, sizeof gang);
     report(B, ++seq, RANK_EXIT, 0, &theirs, sizeof theirs);
     report(B, ++seq, RANK_FAIL, 1, &fail, sizeof fail);
     report(B, ++seq, RANK_READY, RANK_GANG, NULL, 0);
-    report(B, ++seq, RANK_STEP, 2, &step, sizeof step); /* of rank 0 alone */
+    report(B, ++seq, RANK_STEP, 2, &step, sizeof step); /* only rank 0 may report steps */
     report(B, ++seq, RANK_RESULT, 3, "{\"loss\":0}", 10);
     report(B, ++seq, RANK_EVENT, 2, &saved, sizeof saved - 1);
     report(B, ++seq, RANK_BLOB, 1, "blob", 4);
@@ -145,7 +145,8 @@ static void test_prepared_result(void)
     }
 }
 
-/* ---- late reports of a node about attempts that are over ------------------------------------- */
+/* ---- late reports of a node about attempts that have ended
+ * ------------------------------------- */
 
 static void log_of(struct sim *n, int64_t epoch)
 {
@@ -162,14 +163,14 @@ static void progress_of(struct sim *n, int64_t epoch)
                .type = MSG_REPORT, .job = 1, .epoch = epoch, .data = &late, .size = sizeof late});
 }
 
-/* Checks that a node that had an attempt and was not told of its end is not treated as a stranger:
- * not when the attempt is over, not after it was given up, and not after a restart of seqd.
- * Another node is. */
+/* Checks a node that had a part of an attempt and was not told that the attempt has ended. The
+ * node must not count as a stranger, also if the attempt was given up or seqd was restarted. A
+ * node that had no part must count as a stranger. */
 static void test_late(void)
 {
     struct gang *a, *b;
     to_ready(&a, &b);
-    progress_of(A, 1), log_of(A, 1); /* it prepared */
+    progress_of(A, 1), log_of(A, 1); /* this node prepared the data */
     CHECK(node_of(A)->n_dropped == 0);
     progress_of(B, 1), log_of(B, 1), progress_of(C, 1);
     CHECK(node_of(B)->n_dropped == 2 && node_of(C)->n_dropped == 1);
@@ -191,7 +192,7 @@ static void test_late(void)
     close_seqd();
     open_seqd();
     hello(A), hello(B), hello(C);
-    progress_of(B, 2), log_of(B, 2); /* its HELLO had it */
+    progress_of(B, 2), log_of(B, 2); /* the node's HELLO had this attempt */
     CHECK(node_of(B)->n_dropped == 0);
     progress_of(C, 2);
     CHECK(node_of(C)->n_dropped == 1);
@@ -199,7 +200,7 @@ static void test_late(void)
     B->instance[0] = 9;
     B->n_gangs = 0;
     hello(B);
-    progress_of(B, 2); /* another machine that has that name */
+    progress_of(B, 2); /* the same report from a different machine with the name of the node */
     CHECK(node_of(B)->n_dropped == 1);
     finish();
 }
@@ -212,10 +213,10 @@ static void test_log(void)
     char back[16];
     struct msg m = {.type = MSG_LOG, .job = 1, .epoch = 1, .rank = 0, .data = "evil", .size = 4};
     to_ready(&a, &b);
-    say(B, &m); /* the attempt is over, and belonged to another node */
+    say(B, &m); /* the attempt has ended, and was on a different node */
     say(C, &m);
     m.epoch = 2;
-    say(C, &m), say(B, &m); /* the rank is another node's */
+    say(C, &m), say(B, &m); /* the rank is not on the sender's node */
     m.epoch = 3;
     say(A, &m); /* the attempt has not begun */
     m.job = 2;
@@ -244,7 +245,7 @@ static void test_about_itself(void)
     C->gpu[0] = A->gpu[0];
     C->gpu[0].health = GPU_XID;
     w.obeys = false;
-    hello(C); /* it claims to run a's gang, and that a's GPU is broken */
+    hello(C); /* C claims that it runs a's gang, and that a's GPU is broken */
     heartbeat(C);
     struct msg m = {.type = MSG_PROFILE, .profile = {.hop = 1e-6}};
     say(C, &m);
@@ -276,11 +277,11 @@ static void test_answers(void)
     n_answers = 0;
     control_ask(w.control, "a", &ask, on_answer, NULL);
     struct msg m = {.type = MSG_FETCHED, .request = 1, .offset = 4, .data = "evil", .size = 4};
-    say(B, &m); /* it was not asked */
+    say(B, &m); /* this node was not asked */
     m.request = 2;
     say(A, &m); /* an answer to no question */
     m.request = 1, m.offset = 0;
-    say(A, &m); /* other bytes than it was asked for */
+    say(A, &m); /* the node sends other bytes than were requested */
     m.type = MSG_DESCRIBED;
     say(A, &m);
     CHECK(n_answers == 0 && node_of(A)->n_dropped == 3 && node_of(B)->n_dropped == 1);
@@ -288,15 +289,15 @@ static void test_answers(void)
     say(A, &m);
     CHECK(n_answers == 1);
     CHECK_STR(answer, "good");
-    say(A, &m); /* a second time */
+    say(A, &m); /* the same answer is sent a second time */
     CHECK(n_answers == 1 && node_of(A)->n_dropped == 4);
     finish();
 }
 
 /* ---- the name -------------------------------------------------------------------------------- */
 
-/* Checks that a stranger that takes the name of a node that is down gets no part of the gangs that
- * the node holds. */
+/* Checks a stranger that uses the name of a node that is not connected. It must get no part of
+ * that node's gangs. */
 static void test_taken_name(void)
 {
     struct gang *a, *b;
@@ -310,7 +311,7 @@ static void test_taken_name(void)
     settle();
     CHECK(is(1, "stopping") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
     CHECK_STR(job(1)->err.text, "node b was replaced by another instance of that name");
-    /* the stranger is not told to run that part either */
+    /* the stranger must not be told to run that part */
     CHECK(job(1)->attempt->parts[1].lost && B->n_gangs == 0);
     report(B, b->n_records + 1, RANK_EXIT, RANK_GANG, &end, sizeof end);
     CHECK(node_of(B)->n_dropped == 1 && is(1, "stopping"));
@@ -319,16 +320,16 @@ static void test_taken_name(void)
     CHECK(job(1)->epoch == 3 || job(1)->state == JOB_QUEUED);
     finish();
 
-    to_ready(&a, &b); /* the same instance continues where it was */
+    to_ready(&a, &b); /* the same instance comes back, and its gang continues */
     goodbye(B);
     hello(B);
     CHECK(is(1, "running") && !job(1)->attempt->parts[1].lost);
     finish();
 }
 
-/* Checks that a stranger with the name of a node gets no part of the node's gangs after a restart
- * of seqd either, and none if new work begins on the stranger. seqd knows the right instance,
- * because the log has the instance to which each part of an attempt was given. */
+/* Checks a stranger with the name of a node after a restart of seqd. It must get no part of the
+ * node's gangs, even if new work begins on the stranger. seqd knows the right instance, because
+ * the log has the instance of each part of an attempt. */
 static void test_taken_over_restart(void)
 {
     struct gang *a, *b;
@@ -355,7 +356,7 @@ static void test_taken_over_restart(void)
     CHECK(is(1, "running") && !job(1)->attempt->parts[1].lost);
     finish();
 
-    begin(); /* one node, for which the event has no list of nodes */
+    begin(); /* the job is on one node, so its event has no list of nodes */
     hello(A);
     w.obeys = false;
     CHECK(submit(1, 0) == 1 && is(1, "starting"));
@@ -373,7 +374,8 @@ static void test_taken_over_restart(void)
 
 /* ---- many of them ---------------------------------------------------------------------------- */
 
-/* Connects and disconnects a node of a new name. Returns whether it was accepted. */
+/* Connects a node with a new name, and disconnects it again unless `stay` is set. Returns whether
+ * it was accepted. */
 static bool visit(int i, bool stay)
 {
     struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
@@ -393,8 +395,8 @@ static bool known(int i)
     return node_find((struct nodes *)control_nodes(w.control), name) != NULL;
 }
 
-/* Checks that the table has room for 256 names at a time, and not only for 256 names in its
- * life. */
+/* Checks that the table has room for 256 names at a time. More than 256 nodes may connect one
+ * after another. */
 static void test_many_names(void)
 {
     begin();
@@ -406,7 +408,8 @@ static void test_many_names(void)
     play_blobs(g), send_spool(A, g), play_ready(g), send_spool(A, g);
     rec_event(g, 0, EV_CHECKPOINT, 1, "{}"), send_spool(A, g);
     goodbye(A);
-    pass(NODE_LOST_MS + 1001); /* this node has a checkpoint, and has been down for longest */
+    /* this node has a checkpoint, and has been disconnected for the longest time */
+    pass(NODE_LOST_MS + 1001);
     for (int i = 0; i < NODE_MAX - 1; i++) {
         struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
         snprintf(m.node, sizeof m.node, "n-%d", i);
@@ -419,15 +422,15 @@ static void test_many_names(void)
     CHECK(control_nodes(w.control)->n == NODE_MAX && node_of(A) && known(0));
     CHECK(visit(300, false) && node_of(A) && !known(0) && known(1));
     CHECK(visit(301, true) && visit(302, true) && visit(303, true));
-    CHECK(!visit(304, true)); /* all nodes that are left are up, or hold a checkpoint */
+    CHECK(!visit(304, true)); /* all remaining nodes are up, or have a checkpoint */
     CHECK(node_of(A) && !known(300) && known(301));
     hello(A); /* a known node comes back */
     CHECK(node_of(A)->up && control_nodes(w.control)->n == NODE_MAX);
     finish();
 }
 
-/* Checks that a node is known for as long as a queued job begins from its files, because the job
- * can be placed nowhere else. */
+/* Checks a node whose files a queued job needs. seqd must not forget the node, because the job
+ * cannot be placed on any other node. */
 static void test_source_is_known(void)
 {
     begin();
@@ -435,7 +438,7 @@ static void test_source_is_known(void)
     CHECK(submit(1, 0) == 1);
     submit_source = NULL;
     CHECK(node_of(B) && control_nodes(w.control)->n == 1);
-    pass(1001); /* it has been down for longest */
+    pass(1001); /* this node has been down for the longest time */
     for (int i = 1; i < NODE_MAX; i++) {
         struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
         snprintf(m.node, sizeof m.node, "n-%d", i);
@@ -464,8 +467,8 @@ static void hear_lists(const char *name, const struct msg *m)
     n_open += m->more;
 }
 
-/* Checks that all attempts that a node should have are listed, in as many messages as needed,
- * because the node stops all others. */
+/* Checks that all attempts that a node should have are listed, in as many messages as needed. An
+ * attempt that is not listed would be stopped by the node. */
 static void test_long_list(void)
 {
     static const char json[] =
@@ -481,7 +484,7 @@ static void test_long_list(void)
     for (int i = 0; i < WIRE_ATTEMPTS; i++)
         commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
                       on_done, NULL);
-    submit(1, 0); /* prepares, beside them */
+    submit(1, 0); /* this job prepares its data while the other jobs run */
     control_link_calls.up(w.control, "big", &m);
     settle();
     n_lists = n_listed = n_open = 0;

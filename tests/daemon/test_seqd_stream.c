@@ -1,5 +1,5 @@
-/* test_seqd_stream: tests data that leaves seqd in pieces, which are the stream of a log, without
- * loss or repetition, and parts of an artifact. */
+/* test_seqd_stream: tests data that seqd sends in pieces. The stream of a log must have every byte
+ * exactly once. Also tests requests for parts of an artifact. */
 #include "daemon/loop/control.h"
 #include "daemon/state/attempt.h"
 #include "tests/lib/rest.h"
@@ -13,8 +13,8 @@ static void add_log(int64_t epoch, int64_t offset, const char *text)
     follows_logged(w.routes.follows, 1);
 }
 
-/* Opens a stream of a log by HTTP/1.0, which has no chunks, whose borders could be anywhere. The
- * body ends with the connection. */
+/* Opens a stream of a log by HTTP/1.0. The body has no chunks, so the text is not interrupted by
+ * the borders of chunks. The body ends with the connection. */
 static int open_log(const char *path, const char *last)
 {
     char out[512];
@@ -28,7 +28,8 @@ static int open_log(const char *path, const char *last)
     return fd;
 }
 
-/* Returns the texts of all messages, joined, with those JSON escapes undone that the test uses. */
+/* Joins the texts of all messages and returns them. Decodes the JSON escapes that this test
+ * uses. */
 static const char *said(void)
 {
     static char out[sizeof reply];
@@ -66,7 +67,7 @@ static void test_log_stream(void)
     CHECK(receive(fd, "retry: 3000") && status_of() == 200);
     add_log(1, 0, "one\ntwo\nthr");
     CHECK(receive(fd, "one\\ntwo\\n"));
-    CHECK(!strstr(reply, "thr")); /* half a line waits for its end */
+    CHECK(!strstr(reply, "thr")); /* half a line is not sent before its end has arrived */
     CHECK_STR(last_id(), "1.8");
     add_log(1, 11, "ee\n");
     CHECK(receive(fd, "three"));
@@ -76,8 +77,8 @@ static void test_log_stream(void)
     fd = open_log("/v1/jobs/1/logs?rank=0", "1.8");
     CHECK(receive(fd, "three"));
     CHECK_STR(said(), "three\n");
-    /* A line is longer than a message and has a character across the cut. Another attempt
-     * follows. */
+    /* This line is longer than a message, and one of its characters is split over two messages. A
+     * second attempt follows. */
     memset(long_line, 'x', sizeof long_line - 1);
     memcpy(long_line + 8191, "\xe2\x82\xac", 3);
     long_line[sizeof long_line - 2] = '\n';
@@ -107,8 +108,8 @@ static void test_log_stream(void)
     finish();
 }
 
-/* Checks a stream that is read while 2000 numbered lines arrive in pieces of all sizes, and that
- * breaks off and is resumed repeatedly. It must have every line exactly once. */
+/* Checks a client whose stream repeatedly breaks off and is resumed, while 2000 numbered lines
+ * arrive in pieces of all sizes. The client must get every line exactly once. */
 static void test_no_line_lost(void)
 {
     static char all[65536], got[65536];
@@ -129,7 +130,7 @@ static void test_no_line_lost(void)
             add_log(1, (int64_t)sent, piece);
             sent += m;
         }
-        size_t whole = sent; /* the lines that are complete by now */
+        size_t whole = sent; /* the number of bytes of all complete lines so far */
         while (whole > n_got && all[whole - 1] != '\n') whole--;
         snprintf(want, sizeof want, "id: 1.%zu\n", whole);
         if (whole > n_got) CHECK(receive(fd, want));

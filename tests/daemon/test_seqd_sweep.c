@@ -1,5 +1,5 @@
-/* test_seqd_sweep: tests the time to live of files and rows that jobs leave, by a clock that
- * the test sets. Data that is due is removed, and all other data is kept.
+/* test_seqd_sweep: tests the time to live of files and rows that jobs leave. The test sets the
+ * clock. Data that is due must be removed, and all other data must be kept.
  * tests: needs deploy/README.md */
 #include <sqlite3.h>
 #include "api/core/file.h"
@@ -47,7 +47,7 @@ static bool goes(int64_t job, int what)
 }
 
 /* Lets time pass, and then lets the sweep that is due make all its reads and commits in the store.
- * It makes enough rounds for the sweep to be over before the next one is due. */
+ * The loop runs often enough for the sweep to end before the next sweep is due. */
 static void advance(int64_t ms)
 {
     pass(ms);
@@ -59,7 +59,8 @@ static void sweep(void)
     advance(SWEEP_MS);
 }
 
-/* pairs, with a NULL at the end; the other rules are set to never */
+/* `rules` consists of pairs of a rule and its age, and ends with NULL; rules that it does not name
+ * are set to "never" */
 static void begin_with(const char *const *rules)
 {
     struct err e;
@@ -126,8 +127,8 @@ static void test_most(void)
     finish_policy();
 }
 
-/* Checks that each part is removed at its own age, that the job is kept, and that nothing is
- * removed twice. */
+/* Checks that each part of a job is removed at the age that its rule sets. The job must be kept,
+ * and no part may be removed twice. */
 static void test_parts(void)
 {
     begin_with((const char *const[]){"keep-metrics", "3m", "keep-logs", "6m", "keep-checkpoints",
@@ -178,8 +179,8 @@ static int64_t submit_reader(int64_t of)
     return got_id;
 }
 
-/* Checks that a job from which a live job reads is kept until the reader has ended, and that no
- * other job is. */
+/* Checks a job whose files a live job reads. The job must be kept until the live job has ended.
+ * Jobs whose files are not read must be removed. */
 static void test_in_use(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10m", NULL});
@@ -197,7 +198,8 @@ static void test_in_use(void)
     finish_policy();
 }
 
-/* Checks that a wrong year removes nothing if it is corrected within the hour. */
+/* Checks a wall clock with a wrong year. If the clock is corrected within an hour, nothing may be
+ * removed. */
 static void test_clock(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10d", NULL});
@@ -210,7 +212,7 @@ static void test_clock(void)
     for (int i = 0; i < 100; i++) advance(MINUTE);
     sweep();
     CHECK(known(id));
-    w.utc_shift = (int64_t)365 * 24 * HOUR; /* it is that late */
+    w.utc_shift = (int64_t)365 * 24 * HOUR; /* sets the clock a year ahead */
     sweep();
     CHECK(known(id));
     for (int i = 0; i < 60; i++) advance(MINUTE);
@@ -266,8 +268,8 @@ static int audited(void)
     return n_rows;
 }
 
-/* Checks that old rows of the audit are removed, except for the newest row, so that no seq is
- * given twice. */
+/* Checks that old rows of the audit are removed. The newest row must be kept, so that its seq is
+ * not used a second time. */
 static void test_audit(void)
 {
     begin_with((const char *const[]){"keep-audit", "10m", NULL});
@@ -284,7 +286,7 @@ static void test_audit(void)
     finish_policy();
 }
 
-/* Checks a database of 0.1 and 0.2, which do not store when jobs ended. */
+/* Checks a database of the versions 0.1 and 0.2, which did not store the time when a job ended. */
 static void test_older(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10m", NULL});
@@ -306,7 +308,8 @@ static bool has_log(int64_t job, int epoch)
     return logs_size(w.logs, job, epoch, 0) > 0;
 }
 
-/* Checks that the logs of all but the newest attempts are removed while the job lives. */
+/* Checks that, while a job is live, the logs of its older attempts are removed and the logs of the
+ * newest attempts are kept. */
 static void test_epochs(void)
 {
     begin_with((const char *const[]){"keep-epochs", "3", NULL});

@@ -1,6 +1,6 @@
-/* test_seqd_tar: tests ranges, and the tar file as a function of the position. It covers every
- * position of small files, names of all lengths, and sizes that need more than the octal digits.
- * The system's tar must be able to read the file, too. */
+/* test_seqd_tar: tests ranges of a file, and the function that computes the bytes of a tar file at
+ * any position. Checks every position of small files, names of all lengths, and sizes that have
+ * too many octal digits for the header. The system's tar must be able to read the file. */
 #include "daemon/http/range.h"
 #include "daemon/http/tar.h"
 #include "tests/lib/seqd.h"
@@ -26,7 +26,7 @@ static void copy_run(const struct tar_run *run, int64_t n, unsigned char *out)
         out[i] = run->file < 0 ? run->bytes[i] : byte_of(run->file, run->offset + i);
 }
 
-/* Makes the whole tar file, run by run. */
+/* Makes the complete tar file from its runs of bytes. */
 static int64_t make_whole(const struct tar *t)
 {
     static struct tar_run run;
@@ -64,8 +64,8 @@ static int run_shell(const char *fmt, const char *dir)
     return system(command);
 }
 
-/* Checks names of 1 to 127 bytes, with and without a slash at which they can be cut. The system's
- * tar must give all of them back. */
+/* Checks names of 1 to 127 bytes, with and without a slash at which the header can split a name.
+ * The system's tar must extract files with exactly these names. */
 static void test_system_tar(void)
 {
     static char name[254][128];
@@ -97,8 +97,8 @@ static void test_system_tar(void)
     CHECK(!run_shell("rm -rf %s", dir));
 }
 
-/* Checks that a file of 8 GiB and more has its size in a pax header. tar can list it from the
- * header alone. */
+/* Checks that a file of 8 GiB or more has its size in a pax header. The system's tar must list
+ * this size; it gets only the headers. */
 static void test_large(void)
 {
     static const int64_t sizes[] = {((int64_t)1 << 33) - 1, (int64_t)1 << 33, (int64_t)1 << 50};

@@ -1,6 +1,6 @@
-/* test_seqd_tls: tests TLS of the REST surface. It covers handshakes that are slow, stop or are
- * not handshakes, certificates that are renewed while clients are served, and the options that
- * name them. test_seqd_http.c sends its requests over TLS, too.
+/* test_seqd_tls: tests TLS of the REST surface. Checks handshakes that are slow or stop, and bytes
+ * that are not handshakes. Checks certificates that are renewed while clients are served, and the
+ * options that name their files. test_seqd_http.c sends its requests over TLS, too.
  * tests: needs seqd */
 #include <arpa/inet.h>
 #include <ftw.h>
@@ -104,8 +104,7 @@ static void put(int fd, const char *bytes, size_t n)
     }
 }
 
-/* Counts the answers that come, up to n. A smaller number means that the server has closed the
- * connection. */
+/* Reads answers until there are n or the server closes the connection. Returns their number. */
 static int answers(int fd, int n)
 {
     char back[4096];
@@ -126,8 +125,8 @@ static bool asks(int fd)
     return answers(fd, 1) == 1;
 }
 
-/* Waits until the server closes the connection. If it does not, the test runs into its time
- * limit. */
+/* Waits until the server closes the connection. If the server does not close it, the test exceeds
+ * its time limit. */
 static void wait_closed(int fd)
 {
     char back[512];
@@ -182,7 +181,7 @@ static void test_versions(void)
         const int rc = tls_connect(fd);
         CHECK_MSG((rc == 0) == offers[i].good, "%s: %s", offers[i].priority, gnutls_strerror(rc));
         if (!rc) CHECK(asks(fd));
-        if (rc) CHECK(rc == GNUTLS_E_FATAL_ALERT_RECEIVED); /* it is told why */
+        if (rc) CHECK(rc == GNUTLS_E_FATAL_ALERT_RECEIVED); /* the client is told the reason */
         close(fd);
     }
     finish();
@@ -209,8 +208,8 @@ static void test_tickets(void)
     finish();
 }
 
-/* Checks that the connection ends, because there must not be two requests on the two sides of a
- * handshake. */
+/* Checks a second handshake in a connection. The connection must end, so that no request can be
+ * partly before and partly after a handshake. */
 static void test_renegotiation(void)
 {
     begin(0);
@@ -249,7 +248,8 @@ static void make_hello(void)
 
 enum { DRIPS = 3000 };
 
-/* Checks that silent clients, half handshakes and slow ones are cut off at the deadline. */
+/* Checks that silent clients, and clients with incomplete or slow handshakes, are disconnected at
+ * the deadline. */
 static void test_slow_handshakes(void)
 {
     begin(150);
@@ -260,7 +260,7 @@ static void test_slow_handshakes(void)
         CHECK(send(fd, hello.bytes, sent[i], MSG_NOSIGNAL) == (ssize_t)sent[i]);
         wait_closed(fd);
     }
-    /* Send a record of 4096 bytes that never ends, byte by byte. */
+    /* Sends a record of 4096 bytes, byte by byte, which never ends. */
     const int fd = dial();
     int n = 0;
     static const char record[] = {0x16, 3, 1, 0x10, 0, 1, 0, 0x0f, (char)0xfc};
@@ -277,8 +277,8 @@ static void test_slow_handshakes(void)
     finish();
 }
 
-/* Checks that after the handshake the head has a separate deadline, which also cuts off a client
- * that sends records slowly. */
+/* Checks the deadline for a request's head, which begins after the handshake. A client that sends
+ * records slowly must also be disconnected. */
 static void test_slow_heads(void)
 {
     begin(150);
@@ -297,7 +297,8 @@ static void test_slow_heads(void)
     finish();
 }
 
-/* Checks that altering any byte of the first message, and cutting it at any byte, does no harm. */
+/* Checks that the server survives a first message in which any byte is changed, or that ends after
+ * any number of bytes. */
 static void test_wrong_handshakes(void)
 {
     begin(0);
@@ -318,8 +319,8 @@ static void test_wrong_handshakes(void)
     finish();
 }
 
-/* Checks that plain HTTP gets an answer that its client can read, and that for anything else the
- * connection is closed. */
+/* Checks bytes that are not TLS. A request in plain HTTP must get an answer that its client can
+ * read. For anything else, the connection must be closed. */
 static void test_plain(void)
 {
     static const char *const firsts[] = {GET_CLOSE, "POST /v1/jobs HTTP/1.1\r\n\r\n"};
@@ -345,8 +346,8 @@ static void test_plain(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Checks one record that has more requests than are read at a time. No event reports the requests
- * that TLS still holds. */
+/* Checks one record that has more requests than are read at a time. All requests must be answered,
+ * although no readiness of the socket reports the requests that TLS has already decrypted. */
 static void test_one_record(void)
 {
     enum { N = 500 };
@@ -365,7 +366,8 @@ static void test_one_record(void)
     finish();
 }
 
-/* Checks that a body that ends because the connection was cut is not taken for a request. */
+/* Checks a connection that ends before the complete body has arrived. The incomplete body must not
+ * be handled as a request. */
 static void test_truncated(void)
 {
     static const char post[] = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -408,8 +410,9 @@ static int serial_now(void)
     return serial;
 }
 
-/* Checks that the files of a new certificate are noticed, on request or without one, while clients
- * are served. Connected clients keep the old one, and an invalid file changes nothing. */
+/* Checks that the files of a new certificate are noticed while clients are served, with or without
+ * a request to reload. Connected clients must keep the old certificate. An invalid file must
+ * change nothing. */
 static void test_renewal(void)
 {
     enum { N = 8 };
@@ -430,7 +433,7 @@ static void test_renewal(void)
     http_reload(s.http);
     for (int i = 0; i < 20; i++) CHECK(serial_now() == N + 1);
     snprintf(other, sizeof other, "%s/other.pem", s.dir);
-    tls_fresh_cert(s.cert, other, 99); /* for another key */
+    tls_fresh_cert(s.cert, other, 99); /* a certificate that does not belong to the key */
     http_reload(s.http);
     for (int i = 0; i < 20; i++) CHECK(serial_now() == N + 1);
     CHECK(!unlink(s.key));
@@ -477,7 +480,8 @@ static void test_wrong_files(void)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Returns the error of options_read for these words with --state, or NULL if it accepts them. */
+/* Calls options_read with these words and --state. Returns its error, or NULL if it accepts the
+ * words. */
 static const char *says(struct options *o, const char *const *words)
 {
     static struct err e;

@@ -1,6 +1,6 @@
-/* test_seqd_upload: tests uploads. The first tests use only the directory, with every break and
- * every wrong request, with a disk that fills up, and with a seqd that is killed at any moment.
- * The others use the routes. */
+/* test_seqd_upload: tests uploads. The first tests call the functions of the upload directory.
+ * They check uploads that break off at every position, every wrong request, a disk that fills up,
+ * and a seqd that is killed at any moment. The later tests use the routes. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -14,7 +14,7 @@
 #include "daemon/upload/uploads.h"
 #include "tests/lib/rest.h"
 
-/* Fails every write at an offset with this errno, as a disk may, unless the errno is 0. */
+/* If this is not 0, every pwrite fails with this errno, as on a bad disk. */
 static int disk_errno;
 ssize_t pwrite(int fd, const void *bytes, size_t n, off_t offset)
 {
@@ -23,7 +23,8 @@ ssize_t pwrite(int fd, const void *bytes, size_t n, off_t offset)
     return -1;
 }
 
-/* Fails every removal of a path that contains this text, as a disk may, unless it is NULL. */
+/* If this is not NULL, the removal of every path that contains this text fails, as on a bad
+ * disk. */
 static const char *stuck;
 int remove(const char *path)
 {
@@ -121,7 +122,8 @@ static const char body[] = "the bytes of an input, of no great size";
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
-/* Checks an upload that is cut at every border, with and without a restart of seqd there. */
+/* Checks an upload that is interrupted at every border, with and without a restart of seqd after
+ * the interruption. */
 static void test_every_border(void)
 {
     const size_t n = sizeof body - 1;
@@ -133,16 +135,16 @@ static void test_every_border(void)
             CHECK(!put(id, 0, body, cut) && at == (int64_t)cut);
             if (restart) again();
             same = make("in", "a/b/c.txt", body);
-            CHECK(same == id); /* found again, to continue */
+            CHECK(same == id); /* the same upload is found again and can be continued */
             char *json = upload_dir_show(d, id, &e), want[32];
             snprintf(want, sizeof want, "\"received\":%zu", cut);
             CHECK(json && strstr(json, want) && strstr(json, "\"state\":\"receiving\""));
             free(json);
-            CHECK(cut == n || upload_dir_commit(d, id, &e)); /* the upload is not whole */
+            CHECK(cut == n || upload_dir_commit(d, id, &e)); /* the upload is not complete */
             CHECK(!holds("in/a/b/c.txt", body));
             CHECK(cut == 0 || put(id, 0, body, 1)); /* the file does not end there */
             CHECK(at == (int64_t)cut || cut == 0);
-            if (cut == 0) { /* one byte went */
+            if (cut == 0) { /* one byte was accepted */
                 CHECK(!put(id, 0, body, 1) && at == 1 && !put(id, 1, body + 1, n - 1));
             } else {
                 CHECK(!put(id, (int64_t)cut, body + cut, n - cut) && at == (int64_t)n);
@@ -160,7 +162,8 @@ static void test_every_border(void)
         }
 }
 
-/* Checks every member of an upload, in its order: begun, complete, and in the list. */
+/* Checks that the document of an upload has every member in order: when the upload has begun, when
+ * it is complete, and in the list of uploads. */
 static void test_shown(void)
 {
 #define HEAD_OF(state, received)                                                                   \
@@ -205,9 +208,10 @@ static void test_lies(void)
     char wrong[sizeof body];
     memcpy(wrong, body, sizeof wrong);
     wrong[5] ^= 1;
-    CHECK(put(id, 0, wrong, n) && e.code == ERR_CORRUPT && at == 0); /* at its last byte */
+    /* the fault is found at the last byte */
+    CHECK(put(id, 0, wrong, n) && e.code == ERR_CORRUPT && at == 0);
     CHECK(!put(id, 0, wrong, 10));
-    again(); /* no digest was computed along the way, so the commit finds the fault */
+    again(); /* no digest was computed during the upload, so the commit finds the fault */
     CHECK(!put(id, 10, body + 10, n - 10));
     CHECK(upload_dir_commit(d, id, &e) && e.code == ERR_CORRUPT && strstr(e.text, "x does not"));
     CHECK(upload_dir_commit(d, id, &e) && e.code == ERR_CONFLICT && strstr(e.text, "0 of"));
@@ -309,7 +313,8 @@ static void test_quota(void)
     CHECK(!create_as("bob", list_of("c", "x", big, 400000), &other));
     CHECK(create_as("eve", list_of("d", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
     CHECK(strstr(e.text, "--uploads-max"));
-    again(); /* promised bytes count after a restart, too, and for their owners */
+    again(); /* after a restart, the bytes of incomplete uploads must still count toward the limits
+              * of their owners */
     CHECK(create_as("eve", list_of("d", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
     CHECK(create_as("ann", list_of("d", "x", big, 1), &other) && strstr(e.text, "your uploads"));
     CHECK(!upload_dir_remove(d, id, &e));
@@ -333,7 +338,8 @@ static void test_expiry(void)
     const int64_t part = make("part", "x", body), whole = make("whole", "x", body);
     CHECK(!put(whole, 0, body, strlen(body)) && !upload_dir_commit(d, whole, &e));
     upload_dir_sweep(d, 999);
-    CHECK(!upload_dir_write(d, part, 0, 0, body, 5, 900, &at, &e)); /* a byte keeps it */
+    /* one more byte keeps the upload from expiring */
+    CHECK(!upload_dir_write(d, part, 0, 0, body, 5, 900, &at, &e));
     upload_dir_sweep(d, 1899);
     CHECK(!put(part, 5, body + 5, 1));
     upload_dir_write(d, part, 0, 6, body + 6, 1, 1000, &at, &e);
@@ -346,8 +352,8 @@ static void test_expiry(void)
     teardown();
 }
 
-/* Checks a full disk, for which a limit on the file's size is used. A write is cut off in its
- * middle. */
+/* Checks a full disk, which a limit on the size of files simulates. A write ends after a part of
+ * its bytes. */
 static void test_full_disk(void)
 {
     static char big[100001];
@@ -363,14 +369,14 @@ static void test_full_disk(void)
         CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
         const int rc = put(id, 0, big, 100000);
         setrlimit(RLIMIT_FSIZE, &old);
-        CHECK(rc && at == 0); /* nothing of it stays */
+        CHECK(rc && at == 0); /* no byte of the upload is kept */
         again();
         CHECK(!put(id, 0, big, 100000) && !upload_dir_commit(d, id, &e) && holds("in/x", big));
         teardown();
     }
 }
 
-/* Checks that for a disk that is full, read-only or over its quota, the error tells the file, the
+/* Checks a disk that is full, read-only or over its quota. The error must name the file, the
  * reason and the fix. */
 static void test_no_space(void)
 {
@@ -503,7 +509,7 @@ static void test_routes(void)
     CHECK(patch("/v1/uploads/1", OCTETS, big, 1) == 400);
     CHECK(patch("/v1/uploads/1?file=1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 404);
     CHECK(patch("/v1/uploads/1?file=-1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 400);
-    /* This route accepts only this type, and no other route accepts it. */
+    /* This route accepts only one content type, and no other route accepts this type. */
     CHECK(patch("/v1/uploads/1", "Content-Type: application/json\r\nUpload-Offset: 1048576\r\n",
                 big, 1) == 415);
     CHECK(patch("/v1/jobs/1", OCTETS, big, 1) == 415);
@@ -558,7 +564,8 @@ static void test_in_specs(void)
     CHECK_MSG(submit_with("upload:in/x", "") == 201, "%s", reply);
     snprintf(want, sizeof want, "\"path\":\"%s/up/files/in/x\"", w.dir);
     CHECK_MSG(strstr(reply, want), "%s", reply);
-    CHECK(submit_with("upload:in/*.txt", "") == 201); /* a glob, which any path may be */
+    /* a path of an upload may be a glob, like any other path */
+    CHECK(submit_with("upload:in/*.txt", "") == 201);
     static const char *const bad[] = {"upload:",   "upload:none/x", "upload:in/../../x",
                                       "upload:/x", "upload:in//x",  "upload:.."};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -580,8 +587,8 @@ static void test_in_specs(void)
     finish();
 }
 
-/* Checks a removed upload some of whose files are still on the disk. No job may name it, and a
- * restart removes the files. */
+/* Checks a removed upload of which some files could not be removed. No job may name it. A restart
+ * must remove the files. */
 static void test_files_that_stay(void)
 {
     char gone[256];
@@ -634,8 +641,8 @@ static int plan_as(const char *token, const char *path)
     return ask_as(token, "POST", "/v1/jobs", JSON, text);
 }
 
-/* Checks that the path of another user's upload is refused, however it is written, and that a path
- * of seqd's state is refused, too. */
+/* Checks that the path of another user's upload is refused, however the path is written. A path in
+ * seqd's state directory must be refused, too. */
 static void by_path(bool complete)
 {
     static const char *const ways[] = {"%s/files/in/x",          "%s//files/./in/x",
@@ -661,7 +668,8 @@ static void by_path(bool complete)
     CHECK(plan_as(bob, "job:1/../2") == 400 && strstr(reply, "want job:ID"));
 }
 
-/* Checks that another user's upload, complete or not, does not exist for this user. */
+/* Checks that for this user another user's upload seems not to exist, whether it is complete or
+ * not. */
 static void others_see_nothing(bool complete, const char *list)
 {
     CHECK(ask_as(bob, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"data\":[]"));
@@ -706,7 +714,7 @@ static void test_users(void)
     CHECK(ask_as(olga, "POST", "/v1/jobs:cancel", JSON, "{\"state\":[\"queued\"]}") == 200);
     CHECK(ask_as(olga, "DELETE", "/v1/uploads/1", "", "") == 200);
     CHECK(ask_as(ann, "GET", "/v1/uploads/1", "", "") == 404);
-    /* Use the longest names, which differ only at their ends. */
+    /* uses the longest names, which differ only at their ends */
     memset(long_a, 'u', USER_NAME - 1);
     memcpy(long_b, long_a, sizeof long_b);
     long_b[USER_NAME - 2] = 'v';

@@ -23,7 +23,7 @@ static void finish_fake(void)
     rest_clock = NULL;
 }
 
-/* Tells whether seqd has that many waiting requests and has answered none of them. */
+/* Tells whether n requests are waiting in seqd and no answer has arrived on fd. */
 static bool still_waits(int fd, int n)
 {
     while (waits_n(follows_waits(w.routes.follows)) != n) loop_turn(w.loop, 5);
@@ -49,7 +49,8 @@ static void change(const char *body)
 static void test_change(void)
 {
     begin_fake();
-    CHECK(get("/v1/jobs/1?wait=30s&since_version=0") == 200); /* newer already */
+    /* the job's version is already newer */
+    CHECK(get("/v1/jobs/1?wait=30s&since_version=0") == 200);
     int fd = get_begin("/v1/jobs/1?wait=30s&since_version=1");
     CHECK(still_waits(fd, 1));
     change("{\"priority\":1}");
@@ -58,7 +59,7 @@ static void test_change(void)
     CHECK(still_waits(fd, 1));
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     CHECK(answer_of(fd) == 200 && strstr(reply, "\"state\":\"cancelled\""));
-    /* The job has ended and will not change any more. */
+    /* The job has ended and will not change, so the request must not wait. */
     CHECK(get("/v1/jobs/1?wait=30s&since_version=3") == 304);
     CHECK(get("/v1/jobs/1?wait=30s&since_version=99") == 304);
     CHECK(get("/v1/jobs/2?wait=30s&since_version=1") == 404);
@@ -70,7 +71,7 @@ static void test_time(void)
     begin_fake();
     const int first = get_begin("/v1/jobs/1?wait=30s&since_version=1");
     const int second = get_begin("/v1/jobs/1?wait=10&since_version=1");
-    CHECK(still_waits(first, 2) && still_waits(second, 2)); /* both are known */
+    CHECK(still_waits(first, 2) && still_waits(second, 2)); /* both requests must be waiting */
     now_ms += 9999;
     CHECK(still_waits(first, 2) && still_waits(second, 2));
     now_ms += 1;
@@ -83,7 +84,8 @@ static void test_time(void)
     finish_fake();
 }
 
-/* Checks that with a tag, 304 means that the document has exactly the same bytes. */
+/* Checks requests with a tag. The answer must be 304 only if the document has exactly the same
+ * bytes. */
 static void test_tags(void)
 {
     char out[512], tag[64] = "";
@@ -132,8 +134,8 @@ static void test_refused(void)
     finish_fake();
 }
 
-/* Checks that a wait above the limit is refused, and that the other waits are answered even if
- * clients have gone. */
+/* Checks the limit on waits. A wait above the limit must be refused. All waits within the limit
+ * must be answered, even if some clients have disconnected. */
 static void test_limit(void)
 {
     int fd[WAIT_USER];

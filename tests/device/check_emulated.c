@@ -1,7 +1,7 @@
 /* check_emulated: runs check_kernels on CUDA's kernels, whose source is compiled for the host
  * (kernels/cuda/emu.h). A pass does not prove that the kernels are right on a GPU. This program
- * sets the device, and then executes the program check_kernels. Unless FRESH is set, it uses small
- * shapes only, because all shapes take half an hour.
+ * sets the device in the environment, and then executes the program check_kernels. Unless FRESH is
+ * set, it uses only small shapes, because all shapes together take half an hour.
  * tests: needs libkernels_emulated.so tests/check_kernels */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Checks that operations which the device runs repeatedly are launched as CUDA graphs
- * (kernels/cuda/graph.h). Most operations must be launched in this way, and the results must have
+ * (kernels/cuda/graph.h). Most operations must be launched by graphs, and the results must have
  * the same bits as when operations run one by one. The first tests use short lists of operations,
- * each with one special property. Then there are trainings (also on two ranks and with dropout),
+ * each with one special property. Later tests run trainings (also on two ranks and with dropout),
  * and decoding. SEQD_TEST_DEVICE names the device; if it is not set, the device is "emulated".
  * tests: needs golden/mistral golden/tnl libkernels_emulated.so */
 #include <dlfcn.h>
@@ -50,8 +50,8 @@ static void pair_close(void)
     }
 }
 
-/* Checks that both devices hold the same numbers. To compare them, the numbers are read from the
- * devices, which also ends a list of operations. */
+/* Checks that both devices hold the same numbers. To compare them, this function reads the numbers
+ * from the devices, which also ends the current list of operations. */
 static void pair_check(const char *what)
 {
     float got[2][N];
@@ -97,8 +97,8 @@ static void upload(int at, float value)
 }
 
 /* Runs n operations, each of which reads the result of the previous operation. Operation number
- * `odd` has another argument in every call, so that it is never the same as before. If odd is -1,
- * there is no such operation. */
+ * `odd` has a new argument in every call, so that it never equals an earlier operation. If `odd`
+ * is -1, all operations have the same arguments in every call. */
 static void steady(int n, int odd)
 {
     static float number = 1;
@@ -149,7 +149,7 @@ static void test_gaps(void)
         pair_check("one that is never the same");
         CHECK(by_graph() == (k < 2 ? 0 : 11) && n_graphs() == (k < 2 ? 0 : 2));
     }
-    /* from now on, the operation with i = 9 also has another argument in each round */
+    /* from now on, the operation with i = 9 has a new argument in each round */
     for (int k = 0; k < 3; k++) {
         for (int i = 1; i <= 12; i++)
             i == 6 ? fill(6, (float)(9 + k)) : add(i, i == 9 ? 40 + k : i - 1);
@@ -164,8 +164,9 @@ static void test_gaps(void)
     pair_close();
 }
 
-/* Checks lists as the layers of a model make them. Each layer has the same operations. Some of
- * them have the same arguments in all layers, and one of them has other arguments each time. */
+/* Checks lists as the layers of a model make them. Every layer has the same operations. Some of
+ * these operations have the same arguments in all layers, and one of them has new arguments each
+ * time. */
 static void test_alike(void)
 {
     pair_open();
@@ -182,7 +183,7 @@ static void test_alike(void)
     pair_close();
 }
 
-/* Checks that uploads and transfers between lists run in the right order. */
+/* Checks that uploads and transfers that are called between two lists run between them. */
 static void test_order(void)
 {
     pair_open();
@@ -254,7 +255,7 @@ static void sum_rows(void)
 }
 
 /* Checks that a graph is discarded if its operations use memory that is freed, or a scratch that
- * is replaced. The graph holds the addresses of that memory, and must not run any more. */
+ * is replaced. The graph contains the addresses of that memory, and must not be launched again. */
 static void test_memory_that_goes(void)
 {
     struct err e = {0};
@@ -291,8 +292,8 @@ static void test_room(void)
     enum { MANY = 300, LATER = (1 << 14) + 10 };
     pair_open();
     struct be *one = pair.be[1];
-    /* Uses the same device twice, so that each operation runs twice on it. Numbers are not
-     * compared, because the loop is long. */
+    /* Uses one device as both devices of the pair, so that each operation runs twice on it.
+     * Numbers are not compared, because the loop is long. */
     pair.be[1] = pair.be[0];
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < MANY; i++) {

@@ -2,11 +2,11 @@
  * compares them with the same jobs on the CPU. SEQD_TEST_DEVICE names the device; if it is not
  * set, the device is "emulated".
  *
- * Losses, weights, scores, texts and samples must equal those of the CPU up to rounding. The
- * amounts of memory that are allocated on the device and on the host must be as planned. A model
- * whose weights are in blocks must generate and pass verification. A training that is killed and
- * resumed must end with the bits of a training that was not killed. The short form
- * (SEQD_TEST_SMALL) leaves out some stages of ZeRO and some verify jobs, and runs jobs with
+ * Losses, weights, scores, texts and samples must equal the results of the CPU up to rounding
+ * errors. The amounts of memory that are allocated on the device and on the host must be as
+ * planned. A model whose weights are in blocks must generate and pass verification. A training
+ * that is killed and resumed must end with the bits of a training that was not killed. The short
+ * form (SEQD_TEST_SMALL) leaves out some stages of ZeRO and some verify jobs, and runs jobs with
  * trained models on two ranks only.
  * tests: needs libkernels_emulated.so seqrank */
 #include <math.h>
@@ -196,11 +196,11 @@ static void near(const char *what, double got, double want, double tol)
               got, device, want);
 }
 
-/* Compares all tensors of one file with those of another. The norm of the difference over all
- * tensors together may be at most tol times the norm of the tensors of `want`. With this bound, a
- * tensor that was left out is found, and a tensor that consists only of rounding errors (such as a
- * bias that begins as 0) is not reported. apart2 is added to the allowed mean square error of an
- * element; it does not depend on tol. */
+/* Compares all tensors of the file `got` with the tensors of the file `want`. The norm of the
+ * difference over all tensors together may be at most tol times the norm of the tensors of `want`.
+ * With this bound, a tensor that was left out is found, and a tensor that consists only of
+ * rounding errors (such as a bias that begins as 0) is not reported. apart2 is added to the
+ * allowed mean square error of an element; it does not depend on tol. */
 static void near_files(const char *what, const char *got, const char *want, double tol,
                        double apart2)
 {
@@ -309,16 +309,17 @@ static struct order *way_order(const struct way *w, const char *where)
  *
  * The first step of AdamW changes a weight by lr in the direction of its gradient's sign, however
  * small the gradient is. Later steps divide by a second moment that includes the first gradient.
- * They only have the relative error of the gradient. If two gradients have a normal distribution
- * and differ by e times their size, a share e / pi of them has opposite signs. The weights of this
- * share differ by 2 lr. In test_verify, the gradients of two devices differ by 0.46 u. Here, e is
- * 2 u, because the share consists of only a few weights (3 of 34,000), so that it varies much. */
+ * These later changes only have the relative error of the gradient. If the elements of two
+ * gradients have a normal distribution and differ by e times their size, a share e / pi of the
+ * elements has opposite signs in the two gradients. The weights of this share differ by 2 lr. In
+ * test_verify, the gradients of two devices differ by 0.46 u. Here, e is 2 u, because the share
+ * consists of only a few weights (3 of 34,000), so that it varies much. */
 static double moved_apart(double u, double lr)
 {
     return 2 * u / M_PI * 4 * lr * lr;
 }
 
-/* Runs the training w on the CPU and on the device, and compares the results. sha becomes the
+/* Runs the training w on the CPU and on the device, and compares the results. `sha` becomes the
  * digest of the weights that the device has trained. */
 static void train(const struct way *w, char sha[80], char hf[1300])
 {
@@ -439,7 +440,7 @@ static void test_rollback(void)
 }
 
 /* Makes a kernel of the last rank fail in the middle of a step. The test checks that this rank
- * reports the failure, and that the other rank exits. */
+ * reports the failure, and that the first rank exits. */
 static void fault_env(int rank, int n)
 {
     if (rank == n - 1) setenv("EMU_FAULT_AT", "300", 1);
@@ -468,8 +469,9 @@ static void test_a_kernel_faults(void)
     free(o);
 }
 
-/* Trains with NCCL itself, if it is installed and there is a GPU. The trainings use NCCL's
- * collectives on all ranks and on views. The last training uses only messages. */
+/* Trains with the real NCCL, if it is installed and there is a GPU. The trainings use NCCL's
+ * collectives on all ranks and on views. The last training uses only messages between pairs of
+ * ranks. */
 static void test_nccl(void)
 {
     char sha[80];
@@ -655,7 +657,7 @@ static void test_generate(void)
 
 /* ---- weights in blocks ----------------------------------------------------------------------- */
 
-/* a Mixtral whose matrices consist of whole panels, and whose panels consist of whole blocks */
+/* a Mixtral whose matrices have sizes that are multiples of a panel and of a block */
 static char blocks_dir[128];
 static enum weights_id blocks_in;
 

@@ -1,6 +1,6 @@
 /* Checks a training on a device with memory of its own, one of whose ranks is killed or stopped in
  * the middle of a step. The other ranks must exit by themselves within twice the hop timeout. Each
- * of them must report an error that names its place, which is the step and the rank. No process
+ * of these ranks must report an error that names the step and the rank of the reporter. No process
  * may remain, and no GPU memory may remain allocated. SEQD_TEST_DEVICE names the device; if it is
  * not set, the device is "emulated". On GPUs the ranks use NCCL if it is installed. Run this test
  * alone, because it counts the memory of other programs, too.
@@ -81,9 +81,9 @@ static void memory_is_back(long before)
     if (before < 0) printf("  not held: nvidia-smi says nothing of \"%s\"\n", device);
 }
 
-/* Checks the sentence of each rank that was not lost. The sentence must name the rank's own place.
- * The first sentence must also tell that a rank is gone, or how long its rank waited for another
- * rank. */
+/* Checks the error of each rank that was not lost. The error must name the step and the rank of
+ * the reporter. The first error must also say that a rank is lost, or how long the reporter waited
+ * for another rank. */
 static void says_where(void)
 {
     char at[32], waited[64];

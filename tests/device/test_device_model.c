@@ -57,8 +57,8 @@ static void test_maps(void)
 }
 
 /* Checks dense MLPs that are computed in pieces of rows. There are MLPs with and without a gate,
- * with biases, and beside experts. The short form checks two of the models, one of them on one
- * rank and the other on two. */
+ * MLPs with biases, and MLPs in models that also have experts. The short form checks only two of
+ * the models, the first on one rank and the second on two ranks. */
 static void test_pieces(void)
 {
     static const char *const names[] = {"mistral", "bert",    "gemma3",
@@ -83,7 +83,7 @@ static void decoded(const char *name, int P)
 
 /* Checks decoding with keys and values (in one model with a window), with states, and with keys,
  * values, states and experts together. On two ranks, it also checks that the last rank passes the
- * states to the other rank. */
+ * states to the first rank. */
 static void test_decode(void)
 {
     decoded("minimax", 1);
@@ -96,8 +96,8 @@ static void test_decode(void)
 
 /* ---- random weights -------------------------------------------------------------------------- */
 
-/* Returns the weights that the device has drawn, copied to the host. The first one is element
- * `from` of the model. */
+/* Draws weights on the device, and returns a copy of them in the host's memory. The first weight
+ * is element `from` of the model. */
 static void *drawn(const char *device, const struct model_shape *m, int64_t from, enum dtype type)
 {
     struct err e = {0};

@@ -1,6 +1,7 @@
-/* Checks the transport over NCCL with a library of the same name (tests/nccl/fake.c). In that
- * library, an order of operations that would block a CUDA stream blocks, too. The tests cover
- * every strategy, every way in which a wait can end, and the error if NCCL is not available.
+/* Checks the transport over NCCL with a fake library that has the name of NCCL
+ * (tests/nccl/fake.c). An order of operations that would block a CUDA stream also blocks in the
+ * fake library. The tests cover every strategy, every way in which a wait can end, and the error
+ * if NCCL is not available.
  * tests: needs libkernels_emulated.so libnccl_fake.so */
 #include <dlfcn.h>
 #include "api/core/job.h"
@@ -13,7 +14,7 @@ enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS
 static struct fake {
     void (**copy)(void *, const void *, size_t);
     void (**add)(float *, const float *, size_t);
-    /* done is the number of calls of each kind, by all ranks together */
+    /* `done` counts the calls of each kind by all ranks together */
     int *version, *failing, *live, *done;
 } fake;
 
@@ -196,7 +197,7 @@ static void test_an_order_that_stands_still_is_found(void)
     pair_close(&p);
 }
 
-/* Checks that connecting fails with a timeout if the other rank never connects. */
+/* Checks that the connect of one rank fails with a timeout if its peer never connects. */
 static void test_a_rank_that_does_not_connect(void)
 {
     struct ranks g;
@@ -244,8 +245,8 @@ static void test_a_batch_is_one_exchange(void)
     pair_close(&p);
 }
 
-/* Rank 1 waits for rank 0, which never sends or receives. The test checks that the abort flag ends
- * this wait. */
+/* Rank 1 waits for rank 0, which never sends or receives. The abort flag must end the wait of rank
+ * 1. */
 static void abort_body(struct ranks *g, int rank, void *arg)
 {
     struct pair *p = arg;
@@ -328,8 +329,8 @@ static void test_an_asynchronous_error(void)
 
 /* ---- collectives of NCCL's own --------------------------------------------------------------- */
 
-/* Runs the collectives of the ranks, and checks the number of calls to NCCL of each kind. `want`
- * has the number of calls by one rank. */
+/* Runs collectives on P ranks, and checks how often each function of NCCL was called. `want` has
+ * the numbers of calls of one rank. */
 static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1])
 {
     memset(fake.done, 0, (ALL_TO_ALLS + 1) * sizeof *fake.done);
@@ -339,9 +340,9 @@ static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1]
                   fake.done[k], want[k]);
 }
 
-/* Checks which calls of NCCL a collective uses. If all its parts have the same size, it is one
- * collective of NCCL. If they have several sizes, it is one call for each rank that has a part.
- * NCCL may compute sums only if all ranks allow any order of additions. */
+/* Checks which calls of NCCL a collective uses. If all parts have the same size, it must be one
+ * collective of NCCL. If they have several sizes, it must be one call for each rank that has a
+ * part. NCCL may compute sums only if all ranks allow any order of additions. */
 static void test_collectives_of_its_own(void)
 {
     for (int P = 2; P <= 4; P++) {
@@ -357,8 +358,8 @@ static void test_collectives_of_its_own(void)
 }
 
 /* The state of a test with views. Two views of two ranks each run collectives. At the same time,
- * there are collectives of all ranks, and messages in a ring of all ranks. Two further views
- * consist of one rank of each of the first two views. */
+ * there are collectives of all ranks, and messages in a ring of all ranks. Each of two further
+ * views consists of one rank of the first view and one rank of the second view. */
 struct views {
     int64_t bounce;
     struct ranks_device on[4];
@@ -410,8 +411,8 @@ static void views_body(struct ranks *g, int rank, void *arg)
     be->ops->download(be, x, w->x[rank], sizeof x);
     be->ops->download(be, in, w->in[rank], 64);
     /* Rank r starts with i + 4^r. After the first sum, both ranks of a view have the same numbers,
-     * so the second sum doubles them. The sum over all four ranks contains each view twice. The
-     * sum over a crossing view doubles the result again. */
+     * so the second sum doubles them. The sum over all four ranks adds the number of each view
+     * twice. The sum over a crossing view doubles this result. */
     for (int i = 0; i < N_VIEW; i++)
         CHECK_MSG(x[i] == (float)(2 * 2 * 2 * (4 * i + 1 + 4 + 16 + 64)), "rank %d: x[%d] = %g",
                   rank, i, x[i]);

@@ -1,13 +1,13 @@
 /* test_device_quant: checks weights in blocks (model.weights) on a device with memory of its own.
  * The device is "emulated" unless SEQD_TEST_DEVICE names another one. The models together have
- * every kind of product. Prefill and decode must compute the same logits as the same model in
- * plain numbers. If the device always adds in the same order, the logits must have the same bits;
- * if not, they must be nearly the same.
+ * every kind of product. Prefill and decode are compared with a model in plain numbers that has
+ * the same values. If the device always adds in the same order, both models' logits must have the
+ * same bits. If not, the logits must be nearly equal.
  *
  * The host must be able to write blocks of a weight on the device in pieces, to read any range of
- * its values, and to find a NaN in it. If a model is loaded to the device, it must have the same
- * bytes as when it is loaded to the CPU. The short form runs every third model, in a third of the
- * settings, and loads every fourth model.
+ * its values, and to find a NaN in it. A model that is loaded to the device must have the same
+ * bytes as the model that is loaded to the CPU. The short form runs every third model, in a third
+ * of the settings, and loads every fourth model.
  * tests: needs libkernels_emulated.so */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/quant_model.h"

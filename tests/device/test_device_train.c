@@ -11,7 +11,8 @@ static struct job_spec spec; /* static because it has 75 KiB, too many for the s
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-/* the operations of the device, except for the one below, which counts */
+/* `counted` is a copy of the device's operations, in which the function below replaces one
+ * operation and counts its calls */
 static struct be_ops counted;
 static const struct be_ops *own;
 static int64_t n_downloads;
@@ -78,11 +79,12 @@ static void test_waits(void)
 
 /* ---- the norm -------------------------------------------------------------------------------- */
 
-/* the number of columns of down_proj. Each of its rows is a unit, which is larger than units
- * usually are. */
+/* the number of columns of down_proj. Each of its rows is a unit of the norm, and is larger than
+ * units usually are. */
 #define WIDE 65700
 
-/* Returns the norm of the first layer's gradient. The sums of all other layers are 0. */
+/* Returns the norm of the gradient of the first layer. The gradients of all other layers are set
+ * to 0. */
 static double norm_of(const struct plan *p, const struct engine_memory *m, const float *g)
 {
     struct err e = {0};
@@ -157,8 +159,9 @@ static bool runs(const char *isa)
 }
 
 /* Checks that linear attention in bf16, with heads of 64 columns, has the same bits on any number
- * of ranks as on one rank. This is tested in each of the ways in which the device can compute it.
- * The short form tests only the way of GPUs before Hopper, on one rank and on eight. */
+ * of ranks as on one rank. This is tested for each of the kernels with which the device can
+ * compute it. The short form tests only the kernels for GPUs before Hopper, on one rank and on
+ * eight. */
 static void test_rank_bits(void)
 {
     static const char *const isa[] = {"sm80", "sm90"};
@@ -190,7 +193,7 @@ static void test_rank_bits(void)
 
 /* ---- offload --------------------------------------------------------------------------------- */
 
-/* A device that makes each copy as late as it may, which is when an operation waits for the
+/* A device that makes each copy as late as possible, which is when an operation waits for the
  * copy. */
 struct late {
     struct be *be;
@@ -273,9 +276,9 @@ static bool same(const struct engine_run *a, const struct engine_run *b)
            !memcmp(a->weights, b->weights, size) && !memcmp(a->grad, b->grad, size);
 }
 
-/* Checks that offloading activations does not change the bits of a training. This must hold
- * however late the copies are made, on one stage and on two. The host must wait for the device as
- * often as without offloading. */
+/* Checks that offloading activations does not change the bits of a training. The bits must not
+ * change, however late the copies are made, on one stage and on two. The host must wait for the
+ * device as often as without offloading. */
 static void test_offload(void)
 {
     static const char *const names[] = {"mistral", "bert", "tnl"};

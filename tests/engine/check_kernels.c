@@ -1,13 +1,14 @@
 /* check_kernels: compares every operation of struct be_ops with tests/lib/ref.h, on every
  * instruction set of this machine, with 1 and 2 threads, and with tensors of fp32, bf16 and fp16.
- * Outputs have sentinels around them, scratch is filled with NaN before every call, and the bits
- * of a row must depend neither on the number of threads nor on which other rows are in the call.
+ * Outputs have sentinels around them, and scratch is filled with NaN before every call. The bits
+ * of a row must not depend on the number of threads. Nor may they depend on the other rows that
+ * the call computes.
  *
- * The tolerances of products and attention are explained at their checks. Operations on rows are
- * chains of a few roundings (each at most 2^-24 relative), whose number is written beside each
- * bound. In 16-bit types the reference takes the same inputs, and the same bounds hold for the
- * fp32 value from which such an output was rounded: one rounding is subtracted from each element's
- * error before the error is measured. */
+ * The tolerances of products and attention are explained at their checks. An operation on rows is
+ * a chain of a few roundings, each of at most 2^-24 of the value. The number of roundings is
+ * written beside each bound. In 16-bit types the reference reads the same inputs. The bounds are
+ * the same as in fp32. They hold for the fp32 value before it is rounded to the output's type.
+ * That last rounding is therefore subtracted from the error of each element. */
 #include "tests/lib/kern.h"
 #include "tests/lib/kern_angle.h"
 #include "tests/lib/kern_attn.h"
@@ -25,7 +26,7 @@
 #include "tests/lib/kern_sink.h"
 #include "tests/lib/kern_transfer.h"
 
-static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE names another device */
+static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE may name a different device */
 #ifndef CHECK_NAME                      /* check_tiles.c has others */
 #define CHECK_NAME "check_kernels"
 #define CHECK_ISAS be_isas()
@@ -33,9 +34,9 @@ static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE names another device
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Errors of c = op(a) op(b) with which the kernel's error is compared: `rounded` is the error of a
- * plain loop in float, and `cut` is the further error because tensor cores cut off (kern.h). Both
- * are |error| / |want|. */
+/* Errors of c = op(a) op(b), with which the kernel's error is compared. `rounded` is the error of
+ * a plain loop in float. `cut` is the additional error of tensor cores, which truncate sums
+ * (kern.h). Both errors are |error| / |want|. */
 struct naive_gemm {
     double rounded, cut;
 };
@@ -68,14 +69,14 @@ struct gemm_case {
     bool ta, tb, acc;
     enum dtype in, out;
     bool wide; /* rows begin at multiples of 16 bytes */
-    bool bias; /* in any order */
-    /* used in any order only: the block format of b, which then has trans_b; DT_F32 means plain
-     * numbers */
+    bool bias; /* only products in any order use it */
+    /* the block format of b, or DT_F32 if b has plain numbers; it is used only by products in any
+     * order, which then have trans_b */
     enum dtype blocks;
 };
 
-/* Checks that the product has the same bits with another number of threads, and that some of its
- * rows, computed without the others, have the same bits. */
+/* Checks that the product has the same bits with another number of threads. Some of its rows must
+ * also have the same bits if they are computed without the other rows. */
 static void check_gemm_bits(const struct gemm_case *p, struct gemm_args args, struct box c0,
                             struct box c)
 {
@@ -114,8 +115,8 @@ static void check_gemm(const struct gemm_case *p)
     if (!p->acc) box_fill(c, NAN);
     CALL(be, gemm, &args);
     double err = ref_rel_l2(c.t, want);
-    /* the bound is a plain loop's error, plus one rounding for cases in which a plain loop is
-     * exact by luck */
+    /* the bound is the error of a plain loop, plus one rounding, because a plain loop may be exact
+     * by chance */
     CHECK_MSG(err <= NAIVE_MORE * naive.rounded + ULP + cut, "%g, naive %g, cut off %g", err,
               naive.rounded, cut);
     CHECK(box_intact(c));
@@ -129,8 +130,8 @@ static void check_gemm(const struct gemm_case *p)
 
 static void check_gemm_all(void)
 {
-    /* Shapes from 3 x 1100 on cross the borders of the blocks of K, of rows and of columns, at
-     * least one of each. The last three shapes cross the borders of tiles, with two threads. */
+    /* The shape 3 x 1100 and the shapes after it have more than one block in K, in rows, or in
+     * columns. With two threads, the last three shapes have more than one tile. */
     static const int64_t shapes[][3] = {
         {1, 1, 1},      {1, 7, 300},     {2, 33, 5},     {5, 64, 16},   {13, 31, 257},
         {14, 32, 256},  {29, 65, 100},   {128, 1, 64},   {64, 128, 1},  {100, 96, 768},
@@ -138,7 +139,7 @@ static void check_gemm_all(void)
         {2100, 20, 17}, {1300, 1, 1290}, {1, 1800, 1290}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 8; f++) {
-            if ((f & 3) == 3) continue; /* never both */
+            if ((f & 3) == 3) continue; /* a and b are never both transposed */
             if (s >= sizeof shapes / sizeof shapes[0] - 3 && strcmp(be->isa, "amx")) continue;
             if (act == DT_F16 && (s + (size_t)f) % 3) continue;
             if (quick && shapes[s][0] * shapes[s][1] * shapes[s][2] > 200000) continue;
@@ -154,7 +155,7 @@ static void check_gemm_all(void)
         }
 }
 
-/* Checks products with K = 0: a sum without terms is 0, so it adds nothing. */
+/* Checks products with K = 0. A sum without terms is 0, so it adds nothing. */
 static void check_gemm_empty(void)
 {
     for (int f = 0; f < 4; f++) {
@@ -171,11 +172,11 @@ static void check_gemm_empty(void)
     }
 }
 
-/* Checks that tensor cores cut off. Seven products of 2^-26 are together 0.875 units of fp32's
- * last place at 1, and are lost when they are added to 1. Tensor cores of 8.0 and 9.0 lose each
- * product (kernels/cuda/emu.h); a device that kept all products would lose them from the total.
- * Our bounds include this loss (kern.h). If a device rounds to nearest where we expect it to cut
- * off, we know too little about that device. */
+/* Checks that tensor cores truncate. The sum of seven products of 2^-26 is 0.875 units of fp32's
+ * last place at 1, and is lost when it is added to 1. Tensor cores of 8.0 and 9.0 lose each
+ * product (kernels/cuda/emu.h); a device that adds the products first would lose them when it adds
+ * their total to 1. Our bounds include this loss (kern.h). If a device rounds to nearest where we
+ * expect it to truncate, the bounds may be wrong for this device. */
 static void check_gemm_cut(void)
 {
     if (!cuts(act)) return;
@@ -190,7 +191,7 @@ static void check_gemm_cut(void)
     box_free(&a), box_free(&b), box_free(&c);
 }
 
-/* Checks that a product adds a bias in the same way as bias_fwd. */
+/* Checks that a product with a bias has the same bits as a product followed by bias_fwd. */
 static void check_gemm_bias(void)
 {
     static const int64_t shapes[][3] = {{1, 7, 30}, {29, 65, 100}, {9, 40, 1603}};
@@ -233,7 +234,8 @@ static struct quant_pair box_quantised(struct box *b, enum dtype format)
 }
 
 /* Checks products of a device that may add in any order. The bits of a row may depend on other
- * rows, but not on when the product runs, and the bound of the error is the same. */
+ * rows, but a second run must give the same bits. The bound of the error is the same as in a fixed
+ * order. */
 static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_case *p)
 {
     const int64_t third = 1 << 20;
@@ -306,8 +308,8 @@ static void check_gemm_any_order(void)
     /* numbers of rows for which blocks are widened in registers */
     for (int64_t M = 1; M <= 2; M++)
         for (int f = 0; f < 16; f++) {
-            /* shapes with parts of a panel, with fewer blocks of K than take turns, and with
-             * more */
+            /* In some shapes N is not a multiple of a panel. K has few blocks, or more blocks than
+             * are summed side by side. */
             struct gemm_case p = {M,   f & 1 ? 37 : 128,     f & 2 ? 96 : 1056, false, true, f & 4,
                                   act, f & 8 ? DT_F32 : act, .bias = f & 1};
             for (p.blocks = DT_INT8; p.blocks <= DT_INT4; p.blocks++)
@@ -338,8 +340,8 @@ static void check_rmsnorm(void)
         ref_rmsnorm_fwd(mx, mg, 1e-5, my, mr);
         ref_rmsnorm_bwd(mx, mg, mr, mdy, mdx, mdg);
         CALL(be, rmsnorm_fwd, &(struct rmsnorm_fwd_args){x.t, y.t, g.t, r.t.data, 1e-5f});
-        /* the result is x r g, where r comes from the sum of C squares, whose error grows more
-         * slowly than sqrt(C) */
+        /* the result is x r g, where r is computed from a sum of C squares; the error of this sum
+         * grows more slowly than sqrt(C) */
         double sum = ULP * sqrt((double)C);
         CHECK(ref_rel_l2(y.t, my) <= 4 * ULP + sum);
         CHECK(box_intact(y) && box_intact(r));
@@ -376,7 +378,7 @@ static void check_rope(void)
         double *freq = ARRAY(double, D / 2);
         for (int64_t j = 0; j < D / 2; j++) freq[j] = pow(10000, -2.0 * (double)j / (double)D);
         for (int64_t t = 0; t < T; t++) pos[t] = t < 20 ? t : (int64_t)1 << (t - 15); /* to 2^25 */
-        /* has two more heads, which must not change */
+        /* x has two more heads, which rope must not change */
         struct box x = box_act(T, (H + 2) * D, 1);
         box_random(x, 9, 1);
         struct mat want = mat_of(x.t), first = mat_of(x.t);
@@ -391,7 +393,8 @@ static void check_rope(void)
         a.inverse = true;
         CALL(be_other, rope, &a);
         CHECK(ref_rel_l2(x.t, want) <= 3 * ULP);
-        /* rotated and rotated back; in 16 bits the first result was rounded, too */
+        /* x was rotated before and is now rotated back; in 16-bit types, the result of the first
+         * rotation was rounded, too */
         CHECK(act != DT_F32 || ref_rel_l2(x.t, first) <= 6 * ULP);
         mat_free(&want), mat_free(&first), box_free(&x);
     }
@@ -411,7 +414,8 @@ static void check_swiglu(void)
         ref_swiglu_fwd(mgu, ma);
         ref_swiglu_bwd(mgu, mda, mdgu);
         CALL(be, swiglu_fwd, &(struct swiglu_fwd_args){gu.t, a.t});
-        /* the roundings are those of exp (3), of 1 + e, of a quotient and of two products */
+        /* there are 3 roundings in exp, and one each in 1 + e, in a quotient and in two
+         * products */
         CHECK(ref_rel_l2(a.t, ma) <= 8 * ULP);
         CALL(be, swiglu_bwd, &(struct swiglu_bwd_args){gu.t, da.t, dgu.t});
         CHECK(ref_rel_l2(dgu.t, mdgu) <= 12 * ULP);
@@ -423,8 +427,8 @@ static void check_swiglu(void)
     }
 }
 
-/* Checks gradients of rows of many pieces, where some ids have thousands of rows. Each sum must be
- * the chain over ascending rows in fp32, with little scratch, too. */
+/* Checks gradients of a table, in which some ids occur in thousands of rows. Each sum must have
+ * the bits of a sum in fp32 over ascending rows, also if there is little scratch. */
 static void check_embed_chains(void)
 {
     enum { T = 9000, C = 3, V = 1000 };
@@ -447,7 +451,7 @@ static void check_embed_chains(void)
     box_free(&dx), box_free(&dt), box_free(&want), box_free(&again);
 }
 
-/* Checks a part of a table: rows of ids before and after the part must be 0 and must get no
+/* Checks a part of a table. Ids before and after that part must give rows of 0, and must get no
  * gradient. */
 static void check_embed_part(void)
 {
@@ -504,8 +508,8 @@ static void check_embed(void)
     }
 }
 
-/* Returns a tensor for the gradient in the logits' own memory. In 16 bits each row is at the start
- * of the fp32 row of the same logits. */
+/* Returns a tensor for the gradient that uses the memory of the logits. A row of 16-bit numbers is
+ * stored at the start of the fp32 row that it replaces. */
 static struct tensor in_place(struct box logits)
 {
     struct tensor d = logits.t;
@@ -547,9 +551,9 @@ static void check_xent_random(float cap)
     }
 }
 
-/* Checks that the loss of logits far from zero keeps its digits, and that a wide gap between
- * logits neither overflows nor is lost. All differences are whole numbers, so only the
- * exponentials and their sum are rounded. */
+/* Checks that the loss is accurate if the logits are far from zero, and if they are far from each
+ * other. All differences between logits are integers, so only the exponentials and their sum are
+ * rounded. */
 static void check_xent_far(void)
 {
     enum { V = 1000 };
@@ -574,8 +578,8 @@ static void check_xent_far(void)
     }
 }
 
-/* Checks that a logit that is NaN makes the loss NaN, at every position. Otherwise a training
- * would continue and hide it. */
+/* Checks that a NaN among the logits makes the loss NaN, whatever its position. If it did not, a
+ * training would continue without noticing the NaN. */
 static void check_xent_nan(void)
 {
     enum { V = 37 };
@@ -592,8 +596,8 @@ static void check_xent_nan(void)
     }
 }
 
-/* Logits whose columns are in parts, each of which is computed by itself. The last parts are short
- * or empty. */
+/* Logits whose columns are divided into parts. Each part is computed separately. The last parts
+ * are short or empty. */
 struct xent_parts {
     int64_t T, V, part;
     int n;
@@ -633,7 +637,7 @@ static void check_xent_parts(float cap)
         box_random(p.x, 44, 4);
         for (int64_t t = 0; t < p.T; t++) {
             p.target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % p.V);
-            /* the logits are far apart, so only one part has terms that count */
+            /* one logit is so large that the terms of all other parts vanish */
             if (t % 4 == 3) *box_at(p.x, t, (t * 31) % p.V) = 3000;
             /* the first part has only logits of -inf */
             for (int64_t c = 0; t % 4 == 1 && c < p.part; c++) *box_at(p.x, t, c) = -INFINITY;
@@ -727,7 +731,8 @@ static void check_adamw(void)
                                       1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, t});
             mat_free(&mg);
         }
-        /* three steps of fewer than four roundings each, in addition to rounded coefficients */
+        /* three steps have fewer than four roundings each, and their coefficients are rounded,
+         * too */
         CHECK_MSG(ref_rel_l2(p.t, mp) <= 12 * ULP, "p %g", ref_rel_l2(p.t, mp));
         CHECK_MSG(ref_rel_l2(m.t, mm) <= 16 * ULP, "m %g", ref_rel_l2(m.t, mm));
         CHECK_MSG(ref_rel_l2(v.t, mv) <= 20 * ULP, "v %g", ref_rel_l2(v.t, mv));
@@ -743,8 +748,8 @@ static void check_adamw(void)
     }
 }
 
-/* Checks units of `unit` elements each: a call with several units must give each unit the bits
- * that a call with only that unit gives. */
+/* Checks sums over units of `unit` elements each. Each unit must have the same bits in a call with
+ * several units as in a call with that unit alone. */
 static void check_units(const float *g, const double *want, int64_t n, int64_t unit)
 {
     const int64_t n_units = (n + unit - 1) / unit;
@@ -781,8 +786,8 @@ static void check_sumsq(void)
 
 /* ---- conversion ------------------------------------------------------------------------------ */
 
-/* Casts all 16-bit numbers of a type to fp32, which must be exact, and back, including subnormals.
- * A NaN must become a NaN again. Also casts them to the other 16-bit type. */
+/* Casts all 16-bit numbers of a type, including subnormals, to fp32 and back. This must be exact,
+ * and a NaN must remain a NaN. Also casts the numbers to the other 16-bit type. */
 static void check_cast_all(enum dtype type, enum dtype to)
 {
     struct box h = box_new_as(type, 256, 256, 3), f = box_new(256, 256, 1);
@@ -805,9 +810,9 @@ static void check_cast_all(enum dtype type, enum dtype to)
     box_free(&h), box_free(&f), box_free(&back), box_free(&other);
 }
 
-/* Casts fp32 to 16 bits: random bits, bits around ties and around the ends of the range, and NaNs
- * of which only the low bits are set; and then as many numbers within fp16's range or just outside
- * it. */
+/* Casts fp32 numbers to 16 bits. Some numbers have random bits. Some are near ties or near the
+ * ends of the range. Some are NaNs in whose significand only low bits are set. The last two thirds
+ * of the numbers are within fp16's range or just outside of it. */
 static void check_cast_rounding(enum dtype type)
 {
     static const uint32_t special[] = {
@@ -847,8 +852,7 @@ static void check_cast(void)
     check_cast_all(DT_F16, DT_BF16), check_cast_rounding(DT_F16);
 }
 
-/* Returns how many of the n numbers at p in the device's memory, as the host reads them, differ
- * from want. */
+/* Copies n numbers at p from the device's memory. Returns how many of them differ from want. */
 static int64_t check_memory_holds(const float *p, int64_t n, const float *want)
 {
     int64_t n_bad = 0;
@@ -943,9 +947,10 @@ static const struct {
     {"share to transfer_passed, pin to copy_await", check_transfers, 12, false},
 };
 
-static const char *only; /* SEQD_TEST_ONLY: only the checks whose full name contains it are run */
+/* the value of SEQD_TEST_ONLY; only checks whose full name contains it are run */
+static const char *only;
 
-/* Checks that every operation has a check, because otherwise the numbers differ. */
+/* Checks that every operation has a check, by comparing the numbers of operations. */
 static void test_every_slot(void)
 {
     size_t n = 0;
@@ -984,9 +989,9 @@ static void run_check(void)
     twin_forget();
 }
 
-/* On a device of compute capability 9.0, attention and linear attention of kernels/cuda are
- * computed in bf16 in a second way (hopper.h). All kinds of attention use smaller shapes where a
- * block has little shared memory; they give the same bits. */
+/* Two further instruction sets of kernels/cuda. With compute capability 9.0, attention and linear
+ * attention in bf16 have kernels of their own (hopper.h). If a block has little shared memory, all
+ * kinds of attention use smaller tiles, which give the same bits. */
 #define OTHER_WAY   "sm90"
 #define SMALL_SHAPE "sm86"
 
@@ -1004,8 +1009,8 @@ static bool runs(const char *isa)
     return ok;
 }
 
-/* Tells whether a check is run for the instruction set. The two further sets above are run only in
- * checks that they change. */
+/* Tells whether a check is run for the instruction set. For the two sets above, only those checks
+ * are run whose kernels differ from the kernels of the other sets. */
 static bool concerns(const char *isa, const char *check)
 {
     const bool linear = !strncmp(check, "linear", 6);

@@ -1,6 +1,6 @@
-/* check_tiles: runs check_kernels on the instruction set "amx" only, linked with operations whose
- * tiles are emulated (kernels/cpu/amx_emu.h). A pass proves neither the hardware's results nor its
- * speed. */
+/* check_tiles: runs check_kernels on the instruction set "amx" only. The operations are linked
+ * with emulated tiles (kernels/cpu/amx_emu.h). A pass proves neither the hardware's results nor
+ * its speed. */
 #include "kernels/backend.h"
 
 /* Tiles are emulated on every processor that can run the other instructions of the set. */

@@ -1,6 +1,6 @@
 /* test_advice.c: checks the settings that seqd advises when it refuses a job for lack of memory.
- * Each setting is read from the error's text, set in the job, checked and planned: it must be
- * legal, and the job must then need as many bytes as the text says. */
+ * Each setting is read from the error's text and set in the job. The job must then be legal, and
+ * must need as many bytes as the text says. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -11,8 +11,8 @@
 #include "worker/plan/plan.h"
 #include "worker/plan/report.h"
 
-/* user: the job as a person wrote it; spec: as family_check() leaves it; changed: the former, with
- * the modes of the plan that did not fit. */
+/* `user` is the job as a user wrote it. `spec` is the job after family_check(). `changed` is a
+ * copy of `user` that also has the modes of the plan that did not fit. */
 static struct job_spec user, spec, changed;
 
 static void name_file(spec_ref *ref, const char *path)
@@ -85,7 +85,7 @@ static const char *refusal(int64_t limit)
     return e.text;
 }
 
-/* Sets the field `path` of s to `value`, as a person would. */
+/* Sets the field `path` of s to `value`, as a user would. */
 static void set(struct job_spec *s, const char *path, const char *value)
 {
     const struct field *f = spec_field(path);
@@ -208,8 +208,8 @@ static void test_generate(void)
     CHECK_MSG(!strstr(text, "model.weights") && strstr(text, "; precision.params"), "%s", text);
 }
 
-/* Checks that a score job is advised to compute its loss in chunks, and a job on the CPU to name a
- * place for its activations. */
+/* Checks that a score job is advised to compute its loss in chunks. Also checks that a job on the
+ * CPU is advised to set a directory for its activations. */
 static void test_others(void)
 {
     job(JOB_SCORE, 1);
@@ -229,8 +229,8 @@ static void test_others(void)
     CHECK_MSG(strstr(refusal(1 << 20), "; infer.batch 1 needs "), "%s", refusal(1 << 20));
 }
 
-/* Checks that a training is advised to share its state among its ranks, by the first setting that
- * fits. */
+/* Checks that a training is advised to divide its state among its ranks. The advice must be the
+ * first setting with which the job fits. */
 static void test_shared(void)
 {
     job(JOB_TRAIN, 2);
@@ -263,8 +263,9 @@ static void test_shared(void)
               "%s", text);
 }
 
-/* If all values of a field need too much, the value of the least need is named: a small model saves
- * less by the higher stages of ZeRO than their buffers need. */
+/* Checks a field that has no value with which the job fits. The advice must name the value with
+ * which the job needs the fewest bytes. For a small model, this is not the highest stage of ZeRO,
+ * because its buffers need more than it saves. */
 static void test_least(void)
 {
     int64_t size[4];
@@ -285,8 +286,9 @@ static void test_least(void)
     CHECK(follow_all(size[1] / 2) > 1);
 }
 
-/* Two settings that fit together come first where none does alone, those without more ranks
- * before the others, and with as few of them as fit. */
+/* Checks jobs that do not fit with any single setting. Pairs of settings with which the job fits
+ * must be advised first. Pairs that need no further ranks must come before all other pairs. If a
+ * pair has a number of ranks, it must be the smallest number with which the job fits. */
 static void test_pairs(void)
 {
     static struct job_spec both;
@@ -322,8 +324,8 @@ static void test_pairs(void)
     CHECK(follow_all(need(&both)) > 2);
 }
 
-/* Checks jobs of one rank that say how a ring is split: a longer ring is advised only if the job
- * may have it so. */
+/* Checks jobs of one rank whose spec sets how a ring is split. A larger ring must be advised only
+ * if the job remains valid with it. */
 static void test_said(void)
 {
     static const struct {
@@ -346,7 +348,8 @@ static void test_said(void)
     }
 }
 
-/* Axes, ranks that the job says, and a device with memory of its own. */
+/* Checks jobs with several axes, jobs that set their ranks, and a device with memory of its
+ * own. */
 static void test_axes(void)
 {
     static const struct {

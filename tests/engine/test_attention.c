@@ -1,11 +1,11 @@
-/* Compares ring attention, forward and gradients, with float64 results of the definition
- * (tests/lib/ring.h). */
+/* Compares the output and the gradients of ring attention with results that are computed in
+ * float64 from the definition (tests/lib/ring.h). */
 #include "tests/lib/ledger_check.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 
-/* Checks the pairs first, first + step and so on, of all twelve pairs of a number of ranks and a
- * layout. */
+/* There are twelve pairs of a number of ranks and a layout. Checks p with the pairs whose indices
+ * are first, first + step, and so on. */
 static void check_problem(struct problem p, int first, int step)
 {
     truth(&p);
@@ -30,8 +30,8 @@ static void product(int64_t S, const struct heads *heads, int n_heads, int first
                     first, step);
 }
 
-/* The heads of the tests that follow, which check all combinations for lengths with fewer tokens
- * than ranks, and for 37 tokens, which no number of ranks divides. */
+/* The heads of the tests that follow. These tests check all combinations for lengths with fewer
+ * tokens than ranks, and for 37 tokens, a length that no number of ranks divides. */
 static const struct heads small[] = {{2, 2, 24}, {6, 2, 8}, {8, 1, 64}};
 
 static void test_1(void)
@@ -55,9 +55,9 @@ static void test_1000(void)
     product(1000, heads, 3, 0, 1);
 }
 
-/* Checks all combinations for 4096 tokens, except that each of the 18 cells takes only 4 of the 12
- * pairs of a number of ranks and a layout; successive cells take different pairs. Most of the time
- * is spent on the reference, which computes 16 million pairs of positions. */
+/* Checks 4096 tokens. Each of the 18 cells is checked with only 4 of the 12 pairs of a number of
+ * ranks and a layout; successive cells use different pairs. Most of the time is spent on the
+ * reference, which computes 16 million pairs of positions. */
 static void test_4096(void)
 {
     static const struct heads heads[] = {{1, 1, 16}, {3, 1, 16}, {8, 1, 16}};
@@ -69,8 +69,9 @@ static void test_4096(void)
                               cell % 3, 3);
 }
 
-/* Makes a problem in which one key, which all queries see, outweighs all other keys by a factor of
- * e^thousands. Wherever that key is, merging partial results must neither overflow nor lose it. */
+/* Makes a problem in which all queries see one key whose score is thousands above all other
+ * scores. Partial results that include this key are merged with partial results that do not. The
+ * merge must neither overflow nor lose the key. */
 static struct problem extreme_scores(void)
 {
     struct problem p = problem_make(40, 2, 1, 8, DOCS_ONE, false);
@@ -86,8 +87,8 @@ static void test_extreme_scores(void)
     check_problem(extreme_scores(), 0, 1);
 }
 
-/* Checks that under determinism "ranks" 1, 2, 4 and 8 ranks with 1 and 2 threads give the same
- * bits, which are those of one rank without a ring, and that the results are right. */
+/* Checks that under determinism "ranks" 1, 2, 4 and 8 ranks with 1 and 2 threads give the bits of
+ * one rank without a ring. Also checks that the results are right. */
 static void check_bits(struct problem p)
 {
     truth(&p);
@@ -127,7 +128,7 @@ static void test_rank_bits(void)
     check_bits(problem_make(4096, 1, 1, 16, DOCS_ONE, true));
 }
 
-/* Checks that the same run gives the same bits twice, whatever the delays are. */
+/* Checks that a run that is repeated gives the same bits, although messages have other delays. */
 static void test_run_to_run_bits(void)
 {
     struct problem p = problem_make(1000, 3, 1, 16, DOCS_FIVE, true);
@@ -163,8 +164,8 @@ static void test_transports_give_one_result(void)
     problem_free(&p);
 }
 
-/* Checks that the size of the ring's buffers depends on T and not on P. All runs above give the
- * segment exactly 4 T rows and guard all other memory; here T is fixed and P grows. */
+/* Checks that the size of the ring's buffers depends on T and not on P. In all tests above, the
+ * segment has exactly 4 T rows, and all other memory is guarded. Here T is fixed and P grows. */
 static void test_workspace_is_independent_of_ranks(void)
 {
     int64_t T = 24, size = 0;
@@ -185,7 +186,7 @@ static void test_workspace_is_independent_of_ranks(void)
 static void test_other_isas(void)
 {
     for (const char *const *i = be_isas() + 1; *i; i++) {
-        /* in fp32 it uses the same instructions as the best one */
+        /* in fp32, the avx512 sets use the same instructions as the best set */
         if (!strncmp(*i, "avx512", 6)) continue;
         devices_close();
         isa = *i;
@@ -202,7 +203,7 @@ static void test_other_isas(void)
 
 enum { DECODED = 3 };
 
-/* A decoding case. Token i of a pass is row S - n + i, which sees all keys up to its own; `rows`
+/* A decoding case. Token i of a pass is row S - n + i, which sees the keys 0 to S - n + i. `rows`
  * tells how the keys are split over the ranks. There is one pass with all n tokens, and then one
  * pass for each token. */
 struct decode {
@@ -255,8 +256,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     if (rc) ranks_fail(g, rank, &e);
 }
 
-/* Runs one case. If even is set, the ranks have equal parts of the keys; otherwise rank 0 has
- * none, and the last rank has an odd rest. */
+/* Runs one case. If even is set, the ranks have equal parts of the keys. If not, rank 0 has no
+ * keys, and the last rank has all keys that are left. */
 static void decode_case(const struct problem *p, int P, int64_t n, bool even)
 {
     static struct decode d;
@@ -304,7 +305,7 @@ static void test_decode(void)
         }
         problem_free(&p);
     }
-    struct problem one = problem_make(1, 2, 2, 24, DOCS_ONE, true); /* most ranks have no key */
+    struct problem one = problem_make(1, 2, 2, 24, DOCS_ONE, true); /* only one rank has a key */
     truth(&one);
     for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], 1, true);
     problem_free(&one);
@@ -334,8 +335,8 @@ static void check_sinks(struct problem p)
     problem_free(&p);
 }
 
-/* Checks heads that are split over ranks: the bits must be those of one rank, which sums rows as a
- * tree over its own chunks. */
+/* Checks sinks if heads are divided among ranks. The bits must be the same as on one rank, which
+ * sums the rows of its chunks as a tree. */
 static void check_sink_heads(struct problem p)
 {
     struct variant v = {.P = 1,
@@ -383,8 +384,8 @@ static void test_sinks(void)
     problem_free(&one);
 }
 
-/* Checks sinks far above all scores, and sinks that are hundreds below them, which must act as if
- * there were no sinks. */
+/* Checks sinks that are far above all scores. Also checks sinks that are lower than all scores by
+ * hundreds, with which the result must be the same as without sinks. */
 static void test_extreme_sinks(void)
 {
     for (int k = 0; k < 2; k++) {
@@ -464,7 +465,8 @@ static void check_mutant(int mutant, enum layout_id layout)
         }
 }
 
-/* A fault that only a special case can show: two ranks, dropout, or scores that overflow. */
+/* An injected fault that only a special case can show: a case with two ranks, with dropout, or
+ * with scores that overflow. */
 struct fault {
     int layout, P;
     double drop;

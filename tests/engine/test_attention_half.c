@@ -1,7 +1,8 @@
-/* Compares ring attention in 16-bit types with float64 results of the definition: eight ranks must
- * be as near to them as one rank, and under determinism "ranks" have the same bits. Keys and
- * values are sent in the type in which they are stored; values that are carried or summed are fp32
- * (tests/lib/ring.h checks the bytes of every run). */
+/* Compares ring attention in 16-bit types with results that are computed in float64 from the
+ * definition. Eight ranks must have no larger error than one rank. Under determinism "ranks" they
+ * must have the same bits as one rank. Keys and values are sent in the type in which they are
+ * stored. Partial results and sums are sent in fp32. tests/lib/ring.h checks the bytes of every
+ * run. */
 /* Not under sanitizers: test_attention and check_kernels run the same code. */
 #include "tests/lib/ring.h"
 
@@ -13,8 +14,9 @@
 
 static enum dtype half; /* the type that the running tests use */
 
-/* Returns the relative L2 error of one rounding: it is at most half a unit in the last place,
- * which is 2 u of a number, but its root mean square is 0.8 u. */
+/* Returns u, an upper bound of the relative L2 error of one rounding. The error of a single number
+ * is at most half a unit in the last place, which is 2 u. The root mean square over many numbers
+ * is 0.8 u. */
 static double u(void)
 {
     return half == DT_F16 ? 0x1p-12 : 0x1p-9;
@@ -44,10 +46,11 @@ static void add_squares(struct squares *s, const struct problem *p, const struct
     s->dv += square(r->dkv, p->dkv, p->S, 2 * k, k, k);
 }
 
-/* Runs one case and checks its errors. Sums are in fp32, but a device may round p and ds for its
- * products, o is rounded at the end, and delta is computed from the rounded o. The squares of
- * independent roundings add up. dv has the rounding of p. o has those of p and of o itself, which
- * makes sqrt(2) u. dq and dk have those of ds, of delta, and of the rounded p that they use. */
+/* Runs one case and checks its errors. Sums are in fp32. A device may round p and ds for its
+ * products. o is rounded at the end, and delta is computed from the rounded o. The squares of
+ * independent rounding errors add up. The error of dv comes from the rounding of p. The error of o
+ * comes from the roundings of p and of o, which makes sqrt(2) u. The errors of dq and dk come from
+ * ds, from delta, and from the rounded p that they use. */
 static void once(const struct problem *p, const struct variant *v, struct squares *sum)
 {
     struct result out = result_make(p);
@@ -67,11 +70,11 @@ static void check_ratio(const char *name, double many, double one)
     CHECK_MSG(one > 0 && ratio <= 1.10, "%s: %g", name, ratio);
 }
 
-/* Checks that eight ranks have no larger error than one. Both errors are drawn from one
- * distribution, about ten thousand times each, so that their root mean squares agree within a few
- * percent. A sum that was kept in 16 bits between blocks or hops would be rounded 7 more times:
- * the error of o would be sqrt(8) times as large, and the error of dkv, which is not rounded at
- * all, would grow far more. */
+/* Checks that eight ranks have no larger error than one rank. Each error is a root mean square of
+ * about ten thousand numbers from the same distribution, so the two errors agree within a few
+ * percent. If a sum were kept in 16 bits between blocks or hops, it would be rounded 7 more times.
+ * The error of o would then be sqrt(8) times as large. The error of dkv would grow far more,
+ * because dkv is not rounded at all. */
 static void test_ranks_add_no_error(void)
 {
     struct squares one = {0}, many = {0};

@@ -1,16 +1,15 @@
-/* test_axes.c: draws products of all parallel axes and all settings of memory, by a seed, from the
- * jobs that the check accepts, and compares each with the same training on one rank: the losses,
- * the gradient of every tensor in the first step, and weights and moments after three steps.
- * engine.h compares the bytes that every rank sent with the formulas, and the memory that it
- * placed with the plan. SEQD_TEST_PRODUCTS=N sets the number of products; make soak uses 500. It
- * also checks trainings that continue on another product.
+/* test_axes.c: draws jobs from a seed, with all products of parallel axes and all settings of
+ * memory, and uses the jobs that family_check accepts. Each job is compared with the same training
+ * on one rank: its losses, the gradient of every tensor in the first step, and the weights and
+ * moments after three steps. engine.h compares the bytes that every rank sent with the formulas,
+ * and the memory of every rank with the plan. SEQD_TEST_PRODUCTS=N sets the number of products;
+ * make soak uses 500. It also checks trainings that are continued on a different product of axes.
  *
- * The bounds are those of noise.h. If ranks share layers, they also include one rank's training of
- * the same model with its ids in the opposite order. Under determinism "ranks" the bits must be
- * those of the same rings without the other axes.
+ * The bounds are those of noise.h. If ranks share layers, the bounds also include the error of a
+ * second training on one rank, in which the ids have the opposite order. Under determinism "ranks"
+ * the bits must be the same as with rings alone, where all axes but sp are 1.
  * tests: needs golden */
-/* This test is not run under sanitizers. Each axis has a test of its own, which is run under
- * them. */
+/* Not under sanitizers: each axis has a test of its own, which is run under them. */
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "tests/lib/checkpoint.h"
@@ -20,7 +19,7 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/check.h"
 
-/* The factor for the difference between two orders of one rank's sums, as noise.h explains it. */
+/* The factor `pairs` of noise_measure. */
 #define NOISE_PAIRS 4
 
 enum { STEPS = 3, N_PRODUCTS = 64, N_FEW = 12, MOST_RANKS = 16, MOST_TENSORS = 256 };
@@ -28,7 +27,7 @@ enum { STEPS = 3, N_PRODUCTS = 64, N_FEW = 12, MOST_RANKS = 16, MOST_TENSORS = 2
 static const char *const families[] = {"mistral", "bert",  "gpt2",    "gemma3", "tnl",
                                        "qwen3_5", "olmo2", "granite", "linear", "phi3"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
-/* Models whose layers ranks can share, because two and four divide their sizes. */
+/* Models whose layers ranks can share, because the sizes are divisible by two and by four. */
 static const struct model_shape shared[] = {
     {.family = FAMILY_LLAMA, .n_kv_heads = 2},
     {.family = FAMILY_BERT, .n_kv_heads = 4, .type_vocab = 2, .max_pos = 64},
@@ -63,8 +62,8 @@ static int draw_divisor(int seed, int i, int n)
 
 enum { DP = 1, SP = 2, PP = 4, TP = 8 };
 
-/* Successive products take successive sets of axes above 1. Each set is taken once in a round, and
- * the set of all axes twice. */
+/* A set has a bit for each axis of a product that is above 1. Successive products have successive
+ * sets. In a round, each set occurs once, and the set of all axes twice. */
 enum { ALL_AXES = DP | SP | PP | TP, N_SETS = ALL_AXES + 1 };
 
 static int set_of(int product)
@@ -73,8 +72,8 @@ static int set_of(int product)
     return set ? set : ALL_AXES;
 }
 
-/* Draws the numbers of ranks. In two of three rounds a sequence is split by USP, in groups of two
- * or three ranks that share heads, with one or two such groups in a ring. */
+/* Draws the numbers of ranks. In two of three rounds, USP splits the sequences. A ring then has
+ * one or two groups, and the two or three ranks of a group share heads. */
 static void draw_axes(struct job_spec *s, int product, int seed)
 {
     const int set = set_of(product);
@@ -129,8 +128,8 @@ static void draw_spec(struct product *x, int product, int seed)
     engine_spec(s, x->y.S);
     draw_axes(s, product, seed);
     s->memory.offload = draw(seed, 24, 2) ? OFFLOAD_NONE : OFFLOAD_ACTIVATIONS;
-    /* With twelve layers the roundings grow beyond the noise that a few runs show, with and
-     * without offloading. test_offload checks three stages bit for bit. */
+    /* With twelve layers, the rounding errors exceed the noise that a few runs show, even without
+     * offloading. test_offload checks three stages bit for bit. */
     if (offloads(s) && s->parallel.pp > 2) s->parallel.pp = 2;
     draw_model(x, seed);
     x->y.vocab = (int32_t)(s->model.shape.vocab < 250 ? s->model.shape.vocab : 250);
@@ -146,7 +145,8 @@ static void draw_spec(struct product *x, int product, int seed)
     s->train.global_batch = s->parallel.dp * (1 + draw(seed, 22, 3));
     s->train.steps = STEPS;
     s->optim.max_grad_norm = draw(seed, 23, 2) ? 0.5 : 0;
-    /* as large as gradients, so that the first step is not the sign of a rounding */
+    /* eps is as large as the gradients; with a small eps, the first step would depend on the sign
+     * of a rounding error */
     s->optim.eps = 1e-2;
 }
 
@@ -246,9 +246,10 @@ static void check_gradients(const struct engine_run *one, const struct noise *d,
     }
 }
 
-/* Compares losses, norms, weights and moments with their bounds. The length of a vector is the
- * mean of thousands of errors, while a loss or a norm is a single draw, and the noise is measured
- * with only a few such draws; so the bounds of losses and norms are twice as large. */
+/* Compares losses, norms, weights and moments with their bounds. The error of a vector is a mean
+ * over thousands of elements. The error of a loss or of a norm is a single random number, and its
+ * noise was measured from only a few such numbers. The bounds of losses and norms are therefore
+ * twice as large. */
 static void check_steps(const struct noise *d, const struct noise *e, const char *which)
 {
     const double one_draw = 2;
@@ -306,8 +307,9 @@ static void mirror_ids(const struct model_shape *m, float *x)
     }
 }
 
-/* Adds to *bound the difference of one rank's training of the same model with its ids in the
- * opposite order, because ranks that share layers add sums over ids in an order of their own. */
+/* Runs the training on one rank with the ids in the opposite order, and adds its difference to
+ * *bound. This is needed because ranks that share layers sum over ids in a different order than
+ * one rank. */
 static void join_other_ids(struct product *x, const struct engine_run *one, struct noise *bound)
 {
     static struct job_spec s;
@@ -373,8 +375,8 @@ static void test_products(void)
 
 enum { N_AXES = 6 };
 
-/* Checks that the drawn products have every axis often enough, every pair of axes, and dp, sp, pp
- * and tp together. */
+/* Checks that the drawn products contain every axis often enough. They must also contain every
+ * pair of axes, and dp, sp, pp and tp together. */
 static void test_drawn(void)
 {
     static struct product x;
@@ -481,15 +483,15 @@ static void resumed_spec(struct product *x, const struct change *c)
     *x = (struct product){.family = "resumed llama", .y = {.S = 37, .doc_len = 15, .vocab = 250}};
     engine_spec(s, x->y.S);
     s->model.shape.n_layers = 3;
-    s->model.shape.vocab = 258; /* the byte tokenizer's */
+    s->model.shape.vocab = 258; /* the vocabulary of the byte tokenizer */
     s->model.shape.max_pos = 4096;
     s->model.shape.tied = c->tied;
     s->train.global_batch = 4;
     s->optim.eps = 1e-2;
 }
 
-/* Checks that trainings that continue on another product are within the bounds of a training that
- * one rank runs without a stop. */
+/* Checks trainings that are continued on a different product of axes. Their results must be within
+ * the bounds of a training that one rank runs without a stop. */
 static void test_resumed(void)
 {
     static const struct change changes[] = {

@@ -1,6 +1,7 @@
-/* Checks that a path that a job names, and every link in it, must stay beneath its root, for
- * models, weights, shards and checkpoints (test_context checks contexts). No error's text may have
- * a byte, or the size, of a file outside to which a link leads. */
+/* Checks that a path of a job is refused if the path, or a link in the path, leads out of its
+ * root. This is checked for models, weights, shards and checkpoints (test_context checks
+ * contexts). If a link leads to a file outside, the error's text must contain neither a byte nor
+ * the size of that file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -102,8 +103,8 @@ static void test_links(void)
 
 /* ---- paths that jobs name -------------------------------------------------------------------- */
 
-/* Checks that the error's text names the fault of the link, and tells nothing about the file to
- * which the link leads. */
+/* Checks that the error's text reports that the link leads outside, and contains nothing about the
+ * file to which it leads. */
 static void check_refused(const char *what, int64_t rc)
 {
     CHECK_MSG(rc < 0 && strstr(e.text, "leads outside"), "%s: %s", what, e.text);
@@ -125,7 +126,8 @@ static void test_model(void)
     float *x = calloc((size_t)param_count(&tiny_shape), sizeof *x);
     CHECK(hf_save(in_root("m"), &tiny_shape, DT_F32, x, &e) == 0);
     CHECK_MSG(hf_describe(in_root("m"), text, sizeof text, &e) > 0, "%s", e.text);
-    /* The Hub's cache has a snapshot, which consists of links to blobs beside it. */
+    /* The Hub's cache has a snapshot, which consists of links to files in a directory next to the
+     * snapshot. */
     CHECK(file_make_dir(in_root("hub/blobs"), &e) == 0 &&
           file_make_dir(in_root("hub/snapshots/1"), &e) == 0);
     CHECK(!rename(in_root("m/model.safetensors"), in_root("hub/blobs/w")) &&
@@ -153,8 +155,8 @@ static void test_model(void)
     free(x);
 }
 
-/* Checks that a directory that is itself a symlink is resolved first, so that its target decides
- * whether it is beneath a root. */
+/* Checks a directory that is itself a symlink. The link is resolved first, and its target must be
+ * beneath a root. */
 static void test_directory(void)
 {
     const char *const roots[] = {root};
@@ -204,8 +206,8 @@ static void put(const char *path)
     CHECK_MSG(file_write(path, "private", 7, &e) == 0, "%s", e.text);
 }
 
-/* Checks that a marked directory can be read only through its grants, and not by links, by another
- * root or by "/". */
+/* Checks that a marked directory can be read only through its grants. A link, a second root or the
+ * root "/" must not give access to it. */
 static void test_private(void)
 {
     const char *const roots[] = {root};
@@ -232,8 +234,8 @@ static void test_private(void)
     CHECK(roots_directory("state/none", roots, 1, "model.path", out, &e) < 0);
     CHECK(e.code == ERR_INVALID && !strcmp(e.field, "model.path"));
     CHECK(roots_directory("way/ann", roots, 1, "model.path", out, &e) < 0 && e.code == ERR_INVALID);
-    /* A missing relative name is reported as missing, even if the second root is private: it is
-     * not an attempt to read that root. */
+    /* A relative name that does not exist is reported as missing, even if the second root is
+     * private. Such a name is not treated as an attempt to read the private root. */
     const char *const beside[] = {root, in_root("state")};
     CHECK(roots_directory("none", beside, 2, "model.path", out, &e) < 0 && e.code == ERR_NOT_FOUND);
     CHECK_MSG(strstr(e.text, "none does not exist on this node beneath ") &&
@@ -247,7 +249,7 @@ static void test_private(void)
     beneath_grant(granted);
     beneath_grant(in_root("state/later"));
     CHECK(reads(in_root("way/ann/a")) && reads(in_root("state/uploads/ann/a")));
-    /* Relative paths begin in none, granted or not. */
+    /* A relative path never begins in a private directory, even if the directory is granted. */
     put(in_root("state/uploads/ann/deposit"));
     const char *const with_grant[] = {root, granted};
     struct source_list list = {0};
@@ -274,14 +276,14 @@ static void test_private(void)
     CHECK(file_remove(in_root("state"), &e) == 0);
 }
 
-/* Checks that in a directory to which all users may write, a mark that another user owns has no
- * effect. */
+/* Checks a directory to which all users may write. A mark in it that a different user owns must
+ * have no effect. */
 static void test_mark_of_another(void)
 {
     CHECK(file_make_dir(in_root("shared"), &e) == 0);
     put(in_root("shared/a"));
     CHECK(beneath_mark(in_root("shared"), &e) == 0 && !reads(in_root("shared/a")));
-    if (geteuid()) return; /* only root gives files away */
+    if (geteuid()) return; /* only root can change the owner of a file */
     CHECK(lchown(in_root("shared/" BENEATH_MARK), 65534, 65534) == 0);
     CHECK(!reads(in_root("shared/a")));
     CHECK(chmod(in_root("shared"), 01777) == 0 && reads(in_root("shared/a")));
@@ -308,8 +310,8 @@ static void test_names(void)
     free(lengthy);
 }
 
-/* Checks that missing directories are made, and that a link in place of a directory is not
- * followed. */
+/* Checks that missing directories are made, and that a link is not followed where a directory is
+ * expected. */
 static void test_make_parent(void)
 {
     const int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -335,7 +337,7 @@ int main(void)
     if (!mkdtemp(dir)) abort();
     snprintf(root, sizeof root, "%s/root", dir);
     CHECK(file_make_dir(root, &e) == 0);
-    /* The secret has 33 bytes. Its first 8 bytes, read as a length, are 4995128901736877908. */
+    /* The secret has 33 bytes. Read as a length, its first 8 bytes are 4995128901736877908. */
     CHECK(file_write(outside("secret"), "TOPSECRET of another user's file.", 33, &e) == 0);
     const char *const roots[] = {"/", root};
     beneath_confine(roots, 2);

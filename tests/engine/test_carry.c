@@ -1,7 +1,7 @@
 /* test_carry.c: checks the gated delta rule and its short convolution over several ranks, forward
- * and backward, with states passed on by every exchange of worker/sp/carry.h. The results are
- * compared with one call of the kernels for the whole sequence, which check_kernels compares with
- * the recurrence in float64. Messages and bytes must be as the formula says. */
+ * and backward. States are passed by every exchange of worker/sp/carry.h. The results are compared
+ * with one call of the kernels for the complete sequence. (check_kernels compares the kernels with
+ * float64.) The numbers of messages and bytes must equal the formula. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ enum { MAP = H * DK * DK };
 enum { OUT_ROW = 2 * CONV_C + H * DV + HK * DK * 2 + H * DV + 3 * H };
 #define BAR 5e-6 /* the bound of check_kernels for backward */
 
-/* The rows of all inputs of the whole sequence. `made` has the results: y and o, and then the
- * gradients, in this order. */
+/* The rows of all inputs of the complete sequence. `made` has the results in this order: y, o, and
+ * the gradients. */
 struct whole {
     int64_t S;
     float x[MAX_S * CONV_C], dy[MAX_S * CONV_C], d_o[MAX_S * H * DV];
@@ -164,7 +164,8 @@ static void delta_step_back(void *arg, const struct carry_step *s)
     p->be->ops->delta_bwd(p->be, &a);
 }
 
-/* ---- maps of all rows, made in one call each ------------------------------------------------- */
+/* ---- maps of all rows, each made in one call
+ * ------------------------------------------------- */
 
 static struct carry_step all_rows(const struct part *p, float *out)
 {
@@ -356,7 +357,8 @@ static double apart(int64_t S)
 
 static const int64_t lengths[] = {1, 2, 3, 5, 8, 37, 130, 400}, documents[] = {0, 3, 29, 150};
 
-/* Checks one exchange. Segments of one and two rows take their halo from several ranks. */
+/* Checks one exchange. If segments have only one or two rows, the rows before a segment that its
+ * convolution reads are on several ranks. */
 static void check_exchange(enum exchange_id x)
 {
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -388,7 +390,7 @@ static void test_scan(void)
     check_exchange(EXCHANGE_SCAN);
 }
 
-/* Checks that under determinism "ranks" the bits are the same. */
+/* Checks that under determinism "ranks" the bits do not depend on the number of ranks. */
 static void test_bits(void)
 {
     for (int64_t S = 5; S <= 400; S += 79) {

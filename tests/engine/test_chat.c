@@ -1,5 +1,5 @@
-/* test_chat: checks conversations in chat templates, and which parts of the rendered text are the
- * assistant's turns. */
+/* test_chat: checks how chat templates render conversations, and which parts of the rendered text
+ * are turns of the assistant. */
 #include "worker/text/chat_model.h"
 
 #include <unistd.h>
@@ -21,11 +21,11 @@ static const char forgets[] =
     "({{ m.thinking }}){% endif %}{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
-/* Reads strings alone. */
+/* This template accepts only strings. */
 static const char strings[] =
     "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
-/* Reads both. */
+/* This template accepts strings and lists of parts. */
 static const char both[] =
     "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}"
@@ -70,8 +70,8 @@ static void test_render(void)
                "True True False 1");
 }
 
-/* Checks that a message's member that is null counts as absent, while a null inside of such a
- * member is kept. */
+/* Checks that a member of a message counts as absent if its value is null. A null inside of a
+ * member's value must be kept. */
 static void test_null(void)
 {
     check_text(plain,
@@ -89,8 +89,8 @@ static void test_null(void)
     "\"content\": " content "}]}"
 #define PARTS "{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}"
 
-/* Checks that the parts of a content are joined if the template does not read parts, and passed on
- * unchanged if it does. */
+/* Checks a message whose content consists of parts. If the template does not read parts, the parts
+ * must be joined. If the template reads parts, they must be passed unchanged. */
 static void test_parts(void)
 {
     static const char two[] = "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}";
@@ -158,8 +158,8 @@ static void test_parts_refused(void)
 static const char adds[] =
     "{% for m in messages %}{{ '<' + m['role'] + '>' + m['content'] + '</>' }}{% endfor %}";
 
-/* Checks the error of a template that fails because of a content: it must name the first content
- * that is not a string, the fix, and the template's own error. */
+/* Checks the error of a template that fails because of a content. The error must name the first
+ * content that is not a string, the fix, and the error of the template. */
 static void test_content_named(void)
 {
     static const struct {
@@ -186,15 +186,15 @@ static void test_content_named(void)
                        "is missing");
     check_refused(adds, ANSWER_OF("[" PARTS "]"), "messages[1].content", "is a list of parts");
     check_text(adds, ANSWER_OF("[" PARTS "]"), false, "<user>a</><assistant>a\nb</>");
-    /* An error that the template's author raises is passed on unchanged, and so is an error that
-     * is not caused by such a content. */
+    /* An error that the template itself raises is reported unchanged. An error in a conversation
+     * whose contents are all strings is also reported unchanged. */
     check_not_rendered("{{ raise_exception('roles alternate') }}", ANSWER_OF("null"), "",
                        "chat template, line 1: roles alternate");
     check_not_rendered("{{ 'a' + 1 }}", talk, "", "chat template, line 1: ");
 }
 
-/* Checks that one reasoning text is available under three names, with the members in transformers'
- * order. */
+/* Checks that a template can read the reasoning text under three names, and that the members of a
+ * message are in the same order as in transformers. */
 static void test_reasoning(void)
 {
     const char *source = "{% for m in messages %}{{ m | tojson }}{% endfor %}";
@@ -255,10 +255,11 @@ static void test_refused(void)
                   "messages[0].images", "only text");
     check_refused(plain, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [1]}]}",
                   "messages[0].tool_calls", "does not take calls");
-    /* The bytes are those of transformers, which prints the list; no parts are joined. */
+    /* The bytes are the same as in transformers, which prints the list and does not join its
+     * parts. */
     check_refused(plain, "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}",
                   "messages[0].content", "line 1 of the chat template prints a list");
-    /* Transformers leaves out this text, so the turn would be learnt without it. */
+    /* transformers leaves out this text, so a training would learn the turn without the text. */
     check_refused(strings, ANSWER_OF("[" PARTS "]"), "messages[1].content",
                   "does not read a list of parts: give the content as a string");
     check_refused("{% for m in messages %}{{ m.a }}{% endfor %}",
@@ -282,7 +283,7 @@ static void put(const char *name, const char *text)
         unlink(path);
 }
 
-/* Checks the template of a model. If want is NULL, the model must have none. */
+/* Checks the template of a model. If `want` is NULL, the model must have no template. */
 static void check_model(const char *want)
 {
     struct chat_model m;

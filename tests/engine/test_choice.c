@@ -1,5 +1,5 @@
-/* Checks which options "auto" chooses, and the estimated time of a step: the estimates are
- * compared with arithmetic by hand, and the limits with the plan. */
+/* Checks which options "auto" chooses, and the estimated time of a step. Estimates are compared
+ * with arithmetic by hand, and limits with the plan. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
@@ -60,10 +60,11 @@ static void choose(const struct machine *m)
     choice_make(&spec, m, &how, &choice);
 }
 
-/* Checks the estimate of two ranks in zigzag, fp32, with S 1024. By hand, a layer has the matrices
- * q, k, v and o of 256 x 256 and three of 256 x 512, which are 655360 products per token. The head
- * is 258 x 256. Each matrix is used in three passes, with two flops per product. Attention is 2 S
- * S H D for the causal half, three times. */
+/* Checks the estimate of two ranks in zigzag, fp32, with S 1024. The expected time is computed by
+ * hand. A layer has the matrices q, k, v and o of 256 x 256, and three matrices of 256 x 512. This
+ * makes 655360 products per token. The head is 258 x 256. Each matrix is used in three passes,
+ * with two flops per product. Attention needs 2 S S H D flops in each of three passes, for the
+ * causal half. */
 static void test_estimate(void)
 {
     decoder(1024, 2);
@@ -81,9 +82,9 @@ static void test_estimate(void)
     CHECK_MSG(fabs(o->time.compute_s / ((products + attention) / 2 / 1e9) - 1) < 1e-12, "%.17g",
               o->time.compute_s);
     CHECK(o->recompute == RECOMPUTE_NONE);
-    /* A hop of keys and values has 512 rows of 512 floats, which are 1 MiB. Each of 4 layers has
-     * one hop forward, one backward, and one of gradients of the same size. A hop is hidden for as
-     * long as attention is computed. */
+    /* A hop of keys and values has 512 rows of 512 floats, which are 1 MiB. Each of the 4 layers
+     * has one hop forward, one hop backward, and one hop of gradients. All hops have the same
+     * size. A hop takes no time while attention is computed at the same time. */
     const double ring = 12 * (1e-4 + 512 * 512 * 4 / 1e6);
     CHECK_MSG(fabs(o->time.hidden_s / fmin(ring, attention / 2 / 1e9) - 1) < 1e-12, "%.17g",
               o->time.hidden_s);
@@ -93,9 +94,9 @@ static void test_estimate(void)
 }
 
 /* Checks the times of exchanging a state of 1 MB among 4 ranks, at 1 GB/s and 100 us per hop,
- * forward, in one layer. A ring takes three hops of 1.1 ms, one after the other. all-gather takes
- * three messages, which leave at the same time but share the link. A scan in K pieces takes K + 2
- * steps, each of one piece. */
+ * forward, in one layer. A ring needs three hops of 1.1 ms, one after another. An all-gather sends
+ * three messages at the same time, but these messages share the link. A scan in K pieces needs K +
+ * 2 steps, and each step sends one piece. */
 static void test_states(void)
 {
     static struct plan p;
@@ -126,8 +127,8 @@ static void test_states(void)
     }
 }
 
-/* Checks that threads beyond the number of cores take turns, and that copies use time of the cores
- * that compute. */
+/* Checks the estimate if there are more threads than cores, so that threads share cores. Also
+ * checks that copies take time on the cores that compute. */
 static void test_shared_cores(void)
 {
     const struct profile p = profile_of(1e10, 1e9, 1e9, 1e-5);
@@ -145,11 +146,11 @@ static void test_shared_cores(void)
 }
 
 struct length_case {
-    int type, reset; /* of the job */
+    int type, reset; /* RoPE type and reset of positions in the job */
     double factor;
     int64_t max_pos;
-    const char *warns;     /* NULL: no warning */
-    struct shape_rope own; /* the model's */
+    const char *warns;     /* NULL means that there is no warning */
+    struct shape_rope own; /* the parameters of the model itself */
 };
 
 static void check_length(const struct machine *m, int kind, const struct length_case *v)
@@ -174,8 +175,9 @@ static void check_length(const struct machine *m, int kind, const struct length_
     if (v->warns) CHECK_MSG(strstr(choice.length_warning, v->warns), "%s", choice.length_warning);
 }
 
-/* Every kind of job is warned of positions that the model is not meant for. A factor of the job
- * makes it meant for more, and so does YaRN's of the model. */
+/* Checks that every kind of job gets a warning if it has more positions than the model was trained
+ * for. A factor of RoPE in the job extends the model's positions, and so does a YaRN factor of the
+ * model. */
 static void test_lengths(void)
 {
     const struct length_case v[] = {
@@ -199,7 +201,7 @@ static void test_lengths(void)
     const struct machine m = devices(1, 1e-4, 1000);
     for (int kind = 0; kind < JOB_KIND_N; kind++)
         for (size_t i = 0; i < sizeof v / sizeof *v; i++) check_length(&m, kind, &v[i]);
-    /* A million is a number that a model's files say like any other. */
+    /* If a model's files have a limit of a million positions, it is used like any other limit. */
     decoder(CHOICE_ANY_POSITIONS + 1, 1);
     spec.model.shape.max_pos = CHOICE_ANY_POSITIONS;
     choose(&m);
@@ -211,7 +213,7 @@ static void test_lengths(void)
               "%d: %s", choice.n, choice.length_warning);
 }
 
-/* A warning and a refusal name the field whose sequence is the longest. */
+/* Checks that a warning and a refusal name the field that sets the longest sequence. */
 static void test_length_fields(void)
 {
     const struct machine m = devices(1, 1e-4, 1000);
@@ -264,7 +266,7 @@ static void test_degree(void)
     m = devices(1e-4, 100, 1); /* the link is fast enough to be worth it */
     choose(&m);
     CHECK(choice.option[0].sp == 4 && !*choice.warning && choice.alone_s > 0);
-    /* RoPE's factor applies, whatever the lengths say */
+    /* the job's factor of RoPE applies to every length */
     spec.model.rope.type = 1 + ROPE_YARN;
     spec.model.rope.rule.factor = 4;
     spec.model.rope.rule.original = spec.model.shape.max_pos = 4096;
@@ -285,7 +287,7 @@ static void test_degree(void)
         if (choice.option[i].sp == 1) whole = choice.option[i].size;
         if (choice.option[i].sp == 4) shared = choice.option[i].size;
     }
-    /* otherwise one rank would recompute to need less memory */
+    /* these settings keep one rank from using less memory by recomputation */
     spec.memory.recompute = RECOMPUTE_NONE;
     spec.memory.mlp_chunk_tokens = 0;
     spec.resources.memory_mib = (whole + shared) / 2 >> 20;
@@ -294,8 +296,8 @@ static void test_degree(void)
     CHECK(choice.option[0].fits && choice.option[0].sp > 1);
 }
 
-/* Checks that fields that the job sets are kept, and that without a machine no field is decided by
- * time. */
+/* Checks that fields that the job sets are not changed. Also checks that no field is chosen by its
+ * estimated time if the machine is unknown. */
 static void test_asked(void)
 {
     struct machine m = devices(1, 1e-4, 1000), none = {0};
@@ -315,7 +317,8 @@ static void test_asked(void)
     CHECK(spec.parallel.strategy == STRATEGY_RSA && spec.parallel.layout == LAYOUT_ZIGZAG);
 }
 
-/* Checks that the same question gives the same answer, to the bit. */
+/* Checks that a second choice for an unchanged job and machine gives the same bits as the first
+ * one. */
 static void test_pure(void)
 {
     static struct choice first;
@@ -366,7 +369,7 @@ static void test_limits(void)
 
 static const struct {
     int family;
-    bool plain; /* softmax attention alone */
+    bool plain; /* the model has only softmax attention */
 } kinds[] = {{FAMILY_LLAMA, true},   {FAMILY_BERT, true},    {FAMILY_TNL, false},
              {FAMILY_LINEAR, false}, {FAMILY_RETNET, false}, {FAMILY_MINIMAX, false}};
 #define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
@@ -398,9 +401,9 @@ static void model_of(int family, int64_t seq_len, int ranks)
     spec.model.shape.max_pos = positions;
 }
 
-/* Checks the longest sequence of every family, however it is split: the plan must fit it, and must
- * not fit one token more. BERT's table of positions grows with the sequence, unless the job sets
- * its size. */
+/* Checks the longest sequence of every family, for every way to divide it among ranks. The plan
+ * must fit with this length, and must not fit with one more token. BERT's table of positions grows
+ * with the sequence, unless the job sets its size. */
 static void test_family_limits(void)
 {
     struct machine m = devices(1e-2, 1, 10);
@@ -477,7 +480,8 @@ static void video(int sp, int frames)
     spec.parallel.sp = sp;
 }
 
-/* Checks that the limit of a video is a number of frames of the requested size. */
+/* Checks that the limit of a video's length is a number of frames, if frames have the requested
+ * size. */
 static void test_frames_limit(void)
 {
     struct machine m = devices(1e-2, 1, 10);
@@ -531,10 +535,10 @@ static struct estimate estimate_of(const struct machine *m, const struct job_spe
     return t;
 }
 
-/* Checks that, if all flops have one rate, the time of all ranks together is that of the flops
- * that the plan counts for the whole sequence, for every family. These are two independent ways to
- * compute the number. Recomputation adds to it. BERT's head, which is 256 x 256 before the logits,
- * is computed two more times in every mode. */
+/* Checks the total time of all ranks for every family, if all flops have the same rate. It must be
+ * the time of the flops that the plan counts for the complete sequence. The plan counts them in an
+ * independent way. Recomputation adds flops to this number. In every recompute mode, BERT's head
+ * (a matrix of 256 x 256 before the logits) is computed two more times. */
 static void test_work_is_the_flops(void)
 {
     static struct plan p;
@@ -554,8 +558,8 @@ static void test_work_is_the_flops(void)
         }
 }
 
-/* Checks that a verify job takes the time of the ranks' pass, and then the time of the whole
- * sequence on one rank. */
+/* Checks the time of a verify job. It must be the time of the pass on all ranks plus the time of a
+ * pass over the complete sequence on one rank. */
 static void test_proof(void)
 {
     static struct plan p;
@@ -573,9 +577,9 @@ static void test_proof(void)
     }
 }
 
-/* Checks the rates of sizes between two measured sizes, which are interpolated on a line of
- * logarithms. Linear attention with narrow heads has its measured rate, whatever rate products
- * have. */
+/* Checks the rate of a size between two measured sizes. It is interpolated linearly between the
+ * logarithms. For linear attention with narrow heads, the rate must be the one measured for linear
+ * attention, and not the rate of products. */
 static void test_rates(void)
 {
     static struct plan p;
@@ -597,14 +601,14 @@ static void test_rates(void)
         s->head_dim = 256 / s->n_heads;
         at[i] = estimate_of(&m, &spec, &p).compute_s;
     }
-    /* The flops of all heads grow with the head size, and the rate grows in the same way, so the
-     * time is the same. */
+    /* The flops of all heads together grow in proportion to the head size, and so does the rate,
+     * so the time does not change. */
     CHECK_MSG(fabs(at[1] / at[0] - 1) < 0.02 && at[0] > 100 * even, "%g s and %g s, %g at one rate",
               at[0], at[1], even);
 }
 
-/* Checks the time of operations on single elements: a model of many narrow layers takes time even
- * if products take none. */
+/* Checks the time of operations on single elements. A model of many narrow layers needs time even
+ * if its products need none. */
 static void test_elements(void)
 {
     static struct plan p;
@@ -621,8 +625,9 @@ static void test_elements(void)
     CHECK(eight > 1.5 * four && eight < 2 * four);
 }
 
-/* Counts elements of gradients. In each micro-batch, gradients that go by bucket are cleared, and
- * the rank's own part is kept. The rest of the step is the same. */
+/* Counts elements of gradients. If gradients are summed bucket by bucket, each micro-batch clears
+ * the bucket and adds the part of its sum that this rank owns. The number of all other elements of
+ * the step does not change. */
 static void test_buckets(void)
 {
     static struct plan p;
@@ -645,7 +650,8 @@ static void test_buckets(void)
     }
 }
 
-/* Returns the sizes of the groups that were considered on 8 ranks, as bits. */
+/* Returns the set of the sizes of groups that were considered on 8 ranks. Each size is a bit of
+ * the result. */
 static int groups_weighed(void)
 {
     int sizes = 0;
@@ -657,8 +663,8 @@ static int groups_weighed(void)
     return sizes;
 }
 
-/* Checks that "auto" considers groups that are neither one rank nor all ranks, and that a job that
- * asks for groups is offered every size. */
+/* Checks that "auto" also considers groups that are neither a single rank nor all ranks. Also
+ * checks that every size is considered for a job that asks for groups. */
 static void test_groups(void)
 {
     static struct job_spec s;
@@ -681,8 +687,8 @@ static void test_groups(void)
     CHECK(choice.n == 1 && groups_weighed() == 2 && choice.asked);
 }
 
-/* Checks that "auto", if it must not use groups, chooses nothing that a node of the previous
- * version does not know. */
+/* Checks "auto" if it must not use groups. A node of the previous version must know everything
+ * that it chooses. */
 static void test_ungrouped(void)
 {
     static struct job_spec s;
@@ -701,7 +707,7 @@ static void test_ungrouped(void)
     CHECK(choice.n && groups_weighed() == (1 | 2 | 4));
 }
 
-/* Checks which options are listed for each family, and which are not. */
+/* Checks for each family which options are listed. */
 static void test_compared(void)
 {
     struct machine m = devices(1e-3, 1, 10);
@@ -715,7 +721,8 @@ static void test_compared(void)
         CHECK(!found(STRATEGY_ULYSSES, -1, -1) == !kinds[k].plain);
         for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
             CHECK(!found(STRATEGY_LASP, -1, x) == kinds[k].plain);
-        CHECK(!found(STRATEGY_TP, -1, -1) && !found(STRATEGY_TP_SP, -1, -1)); /* no job's */
+        /* no job can have these */
+        CHECK(!found(STRATEGY_TP, -1, -1) && !found(STRATEGY_TP_SP, -1, -1));
         for (int i = 0; i < choice.n + choice.n_compared; i++)
             CHECK(choice.option[i].bytes > 0 && choice.option[i].messages > 0 &&
                   !choice.option[i].note == (i < choice.n));
@@ -732,9 +739,10 @@ static void test_compared(void)
     CHECK(choice.n == 1 && choice.n_compared == 0);
 }
 
-/* Checks families whose states wait for the states before them. The time of the ring includes that
- * ranks take turns, the time of maps includes their additional work, and the faster of the two is
- * chosen. Under determinism "ranks" only the ring is considered. */
+/* Checks families in which a rank needs the state of the rank before it. In a ring, ranks compute
+ * one after another. With maps, ranks do additional work. The estimated times must include both,
+ * and the way with the smaller time must be chosen. Under determinism "ranks", only the ring is
+ * considered. */
 static void test_in_turn(void)
 {
     static struct plan p;
@@ -765,8 +773,8 @@ static void test_in_turn(void)
     CHECK(best == scan || best == gather);
     CHECK(best->time.step_s <= scan->time.step_s && best->time.step_s <= gather->time.step_s);
     CHECK(ring->bytes == scan->bytes && ring->messages < scan->messages);
-    /* In three layers, forward and backward, with 4 heads, a rank gathers three pairs [A, b] of 64
-     * x 128 where a ring sends it one state. */
+    /* There are three layers with 4 heads, forward and backward. For each head, a rank gathers
+     * three pairs [A, b] of 64 x 128 floats. In a ring it receives one state of 64 x 64 floats. */
     CHECK(gather->bytes - ring->bytes == 3 * 2 * 4 * (4 * 64 * (3 * 128 - 64)));
     spec.determinism = DET_RANKS;
     choose(&m);
@@ -780,8 +788,8 @@ static void test_in_turn(void)
     }
 }
 
-/* Checks four ranks on two cores: ranks that take turns each have a whole core, while ranks that
- * pass maps have half a core each. */
+/* Checks four ranks on two cores. In a ring, one rank computes at a time, on a core of its own.
+ * With maps, all ranks compute at the same time, and two ranks share a core. */
 static void test_turns_on_shared_cores(void)
 {
     static struct plan p;
@@ -831,8 +839,8 @@ static struct machine nodes(int devices, int n_nodes, double network_gbs)
     return m;
 }
 
-/* Checks that the forms of a grid are compared, and that their exchanges are among all ranks of a
- * ring, across nodes. */
+/* Checks that the forms of attention over a grid are compared. In their exchanges, every rank of a
+ * ring sends to all others, and the ranks may be on several nodes. */
 static void test_grid_forms(void)
 {
     static struct job_spec s;
@@ -876,8 +884,8 @@ static void test_products(void)
                 for (int k = 0; k < i; k++) CHECK(memcmp(a, &got[k], sizeof *a) != 0);
             }
         }
-    /* With nodes of 4 ranks, no rank shares layers with a rank of another node, unless the job
-     * asks for it. */
+    /* With nodes of 4 ranks, ranks that share layers must be on one node, unless the job sets this
+     * differently. */
     const struct axes open = {0}, said = {.tp = 8};
     const int n = products_of(&open, 24, 4, got);
     for (int i = 0; i < n; i++) CHECK(got[i].tp == 1 || got[i].tp == 2 || got[i].tp == 4);
@@ -891,8 +899,8 @@ static int rank_on_line(const struct axes *a, int stage, int tp, int k)
     return ((k / a->sp * a->pp + stage) * a->sp + k % a->sp) * a->tp + tp;
 }
 
-/* Tells whether no group of g ranks that have the same stage and tp index has ranks in two
- * nodes. */
+/* Tells whether each group is within a node. A group has g ranks with the same stage and tp
+ * index. */
 static bool groups_stay(const struct axes *a, int g, int node)
 {
     for (int line = 0; line < a->pp * a->tp; line++)
@@ -903,8 +911,8 @@ static bool groups_stay(const struct axes *a, int g, int node)
     return true;
 }
 
-/* Checks groups of ZeRO that stay within nodes. They have as many ranks as the first node has of
- * the first stage and tp index. */
+/* Checks groups of ZeRO that are within nodes. The size of a group is the number of ranks on the
+ * first node that have the first stage and the first tp index. */
 static void test_node_groups(void)
 {
     static struct axes all[PRODUCTS_MAX];
@@ -933,8 +941,8 @@ static void test_node_groups(void)
     CHECK(product_zero_group(&(struct axes){4, 1, 4, 1}, 0) == 0);
 }
 
-/* Finds the costs of everything with which a job may run, one after another, without using any
- * function of choice.c. oracle_cost has the costs of the options that fit, in ascending order. */
+/* Computes the cost of every combination of options that a job may use, without any function of
+ * choice.c. oracle_cost has the costs of the combinations that fit, in ascending order. */
 #define ORACLE 4096
 static double oracle_cost[ORACLE];
 static int oracle_n, oracle_fit;
@@ -965,8 +973,8 @@ static void oracle_one(const struct machine *m, int strategy, const int degree[4
     oracle_cost[oracle_fit++] = divides ? t.step_s / 0.9 : t.step_s;
 }
 
-/* Returns how many ranks of node 0 hold the same stage and slice as rank 0, or 0 if another node
- * has a different number of them. */
+/* Returns how many ranks of node 0 hold the same stage and slice as rank 0. Returns 0 if another
+ * node has a different number of such ranks. */
 static int oracle_group(const int degree[4], int node)
 {
     int in[JOB_MAX_RANKS] = {0}, most = 0;
@@ -1058,8 +1066,9 @@ static int64_t memory_of(int pp, int tp)
     return p.arena_size + p.segment_size;
 }
 
-/* Checks weights that fit in a rank only if ranks share layers, and, in other cases, only if there
- * are stages. The right one must be chosen whether or not the machine is known. */
+/* Checks weights that are too large for one rank. In some cases the weights fit only if ranks
+ * share layers, and in other cases only if there are stages. The axis with which the weights fit
+ * must be chosen, whether or not the machine is known. */
 static void test_only_one_fits(void)
 {
     const struct machine none = {0}, known = nodes(2, 1, 0);
@@ -1091,15 +1100,15 @@ static void test_only_one_fits(void)
             CHECK(job_stages(&s) == b->pp && job_tp(&s) == b->tp);
             CHECK_MSG(fits(choice.max_seq_len) && !fits(choice.max_seq_len + 1), "%lld",
                       (long long)choice.max_seq_len);
-            /* If the job sets one rank for both axes, this is kept, and nothing fits. */
+            /* If the job sets both axes to 1, they must not be changed, so no option fits. */
             spec.parallel.pp = spec.parallel.tp = 1;
             choose(timed ? &known : &none);
             CHECK(!choice.option[0].fits && choice.option[0].pp == 1 && choice.option[0].tp == 1);
         }
 }
 
-/* Checks that every option has the fields that the job sets. Without times, no other option is
- * examined if the job fits. */
+/* Checks that the fields that the job sets are the same in every option. If no times are known and
+ * the job fits, no other option is examined. */
 static void test_said(void)
 {
     const struct machine known = nodes(16, 1, 0), none = {0};
@@ -1126,8 +1135,8 @@ static void test_said(void)
             const struct option *o = &choice.option[i];
             CHECK((!a->pp || o->pp == a->pp) && (!a->tp || o->tp == a->tp));
             CHECK((!a->sp || o->sp == a->sp) && (!a->dp || o->dp == a->dp));
-            /* If the job sets only one of sp and dp, the other one follows from it, as it does
-             * without a plan. */
+            /* If the job sets only sp or only dp, the missing axis is computed from the given
+             * axis, in the same way as without a plan. */
             if (a->sp || a->dp) CHECK(o->sp * o->dp == 16);
         }
     }
@@ -1170,7 +1179,8 @@ static void test_node_zero(void)
     decoder(2048, 16);
     spec.train.global_batch = 16;
     spec.parallel.zero = 3;
-    spec.parallel.zero_group = 16; /* the job asks for this, so it is the same in every product */
+    spec.parallel.zero_group = 16; /* the job sets this field, so the field must be the same in
+                                    * every product */
     choose(&m);
     CHECK(choice.n > 1);
     for (int i = 0; i < choice.n; i++)
@@ -1180,12 +1190,12 @@ static void test_node_zero(void)
 
 static int64_t ticks(void *arg)
 {
-    return (*(int64_t *)arg += 100); /* making a plan, or its caller, takes 0.1 s */
+    return (*(int64_t *)arg += 100); /* each call of this clock is 0.1 s after the previous call */
 }
 
-/* Checks that the search makes at most the allowed number of plans, stops when its time is over,
- * and says in both cases that it stopped at a limit. The first product is examined whatever the
- * clock says. */
+/* Checks the two limits of the search. It must make at most the allowed number of plans, and it
+ * must stop when its time is over. In both cases it must report that it stopped at a limit. The
+ * first product is always examined. */
 static void test_bounds(void)
 {
     const struct machine m = nodes(16, 2, 1);
@@ -1219,8 +1229,8 @@ static struct reach_document equal_documents(void *arg, int64_t pos)
     return (struct reach_document){first, first + n};
 }
 
-/* Returns the reach of samples that are full of documents of n tokens each, as four ranks see
- * them. */
+/* Returns which rows of other ranks the documents of samples reach on four ranks. The samples
+ * consist of documents of n tokens each. */
 static struct form_seen see(int64_t n)
 {
     static struct plan p;
@@ -1251,14 +1261,15 @@ static enum form_id form_of(const struct machine *m, const struct form_seen *see
     return form_choose(&s, m, seen, reason);
 }
 
-/* Checks the bytes of both forms by hand, for 4 ranks, 4 layers, S 4096 and a contiguous layout: T
- * is 1024 rows of 2 * 4 * 64 floats. With documents of 96 tokens, one document crosses the border
- * at 1024 and one crosses the border at 2048, while a document ends at 3072, because these borders
- * are at 10 2/3, 21 1/3 and 32 documents. So rows 960 .. 1023 and 2016 .. 2047 are seen from
- * beyond their border. Rank 0 sends 64 rows of keys and values, forward and backward, and receives
- * as many rows of gradients. In a ring, which ignores causality, blocks of 1024 rows pass rank 3:
- * the blocks of ranks 1 and 2, which it sends on toward ranks 0 and 1, twice, and the gradients of
- * ranks 0 and 1, which it sends back to them. */
+/* Checks the bytes of both forms by hand, for 4 ranks, 4 layers, S 4096 and a contiguous layout.
+ * Each rank has T = 1024 rows of 2 * 4 * 64 floats. Documents have 96 tokens, so the borders
+ * between ranks are at 10 2/3, 21 1/3 and 32 documents. One document therefore crosses the border
+ * at 1024, one document crosses the border at 2048, and one document ends at 3072. Rows 960 ..
+ * 1023 and 2016 .. 2047 are seen by the next rank. Rank 0 sends 64 rows of keys and values,
+ * forward and backward, and receives as many rows of gradients. In a ring, blocks of 1024 rows are
+ * also passed to ranks that do not see them because of causality. Rank 3 therefore passes on the
+ * blocks of ranks 1 and 2 toward ranks 0 and 1, twice. It also passes on the gradients of ranks 0
+ * and 1 toward these ranks. */
 static void test_form_bytes(void)
 {
     decoder(4096, 4);
@@ -1295,8 +1306,8 @@ static void test_form_choice(void)
         }
 }
 
-/* Returns a limit of each rank's memory in MiB in which blockwise attention on four ranks fits,
- * and all_gather, which needs more, does not. */
+/* Returns a limit for the memory of each of four ranks, in MiB. With this limit, blockwise
+ * attention fits, and all_gather does not fit. */
 static int64_t tight_mib(void)
 {
     static struct plan p;
@@ -1333,8 +1344,8 @@ static void test_form_limits(void)
     CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
 }
 
-/* Checks that the text fits with the largest numbers that a rank can report, in each of the three
- * sentences. */
+/* Checks that the text fits into its buffer with the largest numbers that a rank can report. There
+ * are three sentences to check. */
 static void test_form_reason_fits(void)
 {
     const struct machine none = {0};
@@ -1354,7 +1365,8 @@ static void test_form_reason_fits(void)
     }
 }
 
-/* Checks that the form is left open only where the documents can decide it. */
+/* Checks that the choice of the form is postponed only if the lengths of documents can influence
+ * it. */
 static void test_form_waits(void)
 {
     static struct job_spec s;

@@ -1,4 +1,4 @@
-/* test_ckpt: checks checkpoints: saving and loading, every kind of damage, concurrent writers,
+/* test_ckpt: checks saving and loading of checkpoints, every kind of damage, concurrent writers,
  * full disks, and pruning. */
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/hf_save.h"
@@ -78,7 +78,7 @@ static struct arrays arrays_new(int salt)
     float *p[3];
     for (int k = 0; k < 3; k++) {
         p[k] = malloc((size_t)x.n * sizeof(float));
-        /* gaps, whose NaN must not reach the files */
+        /* gaps between tensors; their NaN must not be written to the files */
         for (int64_t i = 0; i < x.n; i++) p[k][i] = NAN;
     }
     x.a.params = p[0];
@@ -183,7 +183,7 @@ static void test_round_trip(void)
     CHECK(same(got.a.params, want.a.params) && same(got.a.m, want.a.m) && same(got.a.v, want.a.v));
     CHECK(same_state(&s, &t));
     CHECK(checkpoint_load(info.path, &shape, &none, &s, &e) == 0 && same_state(&s, &t));
-    /* loads only the weights, and loads them as a model directory */
+    /* loads only the weights, first as a checkpoint and then as a model directory */
     struct ckpt_arrays only = {.params = got.a.params};
     memset(got.a.params, 0, (size_t)got.n * sizeof(float));
     CHECK(checkpoint_load(info.path, &shape, &only, NULL, &e) == 0 &&
@@ -191,7 +191,7 @@ static void test_round_trip(void)
     CHECK(hf_load(in_dir("job/checkpoints/step-00000500/hf"), &shape, DT_F32, got.a.params, &e) ==
           0);
     CHECK(ckpt_json(&info, json, sizeof json) > 0 && strstr(json, digest));
-    CHECK(!strstr(json, "mb_s") && !ckpt_mb_s(&info)); /* not timed */
+    CHECK(!strstr(json, "mb_s") && !ckpt_mb_s(&info)); /* saving was not timed */
     CHECK(ckpt_json(&info, json, 10) == -1);
     info.size = 3000000;
     info.save_ms = 2;
@@ -200,8 +200,8 @@ static void test_round_trip(void)
     arrays_free(&got);
 }
 
-/* Checks that a checkpoint that was checked is loaded without a second digest, unless it has
- * changed. */
+/* Checks a checkpoint whose digests were checked before. It must be loaded without computing the
+ * digests again, unless it has changed. */
 static void test_checked(void)
 {
     struct ckpt_info info, other;
@@ -226,8 +226,8 @@ static void test_checked(void)
     arrays_free(&got);
 }
 
-/* Checks that a loaded state that is saved again, in another epoch, gives the same bytes in every
- * file except the manifest. */
+/* Loads a state and saves it again in a later epoch. Every file except the manifest must have the
+ * same bytes. */
 static void test_resume_identical(void)
 {
     struct ckpt_info a, b;
@@ -247,7 +247,7 @@ static void test_resume_identical(void)
     arrays_free(&x);
 }
 
-/* Replaces a file's bytes without an fsync, for which file_write would wait. */
+/* Replaces a file's bytes. In contrast to file_write, it does not wait for an fsync. */
 static int spoil(const char *path, const void *data, size_t size)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -283,8 +283,8 @@ static void test_damage(void)
         char *path = strdup(in_dir("hurt/checkpoints/step-00000002/%s", all_files[i]));
         size_t size;
         char *text = file_read(path, 1 << 20, &size, &e);
-        /* flips one bit of every third byte in small files, and of bytes spread over large
-         * files */
+        /* flips one bit of a byte; in small files it does this for every third byte, in large
+         * files for about 97 bytes at equal distances */
         size_t stride = size < 3000 ? 3 : size / 97;
         for (size_t k = 0; k < size; k += stride) {
             text[k] ^= (char)(1 << k % 8);
@@ -301,24 +301,25 @@ static void test_damage(void)
         CHECK(unlink(path) == 0);
         check_damaged(all_files[i]); /* gone */
         CHECK(file_make_dir(path, &e) == 0);
-        check_damaged(all_files[i]); /* something else */
+        check_damaged(all_files[i]); /* the file has other contents */
         CHECK(file_remove(path, &e) == 0 && spoil(path, text, size) == 0);
         free(text);
         free(path);
     }
     struct ckpt_info info;
-    CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 1 && info.step == 2); /* whole again */
+    /* step 2 is complete again */
+    CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 1 && info.step == 2);
     CHECK(file_remove(in_dir("hurt/checkpoints/step-00000002"), &e) == 0);
     CHECK(ckpt_check(in_dir("hurt/checkpoints/step-00000002"), &info, &e) == -1 &&
           e.code == ERR_NOT_FOUND);
-    /* a directory whose name belongs to another step */
+    /* a directory whose name has the wrong step */
     CHECK(rename(in_dir("hurt/checkpoints/step-00000001"),
                  in_dir("hurt/checkpoints/step-00000009")) == 0);
     CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 0);
 }
 
-/* Checks all sets of damaged files among files of several sizes: the error's text must be the same
- * as if the files were checked one after the other. */
+/* There are files of several sizes. For every subset of these files, damages the files of the
+ * subset. The error's text must be the same as if the files were checked one by one. */
 static void test_large_files(void)
 {
     enum { N = 5 };
@@ -352,8 +353,8 @@ static void test_large_files(void)
     CHECK(digests_check(&got, in_dir("nothing"), &e) == -1 && e.code == ERR_NOT_FOUND);
 }
 
-/* Checks that a state is refused if it lacks a member or a member has another type, even if its
- * manifest is right. */
+/* Checks state files with a missing member, or with a member of a wrong type. They must be
+ * refused, even if the manifest has their digests. */
 static void test_state_fields(void)
 {
     static const char *const keys[] = {"step",        "tokens_seen", "next_sample", "seed",
@@ -416,8 +417,8 @@ static void test_other_model(void)
     arrays_free(&x);
 }
 
-/* Checks two writers of one step: an existing valid checkpoint is kept, and an invalid one is
- * moved away. */
+/* Checks two writers that save the same step. If a valid checkpoint of the step exists, it must be
+ * kept. An invalid checkpoint of the step must be renamed. */
 static void test_two_epochs(void)
 {
     struct ckpt_info first, second;
@@ -431,8 +432,8 @@ static void test_two_epochs(void)
     CHECK(ckpt_check(second.path, &first, &e) == 0 && first.epoch == 3);
 }
 
-/* Stores in `told` how many checkpoints are removed, followed by their steps. Checks that each
- * still exists. */
+/* Called before a checkpoint is removed. Adds 1 to told[0], which is the number of calls, and
+ * stores the step after the earlier ones. Checks that the checkpoint still exists. */
 static int note_removed(void *arg, int64_t step, const char *path, struct err *why)
 {
     int64_t *told = arg;
@@ -457,7 +458,8 @@ static void test_prune(void)
     int64_t told[8] = {0};
     const struct ckpt_keep two = {.newest = 2, .removing = note_removed, .arg = told};
     CHECK_MSG(ckpt_prune(in_dir("prune"), &two, 2, &e) == 0, "%s", e.text);
-    CHECK(told[0] == 3 && told[1] == 3 && told[2] == 2 && told[3] == 1); /* and no more */
+    /* these are all removed checkpoints */
+    CHECK(told[0] == 3 && told[1] == 3 && told[2] == 2 && told[3] == 1);
     static const char *const left[] = {"step-00000004", "step-00000005", "step-00000006",
                                        "step-mine", "step-00000007.e2.tmp"};
     static const char *const gone[] = {"step-00000001", "step-00000002", "step-00000003",
@@ -476,14 +478,15 @@ static void test_prune(void)
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);
     CHECK(!file_exists(in_dir("prune/checkpoints/step-00000004")));
     CHECK(ckpt_prune(in_dir("never"), &(struct ckpt_keep){.newest = 1}, 1, &e) == 0);
-    /* A checkpoint is found by its number and not by its name. This number has more than eight
-     * digits. */
+    /* The newest checkpoint is found by the number in its name, and not by the order of names.
+     * This number has more than eight digits. */
     CHECK(save("prune", 2, 123456789, 1, NULL) == 0);
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 123456789);
 }
 
-/* Checks that a checkpoint is kept, however old it is, if keep_every or the mark of the best one
- * selects it, and that damaged checkpoints are removed when there is a newer complete one. */
+/* Checks which checkpoints are kept. A checkpoint that keep_every selects, or that is marked as
+ * the best one, must be kept, however old it is. A damaged checkpoint must be removed if there is
+ * a newer complete one. */
 static void test_prune_policy(void)
 {
     const struct ckpt_keep keep = {.newest = 2, .every = 4};
@@ -508,7 +511,7 @@ static void test_prune_policy(void)
     CHECK(ckpt_check(in_dir("policy/checkpoints/best"), NULL, &e) == 0);
     CHECK(symlink("../../etc", in_dir("policy/checkpoints/best.tmp")) == 0);
     CHECK(rename(in_dir("policy/checkpoints/best.tmp"), in_dir("policy/checkpoints/best")) == 0);
-    CHECK(ckpt_best(in_dir("policy")) == -1); /* names no step */
+    CHECK(ckpt_best(in_dir("policy")) == -1); /* the mark names no step */
 }
 
 static void test_names(void)
@@ -548,7 +551,7 @@ static int save_limited(int64_t limit)
     if (pid == 0) {
         struct ckpt_info info;
         const struct rlimit size = {(rlim_t)limit, (rlim_t)limit};
-        signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
+        signal(SIGXFSZ, SIG_IGN); /* a write then fails with EFBIG */
         out.rc = setrlimit(RLIMIT_FSIZE, &size) < 0 ? -3 : save("full", 2, 2, 2, &info);
         out.code = e.code;
         snprintf(out.text, sizeof out.text, "%s", e.text);
@@ -568,7 +571,7 @@ static int save_limited(int64_t limit)
     return out.rc;
 }
 
-/* Checks a write that fails at any point: the error must name a file, no .tmp file may remain, and
+/* Checks a write that fails at any point. The error must name a file, no .tmp file may remain, and
  * the older checkpoint must be intact. */
 static void test_write_fails(void)
 {
@@ -589,8 +592,8 @@ static void test_write_fails(void)
     CHECK(save("plain", 1, 1, 1, NULL) == -1 && strstr(e.text, "plain"));
 }
 
-/* Checks that a writer that is killed at any moment leaves the complete checkpoints, and no
- * incomplete one that looks complete. */
+/* Checks a writer that is killed at any moment. Checkpoints that were complete must still exist,
+ * and an incomplete checkpoint must not look complete. */
 static void test_killed(void)
 {
     struct ckpt_info info;
@@ -612,7 +615,8 @@ static void test_killed(void)
     }
 }
 
-/* Parses a manifest with these files and a correct digest of itself. The files may be anything. */
+/* Parses a manifest whose list of files is `files`, which may be any text. The manifest's digest
+ * of its own text is correct. */
 static int parse_said(const char *files, struct err *why)
 {
     static struct manifest m;
@@ -630,8 +634,8 @@ static int parse_said(const char *files, struct err *why)
 #define HEX64                  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define ENTRY(path, size, hex) "{\"path\":\"" path "\",\"size\":" size ",\"sha256\":\"" hex "\"}"
 
-/* Checks that no path in a manifest leads out of the directory, because a node may send any
- * manifest. */
+/* Checks that a manifest is refused if one of its paths leads out of the directory, because a node
+ * may send any manifest. */
 static void test_manifest_said(void)
 {
     static const char *const good[] = {"", ENTRY("a", "0", HEX64), ENTRY("hf/a..b", "9", HEX64),
@@ -691,7 +695,7 @@ static void test_spec_digest(void)
     free(s);
 }
 
-/* Gives a field another value within its range. */
+/* Changes a field to a different value within its range. */
 static void change(struct job_spec *spec, const struct field *f)
 {
     const bool size = !strncmp(f->path, "model.config.", 13);
@@ -706,8 +710,9 @@ static void change(struct job_spec *spec, const struct field *f)
     }
 }
 
-/* Checks the digests of jobs whose checkpoints the previous version made. They cover the contents
- * and the order of a model's table of sizes. */
+/* Checks the digests of jobs against those of the previous version, so that its checkpoints can
+ * still be loaded. The digests depend on the contents and the order of a model's table of
+ * sizes. */
 static void test_digests_stay(void)
 {
     static const char *const want[] = {
@@ -774,8 +779,8 @@ static void test_spec_difference(void)
         *s = kept;
     }
     CHECK_MSG(n_named > 30, "%d fields", n_named);
-    /* With checkpoint.changes, the rate, the length and the text may differ, but neither the
-     * optimizer nor the model may. */
+    /* With checkpoint.changes, the learning rate, the length and the text may differ. The
+     * optimizer and the model must not differ. */
     s->checkpoint.changes = 1;
     s->optim.lr = 0.5, s->train.steps = 9999, s->data.seq_len = 78, s->schedule.warmup_steps = 3;
     CHECK(!ckpt_spec_refuse(in_dir("differs"), s, &e));

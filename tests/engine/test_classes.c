@@ -1,7 +1,7 @@
-/* test_classes.c: checks the classes that a config.json names. The package's base class and the
- * classes of the family's task must be accepted, and all other classes refused
- * (tests/golden/classes.txt, by make_classes.py, lists every class of transformers). It also
- * checks files as they were published, and published texts without a model_type.
+/* test_classes.c: checks the classes that a config.json names. The base class of the package
+ * transformers and the classes of the family's task must be accepted. All other classes must be
+ * refused. tests/golden/classes.txt, which make_classes.py writes, lists every class of
+ * transformers. The test also checks published files, and published files without a model_type.
  * tests: needs golden/classes.txt */
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static int parse(const char *text)
     return config_parse(text, strlen(text), "config.json", &shape, &e);
 }
 
-/* Parses a config of that model_type with `more` among its keys. */
+/* Parses a config of this model_type. Its keys include those in `more`. */
 static int parse_type(const char *type, const char *more)
 {
     char text[4096];
@@ -141,7 +141,7 @@ static int check_other(const struct family_row *row, const struct hf_model *m)
     return n;
 }
 
-/* Checks the classes of a wrapper, which has a model of text. */
+/* Checks the classes of a wrapper around a text model. */
 static void check_wrapper(const struct hf_wrapper *w)
 {
     char *all = golden(), *next = NULL, *word, text[4096], want[160];
@@ -182,8 +182,8 @@ static void test_every_class(void)
     CHECK_MSG(n_taken > 60 && n_refused > 60000, "%d, %d", n_taken, n_refused);
 }
 
-/* Checks that every text model of the package is either supported, or refused with an error that
- * names its needs. */
+/* Checks every text model of transformers. Each model must be supported, or must be refused with
+ * an error that names the missing feature. */
 static void test_lacks(void)
 {
     char *all = golden(), *next = NULL, *word, text[128];
@@ -262,7 +262,7 @@ static void test_published(void)
     }
 }
 
-/* Checks a published config without its model_type, both in a file and as a job's model.config. */
+/* Checks a published config without its model_type, in a file and in a job's model.config. */
 static void test_no_type(void)
 {
     static const struct {
@@ -291,7 +291,8 @@ static void test_no_type(void)
         snprintf(field, sizeof field, "model.config.%s", v[i].key);
         CHECK_STR(e.field, field);
     }
-    /* a job's own config is not a published one, so its default is a llama */
+    /* a config that a user wrote for a job is not a published config, so its default model_type is
+     * llama */
     snprintf(text, sizeof text, "{%s}", SIZES);
     spec_defaults(&job);
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);

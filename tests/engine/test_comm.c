@@ -1,6 +1,7 @@
-/* Checks the contract of comm (worker/comm/comm.h) on every transport, with injected delays: the
- * patterns that strategies use and further ones, with buffers that are poisoned as soon as they
- * are free, the counts at both ends, and every way in which a wait ends. */
+/* Checks the contract of comm (worker/comm/comm.h) on every transport, with injected delays.
+ * Messages are sent in the patterns that strategies use, and in further patterns. A buffer is
+ * filled with other bytes as soon as it may be reused. Also checks the counts of sender and
+ * receiver, and every way in which a wait can end. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,8 +14,8 @@
 static const int degrees[] = {1, 2, 3, 4, 5, 8};
 enum { N_DEGREES = 6, WORDS = 700, N_ROUNDS = 30 };
 
-/* Every way to reach other ranks: shared memory; sockets; nodes of two ranks, which use both; and
- * encrypted sockets, if this build has them. */
+/* Every way to connect ranks: shared memory, sockets, nodes of two ranks (which use both), and, if
+ * this build has them, encrypted sockets. */
 static const struct way {
     const char *name;
     enum transport_id transport;
@@ -82,8 +83,9 @@ static struct comm_xfer xfer(int channel, int to, const void *send, int from, vo
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* Sends two messages around the ring at the same time, and waits for them in an order that differs
- * between ranks and between rounds. A send buffer is poisoned as soon as its ticket ends. */
+/* Sends two messages around the ring at the same time. The order in which a rank waits for them
+ * depends on the rank and on the round. A send buffer is filled with other bytes as soon as its
+ * ticket ends. */
 static int ring_rounds(struct comm *c, struct err *e)
 {
     int P = comm_size(c), r = comm_rank(c);
@@ -161,8 +163,8 @@ static int queued(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Sends around rings beside each other: views of n ranks and the ring of all ranks hop at the same
- * time, message by message, and share the same channels. */
+/* Sends messages around several rings at the same time. Each view of n ranks is a ring, and all
+ * ranks together are a ring. Messages of views and of all ranks alternate on the same channels. */
 static int views(struct comm *c, struct err *e)
 {
     int P = comm_size(c), n = P % 2 ? P : 2, r = comm_rank(c), first = r / n * n;
@@ -183,8 +185,8 @@ static int views(struct comm *c, struct err *e)
     return 0;
 }
 
-/* Exchanges messages in a view of a view, which has pairs of neighbours among the ranks of one
- * parity. */
+/* Exchanges messages in a view of a view. The first view has the ranks of one parity, and the
+ * second has two neighbours among them. */
 static int nested(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);
@@ -266,7 +268,8 @@ struct sums {
     int rc[JOB_MAX_RANKS];
 };
 
-/* Returns numbers of different magnitudes, so that another order of additions gives other bits. */
+/* Returns element i of a rank. The elements have different magnitudes, so that sums in different
+ * orders have different bits. */
 static double summand(int rank, int64_t i)
 {
     uint64_t z = mix((uint64_t)rank * 7919 + (uint64_t)i);
@@ -356,7 +359,7 @@ static void test_sums(void)
         sum_case(degrees[i], unit);       /* one line each */
         sum_case(degrees[i], unit * 333); /* an odd number of lines */
     }
-    sum_case(3, 48 * 6001); /* several slices, of which the last one is short */
+    sum_case(3, 48 * 6001); /* several slices; the last one is short */
     sum_case(2, 32 * 9000);
     int many = way == &ways[0] ? JOB_MAX_RANKS : 16; /* two descriptors for a pair */
     sum_case(many, 16 * many * 3);
@@ -444,7 +447,7 @@ static void test_broadcast_gather_barrier(void)
     move_case(3, 1, 3 * 1024 * 1024 + 17); /* several slices */
 }
 
-/* Checks that the error for a count that differs has both numbers. */
+/* Checks the error for counts that differ. It must have both numbers. */
 static void test_ledger_names_the_difference(void)
 {
     struct comm_count got[PURPOSE_N] = {0}, want[PURPOSE_N] = {0};
@@ -458,9 +461,9 @@ static void test_ledger_names_the_difference(void)
 
 /* ---- every way in which a wait ends ---------------------------------------------------------- */
 
-/* Exchanges messages while ranks take turns in being late, by about the time for which the other
- * rank polls before it sleeps, so that messages arrive while it goes to sleep. A wake that is lost
- * would be a timeout. */
+/* Exchanges messages, some of which are sent late. A rank polls for some time before it sleeps.
+ * The delay is about as long, so that messages arrive while the receiver goes to sleep. The ranks
+ * take turns in being late. If a wake were lost, the test would report a timeout. */
 static void late_body(struct ranks *g, int rank, void *arg)
 {
     enum { N = 4000 };
@@ -493,8 +496,8 @@ static void test_no_wake_is_lost(void)
     ranks_close(&g);
 }
 
-/* Lets all other ranks wait for rank 0, which sets the abort flag when it has seen a message from
- * every one of them. */
+/* All other ranks wait for rank 0. When rank 0 has received a message from each of these ranks, it
+ * sets the abort flag. */
 static void abort_body(struct ranks *g, int rank, void *arg)
 {
     struct err e = {0};
@@ -518,7 +521,7 @@ static void test_abort_wakes_everyone(void)
 {
     struct ranks g;
     struct comm_options o = options((struct comm_options){0});
-    /* the time limit is a minute, so that a missed wake is found as a timeout */
+    /* the time limit is a minute, so a missed wake would be reported as a timeout */
     ranks_open(&g, 8, 4096, &o);
     ranks_run(&g, abort_body, NULL);
     for (int r = 1; r < 8; r++) CHECK(g.err[r].code == ERR_ABORTED);
@@ -611,7 +614,7 @@ static void test_connect_refuses(void)
     comm_close(c[2]);
     o.segment_size = 4096;
     c[2] = comm_listen(&o, blobs[1].data, &blobs[1].size, &e);
-    blobs[1].data[20] ^= 1; /* the boot id of another host */
+    blobs[1].data[20] ^= 1; /* the boot id of a different host */
     CHECK(comm_connect(c[0], blobs, 2, &e) && e.code == ERR_UNSUPPORTED);
     CHECK_STR(e.text, "no transport connects ranks 0 and 1: \"shm\" needs both on one host");
     CHECK(comm_connect(c[0], blobs, 1, &e) && e.code == ERR_PEER);
@@ -626,9 +629,10 @@ static void test_connect_refuses(void)
 
 /* ---- ranks as processes ---------------------------------------------------------------------- */
 
-/* Runs one rank of a ring of three in a process of its own, with a mapping of its own. Rank 1
- * posts its first hop and then stops, without receiving its neighbour's message, which the other
- * ranks need for their second hop at the latest. The exit status is the err_code. */
+/* Runs one rank of a ring of three in a separate process, with its own mapping of the shared
+ * memory. Rank 1 starts its first hop and then stops, without receiving its neighbour's message.
+ * Ranks 0 and 2 cannot complete their second hop without rank 1. The exit status of the process is
+ * an err_code. */
 static void process_rank(struct ranks *g, int rank, const struct rank_blob *blobs)
 {
     struct err e = {0};
@@ -686,7 +690,7 @@ static void test_kill_a_process_mid_hop(void)
     ranks_close(&g);
 }
 
-/* Tells whether the build has OpenSSL. Checks the error of a build that does not have it. */
+/* Tells whether this build has OpenSSL. If it has no OpenSSL, checks the error. */
 static bool have_tls(void)
 {
     static struct rank_blob blob;

@@ -1,6 +1,7 @@
-/* test_configs.c: compares how config.json files of every family are read, complete and with keys
- * left out, with the Python package transformers (tests/golden/configs.txt, by make_configs.py):
- * the number of parameters, the names and shapes of tensors, and the sizes that no shape shows.
+/* test_configs.c: reads config.json files of every family, complete and with keys left out.
+ * Compares the number of parameters, the names and shapes of tensors, and the sizes that no shape
+ * shows with those of the Python package transformers. make_configs.py wrote the latter to
+ * tests/golden/configs.txt.
  * tests: needs golden/configs.txt */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { MAX_KEYS = 64 };
 
 struct block {
     char name[64];
-    const char *key[MAX_KEYS]; /* each is the text "key": value */
+    const char *key[MAX_KEYS]; /* each element is the text "key": value */
     int n_keys;
 };
 
@@ -32,7 +33,7 @@ static bool is_key(const char *line, const char *key)
 }
 
 /* Writes the object without the key `without`. If `without` is "*", it writes only the keys that
- * say which model it is. */
+ * identify the model. */
 static void write_text(const struct block *b, const char *without, char *out, size_t size)
 {
     size_t n = (size_t)snprintf(out, size, "{");
@@ -153,13 +154,14 @@ static void check_case(const struct block *b, const char *line)
               count);
     CHECK_MSG(!strncmp(hex, want, 16), "%s: names or shapes of tensors differ", what);
     check_sizes(&m, line + at, what);
-    /* a job's model.config is read in the same way, because the package wrote the config */
+    /* a job's model.config must be read in the same way, because it has a key that only
+     * transformers writes */
     spec_defaults(&job);
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s: %s", what, e.text);
     CHECK_MSG(!hf_shape_diff(&m, &job.model.shape), "%s: %s is another as model.config", what,
               hf_shape_diff(&m, &job.model.shape));
     CHECK(m.max_pos == job.model.shape.max_pos && !strstr(job.model.config, "\"feature_map"));
-    /* the same in the form in which it is sent */
+    /* the config must also be read in the form in which it is sent to nodes */
     CHECK(config_open(&job, &e) == 0 && !hf_shape_diff(&m, &job.model.shape));
     n_cases++;
 }
@@ -184,8 +186,8 @@ static void test_as_the_package(void)
     free(all);
 }
 
-/* Checks that a config that a person wrote, which has no key that the package writes, keeps the
- * job's defaults. */
+/* Checks a config that has no key that only transformers writes, as a user would write it. Missing
+ * keys must have the defaults of jobs. */
 static void test_as_a_person(void)
 {
     static const char text[] =
@@ -209,8 +211,8 @@ static void test_as_a_person(void)
     CHECK_STR(e.field, "model.config.wings");
 }
 
-/* Checks keys that every model of the package may have: their default values are accepted, and
- * other values are refused. */
+/* Checks keys that every model of transformers may have. Their default values must be accepted,
+ * and all other values must be refused. */
 static void test_neutral(void)
 {
     static const struct {
@@ -258,7 +260,7 @@ static void test_neutral(void)
     }
 }
 
-/* Checks that the error for a published model that is not supported names its needs. */
+/* Checks published models that are not supported. The error must name the missing feature. */
 static void test_not_here(void)
 {
     static const struct {
@@ -277,8 +279,8 @@ static void test_not_here(void)
     }
 }
 
-/* Checks keys that configs of MiniMax's first releases must have, because their own code has no
- * default for them, or has another computation. */
+/* Checks keys that configs of MiniMax's first releases must have. The code of these releases has
+ * no default for these keys, or does not compute as transformers does. */
 #define LAYERS(a, b) "\"layer_types\":[\"" a "_attention\",\"" b "_attention\"]"
 static void test_first_releases(void)
 {

@@ -1,5 +1,5 @@
-/* Checks the states after a context, which can be stored in a file, and can replace the tokens
- * from which they were computed. */
+/* Checks the states after the tokens of a context. The states can be stored in a file, and can
+ * replace the tokens from which they were computed. */
 #include <math.h>
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 
 enum { N_TOKENS = 50, ROOM = 6, SPLIT = 29 };
 
-/* Makes a shape of the family. TNL's first layer has LRPE, which doubles the height of its state,
- * and whose positions continue after a context. */
+/* Makes a shape of the family. TNL's first layer has LRPE, which doubles the height of the layer's
+ * state. The tokens after a context have the positions that follow the context. */
 static void set_shape(struct model_shape *m, int family)
 {
     *m = (struct model_shape){.family = family,
@@ -102,7 +102,7 @@ static void test_file(void)
     rmdir(f.dir);
 }
 
-/* Checks that links in a context's path must stay beneath its root. */
+/* Checks that a context's path is refused if a link in it leads out of its root. */
 static void test_link_out_of_the_root(void)
 {
     struct file_case f;
@@ -123,8 +123,8 @@ static void test_link_out_of_the_root(void)
     rmdir(f.dir);
 }
 
-/* Checks that a file is refused if it has fewer layers or other sizes, or if the model has other
- * kinds of layers as well. */
+/* Checks files that do not fit the model. A file must be refused if its number of layers or its
+ * sizes differ from the model's, or if the model also has layers of kinds that the file lacks. */
 static void test_other_shapes_are_refused(void)
 {
     struct file_case f;
@@ -142,7 +142,7 @@ static void test_other_shapes_are_refused(void)
     CHECK(read_back(&f, 'a', &got, &e) && e.code == ERR_INVALID);
     free(got.states);
     f.layout.layer[0].key_dim = 16;
-    f.layout.layer[0].value_dim = 32; /* as many elements */
+    f.layout.layer[0].value_dim = 32; /* the state has the same number of elements */
     CHECK(read_back(&f, 'a', &got, &e) && e.code == ERR_INVALID);
     free(got.states);
     free(f.context.states);
@@ -160,7 +160,8 @@ static void test_other_shapes_are_refused(void)
 struct story {
     struct job_spec spec;
     int32_t tokens[N_TOKENS + ROOM];
-    double diff, size; /* the largest difference and the largest size of all logits, on rank 0 */
+    double diff, size; /* the largest difference of two logits and the largest absolute value of a
+                        * logit, on rank 0 */
     bool same;         /* two greedy continuations of one prompt are the same */
 };
 
@@ -214,8 +215,8 @@ static int continue_twice(const struct infer *in, struct story *s, struct err *e
     return rc;
 }
 
-/* Computes the whole prompt at once. Then computes its first part, keeps the states, and computes
- * the rest of the prompt after these states. */
+/* Computes the complete prompt at once. Then computes the first part of the prompt, keeps the
+ * states, and computes the rest of the prompt from these states. */
 static int compare(struct tiny_rank *t, struct story *s, int rank, struct err *e)
 {
     struct infer in = {.model = &t->model, .spec = &s->spec};
@@ -252,10 +253,10 @@ static void story_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* Checks that states replace the tokens from which they were computed. The sums over the tokens of
- * the two parts are rounded separately in fp32, by 6e-8 of their value each; after three layers
- * and the head the difference is about 1e-6 of the largest logit. A missing state, or tokens at
- * other positions, would change logits by a tenth or more. */
+/* Checks that states replace the tokens from which they were computed. The sums over the first and
+ * the second part of the prompt are rounded separately in fp32, each by 6e-8 of its value. After
+ * three layers and the head, the difference is about 1e-6 of the largest logit. A missing state,
+ * or tokens at other positions, would change logits by a tenth or more. */
 static void test_context_stands_for_its_tokens(void)
 {
     static const int families[] = {FAMILY_TNL, FAMILY_LINEAR, FAMILY_RETNET};

@@ -1,8 +1,8 @@
-/* Checks the curves that a training writes for TensorBoard, by real seqrank processes: they must
- * have the numbers that were reported, each step once, in spite of kills, saves, rollbacks and a
- * disk to which nothing can be written.
+/* Checks the curves that real seqrank processes write for TensorBoard. The curves must have the
+ * numbers that were reported, and each step exactly once. This must also hold after kills, saves
+ * and rollbacks, and with a disk that cannot be written.
  * tests: needs seqrank */
-/* This test is not run under sanitizers, because test_tfevents and test_rank run the same code. */
+/* Not under sanitizers: test_tfevents and test_rank run the same code. */
 #include <math.h>
 
 #include "tests/lib/gang.h"
@@ -72,14 +72,14 @@ static void check_value(const char *tag, int64_t step, double want)
               want);
 }
 
-/* Checks that the curves have everything that the last gang reported about its steps. */
+/* Checks that the curves have all numbers that the last gang reported about its steps. */
 static void check_steps(void)
 {
     for (int i = 0; i < g.n_steps; i++) {
         const struct rank_step *s = &g.step[i];
         bool again = false;
         for (int k = i + 1; k < g.n_steps; k++) again |= g.step[k].step == s->step;
-        if (again) continue; /* taken back */
+        if (again) continue; /* this step was undone */
         check_value("train/loss", s->step, s->loss);
         check_value("train/grad_norm", s->step, s->grad_norm);
         check_value("train/lr", s->step, s->lr);
@@ -98,8 +98,8 @@ static void check_once(int64_t first, int64_t last)
                   (long long)k, tfe_count(&shown, "train/loss", k, &value));
 }
 
-/* Checks the event of artifact n: its file must exist, complete if `whole` is set, and growing
- * otherwise. */
+/* Checks the event of artifact n. The artifact's file must exist. If `whole` is set, the event
+ * must describe a complete file, and otherwise a growing file. */
 static void check_listed(const struct order *o, int n, const char *file, bool whole)
 {
     const struct gang_event *ev = gang_event(&g, EV_ARTIFACT, n);
@@ -175,7 +175,8 @@ static void test_train(void)
     free(o);
 }
 
-/* Checks a training in fp16: the curves have the loss scale, also of a step that was left out. */
+/* Checks a training in fp16. The curves must have the loss scale, also for a step that was
+ * skipped. */
 static void test_half(void)
 {
     struct order *o = make_order("half");
@@ -198,13 +199,13 @@ static void test_which(void)
         all += training_curves_has(k, 1000000);
         n += training_curves_has(k, 1000000);
         if (k == 16383) CHECK(n == 16383);
-        if ((k & (k - 1)) == 0 && k >= 16384) { /* a doubling ends */
+        if ((k & (k - 1)) == 0 && k >= 16384) { /* the distance of records doubles here */
             CHECK_MSG(n == (k == 16384 ? 16384 : 8192), "%lld up to %lld", (long long)n,
                       (long long)k);
             n = 0;
         }
     }
-    /* with 256 bytes each they are 17 MB */
+    /* records of 256 bytes each are 17 MB in all */
     CHECK_MSG(all < 70000, "%lld records", (long long)all);
     CHECK(training_curves_has(999999, 999999) && !training_curves_has(999999, 1000000));
     CHECK(training_curves_has(1 << 29, 1000000000) && !training_curves_has(999999937, 1000000000));
@@ -212,9 +213,9 @@ static void test_which(void)
 
 /* ---- several --------------------------------------------------------------------------------- */
 
-/* Checks kill -9 of the rank that writes, at the checkpoint of step 3, then of another rank, and
- * then runs the training to its end. The next attempt must list the file that the attempt before
- * could not list. */
+/* Kills the rank that writes the curves by kill -9, at the checkpoint of step 3. In the next
+ * attempt, kills a rank that does not write the curves. The third attempt runs to its end. If an
+ * attempt could not list its file as an artifact, the next attempt must list it. */
 static void test_kill(void)
 {
     struct order *o = make_order("killed");
@@ -235,7 +236,7 @@ static void test_kill(void)
     check_steps();
     check_listed(o, 0, shown.file[0], true);
     check_listed(o, 1, shown.file[1], false);
-    /* the other rank was killed, so rank 0 had time to list its file */
+    /* rank 0 was not killed this time, so it had time to list its file */
     check_listed(o, 2, shown.file[1], true);
     o->args.epoch = 3;
     if (gang_runs(&g, o)) {
@@ -250,8 +251,8 @@ static void test_kill(void)
     free(o);
 }
 
-/* Checks a suspended training: the file must be complete before the rank leaves, and the curve
- * must continue. */
+/* Checks a suspended training. The file must be complete before the rank exits. After the resume,
+ * the curve must continue. */
 static void test_save(void)
 {
     struct order *o = make_order("saved");
@@ -272,8 +273,8 @@ static void test_save(void)
     free(o);
 }
 
-/* Checks a training that continues from a checkpoint of another training: it must write to its own
- * directory, from the next step on. */
+/* Checks a training that continues from a checkpoint of an earlier training. It must write curves
+ * to its own directory, beginning with the step after the checkpoint. */
 static void test_continue(void)
 {
     struct order *o = make_order("source"), *next = make_order("next");
@@ -309,8 +310,8 @@ static void write_model(void)
     free(w);
 }
 
-/* Checks a rollback to a checkpoint and one to the start: steps that are repeated must be in the
- * curve once, with their last values. */
+/* Checks a rollback to a checkpoint and a rollback to the start. A step that is repeated must be
+ * in the curve once, with the values of its last run. */
 static void test_rollback(void)
 {
     write_model();
@@ -351,7 +352,8 @@ static void unblock(struct gang *k, const struct rank_step *s)
     if (s->step == 8) CHECK(!unlink(blocked)); /* the steps before have tried to write */
 }
 
-/* Checks a training that can write no file: it must report this once, and must end as usual. */
+/* Checks a training that cannot write any file. It must report this once, and must end as
+ * usual. */
 static void test_never(void)
 {
     char sha[80], want[80];
@@ -370,8 +372,8 @@ static void test_never(void)
     free(o);
 }
 
-/* Checks a training that cannot write for a while: it must begin to write at a checkpoint, and
- * lose none of the waiting records. */
+/* Checks a training that cannot write for a while. It must begin to write at a checkpoint, and
+ * must lose no waiting record. */
 static void test_for_a_while(void)
 {
     struct order *o = make_order("while");

@@ -1,6 +1,6 @@
 /* test_data: checks the preparation of data, the order of samples, and every rank's rows. The rows
- * are compared with a sequence that is written from the documents only, with the test's own map of
- * positions. */
+ * are compared with a sequence that the test makes from the documents only. The test computes the
+ * positions of rows itself. */
 #include "tests/lib/mutant.h"
 #include "api/core/job.h"
 #include "tests/lib/datadir.h"
@@ -22,7 +22,8 @@
 #include "api/core/beneath.h"
 #include "worker/data/source.h"
 
-/* Returns which window of seq_len tokens of the concatenated documents global sample n is. */
+/* Global sample n is a window of seq_len tokens of the concatenated documents. Returns the index
+ * of that window. */
 static int64_t window_of(const struct data_order *o, int64_t n)
 {
     struct sample s;
@@ -157,7 +158,7 @@ static void test_source_errors(void)
     check_source_error("/etc/*", ERR_INVALID, "beneath no data root");
     check_source_error(in_dir("out.txt"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outdir/passwd"), ERR_INVALID, "leads outside");
-    /* the error does not say whether the file exists */
+    /* the error must not reveal whether the file exists */
     check_source_error(in_dir("outdir/nothing"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outdir/nothing/at/all"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outnone"), ERR_INVALID, "leads outside");
@@ -170,13 +171,13 @@ static void test_source_errors(void)
     check_source_error(in_dir("kept/none"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("way/x"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("way/none"), ERR_INVALID, "that seqd keeps for itself");
-    /* A missing relative name is reported as missing, even if the second root is seqd's own: it is
-     * not an attempt to read that root. */
+    /* A relative name that does not exist is reported as missing, even if the second root is
+     * private to seqd. Such a name is not treated as an attempt to read the private root. */
     const char *const beside[] = {dir, kept};
     struct source_list list = {0};
     struct err why = {0};
     for (int i = 0; i < 2; i++) {
-        const char *name = i ? "x" : "nothing.txt"; /* kept/x is there */
+        const char *name = i ? "x" : "nothing.txt"; /* kept/x exists */
         CHECK(source_expand(&list, name, beside, 2, 0, "input.path", &why) == -1);
         CHECK_MSG(why.code == ERR_NOT_FOUND && !strcmp(why.field, "input.path") &&
                       strstr(why.text, "matches no file beneath ") && strstr(why.text, dir) &&
@@ -207,7 +208,7 @@ static void test_source_errors(void)
     CHECK(!file_exists(in_dir("prepared/x.tmp")));
 }
 
-/* Checks that the way without openat2, for kernels that lack it, refuses the same paths. */
+/* Checks the code for kernels without openat2. It must refuse the same paths. */
 static void test_open_old(void)
 {
     int fd = beneath_open_old(dir, in_dir("sub/c.md"), O_RDONLY);
@@ -239,13 +240,13 @@ static void test_reuse(void)
     snprintf(tokens, sizeof tokens, "prepared/%s/tokens.bin", a.id);
     ino_t before = inode(in_dir(tokens));
     CHECK(before && prepare(&b) == 0 && !strcmp(a.id, b.id));
-    CHECK(inode(in_dir(tokens)) == before); /* not made again */
+    CHECK(inode(in_dir(tokens)) == before); /* the file was not made again */
     CHECK(a.made_mb_s > 0 && b.made_mb_s == 0);
     a.made_mb_s = 0;
     CHECK(!memcmp(&a, &b, sizeof a));
     puts_file("r2.txt", "mor2");
     CHECK(prepare(&c) == 0 && strcmp(a.id, c.id));
-    sources_begin(); /* the same bytes in another format are different data */
+    sources_begin(); /* the same bytes in a different format must have a different id */
     puts_file("r1.txt", "{\"text\":\"a\",\"t2\":\"a\"}");
     source_add("r1.txt", DATA_JSONL, NULL);
     CHECK(prepare(&a) == 0);
@@ -261,8 +262,8 @@ static void test_reuse(void)
     CHECK(prepare(&b) == 0 && !strcmp(b.id, c.id));
 }
 
-/* Checks that opening a prepared directory finds the damage and names the file, and that preparing
- * again repairs it. */
+/* Checks that damage is found when a prepared directory is opened, and that the error names the
+ * file. Preparing the data again must repair it. */
 static void check_damage(const char *id, const char *file, int64_t size, int64_t flip)
 {
     char path[200];
@@ -311,8 +312,9 @@ static void test_damage(void)
     CHECK(!data_open(in_dir("prepared"), "0123", DATA_CHECK, &e) && e.code == ERR_NOT_FOUND);
 }
 
-/* Checks four preparations at the same time, some of which are killed: the others must agree, the
- * data must be made only once, and no file of the killed ones may remain. */
+/* Checks four preparations at the same time, of which some are killed. All preparations that are
+ * not killed must report the same data. The data must be made only once. No file of a killed
+ * preparation may remain. */
 static void test_concurrent(void)
 {
     struct data_stats st;
@@ -343,7 +345,8 @@ static void test_concurrent(void)
     free(text);
 }
 
-/* Checks the progress: every byte of the sources is read twice, unless the data already exists. */
+/* Checks the progress reports. Every byte of the sources is read twice, unless the data already
+ * exists. */
 static void test_progress(void)
 {
     enum { MOST = 3 * READER_CHUNK };
@@ -361,8 +364,8 @@ static void test_progress(void)
     CHECK(!prepare(&st));
     told_check(&preparing, PROGRESS_BYTES, 0, 2 * (MOST + 5));
     CHECK(preparing.n_inside <= 6);
-    /* The progress, too, must not tell how large a file is to which a link leads outside of the
-     * roots. */
+    /* If a link leads to a file outside of the roots, the progress must not tell the size of that
+     * file, either. */
     CHECK(!symlink("/etc/passwd", in_dir("leaves")));
     sources_begin();
     source_add("leaves", DATA_TEXT, NULL);
@@ -371,7 +374,7 @@ static void test_progress(void)
     free(text);
 }
 
-/* Checks a directory in which nothing can be created: the error must name it, and no file may be
+/* Checks a directory in which nothing can be created. The error must name it, and no file may be
  * left. */
 static void test_unwritable(void)
 {
@@ -419,8 +422,9 @@ static void test_order(void)
             n_fixed += x == i % w;
         }
         for (int64_t i = 0; i < w; i++) CHECK(seen[i]);
-        /* Two random permutations agree in about 1 place, whatever their length, so 2 w draws
-         * agree in about 2 places. The probability of more than 20 is below 1e-13. */
+        /* Two random permutations of any length have the same element in about 1 place. In 2 w
+         * draws, there are about 2 such places. The probability of more than 20 places is below
+         * 1e-13. */
         if (w > 30) CHECK(n_same_pass < 20 && n_same_seed < 20 && n_fixed < 20);
         free(seen);
         data_order_close(seven);
@@ -432,14 +436,14 @@ static void test_order(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-struct naive { /* one window, written from the documents */
+struct naive { /* one window, made from the documents */
     int32_t ids[256], targets[256];
     int64_t pos[256], lo[256], hi[256];
     int64_t n, n_fragments;
 };
 
-/* Writes the window of v that begins at start. tokens and doc have the id and the number of the
- * document of each token. S is at most 256. */
+/* Writes the window of v that begins at start. For each token, `tokens` has its id, and `doc` the
+ * index of its document. S is at most 256. */
 static void naive_window(struct naive *v, const int *tokens, const int *doc, int64_t n_tokens,
                          int64_t start, const struct order_options *o)
 {
@@ -510,8 +514,8 @@ struct corpus {
     int64_t n_tokens, n_docs;
 };
 
-/* Makes n_docs documents of `each` to 2 * each bytes as JSONL and prepares them, so that the
- * preparation is tested, too. */
+/* Makes n_docs documents in JSONL, each with `each` to 2 * `each` bytes. The data is prepared from
+ * them, so that preparation is tested, too. */
 static void corpus_make(struct corpus *c, int n_docs, int each)
 {
     char *text = malloc((size_t)(n_docs * (2 * each + 32)));
@@ -568,8 +572,8 @@ static int sweep(const struct corpus *c, struct order_options o, int P)
         n_targets += data_targets(d, n, &e);
         bad += data_targets(d, n, &e) != v.n - v.n_fragments;
     }
-    /* In one pass each token has a target, except for the last token of each document, and the
-     * last token of each window that cuts a document. */
+    /* In one pass every token has a target, with two exceptions: the last token of each document,
+     * and the last token of each window that ends within a document. */
     int64_t cuts = 0;
     for (int64_t i = o.seq_len; i < c->n_tokens; i += o.seq_len) cuts += c->doc[i] == c->doc[i - 1];
     bad += n_targets != c->n_tokens - c->n_docs - cuts;
@@ -605,8 +609,8 @@ static void test_rows(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Checks that the comparison finds each injected fault, and only if there is more than one
- * rank. */
+/* Checks that the comparison finds each injected fault if there are several ranks. With one rank,
+ * the faults must have no effect. */
 static void test_mutants(void)
 {
     static const int mutants[] = {MUTANT_LABEL_SHIFT, MUTANT_DOC_CROSSED, MUTANT_LOCAL_POSITION};
@@ -628,8 +632,8 @@ static void test_mutants(void)
 }
 #endif
 
-/* Checks that a mapped file that is truncated during use causes an error and not a signal, and so
- * does an impossible token. */
+/* Checks a mapped file that is truncated while it is used, and an impossible token. Either must
+ * cause an error, and no signal. */
 static void test_batch_corrupt(void)
 {
     struct corpus c;
@@ -649,8 +653,8 @@ static void test_batch_corrupt(void)
     data_order_close(order);
     corpus_free(&c);
 
-    /* The digests are right and a token is out of range, as if another program or an attacker had
-     * written the file. */
+    /* The digests are right, but a token is out of range, as if a faulty program or an attacker
+     * had written the file. */
     corpus_make(&c, 5, 60);
     char sha[SHA256_HEX], old[SHA256_HEX];
     uint16_t token = 300;

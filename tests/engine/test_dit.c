@@ -1,5 +1,5 @@
 /* Compares diffusion transformers with PyTorch in float64 (tests/lib/dit_golden.h) on any number
- * of ranks, and checks bits that must not depend on that number.
+ * of ranks. Also checks bits that must not depend on the number of ranks.
  * tests: needs golden */
 #include "api/core/file.h"
 #include "tests/lib/dit_golden.h"
@@ -36,7 +36,7 @@ static void test_planned(void)
         dit_check_planned(&g, 3, RECOMPUTE_SELECTIVE);
         dit_check_planned(&g, 4, RECOMPUTE_FULL);
         dit_check_planned(&g, 8, RECOMPUTE_NONE);
-        for (int P = 1; P <= 4; P++) /* Runs them with MLPs in pieces of rows. */
+        for (int P = 1; P <= 4; P++) /* MLPs are computed in pieces of rows */
             dit_check_pieces(&g, P, (enum recompute_id)(RECOMPUTE_NONE + P % 3), 2 + P);
         for (int P = 1; P <= 3; P++)
             dit_check_asked(
@@ -72,8 +72,8 @@ static void run_bits(const struct dit_golden *g, int P, bool planned, struct out
 }
 
 /* Checks that under determinism "ranks" 1, 2, 4 and 8 ranks give the same loss, prediction and
- * gradients, bit by bit. 5 frames are in chunks of one, so that some ranks have none; 15 places
- * are in chunks of two. */
+ * gradients, bit by bit. 5 frames are divided into chunks of one, so that some ranks have no
+ * frame. 15 places are divided into chunks of two. */
 static void check_bits(const struct dit_golden *g, bool planned)
 {
     struct outcome one;
@@ -100,8 +100,8 @@ static void test_rank_bits(void)
     }
 }
 
-/* Checks that each rank sent the bytes of two switches, forward and backward, for each attention
- * along space. */
+/* Checks that for each attention along space each rank sent the bytes of two switches forward and
+ * two switches backward. */
 static void check_bytes(const struct dit_golden *g, int P, bool rank_bits)
 {
     const int64_t n[2] = {g->grid[1] * g->grid[2], g->grid[0]}, row = g->m.width * 4;
@@ -149,8 +149,9 @@ static void test_mutants_are_caught(void)
     dit_close(&g);
 }
 
-/* Checks, at a middle step and at the last one, that an injected fault is found: the loss that
- * trains the variance must not change the noise. */
+/* Checks that an injected fault is found, both at a diffusion step in the middle and at the last
+ * one. With this fault, the loss that trains the variance also changes the gradient of the
+ * noise. */
 static void test_mutants_of_noise(void)
 {
     static const char *const names[] = {"latte_noise", "stdit_noise"};
@@ -191,9 +192,9 @@ static void test_released(void)
                                                     : family_layer(f, &m, l);
         for (int i = 0; i < p->n_weights; i++) n += column_count(&p->weight[i]);
     }
-    /* The number is computed by hand from the table of tensors. A block has qkv and proj with 4
-     * C^2 + 4 C, cross-attention with as many, an MLP with 8 C^2 + 5 C, a table with 6 C, and two
-     * norms with 72 each. */
+    /* The number is computed by hand from the table of tensors. In a block, qkv and proj have 4
+     * C^2 + 4 C weights, and cross-attention has the same number. The MLP has 8 C^2 + 5 C, the
+     * table 6 C, and two norms have 72 each. */
     const int64_t C = 1152, block = 16 * C * C + 13 * C + 6 * C + 144;
     const int64_t in = 16 * C + C + 2 * (256 * C + C + C * C + C) + 6 * C * C + 6 * C + 300 * 4096 +
                        4096 * C + C + C * C + C;
@@ -201,8 +202,8 @@ static void test_released(void)
     free(f);
 }
 
-/* Checks the objective on which a model was trained. A file of another program may or may not have
- * it; our files always have it. */
+/* Checks the objective with which a model was trained. Files of other programs may lack the
+ * objective. Our files always have it. */
 static void test_objective(void)
 {
 #define LATTE "{\"model_type\":\"Latte\",\"hidden_size\":48,\"depth\":2,\"num_heads\":2"
@@ -225,14 +226,14 @@ static void test_objective(void)
     m.trained_on = OBJECTIVE_AUTO;
     CHECK(mkdtemp(dir) && !hf_config_write(dir, &m, DT_F32, NULL, &e));
     CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
-    /* The model came from a directory without the objective. The job has trained it by one, so the
-     * new file has it. */
+    /* The model came from a directory without an objective. The job has trained it with one, so
+     * the new file has that objective. */
     snprintf(text, sizeof text, "%s/config.json", dir);
     CHECK(!file_write(text, v[0].text, strlen(v[0].text), &e));
     const struct hf_beside b = {.from = dir};
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
     CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
-    /* The model is then trained by the other objective. */
+    /* After that, the model is trained with a different objective. */
     back.trained_on = OBJECTIVE_IDDPM;
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
     CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_IDDPM);

@@ -1,7 +1,8 @@
-/* Checks data-parallel rings and ZeRO: any product of dp, sp, stage of ZeRO and group trains as
- * one rank does, sends the bytes of the formula on every rank (engine_steps asks each rank), holds
- * the memory of the plan, and resumes from a checkpoint of any other product. SEQD_TEST_PRODUCTS=N
- * runs N random products instead of a few. */
+/* Checks data-parallel rings and ZeRO. For every product of dp, sp, stage of ZeRO and group, a
+ * training must give the same result as on one rank. Every rank must send the bytes of the formula
+ * (engine_steps checks this) and use the memory of the plan. A training must be able to resume
+ * from a checkpoint that any other product of axes has saved. SEQD_TEST_PRODUCTS=N runs N random
+ * products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -26,7 +27,7 @@ struct what {
     struct synth y;
     int precision, tied;
     int64_t batch;
-    double max_norm; /* 0 means no clipping, and then a ring with one sample fuses updates */
+    double max_norm; /* 0 means no clipping; updates are then fused if a ring has one sample */
     bool may_skip;   /* a guard may skip steps, so updates are never fused */
 };
 
@@ -71,13 +72,14 @@ static void say(const struct what *x, const struct way *w, char *out, size_t siz
 
 /* ---- random products against one rank -------------------------------------------------------- */
 
-/* Checks that the gradient's norm is the norm of all its elements, whichever ranks own them. At
- * most 10^5 squares, all of one sign, are summed in double here, so the rounding is below 10^5 *
- * 2^-53 of the sum. The relative rounding of its root is half of that. */
+/* Checks that the gradient's norm is the norm of all its elements, whichever ranks own them. The
+ * test sums at most 10^5 positive squares in double, so the rounding error of the sum is below
+ * 10^5 * 2^-53 of it. The relative error of the root is half of that. */
 static void check_norm(const struct engine_run *r, const char *which)
 {
     double sum = 0;
-    /* no rank ever has the whole gradient, so the norm is compared with one rank's norm */
+    /* with fused updates no rank has the complete gradient, so the norm is compared with the norm
+     * on one rank */
     if (r->plan.fused) return;
     for (int64_t i = 0; i < r->plan.n_params; i++) sum += (double)r->grad[i] * r->grad[i];
     CHECK_MSG(fabs(r->norm[0] / sqrt(sum) - 1) <= 1e5 * 0x1p-54, "%s: norm %.17g, want %.17g",
@@ -125,8 +127,8 @@ static int draw(int product, int i, int n)
     return (int)(synth_hash((uint64_t)product * 64 + (uint64_t)i) % (uint32_t)n);
 }
 
-/* Returns a divisor of n, drawn as the i-th random number of a product. Instead of n itself it
- * returns 0, which is the default. */
+/* Draws a divisor of n with the i-th random number of a product. Returns the divisor, or 0 (the
+ * default) if the divisor is n. */
 static int draw_divisor(int product, int i, int n)
 {
     int d = 1 + draw(product, i, n);
@@ -180,9 +182,9 @@ static void check_groups(struct what *x, struct way *w, const struct engine_run 
     check_bits(x, w, want);
 }
 
-/* Checks that under determinism "ranks", with dp fixed, neither sp nor the stage of ZeRO nor
- * groups change a bit. One ring has the bits of one rank. The cases include accumulated gradients,
- * and a tied head, whose two parts are summed separately. */
+/* Checks determinism "ranks". If dp is fixed, then sp, the stage of ZeRO and the groups must not
+ * change a bit. With one ring, the bits must be the same as on one rank. The cases include
+ * accumulated gradients. They also include a tied head, whose two parts are summed separately. */
 static void test_bits(void)
 {
     const int stages = SANITIZED || small_tests() ? 3 : 1; /* steps through the stages of ZeRO */
@@ -204,7 +206,7 @@ static void test_bits(void)
         }
 }
 
-/* Checks that an update within the backward pass is the same as one after it. */
+/* Checks that an update within the backward pass has the same result as an update after it. */
 static void test_fused(void)
 {
     for (int i = 0; i < 8; i++) {
@@ -221,7 +223,7 @@ static void test_fused(void)
         x.may_skip = false;
         struct engine_run now = go(&x, &w, source_of(&x));
         CHECK(now.plan.fused && strstr(now.plan.reason, "fused"));
-        /* the plan has a bucket, and no shard beside it */
+        /* the plan has memory for a bucket of gradients, and none for a shard */
         CHECK(now.plan.class_size[PLAN_GRADIENTS] < size);
         engine_free(&now);
         check_bits(&x, &w, &later);
@@ -256,8 +258,8 @@ static void test_200_steps(void)
 
 /* ---- targets at uneven places ---------------------------------------------------------------- */
 
-/* Returns sample n, which has targets in its first (n * 17) mod 40 tokens. Every fourth sample has
- * no target at all, so that one of four rings has nothing to learn from. */
+/* Returns sample n. Its first (n * 17) mod 40 tokens have targets. Every fourth sample has no
+ * target at all, so that one of four rings has nothing to learn from. */
 static struct synth uneven(int64_t n)
 {
     struct synth y = {.S = 40, .vocab = 61, .bare_from = n * 17 % 40};
@@ -316,9 +318,9 @@ struct journey {
     struct ckpt_info info;
     int leg;
     int seen[LEG * LEGS * BATCH]; /* how often the first rank of a ring has received this sample */
-    float *w, *m, *v, *ema;       /* the arrays that were saved, which are then loaded */
+    float *w, *m, *v, *ema;       /* the arrays that were saved and that the next leg loads */
     float *ema_next;              /* the array that this leg saves */
-    struct comm_count moved[8];   /* the bytes of CONTROL that saving has moved, by rank */
+    struct comm_count moved[8];   /* the bytes that each rank sent for CONTROL while saving */
 };
 
 static int log_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
@@ -348,7 +350,8 @@ static void load_first(struct train *t, int rank, void *arg)
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
         CHECK(s.step == t->step && s.next_sample == t->step * BATCH);
     }
-    /* Every array is equal to the bit, on whichever rank its elements are now. */
+    /* Every array must have the same bits as before, even if its elements are on other ranks
+     * now. */
     const struct {
         enum sharded_array which;
         const float *want;
@@ -378,7 +381,7 @@ static void save_last(struct train *t, int rank, void *arg)
     } else {
         const struct ckpt_arrays a = scatter_arrays(&t->state);
         const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
-        t->state.still_s = 0; /* sets the time as if rank 0 had not reported for long */
+        t->state.still_s = 0; /* makes it look as if rank 0 had not reported for a long time */
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
     }
@@ -386,9 +389,9 @@ static void save_last(struct train *t, int rank, void *arg)
     if (t->model.job) j->moved[rank] = comm_ledger(t->model.job)[PURPOSE_CONTROL];
 }
 
-/* Checks that rank 0 has received every element that it does not own exactly once. The elements
- * are those of the weights (in bf16 twice, of the model's and the master's), m, v and the
- * average. */
+/* Checks that rank 0 has received each element that it does not own exactly once. The elements are
+ * those of the weights, m, v and the average. In bf16 there are two sets of weights: the weights
+ * of the model and the master weights. */
 static void check_moved(const struct journey *j, const struct plan *p)
 {
     int64_t others = 0, sent = 0;
@@ -404,8 +407,8 @@ static void check_moved(const struct journey *j, const struct plan *p)
     const int n_arrays = p->precision == PRECISION_BF16 ? 5 : 4;
     for (int r = 1; r < p->n_ranks; r++) {
         sent += j->moved[r].bytes_sent;
-        /* Each rank receives at least two messages, also if it has nothing to send: that rank 0 is
-         * still saving, and that it has finished. */
+        /* Each rank receives at least two messages, even if it has no element to send. The first
+         * says that rank 0 is still saving, and the second says that rank 0 has finished. */
         CHECK(j->moved[r].messages_received >= 2);
     }
     CHECK_MSG(j->moved[0].bytes_received == others * 4 * n_arrays, "%lld bytes, want %lld",
@@ -413,12 +416,12 @@ static void check_moved(const struct journey *j, const struct plan *p)
     CHECK(sent == j->moved[0].bytes_received);
 }
 
-/* Runs one leg of the training. w has the ranks of a ring, the number of rings, zero, zero_group,
- * and the stages of a pipeline (0 means one). */
+/* Runs one leg of the training. w has these numbers: the ranks of a ring, the rings, zero,
+ * zero_group, and the pipeline stages (0 means one). */
 static void one_leg(struct journey *j, int precision, const int w[5])
 {
     engine_spec(&spec, j->y.S);
-    spec.model.shape.vocab = 258; /* the byte tokenizer's */
+    spec.model.shape.vocab = 258; /* the vocabulary of the byte tokenizer */
     spec.model.shape.max_pos = 4096;
     spec.train.global_batch = BATCH;
     spec.precision.params = precision;
@@ -444,9 +447,9 @@ static void one_leg(struct journey *j, int precision, const int w[5])
     j->leg++;
 }
 
-/* Checks trainings that continue on other numbers of ranks, such as 4, then 2, then 8, with one
- * ring and two, with every stage of ZeRO, with and without groups, and with stages of a pipeline.
- * The order of the data must be that of one rank. */
+/* Checks trainings that continue on different numbers of ranks, for example on 4, then 2, then 8.
+ * The cases have one or two rings, every stage of ZeRO, with and without groups, and pipeline
+ * stages. The order of the data must be the same as on one rank. */
 static void test_resume(void)
 {
     static const int ways[][LEGS][5] = {{{4, 1, 1, 0}, {1, 2, 2, 0}, {4, 2, 3, 0}},

@@ -1,5 +1,5 @@
-/* Checks attention dropout in a training: each step has its own masks, which depend on the seed
- * and on the number of the step only. tests/engine/test_forms.c checks that masks do not depend on
+/* Checks attention dropout in a training. Each step must have new masks, which depend only on the
+ * seed and on the index of the step. tests/engine/test_forms.c checks that masks do not depend on
  * the number of ranks. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -33,7 +33,7 @@ static void losses(double rate, int64_t seed, int64_t first, int64_t n, int P, i
     spec.optim.lr = 0;
     struct engine_run r = {
         .P = P, .steps = n, .first_step = first, .source = {same_batch, same_targets, &text}};
-    if (seed != spec.seed) { /* tells whether the masks differ on the same weights */
+    if (seed != spec.seed) { /* with other masks, the losses of the same weights must differ */
         struct engine_run w = {.P = 1, .steps = 1, .source = r.source};
         static struct job_spec plain;
         plain = spec;
@@ -68,7 +68,8 @@ static void test_each_step(void)
     for (int P = 1; P <= 2; P++) {
         losses(0.3, 5, 0, STEPS, P, MUTANT_NONE, loss);
         CHECK_MSG(n_alike(loss) == 0, "%g %g %g %g", loss[0], loss[1], loss[2], loss[3]);
-        losses(0.3, 5, 2, 2, P, MUTANT_NONE, later); /* the same as in a run that is resumed */
+        /* begins at step 2, like a run that is resumed */
+        losses(0.3, 5, 2, 2, P, MUTANT_NONE, later);
         CHECK(later[0] == loss[2] && later[1] == loss[3]);
         losses(0.3, 6, 0, 1, P, MUTANT_NONE, other);
         CHECK(other[0] != loss[0]);

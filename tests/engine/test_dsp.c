@@ -1,5 +1,5 @@
-/* Checks Dynamic Sequence Parallelism: the place of every row is compared byte by byte, and
- * attention over either dimension is compared with float64 results of the definition. */
+/* Checks Dynamic Sequence Parallelism. The places of all rows are compared byte by byte. Attention
+ * over each of the two dimensions is compared with float64 results of the definition. */
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -20,9 +20,9 @@ struct grid {
     enum dtype dtype;
     int P, from;
     bool rank_bits;
-    double *whole; /* [n0, n1, cols] the expected values; pads are in none of them */
-    double *back;  /* the elements after they are gathered again, in the same order */
-    int64_t wrong; /* the number of elements of a spread tensor that are in a wrong place */
+    double *whole; /* [n0, n1, cols] the expected values, without pads */
+    double *back;  /* the elements after a gather, in the same order */
+    int64_t wrong; /* the number of elements of the divided tensor that are in a wrong place */
     struct comm_count sent[MAX_P];
 };
 
@@ -50,16 +50,16 @@ static double get(enum dtype t, const void *at, int64_t i)
     return ((const uint16_t *)at)[i];
 }
 
-/* Returns a rank's share of a dimension by this file's own formula: ceil(n / P), or whole eighths
- * of the dimension. */
+/* Returns a rank's share of a dimension, by an independent formula. The share is ceil(n / P), or
+ * is a multiple of an eighth of the dimension. */
 static int64_t share_of(const struct grid *f, int dim)
 {
     const int64_t n = f->n[dim];
     return f->rank_bits ? (n + 7) / 8 * (8 / f->P) : (n + f->P - 1) / f->P;
 }
 
-/* Returns the row of the whole that is at local row `row` of rank r, if the whole is spread along
- * dim; or -1 if that row is a pad. */
+/* The complete tensor is divided among the ranks along dim. Returns the index, in the complete
+ * tensor, of row `row` of rank r. Returns -1 if this row is padding. */
 static int64_t whole_row(const struct grid *f, int dim, int r, int64_t row)
 {
     const int64_t other = f->n[!dim], i = r * share_of(f, dim) + row / other, j = row % other;
@@ -85,7 +85,8 @@ static void scatter(const struct grid *f, int dim, int r, struct tensor t)
     }
 }
 
-/* Counts the elements of t that differ from the whole. Pads must be zero. */
+/* Returns the number of elements of t that differ from the complete tensor. Padding must be
+ * zero. */
 static int64_t misplaced(const struct grid *f, int dim, int r, struct tensor t)
 {
     int64_t n = 0;
@@ -133,8 +134,8 @@ static bool same(struct comm_count a, struct comm_count b)
            a.messages_sent == b.messages_sent && a.messages_received == b.messages_received;
 }
 
-/* Switches the spread dimension there and back, because the backward of a switch is the switch
- * back. The pads of inputs are NaN. */
+/* Switches the divided dimension from 0 to 1 or from 1 to 0, and switches back. Switching back is
+ * also the backward pass of a switch. Padding of inputs is NaN. */
 static void switch_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;
@@ -227,9 +228,11 @@ static void test_switch(void)
         }
 }
 
-/* ---- whole and spread ------------------------------------------------------------------------ */
+/* ---- split and gather
+ * ------------------------------------------------------------------------ */
 
-/* Checks that gathering the parts of a split gives the whole again, on every rank. */
+/* Splits a tensor and gathers its parts. Checks that every rank then has the complete tensor
+ * again. */
 static void gather_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;
@@ -239,8 +242,8 @@ static void gather_body(struct ranks *g, int rank, void *arg)
     struct dsp d = dsp_of(f, g, rank, be);
     struct tensor a = spread(f, f->from, true);
     struct tensor whole = tensor_of(f->dtype, mem(rows * f->cols * size), rows, f->cols, f->cols);
-    /* The whole is in the order in which split and gather use it, with the spread dimension
-     * outermost. */
+    /* dsp_split and dsp_gather expect a complete tensor whose outermost dimension is the divided
+     * one. */
     for (int64_t i = 0; i < rows * f->cols; i++) {
         const int64_t row = i / f->cols, u = row / other, v = row % other;
         const int64_t at = f->from == 0 ? u * f->n[1] + v : v * f->n[1] + u;
@@ -306,8 +309,8 @@ static double kernel(int64_t i, int64_t j)
     return 1.0 / (1.0 + (double)llabs(i - j));
 }
 
-/* Mixes x, which has `groups` groups of n rows with cols columns. The n rows of a group are along
- * the dimension that is whole. */
+/* Mixes x, which has `groups` groups of n rows with `cols` columns. The rows of a group are all
+ * positions of the dimension that is not divided among ranks. */
 static void mix(const double *x, double *y, int64_t groups, int64_t n, int64_t cols)
 {
     for (int64_t g = 0; g < groups; g++)
@@ -337,8 +340,8 @@ struct block_truth { /* [n0, n1, cols] */
     double *y, *dx;
 };
 
-/* Computes an element from the definition, on the whole tensor, without switching: the rows of a
- * column are found by their stride. */
+/* Computes an element from the definition, using the complete tensor and no switch. It finds the
+ * rows of a sum by their stride. */
 static double mixed(const struct grid *f, const double *x, int64_t a, int64_t b, int64_t c, int dim)
 {
     double sum = 0;
@@ -386,8 +389,9 @@ struct block_case {
     struct block_truth truth;
 };
 
-/* Runs the block on a tensor that is spread along dimension 0: it mixes along 1, switches, mixes
- * along 0, and switches back. Then it runs the same steps backward. */
+/* Runs the block on a tensor that is divided along dimension 0: it mixes along dimension 1,
+ * switches, mixes along dimension 0, and switches back. Then it runs the backward passes of these
+ * operations in reverse order. */
 static int block_run(const struct grid *f, struct dsp *d, struct tensor t[6], struct err *e)
 {
     const int64_t s0 = share_of(f, 0), s1 = share_of(f, 1), C = f->cols;
@@ -414,7 +418,7 @@ static int64_t differing(const struct grid *f, int r, struct tensor t, const dou
         const int64_t at = whole_row(f, 0, r, i);
         for (int64_t c = 0; at >= 0 && c < f->cols; c++) {
             const double got = ((double *)t.data)[i * f->cols + c], w = want[at * f->cols + c];
-            /* the sums have the same order everywhere, so they must be equal and not only near */
+            /* all sums have the same order, so the results must be exactly equal */
             n += !(got == w);
         }
     }
@@ -484,9 +488,9 @@ static void test_mutants_are_caught(void)
 
 /* ---- against other ways ---------------------------------------------------------------------- */
 
-/* Compares the counted bytes of two switches, for a pair of blocks, with the alternatives: with
- * their formulas, and for one Ulysses attention also with the formula of this tree's Ulysses,
- * whose bytes tests/engine/test_ulysses.c counts. */
+/* Computes the ratios of the counted bytes of two switches, which a pair of blocks needs, to the
+ * formulas for other methods. For Ulysses in one attention, it also uses the formula of our own
+ * Ulysses, which tests/engine/test_ulysses.c compares with counted bytes. */
 static void test_ratios(void)
 {
     static const int P[] = {2, 4, 8};

@@ -1,6 +1,6 @@
-/* Compares the moving average of the weights with an average that is kept in float64 beside the
- * training. Every rank compares the elements that it owns, in every stage of ZeRO, in bf16 with
- * master weights, with fused updates, and with skipped steps. */
+/* Compares the moving average of the weights with an average that the test keeps in float64. Every
+ * rank compares the elements that it owns. The trainings use every stage of ZeRO, bf16 with master
+ * weights, fused updates, and skipped steps. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
@@ -9,9 +9,9 @@ enum { STEPS = 6, S = 40 };
 
 struct beside { /* arrays of one rank */
     double *ema;
-    float *w, *got, *last; /* last: the average before the current step */
+    float *w, *got, *last; /* `last` is the average before the current step */
     int64_t n, n_bad, n_skipped;
-    char bad[128]; /* the first */
+    char bad[128]; /* a text about the first wrong element */
 };
 
 struct watch {
@@ -19,7 +19,8 @@ struct watch {
     double decay;
 };
 
-/* Reads an array. Elements that the rank does not own become NaN. */
+/* Reads an array of which this rank owns a part. Sets all elements that this rank does not own to
+ * NaN. */
 static void read_own(struct train *t, enum sharded_array which, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) out[i] = NAN;
@@ -49,9 +50,9 @@ static void note(struct beside *b, const struct train *t, int64_t i, double want
                  (long long)t->step, (long long)i, b->got[i], want);
 }
 
-/* Compares the averages after a step. Each update rounds d ema, (1 - d) w and their sum, which are
- * at most 3 half units of the largest value so far, while the errors of earlier updates shrink by
- * d. A skipped step must not change a bit. */
+/* Compares the averages after a step. Each update rounds the numbers d ema and (1 - d) w and their
+ * sum. Together the three errors are at most 3/2 units in the last place of the largest value so
+ * far. The errors of earlier updates are multiplied by d. A skipped step must not change a bit. */
 static void after(struct train *t, int rank, void *arg)
 {
     struct watch *x = arg;
@@ -84,12 +85,12 @@ struct way {
     double max_norm; /* 0 means that updates are fused */
 };
 
-/* Steps that a rollback has marked, which are skipped whether or not an update is fused. Before
- * them two updates have made the average different from the weights. */
+/* Steps that a rollback has marked, which are skipped whether or not updates are fused. There are
+ * two updates before the first of them, so that the average differs from the weights. */
 static const int64_t marked[] = {2, 4};
 enum { MARKED = sizeof marked / sizeof *marked };
 
-/* Returns how many elements were wrong after any step, on all ranks. */
+/* Returns the number of wrong elements on all ranks, added up over all steps. */
 static int64_t run(const struct way *w, int mutant, const char **bad)
 {
     static struct job_spec spec;
@@ -156,7 +157,7 @@ static void test_mutant(void)
 }
 #endif
 
-/* Checks that without ema.decay no memory is held. */
+/* Checks that without ema.decay the average has no memory. */
 static void test_none(void)
 {
     struct job_spec spec;

@@ -1,5 +1,5 @@
-/* Checks embeddings over P ranks: they are the same on all ranks, and equal to the pooled hidden
- * states of one rank, computed in float64. */
+/* Checks embeddings over P ranks. The embeddings must be the same on all ranks. They must equal
+ * the hidden states of one rank after these were pooled in float64. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,9 +24,9 @@ struct job {
     bool reference;
 };
 
-/* Computes the vector of a row in double, from the residual stream after the last layer: by a
- * decoder's final norm, by ModernBERT's LayerNorm, or, for BERT, as the stream itself, because
- * BERT's last norm belongs to the head. */
+/* Computes the vector of a row in double, from the residual stream after the last layer. For a
+ * decoder, it applies the final norm, and for ModernBERT the LayerNorm. For BERT the vector is the
+ * stream itself, because BERT's last norm belongs to the head. */
 static void state(const struct tiny_rank *t, int64_t row, double out[C])
 {
     struct model *m = (struct model *)&t->model;
@@ -43,7 +43,7 @@ static void state(const struct tiny_rank *t, int64_t row, double out[C])
         out[c] = (out[c] - mean) / sqrt(square + m->shape.norm_eps) * ref_at(g, 0, c);
 }
 
-/* And the pooling. */
+/* Computes the pooled vector of a document in double. */
 static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
                 struct err *e)
 {
@@ -142,11 +142,11 @@ static void check_ids(const struct job *j)
 }
 
 /* Checks one family. On one rank, with a pass for each document, the hidden states have the same
- * bits; the two results differ only by the norm (in fp32 there, in double here) and by the
- * rounding of the result. A norm of 48 terms, with its root and two products, has an error of at
- * most about 30 roundings of 6e-8, which is 2e-6 of the vector's largest entry. With several
- * ranks, or documents that share passes, attention adds its keys in another order, which makes
- * 1e-5 after two layers. */
+ * bits. The embedding and the expected vector then differ only because the engine computes the
+ * norm in fp32 and this test in double, and because the embedding is rounded. A norm of 48 terms,
+ * with its root and two products, has an error of at most about 30 roundings of 6e-8. This is 2e-6
+ * of the vector's largest entry. With several ranks, or if documents share passes, attention adds
+ * the terms of its keys in a different order. The resulting error is 1e-5 after two layers. */
 static void check_pooling(int family)
 {
     static struct job one, many;
@@ -184,11 +184,11 @@ static void test_pooling(void)
     check_pooling(FAMILY_LLAMA), check_pooling(FAMILY_BERT), check_pooling(FAMILY_MODERNBERT);
 }
 
-/* Checks 16-bit types. The hidden states are the same, but their normed rows were rounded, each
- * entry by at most u times its value (u is 2^-9 in bf16 and 2^-12 in fp16), and a mean by at most
- * the mean of these errors. The largest entry of a mean of these documents is at least half the
- * mean of the rows' largest entries, so the bound is 2 u. If vectors are normalized, their length
- * has errors like the entries, of either sign. */
+/* Checks 16-bit types. The hidden states are unchanged, but the rows after the norm were rounded.
+ * Each entry was changed by at most u times its value, where u is 2^-9 in bf16 and 2^-12 in fp16.
+ * A mean was changed by at most the mean of these errors. The largest entry of a mean of these
+ * documents is at least half the mean of the rows' largest entries, so the bound is 2 u. If
+ * vectors are normalized, the error of their length is as large as the error of an entry. */
 static void check_half(enum precision_id precision, double u)
 {
     static struct job j;
@@ -217,8 +217,8 @@ static void test_half(void)
     check_half(PRECISION_BF16, 0x1p-9), check_half(PRECISION_FP16, 0x1p-12);
 }
 
-/* Checks that the longest document may fill the sequence. If the sequence is one token shorter,
- * the error must name the document's record and every possible fix. */
+/* Checks a document that is as long as the sequence. If the sequence is one token shorter, the
+ * error must name the document's record and every possible fix. */
 static void test_length(void)
 {
     static struct job j;

@@ -1,7 +1,7 @@
-/* test_embed_files.c: checks published embedding models: files of a base class, whose tensors have
- * no prefix in their names and which have no head, and vectors, which are compared with those of
- * the packages that publish the models (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model
- * that transformers saved).
+/* test_embed_files.c: checks published embedding models. The files were saved from a base class,
+ * so the names of their tensors have no prefix, and there is no head. Vectors are compared with
+ * those of the packages that publish the models (golden/make_embed_golden.py). embed_qwen3 is a
+ * Qwen3Model that transformers saved.
  * tests: needs golden seqrank */
 #include <math.h>
 #include "tests/lib/hf_save.h"
@@ -20,7 +20,8 @@ static const char *golden(const char *name)
     return path;
 }
 
-/* Makes an embed job of a golden directory, which reads a file in that directory. */
+/* Makes an embed job. Its model is a golden directory, and its input is a file in that
+ * directory. */
 static struct order *embeds(const char *name, const char *model, const char *input)
 {
     char path[128];
@@ -50,8 +51,8 @@ static int vectors(struct order *o, int n, float out[ROWS][COLS])
     return rows;
 }
 
-/* Runs the job, and compares its vectors with the lines of a golden file, which have n numbers
- * each. */
+/* Runs the job, and compares its vectors with the lines of a golden file. Each line has n
+ * numbers. */
 static void check_vectors(struct order *o, const char *file, int n)
 {
     static float got[ROWS][COLS];
@@ -67,7 +68,8 @@ static void check_vectors(struct order *o, const char *file, int n)
     free(o);
 }
 
-/* Compares the first six columns of the last tokens' vectors with those of transformers. */
+/* Compares the first six columns of the vectors of last tokens with the vectors of
+ * transformers. */
 static void test_decoder(void)
 {
     static const double want[2][6] = {{-0.31934, 0.13768, -0.11359, 0.20622, -0.10633, -0.00247},
@@ -89,7 +91,8 @@ static void test_encoder(void)
     check_vectors(o, "embed_bert/vectors_whole.txt", 16);
 }
 
-/* Checks the settings that the directory's own files give where the job sets none. */
+/* Checks settings that the job leaves out. They must be read from the files of the model
+ * directory. */
 static void test_published(void)
 {
     static const struct {
@@ -139,7 +142,8 @@ static void test_published(void)
     }
 }
 
-/* Makes an embed job of embed_bert with the settings that the package uses. */
+/* Makes an embed job of embed_bert with the settings that the package sentence-transformers
+ * uses. */
 static struct order *as_published(const char *name, const char *model)
 {
     struct order *o = embeds(name, model, "texts.jsonl");
@@ -149,8 +153,8 @@ static struct order *as_published(const char *name, const char *model)
     return o;
 }
 
-/* Checks texts that are truncated where the package truncates them: the tokens that end a text are
- * kept. */
+/* Checks texts that are too long. They must be truncated as in the package, which keeps the
+ * special tokens at the end of a text. */
 static void test_truncated(void)
 {
     check_vectors(as_published("truncated", "embed_bert"), "embed_bert/vectors.txt", 16);
@@ -185,13 +189,14 @@ static struct order *prompted(const char *name)
     return o;
 }
 
-/* Checks prompts before every text, chosen by name and by default, as the package adds them. */
+/* Checks prompts that are put before every text, as in the package. If the job names a prompt, it
+ * must be used, and otherwise the default prompt. */
 static void test_prompts(void)
 {
     struct order *o = as_published("query", "embed_bert");
     o->spec.embed.prompt_name = tiny_text(&o->spec, "query");
     check_vectors(o, "embed_bert/vectors_query.txt", 16);
-    o = as_published("document", "embed_bert"); /* the prompt of this name has no text */
+    o = as_published("document", "embed_bert"); /* the prompt "document" has no text */
     o->spec.embed.prompt_name = tiny_text(&o->spec, "document");
     check_vectors(o, "embed_bert/vectors.txt", 16);
     make_prompted(
@@ -204,7 +209,8 @@ static void test_prompts(void)
     check_vectors(o, "embed_bert/vectors.txt", 16);
 }
 
-/* Checks the errors for a name of which there is no prompt, and for records that are not texts. */
+/* Checks the error for a name that no prompt has. Also checks the error for records that are not
+ * texts. */
 static void test_no_prompt(void)
 {
     static const struct {
@@ -230,8 +236,8 @@ static void test_no_prompt(void)
     CHECK(!prepares(o));
     fails("embed.prompts", "this input is not");
     free(o);
-    /* A default that names no prompt is refused by jobs that use the default, and by no other
-     * job. */
+    /* A default that names no prompt must be refused in jobs that use the default, and must not
+     * matter in other jobs. */
     make_prompted("{\"default_prompt_name\":\"q\",\"prompts\":{\"p\":\"x\"}}");
     o = prompted("no-default");
     CHECK(o->spec.model.shape.prompted && !prepares(o));
@@ -257,8 +263,9 @@ static void test_prompts_refused(void)
     o->spec.embed.prompt_name = tiny_text(&o->spec, "q");
     CHECK(family_check(&o->spec, &e) == -1 && !strcmp(e.field, "embed.prompt_name"));
     o->spec.embed.prompts = 1;
-    o->spec.embed
-        .pooling = POOLING_CLS; /* the first row is the prompt's, whatever else is left out */
+    /* with this pooling only the first row is used, so leaving out rows of the prompt has no
+     * effect */
+    o->spec.embed.pooling = POOLING_CLS;
     CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
     o->spec.model.path = 0;
     CHECK(family_check(&o->spec, &e) == -1);
@@ -271,7 +278,7 @@ static void test_prompts_refused(void)
     free(o);
 }
 
-/* Checks that a file without a head is refused by jobs that compute the head. */
+/* Checks that jobs that compute the head refuse a file without a head. */
 static void test_refused(void)
 {
     static const int kinds[] = {JOB_TRAIN, JOB_VERIFY};
@@ -292,13 +299,13 @@ static void test_refused(void)
         CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
         free(o);
     }
-    /* A head that is tied to the embedding exists, because no tensor is missing. */
+    /* If the head is tied to the embedding, the file has a head, because no tensor is missing. */
     CHECK_MSG(!hf_read_dir(golden("embed_qwen3"), &m, &e) && !m.headless && m.unprefixed, "%s",
               e.text);
 }
 
-/* Checks that an embed job neither plans nor holds the head, and that it does not read the head of
- * a file. */
+/* Checks that an embed job has no head in its plan or in its memory, and that it does not read the
+ * head of a file. */
 static void test_planned(void)
 {
     static struct plan p[2];
@@ -320,8 +327,8 @@ static void test_planned(void)
     CHECK_MSG(!strstr(answer, "headless") && !strstr(answer, "unprefixed"), "%s", answer);
 }
 
-/* Checks records without tokens, which have no vector: a note tells how many there are, and the
- * result has the record of each line. */
+/* Checks records without tokens. They have no vector. A note must have the number of these
+ * records, and each line of the result must have the index of its record. */
 static void test_skipped(void)
 {
     put("", "x",

@@ -1,7 +1,7 @@
 /* test_embed_packed.c: checks documents that share a pass (embed_run). In every family, on one
- * rank and on several, a document's vector must equal the vector of a pass of its own, and the
- * vectors must be in the order of the input. Documents that cannot share a pass have passes of
- * their own. The error for a vector that is not finite names its document. */
+ * rank and on several, the vector of a document must equal the vector from a pass for this
+ * document alone. The vectors must be in the order of the input. Documents that cannot share a
+ * pass must get separate passes. If a vector is not finite, the error must name its document. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -14,9 +14,9 @@
 
 enum { S = 40, WIDTH = 16, VOCAB = 258 };
 
-/* Documents of 5, 1, 30, 4 | 40 | 7, 2, 29 | 3 tokens. The first pass is full to its last token,
- * the second is a single document, and the third has room for further tokens, but not for the next
- * document. */
+/* Documents of 5, 1, 30, 4 | 40 | 7, 2, 29 | 3 tokens. The bars separate passes. The first pass is
+ * full. The second pass has a single document. The third pass has room left, but not enough for
+ * the last document. */
 static const char *const docs[] = {"hello",
                                    "a",
                                    "the quick brown fox jumps over",
@@ -76,8 +76,8 @@ static void go(struct job *j)
     free(npy);
 }
 
-/* Returns the largest difference between two jobs' vectors, each divided by the largest entry of
- * its vector. */
+/* Returns the largest difference between the vectors of two jobs. Each difference is divided by
+ * the largest entry of its vector. */
 static double distance(const struct job *a, const struct job *b)
 {
     double worst = 0;
@@ -107,10 +107,11 @@ static void check_lines(const struct job *a, const struct job *b)
 
 static double worst_of_all;
 
-/* Checks that packed documents have the vectors of single ones. The bound is that of test_embed.c
- * for several ranks, 1e-5 of the vector's largest entry: a row's keys are added in another order,
- * because blocks of keys begin elsewhere. With AVX-512 the largest difference of all families is
- * 9e-7. */
+/* Checks that the vectors of documents that share a pass equal the vectors of documents with a
+ * pass of their own. The bound is 1e-5 of the vector's largest entry, as in test_embed.c for
+ * several ranks. The vectors are not exactly equal, because blocks of keys begin at other
+ * positions, so that the terms of a row's keys are added in a different order. With AVX-512 the
+ * largest difference of all families is 9e-7. */
 static void check_equal(const struct model_shape *m, int P, int pooling)
 {
     static struct job packed, alone;
@@ -142,7 +143,7 @@ static void test_families(void)
     for (int id = 0; id < FAMILY_N; id++) {
         if (family_diffusion(&(struct model_shape){.family = id})) continue;
         struct model_shape m = shape_of(id);
-        for (int i = 0; i < 6; i++) m.residual[i] = 1; /* MiniMax's */
+        for (int i = 0; i < 6; i++) m.residual[i] = 1; /* for MiniMax */
         check_model(&m);
     }
 }
@@ -160,8 +161,8 @@ static void test_windows(void)
     check_model(&m);
 }
 
-/* Checks RoPE whose frequencies depend on the length of the sequence, with which documents cannot
- * share a pass. */
+/* Checks RoPE whose frequencies depend on the length of the sequence. Documents of such a model
+ * cannot share a pass. */
 static void test_rope(void)
 {
     struct model_shape m = shape_of(FAMILY_LLAMA);
@@ -204,7 +205,7 @@ static void test_half(void)
         check_half(FAMILY_LLAMA, pooling), check_half(FAMILY_BERT, pooling);
 }
 
-/* Counts the reads of the prepared data. This function replaces the one of the C library. */
+/* Counts the reads of the prepared data. This function replaces pread of the C library. */
 static _Atomic int n_reads;
 ssize_t pread(int fd, void *to, size_t n, off_t at)
 {
@@ -217,9 +218,9 @@ static void count_reads(struct tiny_rank *t, const struct reading_embed *r)
     n_reads = 0;
 }
 
-/* Checks that each document is read once, and its origin once. There is one more read, of the
- * token that may end a document: the ends in the data make that document as long as the
- * sequence. */
+/* Checks that each document is read once, and its origin once. There is one further read. One
+ * document has as many tokens as the sequence if its end token is counted, so its last token is
+ * read to find out whether it is an end token. */
 static void test_reads(void)
 {
     static struct job j;
@@ -233,7 +234,8 @@ static void test_reads(void)
     }
 }
 
-/* Checks more documents than one pass accepts: the remaining ones follow in another pass. */
+/* Checks more documents than one pass accepts. The documents that are left must be computed in a
+ * second pass. */
 static void test_many(void)
 {
     static const char *const two[] = {"a", "b"};
@@ -257,9 +259,9 @@ static void test_many(void)
     write_docs(docs, N_DOCS, 1);
 }
 
-/* Checks that the error names the document whose own states are not finite, whatever is beside it
- * in its pass. The documents of its pass are computed again, one by one, and the progress must not
- * decrease. */
+/* Checks a document whose states are not finite. The error must name this document, and no other
+ * document in its pass. To find it, the job computes the documents of the pass again one by one.
+ * The progress must not decrease. */
 static void test_not_finite(void)
 {
     static struct job j;

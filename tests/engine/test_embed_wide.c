@@ -1,6 +1,6 @@
-/* test_embed_wide.c: checks vectors with more columns (1,056) than ranks sum at a time
- * (VOLUME_SMALL_N), of a model with more than 64 heads. P ranks must give the result of one rank,
- * which sums nothing. */
+/* test_embed_wide.c: checks a model with more than 64 heads, whose vectors have 1,056 columns.
+ * Ranks sum only VOLUME_SMALL_N columns at a time. P ranks must give the same result as one rank,
+ * on which nothing is summed over ranks. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/log.h"

@@ -1,5 +1,6 @@
-/* Checks evaluation on held-out data inside a training: its loss on every number of ranks and
- * rings, the training's bits, which it must not change, and the bytes that it moves. */
+/* Checks evaluation on held-out data within a training. Checks the loss on every number of ranks
+ * and rings, and the number of bytes that ranks send in an evaluation. The evaluation must not
+ * change a bit of the training. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/train/eval.h"
@@ -8,8 +9,8 @@ static struct job_spec spec; /* static because it has 75 KiB, too many for the s
 
 enum { WINDOWS = 5, EVAL_S = 45, STEPS = 4 };
 
-/* Held-out windows are shorter than the training's sequences and have uneven documents. Window 3
- * has targets in its first half only. */
+/* Held-out windows are shorter than the sequences of the training, and their documents have
+ * different lengths. Window 3 has targets in its first half only. */
 static struct synth held = {.S = EVAL_S, .doc_len = 13, .vocab = 61};
 
 static int64_t held_targets(void *arg, int64_t n, struct err *e)
@@ -79,8 +80,8 @@ static struct engine_run training(const struct way *w, struct probe *p)
     return r;
 }
 
-/* Computes the nll of each window by a training step on that window only, with a learning rate of
- * 0, which is an independent way to the same number. */
+/* Computes the nll of each window in an independent way: by a training step on that window only,
+ * with a learning rate of 0. */
 static double slow_loss(int64_t *targets)
 {
     double nll = 0;
@@ -100,8 +101,9 @@ static double slow_loss(int64_t *targets)
     return nll / (double)*targets;
 }
 
-/* They include zero 3, where a ring that has no window in the last round must still lend its
- * weights, and ranks that share layers, each of which has the logits of some of the ids. */
+/* The ways include zero 3. With zero 3, a ring that has no window in the last round must still
+ * provide its weights. The ways also include ranks that share layers, each of which has the logits
+ * of a part of the ids. */
 static const struct way ways[] = {
     {.sp = 1},
     {.sp = 2, .zero = 1},
@@ -140,7 +142,7 @@ static void test_every_layout(void)
         for (int rank = 1; rank < r.plan.n_ranks; rank++)
             for (int k = 0; k < STEPS; k++)
                 CHECK(!memcmp(&p.got[rank][k], &p.got[0][k], sizeof *v));
-        CHECK(p.got[0][STEPS - 1].loss < v->loss); /* it learns */
+        CHECK(p.got[0][STEPS - 1].loss < v->loss); /* the training learns */
         engine_free(&r);
     }
 }
@@ -177,7 +179,8 @@ static void test_bits(void)
     }
 }
 
-/* Checks that every rank reports it if one rank's plan has one message too few. */
+/* Checks a plan of one rank that has one message too few. Every rank must report the
+ * difference. */
 static void test_ledger_tells(void)
 {
     static struct probe p;

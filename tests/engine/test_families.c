@@ -1,7 +1,7 @@
-/* test_families.c: checks model directories of the language-model families: the meaning of
- * config.json, the tensors that must be present, and that a model is saved in the form in which it
- * was loaded. The directories are those of tests/golden; the Python package transformers saved
- * those of BERT, Mistral and MiniMax.
+/* test_families.c: checks model directories of the language-model families. Checks the meaning of
+ * config.json and the tensors that must be present. A model must be saved in the form in which it
+ * was loaded. The directories are in tests/golden. The Python package transformers saved the
+ * directories of BERT, Mistral and MiniMax.
  * tests: needs fuzz/seeds/fuzz_config golden */
 #include "tests/lib/datadir.h"
 #include "tests/lib/goldens.h"
@@ -87,7 +87,7 @@ static void test_shapes(void)
     CHECK(m.rotary_dim == 36 && m.layer_mask[0] == 6 && m.tied && m.residual[3] == 1);
 }
 
-/* Checks that the output of describe is sent unchanged, and can be read where the job runs. */
+/* Checks that the output of describe can be read again on the node on which the job runs. */
 static void test_describe(void)
 {
     static struct model_shape m, back;
@@ -112,8 +112,8 @@ static void test_describe(void)
 
 /* ---- loading and saving ---------------------------------------------------------------------- */
 
-/* Returns the row in our tensor of row r of a file's tensor. In head-major files, row (head, part,
- * d) of the file is row (part, head, d) of our tensor. */
+/* Returns the index of the row of our tensor that is row r in the file's tensor. In head-major
+ * files, row (head, part, d) of the file is row (part, head, d) of our tensor. */
 static int64_t row_here(const struct param *p, int64_t rows, int64_t r)
 {
     int64_t of[HEAD_PARTS], head_rows = 0, part = 0, before = 0;
@@ -127,7 +127,8 @@ static int64_t row_here(const struct param *p, int64_t rows, int64_t r)
     return before * (rows / head_rows) + head * of[part] + r;
 }
 
-/* Compares all tensors with the file's, by the file's names and in its order of elements. */
+/* Compares all tensors of the model with the tensors of the file, whose names and order of
+ * elements may be different. */
 static void check_tensors(const char *name, const struct model_shape *m, const float *params)
 {
     struct st_file *f = st_open(golden(name, "model.safetensors"), &e);
@@ -181,8 +182,8 @@ static bool same_tensor(const struct st_file *a, const struct st_tensor *t, cons
            !memcmp(st_data(a, t), st_data(b, u), (size_t)t->size);
 }
 
-/* Checks that a directory that is saved in its own precision has the same bytes under the same
- * names and dimensions, and no other tensor. */
+/* Checks a directory that is saved in its original precision. It must have the same tensors, with
+ * the same names, dimensions and bytes, and no other tensor. */
 static void check_saved(const char *name, const struct model_shape *m, const void *params)
 {
     char a[SHA256_HEX], b[SHA256_HEX];
@@ -265,8 +266,8 @@ static void test_directories(void)
     be_close(threads);
 }
 
-/* Checks BERT files in their first form: without "bert." before the names, with gamma and beta,
- * and with a pooler. */
+/* Checks BERT files in their first format. The names of tensors do not begin with "bert.", the
+ * weights of norms are called gamma and beta, and there is a pooler. */
 static void test_old_bert(void)
 {
     static struct model_shape m;
@@ -342,7 +343,8 @@ static void test_refusals(void)
         {TNL ",\"hidden_dim\":1032,\"linear_use_lrpe_list\":[1,0]", ERR_UNSUPPORTED, "head_dim"},
         {TNL ",\"hidden_dim\":2048", ERR_NONE, ""},
         {TNL ",\"hidden_dim\":2056", ERR_INVALID, "head_dim"},
-        {TNL ",\"hidden_size\":48", ERR_INVALID, "hidden_size"}, /* the same size is given twice */
+        /* a different key has already set this size */
+        {TNL ",\"hidden_size\":48", ERR_INVALID, "hidden_size"},
         {BERT, ERR_NONE, ""},
         {BERT ",\"hidden_act\":\"gelu_new\",\"position_embedding_type\":\"absolute\"", ERR_NONE,
          ""},
@@ -384,7 +386,8 @@ static void test_refusals(void)
         {LINEAR ",\"feature_map\":\"elu\",\"norm_q\":true", ERR_UNSUPPORTED, "norm_q"},
         {MINIMAX, ERR_NONE, ""},
         {MINIMAX ",\"head_dim\":256", ERR_NONE, ""},
-        {MINIMAX ",\"head_dim\":258", ERR_INVALID, "head_dim"}, /* softmax attention's, too */
+        /* head_dim of softmax attention is limited, too */
+        {MINIMAX ",\"head_dim\":258", ERR_INVALID, "head_dim"},
         {MINIMAX ",\"attn_type_list\":[0,1]", ERR_NONE, ""},
         {MINIMAX ",\"layer_types\":[\"linear_attention\",\"full_attention\"]", ERR_NONE, ""},
         {MINIMAX ",\"layer_types\":[\"full_attention\",\"full_attention\"]", ERR_UNSUPPORTED,
@@ -406,7 +409,7 @@ static void test_refusals(void)
         {QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1",
          ERR_NONE, ""},
         {QWEN3 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]", ERR_UNSUPPORTED,
-         "layer_types"}, /* and no window */
+         "layer_types"}, /* the model has no window, either */
         {QWEN3 ",\"layer_types\":[\"full_attention\"]", ERR_INVALID, "layer_types"},
         {MISTRAL ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          ERR_UNSUPPORTED, "layer_types"},
@@ -460,7 +463,7 @@ static void test_refusals(void)
     }
 }
 
-/* Checks that keys that a file leaves out have the package's values. */
+/* Checks keys that a file leaves out. They must have the default values of transformers. */
 static void test_defaults(void)
 {
     static struct model_shape m;
@@ -500,8 +503,8 @@ static void test_defaults(void)
     CHECK(m.layer_mask[0] == 2 && m.n_experts == 8 && m.experts_per_token == 2);
     CHECK(config_parse(bert, sizeof bert - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.type_vocab == 2 && m.tied && m.norm_eps == 1e-12);
-    /* as published in 2024 and 2025, where layers are known by their number, and the two bases of
-     * RoPE are separate keys */
+    /* the format of 2024 and 2025, in which the index of a layer determines its kind, and the two
+     * bases of RoPE are separate keys */
     CHECK(config_parse(gemma2, sizeof gemma2 - 1, "c", &m, &e) == 0);
     CHECK(m.window == 4096 && m.layer_mask[0] == 2 && m.attn_cap == 50 && m.final_cap == 30);
     CHECK(m.tied && m.head_dim == 256 && m.n_kv_heads == 4 && m.rope_theta == 10000);
@@ -509,8 +512,8 @@ static void test_defaults(void)
     CHECK(m.window == 512 && m.layer_mask[0] == 0x820 && m.rope_theta == 1e6);
     CHECK(m.rope.kind == ROPE_LINEAR && m.rope.factor == 8);
     CHECK(m.rope_local == 20000 && m.qk_norm && !m.attn_cap && m.max_pos == 32768);
-    /* as published in 2026, where every fourth layer has softmax attention, and a quarter of a
-     * head is rotated */
+    /* the format of 2026, in which every fourth layer has softmax attention, and a quarter of a
+     * head's columns is rotated */
     CHECK_MSG(config_parse(qwen3_5, sizeof qwen3_5 - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.layer_mask[0] == 0x77 && m.rotary_dim == 64 && m.head_dim == 256 && !m.tied);
     CHECK(m.delta_heads == 32 && m.delta_key_heads == 16 && m.delta_value_dim == 128);
@@ -577,8 +580,8 @@ static void test_published_retnet(void)
     free(text);
 }
 
-/* Checks Qwen3-Next of 80B as it was published, with 74,391 tensors. A model with more tensors
- * than a directory may have is refused before any training. */
+/* Checks the published Qwen3-Next of 80B, with 74,391 tensors. Also checks that a model with more
+ * tensors than a directory may have is refused before any training. */
 static void test_published_next(void)
 {
     static struct job_spec job;
@@ -592,7 +595,8 @@ static void test_published_next(void)
     CHECK_MSG(hf_shape_json(m, out, sizeof out) > 0, "%d tensors", param_tensors(m));
     CHECK_MSG(strstr(out, "\"n_params\":79674391296}"), "%s", out); /* as transformers counts */
     char *part = strstr(text, "factor\": 0.25");
-    for (int i = 0; part && i < 2; i++) { /* no column at all, and less than one column */
+    /* the tensor is truncated to no column, or to a part of one */
+    for (int i = 0; part && i < 2; i++) {
         memcpy(part + 9, i ? "1e-3" : "0.00", 4);
         CHECK(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == -1);
         CHECK(!strcmp(e.field, "model.config.partial_rotary_factor"));

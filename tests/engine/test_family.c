@@ -1,5 +1,6 @@
-/* test_family.c: compares language models of every family, run by their programs on any number of
- * ranks, with goldens (tests/lib/lm.h). Under determinism "ranks" it compares bits.
+/* test_family.c: runs language models of every family by their programs on any number of ranks,
+ * and compares them with golden results (tests/lib/lm.h). Under determinism "ranks" it compares
+ * bits.
  * tests: needs golden */
 #include "tests/lib/lm.h"
 #include "worker/family/family.h"
@@ -61,8 +62,8 @@ static const struct way {
 
 enum { PLAIN = 2 }; /* the ways from here on also support sinks */
 
-/* Checks that the tensors that a way keeps of a layer survive every recompute mode. On 3 ranks the
- * heads cannot be split evenly, and rows are padded. */
+/* Checks every form of attention in every recompute mode. The tensors that are kept for backward
+ * must not be overwritten. On 3 ranks the heads cannot be split evenly, and rows are padded. */
 static void test_ways(void)
 {
     static const char *const softmax[] = {"bert",    "bert_wide",  "mistral",   "qwen3",
@@ -155,20 +156,23 @@ static void test_rank_bits(void)
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
-/* Returns the relative error of the gradients. In bf16 every value is rounded to 8 bits of
- * precision, by 2^-9 of its value on average, about 60 times from the embedding to a logit and as
- * often on the way back. Errors of independent roundings add as squares, which makes 2^-9 sqrt(60)
- * = 1.5 % for logits and sqrt(120), or 2.1 %, for gradients. One rank may have twice these errors,
- * and more ranks may not exceed one rank by more than a quarter.
+/* Returns the relative error of the gradients. In bf16 every value is rounded to 8 bits, which
+ * changes it by 2^-9 of its value on average. This happens about 60 times between the embedding
+ * and a logit, and 60 more times in backward. The squares of independent errors add up, which
+ * makes 2^-9 sqrt(60) = 1.5 % for logits and 2^-9 sqrt(120) = 2.1 % for gradients. One rank may
+ * have twice these errors. The error of several ranks may be larger than the error of one rank by
+ * a quarter.
  *
- * fp16 rounds to 11 bits, so all these bounds are an eighth, except for gradients through ReLU,
- * whose slope is a step: values near 0 that are rounded to the other side lose or gain their whole
- * gradient. In bf16 values are 1 % off, so this happens to 0.3 % of them, which are 0.6 % of the
- * values with a slope; the root of that is 8 %. In fp16 it happens to an eighth as many values,
- * whose squares add. The instruction set decides which few values they are. Gradients through the
- * delta rule may have twice the error, because the rule divides queries, keys and its outputs by
- * their lengths. These bounds are not used for RetNet, whose head norm divides by a difference
- * that cancels, and for MiniMax, whose router chooses differently if two experts are close. */
+ * fp16 rounds to 11 bits, so its bounds are an eighth of these. Gradients through ReLU are an
+ * exception, because its slope is a step. If rounding changes the sign of a value near 0, the
+ * value loses or gains its complete gradient. In bf16 the values have errors of 1 %, so the sign
+ * of 0.3 % of them changes. These are 0.6 % of the values with a slope, and the root of 0.6 % is 8
+ * %. In fp16 the signs of an eighth as many values change, and the squares of their errors add up.
+ * The instruction set decides which values these are. Gradients through the delta rule may have
+ * twice this error, because the rule divides queries, keys and its outputs by their lengths. These
+ * bounds are not used for two families. RetNet's head norm divides by a difference of nearly equal
+ * numbers. MiniMax's router may choose a different expert if the logits of two experts are
+ * close. */
 static double gradient_error(const struct lm_run *r)
 {
     const struct lm_golden *g = r->g;

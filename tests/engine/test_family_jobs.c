@@ -1,8 +1,8 @@
-/* test_family_jobs.c: runs jobs of every language-model family by real seqrank processes: a
- * training with verification before its first step, saving, and then requests to the saved model.
+/* test_family_jobs.c: runs jobs of every language-model family by real seqrank processes. A
+ * training verifies its first step, trains, and saves the model. Generate and embed jobs then use
+ * the saved model.
  * tests: needs seqrank */
-/* This test is not run under sanitizers, because test_rank and test_job start the same
- * programs. */
+/* Not under sanitizers: test_rank and test_job start the same programs. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -138,8 +138,8 @@ static void test_prepare(void)
 /* Settings that change the order in which the same numbers are summed. */
 struct sums {
     int determinism;
-    /* tokens of a window of linear attention, or else of a chunk of the loss; 0 leaves the setting
-     * unchanged */
+    /* tokens in a window of linear attention, or, without windows, in a chunk of the loss; 0
+     * leaves the setting unchanged */
     int64_t chunk;
 };
 
@@ -148,7 +148,7 @@ static bool walks_in_time(const struct model_shape *m)
     return family_row(m)->linear && !family_row(m)->softmax;
 }
 
-/* Trains a family, with the strategy that "auto" chooses to split it. */
+/* Trains a family. "auto" chooses the strategy that splits it. */
 static void train(const struct job_family *f, int seq_len, int sp, const struct sums *sums,
                   double losses[STEPS])
 {
@@ -186,15 +186,17 @@ static void train(const struct job_family *f, int seq_len, int sp, const struct 
 }
 
 static const struct sums as_run = {DET_RUN, 0};
-/* Other orders of the same sums on one rank. Every family uses the first two, and a family whose
- * linear attention has windows, which sum as ranks do, uses all of them. Each order is one random
- * draw: these move the last loss of a RetNet by 7e-6 to 3.5e-5. */
+/* Settings with which one rank sums the same numbers in other orders. Every family uses the first
+ * two settings. A family whose linear attention has windows uses all of them, because windows are
+ * summed in the same order as chunks of ranks. The effect of an order is random: these orders
+ * change the last loss of a RetNet by 7e-6 to 3.5e-5. */
 static const struct sums reordered[] = {{DET_RANKS, 0}, {DET_RUN, 16}, {DET_RUN, 7}, {DET_RUN, 9},
                                         {DET_RUN, 22},  {DET_RUN, 32}, {DET_RUN, 48}};
 enum { N_REORDERED = sizeof reordered / sizeof *reordered };
 
-/* Measures how far a loss moves at most when one rank sums in another order, in each step or any
- * step before, because later steps amplify a difference in rounding. */
+/* Runs the training on one rank with each of these orders, and measures the largest change of a
+ * loss. noise[k] is the largest change in the steps up to k, because later steps amplify a
+ * difference in rounding. */
 static void measure_noise(const struct job_family *f, int seq_len, const double one[STEPS],
                           double noise[STEPS])
 {
@@ -209,11 +211,12 @@ static void measure_noise(const struct job_family *f, int seq_len, const double 
     }
 }
 
-/* Compares the losses of P ranks with those of one rank. They are equal up to rounding, which ten
- * steps of Adam amplify from 1e-7 to at most 3e-5. If a family amplifies it more, it also does so
- * on one rank when the same tokens are summed in other orders. Each of the two results is within
- * that noise of the exact result, so they may differ by at most twice the noise, and never by more
- * than 1e-4. */
+/* Compares the losses of P ranks with those of one rank. The losses differ only by rounding
+ * errors, which ten steps of Adam amplify from 1e-7 to at most 3e-5. Some families amplify
+ * rounding errors more than that. In these families, the losses of one rank also change that much
+ * if tokens are summed in a different order. This change is the noise. The losses of P ranks and
+ * of one rank are each within the noise of the exact losses. They may therefore differ by twice
+ * the noise, but never by more than 1e-4. */
 static void train_on(const struct job_family *f, int seq_len, int ranks)
 {
     double one[STEPS] = {0}, noise[STEPS] = {0}, some[STEPS] = {0};
@@ -237,8 +240,8 @@ static void test_train(void)
     for (int i = 0; i < N_FAMILIES; i++) train_on(&families[i], 64, 3);
 }
 
-/* Prepares a document of n_tokens tokens, including its end: as many as the table has positions,
- * which must succeed, or one more, which must be refused. */
+/* Prepares a document of n_tokens tokens, including its end. A document that has as many tokens as
+ * the table has positions must be accepted. A document with one token more must be refused. */
 static void prepare_document(const struct job_family *f, int n_tokens)
 {
     char path[128], name[16];
@@ -265,8 +268,8 @@ static void prepare_document(const struct job_family *f, int n_tokens)
     free(o);
 }
 
-/* Checks families whose positions are rows of a table of 64, with sequences of 200 tokens, because
- * each document counts its own positions. */
+/* Checks families whose positions are rows of a table of 64 rows. The sequences may have 200
+ * tokens, because the positions of each document begin at 0. */
 static void test_beyond_table(void)
 {
     static const char *const names[] = {"bert", "roberta", "gpt2"};
@@ -276,8 +279,8 @@ static void test_beyond_table(void)
     }
 }
 
-/* Sets the model that the training on two ranks has saved, and takes its sizes from its own
- * config.json. */
+/* Sets the model of the job to the model that the training on two ranks has saved, and reads the
+ * sizes from that model's config.json. */
 static void set_model(struct order *o, const struct job_family *f)
 {
     const char *path = model_dir[f - families];
@@ -286,8 +289,8 @@ static void set_model(struct order *o, const struct job_family *f)
     CHECK_MSG(!config_read_dir(path, &o->spec.model.shape, &e), "%s", e.text);
 }
 
-/* Checks that the trained model gives the same text on any number of ranks. Prefill passes states
- * from rank to rank, and so does every token after it. */
+/* Checks that the trained model gives the same text on any number of ranks. States are passed from
+ * rank to rank during prefill and for every token after the prompt. */
 static void test_generate(void)
 {
     for (int i = 0; i < N_FAMILIES; i++) {

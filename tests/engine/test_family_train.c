@@ -1,9 +1,9 @@
 /* test_family_train.c: trains language models of every family by their programs. Any number of
- * ranks, under every stage of ZeRO and with accumulated gradients, must give the same bits;
- * data-parallel rings are checked, too; and the bytes that are sent and placed must be the plan's
- * (engine.h compares every step with it).
+ * ranks must give the same bits, under every stage of ZeRO and with accumulated gradients.
+ * Data-parallel rings are checked, too. The bytes that are sent and the bytes in memory must equal
+ * the plan (engine.h compares them in every step).
  * tests: needs golden */
-/* This test is not run under sanitizers, because test_family and test_train run the same code. */
+/* Not under sanitizers: test_family and test_train run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/test.h"
@@ -71,9 +71,9 @@ static void test_rank_bits(void)
     }
 }
 
-/* Checks data-parallel rings with any number of ranks. Their sums differ in rounding. AdamW
- * divides by the root of the second moment, so the direction of a first step is only a sign;
- * therefore losses and norms are compared. */
+/* Checks data-parallel rings with any number of ranks. Their sums differ in rounding. Weights
+ * cannot be compared, because in the first step AdamW changes a weight only by the sign of its
+ * gradient. Losses and norms are compared instead. */
 static void test_rings(void)
 {
     static const int P[] = {3, 2, 1}, dp[] = {1, 2, 2}, zero[] = {1, 3, 2};
@@ -95,9 +95,9 @@ static void test_rings(void)
     }
 }
 
-/* Checks that families with softmax attention learn, by every form of attention, what one rank
- * learns, and move the planned bytes. On 2 ranks Ulysses can split the groups of query heads that
- * share keys; on 3 ranks it cannot. */
+/* Checks families with softmax attention, with every form of attention. The result must be the
+ * same as on one rank, and the bytes must equal the plan. Groups of query heads share keys.
+ * Ulysses can divide these groups among 2 ranks, but not among 3. */
 static void test_ways(void)
 {
     static const struct {
@@ -129,8 +129,9 @@ static void test_ways(void)
             }
 }
 
-/* Checks that the gated delta rule by maps of states learns what one rank learns. In a second step
- * the weights contain the rounding of the first step. */
+/* Checks the gated delta rule with maps of states. The result must be the same as on one rank, up
+ * to rounding errors. In the second step, the weights contain rounding errors of the first
+ * step. */
 static void test_maps(void)
 {
     for (int i = 0; i < 16; i++) {

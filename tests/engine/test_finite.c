@@ -1,7 +1,7 @@
-/* Checks NaN and infinity in a result: the error must name the tensor of the weights that contains
- * one, or otherwise the first operation that makes one, on any number of ranks. A training in fp16
- * that has never changed a weight must fail. tests/lib/kern_finite.h has the part for the
- * kernels. */
+/* Checks results with a NaN or an infinity, on any number of ranks. If a weight contains the NaN
+ * or infinity, the error must name the tensor of this weight. If all weights are finite, the error
+ * must name the first operation whose result is not finite. A training in fp16 that has never
+ * changed a weight must fail. tests/lib/kern_finite.h checks the kernels. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/param.h"
@@ -52,8 +52,8 @@ struct way {
     enum precision_id precision;
     bool sinks;        /* the model is a gpt-oss instead of a Llama */
     int64_t mlp_chunk; /* memory.mlp_chunk_tokens */
-    /* 0 means the spec's; with 200, lm_head is longer than the 4,096 values that are searched at a
-     * time */
+    /* the size of the vocabulary; 0 means the size in the spec. With 200, lm_head has more than
+     * 4,096 values, which is the number that is searched at a time */
     int64_t vocab;
 };
 
@@ -97,7 +97,7 @@ static void own_run(struct own *x, const char *field, const char *text_has)
         const struct err *e = &x->err[r];
         CHECK_MSG(strstr(e->text, text_has), "rank %d: \"%s\" has no \"%s\"", r, e->text, text_has);
         CHECK_STR(e->field, field);
-        /* the job's own fault, so it is not tried again */
+        /* these codes mean that the job is at fault, so seqd does not retry it */
         CHECK(e->code == ERR_CORRUPT || e->code == ERR_INVALID);
         if (r % x->plan.sp) CHECK_STR(e->text, x->err[r - r % x->plan.sp].text);
     }
@@ -138,7 +138,8 @@ static void test_weight(void)
         const struct param p = param_named(&spec.model.shape, name);
         char says[128];
         x.w[p.offset + p.count - 1] = i % 2 ? INFINITY : NAN;
-        x.w[x.plan.n_params - 1] = i == 1 ? NAN : x.w[x.plan.n_params - 1]; /* a later one */
+        /* a NaN in a later tensor */
+        x.w[x.plan.n_params - 1] = i == 1 ? NAN : x.w[x.plan.n_params - 1];
         snprintf(says, sizeof says, "tensor %s of the weights holds one (row %lld, column %lld)",
                  name, (long long)p.rows - 1, (long long)p.cols - 1);
         own_run(&x, "model.path", says);
@@ -175,8 +176,8 @@ static void test_operation(void)
     }
 }
 
-/* Checks that the error names attention itself and not its sinks, while a sink that is NaN is
- * named as a weight. */
+/* Checks that the error names the operation of attention if its sinks are finite. If a sink is
+ * NaN, the error must name it as a weight. */
 static void test_sinks(void)
 {
     struct own x;
@@ -226,8 +227,8 @@ static int all_steps(struct train *t, struct err *e)
     return train_updated(t, e);
 }
 
-/* Makes a training whose loss is finite while its gradients overflow at every loss scale: it has a
- * norm of 100, followed by a head of +-60,000. */
+/* Makes a training whose loss is finite, and whose gradients overflow at every loss scale. Its
+ * last norm has the weight 100, and its head the weights +-60,000. */
 static void loud(struct own *x, const struct way *w, int64_t steps)
 {
     own_init(x, w, all_steps);
@@ -243,11 +244,11 @@ static void test_no_update(void)
     static const struct way one = {1, 1, 1, PRECISION_FP16}, two = {2, 1, 1, PRECISION_FP16};
     struct own x;
     text.bare_from = 2;
-    loud(&x, &one, 5); /* the training ends before the scale is used up */
+    loud(&x, &one, 5); /* the training ends before the scale reaches its minimum */
     own_run(&x, "precision.params", "none of 5 steps updated the weights");
     CHECK(x.n_steps == 5 && strstr(x.err[0].text, "scale at 2048: ") &&
           strstr(x.err[0].text, "train.steps higher"));
-    loud(&x, &two, 100); /* 2^16 is halved 16 times, and then no scale is left */
+    loud(&x, &two, 100); /* the scale 2^16 can be halved 16 times */
     own_run(&x, "precision.params", "none of 17 steps updated the weights");
     CHECK(x.n_steps == 16 && strstr(x.err[0].text, "scale at 1: "));
     CHECK(!strstr(x.err[0].text, "train.steps"));
@@ -264,8 +265,8 @@ static int skipped_steps(struct train *t, struct err *e)
     return train_updated(t, e);
 }
 
-/* Checks losses that are NaN, whose steps are skipped one by one: the error must blame neither the
- * loss scale nor the learning rate. */
+/* Checks a training in which every loss is NaN and every step is skipped. The error must blame
+ * neither the loss scale nor the learning rate. */
 static void test_no_loss(void)
 {
     static const struct way half = {2, 1, 1, PRECISION_FP16}, whole = {2, 1, 1, PRECISION_FP32};

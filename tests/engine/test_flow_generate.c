@@ -1,6 +1,7 @@
-/* Checks generate jobs of diffusion models, from requests to artifacts, on 1 to 4 ranks: the
- * golden's samples are reproduced, bits do not depend on the number of ranks, only bad requests
- * are refused, and a resumed attempt computes no sample twice.
+/* Checks generate jobs of diffusion models, from requests to artifacts, on 1 to 4 ranks. The
+ * samples must equal the samples of the golden files, and their bits must not depend on the number
+ * of ranks. No request may be refused because a different request is bad. A resumed attempt must
+ * compute no sample twice.
  * tests: needs golden */
 #include <math.h>
 
@@ -21,15 +22,16 @@ struct job {
     const char *name; /* the name of the golden model */
     struct job_spec spec;
     char dir[128];
-    /* how often the question whether to stop is answered no; 0 means always */
+    /* the number of questions that are answered with "continue" before the job is told to stop; 0
+     * means that it is never told to stop */
     int stop_after;
-    int asked;                 /* on rank 0 */
-    struct flow_generate done; /* rank 0's */
+    int asked;                 /* the number of questions on rank 0 */
+    struct flow_generate done; /* the state of rank 0 */
     int n_sent;                /* artifacts of samples */
-    bool stopped;              /* it ended so */
+    bool stopped;              /* the job ended because it was told to stop */
     bool damaged;              /* a weight is NaN */
-    bool loud;                 /* the weights are finite but too large */
-    struct err err;            /* rank 0's */
+    bool loud;                 /* the weights are finite, but so large that samples are not */
+    struct err err;            /* the error of rank 0 */
 };
 
 static void put(const char *name, const char *text)
@@ -103,8 +105,8 @@ static int generate(struct job *j, struct flow_rank *r, struct flow_generate *g,
     if (j->damaged) ((float *)r->m.params)[0] = NAN;
     if (first && flow_generate_open(g, &j->spec, roots, 1, e)) return -1;
     if (flow_generate_run(g, &in, e)) return -1;
-    /* If the numbers of a sample are refused, the sample is computed once more to find their
-     * origin. */
+    /* If a sample is refused because its numbers are not finite, it is computed once more to find
+     * their origin. */
     if (first && !j->loud)
         told_check(&told, PROGRESS_REQUESTS, (double)g->n_resumed, (double)g->requests.n);
     if (first && !g->n_resumed) CHECK(told.n_inside >= g->n_samples * j->spec.sampling.steps - 1);
@@ -178,9 +180,9 @@ static double distance_to(const char *dir, const char *golden)
 
 /* ---- against the golden ---------------------------------------------------------------------- */
 
-/* Checks that requests reproduce the golden's samples: with a seed of their own, and with latents
- * that are given or derived from the size (34 frames become 10 of STDiT3's; 2D autoencoders keep
- * the number of frames). */
+/* Checks that the samples equal the samples of the golden files. Each request has a seed. The size
+ * of the latents is given, or derived from the size of the video: STDiT3 makes 10 frames of
+ * latents from 34 frames, and 2D autoencoders keep the number of frames. */
 static void test_golden(void)
 {
     static const char *const asked[][2] = {
@@ -202,8 +204,8 @@ static void test_golden(void)
         free(file);
         put("golden.jsonl", asked[i][1]);
         for (int way = 0; way < 6; way++) {
-            /* the ways after the fourth are the forms with which DSP is compared, and need a head
-             * for each rank */
+            /* ways 0 to 3 are DSP on 1 to 4 ranks; the later ways are forms that need a head for
+             * each rank */
             const int P = way < 4 ? way + 1 : 2 + i;
             char dir[32];
             snprintf(dir, sizeof dir, "%s.%d", asked[i][0], way);
@@ -224,8 +226,9 @@ static void test_golden(void)
 #define SIZE    "\"height\":64,\"width\":72,"
 #define CAPTION "\"text\":\"c/two.safetensors\","
 
-/* Two grids, of which one is on its side, one request with the default length, and one refused
- * request for every reason: the line, the caption, and lack of room. */
+/* Two requests have different grids, in which height and width are swapped. One request has the
+ * default length. Three requests are refused: the first for its line, the second for its caption,
+ * and the third for lack of room. */
 static const char many[] = "{\"custom_id\":\"plain\"," CAPTION SIZE "\"num_frames\":17}\n"
                            "\n"
                            "{\"custom_id\":\"side\"," CAPTION SIZE
@@ -263,7 +266,8 @@ static void test_many(void)
         CHECK(j.done.n_samples == N_MANY - N_REFUSED && j.done.n_refused == N_REFUSED);
         CHECK(j.done.ledger_equal && !j.done.n_resumed && j.n_sent == N_MANY - N_REFUSED);
         CHECK(j.done.results.size > 0 && j.done.errors.size > 0);
-        /* The file has the digests of the samples, so that other bits are found. */
+        /* The file has the digests of the samples, so the comparison finds samples with other
+         * bits. */
         char *text = content(j.dir, "results.jsonl", &size);
         if (P > 1) {
             CHECK_MSG(size == whole_size && !memcmp(text, whole, size), "P %d differs", P);
@@ -281,15 +285,15 @@ static void test_many(void)
     free(errors);
     char *a = content(j.dir, "sample-00006.safetensors", &a_size);
     char *b = content(j.dir, "sample-00007.safetensors", &b_size);
-    CHECK(a_size == b_size && !memcmp(a, b, a_size)); /* both have the same seed of their own */
+    CHECK(a_size == b_size && !memcmp(a, b, a_size)); /* the two requests have the same seed */
     free(a);
     free(b);
     CHECK(strstr(whole, "\"latents\":[4,5,8,9],\"steps\":3,\"guidance\":7"));
     CHECK(strstr(whole, "\"latents\":[4,2,9,8]") && strstr(whole, "\"latents\":[4,1,8,9]"));
 }
 
-/* Checks a job that is stopped after n questions and then run to its end, on as many ranks or on
- * more: its result must be that of an undisturbed run, and only steps of the interrupted request
+/* Checks a job that is stopped at its n-th question and then resumed, on the same number of ranks
+ * or on more. Its result must be the same as without a stop. Only steps of the interrupted request
  * may be computed twice. */
 static void test_resume(void)
 {
@@ -319,8 +323,9 @@ static void test_resume(void)
     CHECK(j.asked == 0 && j.done.n_resumed == N_MANY && j.n_sent == N_MANY - N_REFUSED);
 }
 
-/* Checks a weight that is NaN: the job must fail and name it. Checks weights that are too large:
- * every sample must be refused, and its line must name the first operation that was not finite. */
+/* Checks a weight that is NaN. The job must fail, and its error must name the weight. Also checks
+ * weights that are too large. Every sample must then be refused, and its line must name the first
+ * operation whose result was not finite. */
 static void test_damaged(void)
 {
     static struct job j;
@@ -356,7 +361,7 @@ static void set(struct job_spec *s, const char *path, double v)
         *(int32_t *)at = (int32_t)v;
 }
 
-/* Checks fields that are refused in a job of a diffusion model, and others that are refused in a
+/* Checks fields that are refused in a job of a diffusion model, and fields that are refused in a
  * job of a decoder. */
 static void test_rules(void)
 {
@@ -390,7 +395,7 @@ static void test_rules(void)
     j.spec.input.source.path = 0;
     CHECK(!spec_intern(&j.spec, "x", 1, &j.spec.input.prompt));
     CHECK_MSG(family_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
-    /* A directory that has not been described is accepted, because its own sizes describe it. */
+    /* A model directory whose sizes have not been read yet is accepted; they are read later. */
     job_of(&j, "latte", 2, "many.jsonl", "none");
     struct job_spec *s = malloc(sizeof *s);
     spec_defaults(s);
@@ -416,7 +421,7 @@ static void test_rules(void)
 
 #define GOOD "\"custom_id\":\"a\"," CAPTION SIZE "\"num_frames\":17"
 
-/* A line, the words of the error, and the member that the error names. */
+/* Each row has a line, words of its error, and the member that the error names. */
 static const char *const bad_lines[][3] = {
     {"", "the text ends", ""},
     {"[]", "must be a JSON object", ""},
@@ -472,7 +477,7 @@ static void test_bad_lines(void)
     CHECK_MSG(r.refused.code == ERR_NONE && r.s.steps == 3 && r.s.x.T == 5, "%s", r.refused.text);
 }
 
-/* Checks models that read no caption, but a class or nothing. */
+/* Checks models that read no caption: models that read a class, and models without a condition. */
 static void test_told(void)
 {
     static const char *const lines[][4] = {

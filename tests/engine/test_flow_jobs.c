@@ -1,10 +1,9 @@
-/* test_flow_jobs.c: runs jobs of diffusion models by real seqrank processes: preparing a manifest,
- * training on samples of every size with evaluation and averaged weights, resuming after a kill,
- * and starting from saved weights. Data from which a model cannot learn is refused with its file,
- * line and field.
+/* test_flow_jobs.c: runs jobs of diffusion models by real seqrank processes. The jobs prepare a
+ * manifest, and train on samples of every size, with evaluation and averaged weights. They resume
+ * after a kill, and start from saved weights. If a model cannot learn from some data, the error
+ * must name the file, the line and the field.
  * tests: needs seqrank */
-/* This test is not run under sanitizers, because test_flow_train and test_rank run the same
- * code. */
+/* Not under sanitizers: test_flow_train and test_rank run the same code. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -21,7 +20,8 @@
 static char scratch[64], prepared_id[80], step_dir[1300], ema_dir[1300];
 static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-enum { NOISE = 1 << 16 }; /* a flag beside the family: the model predicts noise and its variance */
+/* a flag that is added to the family: the model predicts noise and its variance */
+enum { NOISE = 1 << 16 };
 static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT,         FAMILY_LATTE,
                                FAMILY_T2D,    FAMILY_LATTE | NOISE, FAMILY_STDIT | NOISE};
 enum { FAMILIES = sizeof families / sizeof *families };
@@ -131,8 +131,8 @@ static void train(int family, enum form_id form, int sp, double losses[STEPS], d
     free(o);
 }
 
-/* Compares the losses of P ranks with those of one rank. They differ in the order of fp32 sums,
- * and a dozen steps of Adam amplify that difference. */
+/* Compares the losses of P ranks with those of one rank. The losses differ because fp32 sums have
+ * different orders, and a dozen steps of Adam amplify the rounding errors. */
 static void compare(int family, int sp, const double some[STEPS], const double one[STEPS],
                     const double evals[2], const double eval[2])
 {
@@ -159,8 +159,8 @@ static void test_train(void)
     }
 }
 
-/* Checks the forms with which DSP is compared: they must have the same losses, and every job must
- * pass verification. */
+/* Checks the forms of attention with which DSP is compared. Their losses must be the same as with
+ * DSP, and every job must pass verification. */
 static void test_by_heads(void)
 {
     static const struct {
@@ -180,9 +180,9 @@ static void test_by_heads(void)
     }
 }
 
-/* Checks a training that is killed at its first checkpoint and started again on another number of
- * ranks. Its random draws depend on the step only, and under determinism "ranks" no result depends
- * on the number of ranks. */
+/* Checks a training that is killed at its first checkpoint and started again on a different number
+ * of ranks. The random numbers of a step depend only on its index. Under determinism "ranks" the
+ * results must not depend on the number of ranks. */
 static void check_resume(int family)
 {
     char want[80], sha[80], name[32];
@@ -230,8 +230,8 @@ static void test_from_average(void)
     free(o);
 }
 
-/* Compares P ranks with one rank, whose batch is built from the definition. Every seed begins with
- * another sample. */
+/* Runs verify jobs. Such a job compares P ranks with one rank, whose batch is made by a plain loop
+ * from the definition. The first sample depends on the seed. */
 static void test_verify(void)
 {
     double worst = 0;
@@ -354,12 +354,12 @@ static void test_rules(void)
     o->spec.input.source = o->spec.data.train[0];
     refused(o, "kind");
     o = bad(JOB_TRAIN);
-    o->spec.model.shape = tiny_shape; /* reads tokens */
+    o->spec.model.shape = tiny_shape; /* a model of tokens */
     refused(o, "data.train.0");
 }
 
-/* Checks a job that the preparation refuses before a rank starts: the error must name the file and
- * the line. */
+/* Checks a job whose data is refused in preparation, before a rank starts. The error must name the
+ * file and the line. */
 static void refused_there(struct order *o, const char *field, const char *says)
 {
     struct err e = {0};
@@ -381,9 +381,11 @@ static void test_too_large(void)
     o->spec.model.shape.text_len = 2;
     refused_there(o, "model.config.model_max_length", "train.jsonl line 1: a caption of 3 tokens");
     o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "large");
-    o->spec.data.width = 7; /* a part of a patch counts as a whole patch, so there are as many */
+    /* an incomplete patch counts as a patch, so the number of patches does not change */
+    o->spec.data.width = 7;
     o->spec.data.frames = 3;
-    o->spec.data.train[0] = o->spec.eval.data[0]; /* the last sample of this data has four */
+    /* the last sample of this data has four frames */
+    o->spec.data.train[0] = o->spec.eval.data[0];
     refused_there(o, "data.frames", "held.jsonl line 3: z has 4 frames");
     o = make_order(JOB_TRAIN, FAMILY_LATTE, 1, "large");
     o->spec.model.shape.type_vocab = LATENTS_USUAL;
@@ -402,8 +404,9 @@ static int64_t values(int from, int to, bool clean)
     return n;
 }
 
-/* Checks a training by passes in which only the rate has stages, with 5 samples and 4 samples per
- * step. In training every video has one clean frame as a condition; held-out videos have none. */
+/* Checks a training whose length is given in passes. Its stages differ only in the learning rate.
+ * There are 5 samples, and 4 samples per step. In training, every video has one clean frame as a
+ * condition. Held-out videos have no clean frame. */
 static void test_passes(void)
 {
     int64_t targets = 0;

@@ -1,6 +1,6 @@
 /* Compares the sampling of diffusion models, including the noise, with PyTorch in float64
- * (tests/golden/make_dit_golden.py sample) on any number of ranks, and checks bits that must not
- * depend on that number, and bytes and memory, which must be as planned.
+ * (tests/golden/make_dit_golden.py sample), on any number of ranks. Also checks bits that must not
+ * depend on the number of ranks, and bytes and memory that must equal the plan.
  * tests: needs golden */
 #include <math.h>
 
@@ -150,7 +150,7 @@ static int sample(struct flow_rank *r, const struct run *at, struct err *e)
     CHECK(ok);
     if (flow_sample_save(&r->m, &at->s, r->m.rank ? NULL : at->path, e)) return -1;
     if (r->m.comm) check_count(r, PURPOSE_CONTROL, flow_sample_traffic(&r->m, &at->s, r->m.rank));
-    /* Everything in the plan was placed, and nothing is beyond its end. */
+    /* The size of everything that was placed must equal the planned size. */
     CHECK(r->m.placed_size == r->plan.arena_size + r->plan.segment_size);
     return 0;
 }
@@ -168,7 +168,7 @@ static void body(struct ranks *g, int rank, void *arg)
     free(r);
 }
 
-/* Makes a run with room for a longer and higher sample than the request asks for. */
+/* Makes a run. Its memory has room for more frames and more rows than the request asks for. */
 static void run_of(struct run *r, const struct golden *g, int P)
 {
     const int64_t most[3] = {g->s.x.T + 2, g->s.x.H + 3, g->s.x.W + 1};
@@ -213,9 +213,9 @@ enum { N_NAMES = sizeof names / sizeof names[0] };
 
 /* ---- against the golden ---------------------------------------------------------------------- */
 
-/* Checks the noise before any step. The oracle's logarithms and sines may differ in the last bit
- * of a double. That bit appears in fp32 once in 2^28 elements, as a difference of 2^-23 of the
- * element. */
+/* Checks the noise before any step. The logarithms and sines of PyTorch may differ from ours in
+ * the last bit of a double. Only one in 2^28 elements then differs in fp32, by 2^-23 of its
+ * value. */
 static void test_noise(void)
 {
     for (int i = 0; i < N_NAMES; i++) {
@@ -235,8 +235,8 @@ static void test_noise(void)
     }
 }
 
-/* Compares the samples with the golden's, within the required 1e-5. The noise is the engine's
- * own. */
+/* Compares the samples with the golden files, within the required 1e-5. The engine draws the noise
+ * itself. */
 
 static void test_golden(void)
 {
@@ -257,7 +257,7 @@ static void test_golden(void)
     }
 }
 
-/* Checks that each step draws numbers of its own, which follow from the seed. */
+/* Checks that each step draws new random numbers, and that the seed determines these numbers. */
 static void test_drawn(void)
 {
     float a[5], b[5], c[3];
@@ -290,10 +290,11 @@ static void check_bits(const struct golden *g, enum precision_id precision)
         if (P == 1) {
             float *z = latents_of(&r);
             const double d = distance(z, g->latents, g->count);
-            /* In bf16 one pass may be off by 2e-2 (api/core/job.c explains it). A guidance of 7
-             * takes 7 times one pass minus 6 times another, so the result is 9 times as far off if
-             * the errors of the two passes are independent. Half of that is allowed; the measured
-             * error is 2e-2. In fp16 the bound is an eighth. */
+            /* In bf16 one pass may be off by 2e-2 (api/core/job.c explains it). With a guidance of
+             * 7, the result is 7 times one pass minus 6 times a second pass. If the errors of the
+             * two passes are independent, the error of the result is 9 times the error of one
+             * pass. The bound is half of that, 0.1, and the measured error is 2e-2. In fp16 the
+             * bound is an eighth of 0.1. */
             static const double most[] = {1e-5, 0.1, 0.1 / 8};
             CHECK_MSG(d <= most[precision], "%s: %.3g", g->name, d);
             free(z);
@@ -319,9 +320,9 @@ static void test_rank_bits(void)
     }
 }
 
-/* Checks a guidance of 1, which is the prediction with all conditions and needs half the passes. A
- * guidance that is slightly larger must give nearly the same. Each step adds at most four
- * roundings of 2^-24 of a value. */
+/* Checks a guidance of 1, for which the prediction without conditions is not needed. Such a
+ * request needs half the passes. Its result must nearly equal the result of a guidance that is
+ * slightly larger than 1. Each step adds at most four roundings of 2^-24 of a value. */
 static void test_no_guidance(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -385,7 +386,8 @@ void *calloc(size_t a, size_t b)
     return __libc_calloc(a, b);
 }
 
-/* Checks that beginning a sample and running its steps allocate no memory beside the plan's. */
+/* Checks that beginning a sample and running its steps allocate no memory in addition to the
+ * planned memory. */
 static void check_allocations(const char *name, bool ancestral)
 {
     struct golden g;

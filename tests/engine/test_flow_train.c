@@ -1,7 +1,7 @@
-/* test_flow_train.c: trains diffusion models on samples of every size. Any number of ranks, under
- * every stage of ZeRO, must give the same bits, and the counted bytes must be the plan's for the
- * grids that the samples have. It also checks data-parallel rings, bf16 and evaluation, and
- * compares a batch with its definition. */
+/* test_flow_train.c: trains diffusion models on samples of every size. Any number of ranks must
+ * give the same bits, under every stage of ZeRO. The counted bytes must equal the bytes that the
+ * plan has for the grids of the samples. It also checks data-parallel rings, bf16 and evaluation,
+ * and compares a batch with its definition. */
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -12,7 +12,8 @@
 #include "worker/family/shape.h"
 #include "worker/train/eval.h"
 
-enum { NOISE = 1 << 16 }; /* a flag beside the family: the model predicts noise and its variance */
+/* a flag that is added to the family: the model predicts noise and its variance */
+enum { NOISE = 1 << 16 };
 static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT,         FAMILY_LATTE,
                                FAMILY_T2D,    FAMILY_LATTE | NOISE, FAMILY_STDIT | NOISE};
 enum { FAMILIES = sizeof families / sizeof *families, STEPS = 3, BATCH = 4 };
@@ -118,9 +119,10 @@ static void test_rank_bits(void)
 
 /* ---- other ways ------------------------------------------------------------------------------ */
 
-/* Checks three ranks, data-parallel rings, and every recompute mode. Their sums differ in
- * rounding. AdamW divides by the root of the second moment, so the direction of a first step is
- * only a sign; therefore the first step's loss and norm are compared. */
+/* Checks three ranks, data-parallel rings, and every recompute mode. The sums of these runs are
+ * rounded differently. Weights cannot be compared, because in the first step AdamW changes a
+ * weight only by the sign of its gradient. The loss and the norm of the first step are compared
+ * instead. */
 static void test_rings(void)
 {
     static const int P[] = {3, 2, 1, 4}, dp[] = {1, 2, 2, 1}, zero[] = {1, 3, 2, 2};
@@ -178,8 +180,9 @@ static void judged_run(const struct job_spec *s, int P, int dp, struct judged *j
     orders_close(&o);
 }
 
-/* Checks the evaluation of two rings. Before any step the weights are the same, and the rings only
- * split the sum, which is in doubles, in another way. */
+/* Checks the evaluation of two rings. Before the first step, the weights are the same as on one
+ * ring. The results may differ only because two rings add the losses in a different order, in
+ * double. */
 static void check_rings_eval(const struct job_spec *s, const struct judged *one)
 {
     struct judged more;
@@ -237,8 +240,8 @@ struct counted {
     int clean, mute;
 };
 
-/* Checks the conditions of a sample: it has its caption or no caption, and its class or the class
- * for no class. */
+/* Checks the conditions in the batch of a sample. They must be the sample's caption or no caption,
+ * and the sample's class or the class that means no class. */
 static void check_told(const struct flow_source *s, const struct flow_item *x,
                        const struct batch_latents *l, struct counted *c)
 {
@@ -259,8 +262,8 @@ static void check_told(const struct flow_source *s, const struct flow_item *x,
     c->mute += l->dropped;
 }
 
-/* Checks to which frames a rank's rows belong, in both kinds of rows. Patches have one frame and
- * are 2 x 2. */
+/* Checks the frame of each of a rank's rows, for both kinds of rows. A patch is 2 x 2 in a single
+ * frame. */
 static void check_batch(const struct flow_source *s, int64_t n, int P, int r, struct counted *c)
 {
     struct flow_item x;
@@ -309,7 +312,8 @@ static void test_batch(void)
         }
 }
 
-/* Checks held-out samples: they have all conditions, no clean frame, and times of their own. */
+/* Checks that held-out samples have all conditions, have no clean frame, and have diffusion times
+ * that differ from those of training samples. */
 static void test_held_out(void)
 {
     struct job_spec s;

@@ -1,4 +1,4 @@
-/* test_formats: writes token files of every format, byte by byte, and reads them; and checks
+/* test_formats: writes token files of every format, byte by byte, and reads them. Also checks
  * headers that contain false values. */
 #include "tests/lib/files.h"
 
@@ -24,7 +24,7 @@ static void test_llmc(void)
               data_stats(d)->unigram_entropy);
     data_close(d);
 
-    /* another id, which ends documents */
+    /* a second id that ends documents */
     static const uint64_t other[] = {3, 8};
     one_source("a.bin", DATA_LLMC, 65001, 3);
     d = prepare_open();
@@ -32,8 +32,8 @@ static void test_llmc(void)
     data_close(d);
 }
 
-/* Checks ids beyond 16 bits: tokens then have 4 bytes each, also the tokens that are read before
- * the first such id. */
+/* Checks ids that need more than 16 bits. If there is such an id, all tokens of the data must have
+ * 4 bytes, including tokens that are read before this id. */
 static void test_llmc_wide(void)
 {
     static const int64_t ids[] = {128000, 5, 127999, 128000, 9};
@@ -64,7 +64,7 @@ static void test_llmc_hostile(void)
 {
     static const int64_t ids[] = {1, 2, 3, 4};
     one_source("h.bin", DATA_LLMC, 300, -1);
-    llmc_header(20240520, 1, 5); /* the header says one token more than the file has */
+    llmc_header(20240520, 1, 5); /* the count in the header is one token too large */
     add_ints(ids, 4, 2);
     end("h.bin");
     refused(ERR_CORRUPT, "holds 4 tokens, its header says 5");
@@ -147,7 +147,8 @@ static void test_long_shard(void)
     for (int i = 0; i < N; i++) bad += ids[i] != t[i];
     for (int64_t k = 0; k < n_documents; k++) bad += t[data_documents(d)[k] - 1] != 99;
     CHECK(bad == 0);
-    for (int64_t i = 0; i + 3 < N; i += 9973) /* any range must have the tokens of the whole */
+    /* reads ranges, whose tokens must equal those of a read of the complete file */
+    for (int64_t i = 0; i + 3 < N; i += 9973)
         CHECK(data_read(d, i, 3, ids, &e) == 0 && ids[0] == t[i] && ids[2] == t[i + 2]);
     data_close(d);
     free(ids);
@@ -350,7 +351,8 @@ static void test_megatron_hostile(void)
     break_index(17, 7, 1, ERR_INVALID, "real numbers");
     break_index(17, 0, 1, ERR_CORRUPT, "dtype 0");
     break_index(17, 9, 1, ERR_CORRUPT, "dtype 9");
-    break_index(17, 4, 1, ERR_INVALID, "token 0 is 131073"); /* another width than the file has */
+    /* the width of tokens in the header is not that of the file */
+    break_index(17, 4, 1, ERR_INVALID, "token 0 is 131073");
     break_index(18, 5, 8, ERR_CORRUPT, "cannot hold");
     break_index(18, -1, 8, ERR_CORRUPT, "cannot hold");
     break_index(18, (int64_t)1 << 61, 8, ERR_CORRUPT, "cannot hold");

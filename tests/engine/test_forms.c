@@ -1,6 +1,6 @@
-/* Checks whole trainings by every form of softmax attention over ranks: P ranks learn what one
- * rank learns, the bytes of every step are the plan's, and no byte outside of the plan is used
- * (tests/lib/engine.h asserts both). */
+/* Checks whole trainings with every form of softmax attention over ranks. P ranks must have the
+ * results of one rank. The bytes of every step must equal the plan, and no memory outside of the
+ * plan may be used (tests/lib/engine.h checks both). */
 /* Not under sanitizers: test_attention and test_train run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -31,7 +31,7 @@ static void add_way(int id, int form, enum layout_id layout, bool rank_bits)
              rank_bits ? ", ranks" : "");
 }
 
-/* Lists every form of every strategy by which jobs of this family can run. */
+/* Lists every form of every strategy that jobs of this family can use. */
 static void list_ways(void)
 {
     const struct family_row *f = family_row(&(struct model_shape){.family = FAMILY_LLAMA});
@@ -47,9 +47,9 @@ static void list_ways(void)
     }
 }
 
-/* The settings of a training beside its form of attention. */
+/* The settings of a training except for its form of attention. */
 struct setting {
-    int64_t S, doc_len, window, full; /* full: one bit for each layer without the window */
+    int64_t S, doc_len, window, full; /* full has one bit for each layer without the window */
     double dropout;
     enum recompute_id recompute;
     int64_t batch;
@@ -116,9 +116,10 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     free(spec);
 }
 
-/* Compares three steps with those of one rank. The weights differ by the rounding of fp32 sums in
- * another order. Adam's normalised steps, of at most 1e-3 each, turn it into differences of up to
- * 3e-3, for weights of about 2e-2. All other faults are found in the gradient of the first
+/* Compares three steps with three steps on one rank. The weights differ because fp32 sums have a
+ * different order. A step of Adam changes a weight by up to 1e-3, whatever the size of its
+ * gradient. Three steps may therefore make differences of up to 3e-3, where weights are about
+ * 2e-2. Faults that change weights by less than this bound are found in the gradient of the first
  * step. */
 static void check_way(const struct way *w, const struct setting *t, int P)
 {

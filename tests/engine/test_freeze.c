@@ -1,8 +1,7 @@
-/* test_freeze.c: trainings in which some tensors are frozen (train.freeze). Checks that the
- * gradient of every trained tensor has the same bits as in a training without frozen tensors, that
- * frozen tensors keep their initial bits, and that the training is the same on every product of
- * axes. engine.h compares the messages of every rank with the formulas, and the memory that the
- * rank placed with the plan.
+/* test_freeze.c: checks trainings in which some tensors are frozen (train.freeze). The gradient of
+ * every trained tensor must have the same bits as in a training without frozen tensors. Frozen
+ * tensors must keep their initial bits. The training must be the same on every product of axes.
+ * engine.h compares the messages of every rank with the formulas, and its memory with the plan.
  * tests: needs golden */
 #include <unistd.h>
 #include "api/core/file.h"
@@ -17,7 +16,7 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/slice.h"
 
-static struct job_spec spec; /* off the stack */
+static struct job_spec spec; /* static because it is too large for the stack */
 static struct synth synth = {.S = 37, .doc_len = 11, .vocab = 61};
 
 enum { STEPS = 3, N_PATTERNS = FREEZE_PATTERNS };
@@ -97,9 +96,9 @@ static void say(const struct way *w, char *out, size_t size)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-/* Checks that the gradients of the first step have the same bits as in a training without frozen
- * tensors, that the norm is the norm of the gradients of trained tensors, and that frozen tensors
- * keep their bits and have no moments. */
+/* Checks the gradients of the first step. They must have the same bits as in a training without
+ * frozen tensors. The norm must be the norm of the trained tensors' gradients. The bits of frozen
+ * tensors must not change, and frozen tensors must have no moments. */
 static void check_one(const struct way *w)
 {
     static struct job_spec whole;
@@ -203,7 +202,7 @@ static void check_near(const struct engine_run *r, const struct engine_run *one,
         if (stays)
             CHECK_MSG(!memcmp(r->weights + at, one->weights + at, (size_t)n * 4), "%s: %s changes",
                       which, p.name);
-        /* A gradient that consists only of roundings has no digits to compare. */
+        /* A gradient that consists only of rounding errors cannot be compared. */
         double length = 0;
         for (int64_t k = 0; k < n; k++) length += (double)one->grad[at + k] * one->grad[at + k];
         if (sqrt(length) < 1e-6 * one->norm[0]) continue;
@@ -360,8 +359,8 @@ static void save(struct train *t, int rank, void *arg)
     CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
 }
 
-/* Checks that a checkpoint has moments, and with 16-bit weights masters, of the trained tensors
- * only, and that its model has all tensors. */
+/* Checks the files of a checkpoint. Only trained tensors have moments. If weights have 16 bits,
+ * only trained tensors have master weights. The model has all tensors. */
 static void check_files(const struct stop *at, const struct way *w)
 {
     static const char *const kinds[] = {"exp_avg:", "exp_avg_sq:", "master:"};
@@ -409,8 +408,8 @@ static struct engine_run leg(const struct way *w, struct stop *at, int steps)
     return r;
 }
 
-/* Checks that a training that stops after a step, and continues on another product of axes, has
- * nearly the same weights at its end as a training that does not stop. */
+/* Checks a training that stops after a step and continues on a different product of axes. At its
+ * end, the weights must be nearly the same as in a training that does not stop. */
 static void check_resumed(const struct way *from, const struct way *to)
 {
     struct stop at = {.dir = "/tmp/test_freeze.XXXXXX"}, none = {.dir = "/tmp/test_freeze.XXXXXX"};
@@ -437,7 +436,8 @@ static void check_resumed(const struct way *from, const struct way *to)
     CHECK(!file_remove(at.dir, &e) && !file_remove(none.dir, &e));
 }
 
-/* Freezes all tensors of the first stage of two, or of the last one. */
+/* Divides the model into two stages, and freezes all tensors of the first stage or of the last
+ * one. */
 static void use_stage(struct way *w, int set)
 {
     static const char *const stages[][N_PATTERNS] = {
@@ -446,7 +446,7 @@ static void use_stage(struct way *w, int set)
     memcpy(w->freeze, stages[set], sizeof w->freeze);
 }
 
-/* Checks stages without a trained tensor, which have no part of the moments and of the average. */
+/* Checks stages without a trained tensor, which have neither moments nor an average. */
 static void test_idle_stages(void)
 {
     for (int set = 0; set < 2; set++) {
@@ -487,8 +487,8 @@ static void test_resumed(void)
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
-/* Returns the number of tensors whose weights differ, by more than roundings, from those of the
- * training on one rank. */
+/* Returns the number of tensors whose weights differ from those of the training on one rank by
+ * more than rounding errors. */
 static int n_wrong(struct way *w, int mutant)
 {
     static struct job_spec plain;
@@ -559,7 +559,7 @@ static void test_refused(void)
     }
 }
 
-/* Checks that patterns match whole names. */
+/* Checks that a pattern must match the complete name of a tensor. */
 static void test_patterns(void)
 {
     static const struct {

@@ -7,7 +7,7 @@
 #include "tests/lib/freeze.h"
 #include "tests/lib/lm.h"
 
-static struct job_spec spec; /* off the stack */
+static struct job_spec spec; /* static because it is too large for the stack */
 
 /* A model, its frozen tensors, and one way to run it. */
 struct way {

@@ -1,6 +1,6 @@
-/* Checks generation as requests specify it, over P ranks: n, stop strings, ends of texts,
- * log-probabilities, and batches, which answer every request exactly once, whatever a crash has
- * left of their journal. */
+/* Checks the fields of generate requests over P ranks: n, stop strings, ends of texts, and
+ * log-probabilities. Also checks batches. A batch must answer every request exactly once, even if
+ * a crash has left any part of its journal. */
 #include <glob.h>
 #include <math.h>
 #include <stdlib.h>
@@ -127,8 +127,8 @@ static void set_prompt(struct one *o, const char *prompt, int64_t request)
     request_of_prompt(&o->r, &alone.spec, prompt, (int64_t)strlen(prompt), request);
 }
 
-/* Generates n tokens in the slow way, with a whole prefill for every token, and draws each token
- * by hand from the distribution in the order of ascending ids. */
+/* Generates n tokens in the slow way: every token needs a prefill of the complete text before it.
+ * Draws each token from the distribution with a plain loop over ascending ids. */
 static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
 {
     struct err e = {0};
@@ -151,8 +151,8 @@ static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
     free(z);
 }
 
-/* Checks that the n continuations, which rewind the cache, equal those of n fresh prefills,
- * whatever n is. */
+/* Checks the n continuations of a request. After each continuation, the cache is set back to the
+ * end of the prompt. The continuations must equal the texts that n separate prefills give. */
 static void test_continuations(void)
 {
     struct one *o = one_open();
@@ -177,8 +177,8 @@ static void test_continuations(void)
     one_close(o);
 }
 
-/* Finds the first end of the document that sampling draws, and checks its effect under each of the
- * options. */
+/* Draws texts until a drawn token ends a text. Then checks how each of the options treats this
+ * end. */
 static void test_ends(void)
 {
     struct one *o = one_open();
@@ -186,7 +186,8 @@ static void test_ends(void)
     int64_t k = 0, at = 0;
     for (; k < 500; k++) {
         set_prompt(o, "x", k);
-        /* the distribution is nearly even, so one of 260 tokens is an end */
+        /* all 260 tokens have nearly the same probability, so about one drawn token in 260 ends
+         * the text */
         o->r.sample.temperature = 20;
         ask(o, &a);
         at = a.choice[0].tokens.n;
@@ -210,8 +211,8 @@ static void test_ends(void)
     one_close(o);
 }
 
-/* Asks for a text that must not end yet, with its log-probabilities, while the ids in `ends` would
- * end texts. */
+/* Requests a text with log-probabilities. The ids in `ends` end texts, but the options must
+ * prevent this text from ending at them. */
 static void ask_with(struct one *o, const struct token_ends *ends, struct infer_answer *a)
 {
     o->in.ends = ends;
@@ -227,8 +228,8 @@ static bool same_logprobs(const struct infer_answer *a, const struct infer_answe
     return x->n == y->n && !memcmp(x->logprob, y->logprob, (size_t)x->n * sizeof *x->logprob);
 }
 
-/* Checks that an end that a model lists twice counts once: after the time in which it could not be
- * chosen, its logit must be back. */
+/* Checks an id that a model lists twice as an end of texts. Its logit is masked until min_tokens
+ * have been generated, and must then be restored. */
 static void test_end_listed_twice(void)
 {
     static const struct token_ends once = {1, {101}}, twice = {2, {101, 101}};
@@ -280,7 +281,7 @@ static void test_stops(void)
     for (int from = 0; from < MAX_TOKENS; from++)
         for (int size = 1; size <= 4 && from + size <= MAX_TOKENS; size++) {
             const char *first = memmem(bytes, MAX_TOKENS, bytes + from, (size_t)size);
-            /* skips texts with a byte 0, which also stands for no byte */
+            /* skips texts with a byte 0, because 0 also means that there is no byte */
             if (memchr(bytes + from, 0, (size_t)size)) continue;
             stop_init(&o->r.stop);
             CHECK(!stop_add(&o->r.stop, bytes + from, (size_t)size));
@@ -288,7 +289,7 @@ static void test_stops(void)
             CHECK(b.choice[0].finish == FINISH_STOP && b.choice[0].n_text == first - bytes);
             CHECK(b.choice[0].tokens.n == first - bytes + size && ++compared);
             infer_answer_fini(&b);
-            /* the stop string would then come too early */
+            /* with this min_tokens, the stop string comes too early to have an effect */
             o->r.min_tokens = first - bytes + size + 1;
             ask(o, &b);
             CHECK(b.choice[0].tokens.n >= o->r.min_tokens || o->r.min_tokens > MAX_TOKENS);
@@ -302,7 +303,8 @@ static void test_stops(void)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Returns the raw text of the value of the which-th "key" of a line, up to `until`. */
+/* Finds occurrence number `which`, counted from 0, of the member `key` in a line. Returns the raw
+ * text of the member's value, up to and including the text `until`. */
 static const char *value(const char *line, const char *key, int which, const char *until,
                          size_t *size)
 {
@@ -318,10 +320,10 @@ static const char *value(const char *line, const char *key, int which, const cha
     return at;
 }
 
-/* Checks log-probabilities in the way lm-evaluation-harness reads them: there is one number per
- * token, the first is null, and each token's number appears with the same digits among its
- * alternatives. If the chosen token was the most likely one, none of the alternatives is
- * larger. */
+/* Checks log-probabilities as lm-evaluation-harness reads them. There must be one number for each
+ * token, and the first number must be null. The alternatives of a token must contain the token's
+ * own number with the same digits. If the chosen token was the most likely one, no alternative may
+ * be larger. */
 static void check_logprobs(const char *line, int n, const double *want)
 {
     size_t size;
@@ -555,7 +557,8 @@ static void test_batch(void)
     }
 }
 
-/* Checks that a request in a file of its own, without the other requests, gets the same answer. */
+/* Checks that each request gets the same answer in the batch and in a file that has only this
+ * request. */
 static void test_independent(void)
 {
     static const char *const ids[] = {"plain", "cut", "penal", "stop"};
@@ -575,8 +578,8 @@ static void test_independent(void)
     }
 }
 
-/* Writes `size` bytes of a journal as a crash would have left them, and runs the job. The result
- * must be that of an undisturbed run. */
+/* Writes the first `size` bytes of a journal, as if a crash had left them, and runs the job. The
+ * result must be the same as without a crash. */
 static int64_t resume(const char *journal, size_t size, int P)
 {
     struct infer_text out;
@@ -607,13 +610,13 @@ static void test_resume(void)
         const size_t len = (size_t)(strchr(line, '\n') + 1 - line);
         CHECK(resume(whole, at, 1 + lines % 3) == lines); /* whole lines */
         if (small && lines % 4) continue;
-        CHECK(resume(whole, at + 1, 1) == lines); /* torn ones */
+        CHECK(resume(whole, at + 1, 1) == lines); /* the last line is incomplete */
         CHECK(resume(whole, at + len / 2, 1) == lines);
         CHECK(resume(whole, at + len - 1, 1) == lines);
     }
     CHECK(resume(whole, whole_size, 2) == N_BATCH);
-    /* A text that is not a line of this batch, or a second line for the same request, is cut
-     * off. */
+    /* If the journal has a text that is not a line of this batch, or a second line for a request,
+     * everything from there on is removed. */
     char *bad = malloc(2 * whole_size + 100);
     memcpy(bad, whole, at);
     memcpy(bad + at, whole, whole_size);
@@ -635,8 +638,8 @@ static void test_resume(void)
     free(bad);
 }
 
-/* Checks that another batch does not use the journal of this one, and that a batch whose lines are
- * not requests does not begin. */
+/* Checks that a batch does not use the journal of a different batch. Also checks that a batch does
+ * not begin if a line of it is not a request. */
 static void test_frames(void)
 {
     struct infer_text out;

@@ -1,6 +1,6 @@
-/* Checks GGUF files as models: their sizes; weights of every type and architecture, which are
- * compared with the values that were written; the texts that they contain; and files that are
- * refused. test_gguf_golden.c has the answers of llama.cpp.
+/* Checks GGUF files as models. Checks the sizes and the texts that are read from them. Compares
+ * weights of every type and architecture with the values that were written. Checks files that are
+ * refused. test_gguf_golden.c compares files with llama.cpp.
  * tests: needs api/JOBS.md */
 #include "worker/gguf/gguf.h"
 
@@ -311,8 +311,8 @@ static void test_refused(void)
     CHECK(!gguf_open(in_dir("nowhere.gguf"), &e) && e.code == ERR_NOT_FOUND);
 }
 
-/* Checks that every prefix of a valid file is refused, unless it has everything that the header
- * says. */
+/* Checks that every prefix of a valid file is refused, unless it contains all data that the header
+ * describes. */
 static void test_prefixes(void)
 {
     struct gguf_make g = {0};
@@ -364,7 +364,7 @@ static void check_loads(const char *path, const struct model_shape *m, const flo
     half_narrow(DT_BF16, want, want_half, (int64_t)n);
     CHECK_MSG(!hf_load(path, m, DT_BF16, half, &e), "%s", e.text);
     CHECK(!memcmp(want_half, half, n * 2));
-    to.take_half = take_any_half; /* the sink gets plain bf16 only */
+    to.take_half = take_any_half; /* the sink accepts only plain bf16 */
     to.half = DT_BF16;
     memset(got, 0, n * 4);
     CHECK_MSG(!hf_load_pieces(path, m, &to, &e), "%s", e.text);
@@ -535,12 +535,13 @@ static void test_refused_models(void)
     }
 }
 
-/* Checks missing keys. If llama.cpp refuses a file without the key, or its default differs from
- * that of transformers, the error must name the key. Every other key has its default. */
+/* Checks missing keys. The error must name a missing key if llama.cpp requires the key, or if the
+ * defaults of the key in llama.cpp and in transformers differ. Every other missing key must get
+ * its default value. */
 static void test_missing_keys(void)
 {
     static const struct {
-        int model; /* of gguf_models */
+        int model; /* an index in gguf_models */
         const char *key;
         bool needed;
     } cases[] = {
@@ -595,7 +596,8 @@ static bool fault(const char *text)
     return false;
 }
 
-/* Checks that the error names a tensor that is missing, superfluous, or of another shape. */
+/* Checks that the error names a tensor that is missing, that is not in the model, or that has a
+ * wrong shape. */
 static void test_other_tensors(void)
 {
     static struct model_shape m;
@@ -622,7 +624,7 @@ static void test_other_tensors(void)
     free(flat);
 }
 
-/* Checks that errors call every tensor by the name that it has in the file. */
+/* Checks that errors use the file's name of a tensor. */
 static void test_names(void)
 {
     static struct model_shape m;
@@ -649,8 +651,8 @@ static void test_names(void)
     }
 }
 
-/* Checks that the error for a damaged key has the key's name in the file, whatever config.json
- * calls it. */
+/* Checks that the error for a damaged key has the name of the key in the GGUF file, and not the
+ * name in config.json. */
 static void test_keys_in_errors(void)
 {
     static struct model_shape m;
@@ -662,7 +664,7 @@ static void test_keys_in_errors(void)
     static const char key[] = "llama.attention.head_count_kv";
     char *at = bytes ? memmem(bytes, size, key, sizeof key - 1) : NULL;
     CHECK(at);
-    if (at) at[sizeof key - 1 + 4] = 3; /* of 4 heads */
+    if (at) at[sizeof key - 1 + 4] = 3; /* 3 of 4 heads */
     CHECK(!file_write(in_dir("keys.gguf"), bytes, size, &e));
     e = (struct err){0};
     CHECK(hf_read_dir(in_dir("keys.gguf"), &m, &e) == -1);
@@ -702,7 +704,8 @@ static void test_directories(void)
                         "(a.gguf): name one in model.path") &&
                   !fault("fetch"),
               "%s", faults.fault[0].text);
-    /* A file whose name an error cannot show is no file of the model. */
+    /* A file whose name has characters that an error cannot show does not count as a file of the
+     * model. */
     CHECK(!file_make_dir(in_dir("shown"), &e));
     free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("shown/a\x1b[2J.gguf")));
     CHECK(hf_read_dir(in_dir("shown"), &own, &e) == -1 && e.code == ERR_NOT_FOUND);
@@ -715,8 +718,8 @@ static void test_directories(void)
     CHECK(!symlink("b.GGUF", in_dir("two/blob")) && !hf_read_dir(in_dir("two/blob"), &own, &e));
 }
 
-/* Checks the errors for a GGUF file with another name, for parts of a file, and for a file of
- * another format: each must name the fix. */
+/* Checks errors for a GGUF file with an unexpected name, for parts of a GGUF file, and for a file
+ * of a different format. Each error must name the fix. */
 static void test_other_names(void)
 {
     static struct model_shape m, own;
@@ -782,8 +785,9 @@ static void test_own_files(void)
     }
 }
 
-/* Checks at which ids texts end. They end at the ids that the file's keys name, and at ids whose
- * text says it, in the order in which the model's generation_config.json lists them. */
+/* Checks at which ids texts end. A text ends at the ids that the file's keys name, and at ids
+ * whose text is a known end marker. The ids must be in the order of the model's
+ * generation_config.json. */
 static void test_ends(void)
 {
     static const char *const tokens[] = {"<eos>", "x", "<end_of_turn>", "</s>", "<|eot_id|>",
@@ -804,7 +808,8 @@ static void test_ends(void)
               ends.id[0], ends.id[1], ends.id[2], ends.id[3]);
 }
 
-/* Markers that end no text beside others (llama.cpp: the set of ends without them). */
+/* Checks markers that do not end texts if the file also has certain markers. (In this case
+ * llama.cpp removes the former from its set of end markers.) */
 static void test_no_ends(void)
 {
     static const struct {
@@ -836,7 +841,8 @@ static void test_no_ends(void)
         }
 }
 
-/* Ids need no tokenizer: no id ends a text if a file's keys make none, and a check says why. */
+/* Checks a file whose tokenizer cannot be built. Jobs on ids can use the model, but no id ends a
+ * text, and the report on the model has the reason. */
 static void test_unmade_ends(void)
 {
     struct gguf_make g = {0};
@@ -853,7 +859,7 @@ static void test_unmade_ends(void)
     CHECK(!model_file_unmade(scratch, &other));
 }
 
-/* The pad id is a key of the file. */
+/* Checks that the pad id is read from a key of the file. */
 static void test_pad(void)
 {
     struct gguf_make g = {0}, none = {0};
@@ -879,7 +885,7 @@ static int said(const char *name, const char *text)
     return n;
 }
 
-/* Counts how often a file is opened while `take` runs. */
+/* Counts how often a file is opened while the function `take` runs. */
 static int openings(const char *path, void (*take)(const char *path))
 {
     char room[4096] __attribute__((aligned(8)));
@@ -924,8 +930,8 @@ static void take_description(const char *path)
     CHECK_MSG(hf_describe(path, text, sizeof text, &e) > 0, "%s", e.text);
 }
 
-/* Checks that a command reads the header of a file once, whatever it uses of the file, and however
- * many texts and faults the file has. */
+/* Checks that a command reads the header of a file only once, whatever parts of the file it uses,
+ * and however many texts and faults the file has. */
 static void test_read_once(void)
 {
     static struct model_shape m;
@@ -944,8 +950,8 @@ static void test_read_once(void)
     CHECK(openings(in_dir("once.gguf"), take_report) == 1);
 }
 
-/* Checks that a report has each fault once, and that it lists no ids that end texts if the file
- * could not be read. */
+/* Checks that a report has each fault once. If the file could not be read, the report must list no
+ * ids that end texts. */
 static void test_report(void)
 {
     static struct model_shape m;
@@ -1014,8 +1020,8 @@ static void test_refused_tokenizers(void)
     }
 }
 
-/* Checks that the manual lists the same pre-tokenizers as the error's text, which lists all that
- * are supported. */
+/* Checks that the manual lists the same pre-tokenizers as the error for an unsupported
+ * pre-tokenizer, which lists all supported ones. */
 static void test_manual(void)
 {
     struct gguf_make g = {0};
@@ -1043,8 +1049,9 @@ static void test_manual(void)
     free(manual);
 }
 
-/* Checks pieces that begin with each other, each cut of which costs as many steps as the piece has
- * bytes: they must be refused before that takes long. */
+/* Checks a vocabulary in which each piece begins with the piece before it. For each way to divide
+ * a piece into two pieces, looking up both parts takes as many steps as the piece has bytes. This
+ * vocabulary must be refused before the look-ups take long. */
 static void test_merges_of_hostile_pieces(void)
 {
     enum { LONG = 6000, MANY = 1500 };

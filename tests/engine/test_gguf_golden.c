@@ -1,5 +1,5 @@
-/* Compares GGUF files with llama.cpp's own answers (tests/golden/make_gguf_golden.py): logits of
- * each architecture with weights of every type, and ids of each kind of tokenizer.
+/* Compares GGUF files with results of llama.cpp (tests/golden/make_gguf_golden.py). The results
+ * are logits of each architecture with weights of every type, and ids of each kind of tokenizer.
  * tests: needs golden/gguf */
 #include "tests/lib/lm.h"
 
@@ -99,7 +99,8 @@ static bool same_ids(struct tokenizer *t, const char *s, size_t n, bool special,
     return same;
 }
 
-/* Compares the ids of all strings in a file with llama.cpp's. Returns how many strings differ. */
+/* Compares the ids of all strings in a file with the ids of llama.cpp. Returns the number of
+ * strings whose ids differ. */
 static int count_other(struct tokenizer *t, char *text, int *n)
 {
     int other = 0;
@@ -145,7 +146,8 @@ static void test_ids(void)
     check_ids("llama2", 0);
     check_ids("gemma", 0);
     check_ids("llama3", 0);
-    check_ids("qwen", 3); /* differ by the published tokenizer's NFC, which llama.cpp leaves out */
+    /* three strings differ, because llama.cpp leaves out the tokenizer's NFC */
+    check_ids("qwen", 3);
     check_ids("gpt2", 0);
     check_ids("smollm", 0);
     check_ids("tekken", 0);

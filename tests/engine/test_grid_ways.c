@@ -1,8 +1,8 @@
-/* Checks whole training steps of a Transformer-2D by Ulysses (in spatial attention only, and in
- * both attentions) and by Megatron's gathering and scattering in both halves of a block, and
- * compares them with DSP. Ulysses must have one rank's bits, and Megatron one rank's loss and
- * gradients. The ledger of every rank must equal the plan, and the bytes of a step must have the
- * ratios of the paper (2403.10266). */
+/* Compares DSP with three other ways to compute training steps of a Transformer-2D. These are
+ * Ulysses in spatial attention only, Ulysses in both attentions, and Megatron, which gathers and
+ * scatters rows in both halves of a block. Ulysses must have the bits of one rank. Megatron must
+ * have the loss and the gradients of one rank. The ledger of every rank must equal the plan, and
+ * the bytes of a step must have the ratios of the paper (2403.10266). */
 /* Not under sanitizers: test_dit and test_dsp run the same code. */
 #include "tests/lib/grid_train.h"
 #include "tests/lib/volume_pair.h"
@@ -13,7 +13,7 @@ enum { STEPS = 3, MAX_P = 8 };
 
 static const char *const names[] = {"DSP", "Ulysses along space", "Ulysses along both", "Megatron"};
 
-/* The bytes that each rank moved for attention in all steps. */
+/* The bytes that each rank sent and received for attention in all steps. */
 struct moved {
     struct comm_count now[MAX_P];
     int n_steps;
@@ -56,9 +56,10 @@ static void check_bits(struct grid_data *d, const struct engine_run *one, enum g
     engine_free(&more);
 }
 
-/* Checks bits with 9 places and 5 frames, so that ranks have pads, and some have nothing else. The
- * forward pass must have the bits of DSP's. If DSP spreads blocks along time, the gradients of
- * weights are sums over other chunks. */
+/* Checks bits with 9 places and 5 frames. With these numbers some ranks have padding, and some
+ * ranks have only padding. The forward pass must have the same bits as with DSP. Gradients of
+ * weights may differ, because in blocks that DSP divides along time they are sums over other
+ * chunks. */
 static void test_bits(void)
 {
     static const struct grid_model uneven = {5, 6, 16, 4, 4};
@@ -85,8 +86,9 @@ static void test_bits(void)
 
 struct tensor_way {
     int P, recompute;
-    int model;                  /* index in models[] */
-    bool qk_norm, clean, noise; /* clean: some frames are given as a condition; noise: iddpm */
+    int model; /* index in models[] */
+    /* with `clean`, some frames are a condition; `noise` means iddpm */
+    bool qk_norm, clean, noise;
 };
 
 static void tensor_spec(const struct grid_data *d, const struct tensor_way *w, enum grid_way way,
@@ -124,8 +126,8 @@ static void compare_tensor(const struct tensor_way *w, const char *what,
               rel_l2(got->weights, want->weights, want->n));
 }
 
-/* Compares each tensor's gradient by itself, because the error of a small gradient would be lost
- * in a sum over all tensors. */
+/* Compares the gradient of each tensor separately, because the error of a small gradient would not
+ * be visible in a norm over all tensors. */
 static void compare_tensors(const struct tensor_way *w, const struct model_shape *m,
                             const struct engine_run *got, const struct engine_run *want)
 {
@@ -161,8 +163,8 @@ static void check_tensor(struct grid_data *d, const struct tensor_way *w)
     engine_free(&made), engine_free(&one), engine_free(&dsp), engine_free(&got);
 }
 
-/* Checks that parallel.tp must divide the patches of a frame, because ranks share the places of a
- * frame. */
+/* Checks that the number of patches in a frame must be a multiple of parallel.tp, because ranks
+ * share the places of a frame. */
 static void test_indivisible(void)
 {
     static const struct grid_model nine = {4, 6, 16, 2, 4};
@@ -212,11 +214,12 @@ static void test_tensor(void)
 
 static const enum volume_way papers[] = {VOLUME_DSP, VOLUME_ULYSSES_ONE, VOLUME_ULYSSES_BOTH,
                                          VOLUME_MEGATRON_SP};
-/* multiples of DSP's bytes; Megatron's is multiplied by P */
+/* bytes of each way, as multiples of DSP's bytes; the last factor, Megatron's, is multiplied by
+ * P */
 static const int times[] = {1, 2, 4, 4};
 
-/* Checks that forward and backward of a pair move the same number of bytes, whatever is
- * recomputed, except in mode "full". */
+/* Checks that ranks send as many bytes in the forward pass of a pair of blocks as in its backward
+ * pass. This must hold in every recompute mode except "full". */
 static void check_bytes(struct grid_data *d, int P, enum recompute_id recompute)
 {
     const struct grid_model *g = &d->model;

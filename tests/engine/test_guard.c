@@ -1,5 +1,5 @@
-/* Checks the decision which steps change the weights: verdicts are compared with sums that are
- * computed in the long way, and trainings have a bad step in the middle. */
+/* Checks how the guard decides whether a step changes the weights. The guard's statistics are
+ * compared with plain sums over all values. Also runs trainings with a bad step in the middle. */
 #include <float.h>
 #include <unistd.h>
 #include "api/core/file.h"
@@ -34,7 +34,7 @@ static void feed(struct guard *g, int64_t from, int64_t to)
 /* ---- the windows ----------------------------------------------------------------------------- */
 
 /* Checks the statistics of the first GUARD_WINDOW values, which are the mean and the variance of
- * all values so far; both are computed here in two passes. */
+ * all values so far. The test computes the expected values in two passes. */
 static void test_welford(void)
 {
     struct guard *g = &guards[0];
@@ -108,8 +108,8 @@ static void test_outliers(void)
     CHECK(g->state.skipped == 2 && g->state.streak == 0);
 }
 
-/* Checks that a level that persists becomes the new level, so that steps are not skipped
- * forever. */
+/* Checks losses that rise to a higher level and remain there. The statistics must adapt to this
+ * level, so that steps are not skipped forever. */
 static void test_new_level(void)
 {
     struct guard *g = &guards[0];
@@ -122,7 +122,8 @@ static void test_new_level(void)
     for (k++; k < 120; k++) CHECK(guard_judge(g, k, 1000 + value(k), 3) == GUARD_ACCEPT);
 }
 
-/* Checks that a stage with another length, whose losses differ, begins with new statistics. */
+/* Checks that a stage of the training with a different sequence length begins with new statistics,
+ * because its losses differ. */
 static void test_stage_starts_anew(void)
 {
     struct guard *g = &guards[0];
@@ -144,12 +145,13 @@ static void test_policies(void)
     CHECK(guard_judge(g, 3, NAN, 1) == GUARD_FAIL && guard_judge(g, 3, 1, INFINITY) == GUARD_FAIL);
     spec.guard.nonfinite = NONFINITE_SKIP;
     for (int k = 0; k < GUARD_STREAK; k++) CHECK(guard_judge(g, 3 + k, NAN, 1) == GUARD_SKIP);
-    CHECK(guard_judge(g, 3 + GUARD_STREAK, NAN, 1) == GUARD_FAIL); /* no accident */
+    /* after GUARD_STREAK bad steps in succession, the guard gives up */
+    CHECK(guard_judge(g, 3 + GUARD_STREAK, NAN, 1) == GUARD_FAIL);
     fresh(g);
     spec.guard.rollbacks = 2;
     CHECK(guard_judge(g, 7, NAN, 1) == GUARD_ROLLBACK && g->state.rollbacks == 1);
     CHECK(guard_judge(g, 7, NAN, 1) == GUARD_SKIP && g->reason == GUARD_MARKED);
-    /* the verdict does not depend on the values that the step has the second time */
+    /* a marked step is skipped, whatever its values are */
     CHECK(guard_judge(g, 7, 1, 1) == GUARD_SKIP);
     CHECK(guard_judge(g, 8, 1, INFINITY) == GUARD_ROLLBACK);
     CHECK(guard_judge(g, 9, NAN, 1) == GUARD_FAIL);
@@ -279,8 +281,8 @@ static void test_skip_is_no_update(void)
 
 /* ---- which fields make updates wait ---------------------------------------------------------- */
 
-/* Checks that the row of every field of the guard says when the field may skip a step whose
- * gradient is known. */
+/* Checks that every field of the guard has a row in the test's table, which tells when the field
+ * may skip a step whose gradient is known. */
 static void test_every_field_is_ruled(void)
 {
     int n = 0;
@@ -308,8 +310,8 @@ static bool skips(struct guard *g)
     return any;
 }
 
-/* Checks that updates wait if a verdict can skip them, and otherwise do not, and that plans fuse
- * all updates that do not wait. */
+/* Checks which updates wait for the guard's verdict. An update that a verdict can skip must wait.
+ * Plans must fuse all other updates with the backward pass. */
 static void test_updates_wait_for_verdicts(void)
 {
     static struct plan plan;

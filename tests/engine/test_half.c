@@ -1,10 +1,12 @@
-/* Checks training in 16-bit types, bf16 and fp16: how far its roundings may be from fp32, that
- * ranks do not add to them, and that bits, bytes, pages and checkpoints are as exact as in fp32.
+/* Checks training in the 16-bit types bf16 and fp16. The results may differ from the results in
+ * fp32 only by bounded rounding errors, and more ranks must not increase these errors. Bits,
+ * bytes, pages and checkpoints must be as exact as in fp32.
  *
  * u is the largest relative error of one rounding, 2^-9 in bf16 and 2^-12 in fp16. Sums are in
- * fp32, so an error is made only where a number is stored, and bounds are multiples of u. The loss
- * scale keeps gradients out of the subnormals of fp16, whose error is larger. Initial weights are
- * here numbers that both types have, so all precisions start from the same weights. */
+ * fp32, so only storing a number causes an error of u. All bounds are multiples of u. The loss
+ * scale keeps gradients out of the subnormals of fp16, whose error is larger. In this test, the
+ * initial weights are numbers that both types can hold, so that all precisions start from the same
+ * weights. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -31,7 +33,7 @@ static double u(void)
 
 enum { MAX_S = 1024, MAX_C = 64 };
 
-struct seen { /* by global position, gathered from all ranks */
+struct seen { /* arrays by global position, gathered from all ranks */
     float hidden[MAX_S * MAX_C];
     double nll[MAX_S];
 };
@@ -124,17 +126,19 @@ static void check_loss(const struct engine_run *one, const struct engine_run *ma
               rms);
 }
 
-/* Checks that eight ranks have no larger error than one. They round the same values as one rank,
- * because the values that they pass on and add up are fp32 (keys and values are passed on in the
- * type in which they are stored). Only an fp32 sum in another order sometimes rounds to the other
- * neighbour, which on average is as far off. So both errors are drawn from one distribution, and
- * over about ten thousand numbers their root mean squares agree within a few percent; the bound is
+/* Checks that eight ranks have no larger error than one. Eight ranks round the same values as one
+ * rank, because ranks add in fp32 and send sums in fp32. (Keys and values are sent in the type in
+ * which they are stored.) On eight ranks, fp32 sums have a different order than on one. A sum is
+ * therefore sometimes rounded up instead of down, or down instead of up, but the error is as large
+ * on average. The errors of one rank and of eight ranks therefore have the same distribution. Over
+ * about ten thousand numbers, their root mean squares agree within a few percent, and the bound is
  * 10 %. (test_attention_half.c uses this bound for attention alone, where nothing else is
  * rounded.)
  *
- * The loss of a run is a mean of n errors of single tokens, which by chance may be anything below
- * their rms / sqrt(n). Therefore the root mean squares of the single tokens' errors are compared,
- * and each mean may differ by four deviations of the difference of two means. */
+ * The error of the loss is the mean of the errors of n tokens. By chance this mean may have any
+ * size up to about rms / sqrt(n), where rms is the root mean square of the tokens' errors. The
+ * test therefore compares the values of rms on one rank and on eight. The two means may differ by
+ * four standard deviations of their difference. */
 static void test_ranks_add_no_error(void)
 {
     static struct seen ref_seen, one_seen, many_seen;
@@ -167,8 +171,8 @@ static void test_ranks_add_no_error(void)
     printf("\n");
 }
 
-/* Returns the root mean square of the logits that the hidden states of a run give, with the
- * initial weights. */
+/* Computes logits from the hidden states of a run and the initial weights. Returns their root mean
+ * square. */
 static double logits_rms(const float *w, const struct seen *s, int64_t S)
 {
     const struct model_shape *m = &spec.model.shape;
@@ -202,17 +206,17 @@ static double cosine(const float *a, const float *b, int64_t n)
     return ab / sqrt(aa * bb);
 }
 
-/* Returns the bound of a forward pass. The roundings of a layer, from the embedding to the last
- * hidden state, are: the norm, q, k, v, RoPE, o, the residual, the norm, gate and up, the
- * activation, the residual. The errors of n successive roundings add up like independent ones.
- * sqrt(n) u is 2 to 4 times the measured error, because most roundings are smaller than u. */
+/* Returns the bound of a forward pass. A layer rounds the results of these steps: the norm, q, k,
+ * v, RoPE, o, the residual, the norm, gate and up, the activation, the residual. The errors of n
+ * successive roundings add up like independent errors, to at most sqrt(n) u. This bound is 2 to 4
+ * times the measured error, because the error of most roundings is smaller than u. */
 static double forward_error(const struct model_shape *m)
 {
     return sqrt(11.0 * m->n_layers) * u();
 }
 
-/* Returns the bound of gradients. The backward pass makes as many roundings again, of gradients,
- * and reads values with those of the forward pass. */
+/* Returns the bound of gradients. The backward pass has as many roundings as the forward pass. It
+ * also reads values that the forward pass has rounded. */
 static double gradient_error(const struct model_shape *m)
 {
     return sqrt(2 * 11.0 * m->n_layers + 2) * u();
@@ -248,8 +252,7 @@ static void test_near_fp32(void)
             const struct model_shape *m = &spec.model.shape;
             const double hidden = rel_l2(seen.hidden, ref_seen.hidden, y.S * m->width);
             CHECK_MSG(hidden > 0 && hidden <= forward_error(m), "hidden: %g", hidden);
-            /* nll = logsumexp(z) - z[target], so logits that are off by d change it by sqrt(2)
-             * d */
+            /* nll = logsumexp(z) - z[target]; errors of d in the logits change it by sqrt(2) d */
             const double d = forward_error(m) * logits_rms(w, &ref_seen, y.S);
             const double loss = fabs(r.loss[0] - ref.loss[0]);
             CHECK_MSG(loss > 0 && loss <= sqrt(2) * d, "loss: off by %g, at most %g", loss,
@@ -261,7 +264,7 @@ static void test_near_fp32(void)
 }
 
 /* Checks that a training in 16 bits learns as fast as in fp32, because only the residual stream
- * and the weights are rounded. The means of the last steps may differ by 1 %. */
+ * and the weights are rounded. The mean losses of the last steps may differ by 1 %. */
 static void test_learns_as_fp32(void)
 {
     struct synth y = {.S = 256, .vocab = 61};
@@ -269,7 +272,8 @@ static void test_learns_as_fp32(void)
     const int n = 50;
     for (int i = 0; i < 2; i++) {
         engine_spec(&spec, y.S);
-        spec.optim.lr = 1e-2; /* three times this rate does not train well in fp32, either */
+        /* at three times this rate, a training in fp32 does not learn well, either */
+        spec.optim.lr = 1e-2;
         spec.train.steps = n;
         struct engine_run r = {.P = 1 + i, .steps = n};
         go(&r, &y, i ? half : PRECISION_FP32, NULL);
@@ -322,7 +326,7 @@ static void test_bits_of_ranks(void)
     if (!small) check_bits(1000, RECOMPUTE_SELECTIVE, true);
 }
 
-/* Checks that keeping tensors for backward does not change a bit, either. */
+/* Checks that the recompute mode does not change a bit. */
 static void test_bits_of_recompute(void)
 {
     struct synth y = {.S = 100, .doc_len = 45, .vocab = 61};
@@ -339,8 +343,8 @@ static void test_bits_of_recompute(void)
     }
 }
 
-/* Checks the numbers of the plan, which are counted again here. engine_steps checks that ledger
- * and high-water mark equal the plan in every step. */
+/* Checks the numbers of the plan, which this test counts independently. engine_steps checks in
+ * every step that the ledger and the largest memory use equal the plan. */
 static void test_counts(void)
 {
     struct synth y = {.S = 96, .vocab = 61};
@@ -373,8 +377,8 @@ static void test_counts(void)
                   /* the size without the memory that records add */
                   was[PLAN_GRAD].size - 4 * fp32.grad_skip);
             CHECK(it[PLAN_MASTER].size == 4 * r.plan.n_params && !was[PLAN_MASTER].name);
-            /* lse is fp32 in all precisions; without it the records have half the size. Each value
-             * of a record occupies whole lines. */
+            /* lse is fp32 in all precisions; without lse, a record has half the size of an fp32
+             * record. The size of each value in a record is rounded up to complete cache lines. */
             const int64_t lse = mode == RECOMPUTE_FULL ? 0 : m->n_layers * T * m->n_heads * 4;
             CHECK(2 * (it[PLAN_KEPT].size - lse) == was[PLAN_KEPT].size - lse);
             engine_free(&r);
@@ -388,7 +392,7 @@ static char scratch[64];
 static void file_spec(int64_t S)
 {
     engine_spec(&spec, S);
-    spec.model.shape.vocab = 258; /* the byte tokenizer's */
+    spec.model.shape.vocab = 258; /* the vocabulary of the byte tokenizer */
     spec.model.shape.max_pos = 4096;
 }
 
@@ -426,7 +430,8 @@ static void load_at_start(struct train *t, int rank, void *arg)
     CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
 }
 
-/* Checks that 3 steps, a checkpoint, and 3 more steps from it give the bits of 6 steps. */
+/* Checks that 3 steps, a checkpoint, and 3 more steps from the checkpoint give the same bits as 6
+ * steps. */
 static void test_resume(void)
 {
     struct synth y = {.S = 64, .doc_len = 20, .vocab = 61};
@@ -455,9 +460,9 @@ static int64_t count_words(const char *path, const char *word)
     return n;
 }
 
-/* Checks that hf/ of a training in 16 bits is a model in 16 bits whose weights are the rounded
- * master weights. Each precision can read the files of the other: 16 bits are widened exactly, and
- * fp32 is rounded to nearest. */
+/* Checks the directory hf/ of a training in 16 bits. It must be a model in 16 bits, and its
+ * weights must be the rounded master weights. A job in fp32 can read weights in 16 bits, which it
+ * widens exactly. A job in 16 bits can read fp32 weights, which it rounds to nearest. */
 static void test_files(void)
 {
     struct model_shape back;

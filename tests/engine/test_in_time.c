@@ -1,6 +1,6 @@
-/* Compares a walk in windows with the whole sequence at once, in float64 on the reference device.
- * The model has three layers x += attention(a x, b x, x), so that every number in every layer
- * depends on all tokens before it, and a loss that is linear in the last x. */
+/* Computes a sequence in windows and computes it at once, in float64 on the reference device, and
+ * compares the results. The model has three layers x += attention(a x, b x, x). Every number in
+ * every layer therefore depends on all tokens before it. The loss is linear in the last x. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/ledger_check.h"
@@ -15,7 +15,8 @@ enum { LAYERS = 3, H = 2, D = 4, C = H * D, MAX_T = 128 };
 static const double scale_q = 0.7, scale_k = -0.9;
 
 struct toy {
-    /* W: tokens of a window over all ranks; if W is S, the sequence is computed at once */
+    /* W is the number of tokens of a window on all ranks together. If W is S, the sequence is
+     * computed at once */
     int64_t S, n_tokens, W;
     int P;
     enum exchange_id exchange;
@@ -197,8 +198,8 @@ static double total(const double *x, int n)
     return s;
 }
 
-/* Checks bytes: every pass over a window moves the bytes of a pass over a sequence, and each
- * border has two more messages. */
+/* Checks the number of bytes. In a pass over a window, ranks send as many bytes as in a pass over
+ * a complete sequence. Each border between windows adds two messages. */
 static void check_bytes(const struct toy *t)
 {
     const int64_t n = (t->S + t->W - 1) / t->W;
@@ -311,9 +312,9 @@ static void train_once(struct engine_run *r, struct job_spec *s, struct synth *y
     engine_go(r, s);
 }
 
-/* Compares loss, norm and gradient of a step with two samples. In fp32 the sums of the two ways
- * are over other groups of tokens, and each is rounded by 6e-8 of its value. 5e-6 is the bound of
- * gradients on several ranks compared with one (tests/engine/test_attention.c). */
+/* Compares loss, norm and gradient of a step with two samples. With windows, tokens are summed in
+ * other groups than without windows. In fp32, each sum is rounded by 6e-8 of its value. The bound
+ * 5e-6 is also the bound for gradients on several ranks (tests/engine/test_attention.c). */
 static void check_walked(struct job_spec *s, struct synth *y, const struct engine_run *whole,
                          double bound)
 {
@@ -346,11 +347,11 @@ static void check_training(int family, int64_t S, int64_t doc_len)
     engine_free(&whole);
 }
 
-/* Compares trainings without a feature map, in which the divisor of an output may be near 0, so
- * that any rounding is amplified. On one rank, another order of sums or another instruction set
- * changes the gradient by as much as a pass in windows does. Each of the two results is within
- * that noise of the exact result, so they may differ by at most twice the noise, and never by more
- * than 4e-5. */
+/* Compares trainings without a feature map. The divisor of an output may then be near 0, which
+ * amplifies rounding errors. On one rank without windows, a different order of sums or a different
+ * instruction set changes the gradient as much as windows do. This change is the noise. The
+ * results with and without windows are each within the noise of the exact result. They may
+ * therefore differ by twice the noise, but never by more than 4e-5. */
 static void check_magnified(int64_t S, int64_t doc_len)
 {
     struct job_spec s;
@@ -377,9 +378,9 @@ static void test_trainings(void)
     check_magnified(61, 13);
 }
 
-/* Compares 16-bit types with windows with fp32 without windows. A walk rounds other groups of
- * tokens, but not more often, so its error may be at most twice that of the same precision without
- * windows. */
+/* Compares a 16-bit training with windows with an fp32 training without windows. With windows,
+ * tokens are summed in other groups, but there are not more roundings. The error may be at most
+ * twice the error of a 16-bit training without windows. */
 static void check_half(enum precision_id precision, int family, int64_t S, int64_t doc_len)
 {
     const double part = precision == PRECISION_FP16 ? 0.125 : 1;
@@ -417,8 +418,9 @@ static void test_trainings_half(void)
     }
 }
 
-/* Checks that a sequence four times as long needs no more memory with the same chunk, except for
- * the states at its borders, which are the states of three layers for each further window. */
+/* Checks the memory of a second sequence that is four times as long as the first, with the same
+ * memory.time_chunk. It may need more memory only for the states at the borders of windows. Each
+ * further window adds the states of three layers. */
 static void test_memory_is_that_of_a_window(void)
 {
     struct job_spec s;
@@ -440,9 +442,9 @@ static void test_memory_is_that_of_a_window(void)
     }
 }
 
-/* Checks that the plan is of the whole sequence and not of a window. It counts all tokens, and all
- * products that run: every window except the last is computed forward once more, with the products
- * of a job that embeds as many tokens. */
+/* Checks that the plan counts all tokens and all products of the complete sequence, and not only
+ * of a window. Every window except the last is computed forward once more. This recomputation
+ * needs the products of a job that embeds the same number of tokens. */
 static void test_plan_is_of_the_whole(void)
 {
     static char json[65536];
@@ -482,8 +484,8 @@ static void test_plan_is_of_the_whole(void)
     }
 }
 
-/* Checks that a job is refused after spoil has changed it, with an error that names the field, and
- * that it is accepted before. */
+/* Checks that the job `good` is accepted, and that it is refused after the function `spoil` has
+ * changed it. The error must name the field. */
 static void refused(const struct job_spec *good, void (*spoil)(struct job_spec *))
 {
     struct job_spec s = *good;

@@ -1,5 +1,6 @@
-/* Checks generation and scoring over P ranks (threads on the real transport): the text does not
- * depend on P, decoding equals prefilling, and scores equal those of the plain definition. */
+/* Checks generation and scoring over P ranks, which are threads on the real transport. The text
+ * must not depend on P. Decoding must give the same logits as prefilling. Scores must equal scores
+ * that are computed from the definition. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -87,8 +88,8 @@ static void continue_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* Damages the head of one rank. The logits after the prompt come from the rank that owns them,
- * while each rank computes the next ones itself. */
+/* Damages the head of one rank. The rank that owns the last row of the prompt computes the logits
+ * after the prompt for all ranks. Each rank computes all later logits itself. */
 static void damage(struct ranks *g, int rank, struct story *s, float by, const char *chose)
 {
     struct tiny_rank *t = malloc(sizeof *t);
@@ -150,8 +151,8 @@ static void agree_body(struct ranks *g, int rank, void *arg)
     CHECK(comm_ledger(c)[PURPOSE_CONTROL].messages_sent == 2 * (sizeof rounds / sizeof *rounds));
 }
 
-/* Checks that the first row that differs is reported with its prompt and a rank, even if a later
- * row is not finite. */
+/* Checks rows in which ranks differ. The error must name the prompt of the first such row and a
+ * rank, even if a later row is not finite. */
 static void test_agree(void)
 {
     struct ranks g;
@@ -161,8 +162,9 @@ static void test_agree(void)
     ranks_close(&g);
 }
 
-/* Checks weights and a prompt that are finite, while the chosen token has an embedding whose
- * squares are not. Decoding that token again must find the operation in which this begins. */
+/* Weights and prompt are finite, but the squares of the chosen token's embedding overflow.
+ * When the chosen token is decoded again to find the fault, the first operation that overflows
+ * must be named. */
 static void overflow_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
@@ -244,8 +246,8 @@ static void test_temperature_same_on_any_ranks(void)
     compare_texts(0.8);
 }
 
-/* Appends ROOM given tokens, and compares the logits of every step with a prefill of the whole
- * text. */
+/* Appends ROOM given tokens. Compares the logits of every step with the logits of a prefill of all
+ * tokens so far. */
 static void decode_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
@@ -279,8 +281,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* Compares decoding with prefilling. window is the number of keys that a token sees, where 0 means
- * all. A prefill may use any form. */
+/* Compares decoding with prefilling. `window` is the number of keys that a token sees; 0 means
+ * that it sees all keys. `form` is the form of attention in the prefill. */
 static void compare_decoding(int64_t window, enum form_id form)
 {
     static struct story s;
@@ -304,8 +306,8 @@ static void test_decode_equals_prefill(void)
     compare_decoding(0, FORM_BLOCKWISE);
 }
 
-/* Checks windows that are shorter than the prompt, shorter than the decoded text, and of a single
- * token. */
+/* Checks a window that is shorter than the prompt, a window that is shorter than the decoded text,
+ * and a window of a single token. */
 static void test_decode_in_a_window(void)
 {
     compare_decoding(1, FORM_BLOCKWISE);
@@ -370,11 +372,12 @@ struct reading {
     char id[80];
     struct score out;
     bool want_plain;
-    struct score_sum want[N_DOCS]; /* by the plain definition, if requested */
+    struct score_sum want[N_DOCS]; /* the sums by the definition, if requested */
 };
 
-/* Scores document d by the plain definition, token by token: -log softmax of the prefill of the
- * tokens before it. Its bytes are all bytes of its text. */
+/* Scores document d by the definition. For each token, the tokens before it are prefilled. The
+ * score of the token is -log softmax of the resulting logits. The bytes of a document are all
+ * bytes of its text. */
 static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const char *doc,
                        struct score_sum *out, struct err *e)
 {
@@ -464,8 +467,8 @@ static void test_score(void)
     }
     CHECK(one.out.n_windows == 1 && one.out.n_documents == N_DOCS && want.n_targets > 30);
     CHECK(one.out.total.n_targets == want.n_targets && one.out.total.n_bytes == want.n_bytes);
-    /* The score is a mean of 40 fp32 cross-entropies of about 6, and 1e-6 is ten times their
-     * rounding. */
+    /* The score is a mean of 40 cross-entropies of about 6 in fp32. 1e-6 is ten times their
+     * rounding error. */
     CHECK_MSG(fabs(one.out.total.nll - want.nll) < 1e-6 * want.nll, "%.12g, not %.12g",
               one.out.total.nll, want.nll);
     for (int64_t S = 7; S <= 64; S += 19)
@@ -555,7 +558,7 @@ static void test_prompts(void)
         CHECK_MSG(!strncmp(e.field, "input", 5), "field %s", e.field);
         CHECK(!p.text && !p.end);
     }
-    /* not a text, which its first bytes show */
+    /* the first bytes show that this is not a text */
     for (int format = 0; format < DATA_FORMAT_N; format++) {
         put("gz.jsonl", "\037\213\010\0\n{}", 7);
         CHECK(read_prompts(&p, "gz.jsonl", format, &e) == -1 && e.code == ERR_INVALID);

@@ -1,6 +1,7 @@
-/* Checks generate jobs that answer several prompts at once (infer.batch): they must give the same
- * bytes as one prompt at a time, for every kind of cache, on any number of ranks, whichever answer
- * ends first and wherever an attempt has stopped. */
+/* Checks generate jobs that answer several prompts at once (infer.batch). Such a job must write
+ * the same bytes as a job that answers one prompt at a time, for every kind of cache and on any
+ * number of ranks. Neither the order in which answers end nor a stop of an attempt may change the
+ * bytes. */
 #include <glob.h>
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static char scratch[64];
 static const struct kind {
     const char *name;
     int32_t precision, determinism;
-    struct model_shape shape; /* the fields beside those that all models have */
+    struct model_shape shape; /* fields in addition to those that all models have */
     bool load;                /* the prompts follow a context */
 } models[] = {
     {"llama", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
@@ -75,16 +76,16 @@ struct job {
     struct job_spec spec;
     struct prompts p;
     char dir[128];
-    /* the attempt ends after this many units; 0 means that it runs to its end */
+    /* the number of units after which the attempt is stopped; 0 means that it is not stopped */
     int leave_after;
     struct infer_text out; /* the answers of rank 0, whose text is copied */
     char text[256];
-    /* how often rank 0 asked whether to stop, which it does between units and before each pass */
+    /* how often rank 0 asked whether to stop; it asks between units and before each pass */
     int n_asked;
-    int n_passes; /* of these */
+    int n_passes; /* the number of passes in which `moved` was counted */
     /* bytes and messages of rank 0 since the first unit began */
     struct comm_count moved[PURPOSE_N];
-    int at_once; /* of the plan */
+    int at_once; /* the planned number of prompts that are answered at once */
     bool left;
 };
 
@@ -115,7 +116,7 @@ static int leave(void *arg, int journal, struct err *e)
     return ++a->n_units == a->leave_after ? err_set(e, ERR_ABORTED, "left") : 0;
 }
 
-/* Loads a context of arbitrary states, which only have to change the result. */
+/* Loads a context of arbitrary states, so that the result changes. */
 static int load_context(struct model *m, struct context_layout *l, struct context *c, struct err *e)
 {
     if (context_layout_init(l, &m->shape, e)) return -1;
@@ -298,9 +299,9 @@ static void run_whole(struct whole *w, const struct kind *x, const char *file, i
                       &w->size, path);
 }
 
-/* Checks messages. A pass sends one message from each layer to each other rank, however many rows
- * it has; the messages have the bytes of all its rows. Choices are compared once for all rows, and
- * once more if a continuation has ended. */
+/* Checks the number and the bytes of messages. In each layer of a pass, a rank sends one message
+ * to every other rank, with the data of all rows of the pass. The ranks compare the tokens that
+ * they have chosen once for all rows, and a second time if a continuation has ended. */
 static void check_messages(const struct job *one, const struct job *j, const char *name)
 {
     const int P = j->spec.resources.ranks;
@@ -323,7 +324,8 @@ static void check_messages(const struct job *one, const struct job *j, const cha
 static const int batches[] = {2, 3, 5, 16};
 enum { N_BATCHES = sizeof batches / sizeof *batches };
 
-/* Compares the bytes and counts of several prompts at once with those of one prompt at a time. */
+/* Compares a job that answers several prompts at once with a job that answers one prompt at a
+ * time. The bytes and the counts must be equal. */
 static void compare_whole(const struct kind *x, const char *file, int P, const struct whole *one,
                           const struct whole *many)
 {
@@ -333,11 +335,13 @@ static void compare_whole(const struct kind *x, const char *file, int P, const s
     CHECK(!strcmp(one->job.text, many->job.text) && a->finish == b->finish);
     CHECK(a->n_tokens == b->n_tokens && a->n_prompt_tokens == b->n_prompt_tokens);
     CHECK(a->n_refused == b->n_refused && a->prefill.n == b->prefill.n);
-    CHECK(a->decode.n == b->decode.n && b->decode.us > 0); /* rows, not passes */
+    /* the counts are those of rows and not of passes */
+    CHECK(a->decode.n == b->decode.n && b->decode.us > 0);
     check_messages(&one->job, &many->job, x->name);
 }
 
-/* Checks that "auto" runs in the same way as the number that it chooses. */
+/* Checks that a job with infer.batch "auto" runs in the same way as a job that sets the number
+ * that "auto" chooses. */
 static void compare_auto(const struct kind *x, const char *file, int P, const struct whole *one)
 {
     static struct whole any, same;
@@ -384,8 +388,8 @@ static void test_requests(void)
     compare(&models[0], "batch.jsonl", 3);
 }
 
-/* Checks that all continuations of a prompt have the same text if nothing is drawn, whatever a
- * layer keeps of the prompt, and that the prompt is computed only once. */
+/* Checks several continuations of a prompt, for every kind of cache. If sampling is greedy, all of
+ * them must have the same text. The prompt must be computed only once. */
 static void test_continuations(void)
 {
 #define GREEDY "\"prompt\":\"hello you\",\"temperature\":0,\"max_tokens\":9,\"ignore_eos\":true"
@@ -446,8 +450,8 @@ static void again(const struct whole *w, const char *journal, size_t size, int b
     free(text);
 }
 
-/* Resumes from a journal whose lines are in the order in which answers ended, and which is cut
- * after every line and within lines. */
+/* Resumes from a journal that is truncated after each line and within lines. Its lines are in the
+ * order in which answers ended. */
 static void resume(int P)
 {
     static struct whole w;
@@ -455,7 +459,8 @@ static void resume(int P)
     char path[256];
     run_whole(&w, &models[0], "batch.jsonl", P, 5);
     char *journal = content("whole", "batch-*.jsonl", &size, path);
-    CHECK(size == w.size && memcmp(journal, w.text, size)); /* the lines are in another order */
+    CHECK(size == w.size && memcmp(journal, w.text, size)); /* the order of the lines is
+                                                             * different */
     int64_t lines = 0;
     for (char *line = journal; *line; line = strchr(line, '\n') + 1, lines++) {
         const size_t at = (size_t)(line - journal);
@@ -475,8 +480,8 @@ static void test_resume(void)
     resume(2);
 }
 
-/* Checks an attempt that leaves while answers are incomplete: the answers that had ended must be
- * kept. */
+/* Checks an attempt that stops while some answers are incomplete. The next attempt must use the
+ * complete answers. */
 static void test_leave(void)
 {
     static struct whole w;
@@ -503,8 +508,8 @@ static void test_leave(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Checks that the injected fault is found: the next token of each prompt must come from the
- * prompt's own keys and values. */
+/* Checks that an injected fault is found. With this fault, the next token of a prompt is computed
+ * from the keys and values of a different prompt. */
 static void test_mutant(void)
 {
     static struct whole one, many;

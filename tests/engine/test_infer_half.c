@@ -1,6 +1,6 @@
-/* Checks inference in 16-bit types: a token that is decoded with a cache of 16 bits has the logits
- * that a prefill of the whole text gives, every rank generates the same text, and texts and scores
- * equal those of fp32 except for the roundings. */
+/* Checks inference in 16-bit types. Decoding with a cache of 16 bits must give the same logits as
+ * a prefill of all tokens, up to rounding errors. All ranks must generate the same text. Texts and
+ * scores may differ from the results in fp32 only by rounding errors. */
 #include <math.h>
 #include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
@@ -15,7 +15,8 @@ enum { ROOM = 20, MAX_PROMPT = 64, MAX_V = 260 };
 struct story {
     struct job_spec spec;
     int64_t n_prompt;
-    /* the logits after each of ROOM tokens after the prompt, of rank 0 and of the last rank */
+    /* the logits after each of the ROOM tokens that follow the prompt, on rank 0 and on the last
+     * rank */
     float decoded[2][ROOM][MAX_V], prefilled[ROOM][MAX_V];
 };
 
@@ -42,8 +43,8 @@ static int32_t token(int64_t i)
     return (int32_t)(32 + i * i % 91);
 }
 
-/* Checks the bytes that attention moved since the prompt: one ring of keys and values in 16 bits,
- * and the rows of n tokens in fp32. */
+/* Checks the bytes that were sent for attention: one ring of keys and values in 16 bits for the
+ * prompt, and the rows of the next n tokens in fp32. */
 static bool counts_hold(const struct model *m, int64_t n)
 {
     struct comm_count kv = {0}, decode = {0};
@@ -121,9 +122,10 @@ static double rel(const void *a, const void *b)
 
 /* Compares decoding with prefilling, and both with fp32. A computation has 11 roundings per layer,
  * of at most u each (2^-9 in bf16 and 2^-12 in fp16): the norm, q, k, v, RoPE, o and the residual,
- * the norm, gate and up, the activation, the residual. Two independent computations are sqrt(2 *
- * 11 L) u apart. The difference from fp32 is sqrt(3 * 11 L) u: one part for the computation and two
- * for the weights, which model_random and tiny_scale round once each. */
+ * the norm, gate and up, the activation, the residual. Two independent computations differ by at
+ * most sqrt(2 * 11 L) u. The difference from fp32 is at most sqrt(3 * 11 L) u, because three steps
+ * round as much as one computation: the computation itself, model_random and tiny_scale. The
+ * latter two round the weights. */
 static void check_decode(enum precision_id precision, double u)
 {
     static struct story fp32, s;

@@ -1,6 +1,8 @@
-/* Checks that generate and score jobs hold the memory of the plan: every page of the arena is
- * touched, every item of the plan is placed, and the process does not grow otherwise. */
-/* Not under sanitizers: test_infer and test_score run the same code; their pages are others. */
+/* Checks that generate and score jobs use exactly the memory of the plan. Every page of the arena
+ * must be touched, every item of the plan must be placed, and the process must allocate no further
+ * memory. */
+/* Not under sanitizers: sanitizers allocate pages themselves. test_infer and test_score run the
+ * same code under sanitizers. */
 #include "api/core/log.h"
 #include "tests/lib/linear.h"
 #include "tests/lib/reading.h"
@@ -8,12 +10,13 @@
 #include "worker/family/shape.h"
 #include "worker/infer/score.h"
 
-/* With VOCAB tokens a sampler has 1.6 MB, and a row of logits has 0.5 MB. */
+/* With VOCAB tokens in the vocabulary, a sampler needs 1.6 MB, and a row of logits needs 0.5
+ * MB. */
 #define VOCAB  65536
 #define PROMPT 600
 #define ROOM   64
 #define OTHER  ((int64_t)256 << 10) /* libc, and the answers of ROOM tokens */
-/* the stack of a thread, which may have the sections of one model as data */
+/* the stack of a thread, on which there may be one struct sections */
 #define STACK (sizeof(struct sections) + (1 << 20))
 
 static char scratch[64];
@@ -25,7 +28,7 @@ static void __attribute__((noinline)) touch_stack(void)
     for (size_t i = 0; i < sizeof room; i += 512) room[i] = 1;
 }
 
-/* Starts a measurement in the calling thread, whose stack does not count. */
+/* Starts a measurement. The stack of the calling thread is not measured. */
 static int64_t start(void)
 {
     touch_stack();
@@ -33,7 +36,8 @@ static int64_t start(void)
     return pages_anonymous();
 }
 
-/* Checks the arena of rank 0, and by how much the process has grown since the arena was opened. */
+/* Checks the pages of rank 0's arena, and how many bytes the process has allocated since the arena
+ * was opened. */
 static void check_memory(struct tiny_rank *t, int64_t before)
 {
     const int64_t planned = t->plan.arena_size + t->plan.segment_size;
@@ -175,7 +179,7 @@ static void score(const char *path, int P, int64_t seq_len, bool measured)
     reading_run(&j.spec, P, score_body, &j);
 }
 
-/* Checks a score job. A window of 60000 tokens has 1.3 MB of tokens and losses on one rank. A
+/* Checks a score job. The tokens and losses of a window of 60000 tokens take 1.3 MB on one rank. A
  * short window is scored before it, so that the buffers of files and of threads already exist. */
 static void test_score(void)
 {

@@ -1,6 +1,6 @@
-/* test_inspect.c: checks the inspection of model directories that are truncated, contain loops,
- * contain false values or are absurd: each fault must be a sentence that names the file and the
- * tensor or key, and all faults must be reported at once. */
+/* test_inspect.c: checks the inspection of bad model directories, for example with truncated
+ * files, loops of links, or false values. Each fault must be reported by a sentence that names the
+ * file and the tensor or key. One report must have all faults of a directory. */
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -35,8 +35,8 @@ static void check_says(const char *dir, const char *a, const char *b)
               f.n ? f.fault[0].text : "none");
 }
 
-/* Writes a safetensors file with that header and that many zero bytes. If header_size is 0, the
- * file has the header's real size. */
+/* Writes a safetensors file that consists of the header size, the header and zero bytes of data.
+ * If header_size is 0, the header's real size is written. */
 static void put_weights(const char *dir, const char *name, const char *header, size_t data,
                         uint64_t header_size)
 {
@@ -71,8 +71,8 @@ static void test_good(void)
     CHECK(s.tokenizer == TOKENIZER_OWN);
 }
 
-/* Checks a directory in which config.json, two shards, a tensor and the ends are wrong: no fault
- * may hide another one. */
+/* Checks a directory in which config.json, two shards, a tensor and the ends of texts are wrong.
+ * All of these faults must be reported. */
 static void test_all_at_once(void)
 {
     put("all", "config.json",
@@ -101,7 +101,7 @@ static void test_all_at_once(void)
     CHECK_MSG(f.n == 10 && !s.known, "%d faults", f.n);
 }
 
-/* A fault of one key names it, its value and the remedy. */
+/* Checks that the fault of a key names the key, its value and the fix. */
 static void test_values(void)
 {
     static const struct {
@@ -119,7 +119,8 @@ static void test_values(void)
          "not \"a??31m?\""},
         {"\"rope_scaling\":{\"a\\u001b[2J\\u009b\":1}",
          "rope_scaling: a?[2J?? is not supported: use a model that does without it"},
-        /* the colons of a quoted value are no remedy, and name no key */
+        /* a colon in a quoted value must not be read as the end of a key's name or as the
+         * beginning of a fix */
         {"\"hidden_act\":\"mi: sh\"",
          "hidden_act: \"mi: sh\" is not supported, only \"silu\": use a "
          "model that does without it"},
@@ -156,7 +157,8 @@ static void test_values(void)
     inspect("values");
     check_says("values", "config.json: JSON byte 41 (line 2, column 19): ",
                "mend the file there, or fetch it again");
-    put("values", "generation_config.json", "{}"); /* ends are looked for in config.json, too */
+    /* then config.json is searched for the ends of texts */
+    put("values", "generation_config.json", "{}");
     inspect("values");
     CHECK_MSG(f.n == 1 && !s.ends_known, "%d faults", f.n);
     put("values", "config.json", "{\"model_type\":\"ma\\u001b[2Jmba\"}");
@@ -164,7 +166,8 @@ static void test_values(void)
     check_says("values", "model_type \"\" is not supported", "config.json");
 }
 
-/* Weights that were not all read: their size is that of the others, with the reason. */
+/* Checks a directory in which some weights cannot be read. The report must have the size of the
+ * weights that can be read, and the reason of the failure. */
 static void test_not_read(void)
 {
     make_own("half");
@@ -179,7 +182,7 @@ static void test_not_read(void)
                 "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 0);
     inspect("shards");
     CHECK(s.weights_size == 8 && strstr(s.weights_fault.text, "2.safetensors"));
-    /* more faults of config.json than are kept, and one of the weights */
+    /* config.json has more faults than a report holds, and the weights have one fault */
     char keys[2048] = "{\"model_type\":\"llama\"";
     for (int i = 0; i < FAULTS + 4; i++) sprintf(keys + strlen(keys), ",\"wing%d\":1", i);
     put("shards", "config.json", strcat(keys, "}"));
@@ -188,8 +191,8 @@ static void test_not_read(void)
               s.weights_fault.text);
 }
 
-/* Checks a directory whose files can be opened and not listed: the kind of its tokenizer is not
- * known, for a reason. */
+/* Checks a directory whose files can be opened but not listed. The report must say that the kind
+ * of its tokenizer is unknown, and give the reason. */
 static void test_unlisted(void)
 {
     const uid_t user = geteuid();
@@ -206,7 +209,8 @@ static void test_unlisted(void)
     CHECK(!chmod(in_dir("unlisted", ""), 0755));
 }
 
-/* Tensors that do not fit the shape: each is one fault, with its file. */
+/* Checks tensors that do not fit the model's shape. Each of them must cause one fault, which names
+ * the tensor's file. */
 static void test_tensors(void)
 {
     struct st_file *w;
@@ -248,8 +252,8 @@ static void test_tensors(void)
     CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
 }
 
-/* Checks a directory without weights, or with weights that are not supported: each must be one
- * fault, with its fix. */
+/* Checks directories without weights, or with weights that are not supported. The report of each
+ * directory must have one fault, which names the fix. */
 static void test_absent(void)
 {
     inspect("absent");
@@ -269,7 +273,7 @@ static void test_absent(void)
     CHECK_MSG(f.n == 1 && !says("fetch the file again", ""), "%d faults", f.n);
 }
 
-/* Checks that an index that cannot be read is one fault, and takes the index away. */
+/* Checks that an index that cannot be read causes exactly one fault. Then removes the index. */
 static void check_no_index(const char *why)
 {
     inspect("index");
@@ -389,8 +393,8 @@ static void test_config(void)
     CHECK_STR(s.model_type, "mamba2");
 }
 
-/* Checks shards whose headers would fill the memory: they must be refused while little memory is
- * used. */
+/* Checks shards whose headers together would fill the memory. They must be refused before much
+ * memory is used. */
 static void test_memory(void)
 {
     enum { TENSORS = 60000, SHARDS = 8 };

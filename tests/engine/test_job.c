@@ -89,8 +89,8 @@ static void test_suggest(void)
     CHECK(!spec_suggest(longer));
 }
 
-/* Checks the words of other trainers: no word may be the name of a field of ours, and each word
- * for which there is a field of ours names an existing one. */
+/* Checks the table of field names that other training programs use. These names must not be fields
+ * of our spec. If the table translates a name to a field of our spec, this field must exist. */
 static void test_trade(void)
 {
     int n = 0;
@@ -151,8 +151,8 @@ static void test_defaults_of_kinds(void)
     CHECK(!family_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
-/* Checks that a tolerance that the job does not give follows from the job's precision, and that a
- * given one is unchanged. */
+/* Checks tolerances. If the job sets no tolerance, the job's precision must determine it. A
+ * tolerance that the job sets must not be changed. */
 static void test_tolerances(void)
 {
     struct job_spec s;
@@ -301,7 +301,8 @@ static void test_zero_group(void)
     }
 }
 
-/* Breaks one field of a job's data, or none, for small i. */
+/* Makes one field of a job's data invalid. The parameter `i` chooses the field; for the smallest
+ * values of i, the data remains valid. */
 static void break_data(struct job_spec *s, int i)
 {
     struct spec_source *t = s->data.train;
@@ -386,7 +387,8 @@ static bool takes(enum job_kind kind, const struct field *f, int value, struct e
 }
 
 /* Checks values that only some kinds of job accept. The error must name the value, the kind, and
- * the values that the kind accepts; the table of fields must say the same. */
+ * the values that the kind accepts. The table of fields must list the same values for each
+ * kind. */
 static void test_values_by_kind(void)
 {
     static const char *const paths[] = {"data.packing", "data.overlong"};
@@ -417,8 +419,8 @@ static void test_values_by_kind(void)
     }
 }
 
-/* Checks that TCP is encrypted unless the job turns it off, and that parallel.tls is off for
- * shared memory. */
+/* Checks that TCP is encrypted unless the job turns parallel.tls off. Also checks that
+ * parallel.tls is off for shared memory. */
 static void test_tls_is_for_tcp(void)
 {
     struct job_spec s;
@@ -453,7 +455,7 @@ static void test_transports_of_gpus(void)
         }
 }
 
-/* Checks that every number outside its range is refused, for every row of the table. */
+/* Checks, for every row of the table, that numbers outside of the row's range are refused. */
 static void test_ranges(void)
 {
     struct job_spec s;
@@ -499,7 +501,8 @@ static void test_transitions(void)
     CHECK(job_step(JOB_STARTING, EV_DONE) == -1);
 }
 
-/* Checks by random walks that a job can still end from every state that is not final. */
+/* Checks by random walks over the transitions that from every state that is not final a job can
+ * reach a final state. */
 static void test_walks(void)
 {
     unsigned seed = 1;
@@ -524,8 +527,8 @@ static void several(struct job_spec *s)
     s->infer.batch = 3;
 }
 
-/* Makes a job that uses a model, and breaks one of its fields, or makes a combination of fields
- * that has no meaning. The error must name the field. */
+/* Makes a job that uses a model. Breaks one of its fields, or sets fields that contradict each
+ * other. The error must name the field. */
 static void break_infer(struct job_spec *s, int i)
 {
     static char long_stop[STOP_SIZE + 2];
@@ -572,8 +575,8 @@ static void break_infer(struct job_spec *s, int i)
     }
 }
 
-/* Checks that fields that are "auto" wait until a model.path has been described, because the
- * family decides them. */
+/* Checks that "auto" is not resolved before the model at model.path has been described, because
+ * the family decides these fields. */
 static void test_auto_waits_for_the_family(void)
 {
     static struct job_spec s;
@@ -590,8 +593,7 @@ static void test_auto_waits_for_the_family(void)
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
-/* Checks a product of axes that is not the number of ranks, where an axis that the job leaves out
- * is 1. */
+/* Checks axes whose product is not the number of ranks. An axis that the job does not set is 1. */
 static void test_axes_of_other_ranks(void)
 {
     static struct job_spec s;
@@ -622,8 +624,8 @@ static void test_axes_of_other_ranks(void)
     CHECK(family_check(&s, &e) == -1 && strstr(e.text, "2: set resources.ranks 64, or leave it"));
 }
 
-/* Checks that zigzag, which is only for causal softmax attention, is refused for every other
- * family with one error code and one sentence. */
+/* Checks that the layout zigzag, which requires causal softmax attention, is refused for all
+ * families without it. The error code and the sentence must be the same for all of them. */
 static void test_zigzag_is_refused_in_one_sentence(void)
 {
     static const struct {
@@ -653,9 +655,10 @@ static void test_zigzag_is_refused_in_one_sentence(void)
     }
 }
 
-/* Checks the objective of Latte and STDiT 1.0, which predict noise as they were published. For
- * weights that do not, the directory or the job gives the objective. The ways are: model.config; a
- * path; a path whose directory gives it; and a path while the job gives it. */
+/* Checks the objective of Latte and STDiT 1.0, which predict noise as they were published. If
+ * weights were trained with a different objective, the directory or the job must set this
+ * objective. There are four ways to specify a model: model.config, a path, a path whose directory
+ * gives the objective, and a path with an objective in the job. */
 static void test_published_objectives(void)
 {
     static const int32_t families[] = {FAMILY_LATTE, FAMILY_STDIT, FAMILY_STDIT3, FAMILY_T2D};
@@ -685,14 +688,15 @@ static void test_published_objectives(void)
                 const int32_t want = noise ? OBJECTIVE_IDDPM : OBJECTIVE_RECTIFIED_FLOW;
                 CHECK_MSG(!family_check(&s, &e), "%s", e.text);
                 CHECK(s.objective.type == want && s.model.shape.trained_on == want);
-                /* a node of a version before iddpm gets no such job */
+                /* a node whose version does not know iddpm must not get the job */
                 const char *needs = spec_needs(&s, 6);
                 CHECK_MSG((needs && strstr(needs, "iddpm")) == noise, "%s", needs ? needs : "");
                 CHECK(!family_check(&s, &e));
             }
 }
 
-/* Checks fields that have no use in the prediction of noise, and weights of another objective. */
+/* Checks fields that have no effect if the model predicts noise. Also checks weights that were
+ * trained with a different objective. */
 static void test_noise_rules(void)
 {
     static const char *const fields[] = {
@@ -720,7 +724,7 @@ static void test_noise_rules(void)
         if (i == 5) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
         if (i == 7) s.objective.type = OBJECTIVE_RECTIFIED_FLOW;
         if (i >= 7) s.sampling.eta = 1;
-        if (i == 8) { /* as it was published, on nodes that know this objective */
+        if (i == 8) { /* the published model, on nodes that know this objective */
             CHECK_MSG(!family_check(&s, &e), "%s", e.text);
             const char *needs = spec_needs(&s, 6);
             CHECK_MSG(needs && !spec_needs(&s, 7), "%s", needs ? needs : "");
@@ -777,7 +781,7 @@ static void test_infer_rules(void)
     good(&s, JOB_GENERATE);
     s.input.prompt = 0, s.data.seq_len = 512, s.input.source.format = DATA_OPENAI_BATCH;
     put(&s, &s.input.source.path, "b.jsonl");
-    s.sampling.top_k = 5; /* greedy, unless a request says otherwise */
+    s.sampling.top_k = 5; /* sampling is greedy, unless a request changes this */
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     good(&s, JOB_GENERATE);
     several(&s);
@@ -785,7 +789,8 @@ static void test_infer_rules(void)
     good(&s, JOB_SCORE);
     s.score.stride = 256, s.score.by_position_bucket = 1, s.score.token_logprobs = 1;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
-    s.data.packing = PACKING_BEST_FIT; /* Windows of whole documents do not overlap. */
+    s.data.packing = PACKING_BEST_FIT; /* Windows that have only complete documents do not
+                                        * overlap. */
     CHECK(family_check(&s, &e) == -1 && !strcmp(e.field, "score.stride"));
     s.score.stride = 0;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
@@ -875,7 +880,7 @@ static void test_training_rules(void)
     s.eval.seq_len = s.data.seq_len + 1;
     refused(&s, "eval.seq_len");
     s.eval.n_data = 0;
-    refused(&s, "eval.seq_len"); /* of what? */
+    refused(&s, "eval.seq_len"); /* without eval.data, it has no meaning */
 }
 
 int main(void)

@@ -1,6 +1,7 @@
-/* Compares the labelling that moves the least data with all choices of ways, for random graphs,
- * for a transformer of space and time, and for a block of an Evoformer (AlphaFold 2) over an MSA
- * [s, r] and pairs [r, r]. */
+/* Checks that the chosen labelling sends the smallest number of elements. For random graphs, and
+ * for a transformer of space and time, it is compared with all possible labellings. For a block of
+ * an Evoformer (AlphaFold 2), which has an MSA [s, r] and pairs [r, r], it is compared with a cost
+ * that is computed by hand. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ static uint32_t draw(uint32_t *s, uint32_t n)
     return (*s >> 16) % n;
 }
 
-/* ---- moved elements, counted index by index -------------------------------------------------- */
+/* ---- sent elements, counted index by index -------------------------------------------------- */
 
 struct sizes {
     int n_dims, P;
@@ -24,7 +25,7 @@ static int owner(const struct sizes *z, int dim, int64_t i)
     return (int)(i / ((z->n[dim] + z->P - 1) / z->P));
 }
 
-/* Counts the elements of one column that must be sent to another rank. */
+/* Counts the elements of one column that ranks must send if the label of the value changes. */
 static int64_t count_moved(const struct sizes *z, int from, int to)
 {
     int64_t at[LABEL_WHOLE] = {0}, n = 0;
@@ -52,7 +53,8 @@ static struct label_value value_of(const struct sizes *z, int64_t cols)
 struct search {
     const struct label_graph *g;
     bool has[LABEL_VALUES][LABELS];
-    /* the label of a value with one_label; -1 means that it has not been read */
+    /* if one_label is set: the label with which the value was read first, or -1 if it has not been
+     * read */
     int read_as[LABEL_VALUES];
     struct label_cost best;
     int64_t n_complete;
@@ -64,7 +66,8 @@ static bool less(const struct label_cost *a, const struct label_cost *b)
     return a->n_moves != b->n_moves ? a->n_moves < b->n_moves : a->early < b->early;
 }
 
-/* Adds the cost of reading value v with this label. Returns false if that is not allowed. */
+/* Adds the cost of reading value v with the given label. Returns false if the value may not be
+ * read with this label. */
 static bool take(struct search *s, int i, int v, int label, struct label_cost *c)
 {
     const struct label_value *x = &s->g->value[v];
@@ -112,7 +115,7 @@ static struct label_cost brute(const struct label_graph *g)
     return s.best;
 }
 
-/* Computes the cost if each operation uses the way that was chosen for it. */
+/* Computes the cost if operation i uses the way way[i]. */
 static bool cost_of(const struct label_graph *g, const int way[], struct label_cost *c)
 {
     struct label_graph one = *g;
@@ -236,8 +239,9 @@ static int rows_of(struct label_graph *g, const struct sizes *z, int64_t cols, i
     return out;
 }
 
-/* Adds an operation that needs dimension `dim` whole, so that the other dimension is spread. If
- * there is a second input b, it is whole on every rank. */
+/* Adds an operation that needs all positions of dimension `dim` on one rank, so that the other
+ * dimension must be divided among the ranks. If there is a second input b, every rank needs all of
+ * b. */
 static int sees_along(struct label_graph *g, const struct sizes *z, int64_t cols, int dim, int a,
                       int b)
 {
@@ -249,8 +253,8 @@ static int sees_along(struct label_graph *g, const struct sizes *z, int64_t cols
 
 /* ---- space and time -------------------------------------------------------------------------- */
 
-/* Makes a chain of n pairs of blocks along space and, if both is set, along time. The residual is
- * spread along `home` before and after the chain. */
+/* Makes a chain of n pairs of blocks along space and, if both is set, along time. Before and after
+ * the chain, the residual is divided along the dimension `home`. */
 static struct label_cost pairs(int n, int P, bool both, int home)
 {
     static struct label_graph g;
@@ -270,8 +274,8 @@ static struct label_cost pairs(int n, int P, bool both, int home)
     return c;
 }
 
-/* Checks that there are two switches per pair, and none if no block needs one of the dimensions
- * whole. */
+/* Checks that there are two switches for each pair of blocks. If no block needs all positions of
+ * the divided dimension, there must be no switch. */
 static void test_pairs(void)
 {
     static const int n[] = {1, 2, 14};
@@ -290,8 +294,8 @@ static void test_pairs(void)
 
 enum { MSA = 256, PAIR = 128, OUTER = 32, MSA_HEADS = 8, PAIR_HEADS = 4 }; /* columns */
 
-/* Adds out_ij, the sum over k of products of a and b. It is spread along i, with all of b on every
- * rank, or along j, with all of a. */
+/* Adds out_ij, the sum over k of products of a and b. If out is divided along i, every rank needs
+ * all of b. If out is divided along j, every rank needs all of a. */
 static int product(struct label_graph *g, const struct sizes *z, int a, int b, int index_dim)
 {
     const int out = add_value(g, z, PAIR);
@@ -313,8 +317,8 @@ static int triangle_attention(struct label_graph *g, const struct sizes *z, int 
     return rows_of(g, z, PAIR, pair, sees_along(g, z, PAIR, dim, pair, bias));
 }
 
-/* Makes one block. Before and after it, the rows of the MSA are spread along sequences, and the
- * pairs along their first residue. */
+/* Makes one block. Before and after the block, the MSA is divided along sequences, and the pairs
+ * are divided along their first residue. */
 static void evoformer(struct label_graph *g, const struct sizes *msa, const struct sizes *pair)
 {
     *g = (struct label_graph){0};
@@ -336,13 +340,14 @@ static void evoformer(struct label_graph *g, const struct sizes *msa, const stru
     at(g, z, false, 0);
 }
 
-/* Compares the cost with one that is computed by hand, for sizes that P divides. A switch moves (P
- * - 1) / P of all rows, and making a value whole moves P - 1 times all of its rows.
+/* Compares the cost with one that is computed by hand, for sizes that P divides. A switch sends
+ * (P - 1) / P of all rows. Gathering a complete value on every rank sends P - 1 times all of its
+ * rows.
  *   m  is switched before attention along sequences, and back at the end
- *   b  of the outer product is made whole, because a is spread along residues
- *   z  In the outgoing product b is made whole. In the incoming one a is switched and b is made
- *      whole. z is switched before attention around the ending node, and back at the end.
- *   The three biases are made whole. */
+ *   b  of the outer product is gathered, because a is divided along residues
+ *   z  In the outgoing product b is gathered. In the incoming product a is switched and b is
+ *      gathered. z is switched before attention around the ending node, and back at the end. The
+ *      three biases are gathered. */
 static void check_evoformer(int64_t s, int64_t r, int P)
 {
     static struct label_graph g;

@@ -1,6 +1,6 @@
-/* test_large_tensors: checks files of models whose tensors are longer than the piece in which they
- * are read, written and hashed (65,536 elements): rows in the file's order, transposed tensors,
- * and stacked experts. */
+/* test_large_tensors: checks files of models with long tensors. Tensors are read, written and
+ * hashed in pieces of 65,536 elements, and the tensors of this test are longer. The files have
+ * rows in our order, transposed tensors, and stacked experts. */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/datadir.h"
@@ -16,7 +16,7 @@ static struct model_shape shape_large(int family)
 {
     struct model_shape m = shape_of(family);
     m.n_layers = 1;
-    m.width = 160; /* 160 x 450 and 160 x 448 elements, which are both more than a piece */
+    m.width = 160; /* 160 x 450 and 160 x 448 elements; both exceed a piece */
     m.n_heads = m.n_kv_heads = 4;
     m.head_dim = 40;
     m.ffn_width = m.expert_width = 448;
@@ -26,7 +26,8 @@ static struct model_shape shape_large(int family)
     return m;
 }
 
-/* Returns values that bf16 holds exactly and of which no two pieces are equal. */
+/* Returns the value of element i. bf16 holds all values exactly, and no two pieces have the same
+ * values. */
 static float value_at(int64_t i)
 {
     return (float)(i % 251 - 125) / 64;
@@ -46,7 +47,8 @@ static float *weights_make(const struct model_shape *m)
 
 /* ---- a directory ----------------------------------------------------------------------------- */
 
-/* Counts the elements that are not where the file's order of rows and columns puts them. */
+/* Compares our tensor with the tensor of the file, whose rows and columns may have a different
+ * order. Returns the number of elements at a wrong place. */
 static int64_t misplaced(const struct param *p, const float *file, const float *ours)
 {
     const int64_t blocks = p->stack ? p->stack : 1, rows = p->rows / blocks;
@@ -84,8 +86,8 @@ static void check_tensors(const struct model_shape *m, const float *ours)
     st_close(f);
 }
 
-/* Checks that the digest of the weights is that of the file's tensors, in the order of their
- * names. */
+/* Checks that the digest of the weights equals the digest of the file's tensors in the order of
+ * their names. */
 static void check_digest(const struct model_shape *m, enum dtype dtype, const void *params)
 {
     char want[SHA256_HEX], got[SHA256_HEX];

@@ -1,11 +1,11 @@
-/* Compares linear attention over ranks, forward and gradients, with float64 results of the
- * definition (tests/lib/linear.h). */
+/* Compares the output and the gradients of linear attention over ranks with results that are
+ * computed in float64 from the definition (tests/lib/linear.h). */
 #include "tests/lib/mutant.h"
 #include "tests/lib/linear.h"
 
-/* On the reference device everything is float64. A sum of n products of size 1 is off by about
- * sqrt(n) 1e-16 of its value. The bound is three digits larger than that, which is too small for
- * any mistake. */
+/* On the reference device everything is float64. A sum of n products of size 1 has an error of
+ * about sqrt(n) 1e-16 of its value. The bound is a thousand times as large, and is still smaller
+ * than the effect of any mistake. */
 #define TOL_64   1e-12
 #define TOL_OUT  2e-6
 #define TOL_GRAD 5e-6
@@ -52,8 +52,8 @@ static struct lin_variant variant(const struct lin_problem *p, int P, enum excha
                                 .n_threads = 1};
 }
 
-/* Checks every step-th pair of a number of ranks and an exchange, beginning with number
- * `first`. */
+/* Checks p with some of the pairs of a number of ranks and an exchange: with the pairs whose
+ * indices are first, first + step, and so on. */
 static void check_problem(struct lin_problem p, enum dtype t, int first, int step)
 {
     for (int i = first; i < 3 * N_DEGREES; i += step) {
@@ -88,22 +88,23 @@ static void test_64_one_token(void)
     product((struct lin_sizes){1, 2, 4, 4, 0}, DT_F64, 2);
 }
 
-/* Checks a length that no number of ranks divides: 37 tokens on 7 ranks leave 1 token for the last
- * rank, and on 8 ranks 2 tokens. */
+/* Checks 37 tokens, a length that no number of ranks divides. The last of 7 ranks has 1 token, and
+ * the last of 8 ranks has 2 tokens. */
 static void test_64_odd_length(void)
 {
     product((struct lin_sizes){37, 3, 4, 6, 0}, DT_F64, 1);
 }
 
-/* Checks a rank that has only padding (33 tokens on 8 ranks of 5), and padding within the
- * sequence. */
+/* Checks a rank that has only padding: 33 tokens are divided among 8 ranks with 5 rows each. Also
+ * checks padding within the sequence. */
 static void test_64_padding(void)
 {
     product((struct lin_sizes){33, 2, 6, 4, 0}, DT_F64, 3);
     product((struct lin_sizes){40, 2, 6, 4, 13}, DT_F64, 2);
 }
 
-/* Checks two groups of ranks beside each other, of which the second does not begin at rank 0. */
+/* Checks two groups of ranks that run at the same time. The first rank of the second group is not
+ * rank 0. */
 static void test_64_groups(void)
 {
     struct lin_problem p = lin_make((struct lin_sizes){29, 2, 4, 3, 0}, LIN_MISS, LIN_LAST, true);
@@ -136,7 +137,8 @@ static void test_32_long(void)
                               DT_F32, cell % 5, 5);
 }
 
-/* Checks the largest heads, whose values have one more column for the sum of weights. */
+/* Checks the largest heads. Their values have one column more than their keys, for the sum of
+ * weights. */
 static void test_32_large(void)
 {
     check_problem(lin_make((struct lin_sizes){70, 1, 512, 513, 0}, LIN_SPAN, LIN_LAST, true),
@@ -149,8 +151,9 @@ static void test_32_large(void)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* Checks that under determinism "ranks" the bits are the same for 1, 2, 4 and 8 ranks, 1 and 2
- * threads, and all exchanges, whether or not summaries are made in a call of their own. */
+/* Checks that under determinism "ranks" the bits are the same for 1, 2, 4 and 8 ranks, for 1 and 2
+ * threads, and for all exchanges. The bits must also be the same whether or not summaries are
+ * computed in a separate call. */
 static void check_bits(struct lin_problem p, enum dtype t)
 {
     struct lin_variant one = variant(&p, 1, EXCHANGE_RING, t);
@@ -197,8 +200,8 @@ static void test_32_bits(void)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Decodes token by token from the carried state. The outputs, and the state after them, must be
- * those of the whole sequence. */
+/* Decodes token by token from the carried state. The outputs, and the state after the last token,
+ * must equal those of a call for the complete sequence. */
 static void decode_all(const struct lin_problem *p, struct be *be, enum dtype t, double *o,
                        double *state_out)
 {
@@ -251,8 +254,9 @@ static void test_32_decode(void)
 
 /* ---- volume ---------------------------------------------------------------------------------- */
 
-/* Checks the published sums over ranks, in each direction: (P-1) states of H Dk Dv 4 bytes for
- * ring and scan, and P (P-1) of them for all_gather. They do not depend on the length. */
+/* Checks the published bytes of all ranks together, in each direction. A state has H Dk Dv 4
+ * bytes. ring and scan send P-1 states, and all_gather sends P (P-1) states. The number does not
+ * depend on the length of the sequence. */
 static void test_volume_of_all_ranks(void)
 {
     const int64_t state = 3 * 8 * 16 * 4;
@@ -271,8 +275,8 @@ static void test_volume_of_all_ranks(void)
 /* ---- mutants: each must be caught by the comparison above ------------------------------------ */
 
 #ifdef SEQD_MUTANTS
-/* Checks that a fault is caught. It needs at least three ranks, because a wrong state that a rank
- * passes on is seen from the rank after it on. */
+/* Checks that an injected fault is caught. At least three ranks are needed, because the fault
+ * damages the state that a rank passes on, and only later ranks use it. */
 static void check_mutant(int mutant, enum lin_docs docs)
 {
     struct lin_problem p = lin_make((struct lin_sizes){37, 3, 8, 6, 0}, docs, LIN_FIRST, false);

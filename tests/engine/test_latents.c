@@ -1,5 +1,6 @@
-/* test_latents: checks samples of latents from a manifest to numbers, files with false values, and
- * the random draws of rectified flow for a sample. */
+/* test_latents: checks samples of latents, from the reading of a manifest to the numbers in a
+ * batch. Also checks files with false values, and the random numbers that rectified flow draws for
+ * a sample. */
 #include <math.h>
 #include "api/core/job.h"
 #include "kernels/philox.h"
@@ -16,7 +17,8 @@ struct shape {
     enum st_dtype dtype;
 };
 
-/* Returns values that are exact in every dtype. Their period divides no length of a piece. */
+/* Returns the value of element i, which every dtype can hold exactly. The lengths of pieces are
+ * not multiples of the period of the values. */
 static float value(int64_t i, int which)
 {
     return (float)((i * 7 + which * 3) % 61 - 30) / 8;
@@ -87,7 +89,8 @@ static void check_values(const struct data *d, const struct latents_sample *x,
 
 static void test_read(void)
 {
-    /* Two of them have more values than are converted at a time, which are 4,096. */
+    /* Two of these shapes have more than 4,096 values, which is the number that is converted at a
+     * time. */
     static const struct shape shapes[] = {{4, 3, 5, 7, 9, 6, ST_F32},
                                           {2, 1, 1, 3, 4, 5, ST_BF16},
                                           {4, 2, 30, 37, 9, 6, ST_F32},
@@ -112,7 +115,7 @@ static void test_read(void)
     }
 }
 
-/* Checks models with classes instead of captions, and with neither. */
+/* Checks models that have classes instead of captions, and models that have neither. */
 static void test_no_text(void)
 {
     static const struct shape s = {2, 1, 3, 2, 1, 1, ST_F32};
@@ -134,8 +137,8 @@ static void test_no_text(void)
     data_close(d);
 }
 
-/* Checks that a sample from which the model cannot learn is refused, with the manifest, its line
- * and the necessary change. */
+/* Checks that a sample from which the model cannot learn is refused. The error must name the
+ * manifest, the line and the fix. */
 static void unfit(const struct data *d, const struct data_order *o, const char *field,
                   const char *says)
 {
@@ -175,7 +178,7 @@ static void test_fit(void)
     fits(d, o);
     spec->data.height = 6, spec->data.width = 4; /* as many patches */
     fits(d, o);
-    /* a part of a patch counts as a whole patch, so there are still as many */
+    /* an incomplete patch counts as a patch, so the number of patches does not change */
     spec->data.width = 3;
     fits(d, o);
     spec->data.width = 2;
@@ -196,7 +199,7 @@ static void test_fit(void)
     m->text_len = 3;
     m->caption_channels = 6;
     unfit(d, o, "model.config.caption_channels", "5 numbers");
-    m->caption_channels = 0; /* reads none */
+    m->caption_channels = 0; /* the model reads no caption */
     fits(d, o);
     m->type_vocab = 5; /* classes 0 to 3, and one for no class */
     unfit(d, o, "model.config.type_vocab_size", "label 4");
@@ -210,7 +213,7 @@ static void test_fit(void)
     data_close(d);
 }
 
-/* Checks a model that reads captions, with a sample that has none. */
+/* Checks a sample without a caption if the model reads captions. */
 static void test_fit_no_text(void)
 {
     struct latents_sample x;
@@ -232,8 +235,7 @@ static void test_fit_no_text(void)
     data_close(d);
 }
 
-/* Checks that the id of prepared data depends on the tensors, too, and not only on the
- * manifest. */
+/* Checks that the id of prepared data depends on the manifest and on the tensors. */
 static void test_digest(void)
 {
     struct data_stats a, b, c;
@@ -308,8 +310,9 @@ static void test_not_mixed(void)
 
 enum { N = 200000 };
 
-/* Checks the moments of the noise. For n standard normals the deviation of the mean is 1/sqrt(n),
- * of the variance sqrt(2/n), and of the fourth moment sqrt(96/n); 5 deviations are allowed. */
+/* Checks the moments of the noise. For n standard normals, the standard deviation of the mean is
+ * 1/sqrt(n), that of the variance is sqrt(2/n), and that of the fourth moment is sqrt(96/n). 5
+ * deviations are allowed. */
 static void test_noise(void)
 {
     float *x = malloc(N * sizeof *x), part[37];
@@ -338,8 +341,9 @@ static void test_noise(void)
     free(x);
 }
 
-/* Checks the shares of the times in [0, 1/4) and so on, whose deviation is below 1/(2 sqrt(n)).
- * The logistic function of a normal is below 1/4 where the normal is below -ln 3. */
+/* Checks which share of the drawn times is in [0, 1/4), in [1/4, 1/2) and so on. The standard
+ * deviation of a share is below 1/(2 sqrt(n)). The logistic function of x is below 1/4 if x is
+ * below -ln 3. */
 static void test_times(void)
 {
     static const double want[2][4] = {{.25, .25, .25, .25},
@@ -366,9 +370,10 @@ static void test_times(void)
     }
 }
 
-/* Compares the shift with one computed by hand: for 480 x 854 and 51 frames it has sqrt(409920 /
- * 262144) = 1.250488, and in STDiT3 51 / 17 * 5 = 15 frames of latents. The autoencoders of the
- * other families are for pictures, and have one frame of latents for each frame. */
+/* Compares the shift of the times with a shift that is computed by hand for 480 x 854 and 51
+ * frames. Its factors are sqrt(409920 / 262144) = 1.250488 and, in STDiT3, 51 / 17 * 5 = 15 frames
+ * of latents. The autoencoders of the other families are for pictures, and have one frame of
+ * latents for each frame. */
 static void test_shift(void)
 {
     const struct model_shape stdit3 = {.family = FAMILY_STDIT3};
@@ -415,7 +420,7 @@ static void test_clean_frames(void)
     }
 }
 
-/* Returns the word that decides the place of a frame in the random order. */
+/* Returns the random word that determines the place of a frame in the random order. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     const uint32_t key[2] = {(uint32_t)d->clean_some,
@@ -426,9 +431,9 @@ static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
     return w[0];
 }
 
-/* Checks that a frame is one of the random clean ones exactly if fewer than n_some frames come
- * before it, which are counted one by one; and that of very many frames as many are clean as were
- * drawn. */
+/* Checks the frames that are drawn to be clean. A frame must be clean if and only if fewer than
+ * n_some frames precede it in the random order. The test counts the preceding frames one by one.
+ * Also checks the number of clean frames in a very long sample. */
 static void test_random_frames(void)
 {
     struct latents_sample x = {.height = 512, .width = 512, .num_frames = 1};
@@ -480,8 +485,8 @@ static void rows_free(struct rows *r)
     free(r->patches), free(r->target), free(r->weight), free(r->group);
 }
 
-/* Checks rows with the definition, one value at a time: the place of each value, its number, and
- * how many values count. */
+/* Compares rows with the definition, one value at a time. Checks the place of each value, the
+ * value, and the number of values that the loss includes. */
 static void check_rows(const struct latents_sample *x, const struct flow_draw *d,
                        const struct flow_rows *w, const struct rows *r, int64_t n_targets,
                        int64_t *counted)
@@ -546,8 +551,8 @@ static void check_ranks(const struct shape *s, const struct flow_draw *draw, int
     data_close(d);
 }
 
-/* Checks sizes that are not multiples of patches, more ranks than rows of patches, clean frames,
- * and lines with more values than are read at a time, which are 1,024. */
+/* Checks sizes that are not multiples of patches, more ranks than rows of patches, and clean
+ * frames. Also checks lines with more than 1,024 values, which is the number read at a time. */
 static void test_rows(void)
 {
     static const struct shape small = {3, 5, 5, 7, 2, 3, ST_F32},

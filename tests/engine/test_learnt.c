@@ -1,5 +1,6 @@
-/* Checks trainings in which nothing is learnt: data without a target are refused in preparation,
- * and a step without a target leaves weights, moments and Adam's count unchanged on all ranks.
+/* Checks trainings in which nothing is learnt. Data without a target must be refused in
+ * preparation. A step without a target must leave weights, moments and Adam's count unchanged on
+ * all ranks.
  * tests: needs golden/tokenizers seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
@@ -50,7 +51,7 @@ static void check_refused(const char *records, enum loss_on_id loss_on, const ch
         free(o);
         return;
     }
-    o->spec.kind = JOB_SCORE; /* reads every token */
+    o->spec.kind = JOB_SCORE; /* a score job scores every token */
     o->spec.data.overlong = OVERLONG_AUTO;
     o->spec.data.packing = PACKING_CONCAT;
     o->spec.input.source = o->spec.data.train[0];
@@ -69,8 +70,8 @@ static void test_refused(void)
     check_refused("{\"input_ids\":[5,6],\"loss_mask\":[1,0]}\n", LOSS_ON_AUTO, "loss_mask is 0");
 }
 
-/* Checks that tokens with a target are counted after documents are cut, and that lost completions
- * are reported. */
+/* Checks that targets are counted after long documents have been split or truncated. Also checks
+ * that completions that were truncated are reported. */
 static void test_counted(void)
 {
     struct order *o = training("counted", repeated(cut, 2, answers), LOSS_ON_COMPLETION);
@@ -133,15 +134,16 @@ static double state_of(const char *key)
     return v;
 }
 
-/* Checks passes of which only one batch has a record with targets: the weights must have the bits
- * of a training that has as many updates and only such batches. */
+/* Checks passes in which only one batch has a record with targets. The weights must have the same
+ * bits as in a second training with the same number of updates, in which every batch has such a
+ * record. */
 static void check_way(const struct way *w)
 {
     enum { PASSES = 3 };
     char name[64], want[80], sha[80];
     const int n = 2 * w->batch -
-                  /* the number of records without targets, which fill one batch and the rest of
-                   * the other */
+                  /* the number of records without targets; they fill the first batch, and the
+                   * second batch except for one record */
                   1;
     int empty = 0;
     snprintf(name, sizeof name, "%s-full", w->name);

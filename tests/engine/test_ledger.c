@@ -1,7 +1,7 @@
-/* Checks every kind of job in every way to split it, on heads, rows and places that ranks cannot
- * split evenly: the ledger must be "equal", and messages of any purpose that one rank does not
- * count must make it "differs". */
-/* Not under sanitizers: tests of each kind of job run the same code. */
+/* Checks the ledger of every kind of job, for every way to divide the job among ranks. Heads, rows
+ * and places cannot be divided evenly. The reported ledger must be "equal". If one rank does not
+ * count the messages of a purpose, the ledger must be "differs". */
+/* Not under sanitizers: the tests of each kind of job run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/reading.h"
@@ -26,11 +26,11 @@ struct job {
     enum run_kind kind;
     const struct way *way;
     int sp, dp, pp, zero, group; /* pp 0 means 1; zero_group 0 means all */
-    struct trial t;              /* trial with the job's spec and the id of its data */
+    struct trial t;              /* a trial; it has the job's spec and the id of its data */
     char dir[128];
     uint32_t hidden; /* the purposes that are hidden on the last rank */
-    /* Results: whether rank 0 found the ledgers equal, and how many messages the last rank has not
-     * counted where they are compared. */
+    /* Results. `equal` tells whether rank 0 found the ledgers equal. n_hidden is the number of
+     * compared messages that the last rank has not counted. */
     bool equal;
     int64_t n_hidden;
 };
@@ -61,13 +61,13 @@ static int feed_open(struct feed *f, const struct job *j, const struct data *d, 
     const struct job_spec *s = &j->t.spec;
     struct order_options o = diffusion(j) ? latents_order_options(s, SET_TRAIN)
                                           : data_order_options(s, SET_TRAIN, SEQ);
-    if (eval) o.reach = false; /* as of SET_EVAL */
+    if (eval) o.reach = false; /* as for the eval set */
     *f = (struct feed){.d = d, .o = data_order_open(d, &o, e)};
     return f->o ? 0 : -1;
 }
 
-/* Evaluates on held-out windows, of which no two rings have equally many. The last sum that is
- * compared, which carries the result of the comparison, is sent in the next step. */
+/* Evaluates on held-out windows. No two rings have the same number of windows. The result of
+ * comparing the last sum is sent with a sum of the next step. */
 static int evaluate(struct job *j, struct train *t, struct feed *f, bool *equal, struct err *e)
 {
     struct ledger *l = &comm_base(t->model.world)->ledger;
@@ -275,8 +275,8 @@ static void go(struct job *j)
     ranks_close(&g);
 }
 
-/* Returns the purposes for which the plan has messages of the last rank. Sending a result to rank
- * 0 is in no plan. */
+/* Returns the purposes for which the plan has messages of the last rank. Messages that send a
+ * result to rank 0 are in no plan. */
 static uint32_t planned(const struct job *j)
 {
     static struct plan p;
@@ -370,7 +370,7 @@ static void test_states(void)
 static void test_switches(void)
 {
     run(WAY_LATTE, 4, 1, 1, LATENTS);
-    /* its requests have captions, so generate is left out */
+    /* generate is left out, because requests to this model need captions */
     run(WAY_STDIT3, 3, 1, 1, LATENTS & ~(1u << GENERATE));
 }
 

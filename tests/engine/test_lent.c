@@ -1,6 +1,6 @@
-/* test_lent: checks the memory of the layers' gradients, which is lent to records and logits: in
- * which trainings it is lent, how many bytes of a plan that saves, and that neither a bit of a
- * training nor an element between tensors changes by it. */
+/* test_lent: checks that the memory of the layers' gradients is also used for records and logits.
+ * Checks in which trainings a plan lends this memory, and how many bytes it saves. Lending must
+ * change neither a bit of a training nor an element between tensors. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"
@@ -37,8 +37,8 @@ static bool inside(const struct plan_item *a, const struct plan_item *b)
     return a->shared && a->offset >= b->offset && a->offset + a->size <= b->offset + b->size;
 }
 
-/* Checks that the gradient of each layer is beyond the records of the layers up to it, and that
- * the logits are beyond all records. */
+/* Checks that the gradient of layer l begins after the records of all layers up to l. Also checks
+ * that the logits begin after all records. */
 static void check_lent(const struct plan *p, bool over)
 {
     const struct plan_item *grad = &p->item[PLAN_GRAD], *kept = &p->item[PLAN_KEPT];
@@ -59,7 +59,8 @@ static void check_lent(const struct plan *p, bool over)
     }
 }
 
-/* Checks whether records, and whether logits, are in the memory of layers' gradients. */
+/* Checks whether the records are in the memory of layers' gradients (`over`), and whether the
+ * logits are in it (`logits`). */
 static void check_place(const struct plan *p, bool over, bool logits, const char *name)
 {
     const struct plan_item *it = &p->item[PLAN_LOGITS];
@@ -69,10 +70,11 @@ static void check_place(const struct plan *p, bool over, bool logits, const char
     if (p->kind == JOB_TRAIN && !p->by_bucket && p->pp == 1) check_lent(p, over);
 }
 
-/* Checks which plans lend the memory. A step of several passes adds to gradients, so they cannot
- * be lent. A verify job compares logits with the gradients present. By bucket, one window serves
- * all buckets. A stage computes the loss of one sequence while the gradient of another one exists.
- * On several ranks, other ranks may still read a record. */
+/* Checks which plans lend the memory. It must not be lent in these cases. A step of several passes
+ * adds to gradients. A verify job compares logits while gradients exist. If gradients are computed
+ * bucket by bucket, all buckets use one memory. A stage computes the loss of one sequence while
+ * the gradient of an earlier sequence exists. On several ranks, other ranks may still read a
+ * record. */
 static void test_which(void)
 {
     odd_spec(SEQ);
@@ -112,8 +114,9 @@ static void test_which(void)
     check_place(planned(), false, true, "no records");
 }
 
-/* There is room for the records or for the logits: the larger saving counts. From some length on
- * the other sections need nearly as much of the workspace as the head with its logits does. */
+/* The memory has room for the records or for the logits, and the plan must choose the larger
+ * saving. For long sequences, lending it to logits saves little, because sections other than the
+ * head need nearly as much workspace as the head with its logits. */
 static void test_either(void)
 {
     for (int64_t S = 64; S <= 72; S += 8) {
@@ -127,8 +130,8 @@ static void test_either(void)
     }
 }
 
-/* Layer 1 has no record, and those of layers 2 and 3 are smaller than its gradient. Their weights
- * are of odd sizes. */
+/* Layer 1 has no record. The records of layers 2 and 3 are smaller than the gradient of layer 1.
+ * Weights have odd sizes. */
 static void hybrid_spec(int64_t S)
 {
     struct err e = {0};
@@ -145,7 +148,8 @@ static void hybrid_spec(int64_t S)
     CHECK_MSG(!family_complete(m, &e), "%s", e.text);
 }
 
-/* One rank: all but one layer's gradient, or record, is saved, whichever is smaller. */
+/* Checks how many bytes are saved on one rank. The number must be the size of all records or the
+ * size of the gradients of all layers except one, whichever is smaller. */
 static void test_bytes(void)
 {
     for (int64_t S = 8; S <= 64; S *= 2) {
@@ -176,8 +180,8 @@ static int held_batch(void *arg, const struct shard *sh, int64_t n, struct batch
     return synth_batch(&y, sh, n + 1000, b, e);
 }
 
-/* Evaluates between steps. The evaluation's records and logits are in the memory of gradients,
- * too. */
+/* Evaluates between steps. The records and logits of the evaluation are also in the memory of the
+ * gradients. */
 static void evaluate(struct train *t, int rank, void *arg)
 {
     struct comm_count want[PURPOSE_N];
@@ -190,7 +194,8 @@ static void evaluate(struct train *t, int rank, void *arg)
     CHECK_MSG(!eval_run(t, &a, &got, &e), "%s", e.text);
 }
 
-/* Checks that elements between tensors, which are summed with the gradient, remain 0. */
+/* Checks that elements between tensors remain 0, because they are included in sums over the
+ * gradient. */
 static void between(struct train *t, int rank, void *arg)
 {
     struct model *m = &t->model;
@@ -229,7 +234,7 @@ static struct engine_run run(const struct way *w, bool lent)
     spec.precision.params = w->precision;
     spec.parallel.zero = w->zero;
     spec.train.global_batch = w->dp ? w->dp : 1;
-    spec.verify.first_step = !lent; /* planned for, but not run here */
+    spec.verify.first_step = !lent; /* the plan includes it, but it is not run here */
     engine_on_device(&spec);
     struct engine_run r = {.P = w->P,
                            .dp = w->dp,

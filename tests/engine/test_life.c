@@ -1,6 +1,6 @@
-/* Checks the course of a training by real seqrank processes: bad steps and rollbacks, evaluation
- * on held-out data and the best checkpoint, stages of length, verification before the first step,
- * and data that is damaged during the training.
+/* Runs trainings by real seqrank processes, and checks bad steps and rollbacks, evaluation on
+ * held-out data, the best checkpoint, stages with different sequence lengths, verification before
+ * the first step, and data that is damaged during the training.
  * tests: needs seqrank */
 #include <math.h>
 #include <sys/stat.h>
@@ -100,8 +100,7 @@ static void test_prepare(void)
 
 /* ---- bad steps ------------------------------------------------------------------------------- */
 
-/* A model whose embedding of 'Z' is NaN, so that one document, and with it one step of each pass,
- * is bad. */
+/* A model whose embedding of 'Z' is NaN. One document has a Z, so one step of each pass is bad. */
 static char bad_model[128], skipped_sha[80];
 static int64_t bad_step; /* 1-based */
 
@@ -148,8 +147,8 @@ static void test_skip(void)
     free(o);
 }
 
-/* Checks a training that is stopped at the bad step and again after it: the same steps must be
- * skipped. */
+/* Checks a training that is stopped at the bad step, and a second time after that step. The same
+ * steps must be skipped as without stops. */
 static void test_skip_survives(void)
 {
     struct order *o = bad_order(NONFINITE_SKIP, "skip2");
@@ -166,8 +165,9 @@ static void test_skip_survives(void)
     free(o);
 }
 
-/* Checks a rollback to a checkpoint and one to the first weights: the same steps are repeated
- * without the bad one, and the training ends as with skipping. */
+/* Checks a rollback to a checkpoint, and a rollback to the first weights. The steps after the
+ * checkpoint or the start must be repeated, except for the bad step. The training must end with
+ * the same weights as a training that skips the bad step. */
 static void test_rollback(void)
 {
     char buf[64], path[2 * RANK_PATH_SIZE];
@@ -192,8 +192,9 @@ static void test_rollback(void)
     }
 }
 
-/* Checks weights, gradients and moments that are sharded over dp x sp ranks: a rollback to the
- * start, and one to a checkpoint, must end with the weights with which skipping ends. */
+/* Checks rollbacks if weights, gradients and moments are sharded over dp x sp ranks. After a
+ * rollback to the start or to a checkpoint, the training must end with the same weights as a
+ * training that skips the bad step. */
 static void test_rollback_of_shards(void)
 {
     char want[80] = "", buf[32];
@@ -221,8 +222,8 @@ static void test_rollback_of_shards(void)
     }
 }
 
-/* Checks updates within the backward pass, which cannot wait for a verdict: a bad update is undone
- * by a rollback, and a marked step is known before it begins. */
+/* Checks updates within the backward pass, which cannot wait for a verdict. A bad update must be
+ * undone by a rollback. A step that a rollback has marked must be skipped before it begins. */
 static void test_rollback_of_fused(void)
 {
     char want[80] = "";
@@ -253,8 +254,9 @@ static void stop_after_rollback(struct gang *k, const struct rank_step *s)
         for (int i = 0; i < k->n; i++) send_packet(k, i, RANK_STOP, NULL, 0);
 }
 
-/* Checks that the record of rollbacks is kept after an attempt: the next attempt skips the marked
- * step without a rollback, and the rollbacks of all attempts count together. */
+/* Checks that the record of rollbacks is kept after an attempt. The next attempt must skip the
+ * marked step without a rollback. The number of rollbacks must include the rollbacks of all
+ * attempts. */
 static void test_rollbacks_are_counted(void)
 {
     struct order *o = bad_order(NONFINITE_ROLLBACK, "counted");
@@ -303,8 +305,7 @@ static void test_no_rollback_left(void)
 }
 
 /* Checks a byte whose embedding is nearly 0, so that the first norm multiplies its gradient by a
- * thousand. The update must be skipped, and a job that is stopped before or after it must decide
- * in the same way. */
+ * thousand. This update must be skipped, also in a job that is stopped before or after it. */
 static void test_outlier(void)
 {
     char odd_model[128], sha[80] = "", buf[80];
@@ -391,8 +392,8 @@ out:
     free(o);
 }
 
-/* Checks that the loss is the same with any number of ranks, rings, stages and ranks that share
- * layers, and the same as that of a score job of the same text. */
+/* Checks that the loss does not depend on the numbers of ranks, rings, stages and ranks that share
+ * layers. It must also equal the loss of a score job on the same text. */
 static void test_eval_is_exact(void)
 {
     static const struct {
@@ -413,8 +414,8 @@ static void test_eval_is_exact(void)
             for (int i = 0; i < 2; i++) {
                 const struct gang_event *ev = gang_event(&g, EV_EVAL, i);
                 const double want = eval_loss[i ? 5 : 0];
-                /* The first loss has equal weights, so its bound is that of one forward pass. The
-                 * last loss is that after 20 steps. */
+                /* The first loss is computed with equal weights, so its bound is the bound of one
+                 * forward pass. The last loss is computed after 20 steps. */
                 const double rel = ev ? fabs(number(ev->json, "loss") / want - 1) : 1;
                 CHECK_MSG(rel <= (i ? 1e-5 : 1e-6), "%s: off by %g", ways[way].name, rel);
             }
@@ -448,7 +449,8 @@ static void test_eval_is_exact(void)
     free(s);
 }
 
-/* Checks that eval.max_tokens uses whole sequences from the beginning, and at least one. */
+/* Checks that eval.max_tokens selects complete sequences from the beginning of the data, and at
+ * least one. */
 static void test_eval_part(void)
 {
     double targets[3];
@@ -482,9 +484,10 @@ static struct order *stage_order(int sp, const char *name)
     return o;
 }
 
-/* Checks that a window has the length eval.seq_len in every stage, also in stages that are
- * shorter. The longer windows are fewer with more targets each, all evaluations have the same
- * number of targets, and the bytes that they send are as planned. */
+/* Checks that an evaluation window has the length eval.seq_len in every stage, even if the
+ * sequences of the stage are shorter. The longer the windows are, the fewer there are, and the
+ * more targets each of them has. All evaluations must have the same number of targets and must
+ * send the planned bytes. */
 static void test_eval_length(void)
 {
     double n_short = 0, n_long = 0;
@@ -522,7 +525,7 @@ static void test_stages(void)
             CHECK(s->memory_high == s->memory_planned);
             CHECK(s->tokens <= 2 * (i >= 5 && i < 14 ? 150 : 64) && s->tokens > 60);
         }
-        /* The ring sends T rows per hop: 75 of 150 tokens, and 32 of 64. */
+        /* The ring sends T rows in a hop: T is 75 for 150 tokens, and 32 for 64 tokens. */
         CHECK(g.step[6].comm[PURPOSE_RING_KV].bytes_sent * 32 ==
               g.step[2].comm[PURPOSE_RING_KV].bytes_sent * 76);
         CHECK(g.step[9].lr > g.step[10].lr * 2);
@@ -535,8 +538,9 @@ static void test_stages(void)
     free(o);
 }
 
-/* Checks a training that is stopped in the middle of each stage. On the same ranks its bits must
- * be unchanged; on other ranks they may differ by fp32 rounding. */
+/* Checks a training that is stopped in the middle of each stage. If it is resumed on the same
+ * number of ranks, its results must have the same bits as without a stop. On a different number of
+ * ranks, they may differ by fp32 rounding. */
 static void test_stages_resume(void)
 {
     static const int stops[] = {3, 8, 12, 17};
@@ -565,7 +569,8 @@ static void test_stages_resume(void)
     }
 }
 
-/* Checks the length in tokens: 5 steps of 2 x 64, and then steps of 2 x 150. */
+/* Checks a training whose length is given in tokens: 5 steps of 2 x 64 tokens, and then steps of 2
+ * x 150. */
 static void test_length_in_tokens(void)
 {
     struct order *o = stage_order(2, "tokens");
@@ -578,10 +583,11 @@ static void test_length_in_tokens(void)
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-/* Checks verification before the first step, for which sharded weights and gradients are gathered:
- * with one ring and with two, every stage of ZeRO, and an update that is fused. With stages, the
- * step's sequences are fewer than, as many as, or more than the samples of the verification. Tied
- * pairs are in shards, in groups, by bucket and not by bucket. */
+/* Checks verification before the first step. Sharded weights and gradients are gathered for the
+ * verification. The cases have one or two rings, every stage of ZeRO, and a fused update. With
+ * pipeline stages, a step has fewer sequences than the verification has samples, the same number,
+ * or more. Tied tensors are tested with shards, with groups, and with gradients that are summed
+ * bucket by bucket or all at once. */
 static void test_first_step(void)
 {
     enum { BF16 = 6, N_WAYS = 34 };
@@ -657,8 +663,8 @@ static void test_first_step(void)
     }
 }
 
-/* Checks a tolerance that fp32 cannot satisfy: no step may be run, and the error must be one that
- * trying again would not change. */
+/* Checks a tolerance that fp32 cannot satisfy. No step may be run, and the error must have a code
+ * after which seqd does not retry a job. */
 static void test_first_step_refuses(void)
 {
     struct order *o = make_order(2, "refuses");
@@ -730,8 +736,9 @@ static struct order *shaped(const char *name, int dp, int sp, int zero, int grou
     return o;
 }
 
-/* Checks a training that is killed at a checkpoint and resumed by other ranks, which shard other
- * arrays in other groups: it must have the bits of an undisturbed run. */
+/* Checks a training that is killed at a checkpoint and resumed with a different number of ranks, a
+ * different stage of ZeRO or different groups. Its results must have the same bits as without a
+ * kill. */
 static void test_other_shape(void)
 {
     static const struct {
@@ -764,7 +771,8 @@ static void test_other_shape(void)
 
 /* ---- time and disks -------------------------------------------------------------------------- */
 
-/* Checks a checkpoint that is due by time only: the first one of a run that would take minutes. */
+/* Checks a checkpoint that is due only because of the time. It is the first checkpoint of a run
+ * that would take minutes. */
 static void test_every_s(void)
 {
     struct order *o = make_order(2, "clock");
@@ -794,9 +802,9 @@ static void unlink_tokens(struct gang *k, const struct rank_step *s)
     if (s->step == 5) CHECK(!unlink(tokens_path));
 }
 
-/* Checks prepared data that is truncated, and then lost, while a job runs. The job must fail and
- * name the file, or continue where it can. When the file is restored, the job must end as an
- * undisturbed one. */
+/* Checks prepared data that is truncated, and then removed, while a job runs. The job must fail
+ * with an error that names the file, or must continue if it does not need the missing bytes. After
+ * the file is restored, the job must end with the same weights as without damage. */
 static void test_data_rots(void)
 {
     char copy[600];

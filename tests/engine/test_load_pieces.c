@@ -1,8 +1,9 @@
 /* test_load_pieces: checks directories that are loaded piece by piece, by one thread and by
- * several, into sinks that accept pieces in order and in any order: every element must be at its
- * place, and the error must always be the same. Tensors are longer than the pieces of a thread,
- * and no size is a multiple of a piece. There are rows in the file's order, transposed tensors,
- * and stacked experts. */
+ * several threads. Some sinks, which receive the pieces, need them in order; others accept any
+ * order. Every element must be at its place. If a sink refuses an element, the error must not
+ * depend on the number of threads or on their timing. Tensors are longer than the pieces of a
+ * thread, and no size is a multiple of a piece. The files have rows in our order, transposed
+ * tensors, and stacked experts. */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/datadir.h"
@@ -14,7 +15,7 @@
 #include "worker/hf/safetensors.h"
 
 static const int families[] = {FAMILY_LLAMA, FAMILY_GPT2, FAMILY_GPT_OSS};
-static struct be *devices[4]; /* by threads */
+static struct be *devices[4]; /* by the number of threads */
 
 static struct model_shape shape_large(int family)
 {
@@ -86,7 +87,7 @@ static int take_half(void *arg, int64_t offset, int64_t n, const uint16_t *x, st
     return 0;
 }
 
-/* Loads the model in one of the ways. want has the weights that hf_load reads. */
+/* Loads the model in one of the ways. `want` has the weights that hf_load reads. */
 static void check_way(const struct model_shape *m, enum dtype dtype, const void *want, int threads,
                       bool any_order, bool half)
 {
@@ -131,7 +132,7 @@ static void test_ways(void)
     }
 }
 
-/* Checks moments, which come from a file of arrays in the same layout. */
+/* Checks moments, which are read from a file of arrays in the layout of the model's parameters. */
 static void test_flats(void)
 {
     const struct model_shape m = shape_large(FAMILY_GPT2);
@@ -155,11 +156,11 @@ static void test_flats(void)
 
 enum { BAD = 3, PATIENCE = 2000 };
 
-struct bad_sink { /* a sink that refuses every piece with one of some elements */
+struct bad_sink { /* a sink that refuses every piece that contains one of the elements in `bad` */
     int64_t bad[BAD];
-    /* how often it has refused any of these elements except the first one */
+    /* how often it has refused an element of `bad` other than the first */
     _Atomic int n_later;
-    _Atomic int64_t n_past; /* pieces after the first of these elements that were accepted */
+    _Atomic int64_t n_past; /* the number of accepted pieces after the first element of `bad` */
 };
 
 static int take_bad(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
@@ -169,7 +170,7 @@ static int take_bad(void *arg, int64_t offset, int64_t n, const float *x, struct
     for (int i = 0; i < BAD; i++) {
         if (s->bad[i] < offset || s->bad[i] >= offset + n) continue;
         if (i) s->n_later++;
-        /* Gives another thread time to reach a later element, if one is at work. */
+        /* If a second thread is running, gives it time to reach a later element. */
         for (int k = 0; i == 0 && k < PATIENCE && !s->n_later; k++) sched_yield();
         return err_field(err, ERR_DEVICE, "model.path", "element %lld", (long long)s->bad[i]);
     }
@@ -177,8 +178,8 @@ static int take_bad(void *arg, int64_t offset, int64_t n, const float *x, struct
     return 0;
 }
 
-/* Checks elements that a sink refuses: in the range of one thread, in two ranges, and in two
- * tensors. */
+/* Checks elements that a sink refuses. They are in the range of one thread, in the ranges of two
+ * threads, or in two tensors. */
 static void check_refused(const struct model_shape *m, int64_t second, int64_t third)
 {
     char want[64];

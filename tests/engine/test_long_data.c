@@ -1,16 +1,16 @@
 /* test_long_data: checks data files that are longer than the pieces in which they are read,
- * written and counted: 4,096 ids, 8 KiB of an index, the bits of 4,096 and of 32,768 tokens, and
- * 256 files. */
+ * written and counted. A piece is 4,096 ids, 8 KiB of an index, the mask bits of 4,096 or of
+ * 32,768 tokens, or 256 files. */
 #include "tests/lib/files.h"
 #include "worker/data/ids.h"
 
-/* Returns ids whose period is not near the length of a piece. */
+/* Returns the id of token i. The period of the ids is not near the length of a piece. */
 static int64_t id_at(int64_t i)
 {
     return i % 4093 * 7 % 60000;
 }
 
-/* Checks that tokens [0, n), read as one piece, are those of id_at. */
+/* Reads tokens [0, n) in one call, and checks that they equal id_at. */
 static void check_ids(const struct data *d, int64_t n)
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids);
@@ -34,7 +34,8 @@ static int64_t sequence_length(int k)
     return k == SEQUENCES / 2 ? LONG_ONE : 1 + k % 3;
 }
 
-/* Returns the first sequence of document k. Documents have one and two sequences in turn. */
+/* Returns the index of the first sequence of document k. Every second document has one sequence,
+ * and the documents between them have two. */
 static int document_begin(int k)
 {
     return k / 2 * 3 + k % 2;
@@ -112,8 +113,8 @@ static void check_mask(const struct data *d)
     CHECK_MSG(!bad && data_stats(d)->n_masked == masked, "%lld bits differ", (long long)bad);
 }
 
-/* Checks the rows of the masked record on one rank: a row's target is the next id, if that one may
- * be learnt. */
+/* Checks the rows of the masked record on one rank. A row must have the next id as its target if
+ * this id may be learnt, and otherwise no target. */
 static void check_rows(const struct data_order *o)
 {
     static int32_t ids[PLAIN], targets[PLAIN];
@@ -131,7 +132,8 @@ static void check_rows(const struct data_order *o)
     CHECK_MSG(!bad, "%lld rows differ", (long long)bad);
 }
 
-/* Checks the number of targets. Each of two samples is a record, and their order is the file's. */
+/* Checks the number of targets. There are two samples, each of which is a record, in the order of
+ * the file. */
 static void check_targets(const struct data *d)
 {
     struct order_options oo = data_order_options(spec, SET_TRAIN, PLAIN);
@@ -160,7 +162,7 @@ static void test_records(void)
     check_targets(d);
     for (int64_t i = 0; i < RECORD_IDS; i++) n += id_at(i) == 35;
     CHECK(n > 10 && data_count_id(d, 35, false, RECORD_IDS, &e) == n);
-    CHECK(data_count_id(d, 35, true, RECORD_IDS, &e) == 0); /* no id is beside the same id */
+    CHECK(data_count_id(d, 35, true, RECORD_IDS, &e) == 0); /* no two neighbouring ids are equal */
     data_close(d);
 }
 
@@ -168,7 +170,7 @@ static void test_records(void)
 
 enum { FILES = 2 * 256 + 3 };
 
-/* Checks files that are one document each, which consists of the file's number in four digits. */
+/* Checks many files. Each is one document, which consists of the file's number in four digits. */
 static void test_files(void)
 {
     char name[32], text[8];

@@ -1,5 +1,5 @@
 /* test_manual: checks that api/JOBS.md has the same rows as the tables of fields. `test_manual
- * --write` writes the rows of JOBS.md; tests/daemon/test_seqd_schema.c does the same in
+ * --write` writes the rows of JOBS.md. tests/daemon/test_seqd_schema.c writes the lines of
  * openapi.yaml. Run it in the root of the tree.
  * tests: needs api/JOBS.md api/openapi.yaml */
 #include <math.h>
@@ -29,8 +29,8 @@ static void add_number(double v)
     add(text);
 }
 
-/* Adds a field's default. A default outside of the field's range means that the field is not
- * given. */
+/* Adds a field's default. If the default is outside of the field's range, it means that the field
+ * is not given. */
 static void add_default(const struct field *f)
 {
     if (f->unsaid) {

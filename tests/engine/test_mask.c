@@ -1,6 +1,7 @@
-/* test_mask.c: checks the tokens that a masked language model must predict. An oracle draws them
- * again from the definition; they must be the same on any number of ranks, and be hidden in the
- * shares that BERT has. */
+/* test_mask.c: checks the tokens that a masked language model must predict. An oracle draws these
+ * tokens again from the definition. They must be the same on any number of ranks. The shares of
+ * tokens that are replaced by the mask, replaced by a random token, or left unchanged must be
+ * those of BERT. */
 #include "tests/lib/datadir.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 #include "tests/lib/philox.h"
 #include "worker/family/family.h"
 
-/* LONG is more than two pieces, because targets are counted 2,048 tokens at a time */
+/* LONG is more than two pieces of 2,048 tokens, in which targets are counted */
 enum { S = 211, LONG = 2 * 2048 + 700 };
 
 struct rows {
@@ -86,7 +87,7 @@ static int64_t check_sample(const struct data *d, const struct data_order *o, in
     return count;
 }
 
-/* Compares the rows of P ranks with those of one rank, which they must have together. */
+/* Checks that the rows of P ranks together equal the rows on one rank. */
 static void check_ranks(const struct data_order *o, int64_t n, int P, int layout)
 {
     static struct rows one, some;
@@ -162,7 +163,8 @@ static void test_long(void)
 }
 
 /* Checks the shares over 200 000 tokens, within five standard errors. A sample that is repeated in
- * another pass has another number, and so hides other tokens; another seed does, too. */
+ * a later pass has a different index, so different tokens are hidden. A different seed also hides
+ * different tokens. */
 static void test_shares(void)
 {
     const struct mask_rule r = {
@@ -186,7 +188,8 @@ static void test_shares(void)
     const double p = told / N, h = hidden / told, k = same / told;
     CHECK_MSG(fabs(p - 0.15) < 5 * sqrt(0.15 * 0.85 / N), "%g told", p);
     CHECK_MSG(fabs(h - 0.8) < 5 * sqrt(0.8 * 0.2 / told), "%g hidden", h);
-    /* a tenth is unchanged, and of the replaced tokens one in 256 is the same by chance */
+    /* a tenth of the tokens is left unchanged; a second tenth is replaced, and one in 256 of the
+     * replaced tokens gets its old id by chance */
     const double want = 0.1 + 0.1 / 256;
     CHECK_MSG(fabs(k - want) < 5 * sqrt(want * (1 - want) / told), "%g as they were", k);
     CHECK(fabs(again / told - 0.15) < 5 * sqrt(0.15 * 0.85 / told));

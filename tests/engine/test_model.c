@@ -1,5 +1,5 @@
-/* Checks the model: gradients are compared with finite differences, P ranks with 1, and decoding
- * with prefill. */
+/* Checks the model. Compares gradients with finite differences, P ranks with one rank, and
+ * decoding with prefill. */
 #include "api/core/job.h"
 #include "kernels/philox.h"
 #include "tests/lib/engine.h"
@@ -35,7 +35,7 @@ static void seat_close(struct seat *s)
     engine_close(&s->mem, &s->plan);
 }
 
-/* Makes weights of ordinary size, so that the gradient of every tensor matters. */
+/* Makes weights so large that the gradient of no tensor is negligible. */
 static void big_weights(struct model *m)
 {
     struct param p;
@@ -62,7 +62,8 @@ static void poison(struct model *m, char *arena, char *segment)
     }
 }
 
-/* Copies the gradient, whose layers may be stored apart from bucket 0. The caller frees it. */
+/* Returns a copy of the gradient, which the caller frees. The gradients of layers may not be
+ * stored directly after bucket 0. */
 static float *keep_gradient(const struct model *m)
 {
     float *out = calloc((size_t)m->plan->n_params, sizeof *out);
@@ -90,11 +91,12 @@ static double loss_at(struct seat *s, const float *w, const double *dir, const s
     return loss;
 }
 
-/* Compares the gradient with finite differences along a unit direction d (half gradient, half
- * noise) of one tensor. (L(+h) - L(-h)) / 2h is extrapolated from h and 2h, so that the truncation
- * error is O(h^4). The sum of nll is about 100, and the fp32 forward rounds it to about 2e-7 of
- * that. This leaves noise of 2e-5 / h = 1e-3 at h = 0.02. The bound is 1 % of the derivative or of
- * 0.5, whichever of the two is larger, which is at least five times the noise. */
+/* Compares the gradient of one tensor with finite differences along a unit direction. This
+ * direction is the sum of the gradient's direction and a random one. (L(+h) - L(-h)) / 2h is
+ * extrapolated from h and 2h, so that the truncation error is O(h^4). The sum of nll is about 100,
+ * and the forward pass in fp32 has an error of about 2e-7 of this sum. The error of the derivative
+ * is therefore about 2e-5 / h = 1e-3 at h = 0.02. The bound is 1 % of the derivative, but at least
+ * 0.005, which is five times this error. */
 static void check_direction(struct seat *s, const float *w, const float *g, const struct param *p)
 {
     double *dir = malloc((size_t)p->count * sizeof *dir);
@@ -215,8 +217,8 @@ static void whole_run(struct whole *w, int P)
     free(w->seat);
 }
 
-/* Compares each tensor by itself, so that the embedding cannot hide a small tensor. The required
- * bound is 1e-5. */
+/* Compares each tensor separately, so that the error of a small tensor is not lost beside the
+ * large embedding. The required bound is 1e-5. */
 static void compare(const struct whole *got, const struct whole *want, int P)
 {
     const double scale = want->loss > 0 ? want->loss : 1;
@@ -259,11 +261,12 @@ static void test_ranks(void)
     against_one(37, 0, 0, 0);
     against_one(37, 1, 0, 0); /* each document has one token, so there is no target */
     against_one(203, 43, 0, 1);
-    against_one(256, 0, 1, 0); /* there is one target in all, so most ranks have none */
+    against_one(256, 0, 1, 0); /* there is only one target, so all ranks but one have none */
     against_one(512, 100, 300, 0);
 }
 
-/* Checks GQA of 1:1, 3:1 and 8:1, with head sizes that are not multiples of a vector. */
+/* Checks GQA with 1, 3 and 8 query heads for each KV head, and head sizes that are not multiples
+ * of a vector. */
 static void test_shapes(void)
 {
     static const struct model_shape shapes[] = {{.n_layers = 1,
@@ -353,7 +356,7 @@ static void generation_body(struct ranks *g, int rank, void *arg)
     seat_close(s);
 }
 
-/* Returns the logits that one forward pass over the prompt and its continuation gives at the same
+/* Runs one forward pass over the prompt and its continuation. Returns its logits at the same
  * places. */
 static float *forward_logits(int64_t S, int64_t n)
 {
@@ -463,8 +466,8 @@ static void test_random(void)
     CHECK(w[0] != first);
     model_random(&s->m, 77);
     CHECK(w[0] == first);
-    /* Any part of the weights has the same numbers, across tensors, gaps and lines of the
-     * generator. */
+    /* Drawing any part of the weights must give the same numbers as drawing all weights. A part
+     * may begin or end in a tensor, in a gap, or in a line of the generator. */
     for (int64_t from = 0; from < 4099; from += 1033) {
         model_random_part(s->m.be, &s->m.shape, 0, 77, from, tensor_f32(part, 1, 3000, 3000));
         CHECK(memcmp(part, w + from, sizeof part) == 0);

@@ -1,5 +1,6 @@
-/* Checks model directories beside their weights: the owner of their tokenizer, and which files and
- * keys a checkpoint takes from the directory with which its job began. */
+/* Checks the files of model directories that do not hold weights. Checks whether a directory's
+ * tokenizer is the model's own or the byte tokenizer, and which files and keys a checkpoint copies
+ * from the directory with which its job began. */
 #include <sys/stat.h>
 #include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
@@ -18,7 +19,7 @@ static void test_recognised(void)
     CHECK(tokenizer_of("ours") == TOKENIZER_BYTE);
     char *own = get("ours", "tokenizer.json");
     snprintf(text, sizeof text, "%s ", own);
-    put("ours", "tokenizer.json", text); /* nearly is not */
+    put("ours", "tokenizer.json", text); /* a file that differs slightly is not ours */
     CHECK(tokenizer_of("ours") == TOKENIZER_OWN);
     own[strlen(own) / 2] ^= 1;
     put("ours", "tokenizer.json", own);
@@ -181,7 +182,7 @@ static void test_passes_through(void)
     check_config("hf", kept, lost);
     CHECK(!config_read_dir(in_dir("hf", ""), &back, &e) && !hf_shape_diff(&back, &m));
     CHECK(tokenizer_of("hf") == TOKENIZER_OWN);
-    /* If the saved directory is saved once more, no file changes. */
+    /* If the saved directory is saved a second time, no file changes. */
     CHECK(!save("hf2", "hf", false, DT_F32, &m) && same_file("hf", "hf2", "config.json"));
     for (int i = 0; i < N_OWN; i++) CHECK(same_file("own", "hf2", own_files[i][0]));
     /* The job has changed some keys: rope_theta, in every spelling, and the dtype. */
@@ -215,8 +216,8 @@ static void test_passes_through(void)
                  (const char *const[]){"\"full_attention\":{\"factor\":8.0,\"rope_theta\":50000,",
                                        "\"rope_theta\":30000.0", NULL},
                  (const char *const[]){"\"rope_parameters\":{\"rope_theta\"", "1e6", NULL});
-    /* If the rule of RoPE is another one, it is written as in a new file, and the keys of the old
-     * rule are removed. */
+    /* If the job has changed the rule of RoPE, the rule of the job is written as in a new file,
+     * and the keys of the old rule are removed. */
     two.rope = (struct shape_rope){
         .kind = ROPE_YARN, .factor = 4, .original = 2048, .no_truncate = 1, .beta_slow = 2};
     CHECK_MSG(!save("hf7", "v5", false, DT_F32, &two), "%s", e.text);
@@ -224,7 +225,8 @@ static void test_passes_through(void)
     CHECK(back.rope.kind == ROPE_YARN && back.rope_theta == 5e4 && back.rope_local == 3e4);
     check_config("hf7", (const char *const[]){"\"rope_scaling\":{\"rope_type\":\"yarn\"", NULL},
                  (const char *const[]){"rope_parameters", "linear", NULL});
-    /* The key has the family's own name, whether or not the file had it. */
+    /* The key is written under the name that the family uses, whether or not the old file had the
+     * key. */
     for (int said = 0; said < 2; said++) {
         char text[512];
         snprintf(text, sizeof text,
@@ -240,14 +242,14 @@ static void test_passes_through(void)
         check_config("hf8", (const char *const[]){"\"global_rope_theta\":50000", NULL},
                      (const char *const[]){"20000", "\"rope_theta\"", NULL});
     }
-    /* The keys of another model are not taken over. */
+    /* The keys of a different model are not copied. */
     m.ffn_width = 44;
     CHECK(save("hf6", "own", false, DT_F32, &m) == -1 && e.code == ERR_CONFLICT);
     CHECK_MSG(strstr(e.text, "intermediate_size"), "%s", e.text);
 }
 
-/* Checks a job that has read text as bytes, which changes the meaning of the tokenizer and of its
- * ids. */
+/* Checks a job that has read text as bytes. After such a job, the old tokenizer and its ids are no
+ * longer valid for the model. */
 static void test_bytes_take_its_place(void)
 {
     static const char *const now[] = {KEPT, "\"eos_token_id\":256", "\"bos_token_id\":256",
@@ -270,8 +272,8 @@ static void test_bytes_take_its_place(void)
     CHECK(!save("bytes2", "bytes", true, DT_F32, &m));
     CHECK(same_file("bytes", "bytes2", "tokenizer_config.json"));
     CHECK(same_file("bytes", "bytes2", "config.json"));
-    /* New weights get the byte tokenizer if text was read, and neither a tokenizer nor ids if it
-     * was not. */
+    /* The directory of new weights gets the byte tokenizer if the job has read text. Otherwise it
+     * gets neither a tokenizer nor ids. */
     CHECK(!save("new", NULL, true, DT_F32, &m) && tokenizer_of("new") == TOKENIZER_BYTE);
     CHECK(!save("ids", NULL, false, DT_F32, &m) && tokenizer_of("ids") == TOKENIZER_NONE);
     CHECK(!there("ids", "generation_config.json"));

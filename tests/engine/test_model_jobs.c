@@ -1,8 +1,7 @@
-/* Checks whole jobs on model directories with a tokenizer of their own: they read tokens and write
- * the model's own files; text is refused, unless the job asks by name to read it as bytes.
+/* Runs complete jobs on model directories whose tokenizer is not supported. The jobs read tokens,
+ * and must write the model's files. Text must be refused unless the job sets the byte tokenizer.
  * tests: needs seqrank */
-/* This test is not run under sanitizers, because test_model_files and test_rank run the same
- * code. */
+/* Not under sanitizers: test_model_files and test_rank run the same code. */
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/gguf_model.h"
@@ -45,7 +44,7 @@ static bool task_runs(struct order *o, int task)
     return !g.n_fails && g.result[0];
 }
 
-/* Prepares the job's data, if it has any and they are not prepared, and then runs the job. */
+/* Prepares the job's data, if there is any that is not prepared yet, and runs the job. */
 static bool job_runs(struct order *o)
 {
     CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
@@ -67,9 +66,9 @@ static void check_passed(const char *hf)
 
 static char first_hf[1300];
 
-/* Checks a training that reads tokens and writes the model's own files. It must also do so if it
- * is killed, its model directory changes, and it resumes from a checkpoint that it removes in the
- * meantime. */
+/* Checks a training that reads tokens and writes the model's own files. The training is killed,
+ * and its model directory is changed. It resumes from a checkpoint, which it later removes. The
+ * files that it writes must still be the files that the model had at the start. */
 static void test_train_on_ids(void)
 {
     char ids[4096] = "";
@@ -99,7 +98,7 @@ static void test_train_on_ids(void)
         check_passed(first_hf);
     }
     free(o);
-    /* The saved directory can be used as a model.path like the first one. */
+    /* The saved directory can be used as a model.path, as the original directory can. */
     o = own_order(JOB_TRAIN, "train2", first_hf);
     if (job_runs(o)) {
         char hf[1300];
@@ -108,8 +107,8 @@ static void test_train_on_ids(void)
     free(o);
 }
 
-/* Checks text for a model whose tokenizer.json is invalid: the job must fail before any step, with
- * an error that names a field. */
+/* Checks text for a model whose tokenizer.json is invalid. The job must fail before any step, and
+ * the error must name a field. */
 static void test_train_on_text(void)
 {
     char hf[1300];
@@ -122,7 +121,8 @@ static void test_train_on_text(void)
     CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_INVALID && g.n_steps == 0, "%s", g.fail.text);
     CHECK_MSG(!strcmp(g.fail.field, "model.path") && strstr(g.fail.text, "tokenizer.json"),
               "%s: %s", g.fail.field, g.fail.text);
-    /* the job asks for bytes by name, so the model learns bytes, as its files record */
+    /* the job sets the byte tokenizer, so the model learns bytes, and its files must have the byte
+     * tokenizer */
     o->spec.data.tokenizer = TOKENIZER_BYTE;
     if (job_runs(o)) {
         text(g.result, "hf", hf, sizeof hf);
@@ -144,9 +144,9 @@ static const char *learnt(struct order *o, char hf[1300], char sha[65])
     return ran ? sha : NULL;
 }
 
-/* Checks model.init random, with which a directory gives everything except weights. The weights
- * are those that the seed gives to the same model.config, whether the directory has other weights
- * or none, on any number of ranks. */
+/* Checks model.init "random", which uses everything of a directory except its weights. The weights
+ * must be the same as those of a job with this seed and the same sizes in model.config. They must
+ * not depend on the weights in the directory or on the number of ranks. */
 static void test_train_from_random(void)
 {
     static const char *const dirs[] = {"bare", "bare", "own"};
@@ -213,14 +213,14 @@ static void test_score_of_ids(void)
 {
     char buf[64];
     struct order *o = own_order(JOB_SCORE, "score", "own");
-    o->spec.data.seq_len = 300; /* all of it */
+    o->spec.data.seq_len = 300; /* long enough for the complete text */
     if (job_runs(o)) {
         CHECK(number(g.result, "tokens") == 40 * 5 && number(g.result, "nll") > 0);
         CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
         CHECK_MSG(strstr(g.result, "\"bits_per_byte\":null"), "%s", g.result);
     }
     free(o);
-    /* With text among the records, the number of bytes of all records is not known. */
+    /* If some records are text, the number of bytes of all records together is not known. */
     put("", "mixed.jsonl", "{\"text\":\"abcabcabc\"}\n{\"input_ids\":[5,6,7,8,9]}\n");
     CHECK(!hf_save(in_dir("ours", ""), &tiny_shape, DT_F32, weights, &e));
     o = own_order(JOB_SCORE, "mixed", "ours");
@@ -264,8 +264,8 @@ static int ids_of(const char *answer, int64_t *first)
     return n;
 }
 
-/* Checks requests with ids, whose answers are ids. A text must end where the model's directory
- * says, on every rank. */
+/* Checks requests with ids, whose answers are ids. On every rank, a text must end at the ids that
+ * the model's directory lists. */
 static void test_generate_from_ids(void)
 {
     char eos[64];
@@ -303,8 +303,9 @@ static void make_unread(const char *model, const char *pre, bool merges)
     free(gguf_make_beside(&make, &gguf_models[0], &m, 0, in_dir("", "unread.gguf")));
 }
 
-/* Checks a GGUF file whose tokenizer is not supported. It accepts ids, as a directory with a
- * broken tokenizer.json does, and refuses text with the reason before any weights are read. */
+/* Checks a GGUF file whose tokenizer is not supported. Jobs must accept ids, as with a directory
+ * whose tokenizer.json is broken. Text must be refused before any weights are read, and the error
+ * must give the reason. */
 static void test_gguf_without_text(void)
 {
     static const struct {
@@ -341,8 +342,8 @@ static void test_gguf_without_text(void)
         }
 }
 
-/* Checks a generate job of ids whose GGUF file has damaged tokens: no id ends a text, and a note
- * says why. */
+/* Checks a generate job with ids whose GGUF file has a damaged list of tokens. No id may end a
+ * text, and a note must give the reason. */
 static void test_gguf_without_ends(void)
 {
     static struct model_shape m;

@@ -1,6 +1,6 @@
-/* Checks text for a model that does not read bytes: without a tokenizer the text is refused, in an
- * error that names the field and the fix: before files are read, in their lines, and in
- * requests. */
+/* Checks text for a model that does not read bytes and has no tokenizer. The text must be refused
+ * when the job is checked, when a line of a file has text, and when a request has text. The error
+ * must name the field and the fix. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
@@ -32,8 +32,8 @@ static struct job_spec *own_spec(enum job_kind kind, int tokenizer)
     return &s;
 }
 
-/* Checks that a model with a tokenizer of its own accepts text, to which the rules of bytes do not
- * apply. */
+/* Checks that a job whose model has its own tokenizer may read text, and that the rules for bytes
+ * do not apply to it. */
 static void passes(struct job_spec *s)
 {
     e = (struct err){0};
@@ -57,7 +57,7 @@ static void test_own_rules(void)
         s->sampling.stop[1] = tiny_text(s, "x");
         s->data.seq_len = 5; /* text in bytes would need 9 */
         passes(s);
-        s->data.seq_len = 9; /* unchanged if the job says nothing */
+        s->data.seq_len = 9; /* the default does not change it */
         passes(s);
         CHECK(s->data.seq_len > 9);
         s->data.seq_len = 4;
@@ -105,7 +105,7 @@ static void test_rules(void)
             s->input.source.format = DATA_TEXT;
             s->input.prompt = tiny_text(s, "hello");
             refuses(s, "input.prompt", why);
-            s->data.tokenizer = TOKENIZER_BYTE; /* by name */
+            s->data.tokenizer = TOKENIZER_BYTE; /* the job sets the byte tokenizer */
             CHECK_MSG(!family_check(s, &e), "%s", e.text);
         }
     }
@@ -115,7 +115,8 @@ static void test_rules(void)
     CHECK(!family_check(s, &e) && s->data.tokenizer == TOKENIZER_BYTE);
 }
 
-/* Checks the mask id of the byte tokenizer in a model with other ids. */
+/* Checks the mask id of the byte tokenizer in a model whose ids are not those of the byte
+ * tokenizer. */
 static void test_mask_token(void)
 {
     struct job_spec *s = own_spec(JOB_TRAIN, TOKENIZER_OWN);
@@ -161,7 +162,8 @@ static void test_data(void)
     for (int i = 0; i < 2; i++) {
         put("", files[i][0], files[i][1]);
         for (int eval = 0; eval < 2; eval++) {
-            /* The text is refused with its line, also if another job has already prepared it. */
+            /* The text is refused with an error that names its line, also if a different job has
+             * already prepared this text. */
             for (int again = 0; again < 2; again++) {
                 CHECK(prepare(own_spec(JOB_TRAIN, TOKENIZER_NONE), files[i][0], eval) == -1);
                 CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, "data.tokenizer \"byte\"") &&

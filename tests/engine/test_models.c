@@ -1,5 +1,5 @@
-/* test_models.c: checks the models that seqrank --models finds beneath roots, and the limits that
- * hostile models reach. */
+/* test_models.c: checks which models seqrank --models finds beneath roots, and the limits for
+ * hostile models. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,7 +9,8 @@
 
 static char out[MODELS_SIZE];
 
-/* the time that every reading of the clock adds; 0 means the machine's clock */
+/* each reading of the test's clock is tick_ms later than the previous reading; 0 means that the
+ * machine's clock is used */
 static int64_t tick_ms;
 
 int clock_gettime(clockid_t id, struct timespec *t)
@@ -21,12 +22,12 @@ int clock_gettime(clockid_t id, struct timespec *t)
     return rc;
 }
 
-/* Lists models from number `first` on, with the given limits, or with the product's if l is NULL.
- * Under a sanitizer, which needs memory of its own, the process that looks at a model has no limit
- * of memory. */
+/* Lists models, beginning with the model whose index is `first`. The limits are *l, or the limits
+ * of seqrank if l is NULL. Under a sanitizer, which needs much memory itself, the process that
+ * examines a model has no limit of memory. */
 static void list_from(const char *root, int64_t first, const struct models_limits *l)
 {
-    const char *roots[] = {in_dir(root, ""), in_dir(root, "")}; /* the same twice */
+    const char *roots[] = {in_dir(root, ""), in_dir(root, "")}; /* the same root is given twice */
     struct models_limits own = models_limits;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     own.memory_size = 0;
@@ -72,15 +73,15 @@ static void test_found(void)
     CHECK(count("/found/c\",\"loads\":false") == 1 && count("/found/d/e\",\"loads\":false") == 1);
     CHECK(strstr(out, "/a\"") < strstr(out, "/c\"") && strstr(out, "/c\"") < strstr(out, "/d/e\""));
     CHECK(!file_remove(in_dir(deep, ""), &e));
-    put(far, "model.safetensors", ""); /* one deeper */
+    put(far, "model.safetensors", ""); /* one level deeper than the limit */
     list("found", NULL);
     CHECK_MSG(count("\"path\":") == 3, "%s", out);
     list("nowhere", NULL);
     CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
 }
 
-/* Checks that a single GGUF file is its directory's model, and that of several GGUF files each is
- * a model by itself. */
+/* Checks GGUF files. If a directory has one such file, the directory is the model. If it has
+ * several, each file is a model. */
 static void test_ggufs(void)
 {
     put("ggufs/one", "a.gguf", "GGUF");
@@ -99,7 +100,7 @@ static void test_ggufs(void)
     CHECK_MSG(count("the file is truncated here: fetch the file again\"") == 3 * 4, "%s", out);
 }
 
-/* Returns the number of the next page's first model, or 0 if this was the last page. */
+/* Returns the index of the first model on the next page, or 0 if this was the last page. */
 static int64_t next_page(void)
 {
     const char *at = strstr(out, ",\"next\":");
@@ -125,7 +126,8 @@ static void test_too_many(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
 }
 
-/* Checks more GGUF files than an answer can have models: each must be on exactly one page. */
+/* Checks a directory with more GGUF files than fit into one answer. Each file must be on exactly
+ * one page. */
 static void test_pages(void)
 {
     char name[64];
@@ -145,8 +147,9 @@ static void test_pages(void)
     CHECK(n == MODELS_MAX + 44 && pages == 1);
 }
 
-/* Checks that a walk that is cut off has the first models of a complete one, so that the numbers
- * of pages keep their meaning. GGUF files are sorted among the directories. */
+/* Checks a search that ends early because of a limit. The models that it finds must be the first
+ * models of a complete search, so that the indices on later pages remain right. GGUF files are
+ * sorted among the directories. */
 static void test_order(void)
 {
     static const char *const order[] = {"/order/a/z\"",    "/order/a.b\"", "/order/a0/m\"",
@@ -182,8 +185,8 @@ static void test_order(void)
     CHECK_MSG(cut == N && most == 2, "%d models, %d walks", most, cut);
 }
 
-/* Checks a directory with very many names: the time limit of the walk must also end the reading of
- * the directory. */
+/* Checks a directory with very many names. The time limit of the search must also end the reading
+ * of the directory. */
 static void test_slow_names(void)
 {
     const struct models_limits l = {7000, 1000000, 1000000000, 0};
@@ -198,8 +201,8 @@ static void test_slow_names(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
 }
 
-/* Checks limits of time and memory: a model for which they are too small is named, and the others
- * are listed. */
+/* Checks limits of time and memory. If a limit is too small for a model, the answer must name this
+ * model, and must list all other models. */
 static void test_limits(void)
 {
     const struct models_limits no_time = {6000, 0, 24000, 0}, none_at_all = {6000, 6000, 0, 0},
@@ -215,7 +218,7 @@ static void test_limits(void)
     list_from("limits", 1, &none_at_all);
     CHECK_MSG(!count("limits/a") && count("limits/b\",\"loads\":true") == 1 && !next_page(), "%s",
               out);
-    /* if a model may not get its whole time, it is on the next page */
+    /* if less time remains than the limit for one model, the model is left to the next page */
     list("limits", &too_little);
     CHECK_MSG(count("limits/a\",\"loads\":true") == 1 && !count("limits/b") && next_page() == 1,
               "%s", out);

@@ -1,6 +1,7 @@
-/* test_mxfp4.c: compares a directory of gpt-oss with experts in MXFP4 with the values that
- * transformers reads from the same bytes (tests/golden/make_mxfp4.py): they must be equal bit for
- * bit, loaded as a whole and in pieces, and saved as plain bf16. Damaged files must be refused.
+/* test_mxfp4.c: checks a directory of gpt-oss whose experts are in MXFP4. Its values must equal,
+ * bit for bit, those that transformers reads from the same bytes (tests/golden/make_mxfp4.py). The
+ * directory is loaded in one call and in pieces, and saved as plain bf16. Damaged files must be
+ * refused.
  * tests: needs golden/gpt_oss_mxfp4 */
 #include "tests/lib/datadir.h"
 
@@ -63,8 +64,8 @@ static void test_loaded(void)
     free(want), free(got), free(want_half), free(got_half);
 }
 
-/* Checks that a saved directory has every tensor of the plain file with its name, shape and bytes,
- * no other tensor, and a config.json without quantization. */
+/* Checks a saved directory. It must have every tensor of the plain file, with the same name, shape
+ * and bytes, and no further tensors. Its config.json must not name a quantization. */
 static void test_saved(void)
 {
     uint16_t *half = malloc((size_t)n_params * 2);
@@ -167,8 +168,8 @@ static void damaged_open(struct damaged *d)
     }
 }
 
-/* Writes the tensors, and checks that loading them fails with that code and an error that names
- * the fault. */
+/* Writes the tensors. Checks that loading them fails with the given code, and with an error that
+ * names the fault. */
 static void expect(struct damaged *d, enum err_code code, const char *names)
 {
     float *x = malloc((size_t)n_params * 4);
@@ -189,7 +190,8 @@ static void test_refused(void)
     static struct damaged d;
     static uint8_t scales[3 * 128];
     damaged_open(&d);
-    *item(&d, "gate_up_proj_scales") = d.item[d.n - 1], d.n--; /* one is missing */
+    /* one tensor of scales is missing */
+    *item(&d, "gate_up_proj_scales") = d.item[d.n - 1], d.n--;
     expect(&d, ERR_INVALID, "gate_up_proj is missing");
     damaged_open(&d);
     struct st_out *x = item(&d, "gate_up_proj_blocks");
@@ -216,7 +218,7 @@ static void test_refused(void)
     }
     expect(&d, ERR_INVALID, "down_proj_blocks is unexpected");
     st_close(plain);
-    damaged_open(&d); /* a tensor that is in this form in no file */
+    damaged_open(&d); /* a tensor that no file has in this form */
     item(&d, "o_proj.weight")->name = "model.layers.0.self_attn.o_proj.weight_blocks";
     expect(&d, ERR_INVALID, "o_proj.weight_blocks is unexpected");
 }

@@ -1,5 +1,5 @@
-/* test_noise.c: compares the steps of a model that predicts noise (worker/plan/noise.h) with
- * numbers that numpy has computed from their published definition (GaussianDiffusion and
+/* test_noise.c: checks the steps of a model that predicts noise (worker/plan/noise.h). The
+ * expected numbers were computed by numpy from the published definition (GaussianDiffusion and
  * space_timesteps). */
 #include <math.h>
 
@@ -36,8 +36,9 @@ static void test_steps(void)
     }
 }
 
-/* The steps that a sample with n steps takes: the first few of them, and the sum, modulo a prime,
- * of each step times its place counted from below. */
+/* The training steps that a sample with n steps uses. `first` has the first few of these steps.
+ * `sum` is a checksum of all of them: the sum of every step multiplied by its place, counted from
+ * the lowest step, modulo a prime. */
 struct spacing {
     int64_t n, first[4], sum;
 };

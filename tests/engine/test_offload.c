@@ -1,7 +1,7 @@
-/* test_offload.c: checks tensors that layers keep for the backward pass and offload
- * (memory.offload): the bits must be those without offloading, memory and bytes are compared with
- * numbers computed by hand, and the planner's decisions, a failing disk and refusals are checked.
- * engine.h compares memory and bytes of every step with the plan.
+/* test_offload.c: checks memory.offload, which offloads tensors that layers keep for the backward
+ * pass. The bits must be the same as without offloading. The sizes of memory and the copied bytes
+ * are compared with numbers that are computed by hand, and engine.h compares them with the plan in
+ * every step. The planner's decisions, a failing disk and refused jobs are checked, too.
  * tests: needs golden */
 #include <errno.h>
 #include <fcntl.h>
@@ -135,8 +135,8 @@ static void test_strategies(void)
         }
 }
 
-/* Checks updates within the backward pass, a tied embedding, and that any number of ranks has the
- * bits of one rank. */
+/* Checks updates within the backward pass and a tied embedding. Any number of ranks must give the
+ * same bits as one rank. */
 static void test_fused_tied_ranks(void)
 {
     for (int tied = 0; tied < 2; tied++) {
@@ -166,9 +166,9 @@ static void share_layers(struct model_shape *m)
     m->n_kv_heads = m->family == FAMILY_BERT ? 4 : 2;
 }
 
-/* Checks stages. Every stage except the last keeps several sequences at a time, each in its part
- * of the store. There are layers of two kinds and rows that ranks share, and the bits must be
- * those of one stage. */
+/* Checks pipeline stages. Every stage except the last keeps the activations of several sequences
+ * at a time, and each sequence has its own part of the store. The cases include layers of two
+ * kinds, and ranks that share layers. The bits must be the same as with one stage. */
 static void test_stages(void)
 {
     static const struct {
@@ -239,9 +239,9 @@ static void test_few_layers(void)
 
 /* ---- goldens --------------------------------------------------------------------------------- */
 
-/* Compares with goldens. Memory is filled with NaN before, so that every buffer that is read must
- * have been computed or read back. Beside the training there are passes that only go forward,
- * which copy nothing. */
+/* Compares trainings with golden files. All memory is filled with NaN first, so that reading a
+ * buffer before it was computed or copied back is found. Also runs forward passes without a
+ * backward pass, which must copy nothing. */
 static void test_goldens(void)
 {
     for (int i = 0; i < LM_NAMES; i++) {
@@ -288,8 +288,8 @@ static void set_dir(void)
     CHECK(!spec_intern(&spec, "/w", 2, &spec.memory.offload_dir));
 }
 
-/* Compares the plan's memory with numbers computed by hand: streams 0 to 9 and the records of
- * layers 1 to 10 are offloaded, and 3 and 2 buffers for them remain. */
+/* Compares the plan's memory with numbers computed by hand. Streams 0 to 9 and the records of
+ * layers 1 to 10 are offloaded. 3 buffers for streams and 2 buffers for records remain. */
 static void test_memory(void)
 {
     static char json[65536];
@@ -326,8 +326,10 @@ static void test_memory(void)
 
 #define ADVICE "; memory.offload \"activations\" with a memory.offload_dir needs "
 
-/* By hand: two stages of 6 layers, the first of which keeps two of three sequences: streams 0 to 3
- * of each go out, and the records of layers 1 to 4. auto offloads on stages as well. */
+/* Compares the memory of two stages of 6 layers with numbers computed by hand. The first stage
+ * keeps the activations of two of the three sequences at a time. Streams 0 to 3 and the records of
+ * layers 1 to 4 of each sequence are offloaded. Also checks that "auto" offloads if there are
+ * stages. */
 static void test_memory_of_stages(void)
 {
     struct plan p, of;
@@ -361,8 +363,8 @@ static void test_memory_of_stages(void)
     CHECK(size_of(plan_of(least, &p)) == least && p.offload.on);
 }
 
-/* Checks that "auto" offloads only if all other settings are not enough, and if there is a place
- * for the store. */
+/* Checks that "auto" offloads only if the job does not fit with any other setting, and if the job
+ * has a place for the store. */
 static void test_auto(void)
 {
     struct plan full, away, p;
@@ -405,8 +407,8 @@ static void test_auto(void)
     CHECK(!plan_of(0, &p)->offload.on);
 }
 
-/* Checks the estimated time. Copies out and back take equally long, and each is hidden by its
- * pass. */
+/* Checks the estimated time. Copying to the store takes as long as copying back. The copies to the
+ * store run during the forward pass, and the copies back run during the backward pass. */
 static void test_time(void)
 {
     struct hardware h;
@@ -424,14 +426,14 @@ static void test_time(void)
     const double way = 10 * 512 * 64 * 4 / 25e9;
     CHECK(!(kept.offload_s > 0) && fabs(away.offload_s / (2 * way) - 1) < 1e-9);
     CHECK(fabs(away.step_s / kept.step_s - 1) < 1e-9);
-    m.offload = 1; /* one byte per second, which no work can hide */
+    m.offload = 1; /* one byte per second, much slower than any computation */
     machine_estimate(&m, &spec, &p, &away);
     const double seen = 2 * 10 * 512 * 64 * 4 - away.compute_s;
     CHECK(fabs((away.step_s - kept.step_s) / seen - 1) < 1e-9);
 }
 
-/* Checks an 8 B decoder at 2^20 tokens on 8 devices of 80 GiB, in bf16: each device needs at most
- * 52.3 GiB, which are 56.2e9 bytes. */
+/* Checks a decoder with 8 billion weights at 2^20 tokens on 8 devices of 80 GiB, in bf16. Each
+ * device needs at most 52.3 GiB, which are 56.2e9 bytes. */
 static void test_large(void)
 {
     const struct hardware h = {.given = 1,
@@ -524,7 +526,8 @@ static void test_file(void)
     close(at);
 }
 
-/* Checks a copy of two calls of 8 MiB and a part of a third one, each with other bytes. */
+/* Checks a copy of more than 16 MiB. It needs three system calls: two of 8 MiB and a shorter one.
+ * Each of them copies different bytes. */
 static void test_large_copy(void)
 {
     enum { SIZE = (16 << 20) + 4096, AT = 4096 };
@@ -539,14 +542,15 @@ static void test_large_copy(void)
     CHECK(!offload_wait(s, offload_back(s, back, SIZE, AT), &e));
     CHECK(!memcmp(buf, back, SIZE) && offload_moved(s, SIZE));
     CHECK(!offload_wait(s, offload_back(s, back, AT, AT + SIZE - AT), &e));
-    CHECK(!memcmp(buf + SIZE - AT, back, AT)); /* the last bytes are at a place of their own */
+    CHECK(!memcmp(buf + SIZE - AT, back, AT)); /* the last bytes were stored at a different
+                                                * offset */
     offload_close(s);
     close(at);
     free(buf), free(back);
 }
 
-/* Checks that every failure names the field: no directory, no room at the beginning, no room
- * later, and a file that ends too early. */
+/* Checks that the error names the field for every failure: no directory, no room at the beginning,
+ * no room later, and a file that ends too early. */
 static void test_bad_disk(void)
 {
     char buf[5000] = {0};
@@ -574,7 +578,7 @@ static void test_bad_disk(void)
     close(at);
 }
 
-/* Checks that a training on a full disk ends with that error. */
+/* Checks that a training fails with the error of a full disk. */
 static void test_training_on_full(void)
 {
     struct err e = {0};
@@ -651,7 +655,7 @@ static void test_refused(void)
     job();
     spec.memory.offload = OFFLOAD_NONE;
     CHECK_MSG(!family_check(&spec, &e), "%s", e.text);
-    /* A node with an older version cannot run such a job. */
+    /* A node with an older version cannot run a job that offloads. */
     CHECK_STR(spec_needs(&spec, 6), "memory.offload");
 }
 

@@ -1,9 +1,9 @@
-/* Checks trainings that offload activations, by real seqrank processes: they must have the weights
- * of a run that keeps activations in memory, with stages of length, evaluations and verification
- * before the first step, and when they are killed and resumed. memory.offload_dir must be beneath
- * a writable root, and nothing may be left in it.
+/* Runs trainings that offload activations by real seqrank processes. They must end with the same
+ * weights as trainings that keep activations in memory. They have stages with different sequence
+ * lengths, evaluations, and verification before the first step, and are killed and resumed.
+ * memory.offload_dir must be beneath a writable root, and no file may remain in it.
  * tests: needs seqrank */
-/* This test is not run under sanitizers, because test_offload and test_rank run the same code. */
+/* Not under sanitizers: test_offload and test_rank run the same code. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -93,8 +93,8 @@ static void test_prepare(void)
     free(o);
 }
 
-/* Returns the size of a layer's record in the longest stage: attention's output and its
- * log-sum-exp. */
+/* Returns the size of a layer's record in the stage with the longest sequences. A record is the
+ * output of attention and its log-sum-exp. */
 static long long record_size(void)
 {
     return mem_round(ROWS * 48 * 4, 64) + mem_round(ROWS * 6 * 4, 64);
@@ -106,7 +106,8 @@ static void check_result(void)
     CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), kept_sha);
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
     CHECK_MSG(strstr(g.result, "\"disk_planned\":"), "%s", g.result);
-    /* There are 2 sequences of 150 tokens, and 3 streams and 3 records of each. */
+    /* There are 2 sequences of 150 tokens. 3 streams and 3 records of each sequence are
+     * offloaded. */
     char want[96];
     const long long records = 3 * record_size();
     const long long bytes = 2 * (3 * ROWS * 48 * 4 + records);

@@ -1,15 +1,14 @@
-/* test_ops.c: compares every operator of the list OPERATORS, by itself, with obvious loops in
- * float64.
+/* test_ops.c: compares each operator of the list OPERATORS with plain loops in float64.
  *
  * Forward compares the operation in fp32 with the loop. Backward compares the gradient of sum(r *
  * out), for random r, with central differences of the loop in float64, for every input and every
- * weight. Both are run as a whole and with sums that are taken as a tree over chunks, and
- * gradients are both written and added to.
+ * weight. Forward and backward are run twice: over all rows at once, and with sums that are a tree
+ * over chunks. Backward is also run twice: it writes gradients in the first run, and adds to
+ * existing gradients in the second.
  *
- * Bounds: an output is a sum of at most a few hundred products of numbers of order 1 in fp32, each
- * with an error of 2^-24 relative to the largest output. Differences with a step of 1e-5 in
- * float64 have errors of 1e-10 (truncation) and 1e-11 (rounding), which are negligible beside
- * that. */
+ * An output is a sum of at most a few hundred products of numbers of order 1 in fp32. Each product
+ * has an error of 2^-24 of the largest output. Differences with a step of 1e-5 in float64 have a
+ * truncation error of 1e-10 and a rounding error of 1e-11, which are negligible. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/model_shape.h"
@@ -123,7 +122,7 @@ static void open_frame(struct env *t, struct be *be, bool tree)
     struct err e = {0};
     const enum op_moves moves = op_rules[t->op.kind]->moves;
     const bool carries = moves == MOVES_CARRY || moves == MOVES_MAP ||
-                         moves == MOVES_STATES; /* by whole chunks */
+                         moves == MOVES_STATES; /* these operations send complete chunks */
     const int64_t len = !tree ? T : carries ? T / PARTS : LEN;
     t->shape = (struct model_shape){
         .in_channels = 2, .out_channels = 3, .patch_t = 1, .patch_h = 2, .patch_w = PLACES / 2};
@@ -160,7 +159,7 @@ static void open_frame(struct env *t, struct be *be, bool tree)
                           .rope_scale = 1};
 }
 
-/* Returns the value of the function that is differentiated. It is sum(r * out), or the scaled
+/* Returns the value of the function whose gradient is checked, which is sum(r * out) or the scaled
  * loss. */
 static double objective(struct env *t, const struct op_case *c)
 {
@@ -244,8 +243,8 @@ static bool is_input(const struct env *t, int v)
     return false;
 }
 
-/* Sets the gradient of the output. If gradients are in parts, it is in the second part, and 0 in
- * all other parts, because parts must not mix. */
+/* Sets the gradient of the output. If gradients have several parts, the second part is set and all
+ * other parts are 0, so that an operation that mixes parts is found. */
 static void set_output_grad(struct env *t)
 {
     const int v = t->op.out[0];
@@ -273,8 +272,8 @@ static void run_backward(struct env *t, const struct op_case *c, bool add)
     CHECK_MSG(!op_table[t->op.kind]->backward(&t->f, &t->op, &s, &e), "%s: %s", c->name, e.text);
 }
 
-/* Tells whether a view that the operation reads covers the column of the value, or the operation
- * reads the whole value. */
+/* Tells whether the operation reads column `col` of value v, either by reading the complete value
+ * or by reading a view that covers the column. */
 static bool covered(const struct env *t, int v, int64_t col)
 {
     for (int i = 0; i < OP_INS; i++) {
@@ -286,9 +285,9 @@ static bool covered(const struct env *t, int v, int64_t col)
     return false;
 }
 
-/* Tells whether the gradient of v is written even where other gradients are added to. It is for a
- * part of a sum, which is read once, in memory to which the operation may write, so that no
- * gradient is there before. */
+/* Tells whether the gradient of v is overwritten even if the operation adds to the gradients of
+ * its other inputs. This is the case if v is the part of a sum, because such a value is read only
+ * once, so that no operation can have added a gradient before. */
 static bool replaced(const struct env *t, int v)
 {
     return op_rules[t->op.kind]->sums && v == t->op.in[0];
@@ -317,7 +316,7 @@ static void check_weights(struct env *t, const struct op_case *c)
         const struct weight *x = &t->p.weight[k];
         const int64_t n = x->rows * (x->cols ? x->cols : 1);
         struct worst w = {0};
-        if (t->op.kind == OP_TEXT) continue; /* not trained */
+        if (t->op.kind == OP_TEXT) continue; /* text is not trained */
         /* linear attention computes the gradient of the angles */
         if (t->op.kind == OP_LRPE) continue;
         for (int64_t i = x->offset; i < x->offset + n; i++)
@@ -373,8 +372,8 @@ static void test_tree(void)
 
 /* ---- several pieces -------------------------------------------------------------------------- */
 
-/* With rows this wide only two lines of sines are computed at a time, which are fewer than the
- * three places and the four frames. */
+/* If rows have WIDE columns, only two lines of sines are computed at a time. There are three
+ * places and four frames, so more than one pass is needed. */
 enum { WIDE = 8000 };
 
 static void write_wide_2d(struct env *t)

@@ -1,5 +1,5 @@
-/* test_order: checks the n-th sample of a mixture, of a pass and of the eval set; the places from
- * which its tokens come; and data that fails during use. */
+/* test_order: checks sample n of a mixture, of a pass and of the eval set, and the places in the
+ * sources from which its tokens come. Also checks data that fails during use. */
 #include "tests/lib/corpus.h"
 
 #include <fcntl.h>
@@ -70,8 +70,9 @@ static void mixture_corpus(int64_t first_doc[4])
     corp.d = prepare_open();
 }
 
-/* Checks that each source is used pass by pass, with every token once in a pass; that a sample has
- * tokens of only one source; and that every block of the mixture has its exact shares. */
+/* Checks that each source is used pass by pass, and that a pass has every token once. Each sample
+ * must have tokens of only one source. In every block of the mixture, the sources must have their
+ * exact shares. */
 static void check_mixture(const struct data_order *o, const int64_t first_doc[4], int64_t n_blocks)
 {
     static int64_t times[3][8][MAX_TOKENS];
@@ -119,7 +120,8 @@ static void test_mixture(void)
 }
 
 /* Checks that a sample does not depend on earlier requests, on the caller, or on other open
- * orders. A resumed job, another number of ranks and another dp rely on that. */
+ * orders. Jobs that resume, also with a different number of ranks or a different dp, rely on
+ * this. */
 static void test_pure(void)
 {
     int64_t first_doc[4];
@@ -127,7 +129,7 @@ static void test_pure(void)
     struct order_options options = {
         .seq_len = 32, .seed = 4, .packing = PACKING_BEST_FIT, .overlong = OVERLONG_SPLIT};
     struct order_options longer = options;
-    longer.seq_len = 77; /* another stage */
+    longer.seq_len = 77; /* the sequence length of a different stage */
     struct data_order *a = order_open(corp.d, &options), *other = order_open(corp.d, &longer);
     struct sample from[200], again;
     for (int64_t n = 0; n < 200; n++) data_sample(a, n, &from[n]);
@@ -147,9 +149,9 @@ static void test_pure(void)
     data_close(corp.d);
 }
 
-/* Checks that without weights the order of concatenated documents consists of windows of the whole
- * set, permuted by (seed, pass). The values are fixed, because a job that resumes must find the
- * same order. */
+/* Checks the order of concatenated documents without weights. It must consist of the windows of
+ * all data, in an order that the seed and the pass determine. The expected values are constants,
+ * because a job that resumes must find the same order. */
 static void test_old_order(void)
 {
     static const int64_t want[] = {
@@ -173,8 +175,8 @@ static void test_old_order(void)
     data_close(d);
 }
 
-/* Checks that a source with a weight of which no sample is left is an error that names the source,
- * and that a source without a weight is simply left out. */
+/* Checks sources that have no sample. If such a source has a weight, there must be an error that
+ * names the source. If it has no weight, it must be left out. */
 static void test_empty_source(void)
 {
     puts_file("short.txt", "abc");
@@ -250,8 +252,8 @@ static int64_t int_after(struct jread *j, const char *key)
     return v;
 }
 
-/* Follows a trace back to the bytes of the file: the record begins at byte_offset, and its tokens
- * are those of the sample. */
+/* Checks that a trace of a sample names the right bytes of the file. A record must begin at
+ * byte_offset, and must have the tokens of the sample. */
 static void test_trace(void)
 {
     static char json[1 << 20];
@@ -351,7 +353,7 @@ static void test_trace_program(void)
         CHECK_MSG(trace_program(out, sizeof out, arg, 7) == 2, "%s", wrong[i]);
     }
     CHECK(trace_program(out, sizeof out, arg, 2) == 2); /* the command names no sample */
-    arg[6] = "set=eval";                                /* there is none */
+    arg[6] = "set=eval";                                /* the data has no eval set */
     CHECK(trace_program(out, sizeof out, arg, 7) == RANK_EXIT_REFUSED);
     arg[0] = "/nowhere";
     CHECK(trace_program(out, sizeof out, arg, 6) == RANK_EXIT_REFUSED);
@@ -361,8 +363,8 @@ static void test_trace_program(void)
 
 /* ---- data that fails ------------------------------------------------------------------------- */
 
-/* Checks files that are truncated while an order is open: each must cause an error that names the
- * file, and no signal. */
+/* Checks files that are truncated while an order is open. Each file must cause an error that names
+ * it, and must not cause a signal. */
 static void test_cut_under_way(void)
 {
     static const char *const parts[] = {"tokens.bin", "loss.bin", "origins.bin"};
@@ -392,8 +394,8 @@ static void test_cut_under_way(void)
     }
 }
 
-/* Checks that digests are computed only once: a second open trusts the result of the first one as
- * long as the files are unchanged, and notices immediately when a file has changed. */
+/* Checks that digests are computed only once. If the files are unchanged, a second open must use
+ * the result of the first open. If a file has changed, the second open must notice the change. */
 static void test_checked_once(void)
 {
     char path[200], id[80], c;

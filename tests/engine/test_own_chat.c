@@ -1,5 +1,5 @@
-/* Checks whole jobs on conversations, with a model directory that has a chat template of its own:
- * the tokens that are learnt, the date that a template writes, and refusals.
+/* Runs complete jobs on conversations. The model directory has its own chat template. Checks which
+ * tokens are learnt, the date that a template writes, and which conversations are refused.
  * tests: needs golden/chatml golden/tokenizers seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
@@ -37,8 +37,8 @@ static struct order *chat_job(enum job_kind kind, const char *name, const char *
 
 /* ---- learnt tokens --------------------------------------------------------------------------- */
 
-/* Tells whether any byte of text[begin, end) is in a turn of the assistant, which is from the end
- * of its header to the end of its </s>. */
+/* Tells whether any byte of text[begin, end) is in a turn of the assistant. A turn begins after
+ * its header and ends with </s>. */
 static bool answers(const char *text, int64_t begin, int64_t end)
 {
     static const char header[] = "[assistant]", last[] = "</s>";
@@ -104,8 +104,8 @@ static void test_learnt(void)
     }
 }
 
-/* Checks {% generation %} around a turn without bytes, and around one that begins in the middle of
- * a token. */
+/* Checks {% generation %} around a turn without bytes, and around a turn that begins in the middle
+ * of a token. */
 static void test_marked(void)
 {
     struct order *o = chat_job(JOB_TRAIN, "marked", "marked", records);
@@ -116,7 +116,7 @@ static void test_marked(void)
     struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
     uint8_t learn[8] = {0};
     int32_t ids[8];
-    /* The tokens are "_" "e" "<s>" "_th" "e", of which the h is the assistant's. */
+    /* The tokens are "_" "e" "<s>" "_th" "e". The turn of the assistant begins at the h. */
     CHECK(d && data_documents(d)[0] == 5 && !data_read_mask(d, 0, 5, learn, &e) &&
           !data_read(d, 0, 5, ids, &e));
     CHECK(ids[2] == 1 && !memcmp(learn, "\0\0\0\1\0", 5));
@@ -147,7 +147,7 @@ static void test_day(void)
     int32_t ids[64];
     const int64_t n = d ? (int64_t)data_documents(d)[0] : 0;
     CHECK(d && n < 64 && !data_read(d, 0, n, ids, &e));
-    CHECK(t && !tokenizer_decode(t, ids, n, false, &said, &e)); /* no end */
+    CHECK(t && !tokenizer_decode(t, ids, n, false, &said, &e)); /* the text has no end token */
     CHECK_STR(said.data ? said.data : "", "2026-11-19 00user");
     text_fini(&said);
     tokenizer_destroy(t);
@@ -155,7 +155,7 @@ static void test_day(void)
     free(o);
 }
 
-/* Checks a template that does not write the date: the data then do not depend on the date. */
+/* Checks a template that does not write the date. The data must then not depend on the date. */
 static void test_no_day(void)
 {
     char id[80];
@@ -222,7 +222,7 @@ static bool asks_chat(const char *name, int ranks, const char *model, const char
     return own_asks(name, ranks, model, "/v1/chat/completions", whole, answer, 16384);
 }
 
-/* Returns the text of a member of an answer, which is a list of numbers or a string. */
+/* Returns the text of a member of an answer. The value is a list of numbers or a string. */
 static const char *part(const char *answer, const char *key, char end, char out[4096])
 {
     char name[64];
@@ -232,7 +232,8 @@ static const char *part(const char *answer, const char *key, char end, char out[
     return out;
 }
 
-/* Writes the ids of the template's text for the messages below, up to the answer, as JSON. */
+/* Renders the messages below with the template, up to the beginning of the answer. Writes the ids
+ * of the rendered text to `out` as JSON. */
 static void written_ids(char out[1024])
 {
     static const char prompt[] = "<s>[user]Hello</s>[assistant]";
@@ -248,8 +249,8 @@ static void written_ids(char out[1024])
 
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
 
-/* Checks that the answer is the same as for a prompt of these ids, and that the object is
- * OpenAI's. */
+/* Checks that the answer to a conversation equals the answer to a prompt that consists of the ids
+ * of the rendered text. Also checks that the answer has the members that OpenAI's API defines. */
 static void test_completion(void)
 {
     static char chat[2][16384], plain[16384];
@@ -313,8 +314,8 @@ static void test_completion_day(void)
     CHECK_STR(part(chat, "token_ids", ']', one), part(plain, "token_ids", ']', two));
 }
 
-/* Checks that eos_token of tokenizer_config.json ends an answer, too, on every rank, whatever else
- * generation_config.json lists. */
+/* Checks that eos_token of tokenizer_config.json ends an answer on every rank, even if
+ * generation_config.json lists other ids. */
 static void test_completion_end(void)
 {
     static char answer[16384];
@@ -339,7 +340,8 @@ static void test_completion_end(void)
     tokenizer_destroy(t);
 }
 
-/* A job that answers no request fails, after its results are there. */
+/* Checks a request that is refused. A job that answers no request must fail, but it must write its
+ * results first. */
 static void refuses_chat(const char *name, int ranks, const char *model, const char *body,
                          char answer[16384])
 {
@@ -433,7 +435,7 @@ static void test_prompts(void)
     check_prompt("plain", "[{\"role\":\"user\",\"content\":\"hi\"}]", 21);
 }
 
-/* Checks that of a turn without content only the end is learnt. */
+/* Checks a turn without content. Only its end must be learnt. */
 static void test_null_learnt(void)
 {
     static const char want[] = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
@@ -518,7 +520,7 @@ static void test_no_template(void)
     put("none", "chat_template.jinja", "\n{% include 'x' %}");
     check_refused("none", LOSS_ON_AUTO, "model.path", record, "line 2: the tag 'include'");
     struct order *o = chat_job(JOB_TRAIN, "unused", "none", "{\"body\":\"a\"}\n");
-    /* no conversation needs the missing part */
+    /* no conversation needs the missing part of the directory */
     CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
     o->spec.data.tokenizer = TOKENIZER_BYTE;
     put("", "chat.jsonl", record);

@@ -1,6 +1,6 @@
-/* Checks whole jobs on text, with a model directory that has a tokenizer.json of its own: models
- * are trained on the ids of the golden files, and texts are scored, embedded and generated on
- * several ranks; and refusals are checked.
+/* Runs complete jobs on text. The model directory has its own tokenizer.json. Trainings must learn
+ * the ids of the golden files. Texts are scored, embedded and generated on several ranks. Refused
+ * jobs are checked, too.
  * tests: needs golden/bert golden/tokenizers seqrank */
 #include <math.h>
 #include "api/core/gang_start.h"
@@ -22,8 +22,8 @@ static size_t unhex(char *out, const char *hex)
     return n;
 }
 
-/* The strings of the golden file, with the ids that the package gave to them, including special
- * ones. */
+/* The strings of the golden file, with the ids to which transformers converts them. Special ids
+ * are included. */
 static struct line {
     char text[1024];
     size_t size;
@@ -92,7 +92,7 @@ static void put_lines(void)
     if (!all) abort();
     *all = 0;
     for (int k = 0; k < TIMES; k++) strcat(all, text);
-    /* more tokens than the 1,024 whose bytes a score job reads at a time */
+    /* the text has more than 1,024 tokens, whose bytes a score job reads at a time */
     put("", "again.jsonl", all);
     free(all);
 }
@@ -143,7 +143,7 @@ static void test_prepare(void)
     free(o);
 }
 
-/* Checks that the tokenizer's files are a part of the data's id. */
+/* Checks that the id of prepared data depends on the files of the tokenizer. */
 static void test_id(void)
 {
     struct order *o = own_job(JOB_TRAIN, "id", "own");
@@ -157,8 +157,8 @@ static void test_id(void)
     free(o);
 }
 
-/* Checks that a whole file is one document, and that a prompt with its completion is one text, of
- * which the prompt is not learnt. */
+/* Checks that a text file is one document. Also checks that a prompt and its completion are
+ * converted to tokens as one text, and that the prompt is not learnt. */
 static void test_other_sources(void)
 {
     struct order *o = own_job(JOB_TRAIN, "whole", "own");
@@ -189,7 +189,7 @@ static int notes(const char *code, const char *word)
 }
 
 /* Checks the note about padding. pad_token_id in config.json is 257. If this id also ends texts,
- * it counts as padding only where it is repeated. */
+ * only repeated ids count as padding. */
 static void test_padding(void)
 {
     static const struct {
@@ -259,8 +259,8 @@ static void test_train(void)
     CHECK_MSG(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-5, "%.17g %.17g", loss[0], loss[1]);
 }
 
-/* Returns the loss of the tokens that stand for text, which are all except the end that
- * preparation has added after a line. */
+/* Returns the loss of the text's tokens. The end id that preparation adds after each line is not
+ * included. */
 static double text_nll(const struct order *o)
 {
     char *npy = get(o->args.job_dir, "artifacts/token-logprobs.npy");
@@ -276,7 +276,7 @@ static double text_nll(const struct order *o)
     return sum;
 }
 
-/* Checks that bits are counted per byte of the text: BOS and ends have no bytes, and ends have no
+/* Checks that bits are counted per byte of the text. BOS and ends have no bytes, and ends have no
  * loss. */
 static void test_score(void)
 {
@@ -299,8 +299,8 @@ static void test_score(void)
     CHECK_MSG(nll[0] > 1 && fabs(nll[0] - nll[1]) < 1e-5 * nll[0], "%.17g %.17g", nll[0], nll[1]);
 }
 
-/* Checks that a vector is computed from the ids that the post-processor makes of a text, without
- * an added end. */
+/* Checks that a vector is computed from the ids that the post-processor of the tokenizer makes
+ * from a text. No end id may be added to these ids. */
 static void test_embed(void)
 {
     int64_t n = 0;
@@ -313,7 +313,7 @@ static void test_embed(void)
     free(o);
 }
 
-/* Checks that the mask token of a masked language model is that of its tokenizer. */
+/* Checks that the mask token of a masked language model is the mask token of its tokenizer. */
 static void test_mask(void)
 {
     struct model_shape m;
@@ -390,14 +390,14 @@ static void test_batch(void)
     CHECK_STR(said(answer[0], plain, sizeof plain), whole.data);
     CHECK_MSG(whole.n > 13 && !strncmp(whole.data, "Hello, world!", 13), "%s", whole.data);
     CHECK(asks("plain", 1, "own", "\"prompt\":\"Hello, world!\"", answer[2], sizeof answer[2]));
-    /* Both answers end with the same text, and one of them begins without the prompt. */
+    /* Both answers end with the same text. One of them does not contain the prompt. */
     CHECK_STR(said(answer[2], plain, sizeof plain), whole.data + 13);
     text_fini(&whole);
 }
 
-/* Checks the names of tokens. Two ids stand for "a", one of them as the byte 0x61. No two
- * alternatives may have the same name, and the token must have its own. A byte of a longer
- * character is named as a byte. */
+/* Checks the names of tokens in log-probabilities. Two ids have the text "a"; one of them is the
+ * byte 0x61. All alternatives must have different names, and the name of the chosen token must not
+ * be changed. A token that is one byte of a longer character must be named as a byte. */
 static void test_names(void)
 {
     struct tokenizer *t = tokenizer_open(in_dir("own", ""), &e);
@@ -430,7 +430,8 @@ static void test_names(void)
     tokenizer_destroy(t);
 }
 
-/* Checks ids that give the same answer as the text, and a stop string within the written text. */
+/* Checks that the ids of a prompt give the same answer as its text. Also checks a stop string that
+ * occurs in the generated text. */
 static void test_stop(void)
 {
     static char answer[16384], stopped[16384];
@@ -484,8 +485,8 @@ static void test_prompt(void)
     free(o);
 }
 
-/* Checks a model without tokenizer.json: requests with ids are answered, and a request with text
- * is refused by itself. */
+/* Checks a model without tokenizer.json. Requests with ids must be answered. A request with text
+ * must be refused, and the job must continue. */
 static void test_unconverted(void)
 {
     static char answer[16384];

@@ -1,12 +1,13 @@
-/* test_packing: checks documents under every packing and every policy for long ones, using only
- * the documents' lengths; and checks the rows of every rank. */
+/* test_packing: checks which samples are made from documents, with every kind of packing and every
+ * policy for long documents. The expected samples are computed from the documents' lengths only.
+ * Also checks the rows of every rank. */
 #include "api/core/job.h"
 #include "tests/lib/corpus.h"
 
 /* ---- every token once ------------------------------------------------------------------------ */
 
-/* Computes how often each token must be in a pass, and the counts of the policy, from the lengths
- * only. */
+/* Computes how often each token must occur in a pass, using only the lengths of documents. Also
+ * computes how many documents the policy changes or leaves out. */
 static struct order_stats expect(const struct corpus *c, int64_t S, int overlong, uint8_t *times)
 {
     struct order_stats st = {0};
@@ -64,8 +65,8 @@ static bool same_counts(const struct order_stats *a, const struct order_stats *b
            a->truncated_tokens == b->truncated_tokens;
 }
 
-/* Checks two passes of one order: each pass must have every kept token once, and whole documents
- * wherever they fit. */
+/* Checks two passes of one order. Each pass must have every kept token once. A document that fits
+ * into a sample must not be split. */
 static int check_order(const struct corpus *c, const struct order_options *options)
 {
     static uint8_t times[MAX_TOKENS], seen[MAX_TOKENS];
@@ -84,7 +85,8 @@ static int check_order(const struct corpus *c, const struct order_options *optio
         bad += memcmp(seen, times, (size_t)c->n_tokens) != 0;
         bad += n_fragments != st->n_fragments || n_tokens != st->n_tokens;
     }
-    /* one piece for each document, and more for documents that are too long */
+    /* there must be one piece for each document, and several pieces for a document that is too
+     * long */
     if (options->packing != PACKING_CONCAT)
         bad += st->n_fragments < st->n_documents ||
                (!st->split_documents && st->n_fragments != st->n_documents);
@@ -122,11 +124,11 @@ static void test_every_token_once(void)
 
 /* ---- best fit -------------------------------------------------------------------------------- */
 
-/* Computes best fit by its definition, in the obvious way of O(n^2) steps. Returns the number of
- * bins and, in where[i], the bin of document i. */
+/* Computes best fit by its definition, in O(n^2) steps. Returns the number of bins and, in
+ * where[i], the bin of document i. */
 static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 {
-    /* since: the step in which a bin got its current room */
+    /* since[i] is the step in which bin i got its current room */
     static int64_t room[MAX_DOCS], since[MAX_DOCS];
     bool placed[MAX_DOCS] = {0};
     int64_t n_bins = 0;
@@ -154,7 +156,8 @@ static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 
 static void test_best_fit(void)
 {
-    /* The last size has rooms of more than 4,096, which are found three levels up in the tree. */
+    /* With the last size, bins have more than 4,096 free places, which are found three levels up
+     * in the tree. */
     static const int64_t lens[] = {60, 61, 63, 64, 65, 127, 128, 200, 4096, 4097, 8300};
     static int64_t where[MAX_DOCS];
     corpus_make(&corp, 300, 60, false);
@@ -179,8 +182,8 @@ static void test_best_fit(void)
         }
         CHECK_MSG(!bad, "S %lld: %lld bins, naive %lld", (long long)lens[s],
                   (long long)data_order_samples(o), (long long)n_bins);
-        /* the bound is 11/9 of the best possible number, which is at least the number of tokens
-         * divided by the size, plus 6/9 */
+        /* best fit needs at most 11/9 n + 6/9 bins, where n is the smallest possible number; n is
+         * at least the number of tokens divided by the size */
         const double least = (double)corp.n_tokens / (double)lens[s];
         CHECK((double)n_bins <= 11.0 / 9 * (least + 1) + 6.0 / 9);
         data_order_close(o);
@@ -239,8 +242,8 @@ static void test_overlong(void)
     data_close(d);
 }
 
-/* Checks sequences that are longer than the model's table of positions: documents of 4 and of 11
- * tokens, with a table of 11 and a table of 10. */
+/* Checks sequences that are longer than the model's table of positions. Documents have 4 and 11
+ * tokens. First the table has 11 positions, and then 10. */
 static void test_table(void)
 {
     puts_file("table.jsonl", "{\"text\":\"abc\"}\n{\"text\":\"0123456789\"}\n");

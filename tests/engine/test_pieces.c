@@ -1,7 +1,8 @@
-/* test_pieces.c: checks dense MLPs in pieces of rows (memory.mlp_chunk_tokens): with goldens in
- * float64 of all families, with trainings that are compared with whole MLPs, the same bits on any
- * number of ranks, memory and work computed by hand, and the planner's decisions and refusals.
- * engine.h compares memory and bytes of every step with the plan.
+/* test_pieces.c: checks dense MLPs that are computed in pieces of rows (memory.mlp_chunk_tokens).
+ * All families are compared with golden files in float64. Trainings are compared with trainings
+ * whose MLPs are not computed in pieces, and must have the same bits on any number of ranks.
+ * Memory and work are compared with numbers computed by hand. The planner's decisions and refused
+ * jobs are checked, too. engine.h compares the memory and the bytes of every step with the plan.
  * tests: needs golden */
 #include "tests/lib/lm.h"
 #include "worker/family/shape.h"
@@ -16,7 +17,8 @@ static struct job_spec spec;
 
 static const int64_t chunks[] = {1, 3, 7, 1000};
 
-/* Compares with a golden. Memory is filled with NaN before, and documents are masked. */
+/* Compares a model with a golden file. All memory is filled with NaN first, and attention stays
+ * within documents. */
 static void golden(const struct lm_golden *g, int P, int64_t chunk, enum recompute_id mode)
 {
     struct lm_run r = {.spec.memory = {.recompute = (int32_t)mode, .mlp_chunk_tokens = chunk}};
@@ -48,8 +50,8 @@ static const char *const names[] = {"mistral", "bert",    "gpt2",        "gemma3
                                     "phi3",    "linear",  "qwen3_mixed", "qwen3_next"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* Sets a spec. eps is as large as gradients, so that AdamW's first step is not the sign of a
- * number that may be rounding. */
+/* Sets a spec. eps is as large as the gradients. With a small eps, AdamW's first step would be the
+ * sign of a gradient, which may be a rounding error. */
 static void spec_of(const char *name, enum precision_id precision)
 {
     char dir[96];
@@ -86,8 +88,9 @@ static void train(struct engine_run *r, const struct way *w)
           r->plan.rank_bits);
 }
 
-/* Compares two trainings. The gradients of the first step differ by the rounding of sums in fp32,
- * whatever the precision; the weights after three steps differ by the effect of AdamW on that. */
+/* Compares two trainings. The gradients of the first step differ only because sums, which are in
+ * fp32 in every precision, are rounded. The weights after three steps differ because AdamW
+ * amplifies these differences. */
 static void compare(const char *name, const struct way *w, const struct engine_run *whole,
                     const struct engine_run *cut)
 {
@@ -113,7 +116,7 @@ static void compare(const char *name, const struct way *w, const struct engine_r
     }
 }
 
-/* Compares a training with whole MLPs and the same training in pieces. */
+/* Compares a training in pieces with the same training without pieces. */
 static void beside(const char *name, struct way w)
 {
     struct engine_run whole, cut;
@@ -195,9 +198,9 @@ static void same_bits(const char *name, const struct engine_run *a, const struct
               "%s, %d ranks: other bits", name, a->P);
 }
 
-/* Checks the bits of ranks. A logical chunk of 37 tokens has 5 tokens, in pieces of 3 and 2; a
- * piece that is larger than a chunk is a whole chunk. The forward pass must equal that of whole
- * MLPs. */
+/* Checks the bits of ranks. There are 37 tokens. A logical chunk has 5 tokens, which are computed
+ * in pieces of 3 and 2. If the given size of a piece exceeds a chunk, a piece is a chunk. The
+ * forward pass must have the same bits as without pieces. */
 static void test_bits_of_ranks(void)
 {
     static const int P[] = {2, 4, 8};
@@ -263,8 +266,9 @@ static void test_memory(void)
     plan_of(0, &cut);
     const int64_t T = 2048, C = 64, I = 4096, n = 128;
     CHECK(whole.item[PLAN_KEPT].size - cut.item[PLAN_KEPT].size == 3 * T * 2 * I * 4);
-    /* For all rows there are the norm's output, its rstd and its gradient. For a piece there are
-     * gate and up (their gradients use the same memory), the activation, and its gradient. */
+    /* The workspace holds the norm's output, its rstd and its gradient for all rows. It holds gate
+     * and up, the activation and its gradient only for the rows of a piece. The gradients of gate
+     * and up use the memory of gate and up. */
     CHECK_MSG(cut.item[PLAN_WORK].size == (2 * T * C + T + n * (2 * I + I + I)) * 4,
               "work: %lld bytes", (long long)cut.item[PLAN_WORK].size);
     CHECK(whole.item[PLAN_WORK].size >= T * 2 * I * 4);
@@ -273,8 +277,8 @@ static void test_memory(void)
     CHECK(plan_of(0, &cut)->mlp_chunk == T);
 }
 
-/* Checks the time: the products of gate and up are computed once more, and are counted like those
- * of memory.recompute. */
+/* Checks the estimated time. The products of gate and up are computed a second time in backward,
+ * and the estimate must count them as it counts the products that memory.recompute repeats. */
 static void test_work(void)
 {
     const struct hardware h = {.given = 1,
@@ -295,7 +299,7 @@ static void test_work(void)
     const double again = 3 * 2.0 * 2048 * 64 * 2 * 4096 / 1e9;
     CHECK_MSG(fabs((cut.compute_s - whole.compute_s) / again - 1) < 1e-9, "%g s more, want %g",
               cut.compute_s - whole.compute_s, again);
-    /* A product of few rows has the rate of its number of rows, which here is a tenth. */
+    /* The rate of a product depends on its number of rows. For few rows it is a tenth here. */
     m.rate[RATE_GEMM][PRECISION_FP32][0] /= 10;
     machine_estimate(&m, &spec, plan_of(0, &p), &whole);
     spec.memory.mlp_chunk_tokens = 1;
@@ -303,8 +307,8 @@ static void test_work(void)
     CHECK(cut.compute_s > 5 * whole.compute_s);
 }
 
-/* Checks that "auto" chooses the mode that keeps the most and fits. Under determinism "ranks"
- * memory does not decide. */
+/* Checks that, of the modes that fit, "auto" chooses the mode that keeps the largest number of
+ * bytes. Under determinism "ranks", the choice must not depend on memory. */
 static void test_auto(void)
 {
     static const struct {
@@ -354,7 +358,7 @@ static void test_auto(void)
     CHECK(!plan_of(0, &p)->mlp_chunk);
 }
 
-/* Checks an 8 B decoder at 2^20 tokens on 8 devices, in bf16. */
+/* Checks a decoder with 8 billion weights at 2^20 tokens on 8 devices, in bf16. */
 static void test_large(void)
 {
     static const enum recompute_id modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
@@ -383,8 +387,8 @@ static void test_large(void)
                spec_field("memory.recompute")->words[modes[i]], plan_bytes(a, size_of(&whole)),
                plan_bytes(b, whole.item[PLAN_WORK].size), plan_bytes(c, size_of(&cut)),
                plan_bytes(d, cut.item[PLAN_WORK].size));
-        /* The difference is gate, up, the activation and its gradient for 131072 rows, minus the
-         * pieces and the other workspace, which is more than 8 GiB. */
+        /* Gate, up, the activation and its gradient are not stored for 131072 rows. These values,
+         * without those of a piece and without other workspace, need more than 8 GiB. */
         CHECK(size_of(&whole) - size_of(&cut) > (int64_t)8 << 30);
     }
 }
@@ -434,8 +438,8 @@ static void test_refused(void)
     CHECK_STR(e.field, "memory.mlp_chunk_tokens");
 }
 
-/* Checks that experts are computed whole if they are beside an expert that every token uses, and
- * that the plan's reason names it. */
+/* Checks that experts are not computed in pieces if there is also an expert that every token uses.
+ * The plan's reason must mention this expert. */
 static void test_experts_whole(void)
 {
     struct plan p;

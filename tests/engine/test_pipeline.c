@@ -1,8 +1,9 @@
-/* Checks stages of a pipeline (parallel.pp). With dp fixed, stages must change no bit of the
- * training: under determinism "ranks" with any ring, and under "run" compared with one stage and
- * the same ring. A tied embedding, whose two parts are summed separately in "run", must be within
- * the bounds of test_dp. The bytes that every rank sends are compared with formulas written from
- * the algorithm, and the memory that it holds is counted here, too.
+/* Checks stages of a pipeline (parallel.pp). If dp is fixed, the number of stages must not change
+ * a bit of the training. Under determinism "ranks" this must hold for any ring. Under "run" the
+ * training is compared with a training that has one stage and the same ring. Under "run" the two
+ * parts of a tied embedding's gradient are summed separately, so a training with a tied embedding
+ * must only be within the bounds of test_dp. The bytes that every rank sends are compared with
+ * formulas that are written from the algorithm. The memory of every rank is counted here, too.
  * tests: needs golden */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -131,7 +132,7 @@ static void test_ranks(void)
     }
 }
 
-/* Checks that in "run" the sums of a ring are those of a ring without stages. */
+/* Checks that in "run" a ring with stages has the same sums as a ring without stages. */
 static void test_without_ranks(void)
 {
     static const struct way ways[] = {
@@ -155,7 +156,7 @@ static void test_without_ranks(void)
          .layout = LAYOUT_ZIGZAG,
          .zero = 3,
          .strategy = STRATEGY_USP,
-         .max_norm = 1}, /* groups of two ranks, which is also the number of KV heads */
+         .max_norm = 1}, /* groups of two ranks; there are also two KV heads */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct way one = ways[i];
@@ -166,8 +167,8 @@ static void test_without_ranks(void)
     }
 }
 
-/* Checks families whose layers differ, whose first stage reads positions or token types, or whose
- * states are passed along a ring. */
+/* Checks three kinds of families. In the first kind, layers differ. In the second, the first stage
+ * reads positions or token types. In the third, states are passed along a ring. */
 static void test_families(void)
 {
     static const char *const names[] = {"bert",    "tnl",       "linear",      "retnet",
@@ -194,10 +195,11 @@ static void test_families(void)
 
 /* ---- a tied embedding in "run" --------------------------------------------------------------- */
 
-/* Checks a tied embedding in "run". One stage adds the part of the head and the part of the
- * embedding in one buffer, sample by sample; two stages add two buffers. These are two orders of
- * the sum of the same numbers, so their difference may be 4 times the difference of another order
- * on one rank (test_dp explains the 4). */
+/* Checks a tied embedding in "run". With one stage, the gradients of the head and of the embedding
+ * are added to one buffer, sample by sample. With two stages, each of them has its own buffer, and
+ * the buffers are added at the end. The same sum is therefore computed in two orders. The results
+ * may differ by 4 times the difference between two orders of sums on one rank (test_dp explains
+ * the 4). */
 static void test_tied_in_run(void)
 {
     for (int64_t batch = 1; batch <= 5; batch++) {
@@ -228,14 +230,15 @@ struct bytes {
     int64_t sent, received;
 };
 
-/* A rank of the job, and its relations to other ranks. All of it follows from the way, except for
- * which rows a rank owns. */
+/* A rank of the job, and how it is connected to other ranks. All members are computed from the
+ * way, except for the rows that the rank owns. */
 struct view {
     const struct way *w;
     const struct plan *p;
     int W, place, stage;
     int64_t unit;
-    bool first, last, each; /* each: true if gradients are summed over ranks after every sample */
+    /* `each` is set if gradients are summed over ranks after every sample */
+    bool first, last, each;
 };
 
 static void gather(struct bytes *b, int W, int64_t own, int64_t n, int64_t size)
@@ -299,8 +302,8 @@ static void want_tied(const struct view *v, struct bytes *grad, struct bytes *pa
     if (v->first) grad->received += up, param->sent += down;
 }
 
-/* Counts the bytes without shards: one sum of everything that the stage has, padded so that the
- * number of ranks divides it. */
+/* Counts the bytes if nothing is sharded. There is one all-reduce of the gradients of all weights
+ * of the stage, padded to a multiple of the number of ranks. */
 static void want_whole(const struct view *v, struct bytes *grad)
 {
     const int64_t n = v->w->batch / v->w->dp;
@@ -400,8 +403,9 @@ static void test_bytes(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Checks the head's part of a tied embedding: each rank needs its own part for every gradient that
- * is being passed on while the stages between compute. */
+/* Checks the head's part of a tied embedding. While the stages between the first and the last
+ * compute, the gradients of several samples are waiting. Each rank needs memory for its own part
+ * of each of these gradients. */
 static void check_tied(const struct way *w, const struct plan *p, int stage)
 {
     const int64_t n = w->zero >= 2 ? w->batch / w->dp : 1, C = spec.model.shape.width;
@@ -419,8 +423,8 @@ static void check_tied(const struct way *w, const struct plan *p, int stage)
               (long long)p->item[PLAN_TIED_SEND].size);
 }
 
-/* Checks the contents of the plan, by stage. engine_steps has checked that everything in a plan is
- * placed. */
+/* Checks the items of the plan of each stage. engine_steps has checked that all items of a plan
+ * are placed. */
 static void check_stage(const struct way *w, const struct plan *p, int stage)
 {
     const int layers = p->pipe.first[stage + 1] - p->pipe.first[stage] - (stage == 0) -
@@ -459,8 +463,9 @@ static void test_memory(void)
             if (of.arena_size > most) most = of.arena_size;
         }
         CHECK(p.arena_size == most);
-        /* A limit is compared with the largest stage. If it is smaller, the layers are distributed
-         * in another way, or the job is refused. */
+        /* The limit of memory must apply to the stage that needs the largest number of bytes. If
+         * the limit is smaller than that, the layers must be distributed in a different way, or
+         * the job must be refused. */
         const int64_t need = most + p.segment_size;
         CHECK(!plan_make(&spec, need, &of, &e) && !of.cut_by_memory);
         const bool made = !plan_make(&spec, need - 1, &of, &e);
@@ -498,8 +503,8 @@ static struct estimate estimate_of(int pp, int64_t batch, int tied)
     return t;
 }
 
-/* Checks the estimate: the bubble is (pp - 1) of n + pp - 1 parts, and no stage computes less than
- * its share. */
+/* Checks the estimate. The bubble is the fraction (pp - 1) / (n + pp - 1) of the step. No stage
+ * computes less than its share. */
 static void test_estimate(void)
 {
     const struct estimate one = estimate_of(1, 8, 0), four = estimate_of(4, 8, 0);
@@ -508,7 +513,7 @@ static void test_estimate(void)
     CHECK_MSG(fabs(four.bubble_s / all - 3.0 / 11) < 1e-12, "bubble %.9g", four.bubble_s / all);
     CHECK_MSG(four.compute_s < 0.5 * one.compute_s && 4 * four.compute_s > 0.99 * one.compute_s,
               "compute %.3g of %.3g", four.compute_s, one.compute_s);
-    /* no stage waits for it, as test_tied.c explains */
+    /* no stage waits for the gradient of a tied embedding, as test_tied.c explains */
     const struct estimate tied = estimate_of(4, 8, 1);
     CHECK_MSG(fabs(tied.bubble_s / tied.compute_s - 3.0 / 8) < 1e-12, "tied: bubble %.9g",
               tied.bubble_s / tied.compute_s);
@@ -543,7 +548,7 @@ static void heal(struct train *t, int rank, void *arg)
         sharded_write(&t->state, SHARDED_WEIGHTS, at, 1, &kept[rank]);
 }
 
-/* Checks that every stage skips a step that is bad on one stage. */
+/* Checks a step that is bad on one stage. Every stage must skip this step. */
 static void test_skip(void)
 {
     struct engine_run r[2];

@@ -1,5 +1,5 @@
-/* Checks the plan: the layout of parameters and buffers, the bytes that are sent, which are
- * written out by hand, and which jobs fit. */
+/* Checks the plan. Checks the layout of parameters and buffers, and which jobs fit. The bytes that
+ * are sent are compared with numbers computed by hand. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
@@ -60,8 +60,8 @@ static void test_params(void)
         end = p[i].offset + p[i].count;
     }
     CHECK(param_count(m) >= end && param_count(m) < end + 16 && param_count(m) % 16 == 0);
-    /* The tensors of a layer are in the order of the layer before, and their distance is the size
-     * of a layer. */
+    /* The tensors of every layer have the same order. The distance between corresponding tensors
+     * of two layers equals the distance between the layers. */
     CHECK(p[12].offset - p[3].offset == param_section(m, 2) - param_section(m, 1));
     CHECK(p[13].offset == p[12].offset + p[12].count); /* v right after k */
     CHECK(p[17].offset == p[16].offset + p[16].count); /* up right after gate */
@@ -70,7 +70,8 @@ static void test_params(void)
     CHECK(param_tensors(m) == 9 * 3 + 2);
 }
 
-/* Checks odd sizes: fused tensors are adjacent even if their counts are not multiples of 16. */
+/* Checks odd sizes. Fused tensors must be adjacent even if their counts are not multiples of
+ * 16. */
 static void test_params_odd(void)
 {
     const struct model_shape m = {.n_layers = 2,
@@ -88,8 +89,8 @@ static void test_params_odd(void)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* A range that an item occupies in the arena, the segment or the host's part. A mirrored item
- * occupies two of them; stretches() returns their number. */
+/* A range that an item occupies in the arena, the segment or the host's part. A mirrored item has
+ * two ranges; stretches() returns the number of ranges. */
 struct stretch {
     const char *name;
     int part; /* 0, 1, 2 */
@@ -123,8 +124,8 @@ static void check_apart(const struct plan *p)
     }
 }
 
-/* Checks that buffers are within their part and do not overlap, and that classes and rounding add
- * up to the total. */
+/* Checks that buffers are within their part of the memory and do not overlap. Also checks that the
+ * sizes of the classes, with rounding, add up to the total. */
 static void check_layout(const struct plan *p)
 {
     int64_t sum = p->rounding, by_class[PLAN_CLASS_N] = {0};
@@ -146,9 +147,9 @@ static void check_layout(const struct plan *p)
     CHECK(sum == p->arena_size + p->segment_size && p->rounding >= 0);
 }
 
-/* Checks a device with memory of its own: an item that the host fills or reads also has a place in
- * the host's memory, and an item that no operation uses has no place on the device. The CPU's plan
- * has no such part. */
+/* Checks a device with memory of its own. An item that the host fills or reads must also have a
+ * place in the host's memory. An item that no operation uses must have no place on the device. The
+ * plan for the CPU must have no separate part for the host. */
 static void test_own_memory(void)
 {
     static const enum plan_id both[] = {PLAN_IDS, PLAN_LO, PLAN_NLL, PLAN_SUMSQ, PLAN_INV_FREQ},
@@ -232,8 +233,8 @@ static void test_recompute(void)
     }
 }
 
-/* Checks that the ring's workspace depends only on T, so that it is the same for 2 and for 64
- * ranks (pairs of kv and dkv, m, delta). */
+/* Checks that the ring's workspace, which consists of two kv, two dkv, m and delta, depends only
+ * on T. It must therefore be the same for 2 and for 64 ranks. */
 static void test_workspace(void)
 {
     int64_t want = 0;
@@ -263,9 +264,9 @@ static void test_logits(void)
     CHECK(p.loss_chunk == 10);
 }
 
-/* Checks the chunks of a training's loss. Their lengths are equal multiples of 32, and they are
- * few. Their logits are at most as large as the gradient of the head, if that is more than 64
- * MiB. */
+/* Checks the chunks of a training's loss. All chunks must have the same length, which is a
+ * multiple of 32, and there must be as few chunks as possible. The logits of a chunk have at most
+ * 64 MiB, or the size of the head's gradient if that is larger. */
 static void test_loss_chunks(void)
 {
     static const struct {
@@ -292,8 +293,8 @@ static void test_loss_chunks(void)
     }
 }
 
-/* Checks that under determinism "ranks" the length of a chunk is the same for all P and within a
- * logical chunk. */
+/* Checks that under determinism "ranks" the length of a chunk of the loss does not depend on P.
+ * This length must not exceed the length of a logical chunk. */
 static void test_loss_chunks_of_ranks(void)
 {
     static const struct {
@@ -337,14 +338,14 @@ static void test_cache(void)
     spec.text_used = 18;
     const struct plan p = make(0);
     CHECK(p.S == 16 && p.T == 6); /* in zigzag six segments of 3 */
-    /* 100 tokens are 7 blocks of 16, of which a rank gets at most 3; and there is a spare row */
+    /* 100 tokens are 7 blocks of 16, a rank gets at most 3 blocks, and one spare row is added */
     CHECK(p.cache_rows == 6 + 48 + 1 && p.n_decode == 100);
     CHECK(p.item[PLAN_CACHES].cls == PLAN_CACHE && p.item[PLAN_CACHES].size == 3 * 55 * 32 * 4);
     CHECK(!p.item[PLAN_GRAD].name && !p.item[PLAN_ADAM_M].name && !p.item[PLAN_DX].name);
 }
 
-/* Checks several prompts at a time: each has a cache and the state that is kept between its
- * tokens, and activations have room for one row of each prompt. */
+/* Checks several prompts at a time. Each prompt has a cache and the state that is kept between its
+ * tokens. Activations have room for one row of each prompt. */
 static void test_batch(void)
 {
     static const enum plan_id each[] = {PLAN_CONTEXT_BEHIND, PLAN_ANSWER_LOGITS, PLAN_SAMPLER,
@@ -394,8 +395,9 @@ static void many_prompts(int ranks)
     spec.infer.batch = 0; /* auto */
 }
 
-/* Checks that as many prompts are chosen as fit: n in the room of n prompts, one fewer with one
- * byte less, and no plan if not even one fits. */
+/* Checks that the largest number of prompts that fits is chosen. With exactly the memory for n
+ * prompts, n must be chosen. With one byte less, n - 1 must be chosen. If even one prompt does not
+ * fit, there must be no plan. */
 static void test_batch_that_fits(void)
 {
     char json[1 << 16];
@@ -426,10 +428,11 @@ static void test_batch_that_fits(void)
     }
 }
 
-/* Checks that only as many prompts are chosen as are worth it. A token reads its part of the
- * weights and its own cache. One more prompt saves at least 1/32 of that up to the chosen number,
- * and less beyond it. All caches together are at most as large as the weights or as an eighth of
- * the memory, whichever of the two is larger. */
+/* Checks that no more prompts are chosen than are useful. If n prompts are answered at once, the
+ * bytes that are read for each token are 1/n of the weights and the cache of one prompt. Up to the
+ * chosen number, adding a prompt must save at least 1/32 of these bytes. Above the chosen number,
+ * adding a prompt must save less. All caches together are at most as large as the weights, or as
+ * an eighth of the memory if that is larger. */
 static void test_batch_of_worth(void)
 {
     static const int64_t limits[] = {0, 1 << 26, 1 << 28, (int64_t)1 << 34, (int64_t)1 << 42};
@@ -474,8 +477,7 @@ static void test_batch_of_worth(void)
     CHECK_MSG(seen[0] && seen[1] && seen[2], "%d, %d, %d", seen[0], seen[1], seen[2]);
 }
 
-/* Checks that "auto" is 1 if the job would refuse another value of the field; all other fields may
- * have any value. */
+/* Checks that "auto" chooses 1 if the job would refuse any other value of infer.batch. */
 static void test_batch_of_one(void)
 {
     many_prompts(2);
@@ -542,7 +544,7 @@ static void test_comm(void)
     spec.memory.recompute = RECOMPUTE_FULL; /* there is one forward ring more */
     p = make(0);
     CHECK(is(p.comm[PURPOSE_RING_KV], 2 * 3 * (3 + 3 + 3), 2 * 3 * (3 + 3 + 3) * hop));
-    /* dKV makes P hops, and there is one reduction per micro-batch */
+    /* dKV is sent in P hops, and there is one reduction per micro-batch */
     spec.determinism = DET_RANKS;
     spec.model.shape.tied = 1;
     p = make(0);
@@ -577,8 +579,8 @@ static int64_t item(const struct plan *p, enum plan_id id)
     return p->item[id].name ? p->item[id].size : 0;
 }
 
-/* Checks the whole arrays and the shards, stage by stage. Every rank's plan has room for the
- * largest shard. */
+/* Checks, for each stage of ZeRO, which arrays are complete on each rank and which are sharded.
+ * Every rank's plan must have room for the largest shard. */
 static void check_zero_memory(int group)
 {
     const int G = group ? group : 4;
@@ -610,8 +612,8 @@ static void check_zero_memory(int group)
         }
 }
 
-/* Checks the reason of a plan: bits that do not depend on the number of ranks still depend on the
- * number of rings. */
+/* Checks the reason of a plan. Under determinism "ranks" bits do not depend on the number of
+ * ranks, but they depend on the number of rings. The reason must say this. */
 static void test_bits_said(void)
 {
     for (int dp = 1; dp <= 2; dp++) {
@@ -656,10 +658,11 @@ static void test_zero_fused(void)
     CHECK(p.zero == 0 && !p.by_bucket && item(&p, PLAN_GRAD) >= p.n_params * 4);
 }
 
-/* Checks the bytes of all ranks: as many are sent as are received, and their sum is that of the
- * algorithm. N floats are sent to their owners by each of the G - 1 other ranks in each of the K
- * groups. They are then summed by the K ranks that own them, which each receive 2 (K - 1)/K of
- * them, and are sent back within the groups. */
+/* Checks the bytes of all ranks. The bytes sent must equal the bytes received, and their total
+ * must be the number that the algorithm needs. There are K groups of G ranks. In each group, the G
+ * - 1 ranks that do not own a float send it to its owner; there are N floats. The K owners of a
+ * float then sum it over the groups; each owner receives 2 (K - 1)/K of the floats that it owns.
+ * After that, the sums are sent back within the groups. */
 static void check_zero_comm(int group)
 {
     const int W = 6, G = group ? group : W, K = W / G;
@@ -692,8 +695,8 @@ static void check_zero_comm(int group)
             const int64_t norm = zero_units(&p.shards) * 8 * (G - 1) * K;
             const int64_t twice = tied ? embed : 0, grads = zero == 1 ? N : 2 * (N + twice);
             CHECK(sum[PURPOSE_GRAD].bytes_sent == ((G - 1) * K + 2 * (K - 1)) * grads * 4 + norm);
-            /* With zero 3, for each of two samples: all weights are gathered forward, and those of
-             * layers again backward. */
+            /* With zero 3 and for each of two samples, all weights are gathered forward, and the
+             * weights of layers are gathered again backward. */
             const int64_t fetched = 2 * (embed + twice + head + 2 * (N - embed - head));
             CHECK(sum[PURPOSE_PARAM].bytes_sent == (G - 1) * K * (zero == 3 ? fetched : N) * 4);
             CHECK(sum[PURPOSE_LOSS].bytes_sent == W * (W - 1) * 8);
@@ -765,13 +768,14 @@ static void test_invalid(void)
     CHECK_MSG(strstr(e.text, "514: at most 512"), "%s", e.text);
 }
 
-/* Checks the largest value of every field of a spec: the job must be refused with an error, and no
+/* Sets every field of a spec to its largest value. The job must be refused with an error, and no
  * size may wrap around. */
 static void test_hostile(void)
 {
     struct plan p;
     struct err e = {0};
-    /* the part of one rank can be computed, while the reference on one rank cannot */
+    /* the size of one rank's part can be computed, but the size of the reference, which runs on
+     * one rank, overflows */
     small_spec(JOB_VERIFY, 64);
     spec.model.shape.n_layers = 1024;
     spec.model.shape.width = 2;

@@ -1,6 +1,6 @@
-/* Checks plans of every family, made from its programs: every byte is accounted for, traffic is
- * compared with formulas written by hand, and so are the decoder's records and flops; and hostile
- * shapes are tried. */
+/* Checks plans of every family, which are made from the family's programs. Every byte must belong
+ * to an item. The traffic of all families, and the records and flops of the decoder, are compared
+ * with formulas written by hand. Hostile shapes are tried, too. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -68,7 +68,7 @@ static void check_sizes(const struct plan *p)
         class_size[it->cls] += it->size;
         all[n++] = *it;
     }
-    /* The reference of a verify job has the same classes once more. */
+    /* The reference of a verify job has all of these classes a second time. */
     for (int i = 0; i < PLAN_CLASS_N; i++) {
         CHECK_MSG(p->reference_size ? class_size[i] <= p->class_size[i]
                                     : class_size[i] == p->class_size[i],
@@ -146,8 +146,8 @@ static int64_t lines(int64_t T, int64_t cols, int64_t unit)
     return mem_round(T * cols * unit, MEM_ALIGN);
 }
 
-/* Returns the bytes that a layer keeps. By mode these are: q, kv, o, lse, the MLP's input, gate
- * and up; or o and lse; or nothing. */
+/* Returns the bytes that a layer keeps. In mode "none" it keeps q, kv, o, lse, the MLP's input,
+ * gate and up. In mode "selective" it keeps o and lse. In mode "full" it keeps nothing. */
 static int64_t kept_of_layer(const struct plan *p, const struct model_shape *m)
 {
     const int64_t T = p->T, u = p->extent.unit, HD = m->n_heads * m->head_dim;
@@ -160,8 +160,8 @@ static int64_t kept_of_layer(const struct plan *p, const struct model_shape *m)
                                                  : 0;
 }
 
-/* Returns the flops, with two for each multiply-add. Causal attention has half of S x S pairs, or
- * the share of them that is within the window. */
+/* Returns the flops, with two for each multiply-add. Causal attention computes half of the S x S
+ * pairs. If there is a window, it computes only the pairs within the window. */
 static double flops_of(const struct plan *p, const struct model_shape *m, int64_t window)
 {
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim), S = (double)p->S;
@@ -196,8 +196,8 @@ static void test_decoder(void)
                       (long long)p->item[PLAN_KEPT].size);
             CHECK(p->item[PLAN_CACHES].size ==
                   (kind == JOB_GENERATE ? m->n_layers * lines(p->cache_rows, KV, u) : 0));
-            /* A pass without backward needs one residual stream, and one gradient of it suffices
-             * in all passes. */
+            /* A pass without backward needs one residual stream. In every kind of job, one
+             * gradient of the stream is enough. */
             const bool back = kind == JOB_TRAIN || kind == JOB_VERIFY;
             CHECK(p->n_streams == (back ? m->n_layers + 1 : 1) && p->n_dx == 1);
         }
@@ -215,7 +215,7 @@ static int64_t sent(const struct plan *p, int rank, enum purpose purpose)
     return c[purpose].bytes_sent;
 }
 
-/* Checks the bytes of states. In RetNet Dv = 2 Dk, so its state has twice SIGMA bytes. */
+/* Checks the bytes of states. In RetNet Dv = 2 Dk, so a state of RetNet has 2 SIGMA bytes. */
 static void test_states(void)
 {
     for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++)
@@ -225,7 +225,7 @@ static void test_states(void)
             spec.memory.recompute = mode;
             const struct plan *p = make();
             const int64_t dv = spec.model.shape.value_dim ? spec.model.shape.value_dim : 4;
-            const int64_t all = 4 * 3 * SIGMA / 4 * dv; /* layers, samples */
+            const int64_t all = 4 * 3 * SIGMA / 4 * dv; /* 4 layers and 3 samples */
             CHECK(p->strategy == STRATEGY_LASP && p->layout == LAYOUT_CONTIGUOUS);
             for (int r = 0; r < 4; r++) {
                 const bool gather = x == EXCHANGE_ALL_GATHER;
@@ -243,12 +243,13 @@ static void test_states(void)
         }
 }
 
-/* Checks the delta rule in two layers, with 4 heads of 6 x 5 and maps of 6 x 6. Its convolution of
- * 44 columns passes two rows on as in a ring, whatever the exchange is. */
+/* Checks the delta rule in two layers, with 4 heads of 6 x 5 and maps of 6 x 6. The convolution of
+ * 44 columns passes two rows from each rank to the next, whatever exchange is used for the
+ * states. */
 static void test_maps(void)
 {
     const int64_t state = 4 * 4 * 6 * 5, map = 4 * 4 * 6 * 6, halo = 4 * 2 * 44;
-    const int64_t times = 2 * 3; /* layers, samples */
+    const int64_t times = 2 * 3; /* 2 layers and 3 samples */
     for (int x = EXCHANGE_RING; x < EXCHANGE_N; x++)
         for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
             small_spec(FAMILY_QWEN3_5, JOB_TRAIN, 4);
@@ -285,10 +286,10 @@ static void test_states_of_chunks(void)
               (long long)p->item[PLAN_STATE_M].size);
 }
 
-/* Checks the bytes of switches. 6 patches are 3 on each of 2 ranks, and 5 frames are 3 and 2. Rank
- * 0 sends the rows of its 3 patches in the 2 frames of rank 1, and rank 1 those of its 3 patches
- * in the 3 frames of rank 0. A row has 16 floats. Each row that was sent is sent back later, so
- * rank 0 also returns 3 frames x 3 patches. */
+/* Checks the bytes of switches. Each of 2 ranks has 3 of 6 patches. Rank 0 has 3 of 5 frames, and
+ * rank 1 has 2. Rank 0 sends the rows of its 3 patches in the 2 frames of rank 1. Rank 1 sends the
+ * rows of its 3 patches in the 3 frames of rank 0. A row has 16 floats. Each row that was sent is
+ * sent back later, so rank 0 also sends back 3 frames x 3 patches. */
 static void test_switches(void)
 {
     const int64_t row = 16 * 4;
@@ -299,8 +300,8 @@ static void test_switches(void)
         int64_t spatial = 0, n = 0;
         for (int l = 0; l < spec.model.shape.n_layers; l++)
             spatial += family_layer_kind(&spec.model.shape, l) == 0;
-        /* Each layer switches there and back, forward and backward, and under "full" once more
-         * forward. */
+        /* Each layer makes two switches in forward and two in backward. Under "full" it also makes
+         * two switches when forward is recomputed. */
         n = 3 * spatial * (mode == RECOMPUTE_FULL ? 3 : 2);
         CHECK(p->strategy == STRATEGY_DSP && p->grid[0] == 6 && p->grid[1] == 5);
         CHECK(p->T == 3 * 5 && p->extent.rows[ROWS_ALT] == 3 * 6);
@@ -312,9 +313,10 @@ static void test_switches(void)
     }
 }
 
-/* Checks the tensors that forms of attention keep in addition to those of the blockwise ring:
- * two_pass keeps each layer's probabilities, and ulysses keeps q, k, v, o and lse of all rows for
- * the rank's own heads. Under "full" they exist for one layer only, in the workspace. */
+/* Checks the tensors that forms of attention keep in addition to the tensors that the blockwise
+ * ring keeps. two_pass keeps each layer's probabilities. ulysses keeps q, k, v, o and lse of all
+ * rows, for this rank's heads. Under "full" these tensors exist for one layer only, in the
+ * workspace. */
 static void test_kept_by_ways(void)
 {
     static const int families[] = {FAMILY_LLAMA, FAMILY_BERT};

@@ -1,13 +1,14 @@
 /* test_poison.c: checks that no operator reads memory that was not written.
  *
- * Sections of every family are run step by step in the places that the placement gives them,
- * forward and backward, in every mode of recomputation, with dense MLPs whole and in pieces of
- * rows. Before each step, one byte pattern fills the step's scratch (which is exactly as large as
- * the operator's rule says), the buffers that operators share, and the values that the step must
- * write; before each pass it fills the whole workspace. With the byte 0xff (a NaN in every
- * precision, and an index of -1) all results must be equal, bit for bit, to those with the byte 0,
- * and must be the same in every mode. Pieces may change only the sums over rows. The test fails if
- * no family's program has an operator. */
+ * Sections of every family are run step by step, forward and backward, in every mode of
+ * recomputation. Their values are at the places that the placement has computed. Dense MLPs are
+ * run both at once and in pieces of rows. Before each pass, one byte fills the whole workspace.
+ * Before each step, the byte fills the step's scratch, the buffers that operators share, and the
+ * values that the step must write. The scratch is exactly as large as the operator's rule
+ * requires. In the first run the byte is 0xff, which makes NaN in every precision and an index of
+ * -1. In the second run the byte is 0. All results must have the same bits in both runs and in
+ * every mode. Pieces may change only the sums over rows. The test fails if there is an operator
+ * that no family's program uses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@
 
 enum { ZERO = 0, POISON = 0xff, PLACES = 4, LABEL = 3, TEXT_ROWS = 2 };
 
-static int n_ran[OP_KIND_N][RECOMPUTE_N][2]; /* the number of steps, by mode and way */
+/* the number of steps that were run, by mode and by way (whole or in pieces) */
+static int n_ran[OP_KIND_N][RECOMPUTE_N][2];
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -68,9 +70,9 @@ struct way {
     enum recompute_id mode;
     bool train;
     int byte;
-    int64_t chunk; /* rows of a piece of dense MLPs; 0: they are whole */
-    bool shared;   /* layers of tensor parallelism, whose rows are all here */
-    bool lent;     /* the logits lie outside the workspace */
+    int64_t chunk; /* rows of a piece of dense MLPs; 0 means that MLPs are whole */
+    bool shared;   /* the layers are those of tensor parallelism, and this rank has all rows */
+    bool lent;     /* the logits are outside of the workspace */
 };
 
 struct runner {
@@ -336,7 +338,8 @@ static void fill_inputs(struct runner *r)
 static void fill_output_grads(struct runner *r)
 {
     if (r->p->result != PROG_NONE) randomise_tensor(r, r->f.grad[r->p->result]);
-    for (int k = 0; k < r->p->n_shared; k++) /* in `in` these are sums of later sections */
+    /* in section `in`, these hold sums of later sections */
+    for (int k = 0; k < r->p->n_shared; k++)
         if (!r->p->has_input) randomise_tensor(r, r->f.grad[r->p->shared[k]]);
 }
 
@@ -355,8 +358,8 @@ static void fill_tensor(const struct runner *r, struct tensor t)
                (size_t)(t.cols * dtype_size(t.dtype)));
 }
 
-/* Fills the values that the step writes without reading them before, unless they may overwrite an
- * input. */
+/* Fills the values that the step writes without reading them first. A value that may be in the
+ * memory of an input is not filled. */
 static void fill_written(const struct runner *r, const struct step *st)
 {
     const struct op *o = &r->p->op[st->op];
@@ -369,7 +372,7 @@ static void fill_written(const struct runner *r, const struct step *st)
         bool over = back && o->out[0] != PROG_NONE && overlap(t, r->f.grad[o->out[0]]);
         for (int j = 0; j < OP_INS; j++)
             over |= o->in[j] != PROG_NONE && overlap(t, r->f.value[o->in[j]]);
-        /* the window may be between windows of another gradient */
+        /* the window may be between windows of a different gradient */
         for (int j = 0; back && j < OP_INS; j++)
             over |= j != k && o->in[j] != PROG_NONE && overlap(t, r->f.grad[o->in[j]]);
         if (!over) fill_tensor(r, t);
@@ -392,7 +395,8 @@ static void run_step(struct runner *r, const struct step *st, int64_t scratch)
     memset(r->f.scratch, r->way->byte, (size_t)r->f.scratch_size);
     if (rule->logits) memset(r->f.logits, r->way->byte, (size_t)logits_size(r));
     fill_written(r, st);
-    if (!st->piece) fill_room(r, TREE); /* otherwise it has sums of other chunks */
+    /* if the step is in pieces, TREE holds the sums of other chunks */
+    if (!st->piece) fill_room(r, TREE);
     fill_room(r, MAXIMA);
     fill_room(r, DELTA);
     fill_room(r, STATES);
@@ -455,7 +459,7 @@ static void digest_weights(uint64_t *h, const struct runner *r)
     }
 }
 
-/* The results of a section. The numbers with which it starts do not depend on way->byte. */
+/* The results of a section. The initial values of the section do not depend on way->byte. */
 struct results {
     uint64_t forward, backward;
 };
@@ -499,7 +503,7 @@ static void make_plan(const struct way *w)
     memset(&spec, 0, sizeof spec);
     spec.kind = JOB_TRAIN;
     spec.model.shape = shape_of(w->family);
-    /* layer 1 is of the other kind, if the family has two kinds */
+    /* if the family has two kinds of layers, layer 1 is of the second kind */
     spec.model.shape.layer_mask[0] = 2;
     if (w->shared)
         spec.model.shape.window = 0;
@@ -514,7 +518,8 @@ static void make_plan(const struct way *w)
     spec.data.frames = 5;
     spec.data.height = 6;
     spec.data.width = 4;
-    spec.train.global_batch = w->lent ? 1 : 2; /* two passes a step need all gradients */
+    /* with two passes per step, no gradient can be lent */
+    spec.train.global_batch = w->lent ? 1 : 2;
     spec.optim.max_grad_norm = 1;
     spec.parallel.sp = spec.resources.threads = 1;
     spec.determinism = w->ranks ? DET_RANKS : DET_RUN;

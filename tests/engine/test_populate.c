@@ -1,6 +1,6 @@
-/* test_populate: checks pages of a device's memory that are made resident before they are used, in
- * ranges that begin and end anywhere, and for a training by its plan; and memory that several
- * threads fill. */
+/* test_populate: checks that pages of a device's memory are made resident before they are used.
+ * This is checked for ranges that begin and end anywhere, and for a training by its plan. Also
+ * checks memory that several threads fill. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/pages.h"
@@ -21,8 +21,8 @@ static int64_t absent(void *p, int64_t size)
     return sum;
 }
 
-/* Checks ranges within one page, across the border of two tasks, and of many pages. Pages beside a
- * range must remain non-resident. */
+/* Checks ranges within one page, across the border of two tasks, and of many pages. Pages outside
+ * of a range must not become resident. */
 static void test_ranges(void)
 {
     static const int64_t ranges[][2] = {
@@ -48,8 +48,8 @@ static void test_ranges(void)
     }
 }
 
-/* Checks filling with zeros and with other values in several tasks. Elements beside the range must
- * be unchanged. */
+/* Checks filling with zeros and with other values in several tasks. Elements outside of the range
+ * must be unchanged. */
 static void test_fill(void)
 {
     enum { N = 2 * (1 << 20) + 5 };
@@ -84,8 +84,8 @@ static void populate(struct train *t, int rank, void *arg)
     if (segment) pages_touched(segment, p->segment_size, &p->item[PLAN_BOUNCE]);
 }
 
-/* Checks that every page except the spare ones is resident before the first step, and that this
- * changes no bit of a result. */
+/* Checks that every page of the plan, except spare pages, is resident before the first step, and
+ * that making pages resident changes no bit of a result. */
 static void test_training(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};

@@ -1,6 +1,6 @@
-/* test_prepare: checks data of several kinds in real seqrank processes: the output of the
- * preparation, its refusals, and that a training on packed, masked and mixed data is the same on
- * any number of ranks.
+/* test_prepare: runs the preparation of several kinds of data by real seqrank processes, and
+ * checks its output and which data it refuses. Also checks that a training on packed, masked and
+ * mixed data is the same on any number of ranks.
  * tests: needs seqrank */
 #include <math.h>
 #include <sys/stat.h>
@@ -100,8 +100,7 @@ static void test_counts(void)
     s->stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 24};
     s->eval.data[s->eval.n_data++] = s->data.train[0];
     prepare(o);
-    /* lines.jsonl has records of 5, 11, 21 and 41 tokens and an empty one, as write_files
-     * shows. */
+    /* lines.jsonl has records of 5, 11, 21 and 41 tokens, and an empty record (write_files). */
     CHECK(number(g.result, "n_tokens") == 78 && number(g.result, "n_documents") == 4);
     CHECK(number(g.result, "eval_tokens") == 78 && number(g.result, "skipped_records") == 2);
     CHECK(number(g.result, "samples_per_pass") == 2 && number(g.result, "mb_s") > 0);
@@ -117,7 +116,7 @@ static void test_counts(void)
                                                                 "tokens)"),
               "%s", note);
     free(o);
-    o = make_order(JOB_TRAIN, 1, 1); /* no note */
+    o = make_order(JOB_TRAIN, 1, 1); /* in this case there is no note */
     add(&o->spec, "shard.bin", DATA_NANOGPT, 0);
     o->spec.data.train[0].eod = 299;
     prepare(o);
@@ -125,8 +124,10 @@ static void test_counts(void)
     free(o);
 }
 
-/* Checks that the samples of a score job are the windows that it runs. Whole documents in their
- * order need more windows than the smallest number into which they fit; other windows overlap. */
+/* Checks that the reported number of samples of a score job is the number of windows that it runs.
+ * If a window has only complete documents, the order of documents is kept, so there are more
+ * windows than the smallest possible number. If windows are independent of documents, they
+ * overlap. */
 static void test_windows(void)
 {
     for (int whole = 0; whole < 2; whole++) {
@@ -145,8 +146,8 @@ static void test_windows(void)
             else
                 prepare(o);
             CHECK_MSG(all_ok(&g), "%s", g.fail.text);
-            /* The windows have 5 + 11, 21, 26 of 41 and the remaining 15 tokens; or one begins
-             * every 10 tokens until one has the last of 78. */
+            /* Windows of whole documents have 5 + 11, 21, 26 of 41, and the remaining 15 tokens.
+             * Other windows begin every 10 tokens, and the last one has the last of 78 tokens. */
             const int64_t want = whole ? 4 : 7;
             if (runs) {
                 CHECK(number(g.result, "windows") == (double)want);
@@ -160,10 +161,10 @@ static void test_windows(void)
     }
 }
 
-/* Checks that the preparation, which has seen the documents, reports the bytes that the forms of
- * ring attention would move. With short lines, all_gather sends fewer bytes than a ring. With one
- * long document, whose last row sees all others, it sends as many as a ring, except for the
- * padding of the last of 23 samples. */
+/* Checks that the preparation reports how many bytes each form of ring attention would send. It
+ * computes the number from the documents. With short lines, all_gather sends fewer bytes than a
+ * ring. With one long document, whose last row sees all other rows, it sends as many bytes as a
+ * ring, except for the padding of the last of 23 samples. */
 static void test_forms(void)
 {
     static const char *const files[] = {"lines.jsonl", "text.jsonl"};
@@ -204,8 +205,8 @@ static void refuse(struct order *o, enum err_code code, const char *field, const
     free(o);
 }
 
-/* Checks that the preparation refuses the data that an order refuses, for every length that the
- * job will have. */
+/* Checks that the preparation refuses data from which no order of samples can be made. The
+ * preparation must check this for every sequence length that the job will have. */
 static void test_refuses(void)
 {
     struct order *o = make_order(JOB_TRAIN, 1, 1);
@@ -236,10 +237,10 @@ static void test_refuses(void)
 
 /* ---- the use of prepared data ---------------------------------------------------------------- */
 
-/* Checks one rank, two, three, and two rings: they must have the same samples, masks and targets,
- * and so the same losses. Losses differ by the order of fp32 sums, about 1e-7 relative per step,
- * and the difference in the weights grows little in 8 steps; a wrong target would change the
- * second digit. */
+/* Checks one, two and three ranks, and two rings. All of them must have the same samples, masks
+ * and targets, and therefore nearly the same losses. The order of fp32 sums changes a loss by
+ * about 1e-7 of its value in a step, and this difference grows little in 8 steps. A wrong target
+ * would change the second digit of a loss. */
 static void test_ranks_equal(void)
 {
     static const int degrees[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}};

@@ -1,6 +1,7 @@
-/* Checks that preparation by several threads writes the same files and reports the same error as
- * by one thread. A text that is cut in parts must have the tokens that it has as a whole, which is
- * how a record of JSONL is read.
+/* Checks that several threads prepare data in the same way as one thread: the files and the error
+ * must be the same. A text that is divided into parts must have the same tokens as the undivided
+ * text. A record of JSONL is never divided, so the test compares texts with records that contain
+ * them.
  * tests: needs golden/tokenizers */
 #include "api/core/jwrite.h"
 #include "tests/lib/datadir.h"
@@ -8,7 +9,7 @@
 
 static const char chat_template[] = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ "
                                     "m.content }}{{ eos_token }}{% endfor %}";
-enum { RECORDS = 1500 }; /* several times the number of records that are held at a time */
+enum { RECORDS = 1500 }; /* several times the number of records that are in memory at a time */
 
 static uint32_t next(uint32_t *x)
 {
@@ -25,8 +26,8 @@ static int words(char *out, size_t size, uint32_t *x, int n)
     return at;
 }
 
-/* Writes records of all kinds that the job reads, from a few bytes to a few thousand. Line number
- * `bad` is not a record, and then neither is the last line. */
+/* Writes records of all kinds that the job reads, from a few bytes to a few thousand. Line `bad`
+ * is not a record. If there is such a line, the last line is not a record, either. */
 static void put_records(bool own, int bad)
 {
     struct file_out f;
@@ -95,11 +96,12 @@ static void check_files(bool own)
             CHECK_MSG(same_file(in_dir(a), in_dir(b)), "%s and %s", a, b);
         }
     }
-    /* The data already exists. None was made, so there is no rate. */
+    /* The data already exists, so preparation makes none and reports no rate. */
     CHECK(prepare_by(3, own, &more) == 0 && more.made_mb_s == 0);
 }
 
-/* Sums, one by one, the bytes of a sample's tokens that are learnt. */
+/* Returns the number of bytes of those tokens of a sample that are learnt, which are added one by
+ * one. */
 static int64_t bytes_of(const struct data *d, const struct data_order *o, int64_t n)
 {
     struct sample s;
@@ -119,8 +121,8 @@ static int64_t bytes_of(const struct data *d, const struct data_order *o, int64_
     return sum;
 }
 
-/* Checks the bytes of targets, also for a document with several times as many tokens as are read
- * at a time. */
+/* Checks the bytes of targets. One document has several times as many tokens as are read at a
+ * time. */
 static void test_target_bytes(void)
 {
     static char text[40000];
@@ -158,8 +160,8 @@ static void test_byte_files(void)
     check_files(false);
 }
 
-/* Checks that the error names the first line that is wrong, whichever thread had it, and whatever
- * follows it. */
+/* Checks that the error names the first wrong line. It must not depend on the thread that reads
+ * the line or on the lines after it. */
 static void test_first_error(void)
 {
     struct data_stats st;
@@ -229,7 +231,7 @@ static void test_many_files(void)
             CHECK_MSG(strstr(want, k < 2 ? "file270 leads" : path + 5), "%s", want);
         }
     }
-    for (int i = 0; i < 3; i++) { /* the first ones fail at the same time */
+    for (int i = 0; i < 3; i++) { /* several files at the beginning fail at the same time */
         snprintf(path, sizeof path, "many/file%03d", i);
         CHECK(!unlink(in_dir(path)) && !symlink(in_dir("outside"), in_dir(path)));
     }
@@ -239,7 +241,7 @@ static void test_many_files(void)
 
 /* ---- one text -------------------------------------------------------------------------------- */
 
-/* CUT: format_text.c looks for the first cut at this offset */
+/* format_text.c searches from offset CUT on for a place to divide a text */
 enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 };
 
 struct letters { /* a text to which words are being added */
@@ -253,8 +255,8 @@ static void add(struct letters *t, const char *s)
     t->n += strlen(s);
 }
 
-/* Adds words up to byte `end` exactly, with characters of all sizes, few of which are followed by
- * a space. */
+/* Adds words until the text has exactly `end` bytes. Characters have all sizes, and few of them
+ * are followed by a space. */
 static void add_words(struct letters *t, size_t end, uint32_t *x)
 {
     static const char *const some[] = {"the ",          "w\u00f6rld ",   "Hello,", " of\n",
@@ -265,7 +267,8 @@ static void add_words(struct letters *t, size_t end, uint32_t *x)
     while (t->n < end) add(t, "a");
 }
 
-/* Writes a text that decides where cuts can be, from `before` bytes before the first cut on. */
+/* Writes a text. `before` bytes before offset CUT, characters and spaces of many kinds begin,
+ * which decide where the text can be divided. */
 static void write_text(struct letters *t, size_t before, size_t size)
 {
     uint32_t x = 11;
@@ -304,8 +307,8 @@ static int prepare_text(const char *model, const char *file, int threads, struct
     return data_prepare(spec, &of, roots, 1, in_dir(parent), NULL, st, &e);
 }
 
-/* Checks a text read as a whole and in parts. origins.bin and meta.json are not compared, because
- * they name the file and its line. */
+/* Checks that a text has the same tokens if it is read undivided and if it is read in parts.
+ * origins.bin and meta.json are not compared, because they name the file and its line. */
 static void check_one_text(const char *model, const struct letters *t)
 {
     static const char *const files[] = {"tokens.bin", "bytes.bin", "documents.bin", "loss.bin"};
@@ -352,8 +355,8 @@ static bool make_model(const char *name, bool plain)
     return known;
 }
 
-/* Checks texts with each kind of tokenizer. With kinds that allow no cut the text is read
- * whole. */
+/* Checks texts with each kind of tokenizer. If a tokenizer does not allow texts to be divided, the
+ * text must be read undivided. */
 static void test_text_kinds(void)
 {
     static const char *const kinds[] = {"gpt2",    "llama3", "o200k",         "qwen",  "gemma",
@@ -367,8 +370,8 @@ static void test_text_kinds(void)
     free(t.at);
 }
 
-/* Checks the first cut at, before and after the place where it is searched, and texts that end
- * there. */
+/* Checks texts in which the first place where they can be divided is at, before or after the place
+ * where the search begins. Also checks texts that end at these places. */
 static void test_text_lengths(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -388,8 +391,8 @@ static void test_text_lengths(void)
     free(t.at);
 }
 
-/* Checks parts that consist of spaces, which have no token: their bytes belong to the token before
- * or after them. */
+/* Checks parts that consist only of spaces and have no token. The bytes of such a part must belong
+ * to the token before or after it. */
 static void test_text_spaces(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -407,7 +410,8 @@ static void test_text_spaces(void)
     free(t.at);
 }
 
-/* Checks that the error names the byte of the file, whichever part has it. */
+/* Checks that the error names the offset of the bad byte in the file, and not its offset in a
+ * part. */
 static void test_text_error(void)
 {
     struct letters t = {.at = calloc(1, TEXT_ROOM)};
@@ -426,18 +430,20 @@ static void test_text_error(void)
 
 /* ---- many texts ------------------------------------------------------------------------------ */
 
-/* TEXTS is several times the number of texts that are held at a time. HELD is the number of bytes
- * that are held at a time for each worker. */
+/* TEXTS is several times the number of texts that are in memory at a time. HELD is the number of
+ * bytes for each worker that are in memory at a time. */
 enum { TEXTS = 700, HELD = 4 * CUT, BIGGEST = 13 * CUT + 5 };
 
-/* Returns the size of text i. Most are small. Some of the large ones can be held only if there are
- * several workers. */
+/* Returns the size of text i. Most texts are small. Some large texts fit into the allowed memory
+ * only if there are several workers. */
 static size_t text_size(int i)
 {
     switch (i) {
     case 3: return BIGGEST;
-    case 40: return 2 * CUT + CUT / 2; /* with the small texts around it, in parts */
-    case 41: return HELD - 1;          /* one worker can hold it, but not the next text */
+    /* this text is read in parts, because it does not fit into HELD bytes together with the small
+     * texts around it */
+    case 40: return 2 * CUT + CUT / 2;
+    case 41: return HELD - 1; /* one worker can hold it, but not the next text */
     case 42: return HELD;
     case 300: return CUT;
     case 301: return CUT + 1;
@@ -490,7 +496,8 @@ static int prepare_texts(const char *model, const char *files, int threads, stru
     return data_prepare(spec, &of, roots, 1, in_dir(parent), p, st, &e);
 }
 
-/* Checks that any number of workers writes the files that are made from the records. */
+/* Checks texts with any number of workers. The files must be the same as those made from the
+ * records. */
 static void check_texts(const char *model)
 {
     static const char *const files[] = {"tokens.bin", "bytes.bin",   "documents.bin",
@@ -506,7 +513,8 @@ static void check_texts(const char *model)
         if (threads == 1) one = more;
         CHECK(!strcmp(one.id, more.id) && more.n_skipped == records.n_skipped);
         CHECK(more.n_documents == records.n_documents && more.n_bytes == records.n_bytes);
-        /* the last two of them name the file, so they are compared with those of one thread */
+        /* the last two files contain the names of the sources, so they are compared with the files
+         * that one thread makes from the texts */
         for (int i = 0; i < 6; i++) {
             if (i < 4)
                 snprintf(a, sizeof a, "texts1/%s/%s", records.id, files[i]);
@@ -524,8 +532,8 @@ static void check_texts(const char *model)
     }
 }
 
-/* Checks texts with several tokenizers. The ids of o200k need 4 bytes, so all ids are written
- * twice. */
+/* Checks texts with several tokenizers. Some ids of o200k need 4 bytes. When the first of them is
+ * found, all ids before it are written again with 4 bytes. */
 static void test_texts(void)
 {
     put_texts();
@@ -534,7 +542,8 @@ static void test_texts(void)
     check_texts(NULL);
 }
 
-/* Checks that the error names the first file with a fault, and its byte, whatever follows it. */
+/* Checks that the error names the first file with a fault and the byte of the fault. It must not
+ * depend on the files after it. */
 static void test_texts_error(void)
 {
     static const struct {
@@ -562,7 +571,7 @@ static void test_texts_error(void)
                       e.field, e.text, want);
         }
     }
-    /* with bytes as tokens any byte is valid */
+    /* if tokens are bytes, every byte is valid */
     CHECK(prepare_texts(NULL, "texts/*", 2, NULL, &st) == 0);
     for (int threads = 1; threads <= 3; threads++) {
         CHECK(prepare_texts("none", "texts/*", threads, NULL, &st) == -1);

@@ -1,6 +1,7 @@
-/* test_product_pieces: checks products with more rows and columns than one thread packs at a time,
- * and the backward pass with more KV heads than one run has columns for: they must have the bits
- * of the same work in parts that are within one piece. */
+/* test_product_pieces: checks products with more rows and columns than one thread packs at a time.
+ * Also checks a backward pass with more KV heads than fit into the columns of one run. Each case
+ * is computed in one call, and in several calls whose parts are each within one piece. The bits
+ * must be the same. */
 #include <math.h>
 #include <stdlib.h>
 #include "kernels/backend.h"
@@ -42,8 +43,9 @@ struct product {
     enum dtype out;
 };
 
-/* In 16-bit types sums are over several blocks of K, with at most 864 columns and 512 rows; fp32
- * has 2,048 columns. With more than 16 rows no product is one of few rows. */
+/* In 16-bit types, a thread packs at most 864 columns and 512 rows, and sums have several blocks
+ * of K. In fp32 it packs 2,048 columns. All products have more than 16 rows, so they do not use
+ * the kernels for few rows. */
 static const struct product products[] = {
     {20, 1800, 1300, DT_BF16}, {1100, 20, 1300, DT_BF16}, {530, 900, 780, DT_F16},
     {70, 4200, 24, DT_F32},    {1100, 33, 400, DT_F32},
@@ -87,8 +89,8 @@ enum { HEADS = 600, PART = 100, D = 2, ROWS = 9, LD = 16 }; /* a run has 256 col
 
 static float lse[HEADS * LD], delta[HEADS * LD];
 
-/* Copies columns [from, from + n) of x. If values is set, it copies the same columns of the second
- * half, too, which has the values. */
+/* Copies columns [from, from + n) of x. If `values` is set, it also copies columns [from, from +
+ * n) of the second half of x, which holds the values. */
 static struct tensor part_of(struct tensor x, int64_t from, int64_t n, bool values)
 {
     const int64_t unit = dtype_size(x.dtype), halves = values ? 2 : 1, half = x.cols / halves;

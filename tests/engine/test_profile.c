@@ -1,5 +1,5 @@
-/* Checks seqrank --profile: its measurements, its one line of JSON, and how a line is read that
- * our program did not write. */
+/* Checks seqrank --profile: its measurements, and its line of JSON. Also checks how a line is read
+ * that a different program wrote. */
 #include <math.h>
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
@@ -12,8 +12,8 @@ static void test_measure(void)
     char line[2048];
     CHECK_MSG(profile_measure(1, &p, &e) == 0, "%s", e.text);
     CHECK(profile_check(&p, &e) == 0);
-    /* These bounds check units and not speed: any machine that runs this test computes a product
-     * of 512^3 within an hour, and needs less than an hour for a message. */
+    /* These bounds are wide and check only the units. Every machine that runs this test needs less
+     * than an hour for a product of 512^3, and less than an hour for a message. */
     for (int i = 0; i < PROFILE_SIZES; i++)
         CHECK(p.gemm_f32[i] > 1e5 && p.attn_back_bf16[i] > 1e5 && p.linear_back[i] > 1e5);
     CHECK(p.norm > 1e3 && p.point > 1e3 && p.turn > 1e3 && p.update > 1e3);

@@ -1,6 +1,6 @@
-/* Checks programs of model families: their schedules are compared with lists written by hand,
- * their places are tried byte by byte, both for the real families and for random programs; and
- * weights and decays are checked. */
+/* Checks programs of model families. Schedules are compared with lists written by hand. The places
+ * of values are checked on simulated memory byte by byte, for the real families and for random
+ * programs. Weights and decays are checked, too. */
 #include <math.h>
 #include "tests/lib/program.h"
 #include "tests/lib/shapes.h"
@@ -90,11 +90,12 @@ static void test_decoder_schedule(void)
     schedule_make(p, &(struct schedule_mode){.recompute = RECOMPUTE_NONE}, &s);
     CHECK(s.n_forward == p->n_ops && s.n_backward == 0);
     schedule_make(p, &(struct schedule_mode){.pieces = true, .recompute = RECOMPUTE_NONE}, &s);
-    for (int i = 0; i < s.n_forward; i++) CHECK(!s.forward[i].piece); /* trainings only */
+    /* only trainings compute MLPs in pieces */
+    for (int i = 0; i < s.n_forward; i++) CHECK(!s.forward[i].piece);
 }
 
-/* Checks which families have dense MLPs: all except those in which every layer is a mixture of
- * experts. */
+/* Checks that every family has dense MLPs, except for families in which every layer is a mixture
+ * of experts. */
 static void test_mlps(void)
 {
     static const int experts_alone[] = {FAMILY_MINIMAX, FAMILY_MIXTRAL, FAMILY_QWEN3_MOE,
@@ -110,8 +111,8 @@ static void test_mlps(void)
     }
 }
 
-/* Checks that the gradient of the residual stream is passed on and not copied: both sums use it as
- * their base. */
+/* Checks that the gradient of the residual stream is not copied. Both sums of a layer must use it
+ * as their base. */
 static void test_decoder_gradients(void)
 {
     static struct schedule s;
@@ -128,12 +129,12 @@ static void test_decoder_gradients(void)
         n_base += op->kind == OP_LINEAR && st->alias == 1;
         if (op->kind == OP_NORM) CHECK(!st->first[0]); /* x already has its sum's part */
     }
-    CHECK(n_base == 2 && n_alias == 4); /* and two of them are turned in place */
+    CHECK(n_base == 2 && n_alias == 4); /* the other two rotate in place */
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* Checks that a row of the table is complete: no field may be 0 because it was left out. */
+/* Checks that the rows of the table are complete. A field that was left out would be 0. */
 static void test_rules(void)
 {
     for (int kind = 0; kind < OP_KIND_N; kind++) {
@@ -197,7 +198,8 @@ static void test_families(void)
                 for (x.mlp_chunk = 5; x.mlp_chunk > 0; x.mlp_chunk -= 2)
                     try_family(&x, (enum recompute_id)mode, row->name);
                 x.mlp_chunk = 0;
-                /* a form of attention also keeps something, which is not a multiple of a line */
+                /* the number of bytes that a form of attention keeps; it is not a multiple of a
+                 * cache line */
                 x.attn_kept = 100;
                 try_family(&x, (enum recompute_id)mode, row->name);
             }
@@ -231,8 +233,8 @@ static int draw(int n)
 
 enum { WIDTH = 8 };
 
-/* Returns a value [rows, WIDTH] of which there is no view. If rows < 0, its rows may be of any
- * kind. */
+/* Draws a value [rows, WIDTH] that has no views. If the parameter `rows` is negative, the value
+ * may have any kind of rows except ROWS_COND. */
 static int any_value(const struct program *p, int rows)
 {
     for (int tries = 0; tries < 64; tries++) {

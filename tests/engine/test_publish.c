@@ -1,5 +1,5 @@
-/* Checks output.path: the job makes it, every attempt may use its own job's directory again, never
- * that of another job, and it must be beneath its root. */
+/* Checks output.path. The job makes the directory, which must be beneath its root. A later attempt
+ * of the job may use the directory again, but no other job may. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +66,8 @@ static void test_own(void)
     CHECK(!open_as("", "job 8\n") && !publish_file(&p, "/none", "x", &e)); /* no output.path */
 }
 
-/* Checks a file of one byte more than two pieces of a copy (1 MiB), of which no two pieces are
- * equal. */
+/* Checks a file that is one byte longer than two pieces. A copy is made in pieces of 1 MiB, and
+ * all pieces of the file differ. */
 static void test_large(void)
 {
     enum { SIZE = (2 << 20) + 1 };
@@ -89,7 +89,8 @@ static void test_hostile(void)
     const char *const outside[] = {"/tmp/x", "/", in(dir, "secret/x")};
     for (int i = 0; i < 3; i++) {
         CHECK_MSG(open_as(outside[i], "job 9\n") && e.code == ERR_NOT_FOUND, "%s", e.text);
-        CHECK(!strcmp(e.field, "output.path") && !strstr(e.text, e.field)); /* said once */
+        /* the error names the field only once */
+        CHECK(!strcmp(e.field, "output.path") && !strstr(e.text, e.field));
     }
     CHECK(open_as(in(root, "../secret/x"), "job 9\n") && e.code == ERR_NOT_FOUND);
     CHECK(open_as("../secret/x", "job 9\n") && e.code == ERR_INVALID);

@@ -1,6 +1,6 @@
-/* Compares the numbers that the papers printed with our account of what their systems store and
- * send. Every number on the right of a comparison is the papers' own, or is counted by hand from
- * their tables. */
+/* Compares our computation of the bytes that the systems in papers store and send with the numbers
+ * that the papers print. In every comparison, the number on the right was printed in a paper, or
+ * is counted by hand from the paper's tables. */
 #include <math.h>
 #include <stdint.h>
 #include "tests/lib/test.h"
@@ -57,9 +57,10 @@ static void test_table4(void)
     CHECK(n_cells == 15 && n_oom == 1);
 }
 
-/* Checks the shape of the table. Four cells share B S / P = 32768 and S. For RSA, the memory that
- * is divided among ranks is then the same, and the rest is weights. So RSA's column must be
- * constant and TP's must not, whatever numbers are fitted. */
+/* Checks the shape of the table. Four cells have the same S and the same B S / P, which is 32768.
+ * For RSA, the memory that is divided among ranks is therefore the same in all four cells, and the
+ * rest of the memory is weights. RSA's column must be constant, and TP's column must not be
+ * constant. These statements do not depend on fitted numbers. */
 static void test_table4_shape(void)
 {
     const struct published_case a = stage0(PUBLISHED_RSA, 1, 64, 512);
@@ -71,8 +72,9 @@ static void test_table4_shape(void)
     CHECK(published_peak(&d) > 1.4 * published_peak(&c));
 }
 
-/* Returns the bytes of a layer: 34 per token and column, and 5 per score, as 2205.05198 counts a
- * block. TP keeps 10 of the 34 whole. A ring keeps 4 bytes per row instead of scores. */
+/* Returns the bytes of a layer as 2205.05198 counts a block: 34 for each token and column, and 5
+ * for each score. In TP, 10 of the 34 bytes are not divided among ranks. A ring does not keep
+ * scores; it keeps 4 bytes for each row. */
 static double layer_size(const struct published_case *c)
 {
     struct published_tensor x[PUBLISHED_TENSORS];
@@ -104,9 +106,9 @@ static void test_block(void)
 
 /* ---- the claims about the largest batch and length ------------------------------------------- */
 
-/* Makes a case of a whole model. c is the number of bytes that the head keeps for each logit,
- * which was not published. 16-bit logits and their fp32 copy for the loss, and nothing else, are
- * 6. */
+/* Makes the case of a complete model. `c` is the number of bytes that the head keeps for each
+ * logit. The papers do not have this number. A logit in 16 bits and its fp32 copy for the loss are
+ * 6 bytes. */
 static struct published_case whole(enum published_system s, int64_t P, bool large, double c)
 {
     struct published_case w = {.system = s,
@@ -147,8 +149,8 @@ static void test_batch_claims(void)
         const double c = cs[i], base = batch(PUBLISHED_RSA, 64, false, c);
         const double ratio = base / batch(PUBLISHED_TP, 12, false, c);
         CHECK_MSG(ratio >= 11 && ratio <= 14, "13.7x: %.2f at c %g", ratio, c);
-        /* The claim compares 64 devices with 12. Here it is compared with as many devices, and
-         * with the Megatron of 2022. */
+        /* The claim compares RSA on 64 devices with TP on 12. This ratio is for 12 devices in both
+         * cases. RSA is also compared with the Megatron of 2022. */
         const double fair = batch(PUBLISHED_RSA, 12, false, c) / batch(PUBLISHED_TP, 12, false, c);
         CHECK_MSG(fair > 1.9 && fair < 2.5, "%.2f at 12 devices, c %g", fair, c);
         const double now = base / batch(PUBLISHED_TP_SP, 12, false, c);
@@ -165,7 +167,7 @@ static bool at_most(int64_t n, void *arg)
     return n <= *(const int64_t *)arg;
 }
 
-/* Checks that the search finds every number, and not only powers of two. */
+/* Checks that the search can return every number, and not only powers of two. */
 static void test_search(void)
 {
     for (int64_t most = 0; most <= 300; most++) {
@@ -186,7 +188,7 @@ static void test_length_claims(void)
         within("2x, Large",
                length(PUBLISHED_RSA, 64, true, 16, c) / length(PUBLISHED_TP, 16, true, 16, c), 2.0,
                0.25);
-        /* Without stored scores the memory no longer depends on the square of the length. */
+        /* If no scores are stored, the memory does not grow with the square of the length. */
         CHECK(length(PUBLISHED_RING, 64, false, 64, c) > 6 * base);
     }
 }
@@ -200,9 +202,9 @@ static struct published_volume volume(enum published_system s, bool variant, int
     return published_sum(x, published_sends(s, variant, x), P, size);
 }
 
-/* Compares volumes with numbers by hand for B 1, S 65536, P 8, H 32, D 128 in 16 bits. A rank's
- * slice of one activation is 8192 rows of 4096 columns, which are 64 MiB; with 8 KV heads the keys
- * are 16 MiB. */
+/* Compares volumes with numbers computed by hand for B 1, S 65536, P 8, H 32 and D 128 in 16 bits.
+ * A rank's slice of one activation has 8192 rows of 4096 columns, which are 64 MiB. With 8 KV
+ * heads, the keys have 16 MiB. */
 static void test_volumes(void)
 {
     const int64_t M = 1 << 20, mha[] = {64 * M, 64 * M, 128 * M}, gqa[] = {64 * M, 16 * M, 32 * M};
@@ -222,8 +224,8 @@ static void test_volumes(void)
     CHECK(v.forward == 140 * M && v.backward == 140 * M);
 }
 
-/* Checks the table of 2105.13120: RSA and TP of 2021 send the same, which is 8 (P-1) slices per
- * layer. */
+/* Checks the table of 2105.13120. RSA and the TP of 2021 send the same number of bytes, which is 8
+ * (P-1) slices per layer. */
 static void test_rsa_equals_tp(void)
 {
     for (int64_t P = 1; P <= 64; P++) {
@@ -239,15 +241,15 @@ static void test_rsa_equals_tp(void)
 
 /* ---- states of linear attention -------------------------------------------------------------- */
 
-/* Checks TransNormerLLM of 1B, with 16 layers of 16 heads of 128 x 128 in fp32, which are 1 MiB
- * per layer. On one link a step moves 2 x 16 MiB, whatever the length, while the bytes of the
- * other methods grow with the length. */
+/* Checks TransNormerLLM of 1B. It has 16 layers, and each has 16 heads with states of 128 x 128 in
+ * fp32, which are 1 MiB. A rank sends 2 x 16 MiB in a step, for every sequence length. With the
+ * other methods, the number of bytes grows with the length. */
 static void test_states(void)
 {
     const int64_t state = 16 * 128 * 128 * 4;
-    /* One rank of 64 moves these forward, in 16 bits with C 2048, from 8K to 4096K tokens. In
-     * units of B C elements the paper's table has d/h for states and 4 N / T for Ulysses; each is
-     * the table's row divided by B d. */
+    /* These are the bytes that one of 64 ranks sends forward, in 16 bits with C 2048, for 8K to
+     * 4096K tokens. In units of B C elements, the paper has d/h for states and 4 N / T for
+     * Ulysses, which are the rows of its table divided by B d. */
     for (int64_t S = 8192; S <= 4194304; S *= 2) {
         const int64_t slice = S / 64 * 2048 * 2, size[] = {slice, slice, 2 * slice};
         const struct published_volume u = volume(PUBLISHED_ULYSSES, false, 64, size);
@@ -257,9 +259,9 @@ static void test_states(void)
         CHECK(t.forward == 4 * S * 2048 * 2 / 64 * 63);
         CHECK(r.forward == 2 * S * 2048 * 2 / 64 * 63);
     }
-    /* A ring of states (fp32) moves less than Ulysses (16 bits) if a rank has more than T = D / 2
-     * P / (P-1) rows, where D is the number of columns per head. For D = 128 and 64 ranks that is
-     * 65 rows. */
+    /* D is the number of columns per head. In a ring of states in fp32, ranks send fewer bytes
+     * than with Ulysses in 16 bits if a rank has more than T = (D / 2) P / (P - 1) rows. For D =
+     * 128 and 64 ranks, T is 65. */
     for (int64_t T = 60; T <= 70; T++) {
         const int64_t slice = T * 2048 * 2 * 64, size[] = {slice, slice, 2 * slice};
         const struct published_volume u = volume(PUBLISHED_ULYSSES, false, 64, size);

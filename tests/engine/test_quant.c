@@ -1,5 +1,5 @@
-/* test_quant: checks weights in blocks. Codes and scales must be those of llama.cpp's reference,
- * element by element, and an element that is not finite must be found. check_kernels.c checks
+/* test_quant: checks weights in blocks. Every code and every scale must equal the one in
+ * llama.cpp's reference, and an element that is not finite must be found. check_kernels.c checks
  * products.
  * tests: needs golden/quant.bin */
 #include <fcntl.h>
@@ -51,8 +51,8 @@ static struct tensor of_golden(enum dtype t, char *room)
     return w;
 }
 
-/* Returns the address of block i of the golden in the layout of api/core/quant.h, which is
- * computed here a second time. */
+/* Returns the address of block i of the golden file in the layout of api/core/quant.h. The test
+ * computes the address independently. */
 static const uint8_t *panel_block(const char *room, int i, int size)
 {
     const int row = i / 2, block = i % 2;
@@ -90,8 +90,8 @@ static void test_int4(void)
         CHECK_MSG(half_at(got + 2 * r) == half_at(want), "block %d", i);
         CHECK_MSG(half_at(got + 32 + 2 * r) == half_at(want + 2), "block %d", i);
         for (int k = 0; k < QUANT_K; k++) {
-            /* a word has 8 codes: the even ones in its lower two bytes, the odd ones in its upper
-             * two */
+            /* a word has 8 codes; codes with even indices are in its lower two bytes, and codes
+             * with odd indices in its upper two */
             const int byte = got[64 + 64 * (k / 8) + 4 * r + k % 2 * 2 + k % 8 / 4];
             const int code = k / 2 % 2 ? byte >> 4 : byte & 15;
             const int there = k < 16 ? want[4 + k] & 15 : want[4 + k - 16] >> 4;
@@ -125,7 +125,7 @@ static void test_not_finite(void)
             }
 }
 
-/* Checks finite numbers whose scale exceeds the range of fp16: the scale becomes infinity, which
+/* Checks finite numbers whose scale exceeds the range of fp16. The scale becomes infinity, which
  * must not be reported as a NaN. */
 static void test_past_fp16(void)
 {

@@ -1,8 +1,9 @@
 /* test_quant_gguf: checks GGUF files whose tensors have blocks and are loaded into blocks
- * (model.weights). Q4_0, Q4_1 and Q8_0 keep their values if the format can hold them, with any
- * number of threads, in slices and in stages, and a job then has the bits of the same job with
- * fp32 numbers. For other pairs of types the values are quantised like numbers. The error for a
- * number beyond fp16 names its tensor. */
+ * (model.weights). The values of Q4_0, Q4_1 and Q8_0 must not change if the format of the weight
+ * can hold them, for any number of threads, in slices and in stages. The results of a job must
+ * then have the same bits as with these values in fp32. For other pairs of types, the values are
+ * quantised like plain numbers. The error for a number that exceeds fp16 must name the number's
+ * tensor. */
 #include <fcntl.h>
 #include <unistd.h>
 #include "tests/lib/gguf_model.h"
@@ -20,9 +21,10 @@ enum { PROMPT = 21, MORE = 4, VOCAB = 40 };
 static char path[64];
 
 static const struct {
-    int type; /* of the file */
+    int type; /* the number of the type in the file */
     const char *name;
-    bool in[WEIGHTS_N]; /* the formats that can hold all of its values */
+    bool in[WEIGHTS_N]; /* for each value of model.weights, whether its format can hold all values
+                         * of this GGUF type */
 } types[] = {
     {8, "Q8_0", {[WEIGHTS_INT8] = true}},
     {2, "Q4_0", {[WEIGHTS_INT8] = true, [WEIGHTS_INT4] = true}},
@@ -74,7 +76,8 @@ static void load(struct tiny_rank *t, const struct model_shape *shape)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Tells whether tensor i, which begins at p->offset, keeps the values of the file. */
+/* Tells whether the weights of tensor i, which begins at p->offset, equal the values in the
+ * file. */
 static bool keeps(const struct model *m, const struct param *p, int type)
 {
     const enum weights_id stored = stored_blocks(m, p->offset, QUANT_K);
@@ -99,7 +102,7 @@ static void check_values(int model, int type, enum weights_id weights, int threa
         memcpy(y, want + p.offset, (size_t)p.count * sizeof *y);
         const bool kept = keeps(&got.model, &p, type);
         n_kept += kept && p.cols;
-        if (!kept) { /* as numbers are */
+        if (!kept) { /* quantised like plain numbers */
             stored_put(&put.model, p.offset, p.count, y);
             stored_get(&put.model, p.offset, p.count, y);
         }
@@ -159,7 +162,8 @@ static void check_result(int model, int type, enum weights_id weights)
     tiny_close(&q), tiny_close(&m);
 }
 
-/* Compares results. Under int4 the head has 8 bits, which cannot hold the values of Q4_1. */
+/* Compares results. With int4 the weights of the head have 8 bits, and this format cannot hold the
+ * values of Q4_1. */
 static void test_results(void)
 {
     for (int i = 0; i < GGUF_MODELS; i++) {
@@ -173,7 +177,7 @@ static void test_results(void)
 
 struct scattered {
     struct job_spec spec;
-    const float *want; /* the values of the whole model */
+    const float *want; /* the values of the complete model */
     int type, n_kept;
     struct hf_requant again; /* of rank 0 */
 };
@@ -233,7 +237,7 @@ static void check_scattered(int model, int type, enum weights_id weights, int tp
     struct ranks g;
     x = (struct scattered){.spec = spec_of(model, weights, 1), .type = type};
     struct job_spec *s = &x.spec;
-    /* the only kind of job whose slices or stages may have weights in blocks */
+    /* only in verify jobs may slices or stages have weights in blocks */
     s->kind = JOB_VERIFY;
     s->data.n_train = 1;
     s->data.train[0].path = tiny_text(s, "text");
@@ -243,7 +247,7 @@ static void check_scattered(int model, int type, enum weights_id weights, int tp
     s->resources.ranks = tp * pp;
     s->parallel.tp = tp;
     s->parallel.pp = pp;
-    s->model.shape.ffn_width = 128; /* whole blocks for each rank's part */
+    s->model.shape.ffn_width = 128; /* each rank's part is a multiple of a block */
     CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
     const struct model_shape whole = slice_whole(&s->model.shape);
     float *const want = gguf_make_model(&gguf_models[model], &whole, types[type].type, path);
@@ -263,7 +267,8 @@ static void test_scattered(void)
     for (int i = 0; i < GGUF_MODELS; i++)
         for (int ways = 1; ways <= 3; ways++) {
             const int tp = ways & 1 ? 2 : 1, pp = ways & 2 ? 2 : 1;
-            if (tp > 1 && !strcmp(gguf_models[i].arch, "gemma3")) continue; /* is not cut */
+            /* this model cannot be divided among ranks */
+            if (tp > 1 && !strcmp(gguf_models[i].arch, "gemma3")) continue;
             check_scattered(i, 0, WEIGHTS_INT8, tp, pp);
             check_scattered(i, 1, WEIGHTS_INT4, tp, pp);
             check_scattered(i, 2, WEIGHTS_INT4, tp, pp);
@@ -272,8 +277,8 @@ static void test_scattered(void)
 
 /* ---- quantised again ------------------------------------------------------------------------- */
 
-/* Checks that tensors whose blocks in the file have another format than the weight's are counted
- * and named. */
+/* Checks tensors whose blocks in the file have a different format than the weight. The job must
+ * report their number and their names. */
 static void test_again(void)
 {
     static const struct {
@@ -318,7 +323,8 @@ static void put_scale(const struct job_spec *s, int type, uint16_t scale)
     gguf_close(g);
 }
 
-/* A scale of the file that is NaN or infinity is damage, whatever model.weights is. */
+/* Checks a file in which a scale is NaN or infinity. With every value of model.weights, this must
+ * be reported as damage. */
 static void test_damaged(void)
 {
     static const struct {
@@ -343,8 +349,8 @@ static void test_damaged(void)
     }
 }
 
-/* Checks numbers beyond fp16. With a scale of 8192 the smallest value is -65536, which fp16 cannot
- * represent. With a scale of 8188 it is -65504. */
+/* Checks numbers that exceed the range of fp16. With a scale of 8192 the smallest value is -65536,
+ * which fp16 cannot represent. With a scale of 8188 it is -65504. */
 static void test_past_fp16(void)
 {
     static const uint16_t scales[] = {0x6fff, 0x7000, 0xefff, 0xf000};

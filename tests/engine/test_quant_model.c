@@ -1,11 +1,12 @@
-/* test_quant_model: checks models whose weights are stored in blocks (model.weights), or turned
- * into panels, which must give the bits of rows. Prefill and decode with blocks, in families with
- * every kind of product, must give in fp32 the bits of the same model in plain numbers that the
- * blocks stand for, and in 16 bits be as near as the roundings of activations allow (check_kernels
- * compares a single product with fp64). The ranks of a ring hold the same blocks as one rank and
- * must agree with it. Verification must pass on every product of axes. A directory must be loaded
- * into the same blocks by any number of threads. The plan must count the blocks' bytes. The error
- * for a job that cannot have blocks must name the field. */
+/* test_quant_model: checks models whose weights are stored in blocks (model.weights) or in panels.
+ * Panels must give the same bits as rows. A model in blocks is compared with a model in plain
+ * numbers that has the values of the blocks, in prefill and decode. The families together have
+ * every kind of product. In fp32 the bits must be equal. In 16 bits the results may differ by the
+ * roundings of activations (check_kernels compares a single product with fp64). The ranks of a
+ * ring have the same blocks as one rank, and must give the same results. Verification must pass on
+ * every product of axes. Any number of threads must load a directory into the same blocks. The
+ * plan must count the bytes of the blocks. The error for a job that cannot have blocks must name
+ * the field. */
 #include <math.h>
 #include "kernels/quant.h"
 #include "tests/lib/engine.h"
@@ -47,9 +48,9 @@ static int count_matrices(const struct model *m)
     return n;
 }
 
-/* Checks that a model whose weights are turned into panels has the same weights and gives the same
- * bits as one whose weights are in rows. ffn_width 0 means the model's own. n_more is the number
- * of matrices, beside n_plain, that remain in rows. */
+/* Checks a model whose weights are converted into panels. It must have the same weights, and give
+ * the same bits, as a model whose weights are in rows. If the parameter `ffn_width` is not 0, it
+ * is set as the model's width of MLPs. n_plain + n_more matrices must remain in rows. */
 static void check_turned(size_t model, enum precision_id precision, int32_t ffn_width, int n_more)
 {
     static float rows[1 + MORE][MAX_V], turned[1 + MORE][MAX_V];
@@ -83,20 +84,21 @@ static void test_turned(void)
             check_turned(i, (enum precision_id)p, 0, 0);
 }
 
-/* Checks w1 and w3 of an expert in one tensor, of which products use halves. Halves of 40 rows
- * cannot be turned, although 80 rows are whole panels, and w2 cannot be turned, because its rows
- * of 40 values are not whole blocks. */
+/* Checks experts whose w1 and w3 are the halves of one tensor. A product uses one half. Halves of
+ * 40 rows cannot be converted into panels, although 80 rows are a multiple of a panel. w2 cannot
+ * be converted either, because a row of 40 values is not a multiple of a block. */
 static void test_turned_halves(void)
 {
     size_t i = 0;
     while (models[i].shape.family != FAMILY_GPT_OSS) i++;
     check_turned(i, PRECISION_FP32, 40, 2 * 2);
     check_turned(i, PRECISION_BF16, 40, 2 * 2);
-    /* halves of whole panels, and rows that are whole blocks */
+    /* halves that are multiples of a panel, and rows that are multiples of a block */
     check_turned(i, PRECISION_BF16, 48, 2);
 }
 
-/* Checks that a NaN in a weight in panels is reported with the tensor's name. */
+/* Checks that a NaN in a weight that is stored in panels is reported with the name of the
+ * tensor. */
 static void test_turned_not_finite(void)
 {
     static struct tiny_rank t;
@@ -117,8 +119,8 @@ static void test_turned_not_finite(void)
     tiny_close(&t);
 }
 
-/* Checks that every value of a model in blocks is found where it was put if some of its tensors
- * are frozen, so that they are placed after the trained ones. */
+/* Checks models in blocks some of whose tensors are frozen. Frozen tensors are stored after the
+ * trained ones, and every value must still be at its place. */
 static void test_frozen(void)
 {
     static const char *const patterns[FREEZE_PATTERNS] = {"*.o_proj.*", "*.gate_proj.*",
@@ -145,11 +147,11 @@ static void test_frozen(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Compares the bytes of a Llama with a sum by hand: 34 or 20 bytes for 32 values of a weight of a
- * product. */
+/* Compares the bytes of a Llama with a sum that is computed by hand. 32 values of a product's
+ * weight take 34 or 20 bytes. */
 static void test_bytes(void)
 {
-    /* V is padded to whole panels */
+    /* V is padded to a multiple of a panel */
     const int64_t C = 64, I = 96, V = 261, kv = 32, L = 2, rows16 = 272;
     for (int tied = 0; tied < 2; tied++)
         for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
@@ -245,7 +247,7 @@ static void set_proof(struct trial *t, const struct product *x, enum weights_id 
     static struct way w;
     struct err e = {0};
     w = (struct way){.name = models[x->model].name, .shape = models[x->model].shape};
-    if (x->tp > 1) w.shape.ffn_width = 128; /* whole blocks for each rank's part */
+    if (x->tp > 1) w.shape.ffn_width = 128; /* each rank's part is a multiple of a block */
     trial_set(t, &w, x->sp, 90, precision);
     t->spec.model.weights = (int32_t)weights;
     t->spec.resources.ranks = x->tp * x->pp * x->sp * x->dp;
@@ -277,7 +279,8 @@ static void test_proofs(void)
                         (enum precision_id)p);
 }
 
-/* Products in which no rank has all weights, so the reference has weights of its own. */
+/* Products of axes in which no rank has all weights, so that the reference needs a copy of all
+ * weights. */
 static const struct product parts[] = {
     {0, .tp = 2, .pp = 1, .sp = 1, .dp = 1}, {1, .tp = 2, .pp = 1, .sp = 1, .dp = 1},
     {1, .tp = 2, .pp = 1, .sp = 2, .dp = 1}, {0, .tp = 2, .pp = 1, .sp = 1, .dp = 2},

@@ -1,7 +1,7 @@
-/* test_random.c: checks random weights. Their bits must be those of a fixed set of digests, for
- * any number of threads and in any parts, for every init and every dtype, because weights drawn
- * from the same seed must always be the same. The digests are of the output of one thread that
- * draws element after element.
+/* test_random.c: checks random weights. Weights that are drawn from one seed must always be the
+ * same, so their bits are compared with fixed digests. This is checked for several numbers of
+ * threads and for parts of the weights, for every init and every dtype. The digests were computed
+ * from the output of one thread that draws element after element.
  * tests: needs golden */
 #include "api/core/job.h"
 #include "api/core/sha256.h"
@@ -30,7 +30,8 @@ static struct be *open_threads(int n)
     return be;
 }
 
-/* Draws weights into memory that is not 0, because gaps between tensors must be written, too. */
+/* Draws weights into memory that is filled with other values than 0, because gaps between tensors
+ * must be set to 0, too. */
 static void *draw(struct be *be, const struct drawn *d, enum dtype dtype)
 {
     char *out = malloc((size_t)(d->n * dtype_size(dtype)));
@@ -40,9 +41,9 @@ static void *draw(struct be *be, const struct drawn *d, enum dtype dtype)
     return out;
 }
 
-/* Makes a model in which lines of the generator, tasks of a thread, and tensors that several tasks
- * fill do not coincide. Its slices have rows that begin anywhere in the tensor's rows, and it has
- * an id that the last of two ranks does not have. */
+/* Makes a model whose tensors begin and end within lines of the generator and within tasks of a
+ * thread. Several tasks fill some of its tensors. A slice of a tensor may begin at any row. The
+ * number of ids is odd, so the last of two ranks has one id less. */
 static struct drawn wide(int tp, int t)
 {
     static struct job_spec s;
@@ -137,7 +138,7 @@ static void test_known_bits(void)
     }
 }
 
-/* Checks that the weights of the digests include every kind of init. */
+/* Checks that the weights that are compared with digests include every kind of init. */
 static void test_every_init(void)
 {
     unsigned met = 0;
@@ -152,8 +153,8 @@ static void test_every_init(void)
     CHECK_MSG(met == (2u << INIT_DECAY) - 1, "inits met: %#x", met);
 }
 
-/* Checks that any part of the weights has the same numbers, across tensors, gaps, lines and
- * tasks. */
+/* Checks that drawing any part of the weights gives the same numbers as drawing all weights. Parts
+ * begin and end in tensors, in gaps, in lines of the generator and in tasks of threads. */
 static void test_parts(void)
 {
     struct be *be = open_threads(2);

@@ -1,5 +1,5 @@
-/* Checks real seqrank processes: every kind of job, deaths and damage, and the errors that they
- * report.
+/* Checks real seqrank processes. Checks every kind of job, ranks that are killed, damaged files,
+ * and the errors that ranks report.
  * tests: needs seqrank */
 #include <errno.h>
 #include <sys/prctl.h>
@@ -15,7 +15,9 @@
 #include "worker/plan/check.h"
 #include "worker/hf/hf.h"
 
-#define STEPS 20 /* the steps of every training here, which saves a checkpoint every 3 steps */
+/* the number of steps of every training in this file; a training saves a checkpoint every 3
+ * steps */
+#define STEPS 20
 
 static char scratch[64]; /* the folder that has all files of this test */
 
@@ -25,7 +27,7 @@ static char scratch[64]; /* the folder that has all files of this test */
 static char data_path[512], prepared_id[80];
 static int64_t text_size; /* the bytes of all documents */
 
-/* Makes a job of that kind on n ranks. name is its directory beneath scratch. */
+/* Makes a job of the given kind on n ranks. `name` is the job's directory beneath scratch. */
 static struct order *make_order(enum job_kind kind, int n, const char *name)
 {
     struct order *o = order_new(kind, scratch, prepared_id, name);
@@ -80,7 +82,7 @@ static double inside(const char *key)
     return at ? strtod(at + strlen(quoted), NULL) : 0;
 }
 
-/* Checks that rank 0's first report had 0 of `total` units, and its last report all of them. */
+/* Checks that rank 0 first reported 0 of `total` units, and at last reported `total` of them. */
 static void check_told(int unit, double total)
 {
     const struct rank_progress *a = &g.told[0], *z = &g.told[1];
@@ -160,9 +162,9 @@ static void read_wishes(struct gang *gang, const struct rank_step *s)
     if (f) fclose(f);
 }
 
-/* Checks the memory of rank 0's process: it has the planned memory as its own, and some for stacks
- * and libc. The kernel also counts other ranks' segments, which the process reads in place, and
- * files, so peak_rss alone looks like memory that is in no plan. */
+/* Checks the memory of rank 0's process. Its private memory must be the planned memory and a small
+ * amount for stacks and libc. peak_rss is larger than this, because the kernel also counts files,
+ * and the segments of other ranks that the process reads without copying. */
 static void test_resident(void)
 {
     static const enum job_kind kinds[] = {JOB_TRAIN, JOB_SCORE};
@@ -201,8 +203,8 @@ static void test_resident(void)
     CHECK(!prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
 }
 
-/* Checks a node that did not prepare the data: it must prepare them once, and log that. Data from
- * other sources must be refused. */
+/* Checks a node that does not have the prepared data. The job must prepare the data once, and log
+ * that it did. If the sources have changed, the job must be refused. */
 static void test_prepared_elsewhere(void)
 {
     static char digest[80];
@@ -217,7 +219,7 @@ static void test_prepared_elsewhere(void)
     o->args.n_local = 2;
     run(&g, o);
     CHECK(all_ok(&g));
-    /* The first rank logs it, unless the second rank had finished the preparation before. */
+    /* The first rank logs the preparation, unless the second rank has finished it first. */
     CHECK(g.n_notes == 2 || g.n_notes == 0);
     char again[80];
     CHECK_STR(text(g.result, "weights_sha256", again, sizeof again), digest);
@@ -236,8 +238,8 @@ static void test_prepared_elsewhere(void)
     free(o);
 }
 
-/* Checks ranks that are processes connected by sockets, plain and encrypted: they must compute the
- * weights that ranks with shared memory compute. */
+/* Checks processes that are connected by plain and by encrypted sockets. Their weights must be the
+ * same as those of processes with shared memory. */
 static void test_train_over_sockets(void)
 {
     for (int tls = 0; tls < 2; tls++) {
@@ -259,8 +261,9 @@ static void test_train_over_sockets(void)
     }
 }
 
-/* Checks kill -9 of a rank right after a checkpoint: the abort flag must end the other ranks, and
- * the next attempt must resume and end with the same weights. */
+/* Checks kill -9 of a rank right after a checkpoint. The abort flag must end the remaining ranks.
+ * The next attempt must resume, and must end with the same weights as a training without a
+ * kill. */
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "killed");
@@ -289,8 +292,8 @@ static void test_kill_and_resume(void)
     free(o);
 }
 
-/* Checks damaged checkpoints: newer ones that are damaged are skipped, and an older one must lead
- * to the same end. */
+/* Checks damaged checkpoints. The training must skip them, resume from an older checkpoint, and
+ * end with the same weights. */
 static void test_damaged_checkpoint(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "damaged");
@@ -313,8 +316,8 @@ static void test_damaged_checkpoint(void)
     free(o);
 }
 
-/* Checks STOP between steps, after which the rest runs on another number of ranks: the result must
- * be the same up to fp32 rounding. */
+/* Checks STOP between steps. The rest of the training runs on a different number of ranks. The
+ * result must be the same as without a STOP, up to fp32 rounding. */
 static void test_stop_and_resume_elsewhere(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "stopped");
@@ -338,9 +341,10 @@ static void test_stop_and_resume_elsewhere(void)
     free(o);
 }
 
-/* Checks SAVE: all ranks must leave after the same step, with a checkpoint of that step, which no
- * interval requires, in whatever order they read the request. The rest of the training must then
- * end with the bits of an undisturbed one, and every step must move the planned bytes. */
+/* Checks SAVE. All ranks must exit after the same step, in whatever order they read the request.
+ * They must save a checkpoint of that step, although no interval requires one. When the training
+ * is resumed, it must end with the same bits as a training without SAVE. In every step, the ranks
+ * must send the planned number of bytes. */
 static void test_save_and_resume(void)
 {
     char sha[80];
@@ -399,8 +403,7 @@ static void test_score(void)
         CHECK(all_ok(&g));
         nll[n] = number(g.result, "nll");
         double tokens = number(g.result, "tokens"), bpb = number(g.result, "bits_per_byte");
-        /* The watchdog also sees a single rank make progress, and sees it while the rank
-         * computes. */
+        /* The watchdog also sees the progress of a single rank, even while the rank computes. */
         CHECK(g.n_ops[0] > 10);
         CHECK_MSG(g.n_tasks[0] > 100, "%lld", (long long)g.n_tasks[0]);
         CHECK(tokens > 1000 && nll[n] / tokens < losses[0]);
@@ -470,8 +473,8 @@ static void make_blocks(struct model_shape *m, char dir[600])
     free(w);
 }
 
-/* Checks weights in blocks of which no rank has all, so that the reference reads or draws its
- * own. */
+/* Checks verify jobs with weights in blocks if no rank has all weights. In this case the reference
+ * reads or draws its own weights. */
 static void test_verify_blocks(void)
 {
     char buf[256], dir[600];
@@ -491,7 +494,7 @@ static void test_verify_blocks(void)
     }
 }
 
-/* Checks a tolerance of zero, which two ranks cannot satisfy: the job must end with a RESULT and
+/* Checks a tolerance of zero, which two ranks cannot satisfy. The job must end with a RESULT and
  * an error. */
 static void test_verify_refuses(void)
 {
@@ -505,8 +508,8 @@ static void test_verify_refuses(void)
     free(o);
 }
 
-/* Runs a wrong order, or one with a wrong file or machine: the rank must end with an error that
- * names the field. */
+/* Runs an order that is invalid, or whose file or machine is invalid. The rank must end with an
+ * error that names the field. */
 static void expect_fail(struct order *o, enum err_code code, const char *field, const char *part)
 {
     run(&g, o);
@@ -553,9 +556,9 @@ static void make_nan(const char *tensor, char dir[600])
     free(w), free(o);
 }
 
-/* Checks a weight that is NaN: the job must fail, name the weight, and say at which step or in
- * which window. A NaN in q_proj makes rows of attention NaN, and such rows must not be treated as
- * rows that see no key. */
+/* Checks a weight that is NaN. The job must fail, and the error must name the weight and the step
+ * or window. A NaN in q_proj makes rows of attention NaN. Such rows must not be treated as rows
+ * that see no key. */
 static void test_not_finite(void)
 {
     static const char q[] = "model.layers.0.self_attn.q_proj.weight";
@@ -580,7 +583,8 @@ static void test_not_finite(void)
     expect_fail(o, ERR_CORRUPT, "model.path", where);
 }
 
-/* Checks that a checkpoint of a job with another schedule is refused, with the fix. */
+/* Checks that a job refuses a checkpoint of a job with a different schedule, and that the error
+ * names the fix. */
 static void test_resume_of_another(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "other");
@@ -592,8 +596,8 @@ static void test_resume_of_another(void)
     expect_fail(o, ERR_CONFLICT, "optim.lr", "this job has 0.001: give the same");
 }
 
-/* Checks that with checkpoint.changes a job continues from there with another rate and more
- * steps. */
+/* Checks checkpoint.changes, with which a job with a different learning rate and more steps can
+ * continue from a checkpoint. */
 static void test_continue_with_changes(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "changes");
@@ -622,8 +626,8 @@ static struct order *half_order(enum job_kind kind, int n, enum precision_id p, 
     return o;
 }
 
-/* Checks that a training in 16 bits ends within 1 % of fp32's loss, and that it ends with its own
- * bits if it is killed and resumed. */
+/* Checks that the last loss of a training in 16 bits is within 1 % of the last loss in fp32. If
+ * the training is killed and resumed, it must end with the same bits. */
 static void train_half(enum precision_id p, char dir[1300])
 {
     char want[80], sha[80];
@@ -669,9 +673,10 @@ static void check_half(enum precision_id p)
 {
     char dir[1300], buf[1300];
     train_half(p, dir);
-    /* Each precision can read the weights of the other. A mean over a thousand tokens differs by
-     * less than one rounding, 2^-9 or 2^-12. With the same weights on another number of ranks it
-     * differs by even less. */
+    /* A job in 16 bits can read weights in fp32, and a job in fp32 can read weights in 16 bits.
+     * Means over a thousand tokens differ by less than one rounding, which is 2^-9 in bf16 and
+     * 2^-12 in fp16. With the same weights and a different number of ranks, they differ by even
+     * less. */
     const double fp32 = score_of(model_dir, PRECISION_FP32, 1),
                  u = p == PRECISION_FP16 ? 0x1p-12 : 0x1p-9;
     const double rounded = score_of(model_dir, p, 2);
@@ -736,9 +741,10 @@ static struct order *loud_order(int n, const char *name, const char *dir)
     return o;
 }
 
-/* Checks gradients that overflow: such steps are skipped and reported, and the scale is reduced
- * until none overflows. A training that is killed after them and resumed, on another number of
- * ranks, must have the scale that it had, and end with the same bits. */
+/* Checks gradients that overflow. Steps with such gradients are skipped and reported, and the loss
+ * scale is reduced until no gradient overflows. A training that is killed after skipped steps is
+ * resumed on a different number of ranks. It must continue with the same loss scale and end with
+ * the same bits. */
 static void test_loss_scale(void)
 {
     char dir[600], want[80], sha[80], path[1300 + 32];
@@ -773,7 +779,7 @@ static void test_loss_scale(void)
     CHECK(number(g.result, "overflows") == overflows && number(g.result, "loss_scale") == scale);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
     free(o), free(one);
-    /* ends before a gradient fits, so that no update is made */
+    /* the training ends before the scale is small enough, so no update is made */
     o = loud_order(2, "loud-short", dir);
     o->spec.train.steps = (int64_t)overflows;
     o->spec.schedule.warmup_steps = o->spec.checkpoint.every_steps = 0;
@@ -781,7 +787,7 @@ static void test_loss_scale(void)
     CHECK(g.n_checkpoints == 0);
 }
 
-/* Checks that no rank is left if seqgang ends while ranks wait for blobs. */
+/* Checks that all ranks end if seqgang ends while they wait for blobs. */
 static void test_gang_gone(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "gone");
@@ -794,8 +800,9 @@ static void test_gang_gone(void)
     free(o);
 }
 
-/* Checks that a gang that is killed ends its ranks, wherever they are, by PR_SET_PDEATHSIG. The
- * ranks become children of this process, which then sees how they ended. */
+/* Checks a gang that is killed. PR_SET_PDEATHSIG must end its ranks, at whatever point they are.
+ * When the gang has ended, the ranks become children of this process, so that it gets their exit
+ * statuses. */
 static void test_gang_killed(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "orphan");
@@ -820,7 +827,8 @@ static void test_gang_killed(void)
     CHECK(waitpid(gang, &status, 0) == gang);
     for (int r = 0; r < 2; r++) {
         CHECK(waitpid(shared->pid[r], &status, 0) == shared->pid[r]);
-        /* The rank ended by the signal, or a moment earlier because the socket was closed. */
+        /* The rank was ended by the signal, or has exited a moment earlier because its socket was
+         * closed. */
         CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) == 1);
     }
     close(ready[0]);
@@ -829,8 +837,8 @@ static void test_gang_killed(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Checks that the environment variable reaches the ranks, and that the job reports which tensor is
- * wrong. */
+/* Checks that the environment variable that chooses an injected fault reaches the ranks, and that
+ * the job reports which tensor is wrong. */
 static void test_mutant_by_name(void)
 {
     static const char *const names[] = {"grad_over_p",    "stale_kv",    "hop_off_by_one",

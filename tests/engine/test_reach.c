@@ -1,6 +1,7 @@
-/* Checks that keys that no query sees are neither sent nor computed, with packed documents and
- * with windows, in the blockwise ring and in the all-gather form. Results are compared with
- * float64 (tests/lib/ring.h), and the remaining bytes with a count token by token. */
+/* Checks that keys that no query sees are neither sent nor used, with packed documents and with
+ * windows, in the blockwise ring and in the all-gather form. Results are compared with float64
+ * (tests/lib/ring.h). The bytes that are sent are compared with a count that the test makes token
+ * by token. */
 /* Not under sanitizers: test_attention and test_packing run the same code. */
 #include "tests/lib/variants.h"
 
@@ -14,15 +15,15 @@ static int owner_of(const struct problem *p, const struct variant *v, int64_t po
     abort();
 }
 
-/* Tells whether the ring brings key j to query i. It brings keys to the queries of their
- * documents, and with a window to the queries that see one of them. */
+/* Tells whether the ring must send key j to the rank of query i. With a window, this is true if
+ * query i sees key j. Without a window, it is true if i and j are in the same document. */
 static bool token_meets(const struct problem *p, int64_t i, int64_t j)
 {
     return p->window ? sees(p, i, j) : p->doc[i] == p->doc[j];
 }
 
 struct pairs {
-    bool meets[MAX_P][MAX_P]; /* meets[q][j]: true if rank q needs a key of rank j */
+    bool meets[MAX_P][MAX_P]; /* meets[q][j] is true if rank q needs a key of rank j */
 };
 
 static void pairs_of(const struct problem *p, const struct variant *v, struct pairs *out)
@@ -40,7 +41,7 @@ static int64_t ring_kv_sent(const struct pairs *m, int P, int r)
 {
     int64_t n = 0;
     for (int j = 0; j < P;
-         j++) { /* rank r = j+i-1 sends hop i on if any rank after it meets KV_j */
+         j++) { /* rank r = j+i-1 sends KV_j in hop i if a later rank of the ring needs KV_j */
         const int i = (r - j + P) % P + 1;
         bool on = false;
         for (int k = i; k < P; k++) on |= m->meets[(j + k) % P][j];
@@ -62,8 +63,8 @@ static int64_t ring_dkv_sent(const struct pairs *m, int P, int r, bool rank_bits
     return n;
 }
 
-/* Returns the number of rows of segment g of rank j that rank q sees, counted from the first one
- * to the last one. */
+/* Finds the first and the last row of segment g of rank j that rank q sees. Returns the number of
+ * rows from the first to the last. */
 static int64_t rows_seen(const struct problem *p, const struct variant *v, int q, int j, int64_t g,
                          int64_t seg)
 {
@@ -99,7 +100,8 @@ static struct gathered gather_sent(const struct problem *p, const struct variant
     return out;
 }
 
-/* Checks that the formulas, which run() compares with the ledger, agree with a count of tokens. */
+/* Checks that the formulas agree with a count of tokens. run() compares the formulas with the
+ * ledger. */
 static void check_counts(const struct problem *p, const struct variant *v)
 {
     const int64_t T = rows_of(p, v), row = 2 * p->Hk * p->D * 4;
@@ -141,7 +143,7 @@ static void check_problem(struct problem p)
     static int turn;
     truth(&p);
     for (int i = 0; i < N_DEGREES; i++)
-        /* the ring with a map, and gathering with and without a map */
+        /* the ring with a map of the documents, and the all-gather form with and without a map */
         for (int k = 0; k < 3; k++, turn++)
             check_reach(&p, &(struct variant){.P = degrees[i],
                                               .layout = LAYOUT_CONTIGUOUS + turn % 2,
@@ -195,7 +197,7 @@ static void test_dropout(void)
     }
 }
 
-/* Checks that keys are left out, in the extreme case all of them. */
+/* Checks that keys are not sent if no query sees them. In the extreme case, no key is sent. */
 static void test_less_is_sent(void)
 {
     struct problem p = problem_make(64, 2, 2, 8, DOCS_EACH, true);
@@ -226,7 +228,8 @@ static void test_less_is_sent(void)
     problem_free(&p);
 }
 
-/* Checks that under determinism "ranks" one rank without a ring has the same bits. */
+/* Checks that under determinism "ranks" several ranks give the same bits as one rank without a
+ * ring. */
 static void check_bits(struct problem p)
 {
     truth(&p);

@@ -1,5 +1,5 @@
-/* test_records: checks JSONL records of every kind, their masks and their mistakes, and sources of
- * several formats in one directory. */
+/* test_records: checks JSONL records of every kind, their masks, and faults in records. Also
+ * checks sources of several formats in one directory. */
 #include "api/core/job.h"
 #include "tests/lib/files.h"
 
@@ -12,7 +12,7 @@ static void check_mask(struct data *d, const char *want)
     CHECK(data_read_mask(d, 0, n, learn, &e) == 0);
     for (int64_t i = 0; i < n; i++)
         CHECK_MSG(learn[i] == want[i] - '0', "token %lld: %d", (long long)i, learn[i]);
-    for (int64_t i = 0; i < n; i++) /* and reads the tokens one by one */
+    for (int64_t i = 0; i < n; i++) /* reads the tokens again, one by one */
         CHECK(data_read_mask(d, i, 1, learn, &e) == 0 && *learn == want[i] - '0');
 }
 
@@ -70,7 +70,7 @@ static void test_input_ids(void)
     data_close(d);
 }
 
-/* Checks records that tokenizers of transformers have padded: an id that attention_mask hides is
+/* Checks records that tokenizers of transformers have padded. An id that attention_mask hides is
  * not a token. */
 static void test_padded(void)
 {
@@ -94,7 +94,7 @@ static void test_padded(void)
     CHECK(data_stats(d)->n_skipped == 2);
     data_close(d);
     puts_file("r.jsonl", "{\"text\":\"ab\",\"attention_mask\":[[1]],\"list\":[1,2]}\n");
-    d = prepare_open(); /* beside a text these members belong to another program */
+    d = prepare_open(); /* in a record with a text, these members are ignored */
     CHECK(data_stats(d)->n_tokens == 3);
     data_close(d);
 }
@@ -133,7 +133,7 @@ static void test_padded_refused(void)
     }
 }
 
-/* Checks masks whose first masked token is at every offset in a byte of loss.bin. */
+/* Checks masks of loss.bin. The bit of the first masked token is at every position in a byte. */
 static void test_mask_places(void)
 {
     for (int before = 0; before < 18; before++) {
@@ -192,14 +192,15 @@ static void test_jsonl_hostile(void)
     }
 }
 
-/* Checks that files without text are recognised by their first bytes and named, and so are words
- * that JSON does not have. */
+/* Checks files that are not text. They are recognised by their first bytes, and the error must
+ * name their kind. Also checks that the error names a word that JSON does not have, such as
+ * NaN. */
 static void test_not_text(void)
 {
     static const struct {
         const char *head, *want;
         size_t size;
-        bool text; /* it is refused as text, too */
+        bool text; /* the file is refused as text, too */
     } rows[] = {
         {"\x1f\x8b\x08\0abc", "r.jsonl is a gzip file, which is not read: convert it: gunzip", 7,
          true},
@@ -245,7 +246,7 @@ static void test_long_ids(void)
 
 /* ---- mixtures of formats --------------------------------------------------------------------- */
 
-/* Checks sources of every kind beside each other, and then an eval set. */
+/* Checks a job with sources of every kind, and then with an eval set. */
 static void test_sets(void)
 {
     static const int64_t ids[] = {5, 50256, 6, 50256};
@@ -270,7 +271,7 @@ static void test_sets(void)
     char id[80];
     snprintf(id, sizeof id, "%s", s->id);
     data_close(d);
-    struct data_stats st; /* weights and the eval set are parts of the id */
+    struct data_stats st; /* the id of the data depends on weights and on the eval set */
     spec->data.train[0].weight = spec->data.train[1].weight = 1;
     CHECK(prepare(&st) == 0 && strcmp(st.id, id));
     spec->data.train[0].weight = spec->data.train[1].weight = 0;
@@ -283,8 +284,8 @@ static void test_sets(void)
     CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data.0.path"));
 }
 
-/* Checks that data prepared for a large model are refused for a small one, with the place of the
- * id. */
+/* Checks data that was prepared for a large vocabulary. A job with a smaller vocabulary must be
+ * refused, and the error must have the position of an id that is too large. */
 static void test_vocab(void)
 {
     static const int64_t ids[] = {5, 50256, 6};

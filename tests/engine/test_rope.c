@@ -13,7 +13,8 @@ static const struct {
     struct shape_rope rope;
     double theta;
     int64_t dim, max_pos, S;
-    double inv[N_AT]; /* at indices 0, 1, n/4, n/3, n/2, 2n/3, 3n/4, n-1, where n = dim / 2 */
+    double inv[N_AT]; /* the frequencies with the indices 0, 1, n/4, n/3, n/2, 2n/3, 3n/4, n-1,
+                       * where n = dim / 2 */
     double scale;
     bool factors;
 } cases[] = {
@@ -111,9 +112,9 @@ static void set_shape(struct model_shape *m, size_t i)
     CHECK_MSG(rope_complete(m, &e) == 0, "%s", e.text);
 }
 
-/* Compares both modes. "hf" must equal transformers except for the last bit of its powf, which
- * differs between machines. "exact" must equal it within the fp32 roundings of transformers'
- * steps. */
+/* Compares both modes with transformers. "hf" may differ only in the last bit of powf, which
+ * differs between machines. "exact" may differ by the fp32 roundings of the steps of
+ * transformers. */
 static void test_against_transformers(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -144,13 +145,13 @@ static void test_length(void)
     rope_frequencies(&m, m.rope_theta, 7, 64, a);
     m.rope.kind = ROPE_DEFAULT;
     CHECK(!rope_by_length(&m));
-    /* up to max_position_embeddings it is the same as without scaling */
+    /* up to max_position_embeddings, the frequencies are the same as without scaling */
     rope_frequencies(&m, m.rope_theta, 7, 64, b);
     CHECK(memcmp(a, b, sizeof a) == 0);
 }
 
-/* Checks the table of layers with a window, which uses the default rule whatever rule the other
- * layers have. */
+/* Checks the frequencies of layers with a window. They follow the default rule, even if layers
+ * without a window have a different rule. */
 static void test_local(void)
 {
     static struct model_shape m, plain;

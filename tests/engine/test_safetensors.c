@@ -38,8 +38,8 @@ static void put(const char *name, const void *data, size_t size)
     }
 }
 
-/* Writes a file with this header and n zero bytes of data. If header_size is -1, the file says the
- * true size. */
+/* Writes a file with this header and n zero bytes of data. If header_size is -1, the true size of
+ * the header is written. */
 static void put_st(const char *name, const char *header, int64_t header_size, size_t n)
 {
     size_t len = strlen(header);
@@ -170,8 +170,8 @@ static void test_invalid(void)
     CHECK(!st_open(dir, &e) && e.code == ERR_INVALID);
 }
 
-/* Checks that a huge number in a header does not become an allocation: only 64 MiB of address
- * space beyond the current use are allowed. */
+/* Checks that a huge number in a header does not cause a huge allocation. Only 64 MiB of address
+ * space are allowed in addition to the current use. */
 static void test_bounded(void)
 {
     struct rlimit old, tight;
@@ -180,7 +180,7 @@ static void test_bounded(void)
     name[sizeof name - 1] = 0;
     snprintf(header, sizeof header, "{\"%s\":" T("U8", "[1]", "[0,1]") "}", name);
     CHECK(!open_st(header, -1, 1) && e.code == ERR_TOO_LARGE);
-    /* more tensors than we accept, in a real file of tensors of size zero */
+    /* a valid file that has more tensors than are accepted; all of them have size zero */
     size_t size = (size_t)(ST_TENSORS + 1) * 64 + 16, n = 1;
     char *many = malloc(size);
     many[0] = '{';
@@ -195,7 +195,7 @@ static void test_bounded(void)
     getrlimit(RLIMIT_AS, &old);
     tight = old;
     tight.rlim_cur = (rlim_t)1 << 30;
-    /* the file is sparse, and its header is shorter than it says */
+    /* the file is sparse, and its header is shorter than the given size */
     put_st("x.safetensors", "{}", 99999999, 0);
     CHECK(truncate(in_dir("x.safetensors"), 50000000) == 0);
     setrlimit(RLIMIT_AS, &tight);
@@ -247,8 +247,8 @@ static void test_write(void)
     char *text2 = file_read(in_dir("w2.safetensors"), 1 << 20, &size2, &e);
     CHECK(size == size2 && !memcmp(text, text2, size));
     free(text2);
-    /* every truncation and every changed byte of the header is refused or harmless, and never
-     * fatal */
+    /* no truncation and no change of a byte in the header may cause a crash; the file is refused,
+     * or is still valid */
     int n_refused = 0;
     for (size_t i = 0; i < size; i++) {
         put("x.safetensors", text, i);
@@ -285,7 +285,7 @@ static void test_write_errors(void)
 
 /* ---- writing and hashing by threads ---------------------------------------------------------- */
 
-/* elements of a tensor that has more pieces than are kept ready */
+/* elements of a tensor that has more pieces than are computed in advance */
 enum { LONG = 40 * ST_CHUNK + 7 };
 
 struct made { /* a tensor that is computed while it is read, until a read fails */
@@ -313,8 +313,8 @@ static int write_made(const char *name, struct made *m, const uint16_t *half,
     return st_write_hashed(in_dir(name), items, 3, digest, &e);
 }
 
-/* Checks that the bytes are those of a writer that computes no digest, and that the digests are
- * those of its file. */
+/* Checks a writer that computes digests. The file must be the same as without digests, and the
+ * digests must be the digests of the file. */
 static void test_write_hashed(void)
 {
     struct made m = {INT64_MAX};
@@ -343,7 +343,7 @@ static void test_write_hashed(void)
     free(half);
 }
 
-/* Checks that a read or a write that fails ends the other threads and leaves no file. */
+/* Checks that if a read or a write fails in one thread, all threads end and no file is left. */
 static void test_write_hashed_errors(void)
 {
     uint16_t *half = calloc(3 * ST_CHUNK, sizeof *half);
@@ -405,8 +405,8 @@ static void test_halves(void)
     free(h);
 }
 
-/* Rounds to bf16 by the definition: to a multiple of the last of 8 bits, with ties to even, and to
- * inf beyond the largest number. Or rounds to fp16, which has 11 bits. */
+/* Rounds to bf16 or fp16 by the definition. The result has 8 significant bits for bf16, and 11 for
+ * fp16. Ties are rounded to even. Numbers beyond the largest number of the type become inf. */
 static double nearest(enum st_dtype type, double x)
 {
     const bool half = type == ST_F16;
@@ -532,8 +532,8 @@ static void test_config_good(void)
     CHECK(!hf_shape_diff(&m, &n));
 }
 
-/* Checks that keys, and absent keys, have the meaning that each model_type gives them in
- * transformers 5.23 (configuration_*.py, modeling_*.py). */
+/* Checks that a key, or its absence, has the same effect as in transformers 5.23 for each
+ * model_type (configuration_*.py, modeling_*.py). */
 static void test_config_meaning(void)
 {
     static const struct {
@@ -548,7 +548,7 @@ static void test_config_meaning(void)
         {LLAMA SIZES ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\","
                      "\"full_attention\"]",
          0, 4, 12},
-        /* this is for trainings, where the job sets it */
+        /* only trainings use this key, and the job sets its value */
         {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12},
         {MISTRAL SIZES, 4096, 4, 12},
         {MISTRAL SIZES ",\"sliding_window\":8,\"use_sliding_window\":false", 8, 4, 12},
@@ -556,7 +556,7 @@ static void test_config_meaning(void)
         {MISTRAL SIZES ",\"sliding_window\":null", 0, 4, 12},
         {QWEN3 EIGHT, 0, 32, 128},
         {QWEN3 EIGHT ",\"head_dim\":16,\"num_key_value_heads\":null", 0, 64, 16},
-        /* from layer 28 on, while the model has 2 layers */
+        /* layers from 28 on have a window, but the model has only 2 layers */
         {QWEN3 EIGHT ",\"use_sliding_window\":true", 0, 32, 128},
         {QWEN3 EIGHT ",\"use_sliding_window\":true,\"max_window_layers\":0", 4096, 32, 128},
         {QWEN3 EIGHT ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
@@ -575,8 +575,8 @@ static void test_config_meaning(void)
     }
 }
 
-/* Checks that one error names everything that a file requires and we do not support. Other errors
- * come before it. */
+/* Checks that a single error names all features that a file requires and that are not supported.
+ * Errors of other kinds must be reported first. */
 static void test_config_all_at_once(void)
 {
     struct model_shape m;
@@ -603,8 +603,8 @@ static void test_config_all_at_once(void)
               "%s", e.text);
     CHECK(parse("{" LLAMA SIZES ",\"attention_bias\":true,\"head_dim\":\"x\"}", &m) == -1);
     CHECK(e.code == ERR_INVALID && strstr(e.text, "head_dim"));
-    /* There are more requirements than an error's text can hold. They are named while there is
-     * room, and all of them are counted. */
+    /* There are more requirements than an error's text can hold. The error names as many of them
+     * as fit, and has their total number. */
     CHECK(parse("{\"model_type\":\"minimax\",\"num_key_value_heads\":4," SIZES
                 ",\"quantization_config\":1,\"text_config\":1,\"postnorm\":false,"
                 "\"shared_intermediate_size\":5,\"sliding_window\":9,\"hidden_act\":\"gelu\","
@@ -705,8 +705,8 @@ static const struct model_shape small = {.family = FAMILY_LLAMA,
                                          .norm_eps = 1e-5,
                                          .rope_theta = 10000};
 
-/* Makes weights whose elements tell their own place. Gaps have a value that must never be written
- * or read. */
+/* Makes weights in which the value of an element depends on its place. Gaps have a value that must
+ * never be written or read. */
 static float *make_params(const struct model_shape *m)
 {
     float *x = malloc((size_t)param_count(m) * sizeof *x);
@@ -749,7 +749,7 @@ static void test_model_round_trip(void)
         CHECK(hf_weights_digest(&m, DT_F32, x, a, &e) == 0 &&
               hf_weights_digest(&m, DT_F32, y, b, &e) == 0);
         CHECK_STR(a, b); /* gaps are in neither of the two digests */
-        /* Equal values in another storage (model.weights) belong to another model. */
+        /* The same values in a different format (model.weights) count as a different model. */
         char word[WEIGHTS_N][SHA256_HEX];
         for (int w = 0; w < WEIGHTS_N; w++) {
             struct model_shape stored = m;
@@ -774,7 +774,7 @@ static void test_model_round_trip(void)
     }
 }
 
-/* Rewrites the untied model with a change to its tensors, for a test that expects one error. */
+/* Writes the untied model again with changed tensors, for tests that expect one error. */
 static struct st_out *all_items(const struct model_shape *m, const float *x, struct param *params)
 {
     int n = param_list(m, params, FAMILY_TENSORS);
@@ -817,7 +817,7 @@ static void test_model_wrong(void)
     /* every tensor is missing, and they are counted */
     CHECK(st_write(path, NULL, 0, &e) == 0);
     CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && strstr(e.text, "in 21 tensors"));
-    /* an integer tensor where a float belongs, and an obsolete buffer that is ignored */
+    /* an integer tensor where floats are expected, and an obsolete buffer, which is ignored */
     static const int32_t zeros[24];
     items = all_items(&m, x, params);
     items[n] = (struct st_out){"model.layers.0.self_attn.rotary_emb.inv_freq", ST_F32, 1, {5}, x};

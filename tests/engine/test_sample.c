@@ -1,5 +1,6 @@
-/* Compares sampling with an independent reference, which sorts in the obvious way in long double,
- * and stop strings with strstr; and checks the lines of a batch. */
+/* Compares sampling with an independent reference, which sorts all logits and computes in long
+ * double. Compares the places where stop strings are found with strstr. Checks how the lines of a
+ * batch are read. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -79,9 +80,9 @@ static int times_in(const int32_t *list, int n, int id)
     return k;
 }
 
-/* Computes the entries that remain after penalties, temperature and cuts, with ascending ids and
- * probabilities that add up to 1. *margin receives the smallest distance between the sum of a cut
- * and its bound. */
+/* Computes the entries that remain after penalties, temperature, top_k, top_p and min_p. Their ids
+ * are in ascending order, and their probabilities add up to 1. *margin receives the smallest
+ * distance between a sum of probabilities and the bound with which it is compared. */
 static int reference(const float *logits, int V, const struct sample_options *o,
                      const struct seen *s, int banned, struct entry *out, long double *margin)
 {
@@ -115,7 +116,8 @@ static int reference(const float *logits, int V, const struct sample_options *o,
     if (o->top_p < 1) n = keep;
     for (keep = 0; keep < n; keep++) {
         *margin = fminl(*margin, o->min_p > 0 ? fabsl(e[keep].p - (long double)o->min_p) : 1);
-        if (e[keep].p < (long double)o->min_p) break; /* they descend */
+        /* the probabilities are in descending order */
+        if (e[keep].p < (long double)o->min_p) break;
     }
     n = keep;
     qsort(e, (size_t)n, sizeof *e, by_entry);
@@ -127,8 +129,8 @@ static int reference(const float *logits, int V, const struct sample_options *o,
     return n;
 }
 
-/* Returns the id whose share of [0, 1) contains u. Lowers *margin to the distance of u from the
- * borders of the shares. */
+/* Each entry has a share of [0, 1). Returns the id whose share contains u. If u is nearer than
+ * *margin to a border of a share, *margin becomes that distance. */
 static int pick(const struct entry *e, int n, double u, long double *margin)
 {
     long double run = 0;
@@ -140,9 +142,9 @@ static int pick(const struct entry *e, int n, double u, long double *margin)
     return e[n - 1].id;
 }
 
-/* Compares the choices of the sampler under test with the reference's. If a sum is within 1e-12 of
- * a bound (a thousand times 64 roundings of double), the two may differ, and nothing is
- * compared. */
+/* Compares the tokens that the sampler under test chooses with those of the reference. If a sum is
+ * within 1e-12 of a bound, either side of the bound is possible, and nothing is compared. 1e-12 is
+ * a thousand times 64 roundings of double. */
 static void compare(struct sampler *s, const float *logits, int V, const struct sample_options *o,
                     const struct seen *seen, int banned, int64_t draws)
 {
@@ -177,7 +179,7 @@ static double noise(uint64_t *x)
     return (double)(int64_t)*x * 0x1p-63;
 }
 
-/* Opens a sampler. The caller frees s->z, which is where its memory begins. */
+/* Opens a sampler. Its memory begins at s->z, which the caller frees. */
 static void sampler_open(struct sampler *s, int64_t n_vocab)
 {
     sampler_init(s, n_vocab, malloc((size_t)sampler_size(n_vocab)));
@@ -194,7 +196,8 @@ static void test_against_reference(void)
         int V = 1 + round % MAX_V;
         struct seen seen = {.n_prompt = round % 8, .n_text = round / 3 % 8};
         sampler_open(&s, V);
-        for (int i = 0; i < V; i++) /* every second one on a coarse grid, so that there are ties */
+        /* every second logit is rounded to a coarse grid, so that some logits are equal */
+        for (int i = 0; i < V; i++)
             logits[i] = (float)(i % 2 ? 6 * noise(&x) : floor(6 * noise(&x)));
         for (int i = 0; i < 8; i++) {
             seen.prompt[i] = (int32_t)((noise(&x) + 1) / 2 * V);
@@ -212,7 +215,8 @@ static void test_against_reference(void)
     }
 }
 
-/* Returns the ids that can be drawn, by drawing often enough: the counter spreads u evenly. */
+/* Returns the set of ids that can be drawn. It draws so often that the random numbers, which are
+ * distributed evenly, reach every id. */
 static uint64_t support(struct sampler *s, const float *logits, const struct sample_options *o,
                         int banned)
 {
@@ -225,8 +229,9 @@ static uint64_t support(struct sampler *s, const float *logits, const struct sam
     return ids;
 }
 
-/* Checks that ties are cut by id, at exactly k and exactly p. Each of eight equal logits has
- * exactly 1/8, without rounding. */
+/* Checks top_k and top_p if equal logits are on both sides of the limit, where the order of ids
+ * decides. The limits must be exactly k and exactly p. Each of eight equal logits has the
+ * probability 1/8, which is exact. */
 static void test_exact_cuts(void)
 {
     struct sampler s;
@@ -241,24 +246,24 @@ static void test_exact_cuts(void)
         o.top_p = k ? k / 8.0 : 1e-9;
         CHECK(support(&s, equal, &o, -1) == (k ? (1u << k) - 1 : 1u));
         if (k == 8) break;
-        o.top_p = k / 8.0 + 1e-9; /* slightly more than k of them have */
+        o.top_p = k / 8.0 + 1e-9; /* slightly more than k logits have together */
         CHECK(support(&s, equal, &o, -1) == (2u << k) - 1);
     }
     struct sample_options o = PLAIN;
     o.top_k = 2;
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2));
     CHECK(support(&s, steps, &o, 1) == (1 << 2 | 1 << 4));
-    o.top_k = 4; /* the ties at 3, and then the first of the ties at 1 */
+    o.top_k = 4; /* all logits of 3, and the first of the logits of 1 */
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4 | 1 << 3));
     o.top_k = 0;
-    o.min_p = 1; /* the ids whose logit equals the largest */
+    o.min_p = 1; /* only ids whose logit equals the largest logit */
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4));
     o.min_p = 0;
-    CHECK(support(&s, steps, &o, -1) == 255 - (1 << 5)); /* -inf never */
+    CHECK(support(&s, steps, &o, -1) == 255 - (1 << 5)); /* -inf is never drawn */
     free(s.z);
 }
 
-/* Checks the smallest and the largest numbers that job_check accepts: they must give a token, and
+/* Checks the smallest and the largest numbers that job_check accepts. They must give a token, and
  * no NaN may occur. */
 static void test_extremes(void)
 {
@@ -290,8 +295,9 @@ static void test_extremes(void)
     free(s.z);
 }
 
-/* Checks that seed, request, sequence and position each change the draw, and that a sampler that
- * is rewound has forgotten the text but not the prompt. */
+/* Checks that the seed, the request, the sequence and the position each change the random numbers.
+ * A sampler that is set back to the end of the prompt must forget the generated text, but not the
+ * prompt. */
 static void test_keys_and_memory(void)
 {
     struct sampler s;
@@ -320,7 +326,7 @@ static void test_keys_and_memory(void)
     o = (struct sample_options){.top_p = 1, .repetition = 1, .presence = 0.5, .frequency = 0.5};
     sampler_begin(&s, (const int32_t[]){1}, 1); /* the tokens of a prompt are not counted */
     CHECK(sampler_choose(&s, logits, &o, -1, &key) == 1);
-    /* id 1 has 3 - 1 - .5, and id 2 has 3 - .5 - .5 */
+    /* the logit of id 1 is now 3 - 1 - .5, and the logit of id 2 is 3 - .5 - .5 */
     for (int i = 0; i < 3; i++) sampler_take(&s, i % 2 + 1);
     CHECK(sampler_choose(&s, logits, &o, -1, &key) == 2);
     free(s.z);
@@ -335,7 +341,7 @@ static void test_logprobs(void)
     CHECK(sample_logprobs(logits, 6, 3, &chosen, 4, top) == 4);
     static const int order[] = {5, 1, 3, 0};
     for (int i = 0; i < 4; i++) CHECK_MSG(top[i].id == order[i], "place %d: %d", i, top[i].id);
-    CHECK(chosen == top[2].logprob); /* The two places must have the same digits. */
+    CHECK(chosen == top[2].logprob); /* Both members must have the same number. */
     CHECK(fabsl((long double)chosen - (2 - logl(Z))) < 1e-15L * 8);
     CHECK(sample_logprobs(logits, 6, 4, &chosen, 20, top) == 6 && isinf(chosen));
     for (int i = 0; i < 6; i++) sum += exp(top[i].logprob);
@@ -345,7 +351,8 @@ static void test_logprobs(void)
 
 /* ---- stop strings ---------------------------------------------------------------------------- */
 
-/* Counts the bytes at the end of the text that may be the beginning of a stop string. */
+/* Returns the number of bytes at the end of the text that may be the beginning of a stop
+ * string. */
 static int held_bytes(const struct stop *s)
 {
     int held = 0;
@@ -355,8 +362,8 @@ static int held_bytes(const struct stop *s)
 }
 
 /* Feeds text byte by byte. Returns the end of the first match, with its length in *size, or -1 if
- * there is no match. After every byte it checks the number of bytes that are held back: they must
- * be the longest end of the text with which a stop string begins. */
+ * there is no match. After every byte, it checks the number of bytes that are not passed on yet.
+ * These bytes must be the longest suffix of the text that is a prefix of a stop string. */
 static int run_stop(struct stop *s, const char *text, int *size)
 {
     stop_begin(s);
@@ -411,14 +418,14 @@ static void test_stop(void)
     CHECK(stop_add(&s, "x", 1) == -1);
     stop_begin(&s);
     for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
-    /* "no byte" lets the match begin again */
+    /* -1 means no byte, after which a match begins again */
     CHECK(stop_feed(&s, -1) == 0 && held_bytes(&s) == 0);
     for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
     CHECK(stop_feed(&s, 'q') == STOP_SIZE && stop_feed(&s, 'q') == STOP_SIZE);
 }
 
-/* Compares all texts of seven letters over {a, b} with all stop strings of up to three letters:
- * the first end must be strstr's. */
+/* Checks all texts of seven letters a and b with all stop strings of up to three letters. The
+ * first match must end at the place that strstr gives. */
 static void test_stop_everywhere(void)
 {
     static struct stop s;
@@ -438,8 +445,8 @@ static void test_stop_everywhere(void)
             }
 }
 
-/* Returns the place at which the stop string "ba" cuts the text of two tokens "ab". Each of the
- * tokens has one of its letters. */
+/* Returns the place at which the stop string "ba" ends the text of two tokens "ab". The b is the
+ * end of the first token, and the a is the beginning of the second. */
 static int64_t cut_over_tokens(void)
 {
     static const char json[] =
@@ -624,7 +631,8 @@ static void test_refusals(void)
         CHECK_MSG(line(lines[i])->refused.code != ERR_NONE, "%s", lines[i]);
 }
 
-/* A request that is too long names the fields that make room for it. */
+/* Checks the error of a request that is too long. The error must name the fields whose change
+ * makes room for the request. */
 static void test_room(void)
 {
     static const struct {
@@ -637,13 +645,15 @@ static void test_room(void)
          "3 tokens and max_tokens 8 are 11 together: the job was planned "
          "for data.seq_len 10: raise data.seq_len to 11, or lower "
          "max_tokens"},
-        /* as where a job of a short sequence does not say it: a longer one has 256 */
+        /* the default of max_tokens in a job with a short sequence; it is 256 with a longer
+         * sequence */
         {10, 9, "\"n\":1",
          "3 tokens and sampling.max_tokens 9 are 12 together: the job was planned "
          "for data.seq_len 10: raise data.seq_len to 259, or lower "
          "sampling.max_tokens, or give the request a max_tokens"},
         {10, 8, "\"n\":1", "raise data.seq_len to 11, or lower sampling.max_tokens"},
-        /* no max_tokens makes room beside a prompt as long as data.seq_len, but for an echo */
+        /* if the prompt is as long as data.seq_len, there is no room for even one token, whatever
+         * max_tokens is; only an echo without new tokens is possible */
         {3, 2, "\"max_tokens\":1", "raise data.seq_len to 4, or shorten the prompt"},
         {2, 1, "\"n\":1", "raise data.seq_len to 259, or shorten the prompt"},
         {3, 2, "\"max_tokens\":1,\"echo\":true", "raise data.seq_len to 4, or lower max_tokens"},

@@ -1,5 +1,5 @@
-/* Checks the loss scale of fp16: when it changes, that a step that overflows changes no other
- * state, and that the scale changes neither the gradient nor the bits on other numbers of
+/* Checks the loss scale of fp16, and when it changes. A step that overflows must change only the
+ * scale. The scale must not change the gradient. The bits must not depend on the number of
  * ranks. */
 #include <math.h>
 #include <unistd.h>
@@ -18,7 +18,8 @@ static void set_precision(enum precision_id p)
 
 /* ---- the rules of the scale ------------------------------------------------------------------ */
 
-/* Checks the sixteen halvings from 2^16 to 1, at which the guard then decides. */
+/* Checks the sixteen halvings from 2^16 to 1. At a scale of 1, the guard decides about the
+ * step. */
 static void test_down_to_one(void)
 {
     struct scale_state s = {0};
@@ -45,8 +46,8 @@ static void test_not_its_fault(void)
     CHECK(!scale_overflows(&spec, &s, 2, NAN) && scale_of(&spec, &s) == 16);
 }
 
-/* Checks that the scale is doubled after 2000 updates in a row, and that an overflow restarts the
- * count. */
+/* Checks that the scale is doubled after 2000 updates without an overflow, and that an overflow
+ * sets the count of updates to 0. */
 static void test_up_again(void)
 {
     struct scale_state s = {0};
@@ -83,8 +84,8 @@ enum { MOST = 1 << 20 };
 static float before[JOB_MAX_RANKS][3][MOST]; /* weights, m and v after the steps that overflowed */
 static struct scale_state ends[JOB_MAX_RANKS];
 
-/* Lets the first step begin at the largest possible scale. Even the gradient of its logits, 2^24 /
- * 120 of a value below 1, exceeds the range of fp16. */
+/* Lets the first step begin at the largest possible scale. Even the gradient of the logits exceeds
+ * the range of fp16, because it is 2^24 / 120 times a value below 1. */
 static void begin_high(struct train *t, int rank, void *arg)
 {
     (void)rank, (void)arg;
@@ -117,8 +118,8 @@ static struct engine_run run(struct synth *y, int P, int64_t steps, const float 
 }
 
 /* Checks that steps that overflow change neither weights nor moments, and that Adam does not count
- * them. So Adam's first update moves every weight that has a gradient by exactly lr: at that step
- * m / (1 - b1), divided by the root of v / (1 - b2), is 1 or -1. */
+ * them. Adam's first update then changes every weight that has a gradient by exactly lr. In that
+ * update, m / (1 - b1) is the gradient, and the root of v / (1 - b2) is its absolute value. */
 static void test_overflow(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
@@ -150,8 +151,8 @@ static void test_overflow(void)
     engine_free(&r), engine_free(&none);
 }
 
-/* Checks that the scale, whatever it is, is divided out again: norm and gradient must be those of
- * fp32, except for roundings. */
+/* Checks that gradients are divided by the scale again. For every scale, the norm and the gradient
+ * must be the same as in fp32, except for rounding errors. */
 static void test_taken_off(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
@@ -167,8 +168,8 @@ static void test_taken_off(void)
     engine_free(&one), engine_free(&half);
 }
 
-/* Checks that all ranks decide the same, and that under determinism "ranks" they have the
- * overflows, the scale and the bits of one rank. */
+/* Checks that all ranks make the same decisions. Under determinism "ranks" the overflows, the
+ * scale and the bits must be the same as on one rank. */
 static void test_ranks(void)
 {
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};

@@ -1,5 +1,4 @@
-/* Compares learning rates with formulas that are written here a second time, and checks the
- * arithmetic of stages. */
+/* Compares learning rates with independent formulas, and checks the arithmetic of stages. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +11,8 @@
 
 static struct job_spec spec; /* static because it has 75 KiB, too many for the stack */
 
-/* Both sides have a few operations in double, which are at most 8 roundings of the peak. */
+/* `got` and `want` are computed by a few operations in double. Their rounding errors together are
+ * at most 8 roundings of a number as large as the peak. */
 #define NEAR(got, want)                                                                            \
     CHECK_MSG(fabs((got) - (want)) <= 8 * DBL_EPSILON * 2, "%.17g, want %.17g", got, want)
 
@@ -42,7 +42,7 @@ static void test_warmup(void)
         CHECK(schedule_lr(&spec, 10) == 2);
         spec.schedule.warmup_steps = 0;
         CHECK(schedule_lr(&spec, 0) == 2);
-        spec.schedule.warmup_steps = 100; /* the warmup is the whole run */
+        spec.schedule.warmup_steps = 100; /* the warmup has as many steps as the run */
         CHECK(schedule_lr(&spec, 99) == 2);
     }
 }
@@ -50,9 +50,9 @@ static void test_warmup(void)
 static void test_cosine(void)
 {
     fresh(SCHEDULE_COSINE);
-    /* halfway, so it is the mean of 2 and 0.5 */
+    /* halfway through the decay, so the rate is the mean of 2 and 0.5 */
     NEAR(schedule_lr(&spec, 55), 1.25);
-    /* a third of the way, which is cos 60 degrees */
+    /* a third of the decay, where the cosine of the schedule is cos(60 degrees) = 0.5 */
     NEAR(schedule_lr(&spec, 40), 0.5 + 0.75 * (1 + 0.5));
     NEAR(schedule_lr(&spec, 99), 0.5 + 1.5 * pow(sin(M_PI / 2 / 90), 2)); /* half-angle */
     CHECK(schedule_lr(&spec, 100) == 0.5 && schedule_lr(&spec, 100000) == 0.5);
@@ -105,8 +105,8 @@ static void test_wsd(void)
     }
 }
 
-/* Checks rounding. decay_fraction 0.1 of 25 steps is 2.5, which becomes three steps, from step 22
- * on. */
+/* Checks rounding. A decay_fraction of 0.1 of 25 steps is 2.5 steps. It is rounded to three steps,
+ * and the decay begins at step 22. */
 static void test_wsd_rounds(void)
 {
     fresh(SCHEDULE_WSD);
@@ -165,8 +165,8 @@ static void test_stage_values(void)
     }
 }
 
-/* Checks that the samples of every length, step after step, are 0, 1, 2 and so on, without a
- * gap. */
+/* Checks the samples of every length. The indices of the samples in successive steps must be 0, 1,
+ * 2 and so on, without a gap. */
 static void test_samples_have_no_gap(void)
 {
     three_stages();
@@ -178,7 +178,8 @@ static void test_samples_have_no_gap(void)
     }
 }
 
-/* Compares the number of steps with positions that are counted step by step until they suffice. */
+/* Compares the number of steps with a loop that adds the positions of each step until they are
+ * enough. */
 static void test_steps_of_tokens(void)
 {
     three_stages();
@@ -198,9 +199,9 @@ static void test_steps_of_passes(void)
     for (int64_t passes = 1; passes < 50; passes++)
         CHECK(stage_steps_of_passes(&spec, passes, plain) == (10 * passes + 3) / 4);
     three_stages();
-    /* There are 100 samples of 64 tokens and 50 of 128. 4 steps are 12/100 of a pass, and the next
-     * 5 are 15/50. So 58 % of the pass remain, and with 3/100 per step they need 20 steps
-     * (19.33). */
+    /* There are 100 samples of 64 tokens and 50 of 128. The first 4 steps use 12/100 of a pass,
+     * and the next 5 steps use 15/50. This leaves 58 % of the pass. At 3/100 per step this is
+     * 19.33, so 20 steps are needed. */
     const int64_t some[SPEC_STAGES + 1] = {100, 50, 50, 100};
     CHECK_MSG(stage_steps_of_passes(&spec, 1, some) == 29, "%d",
               (int)stage_steps_of_passes(&spec, 1, some));

@@ -1,5 +1,5 @@
 /* Checks scoring with overlapping windows, by position and token by token, over P ranks. The
- * results are compared with the plain definition, which is one prefill per token. */
+ * results are compared with the definition, which needs one prefill per token. */
 #include <fcntl.h>
 #include <glob.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 
 static char scratch[64];
 
-/* Document 3 consists of ids, some of which may not be targets. */
+/* Document 3 consists of ids, and some of them may not be targets. */
 static const char *const docs[] = {"hello", "a",         "the quick brown fox jumps over",
                                    NULL,    "end of it", "xyzzy plugh, and a little more of that"};
 #define N_DOCS ((int)(sizeof docs / sizeof *docs))
@@ -27,7 +27,7 @@ static const int32_t ids3[] = {10, 259, 258, 65, 66, 67, 256};
 static const bool learn3[] = {false, false, true, true, false, true, true};
 #define N_IDS3 7
 
-/* The text as it must be prepared, which is built here a second time. */
+/* The text that the preparation must write. The test builds it independently. */
 static struct {
     int64_t n;
     int32_t id[MAX_TOKENS];
@@ -68,10 +68,12 @@ struct reading {
     struct job_spec spec;
     char id[80], dir[128];
     struct score out;
-    int64_t left; /* windows until the job is stopped; -1 means that it is not stopped */
-    bool damaged; /* the record is of another model */
-    bool whole;   /* windows of whole documents */
-    /* [MAX_TOKENS] scores by the plain definition; NULL means that they are not requested */
+    int64_t left; /* the number of windows after which the job is stopped; -1 means that it is not
+                   * stopped */
+    bool damaged; /* the journal was written with a different model */
+    bool whole;   /* windows have only complete documents */
+    /* [MAX_TOKENS] receives the scores that are computed from the definition; NULL means that they
+     * are not computed */
     double *want;
     int64_t *context;
 };
@@ -85,8 +87,8 @@ static double log_p(const float *logits, int32_t id)
     return (double)logits[id] - top - log(sum);
 }
 
-/* Scores window after window and token after token: for each new token it prefills the tokens that
- * the prediction of that token may see. */
+/* Scores all windows, token by token. For each new token, it prefills the tokens that the
+ * prediction of that token may see. */
 static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -112,8 +114,9 @@ static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
     return rc;
 }
 
-/* Scores document after document. A token sees all tokens of its document before it, or of its
- * piece if the document is longer than a window. */
+/* Scores all documents. A token sees all tokens before it in its document. A document that is
+ * longer than a window is divided into pieces, and a token sees only earlier tokens of its own
+ * piece. */
 static int plain_whole(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -155,7 +158,7 @@ static void body(struct ranks *g, int rank, void *arg)
     struct score out;
     struct data *d = data_open(scratch, r->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(t, &r->spec, g, rank, &e);
-    struct asked asked = {r->left}; /* every rank is asked equally often */
+    struct asked asked = {r->left}; /* every rank is asked the same number of times */
     struct told told;
     told_open(&told);
     struct infer in = {&t->model, &r->spec, r->dir, enough, &asked, &told.p};
@@ -198,7 +201,7 @@ static void score(struct reading *r, int P, int64_t S, int64_t stride, int64_t b
     CHECK(r->left >= 0 || r->out.ledger_equal);
 }
 
-/* token-logprobs.npy, by hand. */
+/* Reads token-logprobs.npy without the code of the product. */
 static void read_logprobs(const struct reading *r, double *out)
 {
     size_t size;
@@ -223,8 +226,8 @@ static double number_at(const char *json, size_t size, const char *key, int whic
     return v;
 }
 
-/* Checks the pace, which counts every token of every window. Tokens in several windows count in
- * each of them. */
+/* Checks the reported speed. It counts every token of every window, so a token that is in several
+ * windows is counted in each of them. */
 static void check_pace(const struct reading *r, int64_t stride)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -236,8 +239,8 @@ static void check_pace(const struct reading *r, int64_t stride)
     CHECK(pace_rate(&r->out.pace) > 0 && isnan(pace_rate(&(struct infer_pace){0})));
 }
 
-/* Checks that the artifacts agree with each other and with the totals. got has the score of each
- * token. */
+/* Checks that the scores in the artifacts add up to the totals, and that the artifacts have the
+ * same scores. `got` has the score of each token. */
 static void check_sums(const struct reading *r, const double *got, const int64_t *context)
 {
     const int64_t bucket = r->spec.score.by_position_bucket, S = r->spec.data.seq_len;
@@ -253,7 +256,7 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
         scored++;
     }
     CHECK(r->out.total.n_targets == scored && r->out.n_unscored == all.n - scored);
-    /* They are the same numbers added in another order, with one rounding for each. */
+    /* Both sums add the same numbers in different orders, with one rounding for each number. */
     CHECK(fabs(sum - r->out.total.nll) <= (double)scored * 0x1p-52 * sum);
     char *text = reading_artifact(r->dir, "score-buckets.json", &size);
     for (int b = 0; b < n_buckets; b++) {
@@ -281,15 +284,17 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
             isnan(got[i]) ? (void)unscored++ : (void)(sum -= got[i]);
         CHECK(number_at(line, len, "unscored", 0) == (double)unscored);
         CHECK(number_at(line, len, "tokens", 0) == (double)(i - start - unscored));
-        CHECK(number_at(line, len, "nll", 0) == sum); /* exactly in the order of the text */
+        /* equal, because it is summed in the order of the text */
+        CHECK(number_at(line, len, "nll", 0) == sum);
     }
     CHECK(!*line);
     free(text);
 }
 
-/* Checks that every token's score is that of a prefill of the tokens that it may see, on one rank
- * and on several. A logit is a sum of fp32 products of size 10 in another order, so the bound is
- * that of decoding, 1e-4. */
+/* Checks the score of every token, on one rank and on several. The score must equal the score that
+ * follows from a prefill of the tokens that the token may see. The two computations add the fp32
+ * products of a logit, which are up to about 10, in different orders. The bound is 1e-4, as for
+ * decoding. */
 static void test_strides(void)
 {
     static struct reading one = {.left = -1}, many = {.left = -1};
@@ -328,8 +333,9 @@ static void test_strides(void)
     }
 }
 
-/* Checks windows of whole documents of 6, 2, 31, 7, 10 and 39 tokens, including their ends: each
- * document is scored as if it were alone, and in pieces if it is longer than a window. */
+/* Checks windows that have only complete documents. The documents have 6, 2, 31, 7, 10 and 39
+ * tokens, including their end ids. Each document must be scored as if it were alone. A document
+ * that is longer than a window is scored in pieces. */
 static void test_whole(void)
 {
     static struct reading r = {.left = -1, .whole = true};
@@ -398,9 +404,10 @@ static void spoil(const char *path, int64_t at)
     close(fd);
 }
 
-/* Checks a job that is stopped and started again, with a record that is cut off, damaged, or of
- * another model: it must continue after the windows whose records are complete and its own, and
- * the results must have the bytes of a single attempt. */
+/* Checks a job that is stopped and started again. Its journal may be truncated, damaged, or
+ * written with a different model. The job must continue after the windows for which the journal
+ * has complete records of this model. The results must have the same bytes as a job that is not
+ * stopped. */
 static void test_resume(void)
 {
     static struct reading r;

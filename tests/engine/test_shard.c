@@ -35,7 +35,8 @@ static void check_layout(int64_t S, int P, enum layout_id layout, bool rank_bits
         for (int64_t i = 0; i < sh[r].T; i++) {
             int64_t p = shard_pos(&sh[r], i);
             CHECK(p >= 0 && p < n_rows && !seen[p]);
-            seen[p] = 1; /* a bijection onto [0, P*T), so every token is on exactly one rank */
+            seen[p] = 1; /* all positions in [0, P*T) occur exactly once, so every token is on
+                          * exactly one rank */
             CHECK(i == 0 || p > shard_pos(&sh[r], i - 1));
             if (p < S) CHECK(owner_of(p, S, P, layout, rank_bits) == r);
         }
@@ -64,7 +65,8 @@ static void test_rank_bits(void)
     CHECK(a.seg_len == 5 && a.T == 20 && b.pos[0] == 20); /* 20 tokens, and 17 tokens in 20 rows */
 }
 
-/* Checks that units are split in the same way as tokens, and are never divided. */
+/* Checks that units of several tokens are divided among ranks in the same way as tokens, and that
+ * every unit is on one rank. */
 static void test_units(void)
 {
     for (int i = 0; i < N_LENGTHS; i++)
@@ -103,8 +105,8 @@ static void test_refusals(void)
     CHECK(shard_init(&sh, 10, 65, 0, LAYOUT_ZIGZAG, false, &e) && e.code == ERR_INVALID);
 }
 
-/* Checks the published case, converted to fp32: with B 1, S 65536, P 8, Hk 8 and D 128, a block of
- * keys and values has 64 MiB, and a forward ring moves 448 MiB. */
+/* Checks the published case, converted to fp32. With B 1, S 65536, P 8, Hk 8 and D 128, a block of
+ * keys and values has 64 MiB, and each rank sends 448 MiB in the forward pass of a ring. */
 static void test_volume(void)
 {
     int64_t mib = 1 << 20;
@@ -154,8 +156,8 @@ static int along(struct axes_place at, enum axis axis)
     return axis == AXIS_DP ? at.d : axis == AXIS_PP ? at.p : axis == AXIS_SP ? at.s : at.t;
 }
 
-/* Checks that the ranks of a line have each place along the line's axis once, in order, and the
- * same places along all other axes. */
+/* Checks the ranks of a line along an axis. Along this axis they must have the places 0, 1, 2 and
+ * so on, in order. Along every other axis they must all have the place of `rank`. */
 static void check_line(const struct axes *a, int rank, enum axis axis, int n)
 {
     const struct rank_set of = axes_line(a, rank, axis);
@@ -171,8 +173,8 @@ static void check_line(const struct axes *a, int rank, enum axis axis, int n)
     }
 }
 
-/* Checks the ranks along dp and sp: they are the ranks of one stage and one tp index, and sp
- * varies fastest. */
+/* Checks the ranks along dp and sp together. All of them must have the stage and the tp index of
+ * `rank`, and sp must vary fastest. */
 static void check_plane(const struct axes *a, int rank)
 {
     const struct rank_set of = axes_line(a, rank, AXIS_DP | AXIS_SP);
@@ -199,7 +201,7 @@ static void test_axes(void)
         }
     }
     const struct axes all = {4, 2, 3, 2};
-    const struct rank_set ring = axes_line(&all, 31, AXIS_SP); /* 31 is ((2 2 + 1) 3 + 0) 2 + 1. */
+    const struct rank_set ring = axes_line(&all, 31, AXIS_SP); /* 31 = ((2*2 + 1)*3 + 0)*2 + 1 */
     CHECK(ring.n == 3 && ring.at[0] == 31 && ring.at[1] == 33 && ring.at[2] == 35);
 }
 

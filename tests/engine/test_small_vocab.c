@@ -1,6 +1,6 @@
-/* Checks vocabularies without ids for bytes: characters, bases of DNA, or 0 and 1. Models must
- * train on token ids, score them and answer them; text must be refused, and rows of padding must
- * have an id of the model.
+/* Checks vocabularies without ids for bytes: characters, bases of DNA, or 0 and 1. Jobs must be
+ * able to train on token ids, score them, and answer with them. Text must be refused. Rows of
+ * padding must have an id that is valid in the model.
  * tests: needs golden seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
@@ -12,7 +12,8 @@ static struct order *ids_order(enum job_kind kind, const char *name, int64_t voc
     struct job_spec *s = &o->spec;
     const struct spec_source ids = {tiny_text(s, in_dir("", "char.bin")), 0, DATA_NANOGPT, 0, -1};
     s->model.shape.vocab = vocab;
-    /* the last of the sequences of 333 tokens is padded, and so are shares of ranks */
+    /* 333 tokens are not a multiple of 50, so the last sequence is padded; the parts of ranks are
+     * padded, too */
     s->data.seq_len = 50;
     s->resources.ranks = ranks;
     s->resources.threads = 1;
@@ -49,7 +50,7 @@ static void check_directory(const char *hf, int64_t vocab)
     CHECK(hf_read_pad(hf) == -1);
 }
 
-/* Checks that a trained model has the loss in a score job that it had in its training. */
+/* Checks that a score job with the trained model gives the last loss of the training. */
 static void check_score(const char *hf, int64_t vocab, double loss)
 {
     struct order *o = ids_order(JOB_SCORE, "score", vocab, 2);

@@ -1,6 +1,6 @@
-/* Checks where the compiler places the switches of DSP. In every diffusion family they must be
- * where a person would place them by hand, and in random sections they must cost no more than with
- * any other labelling. */
+/* Checks where the compiler places the switches of DSP. In every diffusion family, they must be at
+ * the places in the table below, which was written by hand. In random sections, no other labelling
+ * may cost less. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 /* ---- the families ---------------------------------------------------------------------------- */
 
-/* The operations of each kind of layer, where ".A" means rows that are spread along time. */
+/* The operations of each kind of layer, where ".A" means rows that are divided along time. */
 static const struct placed {
     const char *config, *layer[4];
 } placed[] = {
@@ -69,8 +69,8 @@ static void describe(const struct program *p, char *to, size_t size)
     }
 }
 
-/* Checks that every operation gets its rows in the layout that it needs, and that both ends are
- * spread along space. */
+/* Checks that every operation gets its rows in the layout that it needs, and that the input and
+ * the output of the section are divided along space. */
 static void check_rows(const struct program *p)
 {
     for (int i = 0; i < p->n_ops; i++) {
@@ -192,8 +192,8 @@ static void draw_section(uint32_t *seed, struct program *p)
     p->result = made[n_made - 1];
 }
 
-/* Finds the columns that switches move, and the number of switches, if operation i has bit i of
- * labels as its label. */
+/* Bit i of `labels` is the label of operation i. Computes the number of switches, and the number
+ * of columns that they send. */
 static bool labelled(const struct program *p, unsigned labels, int64_t *cols, int *n)
 {
     unsigned read[PROG_VALUES] = {0}, written[PROG_VALUES] = {0};
@@ -243,7 +243,7 @@ static void compare(const struct program *written, enum spread_stage stage, int 
     int64_t want_cols, cols = 0;
     int want, n = 0;
     fewest(written, stage == SPREAD_SECTION, &want_cols, &want);
-    /* no labelling is possible: the section has one label and needs both */
+    /* no labelling is possible, because the section has one label and needs both */
     if (want_cols == INT64_MAX) return;
     p = *written;
     prog_spread(&p, stage);

@@ -1,5 +1,5 @@
-/* Compares how a pipeline is cut into stages with every possible cut, and checks the order of its
- * passes. */
+/* Compares how the layers of a model are divided into pipeline stages with every possible
+ * division, and checks the order in which stages run their passes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ struct cut {
     int n_layers, n;
 };
 
-/* Returns the least possible cost of the most expensive of n stages that have the sections from
- * `from` on. */
+/* Divides the sections from `from` on into n stages, so that the cost of the most expensive stage
+ * is as small as possible. Returns this cost. */
 static double best(const struct cut *c, int from, int n)
 {
     double sum = 0, least = INFINITY;
@@ -68,8 +68,8 @@ static void test_cuts(void)
     }
 }
 
-/* Returns the same if every stage also has a limit of memory, or INFINITY if no cut is within the
- * limits. */
+/* Computes the same as best(), but every stage has a limit of memory. Returns INFINITY if no
+ * division is within the limits. */
 static double best_within(const struct cut *c, const struct pipe_memory *m, int from, int at)
 {
     double sum = 0, bytes = m->fixed[at], least = INFINITY;
@@ -140,7 +140,8 @@ static void test_cuts_within(void)
     CHECK_MSG(found > all / 4 && found < all - all / 10, "%d of %d", found, all);
 }
 
-/* Checks that among cuts that are equally good, the later stages have more layers. */
+/* Checks that if several divisions are equally good, the chosen one has more layers in later
+ * stages. */
 static void test_later_stages_have_more(void)
 {
     const double cost[] = {0, 1, 1, 1, 1, 1, 0};
@@ -149,8 +150,9 @@ static void test_later_stages_have_more(void)
     CHECK(q.first[1] == 2 && q.first[2] == 4); /* 1, 2, 2 */
 }
 
-/* Checks that stage p runs all passes, keeps no more than it says, and never waits for a pass that
- * waits for it, so that the passes of all stages, each stage in its order, come to an end. */
+/* Checks that each stage runs all passes and keeps at most the planned number of sequences. Also
+ * checks that there is no deadlock, so that every stage can complete all its passes in its
+ * order. */
 static void run_stages(int n_stages, int64_t n)
 {
     struct pipe p = {.n = n_stages};
@@ -196,8 +198,8 @@ struct clock {
         now[JOB_MAX_RANKS];
 };
 
-/* Tells whether the last stage can send gradient number i. Raises *at to the earliest time at
- * which it can. */
+/* Tells whether the last stage can send gradient number i. If *at is before the earliest time at
+ * which it can, sets *at to this time. */
 static bool can_send(const struct clock *c, int64_t i, int64_t *at)
 {
     const int64_t before = i - c->room;
@@ -238,7 +240,8 @@ static int64_t run_clock(struct clock *c)
             const int s = p.at;
             const int64_t ahead = pipe_ahead(&p, c->n);
             const bool last = s == c->n_stages - 1;
-            if (last && sent < back[s]) { /* it must be sent before the stage's next pass */
+            /* the gradient must be sent before the stage's next pass */
+            if (last && sent < back[s]) {
                 if (!can_send(c, sent, &c->now[s])) continue;
                 sent++;
             } else if (forward[s] < c->n && forward[s] <= back[s] + ahead) {
@@ -269,9 +272,9 @@ static int64_t time_of(int n_stages, int64_t n, int64_t backward, int64_t room)
     return run_clock(&c);
 }
 
-/* Checks that with the planned room no step takes longer than without a tied embedding. With room
- * for one gradient fewer, three stages take longer, and without any room all numbers of stages
- * do. */
+/* Checks that with the planned room for gradients no step takes longer than without a tied
+ * embedding. If there is room for one gradient less, a step with three stages must take longer. If
+ * there is no room at all, a step must take longer for every number of stages. */
 static void test_tied_sends(void)
 {
     for (int pp = 2; pp <= 9; pp++)
@@ -288,8 +291,9 @@ static void test_tied_sends(void)
             }
 }
 
-/* Checks stages of any speed, as long as the first stage's backward pass takes no longer than the
- * forward passes of the other stages and the last stage's backward pass together. */
+/* Checks stages of any speed, with one restriction: the backward pass of the first stage takes at
+ * most as long as the forward passes of all later stages and the backward pass of the last stage
+ * together. */
 static void test_uneven_stages(void)
 {
     srand(5);
@@ -336,8 +340,8 @@ static void trains(int pp, int batch, int vocab, bool tied)
     CHECK_MSG(!family_check(&spec, &e), "%s: %s", e.field, e.text);
 }
 
-/* Returns the bytes of the largest stage of a cut, for which each stage is placed by itself. *work
- * receives the work of the most expensive stage. */
+/* Computes the memory of each stage of a division separately. Returns the bytes of the largest
+ * stage. *work receives the work of the most expensive stage. */
 static int64_t size_of(const struct plan *p, const struct pipe *cut, const double *cost,
                        double *work)
 {
@@ -358,7 +362,7 @@ static int64_t size_of(const struct plan *p, const struct pipe *cut, const doubl
     return most + p->segment_size;
 }
 
-/* Returns the least work of all cuts that fit, tried one after another, or INFINITY if none
+/* Tries all divisions. Returns the smallest work of a division that fits, or INFINITY if none
  * fits. */
 static double least_work(const struct plan *p, struct pipe *cut, int from, const double *cost,
                          int64_t limit)
@@ -373,9 +377,9 @@ static double least_work(const struct plan *p, struct pipe *cut, int from, const
     return least;
 }
 
-/* Checks plans with a limit of memory. If the cut by work does not fit and any other cut does, the
- * plan must have the best cut that fits, and the memory that its ranks place must be within the
- * limit. */
+/* Checks plans with a limit of memory. If the division with the smallest work does not fit, but a
+ * different division does, the plan must have the best division that fits. The memory of every
+ * rank must be within the limit. */
 static void test_cut_by_memory(void)
 {
     static struct plan p, at;

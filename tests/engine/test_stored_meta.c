@@ -1,6 +1,6 @@
-/* Checks meta.json of prepared data as it is stored, byte by byte, in
- * tests/golden/records/meta.txt: with all members, with those of version 0.2.0, with only those
- * that every file has, and with unknown ones. meta_edited.txt has the errors.
+/* Compares meta.json of prepared data with tests/golden/records/meta.txt, byte by byte. There are
+ * texts with all members, with the members of version 0.2.0, with only the members that every file
+ * has, and with unknown members. meta_edited.txt has the errors for edited texts.
  * tests: needs golden */
 #include "tests/lib/stored.h"
 
@@ -28,7 +28,8 @@ static void part_set(struct meta *m, enum meta_part_id id, int64_t size)
     digits(m->part[id].sha256, (char)('a' + id));
 }
 
-/* Sets the members of 0.2.0, for 5 documents of 40 tokens, and 3 of 8 tokens to evaluate. */
+/* Sets the members of version 0.2.0. There are 5 documents with 40 tokens together, and 3
+ * documents with 8 tokens together for evaluation. */
 static void meta_all(struct meta *m)
 {
     *m = (struct meta){.width = 4, .max_file = 1, .max_pos = INT64_MAX};
@@ -74,8 +75,8 @@ static const char *meta_text(const struct meta *m)
     return stored("meta.json");
 }
 
-/* Reads the text, writes it again, and checks that the result is `want`, which may lack the
- * unknown members. */
+/* Reads the text, writes it again, and checks that the result equals `want`. Unknown members are
+ * not written. */
 static void check_meta(const char *text, const char *want, bool own_tokens)
 {
     static struct meta got;
@@ -94,7 +95,8 @@ static void hold_meta(const char *name, const struct meta *m)
     char *plain = strdup(meta_text(m)), unknown[64];
     check_meta(records_hold(name, plain), plain, m->stats.own_tokens);
     snprintf(unknown, sizeof unknown, "%s.unknown", name);
-    /* The unknown member is left out of parts, whose last member is a text. */
+    /* The objects in the member "parts" must have no unknown member here. These objects are found
+     * by their last member, which is a text. */
     const char *more = edited(with_unknown(plain), "\"" STORED_UNKNOWN, "\"}", true);
     check_meta(records_hold(unknown, more), plain, m->stats.own_tokens);
     free(plain);
@@ -178,7 +180,8 @@ static const struct edit meta_edits[] = {
     {"file_source_large", "\"source\":63", "\"source\":2147483648"},
 };
 
-/* Returns the error for more sources than a job can have. */
+/* Changes the text so that it has more sources than a job can have, and reads it. Returns the
+ * error. */
 static const char *many_sources(const char *text)
 {
     static char list[TEXT_SIZE / 2];

@@ -1,7 +1,7 @@
-/* Checks guard.json of a job, train_state.json of a checkpoint and the event of a checkpoint as
- * they are stored, byte by byte, in tests/golden/records: with all members, with those of version
- * 0.2.0, without any member that may be absent, and with unknown ones. The line of an edit has its
- * error.
+/* Compares guard.json of a job, train_state.json of a checkpoint and the event of a checkpoint
+ * with tests/golden/records, byte by byte. There are texts with all members, with the members of
+ * version 0.2.0, without the members that may be absent, and with unknown members. The golden line
+ * of an edited text has the error.
  * tests: needs golden */
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/stored.h"
@@ -100,7 +100,8 @@ static const char *state_text(const struct ckpt_state *s)
     return stored(state_file);
 }
 
-/* Replaces the text of the state, also in the manifest, and reads the state. */
+/* Replaces the text of the state, corrects the state's digest in the manifest, and reads the
+ * state. */
 static int state_read(const char *text, struct ckpt_state *s, struct err *e)
 {
     static struct manifest old, m;
@@ -212,7 +213,8 @@ static void test_state_edited(void)
     records_close();
 }
 
-/* Checks that the event of a checkpoint has the time that writing it took, if that is known. */
+/* Checks the event of a checkpoint. If the time that writing the checkpoint took is known, the
+ * event must have it. */
 static void test_event(void)
 {
     static struct ckpt_info info = {.step = 7, .size = INT64_MAX, .path = "/d/a \"b\"/step-7"};

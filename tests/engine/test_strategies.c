@@ -1,6 +1,7 @@
-/* Checks every line of the list of strategies (api/core/strategy.h): its two halves must agree
- * about its forms, some family must support it, and attention on P ranks must be that of the
- * definition (tests/lib/ring.h), with every byte that it moved counted in its row. */
+/* Checks every line of the list of strategies (api/core/strategy.h). The two tables of strategies
+ * must agree about the forms of a strategy, and at least one family must support it. Attention on
+ * P ranks must equal attention that is computed from the definition (tests/lib/ring.h), and the
+ * formula in the strategy's row must count every byte that is sent. */
 /* Not under sanitizers: test_attention, test_ulysses and test_lasp run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/variants.h"

@@ -1,6 +1,6 @@
-/* Checks the TCP transport by itself: strangers that connect, peers that send false data, die or
- * become silent, and closing. test_comm.c tests the behaviour that it shares with shared
- * memory. */
+/* Checks the parts of the TCP transport that other transports lack: strangers that connect, peers
+ * that send false data, die or become silent, and the closing of connections. test_comm.c tests
+ * the behaviour that TCP and shared memory have in common. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -27,7 +27,8 @@ static int count_entries(const char *dir)
     return n;
 }
 
-/* A receive of SIZE bytes from the puppet, with guards around the buffer, that has been posted. */
+/* A receive of SIZE bytes from the puppet that has been posted. There are guards around its
+ * buffer. */
 struct post {
     unsigned char bytes[GUARD + SIZE + GUARD];
     struct comm_ticket t;
@@ -61,7 +62,7 @@ static void post_unseen(struct duel *d, struct post *p)
     CHECK(!comm_sendrecv(d->c, &x, &p->t, &d->e));
 }
 
-/* Posts a receive, and waits until the puppet has read that it is posted. */
+/* Posts a receive, and waits until the puppet has read the frame that announces it. */
 static void post_receive(struct duel *d, struct post *p)
 {
     struct tcp_frame f;
@@ -79,7 +80,8 @@ static bool guards_hold(const struct post *p)
 
 /* ---- messages, by hand ----------------------------------------------------------------------- */
 
-/* Checks that the frames are as documented, in either role, in whatever pieces they arrive. */
+/* Checks that frames are as documented. The puppet dials or accepts, and its frames arrive in
+ * pieces of `piece` bytes. */
 static void play(int puppet_rank, size_t piece)
 {
     struct duel d;
@@ -166,8 +168,8 @@ static void test_silent_peer(void)
     }
 }
 
-/* Checks a peer that lives and never sends: the wait must end by hop_timeout_ms, and not because
- * the peer is silent. */
+/* Checks a peer that sends heartbeats but no data. The wait must end because of hop_timeout_ms,
+ * and not because the peer is silent. */
 static void test_idle_peer(void)
 {
     struct duel d;
@@ -185,7 +187,8 @@ static void test_closed_connection(void)
     for (int reset = 0; reset < 2; reset++) {
         struct duel d;
         struct post p;
-        /* the limit of silence is a minute, so the close is noticed by itself */
+        /* the limit for silence is a minute, so only the closing of the connection can end the
+         * wait */
         duel_meet(&d, 1, NULL);
         post_receive(&d, &p);
         if (reset) setsockopt(d.p.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
@@ -205,7 +208,7 @@ static void test_peer_that_left(void)
     duel_meet(&d, 1, NULL);
     post_receive(&d, &p);
     CHECK(puppet_frame(&d.p, FRAME_BYE, 0, 0, 0, 0));
-    CHECK(puppet_is_cut(&d.p)); /* the connection ends as the answer to a goodbye */
+    CHECK(puppet_is_cut(&d.p)); /* the rank answers a goodbye by closing the connection */
     check_lost(&d, &p, ERR_PEER, "rank 1 (127.0.0.1) has left");
     duel_close(&d);
 }
@@ -264,8 +267,8 @@ static void test_hostile_frames(void)
     }
 }
 
-/* Checks plausible frames in random order with random numbers: the rank must end with an error or
- * continue, and nothing may be written outside its buffer. */
+/* Checks plausible frames in random order with random numbers. The rank must fail with an error or
+ * continue. It must not write outside of its buffer. */
 static void test_random_frames(void)
 {
     for (uint64_t seed = 0; seed < 40; seed++) {
@@ -293,8 +296,8 @@ static void test_random_frames(void)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Each of these functions talks to rank 0, which waits for rank 1, and checks that rank 0 refuses
- * it. */
+/* In each of these functions, a stranger connects to rank 0, which waits for rank 1. The function
+ * checks that rank 0 refuses the stranger. */
 static void stranger_noise(struct duel *d, struct puppet *s)
 {
     char http[128] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -313,7 +316,7 @@ static void stranger_wrong_key(struct duel *d, struct puppet *s)
     (void)d;
     s->key[31] ^= 1;
     CHECK(puppet_say(s, SAY_HELLO) && !puppet_hear(s, SAY_CHALLENGE));
-    /* the message arrived, but its proof is of another key */
+    /* the challenge has arrived, but the stranger makes its proof with a wrong key */
     CHECK(s->heard.type == SAY_CHALLENGE);
     CHECK(puppet_say(s, SAY_PROOF) && puppet_is_cut(s));
 }
@@ -332,7 +335,7 @@ static void stranger_repeats(struct duel *d, struct puppet *s)
     struct puppet other = *s;
     (void)d;
     CHECK(puppet_say(s, SAY_HELLO) && puppet_hear(s, SAY_CHALLENGE));
-    /* the right key and the right ranks, but the nonce of another handshake */
+    /* the proof has the right key and the right ranks, but the nonce of a different handshake */
     memset(other.nonce_a, 3, 32);
     puppet_proof(&other, SAY_PROOF, old.proof);
     CHECK(puppet_write(s, &old, sizeof old) && puppet_is_cut(s));
@@ -370,8 +373,8 @@ static stranger *const strangers[] = {
     stranger_noise,   stranger_leaves,  stranger_wrong_key,     stranger_reflects,
     stranger_repeats, stranger_hurries, stranger_wrong_version, stranger_wrong_ranks};
 
-/* Checks that no stranger is accepted, and that none keeps out the right peer, not even by
- * occupying all places. */
+/* Checks that no stranger is accepted. Even if strangers occupy all places, the right peer must
+ * still be accepted. */
 static void test_strangers(void)
 {
     enum { N = 8, N_IDLE = 80 };
@@ -391,7 +394,7 @@ static void test_strangers(void)
         puppet_dial(&s, duel_blob(&d, 0).port);
         idle[i] = s.fd;
     }
-    close(d.p.fd); /* it came first, so it was the first one to be dropped */
+    close(d.p.fd); /* this connection was the first one, so it was dropped first */
     CHECK(puppet_dial(&d.p, duel_blob(&d, 0).port));
     CHECK(puppet_shake(&d.p));
     duel_join(&d);
@@ -402,8 +405,8 @@ static void test_strangers(void)
     duel_close(&d);
 }
 
-/* Checks the dialling side: a process that answers at the published address and does not know the
- * key gets no proof from us, and our error names the rank. */
+/* Checks the side that dials. A process without the key answers at the published address. The rank
+ * must not send its proof to this process, and its error must name the peer's rank. */
 static void test_impostor(void)
 {
     static const unsigned char key[RANK_KEY_SIZE] = "of this attempt";
@@ -413,10 +416,10 @@ static void test_impostor(void)
     d.p.key[0] ^= 1;
     CHECK(puppet_hear(&d.p, SAY_HELLO) && puppet_say(&d.p, SAY_CHALLENGE));
     CHECK(puppet_is_cut(&d.p));
-    duel_accept(&d); /* it tries again */
+    duel_accept(&d); /* the rank dials again */
     memcpy(d.p.key, key, sizeof key);
     CHECK(puppet_hear(&d.p, SAY_HELLO));
-    d.p.heard.type = SAY_CHALLENGE; /* its own message */
+    d.p.heard.type = SAY_CHALLENGE; /* the message that the rank itself sent */
     CHECK(puppet_write(&d.p, &d.p.heard, sizeof d.p.heard) && puppet_is_cut(&d.p));
     duel_join(&d);
     snprintf(want, sizeof want,
@@ -441,8 +444,8 @@ static void test_impostor(void)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Checks rank 1 of three, which never connects: both other ranks must report it, each in its
- * role. */
+/* Checks three ranks of which rank 1 never connects. Rank 0 and rank 2 must both report that rank
+ * 1 is missing. One of them dials rank 1, and the other waits until rank 1 dials. */
 static void test_missing_rank(void)
 {
     static struct rank_blob blobs[3];
@@ -471,7 +474,8 @@ static void test_missing_rank(void)
     ranks_close(&g);
 }
 
-/* Checks that two ranks of different attempts, plain or encrypted, both find that they differ. */
+/* Connects two ranks of different attempts, with or without encryption. Both ranks must report
+ * that the keys differ. */
 static void keys_differ(bool tls)
 {
     static struct rank_blob blobs[2];
@@ -488,7 +492,7 @@ static void keys_differ(bool tls)
         if (!g.comm[r] && e.code == ERR_UNSUPPORTED) g.P = r; /* this build has no TLS */
     }
     ranks_connect(&g, blobs);
-    if (g.P) { /* the accepting rank may only see that the other one closes the connection */
+    if (g.P) { /* the accepting rank may only see that the dialling rank closes the connection */
         CHECK_MSG(g.err[0].code == ERR_PEER && strstr(g.err[0].text, "did not come; "), "%s",
                   g.err[0].text);
         CHECK_MSG(g.err[1].code == ERR_PEER &&
@@ -508,7 +512,7 @@ static void test_abort_ends_connecting(void)
 {
     struct duel d;
     duel_open(&d, 1, NULL);
-    /* the handshake is under way */
+    /* the handshake has begun */
     CHECK(puppet_say(&d.p, SAY_HELLO) && puppet_hear(&d.p, SAY_CHALLENGE));
     ranks_abort(&d.g, -1);
     duel_join(&d);
@@ -541,8 +545,8 @@ static void test_listen_refuses(void)
     check_listen((struct comm_options){.address = "192.0.2.1"}, ERR_IO, "listen on 192.0.2.1");
 }
 
-/* Checks that two ranks that disagree about which ranks share a node, or about the transport, do
- * not even connect. */
+/* Checks two ranks that disagree about which ranks share a node, or about the transport. Both must
+ * fail before they connect. */
 static void test_blobs_that_disagree(void)
 {
     static struct rank_blob blobs[4];
@@ -575,7 +579,7 @@ static void test_address_of_another_host(void)
     for (int i = 0; i < 2; i++) {
         struct duel d;
         struct comm_blob b;
-        duel_open(&d, 1, NULL); /* a plain duel, from which the blobs are taken */
+        duel_open(&d, 1, NULL); /* a duel without TLS, which provides the blobs */
         ranks_abort(&d.g, -1);
         duel_join(&d);
         b = duel_blob(&d, 1);
@@ -647,8 +651,8 @@ static void hub_body(struct ranks *g, int rank, void *arg)
     struct comm_ticket t;
     struct err e = {0};
     (void)arg;
-    /* Rank r closes as soon as it has handed over its part. Rank 0 receives these closes while it
-     * still waits for other ranks. */
+    /* Every rank except rank 0 closes as soon as it has sent its part. Rank 0 notices that these
+     * connections are closed while it still waits for the remaining ranks. */
     for (int from = 1; rank == 0 && from < g->P && !e.code; from++) {
         struct comm_xfer x = receive(from, (char *)comm_segment(c) + from * SIZE, SIZE);
         if (!comm_sendrecv(c, &x, &t, &e)) comm_wait(c, &t, &e);
@@ -677,7 +681,8 @@ static void test_closing_in_any_order(void)
     }
 }
 
-/* Checks that no thread and no descriptor is left, in whatever way the comm ended. */
+/* Checks that no thread and no descriptor remains after the comm is closed, in whatever way it
+ * ended. */
 static void test_nothing_is_left(void)
 {
     int n_fds = count_entries("/proc/self/fd"), n_rounds = 2;
@@ -706,9 +711,9 @@ static void test_nothing_is_left(void)
     CHECK(count_entries("/proc/self/task") == n_threads);
 }
 
-/* Checks comm_hides. A ring within one node copies the data itself, even if the gang has other
- * nodes, so it hides nothing. A ring over two nodes, or with delayed messages, hides its
- * transfers. */
+/* Checks comm_hides. In a ring within one node, ranks copy the data themselves, even if the gang
+ * has other nodes, so transfers are not hidden. In a ring over two nodes, or with delayed
+ * messages, computation hides transfers. */
 static void test_what_hides(void)
 {
     struct ranks g;
@@ -729,8 +734,8 @@ static void test_what_hides(void)
 
 /* ---- several nodes --------------------------------------------------------------------------- */
 
-/* Stops one of two nodes: its ranks leave, and the ranks of the other node learn it from their
- * connections, without being told. */
+/* Stops the first of two nodes, whose ranks then exit. The ranks of the second node are not told,
+ * and must notice by their connections that the others have exited. */
 static void stop_body(struct ranks *g, int rank, void *arg)
 {
     struct comm *c = g->comm[rank];
@@ -741,7 +746,7 @@ static void stop_body(struct ranks *g, int rank, void *arg)
     if (rank == 0) ranks_abort_node(g, 0, -1);
     if (!comm_sendrecv(c, &x, &t, &e)) comm_wait(c, &t, &e);
     g->err[rank] = e;
-    comm_close(c); /* the end of the process does the same */
+    comm_close(c); /* the end of a process also closes its connections */
     g->comm[rank] = NULL;
 }
 
@@ -758,8 +763,8 @@ static void test_one_node_stops(void)
     ranks_close(&g);
 }
 
-/* Runs one rank of a ring of three as a process. Rank 1 stops after its first post. The exit
- * status is the error's code. */
+/* Runs one rank of a ring of three in a separate process. Rank 1 stops after it has started its
+ * first hop. The exit status of the process is the code of its error. */
 static void process_rank(struct ranks *g, int rank, const struct rank_blob *blobs, struct comm **c)
 {
     struct err e = {0};
@@ -781,8 +786,8 @@ static void process_rank(struct ranks *g, int rank, const struct rank_blob *blob
     _exit((int)e.code);
 }
 
-/* Checks that the other ranks notice a killed process themselves and immediately, although no
- * process sets the abort flag and the limit of silence is a minute. */
+/* Kills the process of one rank, and checks that the remaining ranks notice this immediately. No
+ * process sets the abort flag, and the limit for silence is a minute. */
 static void test_kill_a_process_mid_hop(void)
 {
     static struct rank_blob blobs[3];

@@ -1,6 +1,6 @@
-/* test_template: checks chat templates: small ones that use every construct are compared with the
- * output of jinja2 (tests/golden/make_template_golden.py), and refusals and every limit are
- * checked.
+/* test_template: checks chat templates. The output of small templates, which together use every
+ * construct, is compared with the output of jinja2 (tests/golden/make_template_golden.py). Refused
+ * templates and every limit are checked, too.
  * tests: needs golden */
 #include "worker/jinja/template.h"
 
@@ -114,8 +114,8 @@ static void test_golden(void)
     free(text);
 }
 
-/* Checks that every row of the table is used in a golden template: as "| name", "is name",
- * ".name(" or "name(", or as the name that map and select call. */
+/* Checks that every row of the table is used in a golden template. A template uses a name in the
+ * forms "| name", "is name", ".name(" and "name(", or passes the name to map or select. */
 static void check_table(const char *text, const struct native *table, const char *before)
 {
     for (; table->name; table++) {
@@ -242,7 +242,8 @@ static void test_limits(void)
     check_limit("{{ '9223372036854775808' | int }}", "64 bits");
 }
 
-/* Returns a text with `before` n times, `middle` once, and `after` n times. */
+/* Returns a text that consists of n copies of `before`, then `middle`, then n copies of
+ * `after`. */
 static char *nested(const char *before, const char *middle, const char *after, int n)
 {
     char *text = malloc((strlen(before) + strlen(after)) * (size_t)n + strlen(middle) + 1),
@@ -284,8 +285,8 @@ static void test_nesting(void)
     }
 }
 
-/* Checks that a long chain of operators does not count as deep: it may be as long as the number of
- * evaluations allows, and no longer. */
+/* Checks that a long chain of operators does not count as nested. Only the limit on the number of
+ * evaluations limits its length. */
 static void test_chains(void)
 {
     char text[600];
@@ -339,7 +340,8 @@ static void test_variables(void)
     CHECK(strstr(text, "64 bits"));
 }
 
-/* Checks a dict with more keys than are searched one by one, including numbers that are equal. */
+/* Checks a dict with more keys than are searched one by one. Some of its keys are numbers that are
+ * equal although their types differ. */
 static void test_large_dict(void)
 {
     char text[600];

@@ -1,5 +1,5 @@
-/* Compares tensor parallelism with the serial halves of a block in float64, and checks its
- * bytes. */
+/* Computes the halves of a block with tensor parallelism. Compares the results with serial results
+ * in float64, and checks the bytes that are sent. */
 #include <math.h>
 #include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
@@ -19,7 +19,7 @@ struct mode {
 /* A half with random weights, and its true results. */
 struct half {
     enum kind kind;
-    int64_t S, n, m; /* rows; rows of the first matrix; columns of the last matrix */
+    int64_t S, n, m; /* S rows, n rows of the first matrix, m columns of the last matrix */
     bool bias, causal;
     float *x, *dy, *first, *b, *last;
     struct mat y, dx, d_first, d_b, d_last;
@@ -150,7 +150,7 @@ struct run {
     double worst_y[MAX_P], worst_grad[MAX_P];
 };
 
-/* Returns the row of the whole first matrix that is row i of rank r's slice. */
+/* Returns the index that row i of rank r's slice has in the complete first matrix. */
 static int64_t whole_row(const struct half *h, int P, int r, int64_t i)
 {
     const int64_t nq = H * D / P, nk = HK * D / P, half = I / P;
@@ -211,8 +211,8 @@ static double error_of(const float *x, struct mat want, int64_t row0, int64_t ro
     return rows ? sqrt(diff / norm) : 0;
 }
 
-/* Compares the gradients of a rank's slices with the same rows and columns of the whole
- * gradients. */
+/* Compares the gradients of a rank's slices with the corresponding rows and columns of the
+ * complete gradients. */
 static double slice_error(const struct half *h, const struct mode *m, int r, const struct slices *s)
 {
     const int64_t n = h->n / m->P, k = h->m / m->P;
@@ -270,7 +270,7 @@ static int both_ways(struct tensor_group *g, const struct half *h, const struct 
     if (h->kind == ATTENTION)
         return tensor_attention_fwd(g, &a, x, y, e) || tensor_attention_bwd(g, &a, x, dy, dx, e);
     if (tensor_mlp_fwd(g, &mlp, x, y, e)) return -1;
-    if (g->again) memset(s->whole, 0xff, (size_t)(g->S * C) * 4); /* not kept */
+    if (g->again) memset(s->whole, 0xff, (size_t)(g->S * C) * 4); /* forward must not keep it */
     return tensor_mlp_bwd(g, &mlp, x, dy, dx, e);
 }
 
@@ -356,8 +356,8 @@ static void test_129(void)
     each(129);
 }
 
-/* Checks the published volumes of a block of two halves: 4 (P-1) T C in each direction, and 6
- * backward if gathered inputs are gathered again. */
+/* Checks the published volumes of a block of two halves. They are 4 (P-1) T C in each direction.
+ * If inputs are gathered again, backward has 6 (P-1) T C. */
 static void test_published_volumes(void)
 {
     for (int P = 1; P <= 8; P++) {

@@ -1,7 +1,7 @@
-/* Checks parallel.tp: trainings whose ranks share every layer by heads and columns must have the
- * loss, every gradient, and the weights after three steps of a training on one rank. The bytes
- * that every rank sends are compared with formulas of this test. tests/engine/test_tensor.c has
- * the two halves of a block. */
+/* Checks parallel.tp, with which ranks share every layer by heads and columns. The losses and the
+ * gradients of a training, and its weights after three steps, must equal those of a training on
+ * one rank. The bytes that every rank sends are compared with formulas of this test.
+ * tests/engine/test_tensor.c checks the two halves of a block. */
 /* Not under sanitizers: test_tensor and test_rank run the same code. */
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -26,7 +26,9 @@ struct way {
     int samples; /* samples of a ring in a step; 0 means one */
     int strategy, layout;
     bool biases, qk_norm, dropout, fused,
-        whole; /* whole: one document, with more tokens than packed documents have */
+        /* if `whole` is set, there is one document, which has more tokens than packed documents
+         * have */
+        whole;
     int64_t pieces, loss_chunk;
 };
 
@@ -215,7 +217,7 @@ static const struct way ways[] = {
      .precision = PRECISION_BF16,
      .strategy = STRATEGY_ULYSSES,
      .layout = LAYOUT_CONTIGUOUS},
-    /* queries, keys and values in one tensor, and gate and up in another */
+    /* a family with queries, keys and values in one tensor, and gate and up in a second tensor */
     {.tp = 2, .sp = 1, .dp = 1, .family = FAMILY_PHI3},
     {.tp = 4,
      .sp = 1,
@@ -235,7 +237,7 @@ static const struct way ways[] = {
      .strategy = STRATEGY_RSA,
      .layout = LAYOUT_ZIGZAG,
      .pieces = 8},
-    /* a last rank with one id, and one without any id; logits for some rows at a time */
+    /* the last rank has one id or no id; logits are computed for some rows at a time */
     {.tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 4, .vocab = 7, .loss_chunk = 11},
     {.tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 4, .vocab = 5, .loss_chunk = 7, .tied = 1},
     {.tp = 8, .sp = 1, .dp = 1, .heads = 8, .kv = 4, .vocab = 4},
@@ -313,7 +315,8 @@ static void test_equal(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Returns the rows of a rank of a ring, which are a multiple of tp, so that segments are whole. */
+/* Returns the number of rows of one rank of a ring. It is a multiple of tp, so that the tp ranks
+ * have equal segments of the rows. */
 static int64_t rows_of(const struct way *w)
 {
     const int64_t segs = w->layout == LAYOUT_ZIGZAG ? 2 : 1;
@@ -325,7 +328,7 @@ static int64_t rows_of(const struct way *w)
 struct at {
     const struct way *w;
     const struct plan *p;
-    int rank, t, stage, layers; /* layers: the number of layers in its stage */
+    int rank, t, stage, layers; /* `layers` is the number of layers in its stage */
     bool first, last;
 };
 
@@ -349,32 +352,34 @@ static int64_t unit_of(const struct way *w)
     return w->precision == PRECISION_FP32 ? 4 : 2;
 }
 
-/* Returns the bytes that a rank sends to the other ranks of tp in a step. Attention and MLP each
- * gather rows three times: for the products, again for the gradients of their weights, and as the
- * gradient of a sum. They sum twice: the results of the last products, and the gradients of
- * gathered rows. Under recomputation the result of attention is summed once more, but no mode
- * gathers more. Rows of the embedding are summed and rows for the head are gathered, and the
- * opposite for their gradients. For each row of logits, three numbers of 8 bytes are exchanged. */
+/* Returns the bytes that a rank sends in a step to the ranks with which it shares layers.
+ * Attention and MLP each gather rows three times: for the products, for the gradients of their
+ * weights, and for the gradient of a sum. They each sum rows twice: the results of the last
+ * products, and the gradients of gathered rows. Recomputation sums the result of attention a
+ * second time, but gathers no further rows. Rows of the embedding are summed, and their gradients
+ * are gathered. Rows for the head are gathered, and their gradients are summed. For each row of
+ * logits, three numbers of 8 bytes are exchanged. */
 static int64_t want_rows(const struct at *a)
 {
     const struct way *w = a->w;
     const int64_t part = rows_of(w) / w->tp * spec.model.shape.width;
     const bool again = w->recompute == RECOMPUTE_FULL || w->recompute == RECOMPUTE_SELECTIVE;
-    const bool spans = w->family == FAMILY_OLMO2; /* norms over all heads, which come after sums */
+    /* the norms are over all heads, which needs sums over ranks */
+    const bool spans = w->family == FAMILY_OLMO2;
     const int64_t gathers = 2 * 3, sums = 2 * 2 + (again ? 1 + spans : 0);
     const int64_t layers = a->layers * part * (gathers * unit_of(w) + sums * 4);
     const int64_t end = part * (unit_of(w) + 4);
     const int64_t ends = (a->first + a->last) * end + a->last * rows_of(w) * 24;
-    /* For a norm over all heads, one number of each row is summed and gathered, for queries and
-     * for keys: forward, backward, and once more if the norm is recomputed for itself or for
-     * attention. */
+    /* For a norm over all heads, one number of each row is summed and gathered, both for queries
+     * and for keys. This is done in forward and in backward, and once more if the norm is
+     * recomputed for itself or for attention. */
     const int64_t numbers = spans ? 2 * (again ? 4 : 3) : 0;
     const int64_t norms = numbers * a->layers * rows_of(w) / w->tp * 2 * 4;
     return (w->tp - 1) * (layers + ends + norms) * samples_of(w);
 }
 
-/* Returns the bytes of the rows that a rank sends to other stages, for all sequences: the stream
- * to the next stage, and its gradient to the stage before. */
+/* Returns the bytes of the rows that a rank sends to other stages, for all sequences. It sends the
+ * stream to the next stage, and the gradient of the stream to the previous stage. */
 static int64_t want_streams(const struct at *a)
 {
     const int64_t part = rows_of(a->w) / a->w->tp * spec.model.shape.width;
@@ -382,15 +387,15 @@ static int64_t want_streams(const struct at *a)
 }
 
 /* Returns the bytes of losses. All ranks of the last stage, including those that share layers, sum
- * the loss; then that stage sends it to the other stages. */
+ * the loss. The last stage then sends the sum to all earlier stages. */
 static int64_t want_losses(const struct at *a)
 {
     const struct way *w = a->w;
     return a->last ? (w->tp * w->sp * w->dp - 1) * 8 + (stages(w) - 1) * 8 : 0;
 }
 
-/* Returns the bytes that rank r sends in a sum of n floats in a group of s, in which each rank
- * sums its piece and then gathers all pieces. */
+/* Returns the bytes that rank r sends in a sum of n floats over s ranks. Each rank sums one piece,
+ * and then gathers all pieces. */
 static int64_t shared_sum(int64_t n, int s, int r)
 {
     const int64_t piece = n / s * (r + 1) + n % s * (r + 1) / s - n / s * r - n % s * r / s;
@@ -398,8 +403,8 @@ static int64_t shared_sum(int64_t n, int s, int r)
 }
 
 /* Returns how many elements are summed over the ranks that hold the same slice. These are all
- * elements of the stage; a last stage of several that uses the embedding as its head adds those of
- * the embedding. */
+ * elements of the stage. If there are several stages, and the last one uses the embedding as its
+ * head, the elements of the embedding are added for the last stage. */
 static int64_t want_elements(const struct at *a)
 {
     const struct zero *z = &a->p->shards;
@@ -419,10 +424,10 @@ static int64_t want_norm(const struct at *a)
     return (stages(a->w) - 1) * units * 8 + (a->w->tp - 1) * 8;
 }
 
-/* Returns the bytes of gradients. Gradients of norms are summed over tp, and gradients of shared
- * KV heads over the ranks that share them; then all gradients of the rank are summed over the sp *
- * dp ranks with the same slice. The head's part of a tied embedding, for the rank's ids, is sent
- * to the first stage. The norm is included. */
+/* Returns the bytes of gradients. Gradients of norms are summed over tp. Gradients of shared KV
+ * heads are summed over the ranks that share them. All gradients of the rank are then summed over
+ * the sp * dp ranks with the same slice. The head's part of a tied embedding, for the rank's ids,
+ * is sent to the first stage. The bytes of the norm are included. */
 static int64_t want_gradients(const struct at *a)
 {
     const struct model_shape *m = &spec.model.shape;
@@ -510,13 +515,14 @@ static void test_bytes(void)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A training that continues on other products. Each leg loads the files that the leg before it
- * saved. */
+/* A training that continues on several products of axes. Each leg loads the files that the
+ * previous leg has saved. */
 struct journey {
     char dir[64];
     struct ckpt_info info;
     int leg;
-    /* weights, m and v: was has them at the end of the last leg, got has them in this leg */
+    /* the weights, m and v: `was` has their values at the end of the previous leg, and `got` the
+     * values that this leg has loaded */
     float *was[3], *got[3];
 };
 static const enum sharded_array arrays[3] = {SHARDED_WEIGHTS, SHARDED_M, SHARDED_V};
@@ -558,7 +564,7 @@ static void save_last(struct train *t, int rank, void *arg)
 static void one_leg(struct journey *j, const struct way *w)
 {
     spec_of(w);
-    spec.model.shape.vocab = 258; /* the byte tokenizer's */
+    spec.model.shape.vocab = 258; /* the vocabulary of the byte tokenizer */
     spec.model.shape.max_pos = 4096;
     spec.train.global_batch = 4;
     data = (struct synth){.S = SEQ, .doc_len = 17, .vocab = 61};
@@ -678,8 +684,9 @@ static void submit(int ranks, int tp)
     spec.parallel.tp = tp;
 }
 
-/* Checks that axes that are left to "auto" are chosen without the ranks that share layers, and
- * that the error for a plan that does not fit names settings with which it would fit. */
+/* Checks axes that "auto" chooses. Ranks that share layers are not available for these axes. Also
+ * checks that the error for a job that does not fit names settings with which the job would
+ * fit. */
 static void test_planned(void)
 {
     static struct machine slow;

@@ -1,6 +1,7 @@
-/* Checks texts that are cut where tokenizer_cut says: the ids of the parts, and their places in
- * the text, must be those of the whole text. It uses every tokenizer of tests/golden/tokenizers,
- * and small ones that have the steps which these tokenizers do not have.
+/* Divides texts at the places that tokenizer_cut returns. The tokens of the parts must have the
+ * same ids, and the same places in the text, as the tokens of the undivided text. The test uses
+ * every tokenizer of tests/golden/tokenizers. For steps that these tokenizers do not have, it uses
+ * small tokenizers.
  * tests: needs golden */
 #include "api/core/file.h"
 #include "tests/lib/test.h"
@@ -100,7 +101,7 @@ static size_t random_text(char *out)
     return n;
 }
 
-/* Appends the ids of text[at, end), with their places in the whole text. */
+/* Appends the ids of text[at, end), with their places in the complete text. */
 static void add_part(struct tokenizer *t, const char *text, size_t n, size_t at, size_t end,
                      struct tokens *out)
 {
@@ -126,9 +127,9 @@ static bool same(const struct tokens *a, const struct tokens *b)
     return yes;
 }
 
-/* Encodes the text cut in two at each place that tokenizer_cut returns, and then cut at all of
- * these places, and checks that the tokens are those of the whole text. Returns the number of
- * places. */
+/* Checks that the parts of a text have the same tokens as the undivided text. First the text is
+ * divided into two parts, at each place that tokenizer_cut returns. Then it is divided at all of
+ * these places. Returns the number of places. */
 static int check_text(struct tokenizer *t, const char *name, const char *text, size_t n)
 {
     struct tokens whole = {.spans = true}, two = {.spans = true}, all = {.spans = true};
@@ -139,7 +140,7 @@ static int check_text(struct tokenizer *t, const char *name, const char *text, s
     for (int64_t at = 0; (at = tokenizer_cut(t, text, n, (size_t)at + 1)) >= 0; cuts++) {
         const size_t cut = (size_t)at;
         CHECK(text[cut] == ' ' || text[cut] == '\n');
-        /* The place of a cut may not depend on text after it that has not been read yet. */
+        /* The place must not depend on the text after it, which may not have been read yet. */
         CHECK(tokenizer_cut(t, text, cut + 1, cut) == at && tokenizer_cut(t, text, cut, cut) < 0);
         two.n = 0;
         add_part(t, text, n, 0, cut, &two);
@@ -156,7 +157,7 @@ static int check_text(struct tokenizer *t, const char *name, const char *text, s
     return cuts;
 }
 
-enum want { NEVER, SOME, OFTEN }; /* SOME: only beside a few characters */
+enum want { NEVER, SOME, OFTEN }; /* SOME means that few texts can be divided */
 
 static void check_cuts(struct tokenizer *t, const char *name, enum want want)
 {
@@ -177,8 +178,8 @@ static void check_json(const char *name, const char *json, size_t n, enum want w
     tokenizer_destroy(t);
 }
 
-/* Checks the golden tokenizers. The comments name the step because of which few texts, or none,
- * can be cut. */
+/* Checks the golden tokenizers. If few texts or no texts can be divided, a comment names the step
+ * of the tokenizer that prevents it. */
 static void test_goldens(void)
 {
     static const struct {
@@ -222,7 +223,7 @@ static void test_goldens(void)
     "{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"vocab\":{" CHARS                \
     "},\"merges\":"                                                                                \
     "[" MERGES "]}"
-#define JOINED /* a token that extends across the cut */                                           \
+#define JOINED /* a token that spans both parts */                                                 \
     "{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"vocab\":{" CHARS ",\"e \":26,\"e \\n\":27,"       \
     "\"e\\n\":28,\"\uff45\":29},\"merges\":[" MERGES                                               \
     ",[\"e\",\" \"],[\"e \",\"\\n\"],[\"e\",\"\\n\"]]}"
@@ -363,8 +364,8 @@ static void test_steps(void)
     }
 }
 
-/* Checks bytes that are not UTF-8: no cut is within them, and the error names the byte by its
- * place in the whole text. */
+/* Checks bytes that are not UTF-8. A text must not be divided between such bytes, and the error
+ * must have the place of the byte in the complete text. */
 static void test_bad_text(void)
 {
     static const char json[] = "{\"model\":" PLAIN "}";

@@ -1,5 +1,6 @@
-/* Checks event files of TensorBoard. A reader of the test's own checks every byte, when files are
- * cut at any place and when the disk is full, and it checks that writing allocates no memory. */
+/* Checks event files of TensorBoard. The test has its own reader, which checks every byte. Tests
+ * files that are truncated at any place, and a full disk. Also checks that writing allocates no
+ * memory. */
 #include "worker/rank/tfevents.h"
 
 #include <errno.h>
@@ -55,11 +56,13 @@ static void check_put(const struct tfe_event *v, int64_t step, int n)
 
 static void test_crc(void)
 {
-    CHECK(tfe_crc((const unsigned char *)"123456789", 9) == 0xe3069283); /* RFC 3720's check */
+    /* the check value of RFC 3720 */
+    CHECK(tfe_crc((const unsigned char *)"123456789", 9) == 0xe3069283);
     CHECK(tfe_crc((const unsigned char *)"", 0) == 0);
 }
 
-/* Checks versions, steps of every length, all numbers of scalars, and the longest tag. */
+/* Checks records with steps of every length in bytes, with every number of scalars, and with the
+ * longest tag. Also checks the record of the version. */
 static void test_records(void)
 {
     static const int64_t steps[] = {0, 1, 127, 128, 16383, 16384, 1000000000, INT64_MAX - 16};
@@ -97,7 +100,7 @@ static void test_no_number(void)
     CHECK(tfe_read(path, ev, &left) == 3 && ev[2].n == 1 && isnan(ev[2].value[0]));
 }
 
-/* Checks a full buffer: no byte of a further record is accepted, and after a flush there is room
+/* Checks a full buffer. No byte of a further record may be accepted. After a flush there is room
  * again. */
 static void test_room(void)
 {
@@ -106,7 +109,7 @@ static void test_room(void)
     begin(1);
     while (put(n, TFEVENTS_SCALARS)) n++;
     CHECK(n > 100 && f.n > TFEVENTS_BUF - 1024 && !put(n, TFEVENTS_SCALARS));
-    while (put(n + k, 0)) k++; /* a smaller one */
+    while (put(n + k, 0)) k++; /* fills the rest with smaller records */
     CHECK(!tfevents_start(&f, wall, 1) && f.n <= TFEVENTS_BUF);
     flush();
     CHECK(put(n + k, 3));
@@ -114,7 +117,8 @@ static void test_room(void)
     CHECK(tfe_read(path, ev, &left) == n + k + 1 && left == 0 && ev[n + k].n == 3);
 }
 
-/* Checks that a file that was removed is not begun again in its middle. */
+/* Checks a file that is removed while it is written. No new file may be made that begins in the
+ * middle of the records. */
 static void test_gone(void)
 {
     begin(1);
@@ -126,8 +130,8 @@ static void test_gone(void)
     CHECK(tfevents_flush(&f, false, &e) && strstr(e.text, "/nowhere/x"));
 }
 
-/* Checks a file of any length, as a kill may leave it: the records before the cut are read, and no
- * byte of the record that is cut. Any other damage is found. */
+/* Checks files that are truncated to any length, as after a kill. All complete records must be
+ * read, and no byte of the incomplete one. Damage of any other kind must be found. */
 static void test_cut(void)
 {
     size_t size, left;
@@ -151,8 +155,8 @@ static void test_cut(void)
     free(bytes);
 }
 
-/* Checks a disk that accepts every possible number of the waiting bytes: the file must end as
- * before, and must have all bytes when there is room again. */
+/* Checks a disk that accepts only n of the waiting bytes, for every n. The file must still end
+ * after a complete record. When there is room again, it must get all bytes. */
 static void test_full(void)
 {
     struct rlimit before, limit;
@@ -218,7 +222,7 @@ void *realloc(void *p, size_t n)
 static void test_no_allocation(void)
 {
     free(malloc(1));
-    CHECK(n_allocations > 0); /* it counts */
+    CHECK(n_allocations > 0); /* the hook counts */
     n_allocations = 0;
     begin(1);
     for (int i = 0; i < 100; i++) CHECK(put(i, TFEVENTS_SCALARS));

@@ -1,5 +1,5 @@
-/* Checks a tied embedding in a pipeline, whose gradient is sent from the last stage to the first
- * one sequence by sequence: the stages must nevertheless run at the same time. */
+/* Checks a tied embedding in a pipeline. The last stage sends the gradient of the head to the
+ * first stage after each sequence. The stages must nevertheless compute at the same time. */
 #include <errno.h>
 #include <time.h>
 #include "api/core/job.h"
@@ -28,18 +28,20 @@ static void set_spec(const struct way *w)
     spec.determinism = w->determinism;
 }
 
-/* The backward passes that each rank of the last stage has begun, in all steps. */
+/* The number of backward passes that each rank of the last stage has begun, in all steps
+ * together. */
 static struct board {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     int64_t begun[MAX_RANKS];
 } board = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
-/* The progress of this thread's rank. A pass begins when it reads its sample. */
+/* The progress of the rank that this thread runs. A pass begins when the rank reads the pass's
+ * sample. */
 static _Thread_local struct {
     int rank;
     const struct plan *plan;
-    int64_t sample[SAMPLES]; /* numbers of the samples whose forward passes have begun */
+    int64_t sample[SAMPLES]; /* the indices of the samples whose forward passes have begun */
     int64_t n_forward, n_back, before;
 } here;
 
@@ -67,7 +69,7 @@ static bool has_begun(int64_t want)
     return true;
 }
 
-/* Waits until every rank of the last stage has begun that many backward passes. */
+/* Waits until every rank of the last stage has begun `want` backward passes. */
 static int await(int64_t want, struct err *e)
 {
     struct timespec until;
@@ -109,7 +111,7 @@ static void check_way(const struct way *w)
                            .source = {batch, synth_targets, &synth}};
     engine_go(&r, &spec);
     CHECK(r.plan.micro_batches == SAMPLES && (r.plan.by_bucket || r.plan.rank_bits));
-    CHECK(here.plan == NULL); /* another thread's */
+    CHECK(here.plan == NULL); /* the state belongs to a different thread */
     engine_free(&r);
 }
 

@@ -1,6 +1,6 @@
-/* test_tiles: compares the emulated tile instructions (kernels/cpu/amx_emu.h) with the manual's
- * steps in plain C, and checks their refusals. If the processor has tiles, they are compared with
- * its instructions, too. */
+/* test_tiles: compares the emulated tile instructions (kernels/cpu/amx_emu.h) with plain C that
+ * follows the steps in the processor's manual, and checks which uses they refuse. If the processor
+ * has tiles, they are compared with its instructions, too. */
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -34,8 +34,9 @@ static float of_bits(uint32_t bits)
     return x;
 }
 
-/* Draws finite numbers whose exponents let sums cancel, or small ones that underflow, including
- * zeros and subnormals. */
+/* Draws a finite number. The exponents of the numbers are so close that their sums may cancel. If
+ * `small` is set, it draws zeros, subnormals, and numbers so small that their products
+ * underflow. */
 static uint16_t draw_bf16(bool small)
 {
     const uint32_t r = draw() >> 8, exponent = small ? r % 80 : 120 + r % 12;
@@ -123,8 +124,8 @@ static void test_products_not_finite(void)
             CHECK(isfinite(t.c[m][n]) == (m != 2 && n != 4) && (m != 2 || isnan(t.c[m][n])));
 }
 
-/* Checks that sums agree. The manual's steps have at most 34 roundings for an element, in whatever
- * order a processor takes them. */
+/* Checks that sums agree up to rounding. According to the manual, an element is rounded at most 34
+ * times. A processor may add in a different order. */
 static inline void same_sums(const struct tile *x, const struct tile *y, const struct tile *before)
 {
     for (int m = 0; m < 16; m++)
@@ -140,14 +141,14 @@ static inline void same_sums(const struct tile *x, const struct tile *y, const s
         }
 }
 
-/* Compares sums with those of the processor's own instructions, if it has them, and counts how
+/* If the processor has tile instructions, compares the emulated sums with theirs, and counts how
  * often the bits are the same. */
 static void test_hardware(void)
 {
 #ifdef __AMX_BF16__ /* the compiler knows the instructions */
     struct err e;
     struct be *amx = be_open(&(struct be_options){.device = "cpu", .isa = "amx", .n_threads = 1},
-                             &e); /* opening it asks the kernel for the tiles */
+                             &e); /* opening the backend asks the kernel for tiles */
     int n_same = 0;
     if (!amx) printf("not run: %s\n", e.text);
     for (int n = 0; amx && n < 400; n++) {

@@ -22,7 +22,7 @@ static struct tokenizer *open_file(const char *path, struct err *e)
     return t;
 }
 
-/* Tells whether the error is that of a build without PCRE2, which refuses files that have
+/* Tells whether this is the error with which a build without PCRE2 refuses files that have
  * patterns. */
 static bool without_patterns(const struct err *e)
 {
@@ -86,8 +86,9 @@ static void check_decode(struct tokenizer *t, const char *path, const char *list
     text_fini(&parts);
 }
 
-/* Checks a line, which has the string, its ids, its ids with special ones, the text of these, and
- * the text without special tokens. */
+/* Checks one line of a golden file. The line has a string, its ids without special tokens, its ids
+ * with special tokens, the text of the ids with special tokens, and this text without the special
+ * tokens. */
 static void check_line(struct tokenizer *t, const char *path, char *line)
 {
     char *field[5] = {line};
@@ -178,8 +179,8 @@ static void test_spans(void)
     tokenizer_destroy(t);
 }
 
-/* Checks a pair of merges that is listed twice, to which the package `tokenizers` gives its last
- * place, so that "b c" comes first. */
+/* Checks a merge that is listed twice. The package `tokenizers` uses the last place of the merge
+ * in the list, so that "b c" is merged first. */
 static bool last_place(void)
 {
     struct err e = {0};
@@ -219,7 +220,7 @@ static bool whole_characters(const struct text *s)
     return k != 0;
 }
 
-/* Tells whether `more` is the text `less` with the piece inserted somewhere. */
+/* Tells whether `more` is the text `less` into which the piece has been inserted at any place. */
 static bool inserted(const struct text *less, const struct text *piece, const struct text *more)
 {
     if (more->n != less->n + piece->n) return false;
@@ -231,8 +232,8 @@ static bool inserted(const struct text *less, const struct text *piece, const st
     return false;
 }
 
-/* Checks that an id between two words adds its piece to their decoded text, if the piece consists
- * of whole characters. */
+/* Checks ids whose pieces consist of complete characters. If such an id is inserted between the
+ * ids of two words, the decoded text must be the text of the words with the piece inserted. */
 static void check_pieces(struct tokenizer *t, const char *path)
 {
     struct tokens word = {0};
@@ -341,7 +342,8 @@ static void test_refused_patterns(void)
     }
 }
 
-/* The error of a file names it once, and says what to do. */
+/* Checks the error for a file. The error must name the file exactly once, and must name the
+ * fix. */
 static void check_opening(const char *dir, const char *path, const char *text, const char *says)
 {
     struct err e = {0};
@@ -389,8 +391,8 @@ static void test_directory(void)
     file_remove(dir, NULL);
 }
 
-/* Checks a piece that has all bytes of a long text: merging by the queue must have the order of
- * looking at all pairs. */
+/* Checks a tokenizer for which a long text is one piece. Merging with a queue must have the same
+ * result as searching all pairs for the next merge. */
 static void test_long_piece(void)
 {
     enum { N = 1 << 20 };
@@ -402,7 +404,8 @@ static void test_long_piece(void)
     for (int i = 0; i < N; i++) s[i] = "ab"[(r = r * 1664525 + 1013904223) >> 31];
     for (int i = 29; i < N; i += 30) s[i] = 'b', s[i - 1] = 'b'; /* no merge ends in bb */
     CHECK(tokenizer_encode(t, s, N, false, &ids, &e) == 0);
-    /* No merge crosses the border within "bb", so pieces of 30 bytes give the same ids. */
+    /* No merge joins the two letters of "bb", so the text may also be converted in parts of 30
+     * bytes, which give the same ids. */
     int64_t at = 0;
     for (int i = 0; i < N; i += 30) {
         part.n = 0;

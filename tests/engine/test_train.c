@@ -1,5 +1,5 @@
-/* Compares training with a float64 oracle and across numbers of ranks, and, under determinism
- * "ranks", to the bit.
+/* Compares training with a float64 oracle, and several ranks with one rank. Under determinism
+ * "ranks" the bits must be equal.
  * tests: needs golden */
 #include <errno.h>
 #include "api/core/job.h"
@@ -13,7 +13,7 @@ static struct job_spec spec; /* static because it has 75 KiB, too many for the s
 struct golden {
     char *file;
     int64_t S, B, steps, n_params;
-    const int32_t *samples; /* for each sample ids, targets, pos and lo, S of each */
+    const int32_t *samples; /* for each sample, S ids, S targets, S pos and S lo */
     const double *loss, *norm;
     const float *initial, *final;
 };
@@ -98,7 +98,8 @@ static bool golden_open(struct golden *g, const char *name)
     return true;
 }
 
-/* Spreads the file's tensors, which follow each other without gaps, because ours are aligned. */
+/* Copies the tensors of the file, which are stored without gaps, to our layout, in which tensors
+ * are aligned. */
 static float *spread(const float *packed)
 {
     float *out = calloc((size_t)param_count(&spec.model.shape), 4);
@@ -133,7 +134,8 @@ static void run_golden(const char *name)
 {
     static const struct {
         int P, determinism, recompute, threads;
-        int64_t chunk;   /* the loss chunk; 0 means auto; 3 is less than a logical chunk */
+        int64_t chunk;   /* the number of tokens in a chunk of the loss; 0 means "auto", and 3 is
+                          * less than a logical chunk */
         const char *isa; /* NULL means the best instruction set */
     } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, 1, 0, "portable"},
                 {1, DET_RUN, RECOMPUTE_NONE, 1, 7, NULL},
@@ -176,8 +178,8 @@ static void test_golden_tied(void)
 
 /* ---- to the bit: determinism "ranks" --------------------------------------------------------- */
 
-/* Under sanitizers only a few steps of the short sequences run: they run the same code in a tenth
- * of the time. */
+/* Under sanitizers, only a few steps of the short sequences are run. These steps run the same code
+ * as all steps, in a tenth of the time. */
 enum { BITS_STEPS = SANITIZED ? 4 : 20 };
 
 struct bits_case {
@@ -195,7 +197,8 @@ static struct engine_run bits_run(const struct bits_case *c, struct synth *y, in
     spec.resources.threads = threads;
     spec.memory.recompute = c->recompute;
     spec.memory.loss_chunk_tokens = c->recompute == RECOMPUTE_FULL ? 50 : 0;
-    /* attention grows with S x S, so fewer heads run the same code in less time */
+    /* the time of attention grows with S x S; with fewer heads the same code is run in less
+     * time */
     if (c->S > 1000) {
         spec.model.shape.n_layers = 1;
         spec.model.shape.n_heads = 2;
@@ -272,14 +275,14 @@ static void test_bits_other_isas(void)
 {
     for (const char *const *isa = be_isas() + 1; *isa; isa++) {
         if (!strncmp(*isa, "avx512", 6))
-            continue; /* in fp32 it uses the same instructions as the best one */
+            continue; /* in fp32, such a set uses the same instructions as the best set */
         check_bits(&(struct bits_case){
             .S = 203, .accumulation = 3, .tied = 1, .doc_len = 90, .recompute = 3, .isa = *isa});
     }
 }
 
 /* Checks sequences of three tokens and of two, with which five or six of eight ranks have only
- * padding. Two is the least, because a single token has no target. */
+ * padding. A sequence has at least two tokens, because a single token has no target. */
 static void test_bits_short(void)
 {
     check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .recompute = 1});
@@ -332,8 +335,8 @@ static void falsify(struct train *t, int rank, void *arg)
     if (rank == 1 && t->step == 0) ((int64_t *)&t->own[f->purpose])[f->number]++;
 }
 
-/* Checks that every rank reports it if one rank counts one byte or message too few, for any
- * purpose. */
+/* For each purpose, lets one rank count one byte or one message less than it sends. Every rank
+ * must report the difference. */
 static void test_ledger_tells(void)
 {
     static const int purposes[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
@@ -415,7 +418,9 @@ void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 #endif
 
 #if !SANITIZED
-static pthread_barrier_t watch_line; /* lets all ranks be inside a step, or none */
+/* the barrier at which all ranks wait before and after a step, so that either all ranks are in the
+ * step or none is */
+static pthread_barrier_t watch_line;
 
 static void watch_on(struct train *t, int rank, void *arg)
 {
@@ -461,8 +466,8 @@ static void test_no_allocation(void)
         engine_go(&r, &spec);
         CHECK_MSG(n_allocations == 0, "P %d: %d allocations in 3 steps", r.P, n_allocations);
         CHECK(r.weights);
-        /* Checks that the hook counts. If `held` were not volatile, the compiler could remove the
-         * calls. */
+        /* Checks that the hook counts allocations. If `held` were not volatile, the compiler could
+         * remove the calls. */
         void *volatile held;
         watched = 1;
         held = malloc(1);
@@ -478,8 +483,8 @@ static void test_no_allocation(void)
 }
 #endif
 
-/* Returns the bytes of the arena's pages that were touched. The spare room is for the largest case
- * of any job: the scratch of the backend and the buffer of collectives. */
+/* Returns the bytes of the arena's pages that were touched. The scratch of the backend and the
+ * buffer of collectives have spare room, because they are as large as any job may need. */
 static int64_t arena_bytes(struct train *t)
 {
     const struct plan *p = t->plan;
@@ -495,8 +500,8 @@ static void rss_before(struct train *t, int rank, void *arg)
 {
     struct rss *r = arg;
     char *arena = (char *)t->model.params - t->plan->item[PLAN_PARAMS].offset;
-    if (!r->before)
-        madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED); /* start from nothing */
+    if (!r->before) /* no page of the arena is resident */
+        madvise(arena, (size_t)t->plan->arena_size, MADV_DONTNEED);
     sharded_random(&t->state, 1);
     for (int64_t j = 0; j < t->model.shape.head_dim / 2; j++)
         t->model.inv_freq[j] = pow(1e4, -2.0 * (double)j / (double)t->model.shape.head_dim);
@@ -511,7 +516,8 @@ static void rss_after(struct train *t, int rank, void *arg)
     r->after = pages_anonymous();
 }
 
-/* Checks that the process grows by the arena's pages, and by almost nothing else (stack, libc). */
+/* Checks that the memory of the process grows by the pages of the arena, and otherwise only a
+ * little, for stacks and libc. */
 static void test_pages(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
@@ -544,8 +550,8 @@ static void ring_pages(struct train *t, int rank, void *arg)
     pages_touched(comm_segment(t->model.comm), p->segment_size, bounce);
 }
 
-/* Checks that every rank of a ring uses each page of its arena and its segment. Memory around the
- * arena faults (engine_pages). */
+/* Checks that every rank of a ring uses each page of its arena and its segment. An access to
+ * memory around the arena causes a fault (engine_pages). */
 static void test_pages_of_a_ring(void)
 {
     struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
@@ -574,14 +580,14 @@ static void test_rate(void)
     spec.schedule.min_lr_ratio = 0.25;
     spec.train.steps = 14;
     CHECK(schedule_lr(&spec, 0) == 0.5 && schedule_lr(&spec, 3) == 2 && schedule_lr(&spec, 4) == 2);
-    /* halfway, so it is the mean of 2 and 0.5 */
+    /* halfway through the decay, so the rate is the mean of 2 and 0.5 */
     CHECK(fabs(schedule_lr(&spec, 9) - 1.25) < 1e-15);
     CHECK(schedule_lr(&spec, 14) == 0.5 && schedule_lr(&spec, 1000) == 0.5);
     spec.schedule.warmup_steps = 0;
     CHECK(schedule_lr(&spec, 0) == 2);
 }
 
-/* Checks data without any target: gradients are exactly 0, and there is no loss. */
+/* Checks data without any target. Gradients must be exactly 0, and there must be no loss. */
 static void test_no_targets(void)
 {
     struct synth y = {.S = 24, .doc_len = 1, .vocab = 61}; /* each document has one token */

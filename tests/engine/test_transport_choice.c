@@ -1,7 +1,6 @@
-/* Checks the transport of each pair of ranks, for every kind of peer: on the same node or another
- * one, without a device, with one, with a GPU for each rank or one GPU for all, and with NCCL
- * (tests/nccl/fake.c) or without. The devices are those of this file, which share memory and
- * compute nothing.
+/* Checks which transport each pair of ranks chooses. The two ranks are on one node or on two.
+ * Ranks have no device, share one GPU, or have one GPU each. NCCL (tests/nccl/fake.c) is available
+ * or not. This file defines the devices, which share memory and compute nothing.
  * tests: needs libnccl_fake.so */
 #include <dlfcn.h>
 #include <limits.h>
@@ -19,15 +18,17 @@ enum gang_nccl {
     NO_NCCL,
     LACKS_1,
     OTHER_1
-}; /* With LACKS_1, rank 1 has no NCCL. With OTHER_1, it has another version of NCCL. */
+}; /* With LACKS_1, rank 1 has no NCCL. With OTHER_1, rank 1 has a different version of NCCL than
+    * rank 0. */
 
 static const struct row {
     enum transport_id asked;
-    /* the number of ranks, and how many of them are on a node; the last node may have fewer */
+    /* P ranks, with n_local ranks on each node; the last node may have fewer */
     int P, n_local;
     enum gang_devices devices;
     enum gang_nccl nccl;
-    /* rank 0's peers as "transport of messages / transport of tensors", or its error */
+    /* for each peer of rank 0, "transport of messages / transport of tensors"; if opening fails,
+     * the error of rank 0 */
     const char *want;
     bool no_sharing; /* the memory of the devices cannot be shared */
     bool hosts;      /* NCCL_HOSTID is set */
@@ -177,8 +178,8 @@ static void print_choice(const struct comm *c, char *out, size_t size)
     }
 }
 
-/* Checks that both ends of a pair have chosen the same transport, and that sockets are open where
- * they are used. */
+/* Checks that both ranks of a pair have chosen the same transport, and that a pair has an open
+ * socket if its transport uses sockets. */
 static void check_pairs(const struct ranks *g, int row)
 {
     for (int p = 0; p < g->P; p++) {
@@ -231,8 +232,8 @@ int main(int argc, char **argv)
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.*s/../libnccl_fake.so", slash ? (int)(slash - argv[0]) : 1,
              slash ? argv[0] : ".");
-    /* The library is opened by its path, because sanitizers open libraries on behalf of the
-     * program, but without its folders. Later it is found by its soname "libnccl.so.2". */
+    /* The library is opened by its path, because a sanitizer's dlopen does not search the folders
+     * of the program. After that the program finds the library by its soname "libnccl.so.2". */
     void *library = dlopen(path, RTLD_NOW);
     if (!library) {
         printf("%s: %s\n", path, dlerror());

@@ -1,10 +1,11 @@
-/* Compares Ring Self-Attention as published (two passes, with whole rows of scores) with float64
- * results of the definition (tests/lib/ring.h). */
+/* Compares Ring Self-Attention as published (two passes, with complete rows of scores) with
+ * results that are computed in float64 from the definition (tests/lib/ring.h). */
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 
-/* Checks every number of ranks. Layouts, both forms of backward, views of wider tensors, and
- * numbers of threads take turns. */
+/* Checks p on every number of ranks. Successive runs alternate between the layouts, between the
+ * two forms of backward, between separate tensors and views of wider ones, and between numbers of
+ * threads. */
 static void check_problem(struct problem p)
 {
     static int turn;
@@ -27,8 +28,8 @@ static void each(int64_t S)
     each_problem(S, heads, (int)(sizeof heads / sizeof *heads), check_problem);
 }
 
-/* Checks fewer tokens than ranks, as many as ranks, one more and one fewer, and lengths that no
- * number of ranks divides. */
+/* Checks sequences that have fewer tokens than there are ranks, the same number, one more and one
+ * less. Also checks lengths that are not a multiple of any number of ranks. */
 static void test_few_tokens(void)
 {
     each(1);
@@ -67,7 +68,8 @@ static void test_window_and_dropout(void)
     check_problem(p);
 }
 
-/* Checks scores of +-10607: the softmax of a row must neither overflow nor lose the one key. */
+/* Checks scores of +-10607. The softmax of a row must not overflow, and must not lose the key with
+ * the positive score. */
 static void test_extreme_scores(void)
 {
     struct problem p = problem_make(40, 2, 1, 8, DOCS_ONE, false);
@@ -78,9 +80,9 @@ static void test_extreme_scores(void)
     check_problem(p);
 }
 
-/* Checks the published volumes, in elements of one layer: forward 2 (P-1) H E, and backward 6
- * (P-1) H E, or 4 (P-1) H E if the gradients are reduce-scattered. With fewer KV heads, only those
- * are sent. */
+/* Checks the published volumes in elements of one layer. Forward has 2 (P-1) H E. Backward has 6
+ * (P-1) H E, or 4 (P-1) H E if the gradients are reduce-scattered. If there are fewer KV heads
+ * than query heads, only the KV heads are sent. */
 static void test_published_volumes(void)
 {
     for (int P = 1; P <= 8; P++)

@@ -1,5 +1,5 @@
-/* Compares attention by heads (DeepSpeed-Ulysses) with float64 results of the definition
- * (tests/lib/ring.h). */
+/* Compares attention that is divided by heads (DeepSpeed-Ulysses) with results that are computed
+ * in float64 from the definition (tests/lib/ring.h). */
 #include "tests/lib/traffic.h"
 #include "tests/lib/variants.h"
 
@@ -21,8 +21,9 @@ static void check_problem(struct problem p)
     problem_free(&p);
 }
 
-/* Heads that P divides and that it does not, fewer heads than ranks, KV heads that ranks share,
- * and groups that are divided. */
+/* Numbers of heads. Some are multiples of P, and others are not. In some cases there are fewer
+ * heads than ranks, ranks share KV heads, or the query heads of one KV head are on several
+ * ranks. */
 static const struct heads heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 2, 8}, {9, 3, 8}, {2, 1, 16}};
 
 static void each(int64_t S)
@@ -50,7 +51,8 @@ static void test_long(void)
         p.window = 50;
         check_problem(p);
     }
-    /* masks depend on the heads of the model, and not on those of a call */
+    /* masks of dropout must depend on the index of a head in the model, and not on its index in
+     * the call */
     for (int h = 0; h < 5; h++) {
         struct problem d = problem_make(53, heads[h].H, heads[h].Hk, heads[h].D, DOCS_FIVE, h & 1);
         d.drop = 0.3;
@@ -82,7 +84,7 @@ static void check_bits(struct problem p)
     problem_free(&p);
 }
 
-/* Checks determinism "ranks" where no group of heads is divided. */
+/* Checks determinism "ranks" in cases in which all query heads of a KV head are on one rank. */
 static void test_rank_bits(void)
 {
     check_bits(problem_make(37, 8, 8, 16, DOCS_ONE, true));
@@ -107,7 +109,7 @@ static void test_published_volume(void)
         }
 }
 
-/* Checks that everything that is sent is received, also where the heads cannot be split evenly. */
+/* Checks that all bytes that are sent are received, even if the heads cannot be divided evenly. */
 static void test_sent_is_received(void)
 {
     for (int P = 1; P <= 8; P++)

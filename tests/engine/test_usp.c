@@ -1,6 +1,6 @@
-/* Compares Ulysses within groups of ranks with a ring across the groups (USP) with float64 results
- * of the definition (tests/lib/ring.h), and checks its bits, and its bytes by formulas of this
- * file. */
+/* Checks USP, which uses Ulysses within groups of ranks and a ring across the groups. Compares its
+ * results with results that are computed in float64 from the definition (tests/lib/ring.h). Checks
+ * that its bits are reproduced. Compares the bytes that it sends with formulas of this file. */
 /* Not under sanitizers: test_ulysses and test_attention run the same code. */
 #include "tests/lib/variants.h"
 
@@ -9,8 +9,8 @@ static const struct product {
 } products[] = {{2, 1}, {2, 2}, {3, 3}, {4, 1}, {4, 2}, {4, 4}, {6, 2}, {6, 3}, {8, 2}, {8, 4}};
 enum { N_PRODUCTS = sizeof products / sizeof *products };
 
-/* Heads that a group divides and that it does not, KV heads that ranks share, and one KV head for
- * all ranks. */
+/* Numbers of heads. Some are multiples of a group's size, and others are not. In some cases ranks
+ * share KV heads, or there is one KV head for all ranks. */
 static const struct heads heads[] = {{8, 8, 8}, {8, 2, 24}, {6, 3, 8}, {9, 3, 8}, {4, 1, 16}};
 enum { N_HEADS = sizeof heads / sizeof *heads };
 
@@ -94,7 +94,8 @@ static void test_rank_bits(void)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Counts bytes by the row of the table with which run() compares the ledger. */
+/* Counts bytes by the formula in the strategy's row of the table. run() compares the ledger with
+ * the same formula. */
 static void planned(const struct problem *p, const struct variant *v, int rank, bool back,
                     struct comm_count out[PURPOSE_N])
 {
@@ -165,8 +166,9 @@ static bool meets(const struct problem *p, const struct variant *v, int a, int b
     return false;
 }
 
-/* Checks that, if documents are known, a block is sent as far as the last group that meets it, and
- * its gradient is sent home, around the ring, from the first group that meets it. */
+/* Checks the blocks that are sent if documents are known. A block must be sent only up to the last
+ * group that needs it. The gradient of the block must be sent around the ring, from the first
+ * group that needs the block back to the group that owns it. */
 static void check_met(const struct problem *p, const struct variant *v)
 {
     const int r = v->P / v->u;

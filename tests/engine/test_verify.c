@@ -1,6 +1,7 @@
-/* Checks that verify says "equal" if P ranks compute what one rank computes, for every family in
- * every way to split it, and names the tensor if they do not: with one weight of one rank
- * disturbed, and (if built with SEQD_MUTANTS) with every injected fault. */
+/* Checks verify jobs of every family, for every way to divide a model. If P ranks compute the same
+ * results as one rank, the verdict must be "equal". If not, the error must name the tensor. To
+ * check this, one weight on one rank is changed. In a build with SEQD_MUTANTS, every injected
+ * fault is checked, too. */
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -25,9 +26,10 @@ static void expect_equal(struct trial *t)
     CHECK(v->n_rows == param_tensors(&t->spec.model.shape));
     double all = 0;
     for (int i = 0; i < v->n_rows; i++) all += v->row[i].norm_1 * v->row[i].norm_1;
-    /* No gradient may pass by being zero, except for an expert that no token chose, a bias that
-     * has no effect in softmax, and the caption that replaces dropped captions, if no sample's
-     * caption was dropped. No bound may be larger than half of the error of a missing half. */
+    /* A comparison of two zero gradients proves nothing, so no gradient may be zero. There are
+     * three exceptions: an expert that no token chose, a bias that has no effect in softmax, and
+     * the caption that replaces dropped captions if none was dropped. No bound may be larger than
+     * half of the error that would be caused by leaving out half of a gradient. */
     for (int i = 0; i < v->n_rows; i++) {
         const char *name = v->row[i].name;
         const bool may = strstr(name, "experts") || strstr(name, "key.bias") ||
@@ -52,7 +54,7 @@ static void check_equal(const struct way *w, enum precision_id precision)
     if (!way_takes(w, precision)) return;
     for (int P = w == ways ? 1 : 2; P <= 5; P++)
         for (int k = 0; k < 3; k++) {
-            if (w != ways && (P + k) % 2) continue; /* runs one of each pair */
+            if (w != ways && (P + k) % 2) continue; /* runs one of every two cases */
             if (w != ways && small_leaves((P + k) / 2 + (w - ways), 3)) continue;
             trial_set(&t, w, P, lengths[k], precision);
             expect_equal(&t);
@@ -72,8 +74,8 @@ static void split_rings(struct trial *t, int dp)
     CHECK_MSG(!family_check(&t->spec, &e), "%s: %s", e.field, e.text);
 }
 
-/* Checks data-parallel rings: they must be equal together, and not equal if a rank of the last
- * ring is wrong. */
+/* Checks data-parallel rings. If all ranks are correct, the verdict must be "equal". If a rank of
+ * the last ring is wrong, the verdict must not be "equal". */
 static void test_rings(void)
 {
     static struct trial t;
@@ -140,13 +142,14 @@ static void test_equal_other_modes(void)
     trial_set(&t, &ways[WAY_ZIGZAG], 2, 96, PRECISION_FP32);
     t.spec.data.document_mask = t.spec.data.reset_positions = 0;
     expect_equal(&t);
-    /* more tokens than the text has left */
+    /* a window with more tokens than the text has */
     trial_set(&t, &ways[WAY_ZIGZAG], 4, 200, PRECISION_FP32);
     t.spec.memory.recompute = RECOMPUTE_FULL;
     expect_equal(&t);
 }
 
-/* Checks that the rows of a proof are the trained tensors, without those of train.freeze. */
+/* Checks that a verification has a row for each trained tensor, and none for the tensors that
+ * train.freeze selects. */
 static void test_frozen(void)
 {
     static const struct {
@@ -188,8 +191,9 @@ static void test_equal_long(void)
     }
 }
 
-/* Checks equal tokens. Attention then is the mean of equal rows, so the gradients of queries and
- * keys are 0, and the ranks' values of them consist of rounding. */
+/* Checks equal tokens. If all tokens are equal, attention is the mean of equal rows, so the exact
+ * gradients of queries and keys are 0. The gradients that ranks compute consist only of rounding
+ * errors. */
 static void test_equal_tokens(void)
 {
     static const int some[] = {WAY_ZIGZAG,  WAY_CONTIGUOUS, WAY_GATHER,
@@ -208,9 +212,9 @@ static void test_equal_tokens(void)
 /* ---- the bounds ------------------------------------------------------------------------------ */
 
 /* Checks RetNet with the eps of its released models. A head's norm then divides by an output that
- * may be nearly 0, and amplifies every rounding in the gradient that passes back through it.
- * Correct ranks pass because one rank, compared with itself, differs as much; the bound is widened
- * only where they need it. */
+ * may be nearly 0, and amplifies every rounding in the gradient that passes back through it. Two
+ * computations on one rank with different orders of sums differ by as much. Verify measures this
+ * and widens the bound, but only for tensors that need it. Correct ranks therefore pass. */
 static void test_widened(void)
 {
     static struct trial t;
@@ -235,8 +239,9 @@ static void test_widened(void)
     CHECK_MSG(widened > 0, "no gradient needed more than 2e-2: this test shows nothing");
 }
 
-/* Checks that a bound that the job sets is not widened: if a job passes with the usual bound after
- * it is widened, it must not pass with a bound of its own that is slightly smaller. */
+/* Checks that a bound that the job sets is not widened. All these jobs would pass with the default
+ * bound, which may be widened. If the jobs set a slightly smaller bound, some of them must
+ * fail. */
 static void test_bound_of_the_job(void)
 {
     static struct trial t;
@@ -287,8 +292,9 @@ static double file_rel_l2(const struct verify *v, const char *name)
     return sqrt(diff / norm);
 }
 
-/* Checks the artifacts: both sets of gradients must differ by the numbers in verify.json, also if
- * the control has overwritten the gradients that were kept. */
+/* Checks the artifacts. The differences between the gradients of the ranks and of the reference
+ * must be the numbers in verify.json. This must also hold if the control has overwritten the
+ * gradients in memory. */
 static void check_artifacts(struct trial *t)
 {
     struct err e = {0};
@@ -354,8 +360,8 @@ static void test_one_weight_off(void)
 /* The results that a fault must make wrong. No other result may be wrong. */
 enum seen_as {
     IN_FORWARD, /* logits */
-    /* logits are right; the projections of the last mixer are the wrong ones nearest to the
-     * output */
+    /* logits are right; the wrong tensors nearest to the output are the projections of the last
+     * mixer */
     IN_BACKWARD,
     IN_LOSS, /* logits are right, while the loss and every gradient are wrong */
 };
@@ -372,8 +378,8 @@ struct fault {
         w, MUTANT_##m, as, P, 4                                                                    \
     }
 #define ALL(w, m, as) FROM(2, w, m, as)
-/* Means may be averaged if all ranks have the same number of targets; ranks with 9, 9, 9, 9 and 5
- * do not. */
+/* If all ranks had the same number of targets, the mean of the ranks' means would be right. Here
+ * ranks have 9, 9, 9, 9 and 5 targets. */
 #define DATA(w)                                                                                    \
     ALL(w, LABEL_SHIFT, IN_LOSS), ALL(w, DOC_CROSSED, IN_FORWARD),                                 \
     {                                                                                              \
@@ -381,8 +387,8 @@ struct fault {
     }
 #define RING(w)                                                                                    \
     ALL(w, GRAD_OVER_P, IN_BACKWARD), ALL(w, HOP_OFF_BY_ONE, IN_FORWARD), ALL(w, SCALE, IN_FORWARD)
-/* A wrong state that one rank passes on is seen on a third rank. Here a document crosses the edges
- * of three of four ranks, and another one begins within a rank. */
+/* At least three ranks are needed to find a fault in a state that a rank passes on. In this case
+ * one document extends over three of four ranks, and a second document begins within a rank. */
 #define LASP(w)                                                                                    \
     DATA(w), ALL(w, GRAD_OVER_P, IN_BACKWARD), FROM(3, w, STATE_EARLY, IN_FORWARD),                \
         FROM(3, w, OWN_DROPPED, IN_FORWARD), FROM(4, w, STATE_CROSSED, IN_FORWARD)
@@ -391,8 +397,8 @@ struct fault {
 #define DELTA(w)                                                                                   \
     ALL(w, CARRY_LOST, IN_FORWARD), ALL(w, CARRY_EARLY, IN_FORWARD), ALL(w, HALO_LOST, IN_FORWARD)
 
-/* Faults of states that are passed by maps. A fault in passing through a map is seen on a third
- * rank, whose rows a document covers. */
+/* Faults of states that are passed by maps. At least three ranks are needed to see a fault in a
+ * map, and a document must cover all rows of the third rank. */
 #define MAPS(w)                                                                                    \
     DELTA(w), ALL(w, CARRY_BACK, IN_BACKWARD), FROM(3, w, MAP_LOST, IN_FORWARD),                   \
         FROM(4, w, MAP_BACK, IN_BACKWARD)
@@ -508,10 +514,10 @@ static const struct fault faults[] = {
     ALL(WAY_OFFLOAD_TNL, STALE_OFFLOAD, IN_BACKWARD),
 };
 
-/* Tells whether the fault is seen as expected. If backward is wrong, the wrong gradient that is
- * nearest to the output is in the last layer. Decays, however, exist in linear layers only, and
- * TNL's last layer has almost none. In 16 bits a small fault of forward may appear only in
- * gradients. */
+/* Tells whether the results that are wrong are those that the fault should make wrong. If backward
+ * is wrong, the wrong gradient that is nearest to the output is in the last layer. Faults of
+ * decays are an exception: only linear layers have decays, and TNL's last layer has almost no
+ * decay. In 16 bits a small fault of forward may appear only in gradients. */
 static bool seen_as(const struct trial *t, enum seen_as as)
 {
     const struct verify *v = &t->out;
@@ -527,8 +533,8 @@ static bool seen_as(const struct trial *t, enum seen_as as)
     return targets && logits && v->nearest >= 0 && v->loss_rel > v->allowed_loss_rel;
 }
 
-/* Tells whether a fault in fp32 can be told from rounding: the tensor that shows it must have at
- * least twice its bound. */
+/* Tells whether a fault in fp32 can be distinguished from rounding errors: the error of the tensor
+ * that shows the fault must be at least twice the bound. */
 static bool far_beyond(const struct trial *t)
 {
     const struct verify *v = &t->out;
@@ -557,7 +563,8 @@ static void check_faults(enum precision_id precision)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         const struct fault *f = &faults[i];
         if (!way_takes(&ways[f->way], precision)) continue;
-        /* The fault changes some thousandths of the gradient, and bf16 rounds more than that. */
+        /* The fault changes the gradient by some thousandths, which is less than the rounding of
+         * bf16. */
         if (f->mutant == MUTANT_BOUND_LEAKS && precision == PRECISION_BF16) continue;
         if (f->mutant == MUTANT_MAP_POSITION && precision != PRECISION_FP32) continue;
         for (int P = f->first_P; P <= f->last_P; P++) {
@@ -573,7 +580,7 @@ static void test_mutants(void)
     check_faults(PRECISION_FP32);
 }
 
-/* Checks that a fault is far beyond the differences of 16 bits, too. */
+/* Checks that in 16 bits, too, a fault causes larger differences than rounding does. */
 static void test_mutants_half(void)
 {
     check_faults(PRECISION_BF16), check_faults(PRECISION_FP16);
@@ -601,9 +608,9 @@ static void test_mutants_of_modes(void)
     check_fault(&t, IN_FORWARD);
 }
 
-/* Tells whether a gradient is too small to be compared. Diffusion models have gradients that
- * consist of rounding, so in 16 bits a gradient below 1e-4 of the whole cannot be told from
- * them. */
+/* Tells whether a gradient is too small to be compared. Some gradients of diffusion models consist
+ * only of rounding errors. In 16 bits, a gradient whose norm is below 1e-4 of the norm of all
+ * gradients cannot be distinguished from rounding errors. */
 static bool lost(const struct trial *t, const char *name)
 {
     double whole = 0, own = 0;
@@ -615,8 +622,8 @@ static bool lost(const struct trial *t, const char *name)
     return t->way->strategy == STRATEGY_DSP && t->spec.precision.params && own < 1e-4 * sqrt(whole);
 }
 
-/* Checks a gradient whose sum leaves out one rank's part: verify must name that tensor and no
- * other. */
+/* Checks a gradient whose sum leaves out the part of one rank. Verify must name the tensor of this
+ * gradient and no other tensor. */
 static void check_dropped(const struct way *w, enum precision_id precision)
 {
     static struct trial t;

@@ -1,13 +1,13 @@
 /* Checks that a correct model that is deep, narrow and trained passes verification. Such a model
- * amplifies roundings more than the usual bound of fp32 allows, by an amount that depends on
- * chance. Every tensor must be below half of its bound, over several texts. SEQD_VERIFY_SEEDS sets
- * how many texts, as make soak does. Prints the distribution. */
-/* Not under sanitizers: test_verify is. */
+ * amplifies rounding errors beyond the usual bound of fp32, by an amount that depends on chance.
+ * For several texts, every tensor must be below half of its bound. SEQD_VERIFY_SEEDS sets the
+ * number of texts (make soak uses it). Prints the distribution. */
+/* Not under sanitizers: test_verify is run under them instead. */
 #include "api/core/log.h"
 #include "tests/lib/verify.h"
 
-/* A model with 30 layers, 9 heads, and 3 heads of keys and values: SmolLM2-135M with a sixteenth
- * of its width. */
+/* A model with 30 layers, 9 heads, and 3 heads of keys and values: the shape of SmolLM2-135M, with
+ * a sixteenth of its width. */
 #define DEEP                                                                                       \
     {                                                                                              \
         .n_layers = 30, .width = 36, .n_heads = 9, .n_kv_heads = 3, .head_dim = 4,                 \
@@ -100,7 +100,7 @@ static float *train(uint64_t seed)
 
 static struct {
     int proofs, controlled, beyond;
-    double most; /* measured / allowed */
+    double most; /* the largest ratio of a measured error to its bound */
     int tenth[11];
 } seen;
 
@@ -142,7 +142,7 @@ static void test_honest(void)
         w = deep;
         w.weights = weights;
         w.text = "deep";
-        w.gain = 30; /* scores as far apart as after a long training */
+        w.gain = 30; /* the differences of scores are as large as after a long training */
         for (int i = 0; i < seeds(); i++) {
             write_text(w.text, (uint64_t)(1000 * k + i));
             if (seeds() > SEEDS || i % 2) prove(&w, i, 2);

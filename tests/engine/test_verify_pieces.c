@@ -1,7 +1,7 @@
-/* test_verify_pieces.c: checks verify jobs with tensors that are longer than a piece of 65,536
- * elements, in which it gathers and compares them, and with more bytes than stages send at a time.
- * All tokens have the last ids, so that only the third piece of the embedding's gradient is not
- * zero. */
+/* test_verify_pieces.c: checks verify jobs with long tensors. Verify gathers and compares tensors
+ * in pieces of 65,536 elements, and the tensors of this test are longer. They also have more bytes
+ * than stages send at a time. The text has only the last ids of the vocabulary, so only the third
+ * piece of the embedding's gradient is not zero. */
 #include "api/core/log.h"
 #include "tests/lib/verify.h"
 
@@ -20,7 +20,8 @@ static const struct product products[] = {
     {"two parts of each layer", 1, 2, 0, 0, 1}, /* each rank has 76,800 elements */
     {"two parts of each layer, tied", 1, 2, 0, 1, 1},
     {"two stages", 1, 1, 0, 0, 2},
-    {"two stages of two parts", 1, 2, 0, 0, 2}, /* 524,288 bytes of a piece come from both parts */
+    /* the 524,288 bytes of a piece come from both parts */
+    {"two stages of two parts", 1, 2, 0, 0, 2},
 };
 
 static void write_ids(void)
@@ -47,7 +48,7 @@ static void set(struct trial *t, const struct product *x, enum precision_id prec
     w.text = "ids";
     w.shape.vocab = VOCAB;
     w.shape.tied = x->tied;
-    w.shape.ffn_width = 48; /* two divides it */
+    w.shape.ffn_width = 48; /* a multiple of two */
     trial_set(t, &w, x->sp, 96, precision);
     t->spec.resources.ranks = x->sp * x->tp * x->pp;
     t->spec.parallel.sp = x->sp;
@@ -58,7 +59,8 @@ static void set(struct trial *t, const struct product *x, enum precision_id prec
     CHECK_MSG(!family_check(&t->spec, &e), "%s: %s: %s", x->name, e.field, e.text);
 }
 
-/* Checks that the gradient of the embedding is the same on both sides, and is not zero. */
+/* Checks that the gradient of the embedding is the same on the ranks and in the reference, and is
+ * not zero. */
 static void check_embedding(const struct verify *v, const char *name)
 {
     for (int i = 0; i < v->n_rows; i++) {

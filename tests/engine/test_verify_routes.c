@@ -1,7 +1,7 @@
-/* test_verify_routes.c: checks verify jobs of models whose rows choose among experts. In 16 bits a
- * rounding may change a choice, which the reference then follows and judges
+/* test_verify_routes.c: checks verify jobs of models whose rows choose among experts. In 16 bits,
+ * rounding may change a choice. The reference then follows the ranks' choice and judges it
  * (worker/model/routing.h). A wrong router must nevertheless be found. */
-/* Not under sanitizers: test_verify is. */
+/* Not under sanitizers: test_verify is run under them instead. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
@@ -35,7 +35,8 @@ struct met {
     int rc;
 };
 
-/* Runs a router on the row, and lets it follow the choice of experts a and b. */
+/* Runs a router on the row, and lets it use the experts a and b, which a rank is said to have
+ * chosen. */
 static struct met meet(int32_t a, int32_t b, bool plain)
 {
     struct met m = {.rc = 0};
@@ -77,12 +78,12 @@ static void check_weights(const struct met *m, bool plain)
 static void test_row(void)
 {
     for (int plain = 0; plain < 2; plain++) {
-        /* The same two experts in another order change no choice. */
+        /* If only the order of the two experts is different, the choice is the same. */
         struct met m = meet(1, 3, plain);
         CHECK(!m.rc && m.expert[0] == 3 && m.expert[1] == 1);
         CHECK(m.routing.rows == 1 && m.routing.turned == 0 && m.routing.gap == 0);
         check_weights(&m, plain);
-        /* Expert 4 takes the place of expert 1, whose logit is a quarter higher. */
+        /* The rank has chosen expert 4 instead of expert 1, whose logit is higher by 0.25. */
         m = meet(3, 4, plain);
         CHECK(!m.rc && m.expert[0] == 3 && m.expert[1] == 4 && m.routing.turned == 1);
         double mean = 0, square = 0;
@@ -90,15 +91,17 @@ static void test_row(void)
         for (int e = 0; e < E; e++) square += (logits[e] - mean) * (logits[e] - mean) / E;
         CHECK_MSG(fabs(m.routing.gap - 0.25 / sqrt(square)) < 1e-9, "%g", m.routing.gap);
         check_weights(&m, plain);
-        /* Neither is one of its own choices: the gap is from the best expert that is left out to
-         * the worst one in its place. */
+        /* The row itself would choose neither of these experts. The gap is the difference between
+         * the logit of the best expert that is not used and the logit of the worst expert that is
+         * used. */
         m = meet(0, 2, plain);
         CHECK(!m.rc && fabs(m.routing.gap - 3.5 / sqrt(square)) < 1e-9);
         check_weights(&m, plain);
     }
 }
 
-/* Checks that a gap that is NaN fails the verification, whatever the rows after it have. */
+/* Checks that verification fails if the gap of a row is NaN, whatever the gaps of the rows after
+ * it are. */
 static void test_nan(void)
 {
     enum { ROWS = 2 };
@@ -152,8 +155,9 @@ static double farthest(const struct verify *v)
     return most;
 }
 
-/* Checks that correct ranks are equal without a wider bound. Adds to *turned the number of choices
- * that differed, and raises *far to the measure that was nearest to its bound. */
+/* Checks that correct ranks are "equal" without a wider bound. Adds the number of rows in which
+ * the choices of ranks and reference differ to *turned. Sets *far to the largest ratio of an error
+ * to its bound, if *far is smaller. */
 static void prove(int64_t *turned, double *far)
 {
     const struct model_shape *s = &t.spec.model.shape;
@@ -186,8 +190,8 @@ static void test_honest(void)
     CHECK_MSG(turned[PRECISION_BF16] > 0, "no rounding turned a choice: this test shows nothing");
 }
 
-/* Checks rows that are padded, in the reference as on the ranks: a padding row of the reference
- * follows no rank, and makes its own choice. */
+/* Checks rows of padding, in the reference and on the ranks. In a row of padding, the reference
+ * does not use the choice of a rank, but makes its own choice. */
 static void test_padded(void)
 {
     int64_t turned = 0;
@@ -215,8 +219,9 @@ static void test_kept(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Checks the injected faults. Experts are weighted by a softmax of the chosen ones, so a reference
- * that follows them has the same gradients, and only the choice itself shows the fault. */
+/* Checks the injected faults. The weights of experts are a softmax over the chosen experts. A
+ * reference that uses a wrong choice therefore has the same gradients as the ranks, so only the
+ * judgement of the choice shows the fault. */
 static void test_mutants(void)
 {
     for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {

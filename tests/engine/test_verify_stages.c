@@ -1,6 +1,6 @@
-/* Checks verify jobs on several stages (parallel.pp), with pp + 1 samples: they must say "equal"
- * if the stages compute what one rank with the whole model computes, and name the tensor and its
- * stage if they do not. */
+/* Checks verify jobs on several stages (parallel.pp), with pp + 1 samples. If the stages compute
+ * the same results as one rank with the complete model, the verdict must be "equal". If not, the
+ * error must name the tensor and its stage. */
 /* Not under sanitizers: test_verify and test_stages run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -40,8 +40,8 @@ static const struct product products[] = {
     {.way = WAY_TNL_SCAN, .pp = 2, .sp = 3, .dp = 1},
     {.way = WAY_LINEAR_RING, .pp = 2, .sp = 2, .dp = 1},
     {.way = WAY_RETNET_GATHER, .pp = 2, .sp = 2, .dp = 1},
-    /* A token is between two experts, and bf16 chooses one of them by the last bits of a sum (with
-     * AVX2). */
+    /* For one token, two experts have almost the same logit. In bf16, the last bits of a sum
+     * decide between them (with AVX2). */
     {.way = WAY_MINIMAX_RING, .pp = 2, .sp = 2, .dp = 1},
     {.way = WAY_MINIMAX_SCAN, .pp = 3, .sp = 3, .dp = 1, .layers = 4},
     {.way = WAY_DELTA_SOFTMAX, .pp = 2, .sp = 2, .dp = 1},
@@ -106,8 +106,8 @@ static void set(const struct product *x, int64_t S, enum precision_id precision)
     CHECK_MSG(!family_check(&t.spec, &e), "%s: %s: %s", say(x), e.field, e.text);
 }
 
-/* Returns the layer in a tensor's name, from which a test finds the stage of the tensor, because
- * layers are split evenly enough. */
+/* Returns the index of the layer in a tensor's name. Layers are divided so evenly that tests can
+ * compute a tensor's stage from this index. */
 static int layer_of(const char *name)
 {
     const char *at = strpbrk(name, "0123456789");
@@ -173,8 +173,8 @@ static void test_equal(void)
 
 /* ---- the samples ----------------------------------------------------------------------------- */
 
-/* Checks that each sample is another part of the text, and that all of them have targets, which
- * are counted from the data. */
+/* Checks that no two samples are the same part of the text. Every sample must have targets, and
+ * the test counts them from the data. */
 static void test_samples(void)
 {
     struct err e = {0};
@@ -203,8 +203,8 @@ static void test_samples(void)
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
 
-/* Checks that both sets of gradients have every tensor of the model, and differ by the reported
- * numbers. */
+/* Checks that the gradients of the ranks and of the reference both have every tensor of the model,
+ * and that they differ by the reported numbers. */
 static void test_artifacts(void)
 {
     struct err e = {0};
@@ -246,9 +246,9 @@ static void test_artifacts(void)
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
 /* Checks RetNet in bf16 with the eps of its released models, as test_verify does. The effect of
- * roundings is measured over all samples, and correct stages pass by it. Whether a bound must be
- * widened depends on the roundings of the instruction set: with some sets only a few of many runs
- * need it. */
+ * rounding errors is measured over all samples, so that correct stages pass. Whether a bound must
+ * be widened depends on the roundings of the instruction set. With some instruction sets, only a
+ * few of many runs need a wider bound. */
 static void test_widened(void)
 {
     int controlled = 0;
@@ -272,9 +272,10 @@ static void test_widened(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Checks memory. The reference is in the plan of the first stage only, with weights of its own and
- * room for all gradients, and limits apply to the stage that needs the most, including the
- * reference. trial_body has checked that rank 0 placed the memory of its plan. */
+/* Checks memory. Only the plan of the first stage contains the reference, which has its own
+ * weights and room for all gradients. A limit applies to the stage that needs the largest amount
+ * of memory, and the memory of the reference is included. trial_body has checked that rank 0
+ * placed the memory of its plan. */
 static void check_memory(struct job_spec *s)
 {
     struct plan p, of, ref, one;
@@ -292,8 +293,9 @@ static void check_memory(struct job_spec *s)
         if (of.arena_size > most) most = of.arena_size;
     }
     CHECK(p.arena_size == most);
-    /* A limit is compared with the largest stage, where the first stage includes the reference. If
-     * it is smaller, the layers are distributed in another way, or the job is refused. */
+    /* The limit of memory must apply to the stage that needs the largest number of bytes, where
+     * the first stage includes the reference. If the limit is smaller than that, the layers must
+     * be distributed in a different way, or the job must be refused. */
     const int64_t need = most + p.segment_size;
     CHECK(!plan_make(s, need, &of, &e) && !of.cut_by_memory);
     const bool made = !plan_make(s, need - 1, &of, &e);
@@ -307,8 +309,8 @@ static void check_memory(struct job_spec *s)
     const int64_t trained = param_grad_section(&whole, whole.n_layers + 2);
     CHECK(ref.item[PLAN_PARAMS].size == n * unit && ref.item[PLAN_GRAD_ACC].size == trained * 4);
     CHECK(ref.item[PLAN_GRAD].size == (trained + 15) / 16 * 16 * 4);
-    /* The other items are those of the reference in a job on one rank, which borrows its
-     * weights. */
+    /* All other items of the reference must have the same sizes as in a job on one rank, where the
+     * reference borrows the job's weights. */
     alone.parallel.pp = alone.parallel.sp = alone.parallel.dp = alone.resources.ranks = 1;
     alone.parallel.tp = 1, alone.model.shape = whole, alone.memory.offload = OFFLOAD_NONE;
     alone.parallel.strategy = STRATEGY_AUTO, alone.parallel.layout = LAYOUT_AUTO;
@@ -362,8 +364,8 @@ static void report(int mutant, bool named)
     verify_fini(&t.out);
 }
 
-/* Checks a fault in which the second sample has the stream of the first one: logits are wrong, and
- * so are the last stage's gradients. */
+/* Checks a fault in which the second sample has the stream of the first sample. Logits and the
+ * gradients of the last stage must be wrong. */
 static void check_stale(const struct product *x, enum precision_id precision)
 {
     set(x, 96, precision);
@@ -374,7 +376,7 @@ static void check_stale(const struct product *x, enum precision_id precision)
                          v->row[v->nearest].stage == x->pp - 1);
 }
 
-/* Checks a fault in which only one tensor is wrong: the embedding, which the first stage owns. */
+/* Checks a fault that makes only the embedding wrong. The first stage owns the embedding. */
 static void check_twice(const struct product *x, enum precision_id precision)
 {
     set(x, 96, precision);
@@ -388,8 +390,8 @@ static void check_twice(const struct product *x, enum precision_id precision)
                          v->row[1].rel_l2 <= v->row[1].allowed);
 }
 
-/* Checks that only gradients are wrong, and no logits, and that no gradient is wrong on a stage
- * before `first` or after `last`. */
+/* Checks that gradients are wrong and logits are right. On stages before `first` and after `last`,
+ * all gradients must be right. */
 static void check_stages(const struct product *x, enum precision_id precision, int mutant,
                          int first, int last)
 {
@@ -412,15 +414,15 @@ static void test_mutants(void)
         if (x->freeze[0]) continue; /* the tensors that a fault makes wrong may be frozen */
         check_stale(x, precision);
         if (ways[x->way].shape.tied | x->tied) check_twice(x, precision);
-        /* The last stage keeps one sequence, so it has a single place. */
+        /* The last stage keeps one sequence at a time, so its store has a single place. */
         if (ways[x->way].offload_layers)
             check_stages(x, precision, MUTANT_SLOT_SHARED, 0, x->pp - 2);
         if (x->tp > 1) check_stages(x, precision, MUTANT_STAGE_ALONE, 1, x->pp - 1);
     }
 }
 
-/* Checks, for any tensor of any stage, that verify names it if its sum leaves out one rank's
- * part. */
+/* For each tensor of each stage, leaves one rank's part out of the sum of the tensor's gradient.
+ * Verify must name the tensor. */
 static void test_mutants_every_tensor(void)
 {
     const struct product x = {.way = WAY_ZIGZAG, .pp = 3, .sp = 2, .dp = 1, .layers = 3, .tied = 1};

@@ -1,5 +1,5 @@
-/* Checks verify jobs whose ranks share every layer (parallel.tp): they must say "equal" if the
- * ranks compute what one rank computes, and name the tensor if they do not. */
+/* Checks verify jobs whose ranks share every layer (parallel.tp). If the ranks compute the same
+ * results as one rank, the verdict must be "equal". If not, the error must name the tensor. */
 /* Not under sanitizers: test_verify and test_tensor run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -13,8 +13,8 @@ struct product {
     int family; /* 0 means the way's own */
 };
 
-/* KV heads that tp divides, KV heads that divide tp, and a single one for all ranks. No tp divides
- * the vocabulary, which is tied or not, with or without a bias. */
+/* The number of KV heads is a multiple of tp, a divisor of tp, or 1. The size of the vocabulary is
+ * not a multiple of any tp. The head is tied or not, and has a bias or not. */
 static const struct product products[] = {
     {.way = WAY_ZIGZAG, .tp = 2, .sp = 1, .dp = 1},
     {.way = WAY_ZIGZAG, .tp = 2, .sp = 3, .dp = 1, .tied = 1},
@@ -80,8 +80,8 @@ static void test_equal(void)
         }
 }
 
-/* Changes one weight in the slice of one rank, for each rank in turn. The slices of ranks 0 and 1
- * are also those of the reference. */
+/* Changes one weight in the slice of one rank, and repeats this for each rank. The reference uses
+ * the slices of ranks 0 and 1. */
 static void test_one_weight_off(void)
 {
     const struct product x = {.way = WAY_CONTIGUOUS, .tp = 2, .sp = 2, .dp = 1};
@@ -108,9 +108,10 @@ static void check_fault(int mutant, const char *part)
     verify_fini(&t.out);
 }
 
-/* Checks faults. A part that counts twice makes the stream wrong, and a target among another
- * rank's ids makes the loss wrong, so in both cases every result is wrong. If the gradient of a
- * shared KV head is not summed, only that head is wrong. */
+/* Checks injected faults. If a part is counted twice, the residual stream is wrong. If a target is
+ * searched among the ids of a wrong rank, the loss is wrong. Either fault makes every result
+ * wrong. If the gradient of a shared KV head is not summed, only the gradient of this head is
+ * wrong. */
 static void test_mutants(void)
 {
     EACH_PRODUCT(x)

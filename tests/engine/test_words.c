@@ -1,6 +1,6 @@
-/* Checks texts of a plan and of a choice in buffers of fixed size: the longest text of each, which
- * is found by trying every value that decides its words, must fit. Numbers are the largest that a
- * job may have.
+/* Checks that the texts of a plan and of a choice fit into their buffers. The longest text of each
+ * kind is found by trying every value that changes the words of the text. All numbers have the
+ * largest values that a job may have.
  * tests: needs golden */
 #include <math.h>
 #include <stdlib.h>
@@ -37,10 +37,11 @@ static void test_cut(void)
     CHECK_STR(at, "0123456");
 }
 
-/* A text that fills its buffer has been cut off. */
+/* A text that fills its buffer may have been truncated. */
 #define CHECK_FITS(text) CHECK_MSG(strlen(text) + 1 < sizeof(text), "cut: %s", text)
 
-/* Returns the next digit of a number in mixed radix, and removes it from the number. */
+/* Removes the lowest digit of *x, which is a number in mixed radix, and returns the digit. n is
+ * the radix of this digit. */
 static int take(int *x, int n)
 {
     const int digit = *x % n;
@@ -50,9 +51,9 @@ static int take(int *x, int n)
 
 /* ---- the reason of a plan -------------------------------------------------------------------- */
 
-/* Each of the functions below sets the i-th value of a part of the plan, and returns how many
- * values the part has. The reason of a plan has the words of the parts one after another, so the
- * longest reason has the longest words of each part. */
+/* Each of the functions below sets one part of the plan to the part's i-th value, and returns the
+ * number of values that the part can have. The reason of a plan consists of the words of its
+ * parts, so the longest reason has the longest words of each part. */
 
 static int set_ring(int i)
 {
@@ -101,7 +102,7 @@ static int set_pieces(int i)
     return 4;
 }
 
-/* Some of these models have experts beside dense MLPs. */
+/* Some of these models have experts in addition to dense MLPs. */
 static int set_family(int i)
 {
     static const char *const names[] = {"mistral", "qwen3_moe", "gpt_oss"};
@@ -147,8 +148,8 @@ static void test_reason(void)
                                         set_family, set_pieces, set_zero};
     plan = (struct plan){.T = JOB_MAX_SEQ, .S = JOB_MAX_SEQ, .micro_batches = 2};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i](0);
-    /* It runs twice, because the text of a part may depend on parts after it, such as whether
-     * there is a ring. */
+    /* The loop runs twice, because the text of a part may depend on later parts, for example on
+     * whether there is a ring. */
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) set_longest(parts[i]);
     const size_t most = explained();
@@ -192,8 +193,8 @@ static void check_choice(void)
     CHECK_FITS(choice.length_warning);
 }
 
-/* Checks the text with the chosen option and the second one, with numbers of three digits in each
- * unit, and with absurd numbers. */
+/* Checks the text that compares the chosen option with the second one. Numbers have three digits
+ * in each unit, or are absurdly large. */
 static void test_choice(void)
 {
     static const double times[] = {0.000123, 0.123, 123, 1.23e-300, 1.23e300};

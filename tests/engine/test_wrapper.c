@@ -1,7 +1,7 @@
-/* test_wrapper.c: checks directories of models that read pictures and contain a text model. They
- * are made from the goldens of the text models. In every layout that the package has, the same
- * weights must be read, and the saved directory must have the keys and tensors of the other half
- * unchanged.
+/* test_wrapper.c: checks directories of models that read pictures and contain a text model. The
+ * directories are made from the golden files of text models. The weights must be the same in every
+ * layout that transformers writes. In the saved directory, all keys and tensors outside of the
+ * text model must be unchanged.
  * tests: needs golden */
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +87,8 @@ static void put_config(int i, const char *name, const char *text, const char *mo
 static const uint8_t half_a[6] = {1, 2, 3, 4, 5, 6}; /* bf16 [3] */
 static const uint8_t half_b[4] = {250, 128, 0, 255}; /* u8 [2, 2] */
 
-/* Writes the golden's tensors with the names of that layout, and the tensors of the other half. */
+/* Writes the tensors of the golden file with the names of the layout *l, and the tensors of the
+ * vision model. */
 static void put_weights(int i, const char *name, const struct layout *l)
 {
     struct st_file *f = st_open(golden_of(i, "model.safetensors"), &e);
@@ -117,8 +118,8 @@ static void same_bytes(const struct st_file *f, const char *name, const void *wa
     CHECK_MSG(t && t->size == size && !memcmp(st_data(f, t), want, (size_t)size), "%s", name);
 }
 
-/* Checks that both files have the same tensors, and that the tensors outside the language model
- * are equal bit by bit. */
+/* Checks that files a and b have the same tensors, and that the tensors outside of the language
+ * model have the same bits. */
 static void same_files(const char *a, const char *b, const struct layout *l)
 {
     struct st_file *x = st_open(a, &e), *y = st_open(b, &e);
@@ -167,7 +168,8 @@ static void check_saved(const char *name, const struct layout *l, const struct m
     CHECK(!file_remove(path_of("saved", ""), &e));
 }
 
-/* Checks the files that a job keeps from a directory that may be removed while the job runs. */
+/* Checks the files that a job copies from a model directory, because the directory may be removed
+ * while the job runs. */
 static void check_taken(const struct layout *l, const struct model_shape *m, const float *params)
 {
     char from[300], to[300];
@@ -243,7 +245,7 @@ static void test_config(void)
     parse(0, "{}", ",\"text_config\":{}", "text_config occurs twice");
     parse(0, "{}", ",\"model_type\":\"llama\"", "model_type occurs twice");
     parse(2, "{\"model_type\":\"qwen3_5\"}", "", "only \"qwen3_5_text\" is computed");
-    /* if the wrapper has a key of its own that ties the head, that key decides */
+    /* if the wrapper itself has a key that ties the head, that key decides */
     static const struct {
         int i, tied;
         const char *text, *more;
@@ -259,7 +261,7 @@ static void test_config(void)
         CHECK_MSG(!config_read_dir(path_of("tie", ""), &m, &e), "%s", e.text);
         CHECK_MSG(m.tied == ties[k].tied, "%s%s", ties[k].text, ties[k].more);
     }
-    /* in a job it is the text model */
+    /* in a job, config.json is that of the text model */
     char *text = file_read(path_of("tie", "config.json"), 1 << 20, NULL, &e);
     spec_defaults(&job);
     CHECK_MSG(!config_take(&job, text, strlen(text), CONFIG_JOB, &e), "%s", e.text);
@@ -267,8 +269,8 @@ static void test_config(void)
     free(text);
 }
 
-/* Checks the ids that end a text: they are the wrapper's, or, if it has none, those of its
- * text_config. */
+/* Checks which ids end a text. They must be the ids that the wrapper lists. If the wrapper lists
+ * none, they must be the ids in its text_config. */
 static void test_ends(void)
 {
     struct token_ends ends;

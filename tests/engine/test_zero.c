@@ -1,6 +1,6 @@
-/* Compares which rank owns which elements (worker/plan/zero.h) with the list of tensors itself,
- * and checks the collectives that follow this ownership, over views and over all ranks, and their
- * bytes. */
+/* Compares which rank owns which elements (worker/plan/zero.h) with the list of tensors. Checks
+ * the collectives in which each rank keeps or provides the elements that it owns, over views and
+ * over all ranks, and their bytes. */
 #include <stdlib.h>
 #include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
@@ -44,14 +44,15 @@ static const struct model_shape shapes[] = {
      .n_kv_heads = 1,
      .head_dim = 2,
      .ffn_width = 1 << 20,
-     .vocab = 1 << 27}, /* as large as a plan accepts, and nevertheless quick */
+     .vocab = 1 << 27}, /* the largest size that a plan accepts, for which the computation must not
+                         * be slow */
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Checks that the units of a bucket, in order, are all rows of its tensors, and that each unit has
- * whole rows of one tensor. */
+/* Checks that the units of a bucket cover all rows of its tensors in order, and that each unit
+ * consists of complete rows of one tensor. */
 static void check_units(const struct model_shape *m, const struct zero *z, int b)
 {
     const int64_t large = zero_len(z, b) / 4096, limit = large > 65536 ? large : 65536;
@@ -101,7 +102,8 @@ static void test_units(void)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Checks that the ranges tile the flat layout in order, and start where units start. */
+/* Checks that the ranges of ranks cover the flat layout in order, without gaps and overlaps, and
+ * that each begins where a unit begins. */
 static void check_ranges(const struct model_shape *m, const struct zero *z)
 {
     int64_t at = 0;
@@ -112,8 +114,8 @@ static void check_ranges(const struct model_shape *m, const struct zero *z)
             const struct zero_range r = zero_range(z, b, w);
             CHECK(r.begin == at && r.end >= r.begin);
             at = r.end;
-            /* Ranges are as even as units allow: each may exceed its share by half a unit at each
-             * end, and by a gap. */
+            /* Ranges are as even as units allow. A range may exceed its share by half a unit at
+             * each end, and by a gap. */
             CHECK(r.end - r.begin <= zero_len(z, b) / z->W + z->largest_unit + 16);
         }
     }
@@ -132,8 +134,9 @@ static void check_borders(const struct model_shape *m, const struct zero *z, int
     CHECK(z->unit_cut[k][z->W] == z->n_units[k] && z->cut[k][z->W] == zero_len(z, b));
 }
 
-/* Checks that no border of a unit is nearer to the border of a rank's share, nor as near and
- * before it; and checks which unit is the largest. */
+/* Checks the borders of ranges. A range must begin and end at the unit borders that are nearest to
+ * the borders of the rank's exact share. If two unit borders are equally near, the lower one must
+ * be used. Also checks which unit is the largest. */
 static void check_nearest(const struct model_shape *m, const struct zero *z, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
@@ -152,8 +155,8 @@ static void check_nearest(const struct model_shape *m, const struct zero *z, int
     CHECK(u.unit + 1 == z->n_units[k]);
 }
 
-/* Checks that the parts of a rank are stored one after the other in its shard, each at a multiple
- * of 16 floats. */
+/* Checks that a rank's parts are stored one after another in its shard, and that each part begins
+ * at a multiple of 16 floats. */
 static void check_shard(const struct zero *z, int w)
 {
     int64_t end = 0;
@@ -189,7 +192,7 @@ static void test_window(void)
     zero_init(&z, &shapes[0], 2, 1);
     CHECK(zero_window(&z) == zero_len(&z, 1)); /* This is 64 x (64 + 32 + 64 + 480) + 128. */
     CHECK(zero_len(&z, 1) == 64 * 640 + 128 && zero_window_at(&z, 4) == 0);
-    /* tied, so the embedding and the norm are needed at the same time */
+    /* the head is tied, so the embedding and the norm are needed at the same time */
     zero_init(&z, &shapes[1], 2, 1);
     CHECK(zero_window_at(&z, 2) == 61 * 24 + 8 && zero_window_at(&z, 0) == 0);
     CHECK(zero_window(&z) >= zero_window_at(&z, 2) + 24);
@@ -198,8 +201,9 @@ static void test_window(void)
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 struct parts {
-    int n;              /* the number of ranks in a view; every view does the same */
-    bool across;        /* a view has one rank of every block, or else a block of ranks */
+    int n; /* the number of ranks in a view; every view does the same */
+    /* a view has one rank of every block; if false, a view is a block of ranks */
+    bool across;
     const int64_t *cut; /* [n + 1] */
     float *x[JOB_MAX_RANKS], *y[JOB_MAX_RANKS];
 };
@@ -209,7 +213,8 @@ static float value(int rank, int64_t i)
     return (float)((rank * 7919 + i * 31) % 1009) / 1009 + (float)rank * 1e-6f;
 }
 
-/* Computes the sum of n ranks of a set, from rank number k on, by the tree of comm.h. */
+/* Computes the sum of element i over n ranks of the set `of`, beginning with its k-th rank. The
+ * order of additions is the tree of comm.h. */
 static float tree(const struct rank_set *of, int k, int n, int64_t i)
 {
     int h = 1;
@@ -292,25 +297,26 @@ static void parts_case(int P, int n, const int64_t *cut)
 static void test_parts(void)
 {
     parts_case(2, 2, (int64_t[]){0, 1, 2});
-    parts_case(3, 3, (int64_t[]){0, 0, 17, 17}); /* two without any */
+    parts_case(3, 3, (int64_t[]){0, 0, 17, 17}); /* two ranks have no part */
     /* views {0,1} and {2,3}, and views {0,2} and {1,3} */
     parts_case(4, 2, (int64_t[]){0, 1000, 1001});
     parts_case(6, 3, (int64_t[]){0, 5, 300, 301});
-    /* several slices, of which the last one is short */
+    /* several slices; the last one is short */
     parts_case(4, 4, (int64_t[]){0, 33, 70001, 70002, 140000});
     parts_case(2, 2, (int64_t[]){0, 300001, 300001});
-    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one rank, in which no byte is moved */
+    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one rank, in which no byte is sent */
     int64_t cut[JOB_MAX_RANKS + 1];
     for (int w = 0; w <= JOB_MAX_RANKS; w++) cut[w] = w * (w + 1) / 2 % 97 + w * 100;
     parts_case(JOB_MAX_RANKS, JOB_MAX_RANKS, cut);
 }
 
-/* Compares the formulas with numbers by hand, for parts of 10, 0 and 30 floats. */
+/* Compares the formulas with numbers that are computed by hand, for parts of 10, 0 and 30
+ * floats. */
 static void test_volume(void)
 {
     const int64_t cut[] = {0, 10, 10, 40};
     struct comm_count c = volume_reduce_scatter(3, 0, cut);
-    /* this is rank 2's part, because rank 1 has none */
+    /* only to rank 2, because rank 1 has no part */
     CHECK(c.bytes_sent == 120 && c.messages_sent == 1);
     CHECK(c.bytes_received == 80 && c.messages_received == 2);
     c = volume_all_gather(3, 1, cut, 2);

@@ -1,7 +1,7 @@
-/* Checks parallel.zero_group, with which groups of ranks shard state, each group for itself: the
- * bytes that every rank sends, by a formula written from the algorithm; the memory that it holds;
- * that groups hold the same bits; and that a gradient that is not summed over groups is found.
- * test_dp compares products with one rank. */
+/* Checks parallel.zero_group, with which each group of ranks shards the state among its ranks. The
+ * bytes that every rank sends are compared with a formula that is derived from the algorithm. The
+ * memory of every rank is checked. All groups must have the same weights, bit by bit. A gradient
+ * that is not summed over groups must be found. test_dp compares products with one rank. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
@@ -15,7 +15,8 @@ struct way {
     bool fused, bits;
 };
 
-/* The state of the ranks at the end of a run, and the bytes that they moved in the last step. */
+/* The state of the ranks at the end of a run, and the bytes that they sent and received in the
+ * last step. */
 struct seen {
     const struct way *way;
     float *held[MAX_RANKS][3]; /* weights, m and v, for each group */
@@ -38,8 +39,8 @@ static void look(struct train *t, int rank, void *arg)
                   "%s", e.text);
 }
 
-/* Trains. If alone is set, groups do not sum with each other, which the ledger must report,
- * too. */
+/* Runs a training. If `alone` is set, gradients are not summed over groups, and the ledger must
+ * also report a difference. */
 static struct engine_run go(const struct way *w, struct seen *x, bool alone)
 {
     static struct synth y = {.S = SEQ, .doc_len = 17, .vocab = 61};
@@ -90,15 +91,16 @@ static void gather(struct bytes *b, int W, int64_t own, int64_t n, int64_t size)
     b->received += (n - own) * size;
 }
 
-/* Counts a sum of n floats in a group of W ranks, of which this rank keeps `own`. */
+/* Counts a reduce-scatter of n floats in a group of W ranks, after which this rank has `own` of
+ * the sums. */
 static void scatter(struct bytes *b, int W, int64_t own, int64_t n)
 {
     b->sent += (n - own) * 4;
     b->received += (W - 1) * own * 4;
 }
 
-/* Counts the sum of `own` floats with those of the other groups: they are cut into K pieces,
- * summed, and gathered again. */
+/* Counts the sum of `own` floats over the groups. The floats are divided into K pieces, which are
+ * summed and then gathered. */
 static void across(struct bytes *b, int K, int g, int64_t own)
 {
     const int64_t piece = own * (g + 1) / K - own * g / K;
@@ -106,11 +108,11 @@ static void across(struct bytes *b, int K, int g, int64_t own)
     gather(b, K, piece, own, 4);
 }
 
-/* Returns how often the gradient of bucket b is summed in a step. The next function returns how
- * often its weights are gathered. */
+/* Returns how often the gradient of bucket b is summed in a step. */
 static int64_t sums_of(const struct way *w, int b)
 {
-    const bool each = w->zero >= 2 || w->fused || w->bits; /* sample; else once */
+    /* summed after each sample; otherwise once */
+    const bool each = w->zero >= 2 || w->fused || w->bits;
     return (each ? w->samples : 1) * (each && w->tied && b == 0 ? 2 : 1);
 }
 
@@ -202,8 +204,8 @@ static void check_replicas(const struct seen *x, const struct engine_run *r)
                       w->group, i, g);
 }
 
-/* Groups within a ring, groups that are a ring, groups of several rings, groups across the ends of
- * rings, and groups of one rank. */
+/* A group is a part of a ring, a complete ring, several rings, a part of two rings, or a single
+ * rank. */
 static const struct way ways[] = {
     {.dp = 1, .sp = 4, .zero = 1, .group = 2, .samples = 2},
     {.dp = 2, .sp = 2, .zero = 1, .group = 2, .samples = 1, .tied = 1, .bits = true},
@@ -218,7 +220,7 @@ static const struct way ways[] = {
     {.dp = 4, .sp = 1, .zero = 3, .group = 2, .samples = 1, .fused = true},
     {.dp = 3, .sp = 2, .zero = 3, .group = 3, .samples = 2, .precision = PRECISION_BF16},
     {.dp = 2, .sp = 1, .zero = 3, .group = 1, .samples = 1},
-    {.dp = 1, .sp = 3, .zero = 3, .group = 3, .samples = 1}, /* one group */
+    {.dp = 1, .sp = 3, .zero = 3, .group = 3, .samples = 1}, /* all ranks are one group */
 };
 #define EACH_WAY(w) for (const struct way *w = ways; w < ways + sizeof ways / sizeof *ways; w++)
 

@@ -1,6 +1,6 @@
-/* format.h: any bytes as a file of one format, which is read up to and including the encoder. An
- * accepted file must give documents whose sizes add up. Used by fuzz_llmc.c, fuzz_npy.c,
- * fuzz_megatron.c, fuzz_jsonl.c. */
+/* format.h: reads any bytes as a file of one format, up to and including the encoder. An accepted
+ * file must give documents whose sizes add up. Used by fuzz_llmc.c, fuzz_npy.c, fuzz_megatron.c,
+ * fuzz_jsonl.c. */
 #ifndef SEQD_FUZZ_FORMAT_H
 #define SEQD_FUZZ_FORMAT_H
 
@@ -17,8 +17,7 @@
 enum { FUZZ_VOCAB = 70000 };
 
 static char fuzz_dir[64];
-static struct job_spec
-    fuzz_spec; /* its model is one that reads bytes, unless the fuzzer sets another one */
+static struct job_spec fuzz_spec; /* its model reads bytes, unless the fuzzer sets a model */
 
 static void fuzz_end(void)
 {
@@ -51,8 +50,8 @@ static void fuzz_check(const struct encode *c, const struct meta *m, size_t size
     assert((int64_t)size >= c->n_tokens / 2 - 1);
 }
 
-/* Reads the file `name` that fuzz_put has made, with 2 bytes for each token, or 4 if an id does
- * not fit. */
+/* Reads the file `name` that fuzz_put has made. A token has 2 bytes, or 4 bytes if an id does not
+ * fit into 2. */
 static void fuzz_format(int (*read_it)(struct format_in *, struct err *), const char *name,
                         size_t size, int64_t eod, int loss_on)
 {

@@ -1,10 +1,11 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/config_write.c worker/hf/list.c worker/plan/param.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/faults.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c api/core/room.c worker/gguf/[a-z]*.c
  *
  * Reads any bytes as a config.json. The planner must be able to multiply the sizes of an accepted
- * shape without overflow, and its description must read back as the same shape. A description may
- * be sent many times, as a job's model.config is. It must either be refused with a field's name,
- * or keep its shape each time, whether a person or the package wrote it. When it is written beside
- * new weights, with the job's changes, it must read back as the job's. */
+ * shape without overflow, and reading the shape's description must give the same shape. A
+ * description may be sent many times, like a job's model.config. Whether a user or transformers
+ * wrote it, it must either be refused with a field's name, or give the same shape each time. If a
+ * config.json with the job's changes is written for new weights, reading it must give the job's
+ * shape. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

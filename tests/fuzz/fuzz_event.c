@@ -1,8 +1,8 @@
 /* sources: daemon/state/event.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/err.c api/core/spec.c api/core/nearest.c
  *
  * Reads the data column of an event, whose type is the first byte. An accepted event is written,
- * and its text must read back. Lists that contradict n_ranks are dropped by the first writing, and
- * from then on the bytes must not change. */
+ * and the written text must be accepted, too. The first writing drops lists that contradict
+ * n_ranks. Reading and writing the text again must not change its bytes. */
 #include "daemon/state/event.h"
 
 #include <string.h>
@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char text[2][1 << 20];
 
-/* Reads an event and writes it into text[to]. Returns its size, or -1. */
+/* Reads an event and writes it to text[to]. Returns the size of the written text, or -1 if the
+ * event is refused. */
 static int64_t rewrite(enum job_event type, const char *data, size_t size, int to)
 {
     static struct event ev;

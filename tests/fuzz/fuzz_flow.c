@@ -1,8 +1,8 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/infer/flow_request.c worker/infer/requests.c worker/infer/request_text.c worker/infer/stop.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c worker/data/flow.c worker/plan/noise.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_text.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/faults.c api/core/beneath.c api/core/file.c api/core/jwrite.c api/core/mem.c api/core/room.c worker/infer/neutral.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Reads any bytes as a line of a diffusion model's requests. A line must either be refused with a
- * sentence, or give a sample for which the job was planned, and reading it again must give the
- * same sample. The models have captions, classes, or neither. */
+ * sentence, or give a sample within the sizes for which the job was planned. Reading the line
+ * again must give the same sample. Models have captions, classes, or neither. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"

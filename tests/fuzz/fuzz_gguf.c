@@ -1,9 +1,10 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/inspect.c worker/hf/hf.c worker/hf/stored.c worker/hf/compare.c worker/hf/weights.c kernels/half.c worker/hf/safetensors.c worker/hf/files.c worker/hf/tokenizer.c worker/hf/config_write.c worker/hf/list.c worker/hf/mxfp4.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c worker/plan/param.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/faults.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c api/core/room.c worker/hf/embedding.c worker/hf/names.c worker/hf/blocks.c worker/gguf/[a-z]*.c worker/hf/gguf.c -DHAVE_PCRE2 -lpcre2-8
  *
- * Reads any bytes as a GGUF file. Accepted keys and tensors must be inside the file, sorted, and
- * each present once. Every value must be readable. Each text that the file replaces must be JSON
- * or be refused with one sentence. If the report finds no fault, all weights must load. Half of
- * the inputs get the right first bytes, so that the fuzzer need not guess them. */
+ * Reads any bytes as a GGUF file. Accepted keys and tensors must be inside the file and sorted,
+ * and no name may occur twice. Every value must be readable. The texts that are made from the
+ * file, such as its config.json, must be JSON or must be refused with one sentence. If the report
+ * finds no fault, all weights must load. In half of the inputs the first bytes are corrected, so
+ * that the fuzzer need not guess them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

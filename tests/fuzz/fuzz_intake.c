@@ -1,8 +1,8 @@
 /* sources: daemon/http/intake.c daemon/http/sock.c daemon/http/target.c daemon/http/guard.c daemon/http/chunked.c api/core/jwrite.c
  *
- * Passes any bytes of a client as a whole, one by one, and cut elsewhere. Each time the library
- * must get the same requests with the same bodies, all of them valid, and no request after a
- * refusal. */
+ * Passes any bytes of a client in one piece, byte by byte, and in pieces of other sizes. The HTTP
+ * library must get the same requests with the same bodies each time. All of these requests must be
+ * valid, and no request may follow a refused one. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* No TLS here. */
+/* This fuzzer has no TLS. */
 void tls_free(struct tls_conn *t)
 {
     if (t) abort();
@@ -34,7 +34,8 @@ int tls_bye(struct tls_conn *t)
     abort();
 }
 
-/* The library's input: the bytes that it has received, and the requests in them. */
+/* The input of the HTTP library: the bytes that it has received, and the requests that they
+ * contain. */
 struct library {
     int fd;
     char raw[65536], means[65536];
@@ -94,8 +95,8 @@ static void understand(struct library *l)
     }
 }
 
-/* Passes the bytes in pieces of at most `cut` bytes. Returns why the last request is refused, or
- * NULL. */
+/* Passes the bytes in pieces of at most `cut` bytes. Returns the reason why the last request is
+ * refused, or NULL if it is not refused. */
 static const struct request_verdict *feed(struct library *l, const char *bytes, size_t size,
                                           size_t cut)
 {

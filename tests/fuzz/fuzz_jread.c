@@ -1,7 +1,8 @@
 /* sources: api/core/jread.c api/core/jwrite.c api/core/err.c
  *
- * Reads any bytes in two ways, token by token and by skipping. Both must give the same verdict. An
- * accepted text is written again, and must be read as the same tokens. */
+ * Reads any bytes token by token, and also skips them as one value. Both must accept or both must
+ * refuse the bytes. An accepted text is written again, and the written text must have the same
+ * tokens. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"

@@ -1,7 +1,7 @@
 /* sources: kernels/cpu/pool.c worker/family/[a-z]*.c worker/program/[a-z]*.c worker/data/format.c worker/data/format_text.c worker/data/format_latents.c worker/data/latents.c worker/data/flow_fill.c worker/data/flow.c worker/plan/noise.c worker/plan/stage.c worker/data/order.c worker/data/pack.c worker/data/bestfit.c worker/data/permute.c worker/data/mixture.c worker/data/mask.c worker/data/data.c kernels/half.c worker/hf/safetensors.c api/core/mem.c worker/data/format_jsonl.c worker/data/format_shard.c worker/data/format_npy.c worker/data/format_megatron.c worker/data/ids.c worker/data/reader.c worker/data/encode.c worker/data/encode_text.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c worker/hf/files.c worker/hf/tokenizer.c worker/data/meta.c worker/data/source.c api/core/file.c api/core/sha256.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/err.c api/core/faults.c api/core/job_text.c api/core/job.c api/core/job_infer.c api/core/job_train.c api/core/spec.c api/core/nearest.c api/core/device.c api/core/beneath.c api/core/progress.c api/core/remote.c api/core/room.c worker/data/jsonl_record.c worker/hf/blocks.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
  *
- * Reads a shard of llm.c. The first byte of the input chooses the end id, and whether the count in
- * the header is corrected, so that the fuzzer need not guess it. */
+ * Reads a shard of llm.c. The first byte of the input chooses the end id. It also chooses whether
+ * the token count in the header is corrected, so that the fuzzer need not guess it. */
 #include "tests/fuzz/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -10,8 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t file[1024 + 4096];
     if (size < 10) return 0;
-    /* A whole header of 1024 bytes would be too much for the fuzzer to find. Three of its numbers
-     * come from the input, and the rest is 0. */
+    /* The fuzzer could not find all 1024 bytes of a valid header. Three of its numbers come from
+     * the input, and the rest is 0. */
     memset(file, 0, sizeof file);
     memcpy(file, data + 1, size < 13 ? size - 1 : 12);
     size_t body = size > 13 ? size - 13 : 0;

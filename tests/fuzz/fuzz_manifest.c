@@ -1,7 +1,7 @@
 /* sources: api/core/manifest.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c api/core/file.c api/core/sha256.c daemon/http/tar.c
- * Reads a checkpoint's manifest as a node may send it, whose digest is corrected first, and makes
- * the tar of its files. Every name must stay beneath the checkpoint's directory, and the tar must
- * give its bytes at every position. */
+ * Reads a checkpoint's manifest as a node may send it, and makes the tar of its files. The digest
+ * of the manifest is corrected first. Every name must be beneath the checkpoint's directory, and
+ * it must be possible to compute the bytes of the tar at every position. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/inspect.c worker/hf/hf.c worker/hf/stored.c worker/hf/compare.c worker/hf/weights.c kernels/half.c worker/hf/safetensors.c worker/hf/files.c worker/hf/tokenizer.c worker/hf/config_write.c worker/hf/list.c worker/hf/mxfp4.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c worker/plan/param.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/faults.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c api/core/room.c worker/hf/embedding.c worker/hf/names.c worker/hf/blocks.c worker/gguf/[a-z]*.c worker/hf/gguf.c -DHAVE_PCRE2 -lpcre2-8
  *
- * Reads any bytes as a model directory. Its files follow one after the other with a byte 0x1e
+ * Reads any bytes as a model directory. The input consists of these files, with a byte 0x1e
  * between them: config.json, model.safetensors.index.json, two shards, generation_config.json.
  * Whatever they contain, every fault must be a sentence of one line, and a directory that loads
- * must have all tensors of its shape. A directory that hf_describe accepts must have no fault that
- * prevents it from loading, or must have no weights at all, because a new model needs none. */
+ * must have all tensors of its shape. If hf_describe accepts a directory with weights, the
+ * directory must have no fault that prevents it from loading. A directory without weights may be
+ * accepted, because a new model needs none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

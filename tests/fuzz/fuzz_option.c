@@ -1,7 +1,7 @@
 /* sources: api/core/option.c api/core/nearest.c api/core/err.c
- * Sets a key of a configuration file and an argument of a command line, with any text and any
- * place for it. An accepted value must be within its row's range, and every text must end within
- * its target. */
+ * Sets a key of a configuration file and an argument of a command line to any text, for targets of
+ * any size. An accepted value must be within the range of its row. Every text must end within its
+ * target. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* sources: api/pki.c api/core/beneath.c api/core/err.c api/core/file.c api/core/log.c api/core/sha256.c -lssl -lcrypto
  *
- * Reads certificate requests and certificates, as strangers may send them to a seqd that nodes can
- * join. It must be possible to sign an accepted request, and its certificate must then be valid
- * only for that key and that name. */
+ * Reads certificate requests and certificates, which strangers may send to a seqd that nodes can
+ * join. It must be possible to sign an accepted request. The certificate must be valid only for
+ * the key and the name in the request. */
 #include "api/pki.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(e.code != ERR_NONE && e.text[0]);
     }
     int rc = pki_verify(p, text, 2000000000, &got, &e);
-    assert(rc < 0); /* this authority has signed none of them */
+    assert(rc < 0); /* this authority has signed no certificate of the input */
     if (pki_read(text, &got, &e) == 0) assert(got.serial >= 1 && got.name[0]);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* sources: kernels/half.c worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/faults.c api/core/beneath.c worker/hf/blocks.c worker/gguf/gguf_names.c worker/gguf/gguf.c
  *
- * Reads any bytes as a weights file. Accepted tensors must be inside the file, be sorted, cover it
- * without a hole, and be readable to the last element. Half of the inputs get a correct header
- * length, so that the fuzzer need not guess it. */
+ * Reads any bytes as a weights file. Accepted tensors must be inside the file and sorted, and must
+ * cover the file without a gap. All their elements must be readable. In half of the inputs the
+ * length of the header is corrected, so that the fuzzer need not guess it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/spec/[a-z]*.c api/core/[a-z]*.c -ljansson worker/gguf/[a-z]*.c
  * Reads request bodies. Any body must either be refused with a sentence, or become a spec. Two
- * calls of job_check must have the same result for the spec, and it must be the same spec after it
- * was written and read again. */
+ * calls of job_check must have the same result for the spec. Writing the spec and reading the text
+ * must give the same spec. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
-/* Reads the body of a plan, which may have "hardware". It must either be refused with a sentence,
- * or be accepted by its check. */
+/* Reads the body of a plan, which may have "hardware". The body must either be refused with a
+ * sentence, or describe hardware that the check accepts. */
 static void plan_body(const uint8_t *data, size_t size, struct job_spec *s)
 {
     struct hardware h;

@@ -1,6 +1,6 @@
 /* sources: daemon/http/target.c daemon/http/guard.c daemon/http/chunked.c api/core/jwrite.c
  * Reads the head of a request and its chunked body, byte by byte. An accepted request must have a
- * valid target and one length, wherever its bytes are cut. */
+ * valid target. The length of its body must not depend on the pieces in which the bytes arrive. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static void check_target(const struct target *t)
     }
 }
 
-/* Reads in pieces of at most `piece` bytes. Returns the body's size, -1 if it is refused, or -2 if
- * it is incomplete. */
+/* Reads a chunked body in pieces of at most `piece` bytes. Returns the size of the body, -1 if the
+ * body is refused, or -2 if it is incomplete. */
 static int64_t read_chunked(const char *p, size_t n, size_t piece, size_t *used)
 {
     struct chunked c = {0};

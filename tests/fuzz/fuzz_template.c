@@ -1,8 +1,8 @@
 /* sources: worker/jinja/chars.c worker/jinja/chars_table.c worker/jinja/heap.c worker/jinja/native.c worker/jinja/native_function.c worker/jinja/native_map.c worker/jinja/native_method.c worker/jinja/native_seq.c worker/jinja/native_test.c worker/jinja/native_text.c worker/jinja/sink.c worker/jinja/template.c worker/jinja/attr.c worker/jinja/call.c worker/jinja/eval.c worker/jinja/expr.c worker/jinja/lex.c worker/jinja/op.c worker/jinja/parse.c worker/jinja/run.c worker/jinja/text_ops.c worker/jinja/value.c worker/jinja/value_json.c api/core/err.c api/core/mem.c api/core/jread.c
  *
- * Renders a chat template, which is the input up to the first NUL. The variables follow the NUL;
- * if there is none, a fixed conversation is used. The rendered text must be well-formed UTF-8
- * within the limit, and its spans must be inside the text. */
+ * Renders a chat template, which is the input up to the first NUL. The bytes after the NUL are the
+ * template's variables. If there is no NUL, a fixed conversation is used. The rendered text must
+ * be well-formed UTF-8 within the limit, and its spans must be inside the text. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /* sources: worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c api/core/mem.c api/core/jwrite.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
  *
- * Reads any bytes as a tokenizer.json. It must either be refused with a sentence, or be able to
- * encode and decode a text, whatever its parts are. Decoding id by id must give the same text as
- * decoding all ids together, and a text that is encoded in pieces must have the ids of the
- * whole. */
+ * Reads any bytes as a tokenizer.json. It must either be refused with a sentence, or encode and
+ * decode every text. Decoding id by id must give the same text as decoding all ids together.
+ * Encoding a text in pieces must give the same ids as encoding it at once. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +38,9 @@ static bool encode_part(struct tokenizer *t, const char *text, size_t n, size_t 
     return true;
 }
 
-/* Cuts the text in two at each of the first 20 places that tokenizer_cut returns, encodes both
- * pieces, and checks that their tokens together are those of the whole text. The check is left out
- * if a piece exceeds a limit of a pattern. */
+/* Divides the text into two pieces at each of the first 20 places that tokenizer_cut returns, and
+ * encodes both pieces. Their tokens together must be the tokens of the undivided text. A place is
+ * not checked if a piece exceeds a limit of a pattern. */
 static void cut(struct tokenizer *t, const char *text, size_t n, const struct tokens *whole)
 {
     int64_t at = 0;

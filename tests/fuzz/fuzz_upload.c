@@ -1,6 +1,6 @@
 /* sources: daemon/upload/upload_list.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
- * Reads the list of an upload. The paths of an accepted list must stay beneath its directory, and
- * the list must read back as the same list. */
+ * Reads the list of an upload. The paths of an accepted list must be beneath the directory of the
+ * upload. Writing the list and reading the text must give the same list. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* sources: client/yaml.c client/json.c api/core/err.c api/core/jwrite.c -lyaml -ljansson
- * Reads specs in YAML. A text must either be refused with a sentence that tells the position, or
- * be accepted. An accepted spec that is printed must read back as the same spec. */
+ * Reads specs in YAML. A text must either be accepted, or be refused with a sentence that has the
+ * position of the error. Printing an accepted spec and reading the printed text must give the same
+ * spec. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

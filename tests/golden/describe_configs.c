@@ -1,5 +1,5 @@
-/* describe_configs.c: prints how seqd reads a config.json, for make_configs.py, which compares it
- * with the Python package transformers.
+/* describe_configs.c: prints the sizes and tensors that seqd reads from a config.json.
+ * make_configs.py compares them with the Python package transformers.
  *
  *     describe_configs      texts on stdin, one per line; one answer per line on stdout:
  *                           "! sentence", or the sizes as JSON and then, each after a tab,

@@ -1,6 +1,6 @@
 /* render_templates: renders templates for check_templates.py. argv[1] is a template, and argv[2]
  * the time in seconds. Every line of standard input has the variables of one rendering. The answer
- * to it is "ok SIZE SPANS\n", the bytes, a newline and SPANS lines "BEGIN END\n", or "error
+ * to a line is "ok SIZE SPANS\n", the bytes, a newline and SPANS lines "BEGIN END\n", or "error
  * TEXT\n". If the template does not compile, the answer is "refused TEXT\n". */
 #include <stdio.h>
 #include <stdlib.h>

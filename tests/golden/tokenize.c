@@ -1,5 +1,5 @@
-/* tokenize.c: uses a tokenizer.json for fuzz_tokenizer.py, which compares the results with the
- * Python package's.
+/* tokenize.c: encodes and decodes with a tokenizer.json. fuzz_tokenizer.py compares the results
+ * with those of the Python package tokenizers.
  *
  *     tokenize FILE       reads requests from stdin and writes answers to stdout
  *
@@ -81,8 +81,8 @@ static void decode(struct tokenizer *t, const int32_t *id, int32_t n, bool skip)
     if (tokenizer_decode(t, id, n, skip, &at_once, &e) < 0) abort();
     for (int32_t i = 0; i < n; i++) {
         if (detokenizer_put(d, id[i], &by_id, &e) < 0) abort();
-        /* It must end with a whole character, so the next byte, if there is one, begins a
-         * character. */
+        /* The text so far must end with a complete character. If there is a next byte, it must
+         * therefore be the first byte of a character. */
         if (by_id.n < at_once.n && (at_once.data[by_id.n] & 0xc0) == 0x80) abort();
     }
     if (detokenizer_finish(d, &by_id, &e) < 0) abort();

@@ -4,9 +4,9 @@
  *
  *     bench_gpu [FILE]   prints a table, and appends a JSON line for each figure to FILE
  *
- * Only the flops that causal masks leave are counted, which are 4 D for each pair and head forward
- * and 10 D backward. The forward pass begins with clearing the carried state, and ends with
- * attention's output in bf16. */
+ * Only visible pairs of causal attention are counted. Each pair and head has 4 D flops forward and
+ * 10 D backward. A forward pass of attention includes clearing the carried state, and writing the
+ * output in bf16. */
 #include "tests/gpu/figure.h"
 
 static double copy_rate, product_rate; /* GB/s, TFLOP/s */
@@ -44,8 +44,7 @@ static void run_gemm(void *arg)
     bench.be->ops->gemm(bench.be, arg);
 }
 
-/* Measures products in the form in which a model has them: y = x W', dx = dy W, dW += dy' x in
- * fp32. */
+/* Measures products as a model computes them: y = x W', dx = dy W, and dW += dy' x in fp32. */
 static void bench_gemm(const char *name, int64_t M, int64_t N, int64_t K, bool ta, bool tb,
                        bool library)
 {
@@ -152,8 +151,8 @@ static struct attn_run attn_new(struct lumps *l, enum dtype type, int64_t S, int
     return x;
 }
 
-/* Measures attention. steps lists, with a 0 at the end, the number of keys of a step for each
- * further run of the same attention. */
+/* Measures attention. The list `steps` ends with 0. For each number in it, the attention is
+ * measured again in steps with this number of keys. */
 static void bench_attn(enum dtype type, int64_t S, int64_t H, int64_t D, const int64_t *steps)
 {
     const char *name = type == DT_F16 ? "fp16" : "bf16";
@@ -222,8 +221,8 @@ static void run_linear_bwd(void *arg)
     bench.be->ops->linear_bwd(bench.be, &((struct linear_run *)arg)->bwd);
 }
 
-/* Measures B sequences of S tokens, which are documents of one call. The time of a token must not
- * depend on S. way is the end of the figure's key. */
+/* Measures B sequences of S tokens, which are the documents of one call. The time of a token must
+ * not depend on S. `way` is appended to the figure's key. */
 static void bench_linear(int64_t B, int64_t S, int64_t H, int64_t D, bool backward, const char *way)
 {
     struct lumps l = {0};
@@ -298,8 +297,8 @@ RUN_OP(swiglu_bwd, swiglu_bwd)
 RUN_OP(xent, xent)
 RUN_OP(adamw, adamw)
 
-/* Measures an operation on rows. width is the number of bytes that are read and written for each
- * element. */
+/* Measures an operation on rows. The parameter `width` is the number of bytes that are read and
+ * written for each element. */
 static void rows_figure(const char *name, int64_t T, int64_t C, double width, void (*run)(void *),
                         struct rows_run *r, struct lumps *l)
 {
@@ -375,7 +374,8 @@ int main(int argc, char **argv)
     bench_xent();
     bench_adamw();
     be_close(bench.be);
-    if (two_ways) { /* kernels that need 9.0, beside those that run everywhere */
+    /* kernels that need compute capability 9.0, in addition to those that run everywhere */
+    if (two_ways) {
         bench_open("sm80", true);
         bench_linears(" by 8.0's way");
         be_close(bench.be);

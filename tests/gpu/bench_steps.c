@@ -1,9 +1,10 @@
 /* bench_steps: measures whole training steps on one device. It uses Llama's shape with 124 M and
  * 1.2 B parameters in bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M
- * parameters on one sequence of 4,194,304 tokens, which is walked in time. It also compares steps
- * that are mostly launches, in training and decoding, with and without CUDA's graphs; both must
- * give the same bits. Each is measured with the products of a library and with the device's own
- * kernels. Another figure is the process's memory of a GPU, beside the planned memory.
+ * parameters on one sequence of 4,194,304 tokens, which is computed in windows
+ * (memory.time_chunk). It also compares training steps and decoding steps that consist mostly of
+ * launches, with and without CUDA's graphs. The bits must be the same with and without graphs.
+ * Each figure is measured with the products of a library and with the device's own kernels. The
+ * process's memory on a GPU is also measured, and compared with the planned memory.
  *
  *     bench_steps FILE llama|in_time|graphs   prints a table, and appends lines of JSON to FILE
  *
@@ -49,8 +50,8 @@ static const struct step_model {
       .rope_theta = 10000}},
 };
 
-/* Returns the shape of TNL's own configuration of that size; if `tiny` is set, one of 2 layers
- * that are 32 wide. */
+/* Returns the published shape of TransNormerLLM with 385 M parameters. If `tiny` is set, returns a
+ * shape with 2 layers of width 32. */
 static struct model_shape tnl_shape(bool tiny)
 {
     struct model_shape m = {.family = FAMILY_TNL,
@@ -106,8 +107,9 @@ struct steps {
     struct train train;
     double loss;
     struct be_graphs graphs; /* zeros if they are not used */
-    bool library;            /* products by one */
-    int64_t beside_mib;      /* memory of the GPU beyond the plan, or -1 if it is not known */
+    bool library;            /* a library computes the products */
+    int64_t beside_mib;      /* MiB of the GPU's memory that are used in addition to the planned
+                              * memory, or -1 if this is not known */
 };
 
 /* Returns the MiB in use on all GPUs, or -1 if that is not known. */
@@ -124,8 +126,8 @@ static int64_t used_mib(void)
 
 static int64_t used_before_mib; /* of this process */
 
-/* Notes after a run which code made its products, and how much device memory it has beyond the
- * plan. */
+/* Call this after a run. It records which code has computed the products of the run, and how much
+ * device memory is used in addition to the planned memory. */
 static void steps_look(struct steps *x, const struct be *be)
 {
     const int64_t plan = x->plan.arena_size + x->plan.segment_size, used = used_mib();
@@ -134,7 +136,8 @@ static void steps_look(struct steps *x, const struct be *be)
     x->figure.by = figure_by(be, 0, 0);
 }
 
-/* Returns false, with the reason in e, if there is no library. */
+/* Returns whether the requested library for products is available. If it is not, sets e to the
+ * reason. */
 static bool steps_library(struct steps *x, const struct be *be, struct err *e)
 {
     if (!x->library || (be->library && be->library->open)) return true;
@@ -142,8 +145,8 @@ static bool steps_library(struct steps *x, const struct be *be, struct err *e)
     return false;
 }
 
-/* Sets small random weights, which repeat one block, because filling a billion would take the host
- * a minute. */
+/* Sets the weights to small random numbers, which repeat one block, because the host would need a
+ * minute to draw a billion weights. */
 static void steps_weights(struct train *t)
 {
     enum { N = 1 << 20 };
@@ -155,7 +158,7 @@ static void steps_weights(struct train *t)
         sharded_write(&t->state, SHARDED_WEIGHTS, at, n - at < N ? n - at : N, block);
 }
 
-/* Returns the best of n steps, after a first step that does not count. */
+/* Measures the time of the fastest of n steps, which follow a first step that is not measured. */
 static int steps_time(struct steps *x, int n, struct err *e)
 {
     struct rank_step out;
@@ -173,7 +176,8 @@ static int steps_time(struct steps *x, int n, struct err *e)
     return 0;
 }
 
-/* Runs n steps after a first one that does not count. If n is 0, runs one step, which counts. */
+/* Runs a first step that is not measured, and n steps that are measured. If n is 0, runs only one
+ * step, which is measured. */
 static int steps_run(struct steps *x, int n, struct err *e)
 {
     const int64_t need = x->plan.arena_size + x->plan.segment_size;
@@ -196,8 +200,8 @@ static int steps_run(struct steps *x, int n, struct err *e)
     return rc;
 }
 
-/* Makes a plan. S is the number of tokens of a sequence, doc that of a document in it, and chunk
- * that of LASP in time. */
+/* Makes a plan. A sequence has S tokens, a document in it has `doc` tokens, and a window of LASP
+ * in time has `chunk` tokens. */
 static int steps_plan(struct steps *x, const struct model_shape *shape, int64_t S, int64_t doc,
                       int64_t chunk, struct err *e)
 {
@@ -282,7 +286,7 @@ static void bench_llama(const struct step_model *m, int64_t doc, bool library)
     free(x);
 }
 
-/* Measures one step of a length. Returns 0 if it was not run. */
+/* Measures one training step on a sequence of S tokens. Returns 0 if the step was not run. */
 static double bench_tnl(int64_t S, int64_t chunk, bool library)
 {
     const struct model_shape shape = tnl_shape(bench.small);
@@ -301,8 +305,9 @@ static double bench_tnl(int64_t S, int64_t chunk, bool library)
     return s;
 }
 
-/* Measures LASP in time. The long sequence is begun only if a short one shows that it will end in
- * time, and is run in the faster of the two ways. */
+/* Measures LASP in time. The long sequence is run with the library or with the device's own
+ * kernels, whichever is faster on a short sequence. It is begun only if the time on the short
+ * sequence shows that there is enough time left. */
 static void bench_in_time(void)
 {
     const int64_t S = bench.small ? 64 : 4194304, chunk = bench.small ? 32 : 32768;
@@ -353,8 +358,8 @@ static void decode_weights(struct model *m, struct be *be, int64_t n_params)
                      2 * (n_params - at < N ? n_params - at : N));
 }
 
-/* Decodes n tokens after a prompt, each of them when the logits of the previous one have been
- * read. loss is the sum of the last token's logits. */
+/* Decodes n tokens after a prompt. The computation of a token begins after the logits of the
+ * previous token have been read. The result `loss` is the sum of the last token's logits. */
 static int decode_time(struct steps *x, struct model *m, int n, struct err *e)
 {
     const int64_t V = x->spec.model.shape.vocab;
@@ -409,8 +414,9 @@ static int decode_plan(struct steps *x, const struct model_shape *shape, int64_t
     return plan_make(&x->spec, bench.memory, &x->plan, e);
 }
 
-/* Measures one sequence of S tokens a step, or one token of it. *result is the loss or the sum of
- * logits. Returns false if it failed or if the time is over. */
+/* Measures training steps on one sequence of S tokens, or, if `decode` is set, the decoding of
+ * single tokens. *result is the loss or the sum of logits. Returns false if this failed or if the
+ * time is over. */
 static bool bench_way(const struct step_model *m, bool decode, bool graphs, bool library,
                       double *result)
 {

@@ -6,12 +6,12 @@
  *     BENCH_MEMORY=BYTES  uses at most this much of the device's memory
  *     BENCH_ONLY=WORDS    runs only the figures whose keys contain WORDS
  *
- * A figure is the best mean of a few batches of calls. All calls of a batch are queued without
- * waiting, and only the end of the batch is waited for, so that its calls share the cost of a
- * device's queue, as in a training. A figure has the same key in tests/gpu/torch_bench.py. If it
- * has products, it names the code that makes them, which is cublasLt or the device's own kernels.
- * A job uses cublasLt unless its determinism is "ranks" (worker/rank/run.c), so both are
- * measured. */
+ * Each batch of calls has a mean time per call, and a figure is the smallest of these means. All
+ * calls of a batch are queued, and the host waits only for the end of the batch. As in a training,
+ * the calls therefore share the cost of the device's queue. A figure has the same key in
+ * tests/gpu/torch_bench.py. If the operation computes products, the figure names the code that
+ * computes them, which is cublasLt or the device's own kernels. A job uses cublasLt unless its
+ * determinism is "ranks" (worker/rank/run.c), so both are measured. */
 #ifndef SEQD_GPU_FIGURE_H
 #define SEQD_GPU_FIGURE_H
 
@@ -63,8 +63,8 @@ static inline void bench_init(int argc, char **argv)
     }
 }
 
-/* Makes the devices that are opened from now on compute products with a library, if there is one,
- * or with their own kernels. */
+/* Selects how devices that are opened after this call compute products: with a library, if there
+ * is one, or with their own kernels. */
 static inline void bench_products_by(bool library)
 {
     setenv("SEQD_CUDA_BLAS", library ? "1" : "0", 1);
@@ -97,13 +97,15 @@ struct figure {
     double work, s; /* flops, bytes or tokens of a call; seconds of a call */
     const char *unit;
     double of;      /* the limit in the same unit, or 0 if it is not known */
-    const char *by; /* the code that makes its products, or NULL if it has none */
+    const char *by; /* the code that computes the products, or NULL if the operation has no
+                     * products */
 };
 
 #define BY_LIBRARY "cublasLt"
 #define BY_OWN     "own kernels"
 
-/* Returns the code that has made an opened device's products since the device had these counts. */
+/* Returns the name of the code that has computed products on an opened device since its counts had
+ * these values. */
 static inline const char *figure_by(const struct be *be, int64_t n_done, int64_t n_left)
 {
     const struct be_library none = {.n_left = n_left + 1}, *l = be->library ? be->library : &none;
@@ -157,7 +159,8 @@ static inline void figure_not_run(const struct figure *f, const char *why)
     fflush(bench.json);
 }
 
-/* Tells whether the time is over, which is reported, or this figure is not asked for. */
+/* Tells whether the figure must be left out, because the time is over (which is reported) or
+ * because it is not requested. */
 static inline bool figure_late(const struct figure *f)
 {
     if (bench.only && !strstr(f->key, bench.only)) return true;
@@ -193,8 +196,8 @@ struct lump { /* a buffer of the device */
     int64_t size;
 };
 
-/* Several buffers that are made together, so that a figure that does not fit is left out as a
- * whole. */
+/* Buffers that are allocated together. If one of them does not fit into the memory, the whole
+ * figure is left out. */
 #define LUMPS 16
 struct lumps {
     struct lump of[LUMPS];
@@ -225,7 +228,8 @@ static inline bool lumps_fit(const struct lumps *l, const struct figure *f)
     return !l->short_of_memory;
 }
 
-/* Makes normally distributed numbers of the given deviation, by repeating one block of them. */
+/* Makes a tensor of normally distributed numbers with the given standard deviation. One block of
+ * numbers is drawn and repeated. */
 static inline struct tensor lump_random(struct lumps *l, enum dtype type, int64_t rows,
                                         int64_t cols, double deviation)
 {
@@ -258,8 +262,8 @@ static inline void *lump_copy(struct lumps *l, const void *from, int64_t size)
     return p;
 }
 
-/* Makes, on the device, the arrays lo and hi of causal attention within documents of doc rows.
- * pairs is the number of pairs of rows that see each other. */
+/* Makes, on the device, the arrays `lo` and `hi` of causal attention within documents of `doc`
+ * rows. `pairs` is the number of pairs of a row and a row that it sees. */
 static inline void lump_causal(struct lumps *l, int64_t n, int64_t doc, const int64_t **lo,
                                const int64_t **hi, double *pairs)
 {

@@ -1,5 +1,6 @@
-/* libraries: looks for the optional libraries in the way of a rank. For each it prints a line
- * NAME|found, or not found|version and path, or the reason. It needs no GPU. */
+/* libraries: looks for the optional libraries in the same way as a rank. For each library it
+ * prints a line, which is "NAME|found|version and path" or "NAME|not found|reason". It needs no
+ * GPU. */
 #include <stdio.h>
 #include "api/core/library.h"
 

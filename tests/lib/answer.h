@@ -1,5 +1,4 @@
-/* answer.h: runs one request, with no other request beside it, until its answer is complete, and
- * checks the ledger. */
+/* answer.h: runs a single request until its answer is complete, and checks the ledger. */
 #ifndef SEQD_TESTS_ANSWER_H
 #define SEQD_TESTS_ANSWER_H
 

@@ -1,7 +1,7 @@
 /* attend.h: computes attention in float64 from its definition, for tests. The computation uses
  * only documents and positions. Query i sees key j if both are in the same document, which means
  * doc(i) == doc(j). If attention is causal, j <= i must hold, too. If there is a window, |i - j| <
- * window must also hold. The mask of dropout is computed as in tests/lib/philox.h. */
+ * window must also hold. tests/lib/philox.h computes the mask of dropout. */
 #ifndef SEQD_TESTS_ATTEND_H
 #define SEQD_TESTS_ATTEND_H
 
@@ -18,17 +18,17 @@ struct problem {
     enum docs docs;
     bool causal;
     int64_t window; /* 0 means that there is no window */
-    double cap;     /* scores s become cap tanh(s / cap); 0 means that they stay as they are */
+    double cap;     /* if it is not 0, each score s is replaced by cap tanh(s / cap) */
     /* [H] logits of the sinks, which are keys without a value. NULL means that there are no
      * sinks. */
     float *sink;
     double *d_sink; /* [H] the expected gradient of sink */
-    /* the rate of dropout; its mask is that of drop_key, layer 3 and sample 11 */
+    /* the rate of dropout; the mask is computed from drop_key, layer 3 and sample 11 */
     double drop;
     int64_t *doc;         /* [S] the document of each position */
-    float *q, *kv, *d_o;  /* their row i belongs to position i */
+    float *q, *kv, *d_o;  /* row i is that of position i */
     double *o, *dq, *dkv; /* the expected results */
-    /* norms of the terms whose sum may cancel; norms_ratio divides by them */
+    /* norms of terms that may cancel in a sum; norms_ratio divides by these norms */
     double floor_q, floor_k;
 };
 

@@ -1,5 +1,5 @@
-/* bad_disk.h: a VFS of SQLite on top of the default one. A test can make its disk block, fail, or
- * be full.
+/* bad_disk.h: a VFS of SQLite on top of the default one. A test can make the VFS block, fail, or
+ * report a full disk.
  *
  *     bad_disk_install();       must be called before the first store_open
  *     bad_disk_hold(); ... bad_disk_release();
@@ -29,8 +29,8 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool hold; /* syncs of the log must wait */
-    /* n_held is the number of syncs that are waiting. n_let is the number of waiting syncs that
-     * may pass, one by one. */
+    /* n_held is the number of syncs that are waiting. n_let is the number of these syncs that may
+     * return; they return one by one. */
     int n_held, n_let;
     int faults; /* the kinds of calls (DISK_...) that are counted and may fail */
     int files;  /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0 means all files */
@@ -223,7 +223,7 @@ static inline void bad_disk_wait_held(void)
     pthread_mutex_unlock(&disk.mutex);
 }
 
-/* Lets the sync that is waiting pass, and makes the next sync wait. */
+/* Lets the sync that is waiting return. The next sync will wait. */
 static inline void bad_disk_let_one(void)
 {
     pthread_mutex_lock(&disk.mutex);

@@ -5,7 +5,7 @@
 #include "worker/comm/comm.h"
 
 /* Returns when every rank has called this function. After the round with distance d, rank r knows
- * that it and the 2d - 1 ranks before it (counted modulo P) have called it. */
+ * that the ranks r - 2 d + 1 to r (modulo P) have called it. */
 static inline int barrier(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);

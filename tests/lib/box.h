@@ -20,7 +20,7 @@
 struct box {
     struct tensor t; /* the window */
     void *mem;
-    int64_t n; /* elements of the whole allocation */
+    int64_t n; /* number of elements of the allocation */
 };
 
 static inline struct box box_new_as(enum dtype type, int64_t rows, int64_t cols, int64_t gap)
@@ -58,8 +58,8 @@ static inline float *box_at(struct box b, int64_t i, int64_t j)
 
 /* Returns the bf16 or fp16 number that is nearest to x, with ties to even. To find it, x is
  * divided by the distance between neighbouring numbers of its binade, and the quotient is rounded
- * to a whole number. Both steps are exact in double. A number beyond the largest number of the
- * type becomes infinity, and a NaN becomes a quiet NaN. */
+ * to an integer. Both steps are exact in double. A number beyond the largest number of the type
+ * becomes infinity, and a NaN becomes a quiet NaN. */
 static inline uint16_t box_half(enum dtype type, double x)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
@@ -70,7 +70,7 @@ static inline uint16_t box_half(enum dtype type, double x)
     (void)frexp(x, &e); /* |x| is in [1/2, 1) 2^e */
     if (e < 2 - bias) e = 2 - bias;
     const int64_t whole = (int64_t)nearbyint(fabs(x) * ref_power(n + 1 - e));
-    /* `whole` includes the leading bit of the significand, which adds one to the exponent */
+    /* the leading bit of the significand is included in `whole`, and adds one to the exponent */
     const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole;
     return (uint16_t)(sign | (bits > infinite ? infinite : bits));
 }
@@ -120,8 +120,8 @@ static inline void box_fill(struct box b, float value)
     for (int64_t i = 0; i < b.t.rows; i++)
         for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, value);
 }
-/* Makes a box with the same shape and contents in other memory, and with another gap between
- * rows. */
+/* Makes a box with the same shape and contents in other memory. The gap between its rows is
+ * `gap`. */
 static inline struct box box_copy(struct box from, int64_t gap)
 {
     struct box b = box_new_as(from.t.dtype, from.t.rows, from.t.cols, gap);

@@ -8,7 +8,7 @@
 
 enum { MAX_DOCS = 400, MAX_TOKENS = 40000, V = 70000 };
 
-/* the documents and tokens that were written, in the order in which they were drawn */
+/* the documents and tokens that were written, in the order in which corpus_write drew them */
 struct corpus {
     struct data *d;
     int64_t n_docs, n_tokens;

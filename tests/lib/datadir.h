@@ -1,5 +1,5 @@
-/* datadir.h: a directory of data files for tests of data preparation, and the calls that these
- * tests share. */
+/* datadir.h: a directory of data files for tests of data preparation, and functions that several
+ * of these tests call. */
 #ifndef SEQD_TESTS_DATADIR_H
 #define SEQD_TESTS_DATADIR_H
 

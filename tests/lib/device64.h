@@ -96,7 +96,7 @@ static inline double *d64_zeros(const struct d64_head *x)
 }
 
 /* Updates S from the state that row i - 1 reads to the state that row i reads. If row i begins a
- * document, S is cleared before its own term is added. */
+ * document, S is cleared before the term of row i is added. */
 static inline void d64_step(const struct d64_head *x, double *S, int64_t i)
 {
     d64_scale(S, x->Dk * x->Dv, d64_goes_on(x, i) ? x->lambda : 0);
@@ -120,7 +120,7 @@ static inline void d64_linear_fwd(struct be *be, const struct linear_fwd_args *f
             d64_step(&x, S, i);
             if (o) d64_left(&x, o, f->in.scale, S, d64_q(&x, i));
         }
-        /* the result is the state as the row after the last one finds it, with one more decay */
+        /* m is the state after the last row, multiplied by lambda once more for the next row */
         d64_scale(S, x.Dk * x.Dv, x.lambda);
         if (f->m) memcpy(d64_state(&x, f->m), S, (size_t)(x.Dk * x.Dv) * sizeof *S);
         free(S);

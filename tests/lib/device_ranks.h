@@ -48,8 +48,8 @@ static float tree(int lo, int n, int64_t i)
 }
 
 /* Tells whether x is the sum of element i over all ranks. If the transport must add in the fixed
- * order (a tree), x must have the bits of that sum. If it may add in any order, x may differ from
- * the exact sum by P - 1 roundings of partial sums. */
+ * order (a tree), x must have the bits of that sum. If the transport may add in any order, x may
+ * differ from the exact sum by P - 1 roundings of partial sums. */
 static bool is_sum(const struct sums *s, float x, int64_t i)
 {
     double sum = 0, size = 0;
@@ -81,7 +81,7 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     if (comm_sum_f32(c, PURPOSE_GRAD, at[0], s->n, segment, e) ||
         comm_reduce_scatter(c, PURPOSE_GRAD, at[1], s->cut, segment, e) ||
         comm_all_gather(c, PURPOSE_PARAM, at[3], at[2], s->cut, 4, segment,
-                        e) || /* the part is in another buffer */
+                        e) || /* the part is not in the result's buffer */
         comm_all_gather(c, PURPOSE_PARAM, at[2] + s->cut[r], at[2], s->cut, 4, segment, e) ||
         comm_broadcast_tensor(c, PURPOSE_STATE, s->P - 1, at[3], bytes, segment, e))
         return -1;
@@ -152,7 +152,7 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
 }
 
 /* Runs all collectives on P ranks. The first n_free ranks allow any order of additions, and the
- * other ranks do not. */
+ * later ranks do not. */
 static void sums_of(int P, int64_t n, bool even, int n_free)
 {
     static struct sums s;
@@ -249,8 +249,8 @@ static void test_ulysses(void)
     over_ranks(problem_make(37, 4, 2, 16, DOCS_FIVE, true), v, 4);
 }
 
-/* Checks that the results of several ranks have the bits of one rank under determinism "ranks",
- * also in 16-bit types. */
+/* Checks that under determinism "ranks" the results of several ranks have the same bits as the
+ * result of one rank, in fp32 and in 16-bit types. */
 static void test_rank_bits(void)
 {
     static const enum dtype types[] = {DT_F32, DT_BF16, DT_F16};
@@ -288,8 +288,8 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e = {0};
     float sums[64];
-    /* the inputs that ranks share are in w, and only the mirrors in `out` are copied back to the
-     * host */
+    /* the mirrors in `w` are the inputs, which all ranks read; only the mirrors in `out` are
+     * copied back to the host */
     struct mirrors w = {.be = device(rank, 1)}, out = w;
     mirror_add(&w, sums, sizeof sums);
     mirror_add(&w, p->q, p->S * q_cols * 4);
@@ -394,14 +394,16 @@ static void test_lasp(void)
 
 /* ---- DSP ------------------------------------------------------------------------------------- */
 
-struct grid { /* [n0, n1, cols] of 2-byte elements; the whole grid is on the host */
+struct grid { /* an array [n0, n1, cols] of 2-byte elements; the whole grid is in the host's
+               * memory */
     int P;
     int64_t n[2], cols;
     uint16_t *whole, *back[MAX_P];
 };
 
 /* Divides a grid among the ranks, switches the axis along which it is divided there and back, and
- * gathers the grid again. Every byte must be the same as at the start. */
+ * gathers the grid again. Every byte of the gathered grid must equal the byte of the grid at the
+ * start. */
 static void grid_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;

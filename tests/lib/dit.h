@@ -20,7 +20,7 @@ enum { COLUMN_SECTIONS = 16, COLUMN_SCRATCH = 16 << 20 };
 
 struct column_section {
     const struct program *p;
-    int layer; /* the number of the layer, or -1 in the sections `in` and `out` */
+    int layer; /* the index of the layer, or -1 in the sections `in` and `out` */
     float *weights, *grad;
     struct tensor value[PROG_VALUES], dvalue[PROG_VALUES];
     bool touched[PROG_VALUES]; /* tells which gradients have been written so far */
@@ -31,9 +31,9 @@ struct column {
     const struct family *family;
     int n_sections;
     struct column_section section[COLUMN_SECTIONS];
-    struct frame frame; /* shared by all sections */
+    struct frame frame; /* one frame for all sections */
     int64_t weight_at[PROG_WEIGHTS];
-    double *nll; /* the loss of each place, in an array [places of a row] for each row */
+    double *nll; /* the losses: for each row, an array with the loss of each place of the row */
 };
 
 static inline void *column_mem(int64_t size)
@@ -61,8 +61,8 @@ static inline struct tensor column_window(struct tensor base, const struct value
     return tensor_sub(base, 0, base.rows, v->view_col, v->cols);
 }
 
-/* Allocates the values of section k. If the section reads values of another section, it uses the
- * memory of that section. */
+/* Allocates the values of section k. If the section reads values of an earlier section, it uses
+ * the memory of that section. */
 static inline void column_place(struct column *c, int k)
 {
     struct column_section *s = &c->section[k], *in = &c->section[0];
@@ -127,8 +127,8 @@ static inline double column_nll(const struct column *c, int64_t row)
     return s;
 }
 
-/* Opens a column. Before the call, the caller has to set c->m, c->family, and in c->frame the
- * members rows, parts, tree, be, dsp and batch. */
+/* Opens a column. Before the call, the caller has to set c->m, c->family, and these members of
+ * c->frame: rows, parts, tree, be, dsp and batch. */
 static inline void column_open(struct column *c)
 {
     int64_t most = 0;

@@ -24,8 +24,8 @@ struct dit_golden {
     struct model_shape m;
     struct family *family;
     struct st_file *weights, *gold;
-    /* grid is the number of patches in time, height and width; z is the size of the latents in C,
-     * T, H and W */
+    /* grid is the number of patches in time, height and width; the latents have the shape z, which
+     * is [C, T, H, W] */
     int64_t grid[3], z[4];
     int64_t n_text, places; /* places is the number of values in a patch */
     /* rows in the order [space, time], which is the order on one rank */
@@ -46,8 +46,8 @@ struct dit_run {
     const struct dit_golden *g;
     int P;
     bool rank_bits;
-    /* If it is set, the engine runs the model as a job does, with a schedule, a placement and a
-     * plan. If not, the test runs it operation by operation. */
+    /* If it is true, the engine runs the model as in a job, with a schedule, a placement and a
+     * plan. If it is false, the test runs the model operation by operation. */
     bool planned;
     enum recompute_id recompute;
     /* The number of rows in a piece of an MLP, if planned is set. 0 means that MLPs are not
@@ -93,8 +93,9 @@ static inline double gold_number(const struct dit_golden *g, const char *name)
 
 /* ---- samples in patches ---------------------------------------------------------------------- */
 
-/* Returns the index in the latents of channel c at place k of row (s, f). Returns -1 if the patch
- * extends beyond the latents and this place is outside of them. */
+/* Returns the index of one element of the latents. Row (s, f) of the sequence is a patch, and the
+ * element is at place k of this patch, in channel c. Returns -1 if the patch extends beyond the
+ * latents and place k is outside of the latents. */
 static inline int64_t element(const struct dit_golden *g, int64_t s, int64_t f, int64_t k,
                               int64_t c)
 {
@@ -120,7 +121,7 @@ static inline void patchify(struct dit_golden *g, const float *z, const float *v
             g->n_counted += there && g->mask[i % T] > 0 ? (double)C : 0;
             for (int64_t c = 0; c < C; c++) {
                 const int64_t at = element(g, i / T, i % T, k, c);
-                /* the columns have the order of a convolution's weight */
+                /* columns are ordered like those of a convolution's weight */
                 g->patches[(i * C + c) * n + k] = there ? z[at] : 0;
             }
             for (int64_t c = 0; c < targets; c++) {
@@ -186,8 +187,8 @@ static inline int64_t buffer_size(const struct dit_run *r)
     return (dsp_buffer_size(n, r->P, r->rank_bits, r->g->m.width, 4) + 63) / 64 * 64;
 }
 
-/* Returns the group of each row of this rank. The group is 1 if the latents of the row's frame are
- * given as a condition and have no noise, and 0 in all other rows. */
+/* Returns an array with the group of each row of this rank. The group of a row is 1 if the latents
+ * of its frame are a condition, to which no noise is added. The group of any other row is 0. */
 static inline int32_t *groups(const struct dit_run *r, const struct dsp *d, enum rows_id rows)
 {
     const int spread = rows == ROWS_ALT;
@@ -563,8 +564,8 @@ struct verdict {
 };
 
 /* Compares a run with its golden results. Some gradients are 0 in exact arithmetic, for example in
- * attention to a single key. The error of such a gradient is divided by the norm of the gradient
- * of the whole model. */
+ * attention to a single key. If the exact gradient is 0, the error is divided by the norm of all
+ * gradients of the model. */
 static inline struct verdict dit_compare(const struct dit_golden *g, const struct outcome *o)
 {
     struct verdict v = {.prediction = prediction_distance(g, o)};
@@ -607,7 +608,7 @@ static inline struct verdict dit_compare(const struct dit_golden *g, const struc
     return v;
 }
 
-/* Tells whether no distance is larger than 1e-5, which is the bound that the project requires. */
+/* Tells whether every distance is at most 1e-5, which is the bound that the project requires. */
 static inline bool dit_holds(const struct verdict *v)
 {
     return v->prediction <= 1e-5 && v->loss <= 1e-5 && v->worst <= 1e-5;
@@ -616,8 +617,8 @@ static inline bool dit_holds(const struct verdict *v)
 static const char *const dit_names[] = {GOLDENS_DIT};
 enum { DIT_NAMES = sizeof dit_names / sizeof dit_names[0] };
 
-/* Checks two things: each rank sent as many bytes as the plan counts, and recomputation repeated a
- * switch only in mode full. */
+/* Checks that each rank sent as many bytes as the plan counts. Also checks that recomputation
+ * repeated the messages of a switch only in mode full. */
 static inline void check_traffic(const struct dit_run *r)
 {
     const int64_t n[2] = {r->g->grid[1] * r->g->grid[2], r->g->grid[0]}, row = r->g->m.width * 4;

@@ -1,5 +1,5 @@
 /* engine.c: makes synthetic samples as a function of (sample, position), runs each rank in a
- * thread, and gathers the ranks' shards into whole arrays. */
+ * thread, and gathers the shards of all ranks into complete arrays. */
 #include <pthread.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -40,7 +40,7 @@ void engine_spec(struct job_spec *s, int64_t S)
 
 void engine_legal(struct job_spec *s)
 {
-    static struct job_spec all; /* 75 KiB: off the stack */
+    static struct job_spec all; /* static because it has 75 KiB, too many for the stack */
     struct err e = {0};
     struct model_shape m;
     all = *s;
@@ -87,7 +87,7 @@ int32_t synth_token(const struct synth *y, int64_t n, int64_t pos)
 int64_t synth_start(const struct synth *y, int64_t n, int64_t pos)
 {
     if (!y->doc_len) return 0;
-    /* shifts the edges of documents by one position from each sample to the next */
+    /* in each sample, documents begin one position later than in the previous sample */
     const int64_t shift = n % y->doc_len;
     const int64_t start = (pos + shift) / y->doc_len * y->doc_len - shift;
     return start < 0 ? 0 : start;
@@ -105,7 +105,7 @@ int64_t synth_targets(void *arg, int64_t n, struct err *e)
     const struct synth *y = arg;
     (void)e;
     int64_t count = 0;
-    if (!y->doc_len) /* needs no loop, which would slow down tests that have many windows */
+    if (!y->doc_len) /* avoids the loop below, which is slow in tests with many windows */
         return y->bare_from && y->bare_from < y->S ? y->bare_from : y->S - 1;
     for (int64_t i = 0; i < y->S; i++) count += synth_target(y, n, i) >= 0;
     return count;
@@ -161,7 +161,7 @@ struct engine_memory engine_open(const struct job_spec *spec, const struct plan 
                                                : "cpu",
                                  .isa = isa,
                                  .n_threads = p->n_threads,
-                                 /* has the value that the rank of a job gives it */
+                                 /* a job's rank sets any_order in the same way */
                                  .any_order = !p->rank_bits,
                                  .scratch_later = true};
     struct engine_memory m = {.be = be_open(&o, &e)};
@@ -239,15 +239,15 @@ void engine_keep(float **out, const float *from, int64_t n)
     memcpy(*out, from, (size_t)n * 4);
 }
 
-/* Maps an element of a rank's slice to the whole tensor. The slice is that of rank t of tp ranks,
- * and the element is at row i and column k. Returns the element's index in the whole tensor, or -1
- * if the element is padding, which stays 0.
+/* Maps an element of a slice to the complete tensor. The slice belongs to rank t of tp ranks. The
+ * element is at row i and column k of the slice. Returns the element's index in the complete
+ * tensor, or -1 if the element is padding, which is always 0.
  *
- * Tensors are cut by Megatron's rule: o and down are cut by columns; q, k, v, gate and up are cut
- * by rows; and the tensors of BERT and of diffusion models are cut likewise. If there are fewer KV
- * heads than ranks, neighbouring ranks hold the same heads. A tensor that has one row for each id
- * is cut by rows, and the last ranks hold fewer ids than the others. Every other tensor is whole
- * on each rank. */
+ * Tensors are divided by Megatron's rule. o and down are divided by columns. q, k, v, gate and up
+ * are divided by rows. This rule also applies to the tensors of BERT and of diffusion models. If
+ * there are fewer KV heads than ranks, neighbouring ranks have the same heads. A tensor that has
+ * one row for each id is divided by rows, and the last ranks have fewer ids than the first ones.
+ * All remaining tensors are complete on each rank. */
 static int64_t whole_element(const struct model_shape *m, const struct param *part,
                              const struct param *whole, int t, int64_t i, int64_t k)
 {
@@ -262,13 +262,13 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     static const char *const by_id[] = {"embed_tokens", "lm_head.weight", "word_embeddings",
                                         "lm_head.bias", "decoder.",       "predictions.bias"};
     const int64_t cols = whole->cols ? whole->cols : 1;
-    /* each half of the tensor, gate and up, is cut by rows separately */
+    /* the tensor consists of gate and up, each of which is divided by rows */
     if (strstr(part->name, "gate_up_proj")) {
         const int64_t I = m->ffn_width, own = I / tp;
         return (i / own * I + t * own + i % own) * cols + k;
     }
-    /* the rows of the query heads come first, then those of the key heads, then those of the value
-     * heads */
+    /* the rows of the query heads come first, then the rows of the key heads, then the rows of the
+     * value heads */
     if (strstr(part->name, "qkv_proj")) {
         const int64_t H = m->n_heads, Hk = m->n_kv_heads, D = m->head_dim, own = H / tp * D;
         const int64_t kv = (Hk > tp ? Hk / tp : 1) * D, at = i - own;
@@ -287,8 +287,8 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     return i * cols + k;
 }
 
-/* Copies this rank's slices into the whole arrays. If several ranks hold the same element, all of
- * them write the same value. */
+/* Copies this rank's slices to the complete array. An element that several ranks have is written
+ * by all of them, with the same value. */
 static void put_slices(const struct train *t, const float *held, float *out)
 {
     const struct model_shape *m = &t->model.shape;
@@ -303,7 +303,7 @@ static void put_slices(const struct train *t, const float *held, float *out)
             const float x = held[part.offset + i];
             const int64_t at = whole_element(m, &part, &whole, t->model.tensor_rank, i / cols,
                                              i % cols);
-            if (isnan(x)) continue; /* another rank holds this element */
+            if (isnan(x)) continue; /* a different rank has this element */
             CHECK_MSG(at >= 0 || x == 0, "%s has %g beyond its last id", part.name, (double)x);
             if (at < 0) continue;
             out[whole.offset + at] = x;
@@ -343,9 +343,10 @@ static void engine_start(struct train *t, const struct engine_run *r)
     t->step = r->first_step;
 }
 
-/* Returns how many elements of a tensor get a gradient when this rank's model runs backward; they
- * are the first elements of the tensor. Constants get no gradient. Ids that pad a rank's part of a
- * table get none. Tensors that a stage borrows get none, with the exception of the table. */
+/* Returns the number of elements, counted from the first, of a tensor that get a gradient when
+ * this rank's model runs backward. The number is 0 for a constant. It is also 0 for a tensor that
+ * the stage borrows, unless this tensor is the embedding table. In a rank's part of a table, ids
+ * that are padding get no gradient. */
 static int64_t written(const struct model *m, int i, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;

@@ -15,8 +15,9 @@
  * change its members. */
 void engine_spec(struct job_spec *s, int64_t S);
 
-/* Makes a job that family_check() accepts of a training: the model's sizes, lengths, axes, memory,
- * precision, determinism and device stay, other fields get their defaults. */
+/* Changes the spec of a training so that family_check() accepts it. The model's sizes, the
+ * lengths, axes, memory, precision, determinism and device are unchanged. All other fields get
+ * their defaults. */
 void engine_legal(struct job_spec *s);
 
 /* ---- synthetic samples: a pure function of (sample, position) -------------------------------- */
@@ -25,8 +26,8 @@ struct synth {
     /* doc_len is the length of documents in tokens; 0 means that each sequence is one document */
     int64_t S, doc_len;
     int32_t vocab;
-    /* the first position without a target; no later position has one, either. 0 means that all
-     * positions have a target. */
+    /* positions from this one to the end of the sequence have no target; 0 means that all
+     * positions have a target */
     int64_t bare_from;
     int32_t mirror; /* id i is replaced by mirror - 1 - i; 0 means that ids are not replaced */
 };
@@ -50,8 +51,8 @@ const char *engine_device(void);
 struct engine_memory {
     struct be *be;
     char *arena, *host; /* host is NULL if the plan needs no host memory */
-    /* The segment, on a device with memory of its own. On every other device it is NULL, because
-     * the comm allocates the segment. */
+    /* The segment, if the device has memory of its own. If it has none, this is NULL, because the
+     * comm allocates the segment. */
     void *segment;
     struct offload *offload; /* NULL if the plan offloads nothing */
 };
@@ -71,8 +72,9 @@ void engine_write(struct be *be, void *to, const void *from, int64_t size);
 
 /* Fills memory with NaN, so that reading a value before it is written is found. */
 void engine_poison(struct be *be, void *at, int64_t size);
-/* Returns the address of the gradient of a trained weight, which is element `offset` of the flat
- * layout. If gradients go by bucket, it is valid until the next bucket's gradient begins. */
+/* Returns the address of a trained weight's gradient. The weight is element `offset` of the flat
+ * layout. If gradients are computed bucket by bucket, the address is valid until the gradient of
+ * the next bucket begins. */
 float *engine_gradient(const struct model *m, int64_t offset);
 
 /* Runs body(g, rank, arg) on each rank of the plan. The memory of a rank is mem[rank]. If there is
@@ -87,8 +89,8 @@ void engine_ranks(const struct job_spec *spec, const struct plan *p, const char 
 struct engine_run {
     const struct job_spec *spec;
     struct train_source source;
-    /* the number of ranks in a ring, of rings, of stages, and of ranks that share each layer; 0
-     * means one */
+    /* P ranks form a ring, there are dp rings and pp stages, and tp ranks share each layer; 0
+     * means 1 */
     int P, dp, pp, tp;
     int64_t steps, first_step;
     const char *isa;
@@ -96,7 +98,7 @@ struct engine_run {
     const float *initial;
     const float *m, *v; /* the moments at the start; NULL means zero */
     int64_t memory_limit;
-    int64_t delay_us, bytes_per_ms; /* with the meaning that comm_options gives them */
+    int64_t delay_us, bytes_per_ms; /* as in struct comm_options */
     /* the transport; TRANSPORT_AUTO means the transport that ranks.h uses */
     enum transport_id transport;
     /* one guard for each rank, [P]; NULL means that there are no guards */
@@ -113,12 +115,12 @@ struct engine_run {
      * filled with NaN before a step. */
     bool alone;
     /* out */
-    struct plan plan; /* the plan of the stage that needs the most memory */
-    /* the number of elements of the whole model; with tp, plan.n_params is the number of one
+    struct plan plan; /* the plan of the stage that needs the largest amount of memory */
+    /* the number of elements of the whole model; with tp, plan.n_params counts only those of one
      * rank */
     int64_t n;
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
-    /* grad is the gradient of the first step, divided by the loss scale */
+    /* grad is the gradient in the first step, divided by the loss scale */
     float *weights, *grad, *adam_m, *adam_v;
     double scale; /* the loss scale of the first step */
 };
@@ -134,8 +136,8 @@ void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e
 /* Sets the device in the spec of a training to engine_device(). */
 void engine_on_device(struct job_spec *s);
 
-/* Runs r. The call writes the numbers of ranks into *spec. If the same spec is needed for another
- * number of ranks, pass a copy of it. */
+/* Runs r. The call writes the numbers of ranks of `r` into *spec. A caller that needs *spec
+ * unchanged must pass a copy. */
 void engine_go(struct engine_run *r, struct job_spec *spec);
 
 void engine_free(struct engine_run *r);

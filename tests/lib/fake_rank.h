@@ -4,8 +4,8 @@
  *
  *     int main(int argc, char **argv) { if (fake_rank_is(argv)) return fake_rank_main(); ... }
  *
- * seqgang executes the program that struct gang_start.seqrank names. This is the test's own
- * binary, with argv[0] set to "seqrank". */
+ * seqgang executes the program that struct gang_start.seqrank names. In these tests, that program
+ * is the test itself, which seqgang runs with argv[0] set to "seqrank". */
 #ifndef SEQD_TESTS_FAKE_RANK_H
 #define SEQD_TESTS_FAKE_RANK_H
 
@@ -92,9 +92,9 @@ static inline void fake_event(int rank, int type, const char *json)
     fake_send(rank, RANK_EVENT, &ev, sizeof ev.head + strlen(json));
 }
 
-/* The job's name or FAKE_RANK. It tells the ranks which failure to play. If it is "what", every
- * rank does `what`. If it is "what:N", rank N does `what`, and the other ranks do "wait".
- * fake_does tells whether a rank has to do `what`. */
+/* The job's name or FAKE_RANK. It tells the ranks which failure to play, for example "die". A word
+ * without a number is played by every rank. With a number, as in "die:2", only that rank plays it,
+ * and all other ranks play "wait". fake_does tells whether a rank has to play a given word. */
 static const char *fake_plan = "";
 
 static inline bool fake_does(const char *what, int rank)

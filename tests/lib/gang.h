@@ -108,11 +108,11 @@ struct gang {
     void (*on_step)(struct gang *g, const struct rank_step *s);
     int stop_at_step; /* the step at which STOP is sent to all ranks; 0 means never */
     int save_at_step; /* the step at which SAVE is sent to all ranks; 0 means never */
-    /* the rank that is stopped (SIGSTOP), and killed when all other ranks have exited; -1 means no
-     * rank */
+    /* the rank that is stopped by SIGSTOP, and is killed after all other ranks have exited; -1
+     * means no rank */
     int stopped;
     struct rank_fail said[MAX_RANKS]; /* the failure of each rank */
-    int64_t left_ms[MAX_RANKS];       /* the time, by gang_now_ms, at which each rank was gone */
+    int64_t left_ms[MAX_RANKS];       /* the time, by gang_now_ms, at which each rank had exited */
 };
 
 static inline int64_t gang_now_ms(void)
@@ -141,12 +141,13 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
     if (g->fd[r] >= 0) sendmsg(g->fd[r], &m, MSG_NOSIGNAL);
 }
 
-/* A function that sets environment variables in the process of one of n ranks, or NULL. */
+/* A function that is called in the process of each of the n ranks to set environment variables, or
+ * NULL. */
 static void (*gang_env)(int rank, int n);
 
 /* Sets variables for NCCL. If there are enough GPUs, each rank gets one of its own. If there are
- * fewer GPUs than ranks, all ranks share one GPU. NCCL is then made to believe that each rank is
- * on another host, so that it uses sockets. */
+ * fewer GPUs than ranks, all ranks share one GPU. In this case the variables make NCCL treat each
+ * rank as if it were on a host of its own, so that NCCL uses sockets. */
 static inline void gang_nccl_env(int rank, int n)
 {
     char number[16], host[32];
@@ -205,8 +206,9 @@ static inline void gang_start(struct gang *g, int n, struct order *o)
     for (int r = 0; r < n; r++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) abort();
-        /* A small buffer allows a rank to be only a few reports ahead of the reader. A test that
-         * acts on a report therefore acts in time, however fast the steps are. */
+        /* With a small buffer, a rank can send only a few reports before the test reads them. A
+         * test that reacts to the report of a step therefore reacts only a few steps later,
+         * however fast the steps are. */
         int few = 4096;
         if (setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few)) abort();
         spawn(g, r, pair);

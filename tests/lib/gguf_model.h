@@ -9,8 +9,8 @@
 #include "worker/family/config.h"
 #include "worker/hf/hf.h"
 
-/* The sizes of the models. Each width is a whole number of blocks, and there are few layers and
- * heads. */
+/* The sizes of the models. Each width is a multiple of a block's size, and there are few layers
+ * and heads. */
 #define GGUF_SIZES                                                                                 \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                         \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":32,\"vocab_size\":40,"       \
@@ -58,8 +58,8 @@ static inline float drawn(void)
     return (float)(int32_t)(gguf_seed >> 8 & 0xffff) / 32768.0f - 1;
 }
 
-/* Stores the name by which llama.cpp calls a tensor in out. `hf` is the name of the tensor in
- * transformers. */
+/* Writes to `out` the name that llama.cpp gives to a tensor. `hf` is the name that transformers
+ * gives to it. */
 static inline void gguf_name(const struct gguf_case *c, const char *hf, char out[128])
 {
     static const char *const parts[][2] = {
@@ -96,8 +96,8 @@ static inline void gguf_name(const struct gguf_case *c, const char *hf, char out
         snprintf(out, 128, "blk.%d.%s.%s", layer, to, end);
 }
 
-/* Draws n values and writes them to out as numbers or blocks of the type. Stores the values that
- * these numbers or blocks encode in `is`. Returns the number of bytes that it wrote to out. */
+/* Draws n values and writes them to out as numbers or blocks of the type. Stores in `is` the
+ * values that these numbers or blocks encode. Returns the number of bytes written to out. */
 static inline size_t draw_values(int type, int64_t n, uint8_t *out, float *is)
 {
     size_t at = 0;
@@ -176,7 +176,7 @@ static inline void add_param(struct gguf_make *g, const struct gguf_case *c, con
     free(bytes);
 }
 
-/* The key of the architecture that is not written. NULL means that all keys are written. */
+/* The architecture's key that is left out of the file. NULL means that all keys are written. */
 static const char *gguf_without;
 
 static inline void arch_key(const struct gguf_case *c, const char *key, char out[96])

@@ -1,5 +1,5 @@
-/* goldens.h: lists directories of tests/golden. Each of them holds a model, and the results that
- * another program computed with this model. */
+/* goldens.h: lists directories of tests/golden. Each directory has a model, and results that
+ * PyTorch or another program computed with this model. */
 #ifndef SEQD_TESTS_GOLDENS_H
 #define SEQD_TESTS_GOLDENS_H
 

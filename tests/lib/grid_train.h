@@ -1,6 +1,6 @@
 /* grid_train.h: trains a small Transformer-2D on videos of one size. The ranks exchange data for
- * its attention in one of several ways (enum grid_way). The bytes that a step moves are read from
- * the ledger. */
+ * its attention in one of several ways (enum grid_way). The number of bytes that a step sends is
+ * read from the ledger. */
 #ifndef SEQD_TESTS_GRID_TRAIN_H
 #define SEQD_TESTS_GRID_TRAIN_H
 
@@ -98,7 +98,8 @@ static inline void grid_close(struct grid_data *d)
     file_remove(d->dir, NULL);
 }
 
-/* Returns the bytes that a rank moved for its grid_way in the step that has just ended. */
+/* Returns the bytes and messages that a rank sent and received for its grid_way in the step that
+ * has just ended. */
 static inline struct comm_count grid_moved(const struct train *t)
 {
     static const enum purpose purposes[] = {PURPOSE_SWITCH, PURPOSE_HEADS, PURPOSE_TENSOR};
@@ -108,8 +109,8 @@ static inline struct comm_count grid_moved(const struct train *t)
     return sum;
 }
 
-/* Runs r->steps steps on P ranks. With GRID_TENSOR, P is parallel.tp; with every other way it is
- * parallel.sp. */
+/* Runs r->steps steps on P ranks. If the way is GRID_TENSOR, P is parallel.tp. In all other cases
+ * P is parallel.sp. */
 static inline void grid_go(struct grid_data *d, struct engine_run *r, const struct job_spec *spec,
                            int P)
 {

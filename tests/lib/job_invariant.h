@@ -1,5 +1,5 @@
-/* job_invariant.h: checks rules about a job. They must hold after each event that is folded into
- * the job. The simulator and the tests of seqd check them at that time (tests/sim/fold.c,
+/* job_invariant.h: checks rules about a job that must hold after each event that is folded into
+ * the job. The simulator and the tests of seqd check them after each fold (tests/sim/fold.c,
  * tests/daemon/fold.c). */
 #ifndef SEQD_TESTS_JOB_INVARIANT_H
 #define SEQD_TESTS_JOB_INVARIANT_H
@@ -42,8 +42,8 @@ static inline const char *invariant_states(const struct job *j)
     return NULL;
 }
 
-/* Checks three rules about a job's places: they hold the ranks in order, beginning with rank 0; no
- * node has two places; and a node is marked as away only while an attempt is on it. */
+/* Checks three rules about a job's places. The places hold the ranks in order, beginning with rank
+ * 0. No node has two places. A node is marked as away only while an attempt is on that node. */
 static inline const char *invariant_places(const struct job *j)
 {
     int32_t rank = 0;

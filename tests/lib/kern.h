@@ -13,7 +13,7 @@
 
 static struct be *be;       /* the device under test */
 static struct be *be_other; /* a second device of the same instruction set, which has 3 threads */
-/* set if SEQD_TEST_SHAPES is "small"; it is for tools under which a device is slow */
+/* true if SEQD_TEST_SHAPES is "small", which is meant for tools under which a device is slow */
 static bool quick;
 /* the type of the tensors whose type is "act" in the contract (kernels/backend.h) */
 static enum dtype act;
@@ -21,18 +21,19 @@ static enum dtype act;
 static int64_t least_dim;
 
 /* Bounds the error of tensor cores that add products of 16-bit numbers (kernels/cuda/emu.h names
- * the measurement). A tensor core adds CUT_K or more products to the sum so far, and then cuts the
- * total off after the last place of fp32. A cut loses at most one unit of that place, and half a
- * unit on average. It always rounds toward zero, so the sum of a long chain is biased. Before the
- * cut, each addend loses less than half a unit, upward as often as downward. The root mean square
- * of this loss is 1 / sqrt(12) of a unit, as in rounding to nearest. */
+ * the measurement). A tensor core adds CUT_K or more products to the sum so far, and then
+ * truncates the total after the last place of fp32. A truncation loses at most one unit of that
+ * place, and half a unit on average. It always rounds toward zero, so the sum of a long chain is
+ * biased. Before the truncation, each addend is changed by less than half a unit, upward as often
+ * as downward. The root mean square of this loss is 1 / sqrt(12) of a unit, as in rounding to
+ * nearest. */
 #define CUT_K 8
 static inline bool cuts(enum dtype in)
 {
     return be->own_memory && in != DT_F32;
 }
-/* Returns half a unit of x's last place in fp32. This is the average loss when x is cut off after
- * that place. */
+/* Returns half a unit of x's last place in fp32. This is the average loss when x is truncated
+ * after that place. */
 static inline double cut_mean(double x)
 {
     int e = 0;
@@ -40,8 +41,8 @@ static inline double cut_mean(double x)
     (void)frexp(x, &e); /* |x| is in [1/2, 1) 2^e */
     return ref_power(e - 25);
 }
-/* Returns how many roundings to nearest, each of which loses half a place, correspond to the
- * largest loss that a sum of n products may have. */
+/* Returns the largest loss of a sum of n products. The unit of the loss is half a unit of the last
+ * place, which is the largest loss of one rounding to nearest. */
 static inline double cut_most(enum dtype in, double n)
 {
     return cuts(in) ? n + 2 * ceil(n / CUT_K) : n;

@@ -1,7 +1,7 @@
 /* kern_angle.h: checks the gradient of LRPE's angles, as a part of check_kernels. The reference is
- * a sum over all pairs of rows, in which each pair is weighted by its distance. It also contains
- * the terms of the state before the chunk, and of the gradient of the state after it. kern_long.h
- * checks the gradient of a long sequence. */
+ * a sum over all pairs of rows, in which each pair is weighted by its distance. Two terms are
+ * added to this sum: the term of the state before the chunk, and the term of the gradient of the
+ * state after the chunk. kern_long.h checks the gradient of a long sequence. */
 #ifndef SEQD_TESTS_KERN_ANGLE_H
 #define SEQD_TESTS_KERN_ANGLE_H
 

@@ -78,10 +78,10 @@ static void attn_mask(struct attn_case *c)
 
 /* Computes bounds of the errors that 16-bit types may cause. Probabilities and ds are rounded
  * before they enter products. In bf16, this changes them by at most 2^-8 of their value. In fp16,
- * it changes them by 2^-11 of their value or by half of the smallest subnormal number. Sums are in
- * fp32. A score is a sum of D products. Its size is D^0.5 (2 deviation)^2 if all products are
- * large, and exp turns its absolute error into a relative one. The terms of the keys are then
- * summed tile by tile, and each sum loses at most as much as cut_most returns. */
+ * it changes them by at most 2^-11 of their value or by half of the smallest subnormal number.
+ * Sums are in fp32. A score is a sum of D products. Its size is D^0.5 (2 deviation)^2 if all
+ * products are large, and exp turns its absolute error into a relative one. The terms of the keys
+ * are then summed tile by tile, and each sum loses at most as much as cut_most returns. */
 static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
                         struct mat o, struct mat d_o)
 {
@@ -111,8 +111,8 @@ static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
     c->lo = twin_new(c->Tq * (int64_t)sizeof *c->lo);
     c->hi = twin_new(c->Tq * (int64_t)sizeof *c->hi);
     attn_mask(c);
-    /* If n_calls is even, rows begin at multiples of 16 bytes, so that a device may copy whole
-     * packs. If it is odd, rows may begin elsewhere. */
+    /* If n_calls is even, rows begin at multiples of 16 bytes, so that a device may copy packs of
+     * 16 bytes. If it is odd, rows may begin at other addresses. */
     const bool packs = c->n_calls % 2 == 0;
     c->q = box_act(c->Tq, c->H * c->D, packs ? 8 : 4);
     c->kv = box_act(c->Tk, 2 * c->Hk * c->D, packs ? 8 : 6);
@@ -155,14 +155,14 @@ static int64_t attn_cut(const struct attn_case *c, int b)
 
 struct attn_out {
     struct box o, m, l, delta, dq, dkv;
-    struct box out; /* the output in 16 bits; if act is fp32, it is o itself */
+    struct box out; /* the output in 16 bits; if act is fp32, `out` is o itself */
 };
 
 /* Computes query rows [r0, r0 + n) of a case by attn_fwd, attn_finish, attn_delta and attn_bwd. */
 static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, int64_t n)
 {
-    /* if it is 1, gaps are odd, so that pairs of addends do not all begin at multiples of 8
-     * bytes */
+    /* 1 makes the gaps between rows odd, so that some pairs of floats do not begin at a multiple
+     * of 8 bytes */
     const int64_t odd = c->n_calls % 2;
     struct attn_out x = {box_new(n, c->H * c->D, 2 + odd),
                          box_new(c->H, n, 3),
@@ -212,10 +212,10 @@ static void attn_out_free(struct attn_out *x)
  * In all other rows it must be exactly -inf.
  *
  * The bound at deviation 1 is 8 * (4 + lse) ULP, and the rows whose scores have these errors see
- * tens of keys. Tensor cores cut D / CUT_K half places off a score (kern.h). The partial sums of a
- * score are two thirds of it on average, so at D = 256 the cuts amount to 21 ULP of the score. The
- * error of lse is the average error of the scores. As the scores are at most 2 deviations, this
- * makes 42 ULP. */
+ * tens of keys. In tensor cores, truncation changes a score by D / CUT_K half units of its last
+ * place (kern.h). The partial sums of a score are two thirds of it on average, so at D = 256
+ * truncation amounts to 21 ULP of the score. The error of lse is the average error of the scores.
+ * As the scores are at most 2 deviations, this makes 42 ULP. */
 static bool lse_close(struct box m, struct mat want, double deviation)
 {
     for (int64_t i = 0; i < m.t.rows; i++)
@@ -276,7 +276,8 @@ static void check_attn(void)
     /* static, so that the references are computed only once */
     static struct attn_case with[DT_F16 + 1][N];
     for (int i = 0; i < N; i++) {
-        /* left out because this shape would take more time and test nothing new */
+        /* left out because this shape would take more time and test nothing that the other shapes
+         * do not test */
         if (act != DT_F32 && attn_shapes[i].Tq > 1000) continue;
         if (act == DT_F16 && i % 3 == 1) continue;
         if (quick && attn_shapes[i].Tq > 200) continue;
@@ -286,8 +287,9 @@ static void check_attn(void)
     }
 }
 
-/* Checks few queries of many keys on a device that may divide the keys into pieces. The error must
- * be within the same bounds as without pieces, and each run must give the same bits. */
+/* Checks attention of few queries to many keys on a device that may divide the keys into pieces.
+ * The error must be within the bounds for keys that are not divided, and two runs must give the
+ * same bits. */
 static void check_attn_any_order(void)
 {
     static const struct attn_shape shapes[] = {

@@ -18,8 +18,9 @@ static void far_positions(int64_t *pos)
     pos[POS_T - 1] = (int64_t)1 << 24;
 }
 
-/* Checks rope element by element. A result is the sum of two products with a sine and a cosine,
- * each of which is rounded once. The bound is relative to the size of the pair of elements. */
+/* Checks rope element by element. A result is the sum of a product with a sine and a product with
+ * a cosine. The sine and the cosine are each rounded once. The bound is relative to the size of
+ * the pair of elements. */
 static void check_rope_case(int64_t D, int64_t rotary, bool neighbours, float scale, bool single)
 {
     const int64_t H = 2, half = (rotary ? rotary : D) / 2;
@@ -136,7 +137,7 @@ struct cond_case {
     int64_t T, C, G;
 };
 
-/* Makes a case. If `groups` is 0, the rows have no groups. If it is 1, each group is a run of
+/* Makes a test case. If `groups` is 0, the rows have no groups. If it is 1, each group is a run of
  * successive rows. If it is 2, successive rows have different groups. */
 static struct cond_case cond_new(int64_t T, int64_t C, int64_t G, int groups)
 {

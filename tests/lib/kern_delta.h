@@ -1,6 +1,6 @@
 /* kern_delta.h: checks the gated delta rule and its short convolution, as a part of check_kernels.
  * The reference computes the recurrence in float64, one row at a time and without blocks. It
- * computes the derivative by going back through every state. */
+ * computes the derivative from the last state back to the first. */
 #ifndef SEQD_TESTS_KERN_DELTA_H
 #define SEQD_TESTS_KERN_DELTA_H
 
@@ -311,8 +311,8 @@ static void del_compare(const struct del_case *c, const struct del_out *x, const
     del_close(x->d_state, f->d_state, k * 5e-6, "d_state");
 }
 
-/* Checks that another number of threads gives the same bits. Also checks that o has the same bits
- * if the last rows are left out. */
+/* Checks that a device with another number of threads gives the same bits. Also checks that
+ * leaving out the last rows does not change the bits of o in the first rows. */
 static void del_bits(const struct del_case *c, const struct del_out *x)
 {
     struct del_out y = del_run(be_other, c, c->s.n);
@@ -407,9 +407,9 @@ static void del_nan(void)
     del_out_free(&x), del_free(&c);
 }
 
-/* Checks the delta rule on all shapes. A device may not have the operation. The far rows are left
- * out for fp16, because its range is too small for them. They are also left out on devices, which
- * square rows in fp32, because the squares exceed the range of fp32. */
+/* Checks the delta rule on all shapes. A device may lack the operation. The far rows are left out
+ * for fp16, because its range is too small for them. They are also left out on devices other than
+ * the CPU: these square rows in fp32, and the squares would exceed the range of fp32. */
 static void check_delta(void)
 {
     const struct del_shape far = {130, 2, 1, 32, 24, FROM_BEFORE, 0, -4, 0};

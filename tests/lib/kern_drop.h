@@ -1,13 +1,13 @@
-/* kern_drop.h: checks the masks of dropout, attention with these masks, and the softmax of whole
- * rows, as a part of check_kernels. */
+/* kern_drop.h: checks the masks of dropout, attention with these masks, and the softmax of
+ * complete rows, as a part of check_kernels. */
 #ifndef SEQD_TESTS_KERN_DROP_H
 #define SEQD_TESTS_KERN_DROP_H
 
 #include <stdio.h>
 #include "tests/lib/kern.h"
 
-/* Computes Philox4x32-10 as its paper describes it, with the high and low words of products and
- * with keys that grow by a constant in each round. */
+/* Computes Philox4x32-10 as its paper describes it, using the high and low words of products, and
+ * adding a constant to each key in each round. */
 static void ref_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
     uint32_t x[4] = {counter[0], counter[1], counter[2], counter[3]};
@@ -78,7 +78,7 @@ static void check_dropout(void)
          * standard deviations of its expected value */
         const double p = 1 - d.rate, N = (double)(T * n);
         CHECK(N < 1000 || fabs((double)n_kept - N * p) <= 5 * sqrt(N * p * (1 - p)));
-        /* columns that are computed in several calls get the same mask as in one call */
+        /* several calls, each for some of the columns, must give the same mask as one call */
         const int64_t cut = n / 3;
         CALL(be_other, dropout,
              &(struct dropout_args){tensor_sub(y.t, 0, T, 0, cut), &d, pos, head});
@@ -223,7 +223,7 @@ static void check_attn_drop_case(const struct drop_shape *s)
     struct drop_case c = drop_new(s);
     struct drop_out x = drop_run(be, &c, 0, s->Tq), y = drop_run(be_other, &c, 0, s->Tq);
     const struct box out = act == DT_F32 ? x.o : x.out;
-    /* the bounds of attention also hold with 16 bits, because masked probabilities remain in
+    /* the bounds of attention also hold for 16-bit types, because masked probabilities remain in
      * fp32 */
     const double eo = ref_rel_l2(out.t, c.o), el = ref_rel_l2(x.m.t, c.lse);
     const double eq = ref_rel_l2(x.dq.t, c.dq), ekv = ref_rel_l2(x.dkv.t, c.dkv);
@@ -233,7 +233,7 @@ static void check_attn_drop_case(const struct drop_shape *s)
     CHECK(box_same_bits(y.o, x.o, 0) && box_same_bits(y.dq, x.dq, 0));
     CHECK(box_same_bits(y.dkv, x.dkv, 0));
     const int64_t r0 = s->Tq / 3, n = (s->Tq - r0 + 1) / 2;
-    /* some of the same rows again, which are now in other tiles and lanes */
+    /* computes some of these rows alone, so that they are in other tiles and lanes than before */
     struct drop_out part = drop_run(be, &c, r0, n);
     CHECK(box_same_bits(part.o, x.o, r0) && box_same_bits(part.dq, x.dq, r0));
     drop_out_free(&x), drop_out_free(&y), drop_out_free(&part), drop_free(&c);
@@ -249,7 +249,8 @@ static void check_attn_drop(void)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) check_attn_drop_case(&shapes[i]);
 }
 
-/* ---- softmax of whole rows ------------------------------------------------------------------- */
+/* ---- softmax of complete rows
+ * ------------------------------------------------------------------- */
 
 static void check_softmax_shape(int64_t T, int64_t n, int64_t col_pos)
 {
@@ -280,7 +281,7 @@ static void check_softmax_shape(int64_t T, int64_t n, int64_t col_pos)
         const double l = max + log(sum), got = *box_at(lse, 0, t);
         n_bad += sum > 0 ? !(fabs(got - l) <= 2 * ULP * (fabs(l) + 20)) : got != -INFINITY;
     }
-    /* the bound is for the rounding of the argument of exp, which is up to about 20 */
+    /* the bound covers the rounding of exp's argument, whose absolute value is up to about 20 */
     CHECK_MSG(n_bad == 0 && ref_rel_l2(x.t, want) <= 14 * ULP, "%lld bad, p %g", (long long)n_bad,
               ref_rel_l2(x.t, want));
     CHECK(box_intact(x) && box_intact(lse));

@@ -102,8 +102,8 @@ static void norm_data_free(struct norm_data *d)
 
 static const struct tensor no_tensor = {0};
 
-/* Checks that the bits are the same with another number of threads, and when only the last rows
- * are computed. */
+/* Checks that neither another number of threads nor leaving out the first rows changes the
+ * bits. */
 static void check_norm_bits(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                             struct box dg0, struct box db0)
 {
@@ -141,8 +141,8 @@ static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_d
     box_free(&y), box_free(&dx), box_free(&rstd), box_free(&dg);
 }
 
-/* Checks rows whose columns are divided into two parts, as between two ranks. Each part is given
- * the sum over both parts, and computes its half of the gradient. */
+/* Checks rows whose columns are divided into two parts, as between two ranks. Each call gets the
+ * sum over both parts, and computes the gradient of its own part. */
 static void check_norm_parts(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                              struct box dg0)
 {
@@ -210,8 +210,8 @@ static void check_norm_case(const struct norm_case *p)
          &(struct norm_fwd_args){d.x.t, d.y.t, g, b, d.mean.t.data, d.rstd.t.data, p->groups,
                                  p->rms, 1e-5f, NULL, 0});
     /* A mean is a sum of n numbers that are as large as the offset. Its error appears in y in
-     * units of x's deviation. All other errors are the same as those of rmsnorm, whose r is
-     * computed from a sum of n squares. */
+     * units of x's deviation. All other errors are as large as in rmsnorm, whose r is computed
+     * from a sum of n squares. */
     const double n = (double)p->C / (double)p->groups, size = 1 + p->offset / 2;
     const double sum = ULP * sqrt(n), off = p->rms ? 0 : ULP * (sqrt(n) + 2) * size;
     /* With few columns, mean((x - mean)^2) can be close to eps. The error then consists of the
@@ -342,8 +342,8 @@ static void check_act_tails(void)
         CALL(be, act_fwd, &(struct act_fwd_args){fn, x.t, y.t});
         for (int64_t i = 0; i < N; i++) {
             const double at = *box_at(x, 0, i), want = ref_act(fn, at), got = *box_at(y, 0, i);
-            /* the argument of the exponential (which for gelu is up to at^2) has the rounding
-             * errors of the steps that compute it */
+            /* the steps that compute the exponential's argument round it; for gelu, the argument
+             * is up to at^2 */
             CHECK_MSG(fabs(got - want) <= (12 + 4 * at * at) * ULP * fabs(want),
                       "act %d at %g: %g, not %g", fn, at, got, want);
         }
@@ -541,7 +541,7 @@ static void check_bias(void)
 }
 
 /* Checks permutations of blocks of any size, with gaps between them. Every byte must be in its
- * place, and no byte beside the blocks may be written. */
+ * place, and no byte outside of the blocks may be written. */
 static void check_permute(void)
 {
     static const int64_t shapes[][4] = {{1, 1, 1, 4},  {2, 3, 5, 8},   {4, 1, 7, 96},

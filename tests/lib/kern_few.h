@@ -8,8 +8,8 @@
 
 enum { FEW_MANY = 40 }; /* more rows than the kernels for few rows can process */
 
-/* Checks products of few rows. In the shapes, the N columns are whole groups, or whole groups and
- * a part of a group. K is several blocks, an odd number, or less than a vector. */
+/* Checks products of few rows. In some shapes the N columns are complete groups; in others the
+ * last group is incomplete. K is several blocks, an odd number, or less than a vector. */
 static void check_gemm_few_of(int64_t N, int64_t K, bool acc, enum dtype out)
 {
     struct box a = box_act(FEW_MANY, K, 3), b = box_act(N, K, 5);
@@ -36,7 +36,8 @@ static void check_gemm_few_of(int64_t N, int64_t K, bool acc, enum dtype out)
 static void check_gemm_few(void)
 {
     static const int64_t shapes[][2] = {{1, 1}, {7, 45}, {64, 768}, {101, 1601}};
-    /* left out on a device, because it may add in another order if there are few rows */
+    /* left out on a device with memory of its own, because it may add in another order if there
+     * are few rows */
     if (be->own_memory) return;
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int acc = 0; acc < 2; acc++) {

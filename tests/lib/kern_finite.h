@@ -215,9 +215,9 @@ static int fin_run(struct fin *f, const char *name, fin_fn fn, int arg)
 
 /* Tells whether this site, end and value are tested. On the CPU, NaN is tested at both ends of
  * each site, inf at one end, and -inf at the other end. A device with memory of its own tests only
- * NaN at one end, and either inf or -inf at the other end, because an emulated device takes a
- * hundred times as long. If thin is set, it tests only one of these two. The choice alternates
- * between shapes, so that over several shapes both are tested at each site. */
+ * NaN at one end, and either inf or -inf at the other end, because an emulated device is a hundred
+ * times slower than the CPU. If `thin` is set, it tests only one of the two ends. The choice
+ * alternates between shapes, so that several shapes together test both at each site. */
 static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value)
 {
     const bool near = end == at % 2;
@@ -247,7 +247,7 @@ static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 
 enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8, OUT4 = 16, OUT5 = 32 };
 
-/* A product. In the table below, each flag is set in at least one row and not set in at least one
+/* A product. In the table below, each flag is true in at least one row and false in at least one
  * row. */
 struct fin_product {
     int64_t M, N, K;
@@ -879,7 +879,8 @@ static void fin_glu_bwd(struct fin *f, int fn)
     FIN_CALL(glu_bwd, &(struct glu_bwd_args){fn, a.t, b.t, dy.t, da.t, db.t, true, true});
 }
 
-/* Values are clamped, so that an infinity becomes the limit. A gate has no lower limit. */
+/* Values are clamped, so that an infinity is replaced by the limit. A gate has no lower limit, so
+ * that -inf is not replaced. */
 static void fin_clamp_glu_fwd(struct fin *f, int arg)
 {
     const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_new(f, act, FIN_T, FIN_C, 0);
@@ -1266,8 +1267,9 @@ static void test_every_slot_finite(void)
         CHECK_MSG(has[i], "slot %d of struct be_ops has no case of NaN and infinity", i);
 }
 
-/* Tells whether the shape was tested before, on the device that has room for large blocks. If the
- * heads have fewer than least_dim columns, the operation runs in the same way on both devices. */
+/* Tells whether the shape was already tested on the device that has room for large blocks. If the
+ * heads have fewer than least_dim columns, the operation runs the same code on that device and on
+ * this one. */
 static bool fin_tested(const struct fin_case *c, int arg)
 {
     if (c->part == FIN_OF_ATTN) return c->n_args == FIN_ATTNS && fin_attns[arg].D < least_dim;
@@ -1296,7 +1298,7 @@ static void check_finite_pieces(void)
 {
     struct be *const usual = be;
     struct err e;
-    /* left out on the CPU, which computes attention in the same way with any_order */
+    /* left out on the CPU, where any_order does not change how attention is computed */
     if (!be->own_memory) return;
     be = be_open(&(struct be_options){.device = usual->ops->name,
                                       .isa = usual->isa,

@@ -1,6 +1,6 @@
-/* kern_linear.h: checks linear attention, as a part of check_kernels. The reference is a double
- * sum: over all rows, and for each row over the rows that it sees, with powers of the distance. It
- * has neither blocks nor states. */
+/* kern_linear.h: checks linear attention, as a part of check_kernels. The reference sums over all
+ * rows, and for each row over all rows that it sees. The distance of two rows determines the
+ * weight of their term. The reference has neither blocks nor states. */
 #ifndef SEQD_TESTS_KERN_LINEAR_H
 #define SEQD_TESTS_KERN_LINEAR_H
 
@@ -12,7 +12,8 @@ enum lin_docs { ONE_DOC, FROM_BEFORE, MANY_DOCS, EACH_ROW, AT_BLOCKS };
 struct lin_shape {
     int64_t n, H, Dk, Dv;
     enum lin_docs docs;
-    /* the slope of head 0; each other head has half of the slope of the head before it */
+    /* the slope of head 0; the slope of every later head is half of the slope of the head before
+     * it */
     double slope;
     int64_t n_pad;
 };
@@ -30,8 +31,9 @@ static const struct lin_shape lin_shapes[] = {
     {1200, 1, 8, 8, MANY_DOCS, 1e-3, 0},
 };
 
-/* Shapes up to the largest that is supported. Values have one more column, which is for the sum of
- * weights. The last shape has more heads than kernels/cpu computes side by side in one thread. */
+/* Shapes up to the largest that is supported. In the first shape, values have one column more than
+ * keys, for the sum of weights. kernels/cpu computes several heads side by side in one thread; the
+ * last shape has more heads than that. */
 static const struct lin_shape lin_large_shapes[] = {
     {20, 1, 512, 513, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
     {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 65, FROM_BEFORE, 1e-3, 0},
@@ -234,14 +236,15 @@ static void mat_add(struct mat to, struct mat x)
  * root of its length, and a state is rounded once per block. The bounds are the same as for
  * blockwise attention: 2e-6 forward and 5e-6 backward. With 16-bit types, the term of the incoming
  * state is added to a sum that was rounded. This is one rounding more than ref_rel_l2 allows for:
- * 2^-9 of the sum in bf16, and 2^-12 in fp16. The same is true for kernels/cuda, which adds to o
- * once for every 256 columns of keys.
+ * 2^-9 of the sum in bf16, and 2^-12 in fp16. kernels/cuda also rounds once more, because it adds
+ * to o once for every 256 columns of keys.
  *
- * Tensor cores cut off half a place for each CUT_K products (kern.h). A partial sum is two thirds
- * of the whole sum on average, so that a cut loses ULP / 2. For m and dm there are 64 rows in
- * three terms, which makes 12 ULP, or 0.7e-6. For rows there are Dk and 64 products in two terms,
- * which makes 40 ULP at Dk = 256, or 2.4e-6. The two terms also lack 3.1e-6
- * (kernels/cuda/linear_bf16.cu). As the two errors are independent, both together make 4e-6. */
+ * Tensor cores lose half a unit of the last place for each CUT_K products (kern.h). A partial sum
+ * is two thirds of the final sum on average, so that each truncation loses ULP / 2. For m and dm
+ * there are 64 rows in three terms, which makes 12 ULP, or 0.7e-6. For rows there are Dk and 64
+ * products in two terms, which makes 40 ULP at Dk = 256, or 2.4e-6. The part of a row that passes
+ * through the state has an error of 3.1e-6 besides (kernels/cuda/linear_bf16.cu). As the errors
+ * 2.4e-6 and 3.1e-6 are independent, together they make 4e-6. */
 static void lin_compare(const struct lin_case *c, const struct lin_out *x, struct lin_ref *r)
 {
     const struct lin_out y = lin_run(be, c, c->s.n, true);
@@ -258,8 +261,8 @@ static void lin_compare(const struct lin_case *c, const struct lin_out *x, struc
     lin_out_free(&copy);
 }
 
-/* Checks that another number of threads gives the same bits. Also checks that the first rows have
- * the same bits if the last rows are left out. */
+/* Checks that a device with another number of threads gives the same bits. Also checks that
+ * leaving out the last rows does not change the bits of the first rows. */
 static void lin_bits(const struct lin_case *c, const struct lin_out *x)
 {
     struct lin_out y = lin_run(be_other, c, c->s.n, false);
@@ -273,9 +276,9 @@ static void lin_bits(const struct lin_case *c, const struct lin_out *x)
     lin_out_free(&y);
 }
 
-/* Computes the summary and the output in two calls, and checks that they have the bits of a single
- * call. If the caller does not request an output, it must not be written. If an input is not
- * needed, it may hold any value. */
+/* Computes the summary and the output in two calls, and checks that they have the same bits as
+ * after a single call. A call must not write an output that it does not request. An input that the
+ * call does not need may hold any value. */
 static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_out *x)
 {
     const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv, n = c->s.n;
@@ -408,7 +411,7 @@ static void lin_long(void)
 }
 
 /* Tells whether to check fewer shapes. An emulated device takes minutes for all shapes of fp16,
- * and fp16 differs from bf16 in the first steps of a kernel only. */
+ * and the kernels for fp16 differ from those for bf16 only in their first steps. */
 static bool lin_some(void)
 {
     return act == DT_F16 && !strcmp(be->ops->name, "emulated");

@@ -112,7 +112,7 @@ static void angle_fold(const struct angle_long *l, int64_t n, const float *in, f
                                     DT_F32});
 }
 
-/* Sums the gradient in the same way as the ranks of a ring, where each rank has one chunk. */
+/* Sums the gradient as the ranks of a ring do, where each rank has one chunk. */
 static void angle_long_sum(const struct angle_long *l, int64_t n, double *sum)
 {
     enum { SIZE = ANGLE_N * ANGLE_D };

@@ -1,6 +1,7 @@
-/* kern_naive.h: makes two comparisons of attention's error, as a part of check_kernels. The first
- * is with the error of a plain computation in the same precision. The second is between eight
- * blocks of keys, as eight ranks have them, and one block. */
+/* kern_naive.h: makes two comparisons of attention's error, as a part of check_kernels. First, the
+ * error is compared with the error of a plain computation in the same precision. Second, the keys
+ * are divided into eight blocks, like those of eight ranks, and the error is compared with the
+ * error of a single block. */
 #ifndef SEQD_TESTS_KERN_NAIVE_H
 #define SEQD_TESTS_KERN_NAIVE_H
 
@@ -112,8 +113,8 @@ static void naive_compare(const char *what, struct box one, struct box eight, st
 }
 
 /* Checks one shape. Both computations draw thousands of errors from the same distribution, so that
- * the root mean squares of their errors agree within a few percent. A second call with the same
- * arguments must give the same bits. */
+ * the root mean squares of their errors agree within a few percent. A second call of the operation
+ * with the same arguments must give the same bits. */
 static void check_naive_shape(const struct attn_shape *s)
 {
     struct attn_case c = {0};

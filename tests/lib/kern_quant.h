@@ -74,8 +74,8 @@ struct quant_shape {
     int64_t M, N, K;
 };
 
-/* Checks parts of a product, whose whole result is c. The bits must be the same with another
- * number of threads, and if only some of the rows are computed. */
+/* Checks products that compute a part of c. The bits must be those of c with another number of
+ * threads, and if only some of the rows are computed. */
 static inline void check_quant_parts(struct gemm_args args, struct box old, struct box c)
 {
     const int64_t r0 = c.t.rows / 3, n = (c.t.rows - r0 + 1) / 2;
@@ -157,9 +157,9 @@ static inline void check_quant_products(void)
 {
     /* Together, the shapes have these properties. N is a part of a panel, one panel, or several
      * panels. A product of one or two rows processes several panels at a time, and N has one or
-     * several such groups of panels. In some shapes, M is larger than it may be in a product of
-     * few rows. K has several blocks, which are 384 words or 768 codes. There are several tiles of
-     * 128, and rows that consist of whole packs. */
+     * several such groups of panels. In some shapes, M exceeds the limit for products of few rows.
+     * K has several blocks, which are 384 words or 768 codes. There are several tiles of 128, and
+     * rows that consist of whole packs. */
     static const struct quant_shape shapes[] = {{1, 1, 32},     {1, 16, 64},    {1, 300, 416},
                                                 {2, 129, 800},  {2, 65, 32},    {3, 40, 384},
                                                 {5, 33, 1600},  {16, 50, 96},   {17, 31, 448},

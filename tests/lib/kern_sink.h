@@ -7,8 +7,9 @@
 enum { SINK_T = 45, SINK_K = 83, SINK_H = 6, SINK_HK = 2, SINK_D = 16 };
 
 /* Checks attention that starts with sinks. The expected values are computed from attention in
- * float64 without sinks: lse of each row gets one more term, and the output of the row becomes
- * smaller by the same factor. Row 0 sees no key. If wide is set, the sinks are in fp32. */
+ * float64 without sinks: lse of each row gets one more term, which divides the row's weights by a
+ * factor, and the output of the row is divided by this factor. Row 0 sees no key. If wide is set,
+ * the sinks are in fp32. */
 static void check_attn_sink_fwd(bool wide)
 {
     const int64_t C = SINK_H * SINK_D, KV = 2 * SINK_HK * SINK_D;

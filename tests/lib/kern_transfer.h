@@ -18,8 +18,8 @@ static struct be *open_bare(const char *device, struct err *e)
                    e);
 }
 
-/* Returns how many of the shared floats differ from `want`. Each side of the shared memory must
- * see the writes of the other side. */
+/* Returns how many of the shared floats differ from `want`. Each of the two processes that share
+ * the memory must see what its peer writes. */
 static int64_t check_shared_bad(struct be *b, const float *p, float want)
 {
     float got[SHARED_N];
@@ -65,7 +65,8 @@ static void check_share_there(const char *device, float *p)
     CHECK(check_shared_bad(be, p, 3.5f) == 0);
 }
 
-/* Runs in the other process. The exit status tells which step has failed. */
+/* Runs in the process that check_share_there starts. The exit status tells which step has
+ * failed. */
 static int check_share_peer(const char *device, const char *text)
 {
     struct err e;
@@ -110,7 +111,7 @@ static void check_transfer_sizes(void)
         }
         CHECK_MSG(n_bad == 0, "%lld of %lld bytes", (long long)n_bad, (long long)sizes[s]);
     }
-    /* makes more small uploads than can be in progress at the same time */
+    /* starts more small uploads than can be in progress at once */
     for (int32_t i = 0; i < 3000; i++) be->ops->upload(be, p + 4 * i, &i, 4);
     be->ops->download(be, got, p, 3000 * 4);
     int64_t n_bad = 0;
@@ -127,8 +128,8 @@ static struct {
     int asked, patience;
 } watching;
 
-/* Counts its calls. When it is called for the `patience`-th time, it ends the wait with an error,
- * or lets the device continue. */
+/* Counts its calls. Call number `patience` ends the wait with an error, or lets the device
+ * continue. */
 static int check_watch(void *arg, struct err *e)
 {
     const bool *goes_on = arg;
@@ -186,7 +187,7 @@ static void check_refused(const char *device)
 }
 
 /* Checks copies to the host's memory and back that run at the same time as other operations. An
- * operation waits only for the mark of the copy that it depends on. */
+ * operation that depends on a copy waits only for that copy's mark. */
 static void check_beside(void)
 {
     enum { SIZE = 64 * 1024, N = SIZE / 4 };

@@ -9,7 +9,7 @@
 #include "worker/hf/safetensors.h"
 
 struct latents_made {
-    /* T, H and W are frames, rows and columns; L is the number of the caption's tokens */
+    /* T frames, H rows, W columns; the caption has L tokens */
     int64_t T, H, W, L;
     int64_t height, width, num_frames;
 };
@@ -52,8 +52,9 @@ static inline void latents_write(const char *path, const char *name, int n_dims,
     free(x);
 }
 
-/* Writes the manifest <dir>/<name>.jsonl and its tensors. There are n samples of C channels, with
- * labels from 0 on and captions of `width` columns. If width is 0, there are no captions. */
+/* Writes the manifest <dir>/<name>.jsonl and its tensors. There are n samples of C channels. Their
+ * labels are 0, 1, 2 and so on, and their captions have `width` columns. If `width` is 0, there
+ * are no captions. */
 static inline void latents_manifest(const char *dir, const char *name, const struct latents_made *s,
                                     int n, int64_t C, int64_t width)
 {

@@ -36,8 +36,8 @@ struct lin_arrays { /* the arrays of one layer, in the order of the sequence */
 struct lin_problem {
     int64_t S, n_tokens, H, Dk, Dv; /* positions from n_tokens on are padding */
     enum lin_docs docs;
-    /* there is a state before the sequence, and the state after the sequence is one of the
-     * outputs */
+    /* if true, there is a state before the sequence, and the state after the sequence is one of
+     * the outputs */
     bool carry;
     double scale;
     double slope[LIN_LAYERS][16];
@@ -91,8 +91,8 @@ static inline bool lin_starts(const struct lin_problem *p, int64_t i)
 {
     const int64_t S = p->S, quarter = (S + 3) / 4;
     if (i == 0 || p->docs == LIN_EACH) return true;
-    /* documents begin where the shards of 4 ranks begin; with other numbers of ranks, some shards
-     * begin there, too */
+    /* documents begin where the shards of 4 ranks begin; for other numbers of ranks, some of these
+     * positions are also beginnings of shards */
     if (p->docs == LIN_HIT) return i % quarter == 0;
     if (p->docs == LIN_SPAN) return i == (S + 9) / 10 || i == (S * 9) / 10;
     if (p->docs == LIN_MISS)
@@ -160,7 +160,7 @@ static inline void lin_truth_pair(struct lin_problem *p, struct lin_arrays *a, d
     lin_add(a->dk + kj, ds, a->q + qi, p->Dk);
 }
 
-/* Adds the terms of the carried state. They are those of one more key, whose product k v' is
+/* Adds the terms of the carried state. They equal the terms of one more key, whose product k v' is
  * replaced by an arbitrary matrix. */
 static inline void lin_truth_carry(struct lin_problem *p, struct lin_arrays *a, double slope,
                                    int64_t h)
@@ -445,7 +445,7 @@ static inline struct lin_local lin_local_twin(struct mirrors *w, const struct li
 }
 
 /* Computes the output again from the states that were kept, which sends no message. Tells whether
- * the bits differ from those of `first`. */
+ * the bits of the new output differ from the bits of `first`. */
 static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, struct tensor first)
 {
     struct tensor again = lin_tensor(first.dtype, first.rows, first.cols);

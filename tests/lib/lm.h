@@ -99,16 +99,16 @@ struct lm_run {
     const struct lm_golden *g;
     struct job_spec spec;
     struct engine_memory mem[JOB_MAX_RANKS]; /* the memory of each rank during the run */
-    /* results for the whole job */
+    /* results for all ranks together */
     float *logits, *grad;
     double loss;
     enum strategy_id strategy;
 };
 
 /* Returns the loss scale, by which gradients are multiplied. Families whose ranks compute one
- * after the other (in_turn) divide queries and keys by their lengths, and so also the gradients.
- * The gradient of a short row becomes large, so the scale of these families is smaller, to keep
- * gradients within the range of fp16. */
+ * after another (in_turn) divide queries and keys by their lengths. Their gradients are divided by
+ * the same lengths, so the gradient of a short row is large. The scale of these families is
+ * therefore smaller, to keep gradients within the range of fp16. */
 static inline float lm_scale(const struct lm_run *r)
 {
     if (r->spec.precision.params != PRECISION_FP16) return 1;
@@ -194,7 +194,8 @@ static inline void lm_keep_logits(struct lm_run *r, struct lm_seat *s, int64_t n
 }
 
 /* Computes the gradients of one sample on all ranks. Under determinism "ranks" they replace the
- * gradients of the previous sample. In other modes they are added to them. */
+ * gradients of the previous sample. In other modes they are added to the gradients of the previous
+ * sample. */
 static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, double *nll,
                             struct err *e)
 {
@@ -321,8 +322,8 @@ struct lm_decode {
     struct be_graphs graphs; /* a result: the graphs of rank 0's device */
 };
 
-/* Computes the first LM_PROMPT tokens by prefill, and then decodes the other tokens one by one.
- * Every rank gets the logits of every row. */
+/* Computes the first LM_PROMPT tokens by prefill, and then decodes the remaining tokens one by
+ * one. Every rank gets the logits of every row. */
 static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
 {
     struct lm_decode *d = arg;

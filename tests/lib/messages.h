@@ -12,9 +12,9 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 
-/* Tells whether this word of a field is newer than the field, so that a peer of the previous
- * version does not accept it. No field can be left out of a message with such a word to make the
- * message acceptable to that peer. */
+/* Tells whether this word of a field is newer than the field. A peer of the previous version knows
+ * the field but refuses the word, so leaving out newer fields does not make a message with this
+ * word acceptable to that peer. */
 static inline bool is_newer(const struct field *f, int word)
 {
     for (const struct field_word *w = f->newer; w && w->word; w++)
@@ -22,8 +22,8 @@ static inline bool is_newer(const struct field *f, int word)
     return false;
 }
 
-/* Fills a spec with a different value in every row of the table, so that a test finds rows that
- * are exchanged. Words that are newer than their field (is_newer) are not used. */
+/* Fills a spec with a different value in every row of the table, so that a test notices if two
+ * rows are swapped. Words that are newer than their field (is_newer) are not used. */
 static inline void fields_fill(struct job_spec *s, const struct field *table, char *base, int salt)
 {
     for (int i = 0; table[i].path; i++) {

@@ -1,6 +1,6 @@
-/* mirror.h: memory of a test on a device with memory of its own. The test fills and reads blocks
- * in the host's memory. Each block has a mirror, which is a copy in the device's memory, and
- * operations get pointers to the mirrors:
+/* mirror.h: gives operations copies of a test's data in the device's memory, if the device has
+ * memory of its own. The test fills and reads blocks in the host's memory. Each block has a
+ * mirror, which is a copy in the device's memory, and operations get pointers to the mirrors:
  *
  *     struct mirrors w = {.be = be};
  *     mirror_add(&w, block, size);   copies the bytes of the block to a new mirror
@@ -18,9 +18,9 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-/* Sizes of device memory that are enough for the shapes of tests. MIRROR_POOL is the memory of one
- * set of mirrors, which is allocated as a whole. MIRROR_SCRATCH is the scratch. They are small
- * because an emulated device guards all of its memory at every launch. */
+/* Sizes of device memory that are enough for the shapes of tests. MIRROR_POOL is the size of the
+ * memory of one set of mirrors, which is allocated in one piece. MIRROR_SCRATCH is the scratch.
+ * They are small because an emulated device guards all of its memory at every launch. */
 enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {

@@ -55,7 +55,7 @@ static inline bool there(const char *dir, const char *name)
     return file_exists(in_dir(dir, name));
 }
 
-/* Files of the tiny model: its tokenizer, and other files that are usual in model directories. */
+/* Files of the tiny model: its tokenizer, and other files that model directories usually have. */
 #define OWN_TOKENIZER "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\"}}"
 static const char *const own_files[][2] = {
     {"tokenizer.json", OWN_TOKENIZER},

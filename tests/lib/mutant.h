@@ -11,8 +11,8 @@
 /* the names of enum mutant_id in lower case, such as "grad_over_p" */
 extern const char *const mutant_names[];
 /* mutant_choose chooses the fault (enum mutant_id), and mutant_choose_tensor the tensor that the
- * fault GRAD_DROPPED drops. Both apply to all threads from then on, and must be called while no
- * rank runs. */
+ * fault GRAD_DROPPED drops. Each choice applies to all threads until the next call. Call these
+ * functions only while no rank runs. */
 void mutant_choose(int id);
 void mutant_choose_tensor(int tensor);
 

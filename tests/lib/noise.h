@@ -1,26 +1,26 @@
-/* noise.h: measures, on one rank, how far two correct trainings may be from each other. To measure
- * it, the same training is run again with sums in other orders, and with weights that are rounded
- * in the other direction.
+/* noise.h: measures, on one rank, how much the results of two correct trainings may differ. To
+ * measure this, a training is run several times: with different orders of the sums, and with
+ * weights that are rounded in the opposite direction.
  *
  * In fp32, each of two correct results is within e of the exact result, so that they differ by at
- * most 2 e. The number e is estimated from one pair of runs. By chance, the difference of this
- * pair may be half of the difference of another pair. The bound is therefore 4 times the
- * difference of the pair.
+ * most 2 e. The number e is estimated from one pair of runs. By chance, the difference between the
+ * two runs of this pair may be only half as large as for some other pair. The bound is therefore 4
+ * times the difference between the two runs.
  *
- * In bf16, products use rounded weights. Usually, two runs round all weights to the same bits.
- * This changes when a weight comes so near to the midpoint of two bf16 numbers that its fp32
- * values in the two runs are on different sides of the midpoint. In most runs this happens to none
- * of 16,000 weights in a step, and it seldom happens to more than ten. From then on, the runs
- * differ by the value of the last bit of bf16, which is a thousand times their difference before.
- * It depends on chance whether a run rounds no weight differently, or ten of them, so that one
- * pair of runs tells nothing about other pairs. It is enough to measure the effect of one bit
- * after each step. The bound is 2 times that effect.
+ * In bf16, products use rounded weights. Usually, two runs round each weight to the same bits.
+ * They round a weight differently if it is so near to the midpoint of two bf16 numbers that its
+ * fp32 values in the two runs are on different sides of the midpoint. In most steps this happens
+ * to none of 16,000 weights, and it seldom happens to more than ten. After it has happened, the
+ * runs differ by the value of the last bit of bf16, which is a thousand times their difference
+ * before. It depends on chance whether two runs round no weight differently or ten of them. A
+ * measurement of one pair of runs is therefore no bound for other pairs. It is enough to measure
+ * the effect of one bit after each step. The bound is 2 times that effect.
  *
- * If a product sums activations in an order of its own (tp), some activations are rounded in the
- * other direction even in the first step. The same can then happen to every value that is computed
- * from them. In the worst case it happens to all of these values. This has the same effect as
- * changing one element in eight of the embedding by one bit (worker/verify/rounding.h). The bound
- * is 2 times that effect.
+ * With tp, a product sums activations in a different order than on one rank. Some activations are
+ * then rounded in the opposite direction even in the first step. In the worst case, every value
+ * that is computed from them is rounded in the opposite direction, too. This has the same effect
+ * as changing one element in eight of the embedding by one bit (worker/verify/rounding.h). The
+ * bound is 2 times that effect.
  *
  * Differences below 2^-22 (4 roundings of fp32) are smaller than the resolution of the results. */
 #ifndef SEQD_TESTS_NOISE_H
@@ -41,9 +41,9 @@ struct trial {
 };
 
 /* The largest differences between two trainings. The difference of the losses is absolute, and all
- * other differences are relative. `grad` has the difference of each tensor's gradient in the first
- * step. The others are the differences of the gradient's norms, and of the weights and moments at
- * the end. */
+ * other differences are relative. `grad` holds, for each tensor, the difference of its gradient in
+ * the first step. `norm` is the difference of the norms of the gradient. `weights`, `m` and `v`
+ * are the differences at the end of the trainings. */
 struct noise {
     double loss, norm, weights, m, v;
     double *grad; /* [param_tensors]; NULL means that the caller does not need it */
@@ -67,8 +67,8 @@ static inline double noise_length(const float *x, int64_t n)
     return sqrt(s);
 }
 
-/* Tells whether a tensor's gradient consists only of rounding errors. It does if it is less than a
- * millionth of the whole gradient. */
+/* Tells whether a tensor's gradient consists only of rounding errors, which is assumed if its norm
+ * is less than a millionth of the norm of all gradients. */
 static inline bool noise_rounds(const struct engine_run *r, const struct param *p)
 {
     return noise_length(r->grad + p->offset, p->count) <
@@ -102,8 +102,8 @@ static inline void noise_keep(struct train *t, int rank, void *arg)
     engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step]);
 }
 
-/* Runs the training x. *spec becomes the spec of this run, and must exist as long as the result.
- * determinism and isa choose the order of the sums. */
+/* Runs the training x. *spec becomes the spec of this run, and the caller must keep it as long as
+ * the result. The parameters `determinism` and `isa` choose the order of the sums. */
 static inline struct engine_run noise_run(const struct trial *x, struct job_spec *spec,
                                           int determinism, const char *isa, struct history *h)
 {
@@ -137,7 +137,7 @@ static inline void noise_move(struct train *t, int rank, void *arg)
 }
 
 /* Finds the weights that are nearest to a midpoint of two bf16 numbers before a step. For each of
- * them, `to` is a value on the other side of the midpoint. */
+ * these weights, `to` is set to a value on the other side of its midpoint. */
 static inline void noise_nearest(const struct history *h, int64_t step, struct nudge *g)
 {
     for (int k = 0; k < NOISE_NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
@@ -203,7 +203,7 @@ static inline void noise_flip(struct train *t, int rank, void *arg)
     }
 }
 
-/* Measures the effect of rounding every activation in the other direction. */
+/* Measures the effect of rounding every activation in the opposite direction. */
 static inline void noise_of_rounding(const struct trial *x, const struct engine_run *one,
                                      const struct history *h, int number, struct noise *e)
 {
@@ -219,7 +219,8 @@ static inline void noise_of_rounding(const struct trial *x, const struct engine_
 
 /* ---- a training's noise ---------------------------------------------------------------------- */
 
-/* Raises each member of *to to `times` the same member of *from, unless it is larger already. */
+/* Sets each member of *to to the maximum of its value and `times` multiplied by the member of
+ * *from with the same name. */
 static inline void noise_join(struct noise *to, const struct noise *from, double times, int tensors)
 {
     to->loss = noise_most(to->loss, times * from->loss);
@@ -232,10 +233,10 @@ static inline void noise_join(struct noise *to, const struct noise *from, double
 }
 
 /* Trains x and stores the run in *one. *own becomes the spec of that run, so the caller must keep
- * it as long as *one. *bound becomes the largest difference that a correct result may have from
- * *one. In bf16, the difference between two orders of sums is multiplied by `pairs`. Pass 4, which
- * is also the factor in fp32, if a product sums activations in an order of its own. Pass 2 if only
- * sums of gradients have another order. */
+ * it as long as *one. *bound becomes the largest difference from *one that a correct result may
+ * have. In bf16, the measured difference between two orders of sums is multiplied by the parameter
+ * `pairs`. Pass 4 if the run to be judged sums activations in a different order than *one, and 2
+ * if only its sums of gradients have a different order. In fp32 the factor is always 4. */
 static inline void noise_measure(const struct trial *x, struct job_spec *own, double pairs,
                                  struct engine_run *one, struct noise *bound)
 {

@@ -1,6 +1,6 @@
 /* one_node.h: runs seqd's control with one simulated node. The node keeps its spool by the rules
- * of api/wire.h. The test changes the time and the wall clock by hand. sim.h simulates many
- * nodes. */
+ * of api/wire.h. The loop's time and the wall clock change only when the test sets them. sim.h
+ * simulates many nodes. */
 #ifndef SEQD_TESTS_ONE_NODE_H
 #define SEQD_TESTS_ONE_NODE_H
 
@@ -82,7 +82,7 @@ static inline int on_send(void *arg, const char *node, const struct msg *m)
     case MSG_ASSIGN:
         w.n_assigns++;
         w.submitted_s = m->submitted_s;
-        if (a) return 0; /* the node ignores a second order with the same epoch */
+        if (a) return 0; /* the node ignores an order whose epoch it has already */
         a = &w.attempt[w.n_attempts++];
         memset(a, 0, sizeof *a);
         a->job = m->job, a->epoch = m->epoch, a->task = m->task, a->n_ranks = m->n_ranks;
@@ -142,9 +142,9 @@ static inline void on_sentinel(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Runs the loop until seqd has committed every request made so far and has acted on it. To find
- * out, it makes an empty commit, which is answered after all earlier commits. It does this several
- * times, because an answer may cause another commit. */
+/* Runs the loop until seqd has committed every request made so far and has acted on it. To detect
+ * this, it makes an empty commit, which is answered after all earlier commits. It makes several
+ * empty commits in succession, because an answer may cause a new commit. */
 static inline void settle(void)
 {
     for (int i = 0; i < 6; i++) {

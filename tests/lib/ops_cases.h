@@ -50,8 +50,8 @@ static inline void write_window_sink(struct env *t)
     write_sink(t);
     t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
 }
-/* Writes attention over a grid whose rows are [3 spread, 4 whole]. This means that the ranks
- * divide the first axis, and that the second is whole on each rank. */
+/* Writes a program of attention over a grid of 3 x 4 rows. The ranks divide the first axis, and
+ * each rank has all 4 rows of the second axis. */
 static inline void write_grid(struct env *t)
 {
     write_attention(t);
@@ -67,7 +67,7 @@ static inline void write_cross(struct env *t)
            ROWS_T, 24);
 }
 
-/* Finds the rows that row i attends to, which are the rows [*from, *to). */
+/* Sets *from and *to. Row i attends to the rows [*from, *to). */
 static inline void seen(const struct env *t, int64_t i, int64_t *from, int64_t *to)
 {
     *from = 0;
@@ -345,9 +345,10 @@ static inline void loop_mse(const struct env *t)
 /* Writes the noise loss of four cells at step 371. Each cell has one noise and the number that
  * determines its variance.
  *
- * In the bound of the variance, the noise is a constant, because it is detached there. When a test
- * changes an input to compute a finite difference, the bound must not change. The reference
- * therefore reads that noise from the float that the operation read. */
+ * The variational bound of the variance treats the predicted noise as a constant, because no
+ * gradient flows through it. When a test changes an input to compute a finite difference, this
+ * constant must not change. The reference therefore reads it from the float that the operation
+ * read, which the test does not change. */
 static inline void write_noise(struct env *t)
 {
     const int a = input(t, ROWS_T, 8);

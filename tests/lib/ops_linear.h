@@ -21,9 +21,9 @@ static inline void write_angles(struct env *t)
            ROWS_T, LIN_H * LIN_V);
 }
 
-/* Returns the angle by which row i still has to be rotated. Its queries and keys were rotated with
- * the theta in the float weights. If the test has changed theta since then, the angle is the row's
- * position times the change. */
+/* Returns the angle by which the queries and keys of row i still have to be rotated. They were
+ * rotated with the theta in the float weights. If the test has changed theta since then, the angle
+ * is the row's position times the change of theta. */
 static inline double lin_turned(const struct env *t, int64_t i, int64_t h, int64_t d)
 {
     const int64_t at = h * (LIN_K / 2) + d;

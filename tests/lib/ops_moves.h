@@ -1,4 +1,4 @@
-/* ops_moves.h: the cases of operations that move rows between ranks, and of linear attention, in
+/* ops_moves.h: the cases of operations that send rows between ranks, and of linear attention, in
  * the form that ops_rows.h describes. They run on one rank. */
 #ifndef SEQD_TESTS_OPS_MOVES_H
 #define SEQD_TESTS_OPS_MOVES_H
@@ -84,7 +84,7 @@ static inline void write_linear_attention(struct env *t)
     output(t, &op, ROWS_T, LINEAR_HEADS * LINEAR_VALUES);
 }
 
-/* Computes one state after the other:
+/* Computes the states one after another, from the first row to the last:
  *
  *     S = lambda S + k v'
  *     o = scale q S */

@@ -1,4 +1,4 @@
-/* own_model.h: runs whole jobs of a tiny model that has the tokenizer.json of a golden file. Call
+/* own_model.h: runs whole jobs of a tiny model whose tokenizer.json is a golden file. Call
  * model_dir_begin first, because it makes the directory that holds all files of a test. */
 #ifndef SEQD_TESTS_OWN_MODEL_H
 #define SEQD_TESTS_OWN_MODEL_H
@@ -98,7 +98,7 @@ static inline void fails(const char *field, const char *word)
               g.fail.field, g.fail.text);
 }
 
-/* Runs a job with one request. Stores the line of results.jsonl that answers the request in
+/* Runs a job with one request. Copies the line of results.jsonl that answers the request to
  * `answer`. */
 static inline bool own_asks(const char *name, int ranks, const char *model, const char *url,
                             const char *body, char *answer, size_t size)

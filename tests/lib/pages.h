@@ -32,8 +32,8 @@ static inline bool pages_inside(const struct plan_item *it, int64_t at)
     return it->name && at + PLAN_PAGE > it->offset && at < it->offset + it->size;
 }
 
-/* Returns the number of bytes in the pages at base that were touched. Checks that every page that
- * was not touched is in the item `spare` of the plan. */
+/* Counts the pages of the `size` bytes at `base` that were touched, and returns their size in
+ * bytes. Checks that every other page is in the item `spare` of the plan. */
 static inline int64_t pages_touched(void *base, int64_t size, const struct plan_item *spare)
 {
     const int64_t n = size / PLAN_PAGE;
@@ -50,7 +50,7 @@ static inline int64_t pages_touched(void *base, int64_t size, const struct plan_
     return touched * PLAN_PAGE;
 }
 
-/* Returns how many bytes of anonymous memory the whole process has in memory. */
+/* Returns the number of resident bytes of this process's anonymous memory. */
 static inline int64_t pages_anonymous(void)
 {
     char line[128];

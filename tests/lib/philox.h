@@ -24,7 +24,8 @@ struct philox_at {
     int64_t layer, head, sample;
 };
 
-/* Returns the factor of a probability: 0 if it is dropped, or 1 / (1 - rate) if it is kept. */
+/* Returns the factor by which a probability is multiplied. The factor is 0 if the probability is
+ * dropped, and 1 / (1 - rate) if it is kept. */
 static inline double philox_mask(const uint32_t key[2], const struct philox_at *at, double rate)
 {
     uint32_t w[4];

@@ -4,8 +4,8 @@
 
 #include "worker/infer/infer.h"
 
-/* Runs the prompt tokens [n] through the model. On every rank, logits [V] becomes the logits after
- * the last token. */
+/* Runs the n prompt tokens in `tokens` through the model. On every rank, `logits`, which has V
+ * elements, is set to the logits after the last token. */
 static inline int prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
                           struct err *e)
 {

@@ -1,6 +1,6 @@
-/* program.h: runs a section's schedule and placement on simulated memory. Every byte of that
- * memory remembers which value was last written to it. This file does not use the rules by which
- * schedule.c and placement.c compute their results. */
+/* program.h: runs a section's schedule and placement on simulated memory. For every byte of that
+ * memory, it stores which value was last written to the byte. This file shares no code with
+ * schedule.c and placement.c, whose results it checks. */
 #ifndef SEQD_TESTS_PROGRAM_H
 #define SEQD_TESTS_PROGRAM_H
 
@@ -32,13 +32,14 @@ struct trial {
     const char *what;
     int *byte[R_N]; /* for each byte, the tag of the value that was written to it */
     int64_t size[R_N];
-    /* how many terms have been added so far to the gradient of each value or window */
+    /* for each value or window, the number of terms that were added to its gradient so far */
     int count[PROG_VALUES];
-    /* the piece of rows that is being computed. If n_rows is 0, all rows are computed at once. */
+    /* The piece that is being computed consists of n_rows rows from row0 on. If n_rows is 0, all
+     * rows are computed at once. */
     int64_t row0, n_rows;
 };
 
-/* The bytes that one value occupies in a step. They are the rows of a window of memory. */
+/* The bytes of one value in a step, which are the rows of a window of memory. */
 struct span_of_bytes {
     enum region region;
     int64_t offset, rows, len, stride;
@@ -136,7 +137,7 @@ static inline void trial_poison(struct trial *t, enum region r)
 struct trial_step {
     int n;
     struct span_of_bytes part[TRIAL_PARTS];
-    /* Pairs of parts that may have the same place in this step. */
+    /* Pairs of parts that may be in the same memory in this step. */
     int n_same, same[TRIAL_PARTS][2];
 };
 
@@ -156,8 +157,8 @@ static inline void trial_disjoint(const struct trial *t, const struct trial_step
 {
     for (int i = 0; i < s->n; i++)
         for (int j = 0; j < i; j++) {
-            /* the two parts may overlap if the same value is read twice, or if both are windows of
-             * one value */
+            /* the two parts may overlap if they are the same value, or if both are windows of one
+             * value */
             bool may = s->part[i].tag == s->part[j].tag;
             for (int k = 0; k < s->n_same; k++)
                 may |= (s->same[k][0] == i && s->same[k][1] == j) ||
@@ -247,8 +248,8 @@ static inline void trial_complete(const struct trial *t, int v, int step)
                   t->what, step, v, t->count[v], trial_readers(t, v));
 }
 
-/* Counts one term of the gradient of input k. The term counts for the input, and for each other
- * value that is the same window of the same base. */
+/* Counts one term of the gradient of input k. The term is counted for input k, and for every value
+ * that is the same window of the same base as input k. */
 static inline void trial_count(struct trial *t, const struct step *st, int k)
 {
     const int in = t->p->op[st->op].in[k];
@@ -333,8 +334,9 @@ static inline void trial_give(struct trial *t, int v, bool grad)
     trial_write(t, trial_span(t, v, grad));
 }
 
-/* Sets up the memory as the section finds it. It contains the section's input, the shared values,
- * and the gradients of shared values to which the backward passes of other sections have added. */
+/* Sets up the memory for the start of the section. The memory then holds the section's input and
+ * the shared values. It also holds the gradients of some shared values, to which backward passes
+ * of other sections have already added. */
 static inline void trial_begin(struct trial *t)
 {
     const struct program *p = t->p;
@@ -363,8 +365,9 @@ static inline void trial_step_at(struct trial *t, bool back, int i)
         trial_backward(t, st, 1000 * back + i, scratch);
 }
 
-/* Runs step i of a list. If the step runs on pieces of rows, all steps that belong to the same
- * pieces are run, piece by piece. Returns the number of steps that were run. */
+/* Runs step i of a list. If step i computes pieces of rows, the call runs it and all following
+ * steps that compute the same pieces, piece by piece. Returns the number of steps that were
+ * run. */
 static inline int trial_steps(struct trial *t, bool back, int i)
 {
     const struct step *st = back ? &t->s->backward[i] : &t->s->forward[i];
@@ -382,7 +385,8 @@ static inline int trial_steps(struct trial *t, bool back, int i)
     return n ? n : 1;
 }
 
-/* Runs forward, overwrites the workspace as other sections do, and then runs backward. */
+/* Runs the forward pass, overwrites the workspace as other sections would, and runs the backward
+ * pass. */
 static inline void trial_run(struct trial *t)
 {
     const bool loss = t->p->result == PROG_NONE;

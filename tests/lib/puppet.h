@@ -58,7 +58,7 @@ static inline bool puppet_write(struct puppet *p, const void *bytes, size_t size
     return send(p->fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* Tells whether the other end has closed the connection. Bytes that arrive before the end are
+/* Tells whether the real rank has closed the connection. Bytes that arrive before the end are
  * skipped. */
 static inline bool puppet_is_cut(struct puppet *p)
 {
@@ -97,8 +97,8 @@ static inline bool puppet_say(struct puppet *p, uint32_t type)
     return puppet_write(p, &m, sizeof m);
 }
 
-/* Reads the next message. Returns whether it has this type and, if it has a proof, whether the
- * proof is valid. */
+/* Reads the next message. Returns true if the message has this type and its proof is valid. A
+ * message without a proof needs only the type. */
 static inline bool puppet_hear(struct puppet *p, uint32_t type)
 {
     uint8_t want[HMAC_SIZE];
@@ -127,8 +127,8 @@ static inline bool puppet_frame(struct puppet *p, int type, int channel, int pur
     return puppet_write(p, &f, sizeof f);
 }
 
-/* Reads the next frame. Skips heartbeats unless type is FRAME_BEAT. Returns whether the frame has
- * this type and this number. */
+/* Reads the next frame. Skips heartbeats unless `type` is FRAME_BEAT. Returns whether the frame
+ * has this type and this sequence number. */
 static inline bool puppet_expect(struct puppet *p, int type, uint64_t number, struct tcp_frame *out)
 {
     do {

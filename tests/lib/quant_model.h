@@ -1,6 +1,6 @@
-/* quant_model.h: models whose weights are stored in blocks, and copies of these models in plain
- * numbers. The copies have the values that the blocks encode. The models come from families that
- * together have every kind of product. */
+/* quant_model.h: models whose weights are stored in blocks, and copies of these models whose
+ * weights are plain numbers, equal to the values that the blocks encode. The families of the
+ * models together use every kind of product. */
 #ifndef SEQD_TESTS_QUANT_MODEL_H
 #define SEQD_TESTS_QUANT_MODEL_H
 
@@ -53,7 +53,7 @@ static const struct {
       .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 16, .delta_value_dim = 16,
       .conv_width = 4, .n_experts = 3, .experts_per_token = 2, .expert_width = 32,
       .shared_width = 64},
-     1 + 2 * 2 + 2}, /* in addition to the above, b, a and the taps of the delta layer */
+     1 + 2 * 2 + 2}, /* the matrices of the row above, and b, a and the taps of the delta layer */
     {"tnl",
      {BASE, .family = FAMILY_TNL, .n_kv_heads = 4, .layer_mask = {1}, .tied = 1},
      1}, /* angles */
@@ -65,7 +65,8 @@ static const struct {
 };
 #define N_MODELS (sizeof models / sizeof *models)
 
-/* The device of the jobs. `bits` tells whether its products always sum in the same order. */
+/* The device of the jobs. `bits` tells whether its products always add their terms in one fixed
+ * order. */
 static struct {
     const char *device;
     bool bits;

@@ -7,9 +7,9 @@
  *     ranks_run(&g, body, arg);          runs body(g, rank, arg) on P threads and joins them
  *     ranks_close(&g);
  *
- * All threads of a node use the same mapping, so that TSan sees both ends of the protocol. If a
- * body fails, it calls ranks_fail. The other ranks then fail with ERR_ABORTED instead of waiting
- * until the time limit. */
+ * All threads of a node use one mapping of the shared memory, so that TSan sees both ends of the
+ * protocol. A body that fails calls ranks_fail. The other ranks then fail with ERR_ABORTED instead
+ * of waiting until the time limit. */
 #ifndef SEQD_TESTS_RANKS_H
 #define SEQD_TESTS_RANKS_H
 
@@ -82,8 +82,8 @@ static inline void ranks_fail(struct ranks *g, int rank, const struct err *e)
     ranks_abort(g, rank);
 }
 
-/* Makes the memfd of each node. It is in the state in which seqgang passes it on, with a page that
- * holds the magic and n_ranks. */
+/* Makes the memfd of each node. Its first page holds the magic number and n_ranks, which seqgang
+ * would set. */
 static inline void ranks_segments(struct ranks *g, int P, int n_local, int64_t segment_size)
 {
     *g = (struct ranks){.P = P, .n_local = n_local};
@@ -111,7 +111,8 @@ static inline void ranks_segment(struct ranks *g, int P, int64_t segment_size)
     ranks_segments(g, P, P, segment_size);
 }
 
-/* Returns the options of one rank: the options in extra, completed with the place of the rank. */
+/* Returns the options of one rank. They are the options in `extra`, and the rank's index, node and
+ * connection. */
 static inline struct comm_options ranks_options(const struct ranks *g, int rank,
                                                 int64_t segment_size,
                                                 const struct comm_options *extra)
@@ -157,7 +158,8 @@ static inline void ranks_connect(struct ranks *g, const struct rank_blob *blobs)
     for (int r = 0; r < g->P; r++) pthread_join(t[r].id, NULL);
 }
 
-/* The device of a rank, as the members be and segment of comm_options describe it. */
+/* The device of a rank. The members have the same meanings as the members of comm_options with
+ * these names. */
 struct ranks_device {
     struct be *be;
     void *segment;

@@ -1,7 +1,7 @@
-/* records.h: compares texts of records, as they are stored or sent, with files in
- * tests/golden/records. Each line of such a file is "NAME TEXT", and the lines are in the order in
- * which the test asks for them. If a test is called with --write, it writes its files again; run
- * it in the root of the tree. */
+/* records.h: compares the texts of records that are stored or sent with files in
+ * tests/golden/records. Each line of a file is "NAME TEXT", and the lines are in the order in
+ * which the test reads them. A test that is called with --write writes its files instead; run it
+ * in the root of the tree. */
 #ifndef SEQD_TESTS_RECORDS_H
 #define SEQD_TESTS_RECORDS_H
 

@@ -64,11 +64,12 @@ static inline struct mat mat_of(struct tensor t)
     return m;
 }
 
-/* Returns how far one rounding to nearest may move a value near x. In fp32 it returns 0, because
- * the bounds of the operations include that rounding. In a 16-bit type it returns half of the
- * spacing of numbers: 2^-8 (bf16) or 2^-11 (fp16) of the power of two at or below the value. It
- * returns at least the rounding of the smallest power of two that is not subnormal. y is the
- * computed result, and the larger one of x and y determines the spacing. */
+/* Returns the largest amount by which one rounding to nearest may change a value near x. In fp32
+ * it returns 0, because the bounds of the operations include that rounding. In a 16-bit type it
+ * returns half of the distance between neighbouring numbers, which is 2^-8 (bf16) or 2^-11 (fp16)
+ * of the power of two at or below the value. For smaller values than the smallest normal number,
+ * the distance is that of the smallest normal number. y is the computed result, and the larger one
+ * of x and y determines the distance. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
@@ -80,7 +81,8 @@ static inline double ref_rounding(enum dtype type, double x, double y)
 
 /* Returns |got - want| / |want| over all elements. If want is zero, it returns the norm of the
  * difference. If got has 16 bits, one rounding is subtracted from the difference of each element
- * first. The rest is then the error of the fp32 value, if that value was rounded only once. */
+ * first. If the fp32 value was rounded only once, the remaining difference is the error of the
+ * fp32 value. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -319,7 +321,7 @@ static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct m
 }
 
 /* Replaces logits by their gradient, and sets nll [T]. If cap is not 0, the logits are values
- * after a soft cap, and the gradient is the gradient of the values before the cap. */
+ * after a soft cap, and the gradient is taken with respect to the values before the cap. */
 static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll,
                             double cap)
 {

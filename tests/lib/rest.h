@@ -1,6 +1,6 @@
-/* rest.h: runs seqd's REST interface in this process, with a loop that the test runs turn by turn,
- * and a client on raw sockets. There can be only one server at a time. begin starts it, and finish
- * stops it. */
+/* rest.h: runs seqd's REST interface in this process, with a client on raw sockets. The test runs
+ * the server's loop, one iteration at a time. There can be only one server at a time. begin starts
+ * it, and finish stops it. */
 #ifndef SEQD_TESTS_REST_H
 #define SEQD_TESTS_REST_H
 
@@ -22,7 +22,7 @@
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 
-/* The token of an admin. Requests contain it unless a test chooses another token. */
+/* The token of an admin. Requests contain this token unless a test chooses a different one. */
 #define REST_TOKEN                                                                                 \
     "seqd_1_0123456789abcdef0123456789abcdef"                                                      \
     "0123456789abcdef0123456789abcdef0cfd72fc"
@@ -49,10 +49,9 @@ static int rest_connections;
 static loop_clock *rest_clock; /* the clock; NULL means the clock of the machine */
 static int rest_fetches;       /* the number of FETCH messages that were sent to nodes so far */
 static bool rest_away;         /* nodes have no sessions */
-/* Answers on behalf of a node that is asked for files of data. It returns 0 if the node has the
- * files. It returns -1 if the node does not have them, with the reason in e. It returns 1 if the
- * node never answers. If rest_look is NULL, the question cannot be sent, as if the node had no
- * session. */
+/* A function that answers, in place of a node, whether the node has files of data. It returns 0 if
+ * the node has the files, -1 with the reason in *e if it does not have them, and 1 if the node
+ * never answers. NULL means that the question cannot be sent because the node has no session. */
 static int (*rest_look)(const char *node, const struct msg *m, struct err *e);
 
 /* The way in which clients connect to the server, if it is not plain TCP. */
@@ -63,7 +62,7 @@ static struct {
     void (*dialed)(int fd);
     ssize_t (*send)(int fd, const void *bytes, size_t n); /* send and recv must not wait */
     ssize_t (*recv)(int fd, void *bytes, size_t n);
-    void (*shut)(int fd); /* ends sending */
+    void (*shut)(int fd); /* tells the server that no more bytes will be sent */
 } rest_by;
 
 struct rest_looked {
@@ -78,7 +77,7 @@ static inline void rest_tell_looked(void *arg)
     free(a);
 }
 
-/* Asks rest_look, and delivers its answer in a later turn of the loop. */
+/* Calls rest_look, and delivers its answer in a later iteration of the loop. */
 static inline int rest_ask_look(const char *node, const struct msg *m)
 {
     struct rest_looked *a = calloc(1, sizeof *a);
@@ -230,8 +229,8 @@ static inline int dial_tcp(int last)
     struct sockaddr_in sa = {.sin_family = AF_INET};
     int fd = socket(AF_INET, SOCK_STREAM, 0), later = 1;
     sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)last);
-    /* The port is chosen by connect and not by bind. A port that is used by a connection to
-     * another server can then be chosen, too. */
+    /* With this option, connect chooses the port, and not bind. connect may also choose a port
+     * that a connection to a different server uses. */
     CHECK(!setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later));
     CHECK(!bind(fd, (struct sockaddr *)&sa, sizeof sa));
     sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -280,7 +279,7 @@ static inline void send_all(int fd, const char *bytes, size_t n)
         ssize_t sent = rest_send(fd, bytes, n);
         loop_turn(w.loop, sent > 0 ? 0 : 5);
         if (sent <= 0) {
-            /* the server has closed the connection, and its reply tells the reason */
+            /* the server has closed the connection; the reason is in its reply */
             if (errno != EAGAIN) return;
             continue;
         }
@@ -289,8 +288,8 @@ static inline void send_all(int fd, const char *bytes, size_t n)
     }
 }
 
-/* Reads until the text `until` has arrived. Returns false if the peer closes the connection
- * before. */
+/* Reads until the text `until` has arrived. Returns false if the peer closes the connection before
+ * the text has arrived. */
 static inline bool receive(int fd, const char *until)
 {
     for (;;) {
@@ -420,8 +419,8 @@ static inline void node_joins(void)
     node_joins_as("n1", 0);
 }
 
-/* Waits until job 1 is placed on node n1. This does not depend on free slots of the node, because
- * the job is preparing its data. */
+/* Waits until job 1 is placed on node n1. The job is placed even if the node has no free slot,
+ * because preparing data needs none. */
 static inline void wait_placed(void)
 {
     while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"node\":\"n1\"")) loop_turn(w.loop, 10);

@@ -2,8 +2,8 @@
  * computed in float64 from the definition.
  *
  * The reference is tests/lib/attend.h. It does not use the intervals, the shards or the order of
- * segments that the code under test uses. This file maps local rows to positions in the sequence
- * with a formula of its own.
+ * segments that the code under test uses. The formula that maps local rows to positions in the
+ * sequence is also independent of that code.
  *
  * Every buffer that the strategy writes starts as NaN and has guard bytes around it. The scratch
  * of the device starts as NaN, too. Messages are delayed at random, and every run is compared with
@@ -42,9 +42,10 @@ struct variant {
     enum dtype act;
     enum transport_id transport;
     int n_local; /* ranks per node; 0 means that all ranks are on one node */
-    /* every rank has the map of all ranks' rows, and does not exchange keys that no query sees */
+    /* every rank knows the documents of all ranks' rows, and keys that no query sees are not
+     * exchanged */
     bool maps;
-    /* the host does not know the intervals of keys, on a device with memory of its own */
+    /* if the device has memory of its own, the intervals of keys are stored only there */
     bool blind;
 };
 
@@ -57,7 +58,8 @@ struct result { /* S rows in the order of the sequence */
 
 /* ---- one run of the code under test ---------------------------------------------------------- */
 
-/* Returns how many successive ranks form a group, which shares the heads. */
+/* Returns the number of successive ranks in a group. The ranks of a group divide the heads among
+ * them. */
 static inline int group_of(const struct variant *v)
 {
     if (v->strategy == STRATEGY_ULYSSES) return v->P;
@@ -66,8 +68,8 @@ static inline int group_of(const struct variant *v)
 }
 
 /* Returns the position in the sequence of local row i of rank r. If it is S or more, the row is
- * padding. In the zigzag layout each group has two chunks, which consist of u parts each. As many
- * chunks precede the first chunk as follow the second one. */
+ * padding. In the zigzag layout each group has two chunks, and each chunk consists of u parts.
+ * There are as many chunks before a group's first chunk as after its second chunk. */
 static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
 {
     if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
@@ -140,8 +142,8 @@ static inline struct attention_need need_of(const struct problem *p, const struc
     return need;
 }
 
-/* Allocates memory that is filled with NaN. Each call makes a separate allocation, so that ASan
- * finds accesses beyond its ends. */
+/* Allocates memory and fills it with NaN. Each call makes a separate allocation, so that ASan
+ * finds accesses outside of it. */
 static inline void *poisoned(int64_t size)
 {
     if (!size) return NULL;
@@ -503,7 +505,7 @@ static inline void result_free(struct result *r)
 static uint64_t n_runs; /* seeds the delays */
 
 /* Computes the expected counts with the formula in the strategy's row of the table. The functions
- * below call the formulas of the ring by name. */
+ * below call the formulas of the ring directly. */
 static inline void count_row(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
@@ -529,7 +531,8 @@ static inline void count_row(const struct problem *p, const struct variant *v, i
 static inline void count_run(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
-    const enum precision_id b = v->act == DT_F32 ? PRECISION_FP32 : PRECISION_BF16; /* in size */
+    /* b gives the size of an element */
+    const enum precision_id b = v->act == DT_F32 ? PRECISION_FP32 : PRECISION_BF16;
     const int64_t T = rows_of(p, v);
     if (v->strategy != STRATEGY_RSA && v->strategy != STRATEGY_LOCAL) {
         count_row(p, v, rank, want);
@@ -624,10 +627,10 @@ static inline struct norms norms(const float *x, const double *ref, int64_t rows
     return (struct norms){sqrt(s.err), sqrt(s.ref)};
 }
 
-/* Returns the relative L2 error. Sometimes the true value is zero because its terms cancel; for
- * example, a token that sees a single key has no gradient to it. The error is then divided by the
- * size of these terms, which is `cancelled`. A NaN remains NaN, and is therefore not within any
- * bound. */
+/* Returns the relative L2 error. A true value may be zero because its terms cancel: if a token
+ * sees a single key, for example, the gradient of that key's score is zero. In this case the error
+ * is divided by the size of these terms, which is the parameter `cancelled`. If a value is NaN,
+ * the result is NaN, which is not within any bound. */
 static inline double norms_ratio(struct norms s, double cancelled)
 {
     return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
@@ -637,8 +640,8 @@ struct errors {
     double o, dq, dk, dv, sink;
 };
 
-/* Sums the ranks' rows pairwise, as a tree, in place. Under determinism "ranks" the sums have the
- * same bits for 1, 2, 4 and 8 ranks. */
+/* Sums the ranks' rows in place, pair by pair, as in a tree. Under determinism "ranks" the sums
+ * have the same bits for 1, 2, 4 and 8 ranks. */
 static inline const float *sinks_sum(const struct problem *p, const struct result *r)
 {
     for (int step = 1; step < MAX_P; step *= 2)

@@ -1,6 +1,6 @@
-/* scratch.h: makes a folder for tests that write much data. These tests depend on the order of
- * their writes, but need no disk, so the folder is in memory if there is enough room. The 64 MiB
- * that a container has by default are not enough. */
+/* scratch.h: makes a folder for tests that write much data. These tests do not check the disk
+ * itself, so the folder is in memory if there is enough room. The 64 MiB that a container has by
+ * default in /dev/shm are not enough. */
 #ifndef SEQD_TESTS_SCRATCH_H
 #define SEQD_TESTS_SCRATCH_H
 

@@ -1,6 +1,7 @@
 /* sim.h: runs seqd's control with simulated nodes. Each node keeps a spool of its own by the rules
- * of api/wire.h. The test changes the time by hand. The gang of a node counts as running until its
- * final record is made, so that the gangs that run can be compared with seqd's promises to jobs.
+ * of api/wire.h. The time changes only when the test sets it. A gang counts as running until its
+ * final record is made. The test can therefore compare the running gangs with seqd's promises to
+ * jobs.
  *
  *     begin(); hello(A); submit(2, 0); play_prepare(gang_of(A, 1, 1)); send_spool(A, ...);
  *     settle(); ... finish();
@@ -30,7 +31,7 @@
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 
-/* a test may define NODES and these sizes itself, for many nodes with few gangs each */
+/* a test that needs many nodes with few gangs defines NODES and these sizes itself */
 #ifndef NODES
 #define NODES 3
 #define SLOTS 2
@@ -329,8 +330,7 @@ static inline void hello(struct sim *n)
     struct wire_attempt list[GANGS];
     struct msg m = {
         .type = MSG_HELLO, .abi = n->abi ? n->abi : WIRE_ABI, .n_slots = SLOTS, .attempts = list};
-    n->n_unknown =
-        0; /* the previous session asked about these; an agent never answers in a later session */
+    n->n_unknown = 0; /* these questions were asked by an earlier session */
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
     m.memory_size = n->memory_size;
     memcpy(m.instance, n->instance, sizeof m.instance);
@@ -384,8 +384,8 @@ static inline void open_seqd(void)
     open_seqd_with(fake_clock);
 }
 
-/* Checks that seqd has dropped no message from a node. Reports that are late, that are repeated,
- * or that come from a gang that has ended are no reason to drop a message. */
+/* Checks that seqd has dropped no message from a node. A message must not be dropped because its
+ * report is late, is repeated, or comes from a gang that has ended. */
 static inline void check_dropped(void)
 {
     const struct nodes *t = control_nodes(w.control);

@@ -7,8 +7,8 @@
 #include "tests/lib/test.h"
 #include "worker/model/offload.h"
 
-/* Opens the store. If the device uses the host's memory, the store is a file in /tmp. `host` is
- * the memory for the part of the plan that is on the host. Returns NULL if the plan offloads
+/* Opens the store. If the device uses the host's memory, the store is a file in /tmp. The
+ * parameter `host` is memory of the plan's host_size bytes. Returns NULL if the plan offloads
  * nothing. */
 static inline struct offload *store_open(const struct plan *p, struct be *be, void *host)
 {

@@ -1,5 +1,5 @@
-/* stored.h: for tests of files that the engine stores. The files in `dir` are exactly as the
- * engine wrote them. */
+/* stored.h: helper functions for tests of files that the engine stores. The files in `dir` are
+ * exactly as the engine wrote them. */
 #ifndef SEQD_TESTS_STORED_H
 #define SEQD_TESTS_STORED_H
 
@@ -43,8 +43,8 @@ static inline void digits(char hex[SHA256_HEX], char digit)
     hex[SHA256_HEX - 1] = 0;
 }
 
-/* Returns a copy of `text` in which `from` is replaced by `to`. If all is set, every occurrence is
- * replaced. If not, only the first one is. */
+/* Returns a copy of `text` in which the text `from` is replaced by the text `to`. If `all` is set,
+ * every occurrence is replaced, and otherwise only the first. */
 static inline const char *edited(const char *text, const char *from, const char *to, bool all)
 {
     static char each[2][TEXT_SIZE];
@@ -70,8 +70,8 @@ static inline const char *with_unknown(const char *text)
     return edited(text, "}", STORED_UNKNOWN, true);
 }
 
-/* Returns the name of an error's code and the error's text. The path of the test's folder is
- * replaced by DIR. If rc reports no error, it returns "read". */
+/* Returns the name of an error's code, followed by the error's text, in which DIR replaces the
+ * path of the test's folder. If rc reports no error, it returns "read". */
 static inline const char *said(int rc, const struct err *e)
 {
     static char text[TEXT_SIZE];
@@ -81,8 +81,8 @@ static inline const char *said(int rc, const struct err *e)
     return text;
 }
 
-/* An edit that damages a text, or removes a member from it. The line with the same name in the
- * records holds the error with which a reader refuses the edited text. */
+/* An edit that damages a text, or removes a member from it. The line of the golden file whose NAME
+ * is `name` holds the error with which a reader refuses the edited text. */
 struct edit {
     const char *name, *from, *to;
 };

@@ -1,5 +1,6 @@
-/* tensor_halves.c: computes the two halves of a block, attention and MLP. Each is made of matrix
- * products and local attention, with rows_in before it and rows_out after it. */
+/* tensor_halves.c: computes the two halves of a block, attention and MLP. Each half calls rows_in,
+ * computes matrix products and, in the attention half, local attention, and then calls
+ * rows_out. */
 #include "tests/lib/tensor_halves.h"
 
 #include "api/core/assert.h"
@@ -20,8 +21,8 @@ static struct tensor dense(float *data, int64_t rows, int64_t cols)
     return tensor_f32(data, rows, cols, cols);
 }
 
-/* Finds the input of a half for all rows. In TP, every rank has all rows already. In SP, the rows
- * are gathered into `room`. */
+/* Provides the input of a half for all rows. In TP, every rank already has all rows. In SP, the
+ * rows are gathered into the buffer `room`. */
 static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct tensor *whole,
                    struct err *e)
 {
@@ -34,8 +35,8 @@ static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct 
     return comm_all_gather(g->comm, PURPOSE_TENSOR, x.data, room, cut, 4, g->bounce, e);
 }
 
-/* Sums the partial results of the ranks over all rows. In TP, every rank gets the whole sum. In
- * SP, this rank gets only its own rows of the sum. The result is in y. */
+/* Sums the partial results of the ranks over all rows. In TP, every rank gets all rows of the sum.
+ * In SP, this rank gets only its own rows of the sum. The result is written to y. */
 static int rows_out(struct tensor_group *g, float *part, struct tensor y, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -104,7 +105,8 @@ static int finish(struct tensor_group *g, const struct tensor_half *h, struct te
     return rows_out(g, h->part, y, e);
 }
 
-/* Computes d_act from dy, and adds the gradient of the last matrix to its sum. */
+/* Computes d_act from dy. Adds the gradient of the last matrix to the sum of this matrix's
+ * gradients. */
 static int begin_back(struct tensor_group *g, const struct tensor_half *h, struct tensor dy,
                       struct err *e)
 {
@@ -115,8 +117,8 @@ static int begin_back(struct tensor_group *g, const struct tensor_half *h, struc
     return 0;
 }
 
-/* Computes dx from d_inner. Adds the gradients of the first matrix and of its bias to their
- * sums. */
+/* Computes dx from d_inner. Adds the gradients of the first matrix and of its bias to the sums of
+ * these gradients. */
 static int finish_back(struct tensor_group *g, const struct tensor_half *h, struct tensor x,
                        struct tensor dx, struct err *e)
 {

@@ -1,7 +1,7 @@
 /* tensor_halves.h: tensor parallelism (Megatron-LM) of the two halves of a block. Attention is
- * divided by heads, and the MLP is divided by columns and then by rows. It is the baseline for
- * sequence parallelism: its bytes are counted, and its results are compared. In contrast,
- * parallel.tp of a job divides whole layers. All numbers are fp32.
+ * divided by heads, and the MLP is divided by columns and then by rows. It is the baseline with
+ * which sequence parallelism is compared, both in bytes and in results. It is not the parallel.tp
+ * of jobs, which divides complete layers. All numbers are fp32.
  *
  *   TP of 2021 (1909.08053) Every rank holds all S rows. f is the identity forward and an
  *                           all-reduce backward; g is an all-reduce forward and the identity
@@ -9,7 +9,7 @@
  *   TP + SP (2205.05198)    Norms and residuals are computed on the rank's rows only. f is an
  *                           all-gather of rows forward and a reduce-scatter backward; g is the
  *                           opposite. The gathered input of a half is kept for the gradients of
- *                           the weights, or gathered once more in backward.
+ *                           the weights, or it is gathered a second time in backward.
  *
  * In both forms, the volume of a block of two halves is 4 (P-1) forward and 4 (P-1) backward, in
  * units of H*E = T*C elements per rank. If inputs are gathered again, it is 6 (P-1) backward.
@@ -27,15 +27,15 @@ struct tensor_group {
     struct be *be;
     struct comm *comm; /* NULL if there is one rank */
     int P, r;
-    /* sp chooses TP + SP instead of TP; if again is set, backward gathers the inputs a second
+    /* `sp` chooses TP + SP instead of TP; if `again` is set, backward gathers the inputs a second
      * time */
     bool sp, again;
     int64_t S, C; /* S is the number of rows of the sequence, and C is the width */
     void *bounce; /* a buffer in the segment of the comm */
 };
 
-/* Returns the first of the rows that rank w holds under SP. If w is P, it returns the number of
- * all rows. */
+/* Returns the index of the first row that rank w holds under SP. If w is P, it returns the total
+ * number of rows. */
 int64_t tensor_row(const struct tensor_group *g, int w);
 
 /* One half of a block, which computes in(x) -> columns -> attention or activation -> rows -> out.
@@ -79,9 +79,9 @@ int tensor_mlp_fwd(struct tensor_group *g, const struct tensor_mlp *a, struct te
 int tensor_mlp_bwd(struct tensor_group *g, const struct tensor_mlp *a, struct tensor x,
                    struct tensor dy, struct tensor dx, struct err *e);
 
-/* Returns the traffic of one rank in one half of a block, which is the same forward and backward.
- * It consists of a reduce-scatter and an all-gather of [S, C] floats. In TP, the two together are
- * the all-reduce. If again is set, there is one more all-gather. */
+/* Returns the traffic of rank r in one half of a block, either forward or backward. It is the
+ * traffic of a reduce-scatter and an all-gather of [S, C] floats. In TP, these two are the parts
+ * of the all-reduce. If the parameter `again` is set, a second all-gather is added. */
 struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);
 
 #endif

@@ -8,7 +8,8 @@
 int test_failures_now;
 static int n_passed, n_failed;
 static const char *running = "no test";
-static pid_t runner; /* processes that a test starts may die: that is the test's matter */
+/* only a death of the process `runner` is reported, because a test may start processes that die */
+static pid_t runner;
 
 static void write_text(const char *text)
 {
@@ -23,11 +24,12 @@ static void on_death(int number)
         write_text(running);
         write_text(" (died)\n");
     }
-    raise(number); /* it has its usual action again, and comes when this returns */
+    raise(number); /* the signal has its default action again, and is delivered when this handler
+                    * returns */
 }
 
-/* Installs a handler for aborts. In a build without sanitizers, which report faults themselves, it
- * also handles faults. */
+/* Installs a handler for SIGABRT. In a build without sanitizers it also installs handlers for
+ * SIGSEGV and similar signals, which sanitizers report themselves. */
 static void catch_deaths(void)
 {
     static const int deaths[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};

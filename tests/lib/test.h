@@ -42,15 +42,16 @@ extern int test_failures_now;
 
 #define RUN(fn) test_run(#fn, fn)
 
-/* Tells whether SEQD_TEST_SMALL asks for the short form. `make check` sets it, and so do runs
- * under sanitizers and of programs that have not changed. */
+/* Tells whether SEQD_TEST_SMALL asks for the short form of the tests. `make check` sets this
+ * variable. It is also set in runs under sanitizers, and in runs of programs that have not
+ * changed. */
 static inline bool small_tests(void)
 {
     return getenv("SEQD_TEST_SMALL") != NULL;
 }
 
-/* Tells whether the short form leaves out case i. The short form runs one case of every n. Under
- * sanitizers no case is left out. */
+/* Tells whether the short form of a test leaves out case i. The short form runs one of every n
+ * cases. Under sanitizers no case is left out. */
 static inline bool small_leaves(int64_t i, int n)
 {
     return !SANITIZED && small_tests() && i % n;
@@ -60,10 +61,10 @@ static inline bool small_leaves(int64_t i, int n)
 #define RUN_LONG(fn) (SANITIZED || !small_tests() ? RUN(fn) : (void)0)
 
 void test_run(const char *name, void (*fn)(void));
-/* Ends the program after a line with the reason. Any
- * abort or fault prints the running test's name. */
+/* Prints a line with the reason, and ends the program. If the program ends by an abort or a fault,
+ * the name of the running test is printed, too. */
 __attribute__((noreturn, format(printf, 1, 2))) void test_die(const char *format, ...);
-/* Ends a suite: the last line of main. Returns main's exit status. */
+/* Ends a suite. main calls it in its last line and returns its result. */
 int test_done(const char *suite);
 
 #endif

@@ -159,9 +159,8 @@ static inline bool tfe_message(const unsigned char *at, size_t n, struct tfe_eve
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Reads the complete records of a file, but not more than TFE_EVENTS of them. *left becomes the
- * number of bytes after the last record. Returns the number of records, or -1 if a record is
- * damaged. */
+/* Reads the complete records of a file, at most TFE_EVENTS. *left becomes the number of bytes
+ * after the last record. Returns the number of records, or -1 if a record is damaged. */
 static inline int tfe_parse(const unsigned char *p, size_t size, struct tfe_event *out,
                             size_t *left)
 {
@@ -242,7 +241,7 @@ static inline void tfe_show(const char *dir, struct tfe_curve *c)
     free(list);
 }
 
-/* Returns how often a tag has a value at a step. *value becomes the last of these values. */
+/* Returns how many values a tag has at a step. *value becomes the last of these values. */
 static inline int tfe_count(const struct tfe_curve *c, const char *tag, int64_t step, float *value)
 {
     int n = 0;

@@ -1,5 +1,5 @@
 /* tiny.h: opens one rank of a tiny model in a test, with a plan, an arena, a backend and a model.
- * The ranks communicate by a struct ranks. */
+ * The ranks communicate through a struct ranks. */
 #ifndef SEQD_TESTS_TINY_H
 #define SEQD_TESTS_TINY_H
 
@@ -21,16 +21,16 @@ struct tiny_rank {
     struct offload *offload;
 };
 
-/* Returns the index of a tensor's first element in m->params, or -1 if the tensor belongs to
- * another stage. */
+/* Returns the index of a tensor's first element in m->params, or -1 if the tensor belongs to a
+ * different stage. */
 static inline int64_t tiny_at(const struct model *m, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;
     return zero_holds(z, zero_bucket(z, p->offset)) ? zero_local(z, p->offset) : -1;
 }
 
-/* Makes the weights larger than they are at the start of a training. Attention then prefers some
- * keys to others, and the logits differ. */
+/* Makes the weights larger than they are at the start of a training, so that attention gives keys
+ * different weights and the logits are different. */
 static inline void tiny_scale(struct model *m)
 {
     for (int i = 0; i < param_tensors(&m->shape); i++) {

@@ -67,10 +67,11 @@ static inline void tls_fresh_cert(const char *cert_path, const char *key_path, i
 #define TLS_FDS  16384
 #define TLS_PLAN "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
-/* The session of each descriptor. After a descriptor was closed, its session is kept until the
- * number is used again. */
+/* The session of each descriptor. After a descriptor was closed, its session is kept until a new
+ * descriptor has the same number. */
 static gnutls_session_t tls_of[TLS_FDS];
-/* accepts every certificate, because the server is under test, and not the client */
+/* credentials that accept every certificate, because the tests check the server and not this
+ * client */
 static gnutls_certificate_credentials_t tls_trust_all;
 /* the number of sessions that ended without close_notify */
 static int tls_n_cut;
@@ -120,7 +121,7 @@ static inline int tls_connect(int fd)
     }
 }
 
-/* tls_put and tls_get have the same interface as a send and a recv that do not wait. */
+/* tls_put has the interface of send, and tls_get that of recv. Neither of them waits. */
 static inline ssize_t tls_put(int fd, const void *bytes, size_t n)
 {
     const ssize_t rc = gnutls_record_send(tls_of[fd], bytes, n);

@@ -1,5 +1,5 @@
-/* traffic.h: computes the bytes that the attention of one layer moves, for tests. It uses the
- * formula in the strategy's row of the table. */
+/* traffic.h: computes the bytes that ranks send for the attention of one layer, for tests. It uses
+ * the formula in the strategy's row of the table of strategies. */
 #ifndef SEQD_TESTS_TRAFFIC_H
 #define SEQD_TESTS_TRAFFIC_H
 

@@ -1,4 +1,4 @@
-/* twin.h: buffers of kernel tests, for devices that can reach only their own memory.
+/* twin.h: buffers of kernel tests, for devices that can access only their own memory.
  *
  * A test keeps the buffers that it compares in the host's memory. They are in blocks that twin_new
  * returned, and the args struct of a call contains pointers into these blocks. If the device has
@@ -6,14 +6,14 @@
  * memory, one block after the other. It returns a copy of the args in which the pointers point
  * into that area. twin_back waits for the call and copies the blocks back. The test then sees
  * every byte that the call wrote, including bytes beside the windows. Every call starts with the
- * bytes on the host, and its results are copied to the host. This costs two copies. But it allows
- * the checks of the host's memory (sentinels, gaps, inputs that must not change) to be used for
- * the device's memory, too.
+ * bytes on the host, and its results are copied to the host. Because of these two copies, all
+ * checks of the host's memory (sentinels, gaps, inputs that must not change) also check the
+ * device's memory.
  *
  * Pointers are found by their value: each aligned word of the args that is an address in a block
  * is a pointer. If a word is any other address on the host, the check fails, because the operation
- * would be given memory that it cannot reach. One field is an exception, because operations read
- * it on the host: `drop`. TWIN_HOST gives its offset. */
+ * cannot access that memory. The field `drop` is an exception, because operations read it on the
+ * host. TWIN_HOST sets its offset. */
 #ifndef SEQD_TESTS_TWIN_H
 #define SEQD_TESTS_TWIN_H
 
@@ -29,12 +29,13 @@
 
 /* the size of device memory for the scratch and for the blocks of one call */
 #define TWIN_SIZE ((int64_t)48 << 20)
-/* the size of the scratch, which is at the beginning of that memory */
+/* the size of the scratch, which is at the beginning of the device's memory */
 #define TWIN_SCRATCH ((int64_t)9 << 20)
 #define TWIN_BLOCKS  1024
 #define TWIN_WORDS   96 /* the largest number of words in an args struct */
 #define TWIN_GUARD   64 /* the number of bytes after each block that no operation may write */
-/* a byte that, when repeated, makes a tiny double or float, or a negative index */
+/* a byte that fills memory: read as a double or a float it is a tiny number, and read as an index
+ * it is negative */
 #define TWIN_MARK 0xa5
 
 struct twin_block {
@@ -47,11 +48,11 @@ struct twin_block {
 static struct twins {
     struct twin_block block[TWIN_BLOCKS];
     int n;
-    /* the backend that owns the memory below; NULL means that the device uses the host's memory */
+    /* the backend to which `device` belongs; NULL means that the device uses the host's memory */
     struct be *be;
     char *device; /* TWIN_SIZE bytes of the device's memory */
     int64_t used;
-    /* the bytes that are copied to the device and back; at its beginning is the scratch, which is
+    /* the bytes that are copied to the device and back; they begin with the scratch, which is
      * NaN */
     char stage[TWIN_SIZE];
     uint64_t args[TWIN_WORDS];
@@ -108,7 +109,7 @@ static inline void twin_forget(void)
 
 /* ---- the device's side ----------------------------------------------------------------------- */
 
-/* Opens the device memory for calls on b's device. */
+/* Allocates the device memory for calls on b's device. */
 static inline void twin_open(struct be *b)
 {
     struct err e = {0};
@@ -126,9 +127,9 @@ static inline void twin_close(void)
 }
 
 /* Allocates scratch on the host, as a private mapping of a file that is full of NaN. When a call
- * writes to a page, it gets a copy of the page. These copies are dropped before the next call. As
- * most calls write only a few pages, this is faster than writing megabytes of NaN before each
- * call. */
+ * writes to a page, the kernel makes a copy of the page. The copies are dropped before the next
+ * call. As calls usually write only a few pages, this is faster than writing megabytes of NaN
+ * before each call. */
 static inline void *twin_host_scratch(int64_t size)
 {
     const int fd = memfd_create("scratch", 0);
@@ -159,8 +160,9 @@ static inline void twin_take_scratch(struct be *b)
     if (!b->own_memory) munmap(b->scratch, (size_t)b->scratch_size);
 }
 
-/* Clears the padding between the fields of args, because it may hold an old address. If the
- * compiler has no builtin for that, the check for other addresses on the host is left out. */
+/* Clears the padding between the fields of args, because the padding may hold an old address. If
+ * the compiler has no builtin to clear padding, twin_in does not check for other addresses on the
+ * host. */
 #if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
 #define TWIN_CLEAR(args) __builtin_clear_padding(args)
 #define TWIN_STRICT      1
@@ -169,8 +171,8 @@ static inline void twin_take_scratch(struct be *b)
 #define TWIN_STRICT      0
 #endif
 
-/* Tells whether the word is an address in this process. It is one if the page that it points to is
- * mapped. */
+/* Tells whether the word is an address in this process, which means that the page at this address
+ * is mapped. */
 static inline bool twin_is_address(uint64_t word)
 {
     unsigned char seen;
@@ -178,8 +180,8 @@ static inline bool twin_is_address(uint64_t word)
            mincore((void *)(uintptr_t)(word & ~(uint64_t)4095), 1, &seen) == 0;
 }
 
-/* Packs a block. Its distance from a multiple of 64 bytes is the same in device memory as on the
- * host. */
+/* Packs a block. Its address in device memory and its address on the host have the same remainder
+ * modulo 64. */
 static inline void twin_pack(struct twin_block *k)
 {
     if (k->packed) return;
@@ -206,8 +208,8 @@ static inline uint64_t twin_word(uint64_t word)
     return word;
 }
 
-/* Gives the offset of the field in the args that may point to the host's memory. It is -1 if there
- * is no such field. */
+/* The offset of the field in the args that may point to the host's memory. It is -1 if there is no
+ * such field. */
 #define TWIN_HOST(...)                                                                             \
     _Generic(*(__VA_ARGS__), struct attn_fwd_args                                                  \
              : (int64_t)offsetof(struct attn_fwd_args, drop), struct attn_bwd_args                 \

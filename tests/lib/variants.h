@@ -31,8 +31,8 @@ struct heads {
     int64_t H, Hk, D;
 };
 
-/* Calls `call` for each of the n heads, with a problem for each way in which documents can divide
- * S tokens. Each problem is made twice, once causal and once not. */
+/* Calls `call` for each combination of one of the n entries of h, one of the ways in which
+ * documents can divide S tokens, and causal or bidirectional attention. */
 static inline void each_problem(int64_t S, const struct heads *h, int n,
                                 void (*call)(struct problem))
 {

@@ -28,13 +28,13 @@ struct way {
     enum layout_id layout;
     enum form_id form;
     enum exchange_id exchange;
-    /* a part of the names of the tensors whose gradients are wrong if the backward of attention is
-     * wrong */
+    /* a text that is in the names of all tensors whose gradients are wrong if the backward pass of
+     * attention is wrong */
     const char *mixer;
     double dropout; /* the rate of dropout of attention's weights */
     /* A factor by which some weights are multiplied; 0 means 1. Larger weights of queries make
-     * scores that are too large for a plain exp. In models with the delta rule, the factor is that
-     * of dt_bias, which is 1, so that a part of the state remains after many rows. */
+     * scores that are too large for a plain exp. In models with the delta rule, dt_bias is 1 and
+     * is multiplied by this factor. A part of the state then remains after many rows. */
     double gain;
     const char *text; /* the name of a file that write_docs wrote; NULL means "docs" */
     /* memory.mlp_chunk_tokens; 0 means the default, in which MLPs are not computed in pieces */
@@ -59,14 +59,14 @@ struct way {
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = { 2 }                                   \
     }
-/* A decoder with soft caps, norms with the factor 1 + w, and the same windows as WAY_WINDOW. */
+/* A decoder with soft caps, norms with the factor 1 + w, and the windows of WAY_WINDOW. */
 #define WAY_GEMMA                                                                                  \
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GEMMA,            \
                .attn_cap = 0.5, .final_cap = 2, .tied = 1                                          \
     }
-/* A decoder with sinks, with experts that are clamped and have biases, and with the same windows
- * as WAY_WINDOW. */
+/* A decoder with sinks, with experts that are clamped and have biases, and with the windows of
+ * WAY_WINDOW. */
 #define WAY_GPT_OSS                                                                                \
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GPT_OSS,          \
@@ -109,7 +109,7 @@ struct way {
         SIZES, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, EXPERTS                 \
     }
 /* A model with more heads than WAY_DELTA has. With four heads, the gradient of A_log would depend
- * on a few roundings in bf16. */
+ * on a few roundings to bf16. */
 #define WAY_NEXT                                                                                   \
     {                                                                                              \
         SIZES, .layer_mask = {1}, .family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .rotary_dim = 4,   \
@@ -302,8 +302,8 @@ static inline void write_long(void)
     CHECK_MSG(!file_write(path, text, (size_t)n, &e), "%s", e.text);
 }
 
-/* Writes documents of 0 to 150 tokens. Some of them are on one rank, some extend over an edge
- * between two ranks, and some extend over several ranks. */
+/* Writes documents of 0 to 150 tokens. Some documents are on one rank, some on two neighbouring
+ * ranks, and some on several ranks. */
 static inline void write_docs(void)
 {
     static const char *const docs[] = {
@@ -452,8 +452,8 @@ static inline void trial_disturb(const struct trial *t, struct model *m)
     stored_put(m, p.offset, QUANT_K, x);
 }
 
-/* Fills the weights of the reference, which verify asks for if the model's weights are in blocks.
- * They are drawn from the job's seed. */
+/* Draws the weights of the reference from the job's seed. verify calls it if the model's weights
+ * are in blocks. */
 static inline int trial_reference(void *arg, struct model *reference, struct err *e)
 {
     const struct trial *t = arg;
@@ -485,8 +485,8 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
         rc = verify_run(&a, &v, &e);
     }
     if (rc) ranks_fail(g, rank, &e);
-    /* the total of the progress is the work of the rank's part, of the reference, and of the
-     * control if there is one */
+    /* the total of the progress is the sum of the work of the rank's part, the work of the
+     * reference, and the work of the control if there is one */
     if (!rc && rank == 0) {
         const int64_t S = r->model.sp.shard.S;
         const int alone = 1 + (v.controlled ? rounding_rule(r->model.dtype).runs : 0);
@@ -505,8 +505,8 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
-/* Runs a trial. Messages are delayed at random, so that reading data before it has arrived is
- * found. The caller frees t->out. */
+/* Runs a trial. Messages are delayed at random, so that the test fails if a rank reads data before
+ * it has arrived. The caller frees t->out. */
 static inline void trial_run(struct trial *t)
 {
     static struct plan plan;

@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include "api/core/assert.h"
 
-/* The ways to compute a pair of a spatial and a temporal block. The comment on each way gives its
- * nominal volume, where M is the number of bytes of one activation. */
+/* The ways to compute a spatial block and a temporal block on P ranks. The comment on each way
+ * begins with its nominal volume, where M is the number of bytes of one activation. */
 enum volume_way {
-    VOLUME_DSP, /* 2M/P: the whole activation is switched twice */
+    VOLUME_DSP, /* 2M/P: the complete activation is switched twice */
     /* 4M/P: in the attention along the dimension that the ranks divide, q, k and v are sent, and o
      * is sent back */
     VOLUME_ULYSSES_ONE,
@@ -26,9 +26,9 @@ enum volume_way {
     VOLUME_MEGATRON_SP
 };
 
-/* Counts the bytes that a rank sends in the forward pass of one pair. The number of rows must be a
- * multiple of P * P. The result is (P-1)/P of the nominal volume, because a rank does not send its
- * own part. */
+/* Counts the bytes that a rank sends in the forward pass of one spatial and one temporal block.
+ * The number of rows must be a multiple of P * P. The result is (P-1)/P of the nominal volume,
+ * because a rank does not send its own part. */
 static inline int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size)
 {
     const int64_t M = n_rows * row_size;

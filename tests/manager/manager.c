@@ -1,14 +1,15 @@
-/* manager: replaces systemd, as far as a test needs it. It starts the ExecStart of a unit of
- * Type=notify with the environment that systemd sets, prints the service's messages, and ends the
- * service as the unit says.
+/* manager: replaces systemd in tests. It starts the ExecStart of a unit of Type=notify with the
+ * environment that systemd sets, prints the service's messages, and ends the service as the unit
+ * requires.
  *
  *     manager UNIT STATE_DIR RUNTIME_DIR [SECONDS]
  *
- * It prints a line for every line that the service sends, and also "started PID", "timeout", and
- * "watchdog" if the watchdog was not fed in time, which ends the service with SIGABRT. When the
- * service ends, the manager prints "exit N" or "signal N" and ends, too. SIGHUP, SIGUSR1, SIGTERM
- * and SIGINT are passed on, with KillMode=process only to the main process and otherwise to its
- * whole session. SECONDS is the time that the start may take (default 60). */
+ * It prints a line for every line that the service sends, and also "started PID" and "timeout". If
+ * the service does not reset the watchdog in time, the manager prints "watchdog" and ends the
+ * service with SIGABRT. When the service ends, the manager prints "exit N" or "signal N" and ends,
+ * too. It passes on SIGHUP, SIGUSR1, SIGTERM and SIGINT. With KillMode=process these signals are
+ * sent only to the main process, and otherwise to every process of its session. SECONDS is the
+ * time that the start may take (default 60). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -61,8 +62,8 @@ static void unit_read(struct unit *u, const char *path)
     exit(2);
 }
 
-/* Makes a socket with an abstract name, which managers in containers use; systemd's own socket is
- * a path. */
+/* Makes a socket with an abstract name, as managers in containers use. The socket of systemd
+ * itself is a path. */
 static int listen_at(char name[64])
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};

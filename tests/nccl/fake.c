@@ -1,11 +1,12 @@
 /* fake.c: a libnccl.so.2 for tests, whose ranks are threads of one process. The groups of a rank
- * run one after another, and a group ends when each of its calls has been matched by the call of
- * its peer, so that calls that would hang in a stream also hang here. Between two ranks the n-th
- * send is matched with the n-th receive, whatever they are for. The n-th collective of a rank is
- * matched with the n-th collective of every other rank. Sums are added from the last rank down,
- * which is an order that no tree has. No call blocks. As with a nonblocking communicator,
- * ncclCommGetAsyncError must be called until everything is done. Sizes, types or collectives that
- * do not match are an error, although NCCL would write wrong data or hang. */
+ * run one after another. A group ends when each of its calls has been matched by a call of the
+ * peer. Calls that would hang in a CUDA stream therefore hang in this library, too. Between two
+ * ranks the n-th send is matched with the n-th receive, whatever data they carry. The n-th
+ * collective of a rank is matched with the n-th collective of every other rank. Sums are added
+ * from the last rank to the first, which differs from the order of every tree. No call blocks. As
+ * with a nonblocking communicator of NCCL, ncclCommGetAsyncError must be called until all calls
+ * have completed. Sizes, types or collectives that do not match are an error, although NCCL would
+ * write wrong data or hang. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@
 enum { MOST = 16, CALLS = 512, USAGE = 5, REMOTE = 6 };
 enum { SEND, RECV, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
 
-/* Settings of a test: the function that copies in the device's memory, the version, and the rank
- * that fails. */
+/* Settings that a test may change: the function that copies in the device's memory, the version of
+ * the library, and the rank whose calls fail. */
 void (*fake_nccl_copy)(void *to, const void *from, size_t n);
 void (*fake_nccl_add)(float *y, const float *x, size_t n);
 int fake_nccl_version = 22809;
@@ -26,7 +27,8 @@ int fake_nccl_live;         /* communicators that have been neither destroyed no
 int fake_nccl_done[KINDS];
 
 struct call {
-    int kind, peer; /* peer is the other rank, or the root of a collective */
+    int kind, peer; /* `peer` is the rank to send to or receive from, or the root of a
+                     * collective */
     bool done;
     const void *from;
     void *to;
@@ -38,7 +40,7 @@ struct ncclComm {
     struct world *world;
     int rank, n_calls;
     bool active; /* its group has been closed */
-    /* place for the communicator of the split; NULL if this rank is in none */
+    /* the place where split stores this rank's new communicator; NULL if this rank gets none */
     ncclComm_t *part;
     int color, key;
     ncclResult_t failed;
@@ -102,8 +104,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId 
     return NCCL_IN_PROGRESS;
 }
 
-/* Splits, when all ranks have asked for it, into a world for each color, with the ranks ordered by
- * key. */
+/* When all ranks have called split, makes a world for each color. The ranks of a world are ordered
+ * by key. */
 static void split(struct world *w)
 {
     for (int r = 0; r < w->n_ranks; r++)
@@ -138,8 +140,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *part
     return NCCL_IN_PROGRESS;
 }
 
-/* Returns the peer's matching call, which is the first call of its open group that is for this
- * rank and not done. */
+/* Returns the matching call of the peer. It is the first call in the peer's open group that is for
+ * this rank and has not completed. */
 static struct call *other_end(struct ncclComm *peer, int rank, int kind)
 {
     for (int i = 0; peer && peer->active && i < peer->n_calls; i++) {
@@ -189,8 +191,8 @@ static void move(void *to, const void *from, size_t n)
     if (to != from) fake_nccl_copy(to, from, n);
 }
 
-/* Writes to `to` the sum of n floats, from position `skip` on, of all x. If one of them is in `to`
- * itself, it is read first. */
+/* Adds n floats of all x, from position `skip` on, and writes the sums to `to`. If the floats of
+ * some x are in `to` itself, they are read before they are overwritten. */
 static void sum(struct call **x, int P, void *to, size_t skip, size_t n)
 {
     int own = P - 1;
@@ -346,7 +348,7 @@ ncclResult_t ncclRecv(void *to, size_t n, ncclDataType_t type, int peer, ncclCom
 }
 
 /* Begins a collective from n_from elements to n_to elements. The two ranges must not overlap,
- * unless the collective is in place, which means that x.from is at at_from. */
+ * unless the collective is in place, which means that x.from equals the address at_from. */
 static ncclResult_t collective(int kind, struct call x, int op, size_t n_from, size_t n_to,
                                const void *at_from, ncclComm_t comm)
 {

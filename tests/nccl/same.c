@@ -1,5 +1,5 @@
-/* same.c: compiled, but never run, if NCCL's header is present. It checks worker/comm/nccl_api.h
- * against that header. */
+/* same.c: compares worker/comm/nccl_api.h with NCCL's header. It is compiled if that header is
+ * present, and is never run. */
 #include <nccl.h>
 #include <stdalign.h>
 #include "worker/comm/nccl_api.h"

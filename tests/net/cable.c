@@ -1,17 +1,17 @@
 /* cable: simulates a bad cable between two network interfaces, for tests/scripts/nodes.sh. It
- * forwards every frame from one interface to the other after a delay, loses some frames, and can
- * be cut.
+ * forwards the frames of each interface to the opposite one after a delay, loses some frames, and
+ * can be cut.
  *
  *     cable IF1 IF2 [--delay-us MIN MAX] [--loss PERMILLE] [--seed N]
  *
- * Delays and losses are determined by the seed, frame by frame. Frames keep their order, as in a
- * real cable. SIGUSR1 cuts the cable, after which the frames in it and the frames that arrive are
- * lost, and SIGUSR2 repairs it. It prints "up", "cut" or "mended" at each change. SIGTERM makes it
- * print a line of counts and exit. It also exits when its parent does.
+ * The seed determines the delay or the loss of each frame. Frames keep their order, as in a real
+ * cable. SIGUSR1 cuts the cable, which loses the frames that it contains and all frames that
+ * arrive until SIGUSR2 repairs the cable. It prints "up", "cut" or "mended" at each change.
+ * SIGTERM makes it print a line of counts and exit. It also exits when its parent does.
  *
- * The interfaces are ends of veth pairs, whose frames may be segments that are larger than the MTU
- * and whose checksums are not computed yet. PACKET_VNET_HDR passes this on, so that the other
- * network stack accepts them. */
+ * The interfaces are ends of veth pairs. Their frames may be segments that are larger than the
+ * MTU, and their checksums may not have been computed yet. PACKET_VNET_HDR passes on this
+ * information, so that the receiving network stack accepts the frames. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_ether.h>

@@ -1,6 +1,6 @@
-/* thief ADDRESS NAME PKI: opens a session as the node NAME with the key and certificate in PKI,
- * which is a node's STATE/pki, whatever name the certificate has. Prints seqd's answer, which is
- * "welcome", or "refused:" with the reason. */
+/* thief ADDRESS NAME PKI: opens a session as the node NAME with the key and the certificate in the
+ * directory PKI, which is the STATE/pki of a node. The certificate may be for a different name.
+ * Prints seqd's answer, which is "welcome", or "refused:" with the reason. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

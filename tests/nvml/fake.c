@@ -5,7 +5,7 @@
  *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N] [cc=N]
  *                        a GPU; GPUs are numbered in the order of their lines
  *   far A B LEVEL        the distance of GPUs A and B, which is nvlink, or a level of the library
- *                        (0, 10, .. 50); without this line it is 50
+ *                        (0, 10, .. 50); without such a line the distance is 50
  *   xid N UUID CODE      an event, which is reported once; events come in the order of their
  *                        lines, and N is not used
  *   silent               the library no longer answers */
@@ -24,7 +24,8 @@ struct device {
 static struct {
     struct device device[MAX];
     int n, far[MAX][MAX], n_xids, xid_of[MAX], xid[MAX], told, silent;
-    char known[MAX][64]; /* a handle outlives its device, as a real one does */
+    /* a handle remains valid after its device has disappeared, as in the real library */
+    char known[MAX][64];
     int n_known;
 } fake;
 
@@ -76,8 +77,8 @@ static int read_file(void)
     return 0;
 }
 
-/* Finds the device of a handle, which is 1 + the index of its UUID among all UUIDs that have been
- * seen. */
+/* Finds the device of a handle. A handle is 1 + the index of the device's UUID among all UUIDs
+ * that have been seen. */
 static struct device *device_of(void *handle)
 {
     const int at = by_uuid(fake.known[(int)(size_t)handle - 1]);

@@ -1,5 +1,5 @@
-/* dsp.c: the sends of a pair of blocks of a video transformer, by DSP and by each baseline. DSP,
- * and the baselines that the product has, are run by the product's own code. */
+/* dsp.c: counts the sends of a pair of blocks of a video transformer, for DSP and for each
+ * baseline. DSP, and those baselines that the product has, are run by the product's own code. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
@@ -20,20 +20,20 @@ static void add(struct label_graph *g, int in, int out, int label)
         .in = {in, -1, -1}, .out = out, .n_ways = 1, .way = {{{l, l, l}, l}}};
 }
 
-/* Makes n blocks, along space and time in turns or only along space, which are sharded along time
- * at entry and exit. */
+/* Makes n blocks. If `both` is set, blocks along space and along time alternate. If not, all
+ * blocks are along space. Before and after the blocks, the activation is sharded along time. */
 static void blocks(struct label_graph *g, int n, bool both)
 {
     *g = (struct label_graph){.n_values = n + 1};
-    for (int v = 0; v <= n; v++) /* the same number of rows moves in both ways */
+    for (int v = 0; v <= n; v++) /* switches in both directions send the same number of rows */
         g->value[v].moved[0][1] = g->value[v].moved[1][0] = ROWS;
     add(g, -1, 0, 1);
     for (int i = 0; i < n; i++) add(g, i, i + 1, both && i % 2 ? 0 : 1);
     add(g, n, -1, 1);
 }
 
-/* Runs one pair of blocks. The labelling tells where the dimension changes, and the product
- * changes it. */
+/* Runs one pair of blocks. The labelling determines where the sharded dimension changes, and the
+ * product's code makes the changes. */
 static void pair(struct ranks *g, int rank, void *arg)
 {
     const int P = *(const int *)arg;
@@ -57,7 +57,8 @@ static void pair(struct ranks *g, int rank, void *arg)
     blocks(&graph, 2, true);
     if (!label_solve(&graph, way, &cost)) abort();
     for (int i = 0; i < graph.n_ops && !e.code; i++) {
-        /* back to the first dimension at the end, because the next pair begins with it */
+        /* at the end, the activation is switched back to the dimension with which the next pair
+         * begins */
         const int to = graph.op[i].way[way[i]].in[0];
         if (to != at && dsp_switch(&d, x[to], x[at], at, to, &e)) ranks_fail(g, rank, &e);
         at = to;
@@ -86,7 +87,8 @@ static double twice(const int64_t v[], int n)
 /* Layers of a grid cannot be divided by parallel.tp. */
 #define NO_JOB "no job runs it on a grid: tests and benches alone"
 
-/* The product's own baselines. `of` is the ratio of DSP's bytes to a baseline's. */
+/* The product's own baselines. `of` is the number of DSP's bytes divided by the number of a
+ * baseline's bytes. */
 enum base { ULYSSES, MEGATRON, RING, BASE_N };
 static const struct baseline {
     const char *name, *source, *text;
@@ -120,7 +122,8 @@ static void ratio(const struct baseline *b, int P, struct evidence *dsp, struct 
     report_number(&row, both, 2, b->of);
 }
 
-/* Counts their all-to-alls as their code lists them. Returns the bytes of a rank. */
+/* Counts the all-to-alls that the published code of a baseline lists. Returns the bytes of a
+ * rank. */
 static int64_t described(const char *name, int P, struct evidence *dsp, enum volume_way way)
 {
     char what[128];
@@ -158,7 +161,7 @@ static void pairs(int P, FILE *f)
     evidence_free(dsp);
 }
 
-/* Counts whole training steps of a Transformer-2D, forward and backward. */
+/* Counts complete training steps of a Transformer-2D, forward and backward. */
 static void steps(int P, struct grid_data *d)
 {
     const struct {
@@ -204,7 +207,7 @@ static void all_steps(void)
     grid_close(&d);
 }
 
-/* Reports the smallest number of changes of the sharded dimension, by the labelling. */
+/* Reports how often the sharded dimension must change, which is a result of the labelling. */
 static void switches(void)
 {
     static struct label_graph graph;

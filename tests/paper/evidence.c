@@ -15,7 +15,8 @@ struct evidence {
     enum kind kind;
     char fault[160], note[96];
     int P, n_phases[EVIDENCE_RANKS];
-    int64_t sent[EVIDENCE_RANKS][EVIDENCE_PHASES]; /* of a ledger */
+    /* for a ledger, the bytes that each rank sent in each phase */
+    int64_t sent[EVIDENCE_RANKS][EVIDENCE_PHASES];
     int64_t value, planned;
 };
 
@@ -27,8 +28,8 @@ static struct evidence *make(enum kind kind)
     return e;
 }
 
-/* Returns the error that tests/paper/check.sh adds to every count, forward (0) or backward (1), to
- * check that no row is accepted with it. */
+/* Returns a deliberate error that is added to every count of a phase: 0 is forward, 1 is backward.
+ * tests/paper/check.sh sets this error, to check that no row is accepted with a wrong count. */
 static int64_t off_by(int phase)
 {
     const char *s = getenv("SEQD_PAPER_OFF_BY_ONE");
@@ -80,7 +81,8 @@ struct evidence *evidence_ledger(int P, int64_t segment_size,
 
 struct watch {
     pthread_barrier_t line;
-    /* heap: bytes allocated before the steps, and the largest excess over that */
+    /* the number of bytes that were allocated before the steps, and the largest number of bytes
+     * that were allocated in addition */
     int64_t before, grown;
     int64_t placed, pages, planned, arena;
     int64_t last; /* the step after which all counts are read */
@@ -143,7 +145,8 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     return e;
 }
 
-/* Counts of the sends in the first step: the bytes of all ranks, and the messages of rank 0. */
+/* The sends in the first step: the number of bytes that all ranks sent, and the number of messages
+ * that rank 0 sent. */
 struct step_count {
     int64_t bytes, messages;
 };

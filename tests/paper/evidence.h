@@ -1,7 +1,7 @@
-/* evidence.h: numbers that the product itself gave, and how it gave them. The type is complete
- * only in evidence.c, and every maker below runs product code or its planner. A row of kind
- * counted or planned takes its number and its kind from here, so that a section cannot write
- * either of them down itself. */
+/* evidence.h: numbers that the product itself has produced, and how it produced them. The type is
+ * complete only in evidence.c, and every maker below runs product code or its planner. A row of
+ * the report whose kind is counted or planned gets its number and its kind from here, so that a
+ * section of the report cannot set them itself. */
 #ifndef SEQD_PAPER_EVIDENCE_H
 #define SEQD_PAPER_EVIDENCE_H
 
@@ -12,7 +12,7 @@ enum kind {
     COUNTED,  /* product code was run, and its ledger or its memory was read */
     PLANNED,  /* the product's planner gave the number */
     ACCOUNT,  /* a formula of the report, or one with fitted constants */
-    COMPARED, /* compared with another published description, whose system was not run */
+    COMPARED, /* compared with the published description of a system that was not run */
     KIND_N
 };
 
@@ -34,29 +34,32 @@ struct evidence *evidence_ledger(int P, int64_t segment_size,
                                  void (*body)(struct ranks *, int, void *), void *arg);
 void evidence_phase(struct ranks *g, int rank);
 /* Makes evidence of kind COUNTED from a training, with the steps, ranks and source of r. Its
- * number is the bytes that the model's own code placed on rank 0. It has a fault if a step's
- * ledger differs from the plan, if the heap grew after the first step, or if more pages were
- * touched than planned. */
+ * number is the bytes that the model's code placed on rank 0. It has a fault if a step's ledger
+ * differs from the plan, if the heap grew after the first step, or if more pages were touched than
+ * planned. */
 struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec);
 
-/* Makes evidence of kind COUNTED. Its number is the bytes that all ranks of a training send in its
- * first step for the exchanges of its grid_way (switches, rows to heads and back, rows gathered
- * and scattered), by the ledger. It has a fault if the ledger of a step differs from the plan. */
+/* Makes evidence of kind COUNTED. Its number is read from the ledger. It is the bytes that all
+ * ranks of a training send in its first step for the exchanges of its grid_way. These are
+ * switches, exchanges of rows for heads and back, or all-gathers and reduce-scatters of rows. It
+ * has a fault if the ledger of a step differs from the plan. */
 struct evidence *evidence_steps(struct grid_data *d, const struct job_spec *spec, int P);
-/* Makes evidence of kind COUNTED. Its number is the switches in such a step, forward and backward.
- * A switch is one message of rank 0 to each other rank. */
+/* Makes evidence of kind COUNTED. Its number is the number of switches in a step of
+ * evidence_steps, forward and backward. In a switch, rank 0 sends one message to each of the other
+ * ranks. */
 struct evidence *evidence_step_switches(struct grid_data *d, const struct job_spec *spec, int P);
 
 /* Makes evidence of kind PLANNED. Its number is the bytes that plan_make gives rank 0. Returns
  * NULL, with the reason in *e, if the spec is refused. */
 struct evidence *evidence_plan(struct job_spec *spec, struct err *e);
 /* Makes evidence of kind PLANNED. Its number is the largest number of tokens of a sequence for
- * which plan_make gives rank 0 at most `limit` bytes. It is found by a search from EVIDENCE_LEAST
- * on. describe fills in the spec of a job on S tokens. It has a fault if a length is refused. */
+ * which plan_make gives rank 0 at most `limit` bytes. It is found by a search that begins at
+ * EVIDENCE_LEAST. The function `describe` fills in the spec of a job on S tokens. The evidence has
+ * a fault if a length is refused. */
 struct evidence *evidence_longest(void (*describe)(struct job_spec *spec, int64_t S),
                                   int64_t limit);
-/* Makes evidence of kind PLANNED. Its number is the switches of the labelling that moves the
- * fewest bytes. */
+/* Makes evidence of kind PLANNED. Its number is the number of switches in the labelling that sends
+ * the smallest number of bytes. */
 struct evidence *evidence_switches(const struct label_graph *g);
 
 void evidence_free(struct evidence *e);
@@ -68,8 +71,8 @@ int64_t evidence_value(const struct evidence *e);
 /* For a ledger, return the number of its ranks, and the bytes that a rank sent in a phase. */
 int evidence_n_ranks(const struct evidence *e);
 int64_t evidence_sent(const struct evidence *e, int rank, int phase);
-/* For a training, return the plan's number for the same bytes, and further observations in
- * words. */
+/* For a training, return the number of bytes that the plan has for rank 0, and further
+ * observations in words. */
 int64_t evidence_planned(const struct evidence *e);
 const char *evidence_note(const struct evidence *e);
 

@@ -1,5 +1,5 @@
-/* fits.c: claims about the longest sequence, compared with the sizes that the planner can fit into
- * a device. */
+/* fits.c: compares claims about the longest possible sequence with the sizes for which the planner
+ * makes a plan that fits into a device. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
@@ -43,7 +43,7 @@ static double gib(const int64_t v[], int n)
     return (double)v[0] / GIB;
 }
 
-/* Reports the plan of *s in a separate row, or why there is none. */
+/* Reports the plan of *s in a row of its own, or the reason why there is no plan. */
 static void one_plan(const struct row *row, struct job_spec *s)
 {
     struct err e = {0};
@@ -55,7 +55,7 @@ static void one_plan(const struct row *row, struct job_spec *s)
     evidence_free(plan);
 }
 
-/* Returns the ratio of LASP's length to the other's. */
+/* Returns LASP's length divided by the rival's length. */
 static double longer(const int64_t v[], int n)
 {
     return (double)v[0] / (double)v[1];
@@ -67,9 +67,9 @@ static void by_lasp(struct job_spec *s, int64_t S)
 }
 
 /* LASP is compared with a softmax model of the same sizes. `way` divides a sequence of S tokens
- * among some of the devices, while the other devices take other sequences. claimed is the paper's
- * number or, if `differs` is set, the planner's; in that case the tolerance is one hundredth,
- * because sizes other than the model's own change from version to version. */
+ * among some of the devices, while the remaining devices compute other sequences. `claimed` is the
+ * paper's number. If `differs` is set, `claimed` is the planner's number instead, with a tolerance
+ * of one hundredth, because the sizes of buffers change from version to version. */
 struct rival {
     struct row row;
     void (*way)(struct job_spec *s, int64_t S);

@@ -43,7 +43,7 @@ void *realloc(void *p, size_t n)
 {
     went(p);
     void *q = __libc_realloc(p, n);
-    if (!q && n) came(p); /* the old block stays */
+    if (!q && n) came(p); /* the old block is still allocated */
     return came(q);
 }
 

@@ -1,5 +1,5 @@
-/* heap.h: counts every allocation of this process. It gives the bytes that are allocated now, and
- * the largest number since a mark. */
+/* heap.h: counts every allocation of this process. It returns the number of bytes that are
+ * allocated now, and the largest such number since a mark. */
 #ifndef SEQD_PAPER_HEAP_H
 #define SEQD_PAPER_HEAP_H
 

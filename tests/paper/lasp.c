@@ -1,5 +1,6 @@
-/* lasp.c: Linear Attention Sequence Parallelism, whose bytes do not grow with the sequence. They
- * are counted on sequences of 8K to 512K tokens that are really computed. */
+/* lasp.c: counts the bytes that Linear Attention Sequence Parallelism sends. Their number does not
+ * grow with the length of the sequence. They are counted in runs that compute sequences of 8K to
+ * 512K tokens. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -33,7 +34,8 @@ static void layer(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     const int64_t T = r->S / P, W = H * D;
     const double slope[H] = {
-        /* decays of none and almost none, so that the states of all earlier tokens arrive */
+        /* the first head has no decay and the second almost none, so that all earlier tokens
+         * influence the states that arrive */
         0, 1e-4};
     float *seg = comm_segment(g->comm[rank]), *rows = numbers(8 * T * W);
     struct tensor x[8];
@@ -65,8 +67,9 @@ static void layer(struct ranks *g, int rank, void *arg)
     free(rows), free(lo), free(hi), free(own), free(state);
 }
 
-/* The sends that each exchange must have according to its paper, in states of a rank, forward and
- * backward. A chain ends at the last rank, and backward at the first. */
+/* The number of states that a rank must send forward and backward in each exchange, according to
+ * the exchange's paper. In a chain, the last rank sends nothing forward, and the first rank sends
+ * nothing backward. */
 static const struct exchange {
     enum exchange_id id;
     const char *name, *source, *text;
@@ -133,7 +136,7 @@ static void lengths(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Describes a small TransNormerLLM in the form in which a person would submit it. */
+/* Fills in a job with a small TransNormerLLM, as a user would submit it. */
 static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chunk, struct err *e)
 {
     spec_defaults(s);
@@ -149,13 +152,13 @@ static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chun
     s->train.steps = 1;
     s->parallel.strategy = STRATEGY_LASP;
     s->parallel.sp = ranks;
-    s->parallel.zero = 0; /* with another value, weights would be sharded, too */
+    s->parallel.zero = 0; /* with any other value, weights would be sharded, too */
     s->memory.time_chunk = time_chunk;
     return family_check(s, e);
 }
 
-/* The bytes that this model carries from one window to the next: 4 layers of 4 heads of 32 x 32
- * floats. */
+/* The number of bytes that are kept from one window to the next for this model. They are the
+ * states of 4 layers with 4 heads each, of 32 x 32 floats. */
 #define STATES_OF_A_WINDOW (4 * 4 * 32 * 32 * 4)
 
 /* Returns the ratio of the largest to the smallest. */
@@ -169,16 +172,16 @@ static double spread(const int64_t v[], int n)
     return (double)most / (double)least;
 }
 
-/* Returns the bytes that each further window adds. v[0] is for one window, which carries nothing,
- * and v[i] for 2^i windows. */
+/* Returns the number of bytes that each further window adds. v[0] is the number for one window,
+ * which passes on nothing, and v[i] is the number for 2^i windows. */
 static double each_window(const int64_t v[], int n)
 {
     return (double)(v[n - 1] - v[1]) / (double)(((int64_t)1 << (n - 1)) - 2);
 }
 
-/* Reports the bytes of a rank as the sequence grows from 8192 tokens through n lengths, each twice
- * the one before. The ranks grow in the same way or, if chunk is given, one device walks chunk
- * tokens at a time. */
+/* Reports the bytes of a rank for n lengths of the sequence. The first length is 8192 tokens, and
+ * each further length is twice the one before. The number of ranks is doubled, too. If `chunk` is
+ * not 0, there is one device instead, which has a window of `chunk` tokens at a time. */
 static void memory_by_length(const struct row *row, const char *name, int n, int64_t chunk,
                              double (*of)(const int64_t v[], int n))
 {

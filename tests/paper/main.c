@@ -1,6 +1,7 @@
-/* main.c: `make paper`, which compares the published claims of RSA, LASP and DSP with counted runs
- * on this machine, the planner, and accounts. Each row tells its kind. The argument is the
- * directory to write to. The exit status is 1 if a count or a plan is wrong. */
+/* main.c: the program of `make paper`. It compares the published claims of RSA, LASP and DSP with
+ * counted runs on this machine, with the planner, and with accounts. Each row of its report names
+ * which of these it is compared with. The argument is the directory to write to. The exit status
+ * is 1 if a count or a plan is wrong. */
 #include "tests/paper/report.h"
 
 int main(int argc, char **argv)

@@ -18,9 +18,11 @@ struct shape {
     int64_t S;
     enum recompute_id recompute;
     enum precision_id precision;
-    int64_t time_chunk; /* for LASP in time, the tokens that a rank holds at a time */
+    int64_t time_chunk; /* for LASP in time, the number of tokens that a rank has in memory at a
+                         * time */
     int group;          /* parallel.zero_group */
-    int pp, tp;         /* stages, and ranks that share every layer, where 0 stands for one */
+    /* the number of stages, and the number of ranks that share every layer; 0 means one */
+    int pp, tp;
 };
 
 enum { MICRO_BATCHES = 4 }; /* micro-batches of a step on several stages */
@@ -30,8 +32,8 @@ static int degree(int n)
     return n ? n : 1;
 }
 
-/* Describes a job in the form in which a person would submit it. Fails as job_check does, if this
- * version cannot run it. */
+/* Fills in a job as a user would submit it. If this version cannot run the job, fails as job_check
+ * does. */
 static int describe(const struct shape *s, struct err *e)
 {
     spec_defaults(&spec);

@@ -17,7 +17,7 @@ enum unit {
 };
 
 /* The values that a block keeps for its backward (2205.05198, section 4). If `whole` is set, TP
- * has all of the value on every rank, while every other system divides it. */
+ * stores the complete value on every rank. All other systems divide it among the ranks. */
 static const struct kept {
     const char *name;
     enum unit unit;

@@ -1,8 +1,8 @@
-/* published.h: the tensors that the systems of the papers store and send, which are counted one by
- * one.
+/* published.h: the tensors that the systems in the papers store and send. Each tensor is counted
+ * separately.
  *
- * These are not our engine's buffers (plan.h) but those of the programs that were measured in the
- * papers, so that their printed numbers can be compared with an account instead of a fit:
+ * They are not the buffers of our engine (plan.h). They are the buffers of the programs that were
+ * measured in the papers, so that the printed numbers can be compared with a count:
  *   RSA      Ring Self-Attention, 2105.13120, which stores whole rows of scores, and all weights
  *            on every rank
  *   TP       Megatron of 2021, 1909.08053, which divides heads and MLP columns, while the
@@ -10,9 +10,10 @@
  *   TP_SP    TP with sequence parallelism for the activations between, 2205.05198
  *   RING     the blockwise ring, 2310.01889, which stores no scores
  *   ULYSSES  the all-to-all from tokens to heads, 2309.14509, which stores scores as RSA does
- * A layer is a transformer block of after 2018 in 16 bits, without recomputing, with attention and
- * hidden dropout, whose masks take one byte for each element. Two numbers cannot be enumerated
- * from the publications and are fitted to RSA's table: PUBLISHED_STAGE and PUBLISHED_EDGE.
+ * A layer is a transformer block as used after 2018. It is in 16 bits and without recomputation.
+ * It has attention dropout and hidden dropout, whose masks take one byte for each element. Two
+ * numbers cannot be enumerated from the publications and are fitted to RSA's table:
+ * PUBLISHED_STAGE and PUBLISHED_EDGE.
  *
  * Letters: P ranks, B sequences, S tokens of each, C width, H heads, Hk KV heads. */
 #ifndef SEQD_TESTS_PAPER_PUBLISHED_H
@@ -33,15 +34,15 @@ enum published_system {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Fitted: bytes of weights, gradients and optimizer state of pipeline stage 0 of BERT-Large on 8
- * stages. They are 13.5 for each parameter of its embedding and 3 layers, which is between 12 and
- * the 16 of mixed precision. */
+ * stages. They are 13.5 bytes for each parameter of the embedding and of 3 layers. Mixed precision
+ * takes 12 to 16 bytes for each parameter. */
 #define PUBLISHED_STAGE (896.0 * 1024 * 1024)
-/* Fitted: bytes for each token and column that are stored before the first layer and beside it.
- * They are the embedding's sum, its mask, a pipeline's input, and the waste of the allocator. */
+/* Fitted: bytes for each token and column that are stored outside of the layers. They are the
+ * embedding's sum, its mask, a pipeline's input, and the waste of the allocator. */
 #define PUBLISHED_EDGE 15.4
-/* Bytes for each parameter of a whole model in the claims about the largest batch and length. They
- * are the 16-bit copies of weight and gradient, which share 2 bytes, the master weight, and Adam's
- * two values (4 bytes each). */
+/* Bytes for each parameter of a whole model in the claims about the largest batch and length. The
+ * 16-bit copies of the weight and of the gradient share 2 bytes. The master weight and Adam's two
+ * values have 4 bytes each. */
 #define PUBLISHED_PER_PARAM 14.0
 
 struct published_case {
@@ -51,23 +52,26 @@ struct published_case {
     /* bytes of weights, gradients and optimizer state before any of them is divided */
     double weights;
     double edge; /* PUBLISHED_EDGE */
-    /* logits: bytes that the head keeps for each token and word, or 0 if this rank has no head */
+    /* `logits` is the number of bytes that the head keeps for each token and word, or 0 if this
+     * rank has no head */
     double vocab, logits;
 };
 
 /* One stored tensor. Time runs over a step: the forward of layer l is moment l, and its backward
- * is moment 2 L - 1 - l. A tensor that a layer stores exists from the first of these moments to
- * the second. */
+ * is moment 2 L - 1 - l. A tensor that layer l stores exists from its forward moment to its
+ * backward moment. */
 struct published_tensor {
     const char *name;
     int64_t layer; /* -1 if it does not belong to a layer */
-    double size;   /* bytes on one rank, which is a mean if P does not divide it */
+    double size;   /* bytes on one rank; if the tensor is not divisible by P, this is the mean over
+                    * the ranks */
     int64_t born, dies;
     bool fitted;
 };
-#define PUBLISHED_TENSORS 20 /* largest number of tensors of a layer and beside it */
+#define PUBLISHED_TENSORS 20 /* largest number of tensors that published_tensors writes */
 
-/* Fills out[] with the tensors beside the layers and those of layer l. Returns their number. */
+/* Writes to out[] the tensors of layer l and the tensors that belong to no layer. Returns their
+ * number. */
 int published_tensors(const struct published_case *c, int64_t l,
                       struct published_tensor out[PUBLISHED_TENSORS]);
 /* Returns the largest number of bytes that are stored at any moment on one rank. */
@@ -75,7 +79,8 @@ double published_peak(const struct published_case *c);
 
 /* Returns the number of parameters of BERT with its heads (V words, 512 positions, 2 segments). */
 double published_bert_params(int64_t n_layers, int64_t width, int64_t vocab);
-/* Return the largest B, or S, whose peak is at most `limit` bytes, or 0 if not even 1 fits. */
+/* Return the largest B or the largest S for which the peak is at most `limit` bytes, or 0 if even
+ * 1 is too large. */
 int64_t published_max_batch(struct published_case c, double limit);
 int64_t published_max_length(struct published_case c, double limit);
 
@@ -86,10 +91,11 @@ enum published_op {
     PUBLISHED_HOPS,           /* (P-1) X, once round a ring in P-1 hops */
     PUBLISHED_ALL_GATHER,     /* (P-1) X */
     PUBLISHED_REDUCE_SCATTER, /* (P-1) X */
-    PUBLISHED_ALL_REDUCE,     /* 2 (P-1) X, of the whole activation */
+    PUBLISHED_ALL_REDUCE,     /* 2 (P-1) X, for the complete activation */
     PUBLISHED_ALL_TO_ALL      /* X (P-1) / P */
 };
-/* The slice: all heads; the KV heads of K or V; or these in fp32. */
+/* The slice has the columns of all heads, the columns of the KV heads (for K or V), or the latter
+ * in fp32. */
 enum published_slice { PUBLISHED_WIDTH, PUBLISHED_KV, PUBLISHED_KV32, PUBLISHED_SLICE_N };
 
 struct published_send {
@@ -100,9 +106,9 @@ struct published_send {
 };
 #define PUBLISHED_SENDS 6
 
-/* Lists the sends of a layer of each system. If `variant` is set, RSA sends dK and dV by
- * reduce-scatter instead of the paper's all-reduce of the whole, and TP_SP gathers its gathered
- * inputs again for the gradients of the weights. Returns their number. */
+/* Lists the sends of one layer of system s, and returns their number. If `variant` is set, RSA
+ * sends dK and dV by a reduce-scatter, where the paper uses an all-reduce, and TP_SP gathers its
+ * inputs a second time for the gradients of the weights. */
 int published_sends(enum published_system s, bool variant,
                     struct published_send out[PUBLISHED_SENDS]);
 struct published_volume {

@@ -1,4 +1,4 @@
-/* report.c: judges each row, writes it, and counts the results for the summary; write_row() alone
+/* report.c: judges each row, writes it, and counts the results for the summary. Only write_row()
  * writes rows. */
 #include "tests/paper/report.h"
 #include <math.h>
@@ -9,7 +9,7 @@
 enum result {
     REPRODUCED, /* a published claim that was counted or planned */
     AGREES,     /* an account that is within the precision of the claim */
-    DIFFERENT,  /* a count, a plan or an account that differs from the paper */
+    DIFFERENT,  /* our count, plan or account differs from the paper */
     HOLDS,      /* a promise of this engine that was counted or planned */
     NO_CLAIM,   /* a number for which none was published */
     BROKEN,     /* counted or planned, and wrong, which makes the program fail */
@@ -84,7 +84,7 @@ void report_table(void)
           report.out);
 }
 
-/* Writes a number as a cell shows it, with whole numbers in full. */
+/* Writes a number as a cell of a table shows it. All digits of an integer are written. */
 static const char *shown(double v, char text[32])
 {
     const bool whole = v == floor(v) && fabs(v) < 1e15;
@@ -92,7 +92,8 @@ static const char *shown(double v, char text[32])
     return text;
 }
 
-/* Writes a row; no other function does. fault is the fault of a broken row. */
+/* Writes a row. No other function writes rows. If the row is broken, `fault` describes its
+ * fault. */
 static void write_row(enum kind kind, enum result result, const struct row *r, const char *ours,
                       double ratio, const char *fault)
 {
@@ -128,7 +129,7 @@ void report_bytes(const struct row *r, const struct evidence *e,
     char ours[96], fault[160] = "";
     const int P = evidence_n_ranks(e);
     int64_t sum = 0, claimed = 0;
-    if (P < 1) abort(); /* it is not the evidence of a ledger */
+    if (P < 1) abort(); /* the evidence is not that of a ledger */
     if (evidence_fault(e)) snprintf(fault, sizeof fault, "%s", evidence_fault(e));
     for (int i = 0; i < P; i++)
         for (int k = 0; k < EVIDENCE_PHASES; k++) {

@@ -1,6 +1,6 @@
-/* report.h: build/paper/REPORT.md, which has claims, findings, their kinds and the results, and
- * the numbers for the plots. The report itself decides each result, and a section states only the
- * claims. */
+/* report.h: makes build/paper/REPORT.md, which has claims of papers, our findings with their
+ * kinds, and results. Also writes the numbers for the plots. A section states only the claims. The
+ * functions below compare each claim with the finding and decide the result. */
 #ifndef SEQD_PAPER_REPORT_H
 #define SEQD_PAPER_REPORT_H
 
@@ -13,12 +13,12 @@ struct row {
     const char *what;
     const char *source; /* source of the claim; NULL for a promise of this engine */
     double claimed;     /* 0 if there is only `claimed_text`, or no number was published */
-    double tolerance;   /* by the precision of the claim, half a unit of its last digit */
+    double tolerance;   /* half a unit of the claim's last digit */
     bool above;         /* the claim is "more than `claimed`" */
     bool most;          /* the claim is "at most `claimed`" */
     const char *claimed_text;
-    const char *differs; /* why the paper's words are known to be wrong although the number is as
-                          * it must be; NULL if they are right */
+    const char *differs; /* if our number is correct and differs from the paper's words, the reason
+                          * why the words are wrong; otherwise NULL */
     const char *note;
 };
 
@@ -27,35 +27,36 @@ void report_section(const char *title, const char *text);
 /* Reports a case that this version refuses to run, in the words of its error, without a row and
  * without a number. */
 void report_absent(const char *what, const char *why);
-/* Reports a published claim for which there is neither a run nor an account. */
+/* Reports a published claim for which this project has neither a run nor an account. */
 void report_unmeasured(const char *what, const char *source, const char *claimed, const char *why);
-/* The rows of one table. Between their calls no other function of the report may be called. */
+/* Begins a table, whose rows are reported next. Between two rows of a table, no other function of
+ * the report may be called. */
 void report_table(void);
 
 /* Reports a count: each rank must send exactly want[rank] bytes, forward and backward. */
 void report_bytes(const struct row *, const struct evidence *e,
                   int64_t want[EVIDENCE_RANKS][EVIDENCE_PHASES]);
-/* Reports a number that is made from the values of n evidences, all of one kind, counted or
- * planned, and compared with row.claimed. If `of` is NULL, it is the value of the first
- * evidence. */
+/* Reports a number that `of` computes from the values of n evidences, and compares it with
+ * row.claimed. The evidences are all of kind COUNTED or all of kind PLANNED. If `of` is NULL, the
+ * number is the value of the first evidence. */
 void report_number(const struct row *, struct evidence *const e[], int n,
                    double (*of)(const int64_t v[], int n));
-/* Reports an account. fitted names the constants in it that were fitted to published numbers, or
- * is NULL. */
+/* Reports an account. The parameter `fitted` names the constants of the account that were fitted
+ * to published numbers, or is NULL. */
 void report_account(const struct row *, double ours, const char *fitted);
-/* Reports a comparison of the value of e with the bytes that follow from a description of another
- * system. */
+/* Compares the value of e with the bytes that follow from a description of another system, and
+ * reports the comparison. */
 void report_compared(const struct row *, const struct evidence *e, int64_t theirs);
 
 /* shows name.png, if it can be drawn */
 void report_picture(const char *name, const char *caption);
 FILE *report_data(const char *name); /* build/paper/name.dat */
-/* Returns the number of broken rows, in which a count or a plan is wrong. */
+/* Returns the number of broken rows. A row is broken if its count or its plan is wrong. */
 int report_close(void);
 
 /* The sections. */
 void paper_rsa(void);    /* tables and claims of 2105.13120 */
-void paper_ring(void);   /* its bytes, counted */
+void paper_ring(void);   /* counts the bytes of the ring */
 void paper_memory(void); /* the plan equals the high-water mark of real trainings */
 void paper_lasp(void);   /* 2404.02882 */
 void paper_fits(void);   /* the longest sequences */
@@ -71,8 +72,8 @@ struct layer {
     int u; /* ranks of a group, for usp */
 };
 struct evidence *count_attention(const struct layer *l);
-/* Counts two transformer blocks in tensor parallelism with sequence parallelism, forward
- * (tensor.c), on S rows of H D columns. */
+/* Counts the forward pass of two transformer blocks in tensor parallelism with sequence
+ * parallelism (tensor.c), on S rows of H D columns. */
 struct evidence *count_tensor_blocks(int P, int64_t S, int64_t H, int64_t D);
 
 #endif

@@ -2,8 +2,8 @@
 #include <stddef.h>
 #include "tests/paper/report.h"
 
-/* Claims of the three papers, and of the papers whose exchanges are rows of LASP's, that no row is
- * about. */
+/* Claims that no row is about. They are from the papers of RSA, LASP and DSP, and from the papers
+ * whose exchanges are rows in LASP's table. */
 static const struct {
     const char *what, *source, *claimed, *why;
 } claims[] = {

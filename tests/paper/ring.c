@@ -1,4 +1,5 @@
-/* ring.c: counts, by the transport of P ranks, the sends of a layer of Ring Self-Attention. */
+/* ring.c: runs a layer of Ring Self-Attention on P ranks, and counts the bytes that the transport
+ * sends. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,14 +114,14 @@ struct evidence *count_attention(const struct layer *l)
     return evidence_ledger(l->P, SEGMENT, one_layer, &copy);
 }
 
-/* Rows of one form: the slices of K (KV heads), forward and backward, that a rank must send to
- * each other rank, divided by `per`. The numbers come from the claim, and the engine's formulas
- * are not used. */
+/* The rows of one form. Each row has the number of slices of K (KV heads) that a rank must send to
+ * every other rank, forward and backward, divided by `per`. The numbers are from the claims, and
+ * not from the engine's formulas. */
 struct form_rows {
     const char *name, *source; /* source is NULL if there is no published claim */
     int strategy, form, max_P;
     int forward, backward;
-    bool over_P; /* each other rank gets one P-th of a slice */
+    bool over_P; /* every other rank gets one P-th of a slice */
     const char *text;
 };
 
@@ -141,8 +142,9 @@ static void ring_row(const struct form_rows *f, int P, int64_t Hk)
     evidence_free(e);
 }
 
-/* Reports groups of u ranks, which share heads and rotate through P/u groups. A group's all-to-all
- * sends (u-1)/u of each slice, and a hop sends as much as a rank's whole slice. */
+/* Reports groups of u ranks. The ranks of a group divide the heads, and keys and values rotate
+ * through the P/u groups. The all-to-all in a group sends (u-1)/u of each slice. A hop sends as
+ * many bytes as a rank's complete slice. */
 static void groups_row(int P, int u)
 {
     char what[128], claimed[96];

@@ -1,7 +1,7 @@
 /* rsa.c: the tables and claims of Ring Self-Attention. They are compared with an account of the
- * storage of its authors' system and of the systems with which it was compared
- * (tests/paper/published.h), and with the product's plan of the same model on the same number of
- * stages. */
+ * memory of the authors' system and of the systems with which the authors compare it
+ * (tests/paper/published.h). They are also compared with the product's plan for this model on this
+ * number of stages. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -20,7 +20,7 @@
 
 static const struct {
     int64_t P, B, S;
-    double tp, tp_rate, rsa, rsa_rate; /* MB and tokens/s as printed; 0 stands for out of memory */
+    double tp, tp_rate, rsa, rsa_rate; /* MB and tokens/s as printed; 0 means out of memory */
 } table4[] = {
     {1, 64, 512, 8477.28, 9946.15, 8477.53, 9261.04},
     {2, 128, 512, 9520.47, 15510.19, 8478.76, 13938.22},
@@ -47,7 +47,7 @@ static double cell(enum published_system s, int i)
     return published_peak(&c) / MIB;
 }
 
-/* Writes the name of a cell. how is words about the meaning of the cell, or "". */
+/* Writes the name of a cell. `how` describes the meaning of the cell, or is "". */
 static void name_cell(bool tp, int i, const char *how, char what[96])
 {
     snprintf(what, 96, "%s, P %lld, B %lld, S %lld: %sMiB per device",
@@ -77,8 +77,9 @@ static void memory_cell(enum published_system s, int i)
 
 enum { STAGES = 8 };
 
-/* Describes a cell of that table as a job, which is BERT-Large on its stages, with one of its B
- * sequences in each micro-batch. Fails as job_check does, if this version cannot run it. */
+/* Fills in a job for a cell of the table. The job trains BERT-Large on the cell's stages, with one
+ * of the cell's B sequences in each micro-batch. If this version cannot run the job, fails as
+ * job_check does. */
 static int cell_job(struct job_spec *s, bool tp, int i, struct err *e)
 {
     spec_defaults(s);
@@ -117,8 +118,8 @@ static double mib(const int64_t v[], int n)
     return (double)v[0] / MIB;
 }
 
-/* Reports a plan, which must be less than the table's number, because a stage keeps only a few of
- * the B sequences. */
+/* Reports the memory of a plan, which must be smaller than the table's number, because a stage
+ * keeps the activations of only a few of the B sequences. */
 static void planned_cell(bool tp, int i, struct evidence *plan)
 {
     const double printed = tp ? table4[i].tp : table4[i].rsa;
@@ -137,7 +138,7 @@ static void planned_cell(bool tp, int i, struct evidence *plan)
     report_number(&row, &plan, 1, mib);
 }
 
-/* Returns the growth from 4 to 8 ranks, divided by that from 2 to 4. */
+/* Returns the growth from 4 to 8 ranks, divided by the growth from 2 to 4 ranks. */
 static double growth(const int64_t v[], int n)
 {
     return (double)(v[n - 1] - v[n - 2]) / (double)(v[n - 2] - v[n - 3]);
@@ -150,7 +151,7 @@ static void planned_growth(struct evidence *const last[3])
                 "4",
         .source = SOURCE,
         .claimed = 2,
-        .tolerance = 0.001, /* sizes are whole pages */
+        .tolerance = 0.001, /* sizes are multiples of a page */
         .claimed_text = "2.037, from (10536.38 - 6601.88) / (6601.88 - 4670.64)",
         .differs = "twice, as S * S / P says; the printed cells grow 1.9 % more"};
     report_number(&row, last, 3, growth);
@@ -185,7 +186,7 @@ static void cells(void)
                 table4[i].rsa, cell(PUBLISHED_RSA, i));
     }
     fclose(f);
-    /* S is 512, 1024 and 2048 on 2, 4 and 8 ranks */
+    /* the sequences have 512 tokens on 2 ranks, 1024 on 4, and 2048 on 8 */
     struct evidence *const *last = rsa + N_ROWS - 3;
     if (last[0] && last[1] && last[2]) planned_growth(last);
     for (int tp = 1; tp >= 0; tp--)
@@ -220,7 +221,7 @@ static void tables(void)
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-#define LOGITS 4.0 /* bytes for each of them, which is stated with every claim */
+#define LOGITS 4.0 /* bytes for each logit; every claim states this number */
 
 static struct published_case model(enum published_system s, int64_t P, bool large)
 {

@@ -1,13 +1,14 @@
-/* search.h: finds the largest number that fits, by doubling and then by halving the interval. */
+/* search.h: finds the largest number that fits. It doubles a number until it does not fit, and
+ * then halves the interval. */
 #ifndef SEQD_TESTS_PAPER_SEARCH_H
 #define SEQD_TESTS_PAPER_SEARCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns the largest n from `least` to `most` for which fits returns true. fits must be true up
- * to some number and false beyond it. Returns 0 if `least` does not fit. If the result is `most`,
- * that number fits and no larger one was tried. */
+/* Returns the largest n from `least` to `most` for which fits returns true. fits must return true
+ * up to some number and false for all larger numbers. Returns 0 if `least` does not fit. If the
+ * result is `most`, that number fits and no larger one was tried. */
 static inline int64_t search_most(bool (*fits)(int64_t n, void *arg), void *arg, int64_t least,
                                   int64_t most)
 {

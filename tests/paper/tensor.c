@@ -1,5 +1,6 @@
-/* tensor.c: two transformer blocks in tensor parallelism with sequence parallelism, forward, made
- * from the halves of tests/lib/tensor_halves.h. The table of DSP calls this Megatron-SP. */
+/* tensor.c: runs the forward pass of two transformer blocks in tensor parallelism with sequence
+ * parallelism. The blocks consist of the halves of tests/lib/tensor_halves.h. The table of DSP's
+ * paper calls this method Megatron-SP. */
 #include <math.h>
 #include <stdlib.h>
 #include "tests/paper/report.h"

@@ -1,6 +1,6 @@
 /* check.c: the rules that must hold. The checker has its own table of transitions and its own
- * small model. It reads the committed rows directly from SQLite, and knows the replies to clients
- * and the acts of gangs. */
+ * small model. It reads the committed rows directly from SQLite, and is told the replies to
+ * clients and the acts of gangs. */
 #include <sqlite3.h>
 #include "api/core/job_state.h"
 #include "tests/sim/sim.h"
@@ -19,7 +19,8 @@ struct model {
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
-    int64_t rank_size; /* bytes of its node's memory that a rank takes, by the stored plan */
+    int64_t rank_size; /* the number of bytes that a rank needs on its node according to the stored
+                        * plan */
     bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
     int64_t read_epoch; /* the epoch when the job was last checked */
@@ -36,7 +37,8 @@ static int64_t n_models;
 static int64_t last_row, last_metric, n_rows, known_jobs;
 static uint64_t rows_hash;
 static bool used[1 << 17];
-/* an answer has said so, and no other order has been sent since then */
+/* an answer has reported that the node is cordoned, and no order about the node has been sent
+ * after it */
 static bool cordoned[SIM_NODES];
 
 void check_reset(void)
@@ -204,8 +206,8 @@ static int slots_on(const char *node)
     return n;
 }
 
-/* Returns the bytes that attempts hold on a node, where a preparation holds ERRAND. *n_errands is
- * the number of preparations on the node. */
+/* Returns the number of bytes that attempts use on a node. A preparation uses ERRAND bytes.
+ * *n_errands is the number of preparations on the node. */
 static int64_t memory_on(const char *node, int *n_errands)
 {
     int64_t sum = 0;
@@ -268,7 +270,8 @@ static void take_assign(struct model *m, const struct row *r)
                            (long long)r->job, node_name(k));
 }
 
-/* Takes a note that a node is away or back. Silence alone must not fence an attempt. */
+/* Processes an event that a node has become silent or is connected again. The silence of a node
+ * alone must not fence an attempt. */
 static void take_away(struct model *m, const struct row *r)
 {
     char node[8];
@@ -336,7 +339,7 @@ static void check_done(const struct model *m, const struct row *r)
     for (int k = 0; k < m->n_ranks; k++) {
         const int64_t here = seqd_log_size(r->job, r->epoch, k),
                       there = gang_log_size(r->job, r->epoch, k);
-        /* While the disk is full, the space that is left is only for events. */
+        /* While the disk is full, the remaining space is only for events. */
         if (here < there && seqd_full_ms() >= m->assign_ms)
             n_cut_logs++;
         else if (here != there)
@@ -484,7 +487,7 @@ static void read_events(void)
     sqlite3_finalize(st);
 }
 
-/* Takes the steps of one second. */
+/* Processes the steps of one second. */
 static void take_steps(int64_t job, const char *data)
 {
     struct model *m = model_of(job);
@@ -517,8 +520,8 @@ static void read_metrics(void)
     sqlite3_finalize(st);
 }
 
-/* Counts a new job of a batch. Its name has the batch and the number of the batch's jobs, all of
- * which must be committed together. */
+/* Counts a new job of a batch. The name of the job has the batch and the number of jobs in the
+ * batch. All jobs of a batch must be committed together. */
 static void count_batch(const char *name, int count[SIM_JOBS + 1], int want[SIM_JOBS + 1])
 {
     int number, n;
@@ -680,8 +683,8 @@ void check_page(int64_t job, const char *page, bool metrics)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Tells whether the job waits, according to its own reason, for the liar, which reported a
- * checkpoint that does not exist and has left for ever. */
+/* Tells whether the job's reason shows that the job waits for the node of liar.c. This happens if
+ * the liar has reported a checkpoint that does not exist and never connects again. */
 bool check_waits_for_liar(int64_t j)
 {
     char want[64];

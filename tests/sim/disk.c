@@ -1,6 +1,6 @@
-/* disk.c: a disk for SQLite, with files in memory. Each file has the content that the system shows
- * and the content that is on disk. A power cut keeps any part of the writes since the last
- * sync. */
+/* disk.c: a disk for SQLite, with files in memory. Each file has two contents: the content that
+ * programs read, and the content that is on disk. When power is lost, any part of the writes since
+ * the last sync may be kept. */
 #include <errno.h>
 #include <sqlite3.h>
 #include "tests/sim/oom.h"
@@ -10,7 +10,7 @@ enum { FILES = 16, REGIONS = 64, LOCKS = 8, SECTOR = 512 };
 
 struct change { /* a write that came after the last sync */
     struct change *next;
-    int64_t at, size; /* a size of -1 means that the file was cut to `at` bytes */
+    int64_t at, size; /* a size of -1 means that the file was truncated to `at` bytes */
     char data[];
 };
 
@@ -24,7 +24,8 @@ struct file {
     bool used;
     struct image now, safe;
     struct change *first, **last;
-    int n_shared, writer; /* locks of the rollback journal; writer is the number of a handle */
+    int n_shared, writer; /* locks of the rollback journal; `writer` is the index of the handle
+                           * that has the write lock */
     char *region[REGIONS];
     int n_regions, region_size;
     int shm_shared[LOCKS], shm_writer[LOCKS];
@@ -34,7 +35,7 @@ struct handle {
     sqlite3_file base;
     struct file *file;
     int number, life, level;
-    bool own; /* deleted when it is closed */
+    bool own; /* the file is deleted when it is closed */
     unsigned shm_shared, shm_writer;
 };
 
@@ -256,8 +257,8 @@ static int io_truncate(sqlite3_file *file, sqlite3_int64 size)
     return SQLITE_OK;
 }
 
-/* Syncs a file. A sync that fails has dropped the data that it should have written, and yet the
- * next sync succeeds. */
+/* Syncs a file. A sync that fails drops the data that it should have written. The next sync
+ * succeeds nevertheless. */
 static int io_sync(sqlite3_file *file, int flags)
 {
     struct handle *h = (struct handle *)file;

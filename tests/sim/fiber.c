@@ -1,5 +1,6 @@
 /* fiber.c: the threads of seqd and of agents as fibers. Each fiber runs until it waits, or until
- * its disk lets other fibers run. The linker replaces the system's functions by these (--wrap). */
+ * its disk lets other fibers run. The linker replaces the system's functions by the functions of
+ * this file (--wrap). */
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -123,7 +124,7 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*main)(v
     return EAGAIN;
 }
 
-/* Joins a fiber. A fiber that has called _exit counts as over. */
+/* Joins a fiber. A fiber that has called _exit counts as ended. */
 int __wrap_pthread_join(pthread_t t, void **out)
 {
     struct fiber *f = &fibers[(size_t)t - 1];
@@ -131,7 +132,7 @@ int __wrap_pthread_join(pthread_t t, void **out)
         if (is_ready(f))
             enter(f);
         else
-            fibers_turn(true); /* the fiber may wait for another one */
+            fibers_turn(true); /* the fiber may wait for a second fiber */
     }
     f->used = false;
     return 0;
@@ -186,7 +187,7 @@ time_t __wrap_time(time_t *out)
     return sim_utc / 1000;
 }
 
-/* Ends the fiber of a process that exits. world.c does the rest. */
+/* Ends the fiber of a process that exits. world.c ends the rest of the process. */
 void __wrap__exit(int code)
 {
     if (!current) __real__exit(code);

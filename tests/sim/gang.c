@@ -1,6 +1,6 @@
 /* gang.c: seqgang and its ranks, by the rules of api/core/gang_start.h and rank.h. The directory,
  * the lock, the socket and the spool are real, but there are no processes. Every act of a gang is
- * noted, and the checker compares seqd's state with these notes. */
+ * recorded, and the checker compares seqd's state with these records. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -74,7 +74,7 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-/* Ends the gang's process, which its ranks follow a little later. */
+/* Ends the gang's process. Its ranks end a little later. */
 static void leave(struct gang *g, bool killed)
 {
     if (killed && g->stage < ENDED && g->stage > BORN)
@@ -109,7 +109,7 @@ static void die(struct gang *g)
     leave(g, true);
 }
 
-/* Carries out the gang's fate when it is due. */
+/* Carries out the end that was chosen for the gang, when it is due. */
 static void fall(struct gang *g)
 {
     const int r = g->first + sim_below(g->n_local);
@@ -196,8 +196,8 @@ static struct gang *part(const struct gang *g, int i)
     return NULL;
 }
 
-/* Returns 1 if every rank of the attempt is there, 0 if some have not come yet, and -1 if a rank
- * was there and has gone. */
+/* Returns 1 if every rank of the attempt runs or has completed its work, 0 if some ranks have not
+ * started yet, and -1 if a rank was lost. */
 static int ring(const struct gang *g)
 {
     int ready = 0, lost = 0;
@@ -259,7 +259,7 @@ static void step(struct gang *g)
         logs_line(g, "step");
     }
     if (g->steps % 3 == 0 && *checkpoint < g->steps) tell_checkpoint(g, checkpoint);
-    if (g->steps < STEPS && g->save && sim_below(4)) { /* some are late, or never save */
+    if (g->steps < STEPS && g->save && sim_below(4)) { /* some ranks are late, or never save */
         if (*checkpoint < g->steps) tell_checkpoint(g, checkpoint);
         save_exit(g);
         return;

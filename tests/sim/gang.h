@@ -9,7 +9,7 @@
 enum {
     STEPS = 10,
     NONCES = 1 << 17,
-    LINGER_MS = 200, /* longest time by which ranks outlive their gang */
+    LINGER_MS = 200, /* the longest time for which ranks run after their gang has ended */
     FIRST_PID = 5000000
 };
 
@@ -38,7 +38,7 @@ struct gang {
     enum stage stage;
     enum fate fate;
     int fate_step;
-    /* stop_ms: the gang has stopped by that time */
+    /* stop_ms is the time by which the gang has stopped */
     int64_t next_ms, paused_ms, linger_ms, stop_ms;
     int lock_fd, listen_fd, sock_fd, steps;
     struct spool spool;
@@ -48,7 +48,7 @@ struct gang {
 extern struct gang gangs[SIM_GANGS];
 /* active lists the gangs that may have processes */
 extern int n_gangs, active[SIM_GANGS], n_active;
-struct gang_truth { /* of one job */
+struct gang_truth { /* the truth about one job */
     int checkpoint[SIM_NODES], faults;
 };
 extern struct gang_truth truth[SIM_JOBS + 1];

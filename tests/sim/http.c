@@ -1,7 +1,7 @@
-/* http.c: daemon/http/http.h without sockets, and its clients. The clients submit jobs and batches
- * of jobs, with a key that they use again if no answer came. They also cancel, suspend, resume,
- * restart and read jobs, and drain nodes. Replies are passed to the checker, unless the network
- * loses them. */
+/* http.c: implements daemon/http/http.h without sockets, and simulates its clients. The clients
+ * submit jobs and batches of jobs with a key. If they get no answer, they submit again with this
+ * key. They also cancel, suspend, resume, restart and read jobs, and drain nodes. Replies are
+ * passed to the checker, unless the network loses them. */
 #include "daemon/http/http.h"
 #include "daemon/http/door.h"
 #include <unistd.h>
@@ -27,9 +27,9 @@ enum what {
     CORDON
 };
 
-struct order { /* a submission, which is kept until it is known to be done */
+struct order { /* a submission, which is kept until the client knows that it is done */
     char key[24], body[BODY_SIZE];
-    int n; /* number of jobs of a batch, or 0 if it is a single job */
+    int n; /* the number of jobs of a batch, or 0 for a single job */
     bool done, under_way;
     int64_t next_ms;
 };
@@ -44,7 +44,9 @@ struct http_req {
     int64_t answered_at_ms;
     int64_t job;
     struct order *order;
-    bool orphan, lost; /* orphan: the client has gone; lost: the answer will not reach it */
+    /* `orphan` means that the client has disconnected; `lost` means that the answer will not reach
+     * the client */
+    bool orphan, lost;
 };
 
 static struct order orders[SIM_JOBS];
@@ -52,7 +54,8 @@ static int n_orders, n_ordered, n_jobs; /* n_ordered counts the jobs of all orde
 static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
 static struct http_req *open_requests, *probe;
 static int n_open, n_resumed;
-static struct http_req *node_order; /* only one at a time, so that an answer tells the state */
+static struct http_req *node_order; /* only one order about nodes is sent at a time, so that its
+                                     * answer determines the state of the node */
 
 void clients_reset(void)
 {
@@ -92,7 +95,8 @@ const char *http_header(const struct http_req *r, const char *name)
     return r->order && !strcmp(name, "idempotency-key") ? r->order->key : NULL;
 }
 
-/* Returns the peer of every request, which is the user that runs seqd, over the Unix socket. */
+/* Returns the peer of a request. It is always the user that runs seqd, connected by the Unix
+ * socket. */
 const struct http_peer *http_peer(const struct http_req *r)
 {
     static struct http_peer peer;
@@ -171,7 +175,8 @@ static int64_t number_at(const char *text, const char *key)
     return at ? strtoll(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Checks that the ids of a batch are consecutive, and the same in every answer. */
+/* Checks that the ids of a batch are consecutive, and that all answers to the batch have the same
+ * ids. */
 static void batch_submitted(const struct order *o, const char *body)
 {
     const int64_t first = number_at(body, "{\"id\":");
@@ -374,7 +379,8 @@ static void submit_one(void)
     struct order *o = NULL;
     for (int i = 0; i < n_orders && !o; i++)
         if (!orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now) o = &orders[i];
-    /* From time to time, send an order again that is done already. The same answer must come. */
+    /* From time to time, an order that is already done is sent again. It must get the answer that
+     * it got before. */
     if (!o && n_orders && !sim_below(6)) o = &orders[sim_below(n_orders)];
     if (!o && n_ordered + BATCH_JOBS <= SIM_JOBS) {
         o = &orders[n_orders++];
@@ -468,8 +474,8 @@ void clients_turn(bool submit)
     if (n_jobs && submit && !sim_below(150)) order_one();
     if (sim_calm && !sim_below(4)) order_node(sim_below(SIM_NODES), "uncordon");
     if (!sim_calm || !n_jobs) return;
-    /* At the end, resume all jobs that are held, and restart a job whose checkpoint never
-     * comes. */
+    /* At the end, all suspended jobs are resumed. A job whose checkpoint will never be available
+     * is restarted. */
     const int64_t job = jobs[n_resumed++ % n_jobs];
     send_off(ask(HOLD, "POST", job, "/v1/jobs/%lld:resume"));
     if (check_waits_for_liar(job)) send_off(ask(RESTART, "POST", job, "/v1/jobs/%lld:restart"));

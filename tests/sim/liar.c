@@ -1,5 +1,5 @@
-/* liar.c: a node that speaks the protocol and sends false reports. A job of which it has no part
- * must not be changed by any of its reports. */
+/* liar.c: a node that speaks the protocol and sends false reports. If the liar has no part of a
+ * job, its reports must not change that job. */
 #include <string.h>
 #include "api/core/job_state.h"
 #include "api/rpc.h"
@@ -11,7 +11,7 @@ static struct loop *loop;
 static int64_t next_ms;
 static struct {
     int64_t job, epoch;
-} told[64]; /* attempts that it was given */
+} told[64]; /* attempts that the liar was given */
 static int n_told;
 
 static int64_t clock_now(void *arg)
@@ -92,7 +92,7 @@ static void on_opened(void *arg, struct rpc_stream *s)
     struct wire_attempt list[8];
     struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1, .n_cores = 1};
     stream = s;
-    m.memory_size = sim_tight ? (int64_t)50 << 20 : (int64_t)1 << 36; /* no node has less */
+    m.memory_size = sim_tight ? (int64_t)50 << 20 : (int64_t)1 << 36; /* no node has less memory */
     memset(m.instance, 'L', sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", node_name(sim_below(6) ? SIM_LIAR : sim_below(SIM_LIAR)));
     snprintf(m.address, sizeof m.address, "10.0.0.99");

@@ -1,6 +1,7 @@
-/* net.c: api/rpc.h without a network, with sessions between loops of one process. A message takes
- * some time, and messages keep their order. A session can break, be cut in either direction, or be
- * half open, in which case each end finds out by itself, through keepalive. */
+/* net.c: implements api/rpc.h without a network, with sessions between loops of one process.
+ * Messages are delayed and keep their order. A session can break, be cut in either direction, or
+ * be half open. If it is half open, each end notices separately, through keepalive, that the peer
+ * is lost. */
 #include "api/rpc.h"
 #include <fcntl.h>
 #include "tests/sim/oom.h"
@@ -23,18 +24,21 @@ struct end { /* the streams of one program */
 };
 
 struct rpc_stream {
-    struct rpc_stream *next, *peer; /* peer is NULL when it has gone */
-    /* on the server's end, the certificate's holder, whose name is "" if there is none */
+    struct rpc_stream *next, *peer; /* peer is NULL when the peer has ended */
+    /* on the server's end, the holder of the client's certificate; its name is "" if there is no
+     * certificate */
     struct pki_node holder;
-    bool joins; /* on the server's end: it may ask for a certificate */
+    bool joins; /* on the server's end, set if the peer may ask for a certificate */
     struct end *end;
     struct rpc_client *client; /* NULL on the server's end */
     void *user;
     int node;
     bool opened, closing;
-    /* dead_ms is when the loss of the peer is noticed, or 0 while the peer is there */
+    /* dead_ms is the time at which the loss of the peer is noticed, or 0 while the peer is
+     * connected */
     int64_t open_ms, dead_ms;
-    int64_t stuck_ms; /* since when no message of the peer can arrive; 0 if they can */
+    /* the time since which no message of the peer can arrive; 0 if messages can arrive */
+    int64_t stuck_ms;
     int64_t last_due_ms;
     size_t queued_size;
     struct packet *packets, **last;
@@ -61,7 +65,7 @@ static struct rpc_server *server;
 static struct rpc_client *clients[SIM_NODES][KINDS];
 static int64_t n_opened;
 static struct {
-    int64_t up_ms, down_ms; /* cut until then */
+    int64_t up_ms, down_ms; /* until these times no message passes in the direction */
 } cuts[SIM_NODES];
 
 static bool cut(int node, bool up)
@@ -106,7 +110,8 @@ static void stream_free(struct rpc_stream *s)
     free(s);
 }
 
-/* Lets the other end notice the loss after the data on its way, or a part of it, has arrived. */
+/* Lets the peer notice that this end is lost. Before that, all of the data that was sent, or a
+ * part of it, arrives. */
 static void leave_peer(struct rpc_stream *s)
 {
     struct rpc_stream *p = s->peer;
@@ -129,7 +134,7 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size)
 {
     if (s->closing || s->queued_size + size > RPC_QUEUE_SIZE) return -1;
     struct rpc_stream *to = s->peer;
-    if (!to) return 0; /* the connection is gone, which is not an error yet */
+    if (!to) return 0; /* the connection is lost, which is not an error yet */
     struct packet *p = sim_malloc(sizeof *p + size);
     if (!p) abort();
     int64_t due_ms = sim_now + 1 + sim_below(DELAY_MS);
@@ -180,8 +185,8 @@ const char *rpc_stream_peer(const struct rpc_stream *s)
 
 /* ---- what arrives ---------------------------------------------------------------------------- */
 
-/* Tells whether no data can arrive, because the other process is stopped or its direction is
- * cut. */
+/* Tells whether no data can arrive, because the peer's process is stopped or the direction from
+ * the peer is cut. */
 static bool hears_nothing(const struct rpc_stream *s)
 {
     if (s->client) return cut(s->node, false) || seqd_paused() > sim_now;
@@ -200,8 +205,8 @@ static void deliver(struct rpc_stream *s)
 {
     while (s->packets && !s->closing && s->packets->due_ms <= sim_now) {
         struct packet *p = s->packets;
-        /* A process that was stopped gets the messages that had arrived before. A cut lets no
-         * message through. */
+        /* A process that was stopped gets the messages that arrived while it was stopped. While a
+         * direction is cut, no message arrives. */
         if (cut(s->node, !s->client)) return;
         if (s->dead_ms && s->dead_ms <= sim_now && sim_below(2)) return;
         if (!(s->packets = p->next)) s->last = &s->packets;
@@ -240,10 +245,11 @@ static void turn(void *arg)
     struct rpc_stream *all[64];
     int n = 0;
     for (struct rpc_stream *s = e->first; s && n < 64; s = s->next) all[n++] = s;
-    while (n--) stream_turn(all[n]); /* beginning with the oldest; no turn frees another stream */
+    /* begins with the oldest stream; stream_turn frees no stream but its own */
+    while (n--) stream_turn(all[n]);
 }
 
-/* Gives a client its turn, unless it has ended in its own callback before. */
+/* Runs a client, unless it was closed in one of its own callbacks. */
 static void client_turn(void *arg)
 {
     struct rpc_client **at = arg;
@@ -320,7 +326,7 @@ static bool reachable(int node)
     return server && seqd_paused() <= sim_now && !cut(node, true) && !cut(node, false);
 }
 
-/* Checks the server's authority and the client's identity, as in a handshake. Returns false if
+/* Checks the server's authority and the client's identity, as a handshake does. Returns false if
  * there must be no session. */
 static bool shake_hands(const struct rpc_client *c, struct pki_node *holder)
 {

@@ -50,8 +50,8 @@ int node_slots(int i)
     return nodes[i].n_slots;
 }
 
-/* Returns a node's memory. Any job fits on node 0, because it has room for four ranks, although
- * not beside a preparation. */
+/* Returns a node's memory. Node 0 has room for four ranks, so every job fits on it, except while
+ * it also prepares data. */
 int64_t node_memory(int i)
 {
     const int64_t slot = sim_tight ? (i ? 60 : 100) : 16384;

@@ -1,6 +1,6 @@
-/* oom.c: memory that runs out. It defines malloc and the related functions for the whole process.
- * When it is armed, the n-th allocation of the product, or of a library that the product calls,
- * fails once. */
+/* oom.c: simulates a lack of memory. It defines malloc and the related functions for the complete
+ * process. When it is armed, the n-th allocation of the product, or of a library that the product
+ * calls, fails once. */
 #include "tests/sim/oom.h"
 #include <execinfo.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ extern char __executable_start[], etext[];
 struct oom oom;
 void *calloc(size_t n, size_t size);
 
-/* Notes the first caller in this program that is not in this file. */
+/* Notes the innermost caller that is in this program but not in this file. */
 static void note_caller(void)
 {
     void *at[24];
@@ -89,7 +89,7 @@ static void note_abort(int64_t caller)
     }
 }
 
-/* Runs in a child, until the request is answered or TURNS turns are over. */
+/* Runs in a child process, until the request is answered or the loop has run TURNS times. */
 static void probe(int kind, int64_t at)
 {
     clients_probe(kind);
@@ -118,8 +118,8 @@ static bool fail_one(int kind, int64_t at, int count[4])
     if (WIFSIGNALED(status) && !aborted)
         printf("  crash: signal %d, the allocation at 0x%llx\n", WTERMSIG(status),
                (long long)oom.told->caller);
-    /* Index 3 counts the processes that ended without an answer, because the writer ended them
-     * with status 70. */
+    /* Index 3 counts the processes without an answer, which their writer thread ended with status
+     * 70. */
     const int how = oom.told->status >= 500 ? 1 : oom.told->status ? 0 : aborted ? 2 : 3;
     count[how]++;
     return true;
@@ -128,7 +128,7 @@ static bool fail_one(int kind, int64_t at, int count[4])
 int oom_walk(void)
 {
     void *warm[4];
-    backtrace(warm, 4); /* loads a library now */
+    backtrace(warm, 4); /* loads the library of backtrace before allocations fail */
     oom.told = mmap(NULL, sizeof *oom.told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                     0);
     printf("%-8s %9s %9s %9s %9s\n", "request", "answered", "refused", "aborted", "ended");

@@ -5,13 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct oom_told {   /* in memory shared with the parent */
-    int64_t caller; /* caller of the allocation that failed, as an offset in the program, or 0 */
+struct oom_told {   /* this struct is in memory that is shared with the parent */
+    int64_t caller; /* the caller of the allocation that failed, as an offset in the program, or
+                     * 0 */
     int status;     /* status of the answer, or 0 if there was none */
 };
 
 extern struct oom {
-    /* at is the number of the allocation that fails, or 0; n counts the allocations so far */
+    /* `at` is the index of the allocation that fails, counted from 1; 0 means that none fails. `n`
+     * is the number of allocations so far */
     int64_t at, n;
     int aside; /* above 0 while the simulator itself allocates */
     struct oom_told *told;

@@ -25,9 +25,9 @@ static struct {
     struct logs *logs;
     struct control *control;
     struct links *link;
-    struct pki *ca; /* its authority, if nodes join ... */
+    struct pki *ca; /* seqd's authority, if nodes join; the members below belong to it */
     struct joins *joins;
-    char token[128]; /* ... and the file with the token of all nodes */
+    char token[128]; /* the file with the token of all nodes */
     bool told;       /* the file is written */
     struct auth *auth;
     struct routes routes;
@@ -97,7 +97,7 @@ static void close_node(void *arg, const char *node, const char *why)
     if (d.link && !d.dying) link_close(d.link, node, why);
 }
 
-/* Opens the joins. When they are used, clocks do not differ and no certificate expires. */
+/* Opens the table of joins. In runs with TLS, clocks do not differ and no certificate expires. */
 static int open_joins(struct err *e)
 {
     char path[128];
@@ -121,8 +121,8 @@ static void token_made(void *arg, const char *id, const char *text, const struct
     d.told = text && !d.dying && !file_write(d.token, text, strlen(text), &why);
 }
 
-/* Makes a token with as many uses as there are nodes. Joining again after a lost answer does not
- * count as a use. */
+/* Makes a token with as many uses as there are nodes. If the answer to a join was lost, joining
+ * again does not count as a further use. */
 static void make_token(void)
 {
     if (d.joins && !d.told)
@@ -170,7 +170,7 @@ static void close_all(bool orderly)
     d.dying = true;
     check_close();
     if (d.routes.trail) trail_stop(d.routes.trail);
-    if (!orderly) clients_cut(); /* answers from now on reach no client */
+    if (!orderly) clients_cut(); /* from now on, no answer reaches a client */
     errands_end(d.routes.planner, false);
     store_close(d.store);
     if (orderly) clients_cut();

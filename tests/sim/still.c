@@ -1,5 +1,5 @@
-/* still.c: a cluster in which nothing happens. Work that is repeated without end shows as growth
- * of sessions, certificates, timers, files, descriptors or events. */
+/* still.c: a cluster in which nothing happens. If some work is repeated without end, the number of
+ * sessions, certificates, timers, files, descriptors or events grows. */
 #include <dirent.h>
 #include <ftw.h>
 #include "api/core/loop.h"

@@ -1,5 +1,5 @@
-/* truth.c: the acts of gangs and their live processes. The checker compares with them, and the
- * agent's system calls read them. */
+/* truth.c: the acts of gangs and their live processes. The checker compares seqd's state with
+ * them, and the simulated system calls of the agent read them. */
 #include <signal.h>
 #include <sys/types.h>
 #include "api/core/process.h"

@@ -1,5 +1,5 @@
-/* world.c: time, chance and faults. `sim SEED [STEPS]` runs one seed, and `sim --faults N [SEED]`
- * as many seeds as are needed for N faults. */
+/* world.c: time, chance and faults. `sim SEED [STEPS]` runs one seed. `sim --faults N [SEED]` runs
+ * seeds until N faults have been injected. */
 #include <ftw.h>
 #include <signal.h>
 #include <unistd.h>
@@ -100,7 +100,7 @@ void sim_note(int64_t job, const char *fmt, ...)
     va_end(args);
 }
 
-/* Prints the last notes of the job, together with the notes that are of no job. */
+/* Prints the last notes about the job, together with the notes that are not about a job. */
 static void show_notes(int64_t job)
 {
     int64_t from = n_notes;
@@ -275,8 +275,7 @@ static void pass(int64_t ms)
     }
 }
 
-/* Lets everything come to its end. Every node joins once more, and from then on nothing may
- * happen. */
+/* Lets all jobs end, and lets every node join once more. After that, nothing may happen. */
 static void be_still(void)
 {
     for (int i = 0; i < SIM_LIAR; i++) node_forget(i);
@@ -293,8 +292,8 @@ static void run(uint64_t s, int64_t max_steps)
     begin(s);
     uint64_t kinds = sim_random() | (uint64_t)1 << sim_below(N_DRAWN);
     if (getenv("SEQD_SIM_KINDS")) kinds = strtoull(getenv("SEQD_SIM_KINDS"), NULL, 0);
-    /* Let agents leave only in every fifth seed. In the other seeds, some of which are kept as
-     * cases, the events must not change. */
+    /* Agents leave only in every fifth seed. The events of all other seeds must not change,
+     * because some of these seeds are kept as cases. */
     const bool leaves = s % 5 == 1 && kinds >> AGENT_LEAVES & 1;
     const int every_ms = 300 + sim_below(3000);
     const int64_t calm_ms = sim_now + 60000 + sim_below(240000);
@@ -343,15 +342,15 @@ static int walk(void)
 #ifdef SEQD_MUTANTS
 enum { MUTANT_SEEDS = 60 };
 
-/* Tells whether the schedules reach this fault too seldom. test_seqd_jobs or test_seqd_gpus finds
- * it at once. */
+/* Tells whether random schedules show this injected fault too seldom. test_seqd_jobs or
+ * test_seqd_gpus finds such a fault at once. */
 static bool caught_elsewhere(int mutant)
 {
     return mutant == MUTANT_CANCEL_LOST || mutant == MUTANT_STALE_FREE;
 }
 
-/* Reports the rule that each of the other mutants breaks, and the number of seeds that were
- * needed. */
+/* Reports, for each mutant that the simulator has to find, the rule that it breaks and the number
+ * of seeds that were needed. */
 static int run_mutants(void)
 {
     int missed = 0, n = 0;
