@@ -25,7 +25,7 @@ const struct device_kind *device_find(const char *name);
 /* Returns the names of the kinds, separated by ", ", for use in error messages. Kinds that are
  * only for tests are left out. */
 const char *device_names(void);
-/* Returns the bytes of scratch memory of one rank. `name` must be the name of a kind. */
+/* Returns the bytes of scratch memory of one rank. `name` must be the name of a kind of device. */
 int64_t device_scratch(const char *name, int n_threads);
 
 #endif

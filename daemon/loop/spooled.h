@@ -26,9 +26,9 @@ bool spooled_proves_ring(const struct job *j, const struct spooled *r);
 struct spooled_time {
     int64_t now_ms, utc_ms; /* times by the loop's clock and by UTC */
 };
-/* Applies a record of j's current attempt. The record is from the node of part p, and the part has
- * not ended. If the record proves the ring (spooled_proves_ring), the caller must have opened the
- * ring before. */
+/* Applies a record of j's current attempt. The record is from the node of part p, and the part
+ * has not ended. If the record shows that all ranks have joined the ring (spooled_proves_ring),
+ * the caller must have noted this before (attempt_open_ring). */
 void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part *p,
                   const struct spooled *r, const struct spooled_time *t, struct verdict *v);
 

@@ -89,11 +89,11 @@ int run_start_seqd(struct one_run *r, struct err *e)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* A script that srun starts on each node. It reads the token from stdin, because other users could
- * see an argument or an environment variable. At the end of stdin the script stops, because srun
- * itself would use SIGKILL. If all processes get a SIGTERM, only seqw acts on it, and ends.
- * Without --state the node's directory is temporary, too. $1 is seqw, $2 is the port, $3 is the
- * host or "", and $4 is the state directory or "". The options of seqw follow. */
+/* A script that srun starts on each node. It reads the token from stdin, because other users
+ * could see an argument or an environment variable. At the end of stdin the script stops seqw. If
+ * srun stopped the script, it would use SIGKILL. If all processes get a SIGTERM, only seqw acts
+ * on it, and ends. Without --state the node's directory is temporary, too. $1 is seqw, $2 is the
+ * port, $3 is the host or "", and $4 is the state directory or "". The options of seqw follow. */
 static char agent_script[] =
     "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
     "dir=$(mktemp -d \"${TMPDIR:-/tmp}/seqd-run.XXXXXX\") || exit 1\n"

@@ -94,8 +94,7 @@ struct sched_job {
                     * The value GPU_MAX in gpu stands for a GPU that is gone */
     /* the job's transport works only within one node, so all its ranks are placed on one node */
     bool one_node;
-    /* step of its checkpoint on node `only`; 0 if the job has no checkpoint because of which it
-     * must run there */
+    /* step of the checkpoint for which the job must run on node `only`; 0 if there is none */
     int64_t checkpoint;
     /* `checkpoint` belongs to a different job, and this job begins from it */
     bool source;

@@ -125,7 +125,7 @@ void attempt_hold(struct attempt_part *p, int64_t seq);
  * any more */
 void attempt_release(struct job_attempt *a);
 
-/* Notes that every rank has joined the ring. *ev is the READY. */
+/* Notes that every rank has joined the ring, and sets *ev to the event EV_READY. */
 void attempt_open_ring(struct job_attempt *a, struct event *ev);
 /* Notes a failure that may only be the consequence of the failure of a different rank. It is kept
  * until a better cause arrives, all parts have ended, or the time for a better cause is over.

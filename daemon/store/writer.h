@@ -25,8 +25,8 @@ struct writer_options { /* borrowed until writer_destroy */
 
 /* Prepares the statements of requests. Fails as schema_damaged does. */
 struct store_writer *writer_create(const struct writer_options *o, struct err *e);
-/* Starts the thread. r is borrowed until writer_stop returns; its queries wait while the log is
- * emptied. */
+/* Starts the thread. `r` is borrowed until writer_stop returns. Queries of r wait while the
+ * thread empties the write-ahead log. */
 void writer_start(struct store_writer *w, struct store_reader *r);
 /* Commits the queued requests, and then ends the thread. On a full disk the queued requests are
  * dropped. Later requests are dropped, too. The answer to a dropped request is ERR_PEER. May be

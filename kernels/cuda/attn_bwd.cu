@@ -64,7 +64,7 @@ static __device__ __forceinline__ bwd_room<T, DP, SMALL> bwd_room_of(char *share
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
-/* Computes s and dP of a warp's rows against a walked tile. own0 and own1 point to the warp's
+/* Computes s and dP of a warp's rows and the rows of the tile. own0 and own1 point to the warp's
  * rows. */
 template <int DP, class T>
 static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],

@@ -35,9 +35,10 @@
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
-/* Shared memory that a block of 8.6, 8.9 and 12.0 may have. A block of 8.0 and 8.7 may have 163
- * KiB, and a block of 9.0 and 10.0 may have 227 KiB. A kernel that needs more than SMEM_SMALL also
- * has a smaller shape. The smaller shape is not compiled for architectures that never use it. */
+/* Largest number of bytes of shared memory of a block on devices of compute capability 8.6, 8.9
+ * and 12.0. A block may have 163 KiB on 8.0 and 8.7, and 227 KiB on 9.0 and 10.0. A kernel that
+ * needs more than SMEM_SMALL also has a smaller shape. The smaller shape is not compiled for
+ * architectures that never use it. */
 #define SMEM_SMALL (99 << 10)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
 static constexpr bool smem_is_small = false;

@@ -270,8 +270,8 @@ static void test_never_opens(void)
     struct side c = {0};
     char plain[80];
     serve(RPC_LIFE_S);
-    /* A different authority has signed the coordinator's certificate, so the client sends it
-     * nothing. */
+    /* The client does not know the authority that has signed the coordinator's certificate, so
+     * the client sends nothing to the coordinator. */
     never_opens(rpc_dial_tls(loop, address, node_of(other, other, "n1", 60), &calls, &c, &e), &c);
     const struct rpc_identity join = {pki_ca(other), NULL, NULL};
     never_opens(rpc_dial_tls(loop, address, &join, &calls, &c, &e), &c);

@@ -293,7 +293,8 @@ static void check_bits(const struct golden *g, enum precision_id precision)
             /* In bf16 one pass may be off by 2e-2 (api/core/job.c explains it). With a guidance of
              * 7, the result is 7 times one pass minus 6 times a second pass. If the errors of the
              * two passes are independent, the error of the result is 9 times the error of one
-             * pass. The bound is half of that, 0.1, and the measured error is 2e-2. In fp16 the
+             * pass. 9 times 2e-2 is 0.18. The bound is about half of that, 0.1, because the
+             * measured error is 2e-2. In fp16 the
              * bound is an eighth of 0.1. */
             static const double most[] = {1e-5, 0.1, 0.1 / 8};
             CHECK_MSG(d <= most[precision], "%s: %.3g", g->name, d);

@@ -950,8 +950,8 @@ static void test_read_once(void)
     CHECK(openings(in_dir("once.gguf"), take_report) == 1);
 }
 
-/* Checks that a report has each fault once. If the file could not be read, the report must list no
- * ids that end texts. */
+/* Checks that a report has each fault once. If the file could not be read, the report's list of
+ * ids that end a text must be empty. */
 static void test_report(void)
 {
     static struct model_shape m;

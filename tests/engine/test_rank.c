@@ -461,7 +461,8 @@ static void test_verify(void)
     }
 }
 
-/* Writes a model whose rows consist of whole blocks, also in slices. */
+/* Writes a model. The rows of its weights consist of whole blocks, and so do the parts of these
+ * rows that the ranks of parallel.tp have. */
 static void make_blocks(struct model_shape *m, char dir[600])
 {
     struct err e = {0};

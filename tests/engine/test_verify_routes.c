@@ -219,9 +219,9 @@ static void test_kept(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* Checks the injected faults. The weights of experts are a softmax over the chosen experts. A
- * reference that uses a wrong choice therefore has the same gradients as the ranks, so only the
- * judgement of the choice shows the fault. */
+/* Checks the injected faults. The reference uses the experts that the ranks chose, so a wrong
+ * choice gives equal gradients on both sides. Only the check of the choice itself shows the
+ * fault. */
 static void test_mutants(void)
 {
     for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {

@@ -43,8 +43,7 @@ extern int test_failures_now;
 #define RUN(fn) test_run(#fn, fn)
 
 /* Tells whether SEQD_TEST_SMALL asks for the short form of the tests. `make check` sets this
- * variable. It is also set in runs under sanitizers, and in runs of programs that have not
- * changed. */
+ * variable. Runs under sanitizers set it, too. */
 static inline bool small_tests(void)
 {
     return getenv("SEQD_TEST_SMALL") != NULL;

@@ -52,8 +52,8 @@ struct allocation_world {
     int64_t memory_size; /* bytes of the machine */
 };
 
-/* Finds the allocation. Fails with ERR_INVALID if a variable has an invalid value. The error names
- * the variable. */
+/* Finds the allocation. Fails with ERR_INVALID if an environment variable has an invalid value. The
+ * error names the variable. */
 int allocation_find(struct allocation *a, const struct allocation_world *w, struct err *e);
 /* Finds the allocation's GPUs in list, which has the GPUs in the driver's order. out gets the
  * positions of the found GPUs in list, in the order of the allocation's words. A word may name

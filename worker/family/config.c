@@ -39,8 +39,8 @@ int config_invalid(struct config *c, const char *key, const char *want)
     return config_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
-/* Tells whether the key was refused before. A list of layers may ask for the same feature many
- * times. */
+/* Tells whether the key was refused before. The list of a key may have the refused value in many
+ * elements, and one refusal is enough. */
 static bool is_refused(const struct config *c, const char *key)
 {
     const size_t n = strlen(key);

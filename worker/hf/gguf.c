@@ -14,8 +14,8 @@ struct head_counts {
     int64_t q, k; /* numbers of query and key heads */
 };
 
-/* Reads the numbers of heads. The caller has read config.json before, and invalid values were
- * refused at that time. */
+/* Reads the numbers of heads. They are valid, because the caller has made a config.json of the
+ * same keys before, which refuses invalid numbers. */
 static struct head_counts read_heads(const struct gguf *g, const struct gguf_arch *a)
 {
     struct head_counts h = {0};

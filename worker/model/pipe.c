@@ -80,8 +80,8 @@ static int post_send(struct model *m, enum pipe_way way, struct err *e)
     return 0;
 }
 
-/* Sends the stream. If this event also has a message from the neighbour, which is a gradient or a
- * stream, posts the receive of this message. */
+/* Sends the stream to a neighbour. If the neighbour sends a stream or a gradient at the same
+ * point of the schedule, also posts the receive of that message. */
 static int send_stream(struct model *m, enum pipe_way way, const void *stream, struct err *e)
 {
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;

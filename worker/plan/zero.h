@@ -92,7 +92,7 @@ struct zero {
 
 /* Sets *z for a single stage, which has all buckets. */
 void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups);
-/* Changes *z to a stage that has buckets [first, end). */
+/* Makes *z describe a stage of a pipeline that has buckets [first, end). */
 void zero_set_stage(struct zero *z, int first, int end);
 
 /* zero_group returns the ranks of the group of `rank`; there are W n_groups ranks in all.

@@ -176,8 +176,9 @@ static void live_forward(struct section_placer *b, const struct op *op, int t)
     }
 }
 
-/* Adds a backward step to the lives of its values and gradients. A gradient lives from the step
- * that first writes it to the backward step of the operation that wrote the value. */
+/* Adds a backward step to the lives of its values and gradients. A gradient is first needed in
+ * the step that writes it first. It is last needed in the backward step of the operation that
+ * wrote the value. */
 static void live_backward(struct section_placer *b, const struct step *st, int t)
 {
     const struct op *op = &b->p->op[st->op];

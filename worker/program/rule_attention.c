@@ -19,8 +19,8 @@ static void check_attention(const struct program *p, const struct op *op, const 
     assert(over_sequence(op));
 }
 
-/* Adds lse. For attention over the sequence, also adds the bytes that the strategy keeps in
- * addition to lse. For most strategies, this number is 0. */
+/* Describes the log-sum-exp of each head, which backward needs. For attention over the sequence,
+ * it also describes the memory that the strategy needs in backward. Most strategies need none. */
 static int extra_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = op->kind == OP_CROSS ? "cross_lse" : "attn_lse";

@@ -23,8 +23,8 @@ struct feed {
                                                      * evaluation, for a diffusion model */
 };
 
-/* Opens the orders. The orders use the data of r until feed_close. Call feed_close even if
- * this function fails. Fails with the errors of the data. */
+/* Opens the orders of samples (struct data_order) of the training. They use the data of r until
+ * feed_close. Call feed_close even if this function fails. Fails as data_order_open does. */
 int feed_open(struct feed *f, struct run *r, struct err *e);
 void feed_close(struct feed *f);
 

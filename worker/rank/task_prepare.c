@@ -71,7 +71,7 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
 }
 
 /* Sends a note if there are documents from which the model does not learn, or from which it
- * learns only in parts. The note is sent once, for the order of the training set. */
+ * learns only in parts. The note is about the training set alone, so that it is sent once. */
 static int note(struct run *r, const struct data *d, const struct data_order *o,
                 const struct order_learnt *learnt, struct err *e)
 {
