@@ -239,8 +239,8 @@ static void check_bits(const struct bits_case *c)
             check_same_bits(c, &r, threads, &one);
             engine_free(&r);
         }
-    /* The few steps under sanitizers need not lower the loss of so few tokens. */
-    CHECK(SANITIZED || one.loss[BITS_STEPS - 1] < one.loss[0]);
+    /* Four steps, as under sanitizers, need not lower the loss of two tokens. */
+    CHECK((SANITIZED && c->S == 2) || one.loss[BITS_STEPS - 1] < one.loss[0]);
     engine_free(&one);
 }
 
