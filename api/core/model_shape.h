@@ -112,6 +112,17 @@ struct shape_freeze {
     uint64_t in[FREEZE_WORDS], out[FREEZE_WORDS];
 };
 
+/* The products that have an adapter (LoRA): A [rank, columns] and B [rows, rank] of each. A weight
+ * is named by its own kind of layer, which is the kind that its family gives it, and by its index
+ * in the layer. */
+struct shape_adapter {
+    int32_t rank; /* 0 means that there are no adapters; the members below are then not used */
+    int32_t rslora;
+    double alpha;
+    double scale; /* factor of (x A') B': alpha / rank or, with rslora, alpha / sqrt(rank) */
+    uint64_t on[FREEZE_KINDS][FREEZE_WORDS];
+};
+
 /* The sizes of a model, which are all that the arithmetic of plans needs. */
 struct model_shape {
     int32_t family;     /* enum model_family (worker/family) */
@@ -204,6 +215,8 @@ struct model_shape {
                            * model */
     /* from train.freeze; not a property of the model */
     struct shape_freeze freeze;
+    /* from the fields `adapter` of a job; not a property of the model */
+    struct shape_adapter adapter;
 };
 
 static inline bool freeze_has(const uint64_t frozen[FREEZE_WORDS], int i)

@@ -387,6 +387,7 @@ static inline void loop_noise(const struct env *t)
 static const struct op_case cases[] = {
     {"linear", write_linear, loop_linear},
     {"linear of conditioning", write_linear_cond, loop_linear},
+    {"adapter", write_adapt, loop_adapt},
     {"rms norm", write_rms, loop_norm},
     {"rms norm without weight", write_rms_bare, loop_norm},
     {"rms norm of heads", write_rms_heads, loop_norm},

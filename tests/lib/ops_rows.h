@@ -145,6 +145,41 @@ static inline void loop_linear(const struct env *t)
         }
 }
 
+/* ---- ADAPT ----------------------------------------------------------------------------------- */
+
+/* Writes an addition to columns 1 to 4 and 4 to 9 of a product of 10 columns. The ranks are 3. */
+static inline void write_adapt(struct env *t)
+{
+    const int a = input(t, ROWS_T, 10), x = input(t, ROWS_T, 12), w = weight(t, 3, 12);
+    weight(t, 3, 3);
+    weight(t, 3, 12);
+    weight(t, 5, 3);
+    output(t,
+           &(struct op){.kind = OP_ADAPT,
+                        .in = {a, x},
+                        .w = w,
+                        .n_w = 4,
+                        .u.adapt = {.rank = 3, .scale = 0.7f, .n = 2, .col = {1, 4}}},
+           ROWS_T, 10);
+}
+
+static inline void loop_adapt(const struct env *t)
+{
+    const int64_t C = in_cols(t, 0), K = in_cols(t, 1), R = t->op.u.adapt.rank;
+    for (int64_t i = 0; i < T * C; i++) out(t)[i] = in(t, 0)[i];
+    for (int part = 0; part < t->op.u.adapt.n; part++)
+        for (int64_t i = 0; i < T; i++)
+            for (int64_t k = 0; k < R; k++) {
+                const double *A = weight_at(t, 2 * part) + k * K, *B = weight_at(t, 2 * part + 1);
+                const int64_t n = t->p.weight[2 * part + 1].rows;
+                double u = 0;
+                for (int64_t c = 0; c < K; c++) u += in(t, 1)[i * K + c] * A[c];
+                for (int64_t c = 0; c < n; c++)
+                    out(t)[i * C + t->op.u.adapt.col[part] + c] += (double)t->op.u.adapt.scale * u *
+                                                                   B[c * R + k];
+            }
+}
+
 /* ---- NORM ------------------------------------------------------------------------------------ */
 
 static inline void norm_case(struct env *t, enum norm_id kind, int64_t cols, int64_t groups,

@@ -185,8 +185,9 @@ static inline bool trial_over(enum op_kind kind, int k)
 {
     if (kind == OP_LINEAR) return k == 1;
     if (kind == OP_MIX) return true;
-    return k == 0 && (kind == OP_ROPE || kind == OP_ACT || kind == OP_GATE || kind == OP_ROW_GATE ||
-                      kind == OP_EMBED_ADD || kind == OP_POSITION_1D || kind == OP_POSITION_2D);
+    return k == 0 && (kind == OP_ROPE || kind == OP_ADAPT || kind == OP_ACT || kind == OP_GATE ||
+                      kind == OP_ROW_GATE || kind == OP_EMBED_ADD || kind == OP_POSITION_1D ||
+                      kind == OP_POSITION_2D);
 }
 
 static inline void trial_forward(struct trial *t, const struct step *st, int step, bool again,

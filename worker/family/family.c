@@ -151,6 +151,12 @@ static void freeze_layers(const struct model_shape *m, struct family *f)
     room_give(own);
 }
 
+static void adapt_layers(const struct shape_adapter *a, struct family *f)
+{
+    for (int k = 0; k < f->n_kinds; k++)
+        prog_adapt(&f->layer[k], &(struct program_adapt){a->on[k], a->rank, (float)a->scale});
+}
+
 void family_write(const struct model_shape *m, struct family *f)
 {
     const struct family_row *row = family_row(m);
@@ -161,6 +167,7 @@ void family_write(const struct model_shape *m, struct family *f)
     if (m->no_head) cut_head(&f->out);
     if (m->quant) family_store(f, m->quant);
     if (row->task == MODEL_DIFFUSION) place_switches(row, f);
+    if (m->adapter.rank) adapt_layers(&m->adapter, f);
     if (m->freeze.n_kinds) freeze_layers(m, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);

@@ -102,6 +102,7 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
     int n;
     struct st_file *f;
     struct param *params = hf_list(w->m, &n, e);
+    if (params) n = hf_of_base(params, n);
     for (int i = 0; params && i < n; i++) {
         if (hf_unreadable(w, params[i].name)) continue;
         const struct st_tensor *t = hf_lookup(w, params[i].name, &f);

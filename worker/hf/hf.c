@@ -100,6 +100,7 @@ static int read_params(const struct hf_weights *w, const struct model_shape *m, 
     int n, rc = 0;
     struct param *list = hf_list(m, &n, e);
     if (!list) return -1;
+    n = hf_of_base(list, n);
     for (int i = 0; rc == 0 && i < n; i++) { /* offsets are in ascending order */
         const struct param *p = &list[i];
         memset(params + at * unit, 0, (size_t)((p->offset - at) * unit));

@@ -167,9 +167,13 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 /* ---- inside worker/hf ------------------------------------------------------------------------ */
 
 /* List all tensors, in the order of the flat layout or sorted by name. The caller frees the list.
- * hf_trained removes frozen tensors from a list, and returns the number of tensors that remain. */
+ * hf_trained removes frozen tensors from a list. hf_of_base removes the tensors of adapters, which
+ * are in no file of a model, and hf_of_adapter removes all others. These three return the number
+ * of tensors that remain. */
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 int hf_trained(struct param *list, int n);
+int hf_of_base(struct param *list, int n);
+int hf_of_adapter(struct param *list, int n);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
 
 /* Returns the number of elements of a run. A file may store the rows of a tensor in another

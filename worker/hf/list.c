@@ -40,6 +40,22 @@ int hf_trained(struct param *list, int n)
     return kept;
 }
 
+int hf_of_base(struct param *list, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (!list[i].adapter) list[kept++] = list[i];
+    return kept;
+}
+
+int hf_of_adapter(struct param *list, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].adapter) list[kept++] = list[i];
+    return kept;
+}
+
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
 {
     struct param *p = hf_list(m, n, e);

@@ -27,7 +27,9 @@ struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e
 {
     struct model_shape whole = *m;
     whole.no_head = false;
-    return hf_sorted(&whole, n, e);
+    struct param *list = hf_sorted(&whole, n, e);
+    if (list) *n = hf_of_base(list, *n);
+    return list;
 }
 
 /* Two names that show whether names have the base's prefix (family_base). `with` is the first

@@ -317,6 +317,7 @@ static int load_pieces(const char *dir, const struct model_shape *m, const struc
 {
     int n;
     struct param *list = hf_list(m, &n, e);
+    if (list) n = hf_of_base(list, n);
     struct hf_weights *w = list ? hf_weights_open(dir, m, e) : NULL;
     struct pieces *r = w ? pieces_create(to, list, n, e) : NULL;
     int rc = r ? hf_compare(w, dir, m, e) : -1;

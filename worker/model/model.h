@@ -174,6 +174,16 @@ void model_set_rope(struct model *m, double theta);
  * of o_proj and down_proj are divided by sqrt(2 L). Norms are 1, and biases are 0. Philox is keyed
  * by (seed, tensor index, element index), so the weights do not depend on the number of ranks. */
 void model_random(struct model *m, int64_t seed);
+/* Passes the initial weights of the adapters of a whole model to `to`, in pieces of one tensor
+ * each. They are equal to the weights that model_random sets: A is uniform between -1 / sqrt(C)
+ * and 1 / sqrt(C) for C columns, and B is 0. take gets elements [offset, offset + n) of the flat
+ * layout. */
+struct random_sink {
+    int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
+    void *arg;
+};
+int model_random_adapters(const struct model_shape *s, int64_t seed, const struct random_sink *to,
+                          struct err *e);
 /* Writes a part of the random weights of rank t of s->tp to out. The part is elements [from, from
  * + out.cols). out is one row, in fp32 or rounded to 16 bits. */
 void model_random_part(struct be *be, const struct model_shape *s, int t, int64_t seed,

@@ -64,6 +64,16 @@ static void decay_line(const struct draw *d, int64_t k, int64_t n, float *out)
     }
 }
 
+static void uniform_line(const struct draw *d, double bound, int64_t k, int64_t n, float *out)
+{
+    for (int64_t j = 0; j < n; j += 4) {
+        uint32_t u[4];
+        words(d->seed, (uint32_t)d->tensor, (k + j) / 4, u);
+        for (int q = 0; q < 4 && j + q < n; q++)
+            out[j + q] = (float)(bound * (2 * uniform(u[q]) - 1));
+    }
+}
+
 static void random_line(const struct draw *d, int64_t k, int64_t n, float *out)
 {
     const double count = (double)d->p->count, cols = (double)d->p->cols;
@@ -76,6 +86,7 @@ static void random_line(const struct draw *d, int64_t k, int64_t n, float *out)
         for (int64_t j = 0; j < n; j++) out[j] = d->p->init == INIT_ONE;
         return;
     case INIT_DECAY: decay_line(d, k, n, out); return;
+    case INIT_UNIFORM: uniform_line(d, 1 / sqrt(cols), k, n, out); return;
     case INIT_LRPE:
         for (int64_t j = 0; j < n; j++) out[j] = (float)pow(10000, -2 * (double)(k + j) / count);
     }
@@ -202,6 +213,18 @@ static void random_tensor(void *part, int bucket, const struct draw *d)
     w->done += n;
 }
 
+/* Tensors are numbered in the order of the model. The tensors of adapters have numbers from
+ * ADAPTERS on, so that adapters do not change the initial weights of their model. */
+enum { ADAPTERS = 1 << 24 };
+struct numbers {
+    int base, adapter;
+};
+
+static void number(struct numbers *of, const struct param *p, int n, int *out)
+{
+    for (int i = 0; i < n; i++) out[i] = p[i].adapter ? of->adapter++ : of->base++;
+}
+
 /* Visits rank t's slices of all tensors in ascending order. Each visit gets the bucket of the
  * slice. */
 static void each_slice(const struct model_shape *s, int t, int64_t seed,
@@ -210,18 +233,21 @@ static void each_slice(const struct model_shape *s, int t, int64_t seed,
     const struct model_shape whole = slice_whole(s);
     struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
     struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
+    int *tensor = room_take(PROG_WEIGHTS * sizeof *tensor);
+    struct numbers of = {0, ADAPTERS};
     for (int b = 0; b <= s->n_layers + 1; b++) {
-        int first;
-        param_bucket(&whole, b, p, &first);
+        const int n_whole = param_bucket(&whole, b, p, NULL);
         const int n = slice_bucket(s, b, own);
+        number(&of, p, n_whole, tensor);
         /* The flat layout has the trained tensors of a bucket before its frozen tensors. */
         for (int i = 0; i < 2 * n; i++) {
             const struct slice *at = &own[i % n];
             if (at->trained == (i >= n)) continue;
             visit(arg, b,
-                  &(struct draw){seed, first + at->tensor, s->n_layers, &p[at->tensor], *at, t});
+                  &(struct draw){seed, tensor[at->tensor], s->n_layers, &p[at->tensor], *at, t});
         }
     }
+    room_give(tensor);
     room_give(p);
     room_give(own);
 }
@@ -277,4 +303,38 @@ void model_random(struct model *m, int64_t seed)
     if (lent)
         model_random_part(m->be, &m->shape, m->tensor_rank, seed, 0,
                           tensor_of(m->dtype, borrowed, 1, lent, lent));
+}
+
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+/* Draws an adapter's tensor in pieces, which `to` takes. */
+static int draw_adapter(const struct draw *d, const struct random_sink *to, struct err *e)
+{
+    float line[LINE];
+    for (int64_t k = 0; k < d->p->count; k += LINE) {
+        const int64_t n = d->p->count - k < LINE ? d->p->count - k : LINE;
+        random_line(d, k, n, line);
+        if (to->take(to->arg, d->p->offset + k, n, line, e)) return -1;
+    }
+    return 0;
+}
+
+int model_random_adapters(const struct model_shape *s, int64_t seed, const struct random_sink *to,
+                          struct err *e)
+{
+    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
+    int *tensor = room_take(PROG_WEIGHTS * sizeof *tensor), rc = 0;
+    struct numbers of = {0, ADAPTERS};
+    for (int b = 0; b <= s->n_layers + 1 && !rc; b++) {
+        const int n = param_bucket(s, b, p, NULL);
+        number(&of, p, n, tensor);
+        for (int i = 0; i < n && !rc; i++) {
+            const struct draw d = {
+                .seed = seed, .tensor = tensor[i], .n_layers = s->n_layers, .p = &p[i]};
+            if (p[i].adapter) rc = draw_adapter(&d, to, e);
+        }
+    }
+    room_give(tensor);
+    room_give(p);
+    return rc;
 }

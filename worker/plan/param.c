@@ -123,6 +123,7 @@ static void fill(struct param *out, const struct program *p, int bucket, int i,
     out->stack = w->stack;
     out->frozen = w->frozen;
     out->trained = w->offset < p->trained_size;
+    out->adapter = w->adapter;
     out->of_ids = w->of_ids;
     out->n_fused = w->n_fused;
     memcpy(out->fused, w->fused, sizeof out->fused);

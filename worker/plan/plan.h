@@ -58,6 +58,7 @@ struct param {
      * tensors have neither. The trained tensors of a bucket come first. Their gradients have the
      * order and the distances of these tensors. */
     bool trained;
+    bool adapter;
     bool of_ids;
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];

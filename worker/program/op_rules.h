@@ -172,6 +172,8 @@ struct op_rule {
     /* in backward, rotates the output's gradient back in place; this gradient may be fp32 */
     bool rotates;
     bool multiplies; /* accepts an fp32 gradient of the output, unless it has a base */
+    /* its output is in[0] and an addition to it, so the gradients of both have the same type */
+    bool adapts;
     /* every operation that reads the output adds a part of its gradient, in fp32 */
     bool spreads;
     /* in[0] is a part of a sum over ranks; its gradient is the gradient of the sum, which is

@@ -201,16 +201,26 @@ static bool is_summed(const struct program *p, int v)
     return false;
 }
 
+/* Returns the output of the ADAPT that reads value v as its product, or PROG_NONE. */
+static int adapted_to(const struct program *p, int v)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        if (op_rules[p->op[i].kind]->adapts && p->op[i].in[0] == v) return p->op[i].out[0];
+    return PROG_NONE;
+}
+
 bool prog_grad_f32(const struct program *p, int value)
 {
     const int v = prog_base(p, value), op = prog_writer(p, v);
     if (op != PROG_NONE && op_rules[p->op[op].kind]->spreads) return true;
+    const int adapted = adapted_to(p, v);
+    if (adapted != PROG_NONE) return prog_grad_f32(p, adapted);
     if (is_summed(p, v)) return false;
     if (p->value[v].f32 || p->value[v].shared) return true;
     if (p->value[v].rows == ROWS_COND || p->value[v].rows == ROWS_TEXT) return true;
     if (op == PROG_NONE || has_views(p, v) || !only_attended(p, v)) return false;
     const struct op_rule *r = op_rules[p->op[op].kind];
-    return r->rotates || (r->multiplies && p->op[op].in[1] == PROG_NONE);
+    return r->rotates || r->adapts || (r->multiplies && p->op[op].in[1] == PROG_NONE);
 }
 
 /* Tells whether `op` is the only operation that reads the value or a window of it. */

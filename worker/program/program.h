@@ -46,6 +46,7 @@
 /* largest number of parts of a tensor whose rows are grouped by head in a file */
 #define HEAD_PARTS  4
 #define FUSED_PARTS 3 /* largest number of tensors of a file that one tensor replaces */
+#define ADAPT_PARTS 4 /* largest number of products that one ADAPT adapts */
 #define PROG_SUMS   8 /* largest number of sum chunks of a whole sequence */
 #define PROG_X      0 /* index of the input of a section; `in` has no input */
 #define PROG_NONE   (-1)
@@ -58,9 +59,10 @@ enum init_id {
     INIT_RESIDUAL,
     INIT_ONE,
     INIT_ZERO,
-    INIT_LRPE,  /* 10000^(-2 j / C) at flat index j of [H, D], for theta of TransNormerLLM */
-    INIT_TABLE, /* normal(0, 1) / sqrt(C), for scale_shift_table of adaLN */
-    INIT_DECAY  /* log of a number between 0 and 16, for a_log of the gated delta rule */
+    INIT_LRPE,    /* 10000^(-2 j / C) at flat index j of [H, D], for theta of TransNormerLLM */
+    INIT_TABLE,   /* normal(0, 1) / sqrt(C), for scale_shift_table of adaLN */
+    INIT_UNIFORM, /* uniform between -1 / sqrt(C) and 1 / sqrt(C), for A of an adapter [r, C] */
+    INIT_DECAY    /* log of a number between 0 and 16, for a_log of the gated delta rule */
 };
 
 /* One tensor of the checkpoint. */
@@ -84,7 +86,8 @@ struct weight {
     int32_t stack;
     /* format of a product's blocks or panels (store_mark); WEIGHTS_MODEL if they are not used */
     enum weights_id stored;
-    bool frozen; /* the tensor never has a gradient, because training does not change it */
+    bool frozen;  /* the tensor never has a gradient, because training does not change it */
+    bool adapter; /* the tensor is A or B of an adapter (prog_adapt), and in no file of a model */
     /* The tensor has a row, or an element, for each id. The last slices of the tp ranks may have
      * fewer ids, or none. */
     bool of_ids;
@@ -191,6 +194,11 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     X(OP_TEXT, text)                                                                               \
     /* out = [base +] a W' [+ b]. W is n_w joined weights. The inputs are a, and base or NONE. */  \
     X(OP_LINEAR, linear)                                                                           \
+    /* out = a, and in the columns of part i: + scale (x A_i') B_i' (LoRA, 2106.09685). The        \
+     * inputs are a, which is the output of a product, and x, which is the product's input. w is   \
+     * A_i [rank, columns of x] and B_i [columns of the part, rank] of each part in turn. It is    \
+     * computed in place where possible. */                                                        \
+    X(OP_ADAPT, adapt)                                                                             \
     /* Normalises a as u.norm says. w is g and b, or none. If there are groups, each head is       \
      * normalised by itself. */                                                                    \
     X(OP_NORM, norm)                                                                               \
@@ -326,6 +334,12 @@ struct op {
         struct {
             float alpha, beta;
         } mix;
+        struct {
+            int64_t rank;
+            float scale;
+            int32_t n;                /* number of parts */
+            int64_t col[ADAPT_PARTS]; /* first column of each part */
+        } adapt;
         struct {
             int64_t n_heads, head_dim, rotary_dim;
             /* a pair consists of two adjacent columns, not of one column from each half */
@@ -475,6 +489,20 @@ void prog_freeze(struct program *p, const struct program_freeze *z);
 void prog_copy(struct program *to, const struct program *from);
 /* Tells whether at least one of the weights [first, first + n) is trained. */
 bool prog_learns(const struct program *p, int first, int n);
+
+/* ---- adapters (adapt.c) ---------------------------------------------------------------------- */
+
+/* Adds adapters to the products of a section. Each product with a chosen weight is followed by an
+ * ADAPT, whose weights come after all others, and later operations read the ADAPT's output. */
+struct program_adapt {
+    const uint64_t *on; /* [FREEZE_WORDS] a bit for each weight that gets an adapter */
+    int64_t rank;
+    float scale;
+};
+void prog_adapt(struct program *p, const struct program_adapt *a);
+/* Tells whether prog_adapt can adapt weight i, which must be a matrix of a LINEAR whose name ends
+ * with ".weight". */
+bool prog_adapts(const struct program *p, int i);
 
 /* ---- reading one ----------------------------------------------------------------------------- */
 

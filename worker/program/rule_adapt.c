@@ -1,0 +1,80 @@
+/* rule_adapt.c: the rule of ADAPT, which adds products of low rank to the output of a product. */
+#include "api/core/assert.h"
+#include "worker/program/rule.h"
+
+static const struct weight *down(const struct program *p, const struct op *op, int i)
+{
+    return &p->weight[op->w + 2 * i];
+}
+
+static const struct weight *up(const struct program *p, const struct op *op, int i)
+{
+    return &p->weight[op->w + 2 * i + 1];
+}
+
+static void check_adapt(const struct program *p, const struct op *op, const struct value *out)
+{
+    const struct value *a = rule_in(p, op, 0), *x = rule_in(p, op, 1);
+    int64_t col = 0;
+    assert(rule_alike(a, out) && a->f32 == out->f32 && a->rows == x->rows);
+    assert(op->u.adapt.n >= 1 && op->u.adapt.n <= ADAPT_PARTS && op->n_w == 2 * op->u.adapt.n);
+    for (int i = 0; i < op->u.adapt.n; i++) {
+        const struct weight *A = down(p, op, i), *B = up(p, op, i);
+        assert(A->rows == op->u.adapt.rank && A->cols == x->cols);
+        assert(B->cols == op->u.adapt.rank && op->u.adapt.col[i] >= col);
+        col = op->u.adapt.col[i] + B->rows;
+    }
+    assert(col <= out->cols);
+}
+
+/* Asks for x A' in fp32 and in the model's precision. A backward also needs the gradient of x A' in
+ * both. */
+static void scratch_adapt(struct op_ask *a)
+{
+    const int64_t n = ask_rows(a, a->op->out[0]) * a->op->u.adapt.rank;
+    ask_dy(a);
+    for (int i = 0; i < 1 + ask_back(a); i++) {
+        ask_bytes(a, 4 * n);
+        if (ask_narrow(a)) ask_act(a, n);
+    }
+}
+
+static int64_t gradient_adapt(const struct program *p, const struct op *op)
+{
+    int64_t n = 0;
+    for (int i = op->w; i < op->w + op->n_w; i++)
+        n = rule_max(n, p->weight[i].rows * p->weight[i].cols);
+    return n;
+}
+
+/* Counts both products of each part, which backward computes twice, and x A' a third time. */
+static void work_adapt(const struct op_site *s, struct op_work *w)
+{
+    const double rows = work_rows(s, s->op->out[0]), rank = (double)s->op->u.adapt.rank;
+    double out = 0, n = s->op->u.adapt.n;
+    for (int i = 0; i < s->op->u.adapt.n; i++) out += (double)up(s->p, s->op, i)->rows;
+    const double in = (double)down(s->p, s->op, 0)->cols;
+    for (int i = 0; i < 1 + s->back; i++) {
+        work_product(w, rows, in, n * rank);
+        work_product(w, rows, rank, out);
+    }
+    if (s->back) work_product(w, rows, in, n * rank);
+}
+
+const struct op_rule rule_adapt = {
+    .name = "adapter",
+    .n_in = 2,
+    .check = check_adapt,
+    .reads = READS_B,
+    .reads_weights = true,
+    .adapts = true,
+    .over = READS_A,
+    .alias = rule_alias_first,
+    .scratch = scratch_adapt,
+    .need = rule_need_nothing,
+    .gradient = gradient_adapt,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
+    .work = work_adapt,
+};
