@@ -55,9 +55,10 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path;   /* a model directory; if it is empty, config describes the model */
-        int32_t init;    /* enum model_init_id; callers ask spec_random_weights() instead */
-        int32_t weights; /* enum weights_id */
+        spec_ref path;    /* a model directory; if it is empty, config describes the model */
+        int32_t init;     /* enum model_init_id; callers ask spec_random_weights() instead */
+        int32_t weights;  /* enum weights_id */
+        spec_ref adapter; /* the directory of an adapter, in peft's form; empty if there is none */
         struct {
             int32_t type;     /* 0 means the model's own rule; otherwise 1 + enum rope_id, with the
                                * parameters in `rule` */
@@ -119,6 +120,16 @@ struct job_spec {
          * the last pattern are empty. */
         spec_ref freeze[SPEC_FREEZES];
     } train;
+
+    struct {
+        int32_t type; /* enum adapter_id */
+        int32_t rslora;
+        int64_t rank; /* 0 means ADAPTER_RANK */
+        double alpha; /* 0 means the rank */
+        /* names of the products that have adapters; if there are none, all products of layers. The
+         * elements after the last name are empty. */
+        spec_ref targets[SPEC_TARGETS];
+    } adapter;
 
     struct {
         int32_t type;         /* enum objective_id; AUTO means the objective of the family */

@@ -43,6 +43,7 @@ static int add_sources(struct spec_path *out, int n, struct spec_source *list, i
 int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS])
 {
     int n = add(out, 0, &s->model.path, "model.path");
+    n = add(out, n, &s->model.adapter, "model.adapter");
     if (s->checkpoint.resume == RESUME_PATH)
         n = add(out, n, &s->checkpoint.resume_path, "checkpoint.resume");
     n = add_source(out, n, &s->input.source, "input.path");

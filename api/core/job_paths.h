@@ -18,7 +18,7 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-#define SPEC_PATHS    (4 + 2 * SPEC_SOURCES)
+#define SPEC_PATHS    (5 + 2 * SPEC_SOURCES)
 #define JOB_REF_NAME  129 /* bytes of a job's name, with its NUL */
 #define JOB_REF_BELOW 512
 

@@ -164,6 +164,11 @@ static int read_freeze(struct spec_reader *r, const json_t *v)
     return read_strings(r, "train.freeze", v, SPEC_FREEZES, r->s->train.freeze);
 }
 
+static int read_targets(struct spec_reader *r, const json_t *v)
+{
+    return read_strings(r, "adapter.targets", v, SPEC_TARGETS, r->s->adapter.targets);
+}
+
 static int read_labels(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return scalar_wrong_type(r, "labels", "an object of strings", v);
@@ -314,6 +319,7 @@ static const struct special {
     {"eval.data", read_eval_data, TRAINING},
     {"stages", read_stages, TRAINING},
     {"train.freeze", read_freeze, TRAINING},
+    {"adapter.targets", read_targets, ~0u},
     {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},

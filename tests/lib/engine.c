@@ -262,6 +262,9 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     static const char *const by_id[] = {"embed_tokens", "lm_head.weight", "word_embeddings",
                                         "lm_head.bias", "decoder.",       "predictions.bias"};
     const int64_t cols = whole->cols ? whole->cols : 1;
+    /* A of an adapter is divided by columns where its weight is, and is whole otherwise */
+    if (strstr(part->name, ".lora_A."))
+        return part->cols < whole->cols ? i * cols + t * part->cols + k : i * cols + k;
     /* the tensor consists of gate and up, each of which is divided by rows */
     if (strstr(part->name, "gate_up_proj")) {
         const int64_t I = m->ffn_width, own = I / tp;

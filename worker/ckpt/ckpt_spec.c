@@ -77,9 +77,9 @@ static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 
 static bool is_governed(const struct field *f)
 {
-    static const char *const parts[] = {"model.rope.", "data.",     "train.",
-                                        "optim.",      "schedule.", "precision.",
-                                        "objective.",  "ema.",      "seed"};
+    static const char *const parts[] = {"model.rope.", "data.",     "train.",     "adapter.",
+                                        "optim.",      "schedule.", "precision.", "objective.",
+                                        "ema.",        "seed"};
     /* Skips the sizes that only a model directory has (kinds 0). Also skips the choice of the
      * tokenizer, because data_id depends on the ids that the tokenizer makes. */
     if (is_size(f)) return f->kinds != 0;

@@ -56,11 +56,12 @@ static bool matches(struct freezing *z, const char *name)
     return any;
 }
 
-/* Tells whether tensor i of a section is frozen. A pattern that matches the name of the head also
- * freezes a tied embedding. */
+/* Tells whether tensor i of a section is frozen. In a model with adapters only their tensors are
+ * trained. A pattern that matches the name of the head also freezes a tied embedding. */
 static bool is_frozen(struct freezing *z, int bucket, int i)
 {
     const struct model_shape *m = &z->s->model.shape;
+    if (m->adapter.rank) return !z->of[i].adapter;
     const bool by_name = matches(z, z->of[i].name);
     return (bucket == 0 && i == 0 && m->tied && matches(z, family_head(m))) || by_name;
 }
@@ -207,7 +208,7 @@ int rules_freeze(struct job_spec *s, struct err *e)
 {
     int n;
     if (count_patterns(s, &n, e)) return -1;
-    if (!n || !rules_known(s)) return 0;
+    if (!(n || s->model.shape.adapter.rank) || !rules_known(s)) return 0;
     assert(s->model.shape.n_layers <= FREEZE_LAYERS);
     struct shape_freeze *to = room_take(sizeof *to);
     struct freezing *z = room_take(sizeof *z);

@@ -34,10 +34,15 @@ int rules_states(const struct job_spec *s, struct err *e);
 /* Checks how weights are stored (model.weights), and sets it in the model's shape. Call it after
  * rules_tensor. */
 int rules_weights(struct job_spec *s, struct err *e);
+/* Finds the products that have adapters, and sets shape_adapter in the model's shape. Call it after
+ * rules_weights. Fails if a target names no product, or if the job has a field that does not go
+ * with adapters. */
+int rules_adapter(struct job_spec *s, struct err *e);
 /* Finds the tensors that the patterns of train.freeze match, and sets shape_freeze in the model's
- * shape. Call it after rules_weights. Fails if a pattern is too long or matches no tensor, or if
- * the job would train nothing. Fails if only some of the tensors that one product reads are
- * frozen. Also fails if the layers are of more than FREEZE_KINDS kinds. */
+ * shape. If the model has adapters, only these are trained. Call it after rules_adapter. Fails if
+ * a pattern is too long or matches no tensor, or if the job would train nothing. Fails if only
+ * some of the tensors that one product reads are frozen. Also fails if the layers are of more
+ * than FREEZE_KINDS kinds. */
 int rules_freeze(struct job_spec *s, struct err *e);
 /* Checks memory.offload and the directory for offloaded activations (memory.offload_dir). */
 int rules_offload(const struct job_spec *s, struct err *e);

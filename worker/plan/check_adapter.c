@@ -1,0 +1,255 @@
+/* check_adapter.c: finds the products of a model that have an adapter, and refuses the fields with
+ * which an adapter is not computed. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "api/core/room.h"
+#include "worker/family/family.h"
+#include "worker/plan/plan.h"
+#include "worker/plan/rules.h"
+
+#define NAMES_SIZE  400
+#define TARGET_SIZE 64 /* most bytes of a target; names of weights are shorter */
+
+static const char suffix[] = ".weight";
+
+struct adapting {
+    const struct job_spec *s;
+    struct shape_adapter *to;
+    int n;                      /* number of targets */
+    bool matched[SPEC_TARGETS]; /* the target has matched a product */
+    char names[NAMES_SIZE];     /* last parts of the names of products, for errors */
+};
+
+static const char *target(const struct adapting *z, int i)
+{
+    return spec_text(z->s, z->s->adapter.targets[i]);
+}
+
+/* Tells whether one of the dotted parts of a name before its last one names an attention. */
+static bool in_attention(const char *module)
+{
+    const char *last = strrchr(module, '.');
+    const char *attn = strstr(module, "attn"), *attention = strstr(module, "attention");
+    return last && ((attn && attn < last) || (attention && attention < last));
+}
+
+/* Tells whether the module is the gate of a shared expert, which belongs to the routing. */
+static bool is_routing(const char *module)
+{
+    static const char gate[] = "shared_expert_gate";
+    const size_t n = strlen(module), k = sizeof gate - 1;
+    return n >= k && !strcmp(module + n - k, gate);
+}
+
+static bool is_named(const char *module, const char *name)
+{
+    const size_t n = strlen(module), k = strlen(name);
+    return n >= k && !strcmp(module + n - k, name) && (n == k || module[n - k - 1] == '.');
+}
+
+static bool matches(const char *module, const char *name)
+{
+    if (!strcmp(name, "all-linear")) return !is_routing(module);
+    if (!strcmp(name, "attention")) return !is_routing(module) && in_attention(module);
+    if (!strcmp(name, "mlp")) return !is_routing(module) && !in_attention(module);
+    return is_named(module, name);
+}
+
+static bool is_target(struct adapting *z, const char *module)
+{
+    bool any = !z->n && matches(module, "all-linear");
+    for (int i = 0; i < z->n; i++)
+        if (matches(module, target(z, i))) any = z->matched[i] = true;
+    return any;
+}
+
+/* Adds the last part of a name to z->names, unless it is there. */
+static void note_name(struct adapting *z, const char *module)
+{
+    char list[NAMES_SIZE + 2], word[TARGET_SIZE + 4];
+    const char *dot = strrchr(module, '.'), *name = dot ? dot + 1 : module;
+    const size_t at = strlen(z->names);
+    snprintf(list, sizeof list, "%s,", z->names);
+    snprintf(word, sizeof word, "%s%.60s,", at ? " " : "", name);
+    if (strstr(list, word) || at + strlen(word) + 2 >= sizeof z->names) return;
+    snprintf(z->names + at, sizeof z->names - at, "%s%s", at ? ", " : "", name);
+}
+
+/* Marks the weights of a kind of layer. Returns their number. */
+static int mark(struct adapting *z, const struct program *p, uint64_t *on)
+{
+    int n = 0;
+    memset(on, 0, FREEZE_WORDS * sizeof *on);
+    for (int i = 0; i < p->n_weights; i++) {
+        char module[sizeof p->weight[i].name];
+        if (!prog_adapts(p, i)) continue;
+        snprintf(module, sizeof module, "%s", p->weight[i].name);
+        module[strlen(module) - (sizeof suffix - 1)] = 0;
+        note_name(z, module);
+        if (!is_target(z, module)) continue;
+        on[i / 64] |= (uint64_t)1 << i % 64;
+        n++;
+    }
+    return n;
+}
+
+/* Counts the products of p that have a marked weight. */
+static int n_products(const struct program *p, const uint64_t *on)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ops; i++) {
+        const struct op *o = &p->op[i];
+        bool any = false;
+        for (int k = o->w; o->kind == OP_LINEAR && k < o->w + o->n_w; k++) any |= freeze_has(on, k);
+        n += any;
+    }
+    return n;
+}
+
+/* Checks that the program of a layer has room for n adapters. */
+static int check_room(const struct program *p, const uint64_t *on, int n, struct err *e)
+{
+    const int more = n_products(p, on);
+    if (p->n_weights + 2 * n <= PROG_WEIGHTS && p->n_ops + more <= PROG_OPS &&
+        p->n_values + more <= PROG_VALUES)
+        return 0;
+    return err_field(e, ERR_UNSUPPORTED, "adapter.targets",
+                     "adapter.targets names %d products of a layer that has %d tensors, and %d "
+                     "tensors are supported with adapters: name fewer",
+                     n, p->n_weights, PROG_WEIGHTS);
+}
+
+static int check_targets(const struct adapting *z, struct err *e)
+{
+    char field[32];
+    for (int i = 0; i < z->n; i++) {
+        if (z->matched[i]) continue;
+        snprintf(field, sizeof field, "adapter.targets.%d", i);
+        return err_field(e, ERR_INVALID, field,
+                         "%s \"%.64s\" names no product of the model's layers: its products are "
+                         "%s, and all-linear, attention and mlp name several",
+                         field, target(z, i), *z->names ? z->names : "none");
+    }
+    if (*z->names) return 0;
+    return err_field(
+        e, ERR_UNSUPPORTED, "adapter.type",
+        "adapter.type \"lora\": the layers of this model have no product that can have "
+        "an adapter: leave adapter out");
+}
+
+static int find(struct adapting *z, struct err *e)
+{
+    struct family *f = family_new(&z->s->model.shape);
+    int rc = 0;
+    for (int k = 0; k < f->n_kinds && !rc; k++) {
+        const int n = mark(z, &f->layer[k], z->to->on[k]);
+        rc = check_room(&f->layer[k], z->to->on[k], n, e);
+    }
+    if (!rc) rc = check_targets(z, e);
+    family_free(f);
+    return rc;
+}
+
+static int count_targets(const struct job_spec *s, int *n, struct err *e)
+{
+    char field[32];
+    *n = 0;
+    for (int i = 0; i < SPEC_TARGETS; i++) {
+        const size_t size = strlen(spec_text(s, s->adapter.targets[i]));
+        if (!size) continue;
+        snprintf(field, sizeof field, "adapter.targets.%d", i);
+        if (size >= TARGET_SIZE)
+            return err_field(e, ERR_TOO_LARGE, field, "%s has %zu bytes, at most %d", field, size,
+                             TARGET_SIZE - 1);
+        if (i == *n) {
+            ++*n;
+            continue;
+        }
+        snprintf(field, sizeof field, "adapter.targets.%d", *n);
+        return err_field(e, ERR_INVALID, field, "%s is empty: leave it out", field);
+    }
+    return 0;
+}
+
+/* Fails if a field of an adapter is set in a job that has none. */
+static int check_absent(const struct job_spec *s, int n, struct err *e)
+{
+    const char *field = n                      ? "adapter.targets"
+                        : s->adapter.rank      ? "adapter.rank"
+                        : s->adapter.alpha > 0 ? "adapter.alpha"
+                        : s->adapter.rslora    ? "adapter.rslora"
+                        : s->model.adapter     ? "model.adapter"
+                                               : NULL;
+    if (!field) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     "%s belongs to an adapter, and adapter.type is \"none\": set adapter.type "
+                     "\"lora\", or leave %s out",
+                     field, field);
+}
+
+/* Refuses the fields with which an adapter is not computed. */
+static int check_beside(const struct job_spec *s, struct err *e)
+{
+    const bool infers = s->kind != JOB_TRAIN && s->kind != JOB_VERIFY;
+    if (*spec_text(s, s->train.freeze[0]))
+        return err_field(e, ERR_INVALID, "train.freeze",
+                         "train.freeze with an adapter: the tensors of the model are frozen "
+                         "already: leave it out");
+    if (s->ema.decay > 0)
+        return err_field(
+            e, ERR_UNSUPPORTED, "ema.decay",
+            "ema.decay %g: an average of adapters is not kept in this version: leave it "
+            "out",
+            s->ema.decay);
+    if (s->memory.mlp_chunk_tokens > 0)
+        return err_field(
+            e, ERR_UNSUPPORTED, "memory.mlp_chunk_tokens",
+            "memory.mlp_chunk_tokens %lld: an MLP with adapters does not run in pieces "
+            "in this version: leave it out",
+            (long long)s->memory.mlp_chunk_tokens);
+    if (infers && !s->model.adapter)
+        return err_field(e, ERR_INVALID, "model.adapter",
+                         "adapter.type \"lora\" in a %s job needs model.adapter, the directory of "
+                         "the adapter: give it, or leave adapter out",
+                         spec_kind_name(s->kind));
+    return 0;
+}
+
+static int check_family(const struct job_spec *s, struct err *e)
+{
+    if (!family_diffusion(&s->model.shape)) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "adapter.type",
+                     "adapter.type \"lora\": adapters of diffusion models are not in this version: "
+                     "leave adapter out");
+}
+
+static void set_factor(const struct job_spec *s, struct shape_adapter *to)
+{
+    to->rank = (int32_t)(s->adapter.rank ? s->adapter.rank : ADAPTER_RANK);
+    to->rslora = s->adapter.rslora;
+    to->alpha = s->adapter.alpha > 0 ? s->adapter.alpha : to->rank;
+    to->scale = to->alpha / (to->rslora ? sqrt(to->rank) : to->rank);
+}
+
+int rules_adapter(struct job_spec *s, struct err *e)
+{
+    struct shape_adapter *to = room_take(sizeof *to);
+    struct adapting *z = room_take(sizeof *z);
+    int n, rc = count_targets(s, &n, e);
+    const bool has = s->adapter.type == ADAPTER_LORA;
+    if (!rc) rc = has ? check_beside(s, e) : check_absent(s, n, e);
+    if (!rc && has && rules_known(s) && !(rc = check_family(s, e))) {
+        memset(to, 0, sizeof *to);
+        memset(z, 0, sizeof *z);
+        z->s = s;
+        z->to = to;
+        z->n = n;
+        set_factor(s, to);
+        rc = find(z, e);
+        if (!rc) s->model.shape.adapter = *to;
+    }
+    room_give(z);
+    room_give(to);
+    return rc;
+}
