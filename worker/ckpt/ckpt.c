@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/manifest.h"
@@ -15,17 +16,22 @@
 #include "api/core/record.h"
 #include "worker/ckpt/digests.h"
 #include "worker/ckpt/steps.h"
+#include "worker/hf/adapter.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 #include "worker/plan/stage.h"
 
-/* Names of a checkpoint's files. Every checkpoint has the files of files[]. The directory hf/
- * may have files that are not in files[]. */
+/* Names of a checkpoint's files. Every checkpoint has the files of files[], or of adapter_files[].
+ * The directory hf/ may have files that are not in files[]. */
 static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
 static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
 static const char average_file[] = "hf_ema/model.safetensors";
+static const char adapter_config[] = "adapter/adapter_config.json";
+static const char adapter_file[] = "adapter/adapter_model.safetensors";
 static const char *const files[] = {config_file, weights_file, moments_file, state_file};
+/* the files of a checkpoint of adapters, in place of files[] */
+static const char *const adapter_files[] = {adapter_config, adapter_file, moments_file, state_file};
 enum { N_FILES = sizeof files / sizeof *files };
 _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fit a manifest");
 
@@ -152,21 +158,44 @@ struct written {
     struct st_digest weights, average, moments;
 };
 
+/* Writes adapters in fp32, so that nothing is lost and there need not be masters. */
+static int write_adapter(const char *tmp, const struct model_shape *shape,
+                         const struct ckpt_arrays *a, struct written *out, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS};
+    const void *data = a->master ? a->master : a->params;
+    const bool wide = a->flow.arg || a->master;
+    const struct hf_flat weights = {ADAPTER_PREFIX, data, wide ? DT_F32 : a->dtype,
+                                    flow_read,      &w,   true};
+    if (file_join(path, e, "%s/adapter", tmp) < 0) return -1;
+    return adapter_save(path, shape, &weights, a->base ? a->base : "", &out->weights, e);
+}
+
+static int write_weights(const char *tmp, const struct model_shape *shape,
+                         const struct ckpt_arrays *a, struct written *out, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS};
+    const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
+    if (shape->adapter.rank) return write_adapter(tmp, shape, a, out, e);
+    if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
+    return hf_save_flat(path, shape, &weights, a->beside, &out->weights, e);
+}
+
 static int write_arrays(const char *tmp, const struct model_shape *shape,
                         const struct ckpt_arrays *a, struct written *out, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
     struct flow_array ema = {&a->flow, CKPT_EMA};
-    const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
     const struct hf_flat average = {"", NULL, DT_F32, flow_read, &ema};
     const struct hf_flat moments[] = {{"exp_avg:", a->m, DT_F32, flow_read, &m, true},
                                       {"exp_avg_sq:", a->v, DT_F32, flow_read, &v, true},
                                       {"master:", a->master, DT_F32, flow_read, &w, true}};
-    const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
-    if (file_join(path, e, "%s/hf", tmp) < 0 ||
-        hf_save_flat(path, shape, &weights, a->beside, &out->weights, e) < 0)
-        return -1;
+    const bool narrow = a->master || (a->flow.arg && a->dtype != DT_F32);
+    const bool master = narrow && !shape->adapter.rank;
+    if (write_weights(tmp, shape, a, out, e) < 0) return -1;
     if (a->average && (file_join(path, e, "%s/hf_ema", tmp) < 0 ||
                        hf_save_flat(path, shape, &average, a->beside, &out->average, e) < 0))
         return -1;
@@ -203,12 +232,14 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     struct written w = {0};
     if (write_arrays(tmp, shape, a, &w, e) < 0 || write_state(tmp, s, e) < 0) return -1;
     memcpy(m->weights_sha256, w.weights.tensors, SHA256_HEX);
-    if (manifest_add(m, tmp, config_file, e) < 0) return -1;
-    put_array(m, weights_file, &w.weights);
+    const bool adapted = shape->adapter.rank > 0;
+    if (manifest_add(m, tmp, adapted ? adapter_config : config_file, e) < 0) return -1;
+    put_array(m, adapted ? adapter_file : weights_file, &w.weights);
     put_array(m, moments_file, &w.moments);
     if (a->average) put_array(m, average_file, &w.average);
     if (manifest_add(m, tmp, state_file, e) < 0) return -1;
-    if (add_files(m, tmp, "hf", a, e) < 0 || (a->average && add_files(m, tmp, "hf_ema", a, e) < 0))
+    if ((!adapted && add_files(m, tmp, "hf", a, e) < 0) ||
+        (a->average && add_files(m, tmp, "hf_ema", a, e) < 0))
         return -1;
     if (manifest_write(m, tmp, e) < 0) return -1;
     return file_sync_dir(tmp, e);
@@ -271,9 +302,10 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
 static int check_named(const char *dir, int64_t step, struct manifest *m, struct err *e)
 {
     if (digests_check(m, dir, e) < 0) return -1;
+    const char *const *all = manifest_find(m, adapter_config) ? adapter_files : files;
     for (int i = 0; i < N_FILES; i++)
-        if (!manifest_find(m, files[i]))
-            return err_set(e, ERR_CORRUPT, "%s: the manifest does not list %s", dir, files[i]);
+        if (!manifest_find(m, all[i]))
+            return err_set(e, ERR_CORRUPT, "%s: the manifest does not list %s", dir, all[i]);
     if (step < 0 || m->step == step) return 0;
     return err_set(e, ERR_CORRUPT, "%s: the manifest is of step %lld", dir, (long long)m->step);
 }
@@ -314,7 +346,33 @@ static int flow_moments(const struct st_file *f, const struct model_shape *shape
     const struct hf_sink to_w = sink_of(&w), to_m = sink_of(&m), to_v = sink_of(&v);
     if (hf_read_pieces(f, shape, "exp_avg:", &to_m, e) < 0) return -1;
     if (hf_read_pieces(f, shape, "exp_avg_sq:", &to_v, e) < 0) return -1;
-    return a->dtype == DT_F32 ? 0 : hf_read_pieces(f, shape, "master:", &to_w, e);
+    const bool masters = a->dtype != DT_F32 && !shape->adapter.rank;
+    return masters ? hf_read_pieces(f, shape, "master:", &to_w, e) : 0;
+}
+
+/* Checks that the checkpoint has adapters if the job has them, and none if it has none. */
+static int check_kind(const char *step_dir, const struct manifest *m,
+                      const struct model_shape *shape, struct err *e)
+{
+    const bool adapted = manifest_find(m, adapter_config);
+    if (adapted == (shape->adapter.rank > 0)) return 0;
+    return err_field(e, ERR_CONFLICT, "checkpoint.resume",
+                     adapted ? "%s is a checkpoint of adapters, and this job has none: set "
+                               "adapter.type \"lora\" and what else its job had"
+                             : "%s is a checkpoint of all weights, and this job trains adapters: "
+                               "name its hf/ in model.path",
+                     step_dir);
+}
+
+static int load_adapter(const char *step_dir, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct flow_array w = {&a->flow, CKPT_WEIGHTS};
+    const struct hf_sink to = sink_of(&w);
+    if (file_join(path, e, "%s/adapter", step_dir) < 0) return -1;
+    assert(a->flow.arg || (!a->params && !a->master));
+    return a->flow.arg ? adapter_load(path, shape, &to, e) : adapter_check(path, shape, e);
 }
 
 static int load_weights(const char *hf, const struct model_shape *shape,
@@ -372,6 +430,9 @@ static int load(const char *step_dir, const struct manifest *m, const struct mod
     struct ckpt_state state;
     if (read_state(step_dir, m->step, &state, e) < 0) return -1;
     if (s) *s = state;
+    if (check_kind(step_dir, m, shape, e)) return -1;
+    if (shape->adapter.rank)
+        return load_adapter(step_dir, shape, a, e) || load_moments(step_dir, shape, a, e) ? -1 : 0;
     if (file_join(hf, e, "%s/hf", step_dir) < 0 || config_read_dir(hf, &own, e) < 0) return -1;
     const char *key = hf_shape_diff(&own, shape);
     if (key)

@@ -8,6 +8,9 @@
  *     optim.safetensors   "exp_avg:<name>" and "exp_avg_sq:<name>", fp32, whole tensors. With
  *                         16-bit weights also "master:<name>" in fp32; hf/ then has the rounded
  *                         weights. Frozen tensors (train.freeze) have none of these
+ *     adapter/...         in place of hf/, if the model has adapters: adapter_config.json and
+ *                         adapter_model.safetensors, which peft loads (worker/hf/adapter.h). The
+ *                         weights are in fp32, so there are no masters then
  *     hf_ema/...          with ema.decay: the averaged weights in fp32; it can be a model.path
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"weights_sha256":..,"files":[{"path",
@@ -114,6 +117,7 @@ struct ckpt_arrays {
     bool average;
     /* the files of hf/ that are not weights; NULL means the files of the byte tokenizer */
     const struct hf_beside *beside;
+    const char *base; /* with adapters: the name of their model; NULL if it has none */
 };
 
 struct ckpt_info {

@@ -1,0 +1,34 @@
+/* adapter.h: reads and writes the directory of an adapter in the form of the Python package peft.
+ *   adapter_config.json        the rank, the factor and the names of the products
+ *   adapter_model.safetensors  A and B of each product, by the name that the package gives them
+ * The products of an adapter are those that its tensors name. tested:
+ * tests/engine/test_adapter.c */
+#ifndef SEQD_HF_ADAPTER_H
+#define SEQD_HF_ADAPTER_H
+
+#include "api/core/err.h"
+#include "api/core/model_shape.h"
+#include "worker/hf/hf.h"
+
+/* Stands before the names of tensors, which begin as in the model's own files after it. */
+#define ADAPTER_PREFIX "base_model.model."
+
+/* Writes the directory of the adapters of m, which has some. weights has the tensors of adapters,
+ * as hf_write_flats reads them; its prefix is ADAPTER_PREFIX. base is the name of the model, or ""
+ * if it has none. `written` is as for hf_save_flat. */
+int adapter_save(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
+                 const char *base, struct st_digest *written, struct err *e);
+
+/* Checks that a directory's adapter_config.json describes the adapters of m: a LoRA of the same
+ * rank and factor, and nothing that is computed in another way. Fails with ERR_INVALID or
+ * ERR_UNSUPPORTED, and the error names the key, its value and the fix; with ERR_CORRUPT if the file
+ * is not JSON; or with ERR_IO. */
+int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
+
+/* Calls adapter_check, and passes the tensors of the directory to a sink, which gets elements of
+ * the flat layout of m. Fails as adapter_check and hf_read_pieces do, and with ERR_INVALID if the
+ * directory has a tensor that the adapters of m do not have. */
+int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
+                 struct err *e);
+
+#endif
