@@ -95,9 +95,11 @@ static void settle(struct resolving *k)
 {
     char text[64 + JOB_REF_BELOW];
     struct err e;
-    /* A model is loaded from the folder hf/ of a checkpoint. */
-    if (!strcmp(field_of(k), "model.path") && !k->ref.artifact && !*k->ref.below)
-        snprintf(k->ref.below, sizeof k->ref.below, "hf");
+    /* A model is loaded from the folder hf/ of a checkpoint, and an adapter from adapter/. */
+    const bool model = !strcmp(field_of(k), "model.path");
+    const bool adapter = !strcmp(field_of(k), "model.adapter");
+    if ((model || adapter) && !k->ref.artifact && !*k->ref.below)
+        snprintf(k->ref.below, sizeof k->ref.below, "%s", model ? "hf" : "adapter");
     const int n = job_ref_write(&k->ref, text, sizeof text);
     if (n < 0 || spec_intern(k->spec, text, (size_t)n, k->path[k->at].ref)) {
         err_field(&e, ERR_TOO_LARGE, field_of(k), "%s: the path is too long", field_of(k));

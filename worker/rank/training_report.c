@@ -60,7 +60,8 @@ static int publish_model(struct training *t, struct err *e)
     rc = manifest_check(m, t->last.path, MANIFEST_SIZES, e);
     for (int i = 0; !rc && i < m->n_files; i++) {
         const char *name = m->file[i].path;
-        if (strncmp(name, "hf/", 3) && strncmp(name, "hf_ema/", 7)) continue;
+        if (strncmp(name, "hf/", 3) && strncmp(name, "hf_ema/", 7) && strncmp(name, "adapter/", 8))
+            continue;
         rc = file_join(path, e, "%s/%s", t->last.path, name) || publish_file(p, path, name, e);
     }
     free(m);
@@ -73,7 +74,8 @@ int training_result(struct training *t, struct err *e)
     char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8], ema[CKPT_PATH_SIZE + 8];
     struct jwrite w;
     if (publish_model(t, e)) return -1;
-    snprintf(hf, sizeof hf, "%s/hf", t->last.path);
+    const char *part = r->spec->model.shape.adapter.rank ? "adapter" : "hf";
+    snprintf(hf, sizeof hf, "%s/%s", t->last.path, part);
     snprintf(ema, sizeof ema, "%s/hf_ema", t->last.path);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
@@ -93,7 +95,7 @@ int training_result(struct training *t, struct err *e)
     jwrite_str(&w, "weights_sha256", t->last.weights_sha256);
     jwrite_str(&w, "checkpoint", t->last.path);
     if (t->last.save_ms) jwrite_double(&w, "checkpoint_mb_s", ckpt_mb_s(&t->last));
-    jwrite_str(&w, "hf", hf);
+    jwrite_str(&w, part, hf);
     if (r->plan.ema) jwrite_str(&w, "hf_ema", ema);
     run_write_account(&w, r, t->ledger_equal, &t->train.model);
     jwrite_end(&w);

@@ -7,6 +7,7 @@
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/ckpt/scatter.h"
+#include "worker/hf/adapter.h"
 #include "worker/hf/files.h"
 #include "worker/hf/halves.h"
 #include "worker/hf/hf.h"
@@ -102,11 +103,54 @@ static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
     return link_send_note(r->link, "quantised_again", text, e);
 }
 
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+static bool has_adapters(const struct run *r)
+{
+    return r->spec->model.shape.adapter.rank > 0;
+}
+
+/* Tells whether the adapters are those of a directory, and not new ones. */
+static bool has_directory(const struct run *r)
+{
+    return has_adapters(r) && r->spec->model.adapter;
+}
+
+/* Passes the adapters to a sink, on rank 0. They are read from model.adapter, or drawn if it is not
+ * given. */
+static int load_adapters(struct run *r, const struct model_shape *shape, const struct hf_sink *to,
+                         struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    if (!has_adapters(r)) return 0;
+    if (!has_directory(r))
+        return model_random_adapters(shape, r->spec->seed, &(struct random_sink){to->take, to->arg},
+                                     e);
+    if (resolve(r, r->spec->model.adapter, "model.adapter", dir, e)) return -1;
+    return adapter_load(dir, shape, to, e) ? about(e, "model.adapter") : 0;
+}
+
+static int take_piece(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct ckpt_arrays *a = arg;
+    return a->flow.write(a->flow.arg, CKPT_WEIGHTS, offset, n, x, e);
+}
+
+/* Passes the adapters to all ranks that hold parts of them, on rank 0. */
+static int scatter_adapters(struct run *r, struct sharded_state *h, struct err *e)
+{
+    struct ckpt_arrays a = scatter_arrays(h);
+    const struct hf_sink to = {.take = take_piece, .arg = &a};
+    const struct model_shape whole = slice_whole(&r->spec->model.shape);
+    return load_adapters(r, &whole, &to, e);
+}
+
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
 
 /* Loads the weights as slices and stages. Rank 0 sends each slice, and the weights of each
- * stage, to the ranks that hold them. */
-static int load_parts(struct run *r, struct model *m, struct err *e)
+ * stage, to the ranks that hold them. If the weights are random, every rank has drawn its own, and
+ * only adapters of a directory are loaded. */
+static int load_parts(struct run *r, struct model *m, bool random, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct sharded_state h;
@@ -114,14 +158,17 @@ static int load_parts(struct run *r, struct model *m, struct err *e)
     const struct model_shape whole = slice_whole(&m->shape);
     sharded_init(&h, r->spec, m, r->args->rank);
     if (!run_first(r)) return scatter_serve(&h, e);
-    if (resolve_model(r, dir, e)) return -1;
-    if (scatter_model(&h, dir, &whole, &again, e)) return about(e, "model.path");
+    if (!random && resolve_model(r, dir, e)) return -1;
+    if (!random && scatter_model(&h, dir, &whole, &again, e)) return about(e, "model.path");
+    if (scatter_adapters(r, &h, e)) return -1;
     return scatter_end(&h, e) || note_again(r, &again, e) ? -1 : 0;
 }
 
-/* Reads all weights of a model on rank 0. The parameter `again` is NULL, or points to a struct
- * of zeros. */
-static int read_whole(struct run *r, struct model *m, struct hf_requant *again, struct err *e)
+/* Reads all weights of a model on rank 0. If `random` is set, the model has random weights
+ * already, and only adapters of a directory are read. The parameter `again` is NULL, or points to
+ * a struct of zeros. */
+static int read_whole(struct run *r, struct model *m, bool random, struct hf_requant *again,
+                      struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct device_array there = {m->be, m->dtype, m->params};
@@ -140,14 +187,16 @@ static int read_whole(struct run *r, struct model *m, struct hf_requant *again, 
                                    .be = m->be,
                                    .any_order = !m->be->own_memory};
     const struct hf_sink *const sink = m->shape.quant ? &blocks : &numbers;
-    if (resolve_model(r, dir, e)) return -1;
-    return hf_load_pieces(dir, &m->shape, sink, e) ? about(e, "model.path") : 0;
+    if (!random && resolve_model(r, dir, e)) return -1;
+    if (!random && hf_load_pieces(dir, &m->shape, sink, e)) return about(e, "model.path");
+    return load_adapters(r, &m->shape, sink, e);
 }
 
-static int load_whole(struct run *r, struct model *m, struct err *e)
+static int load_whole(struct run *r, struct model *m, bool random, struct err *e)
 {
     struct hf_requant again = {0};
-    if (run_first(r) && (read_whole(r, m, &again, e) || note_again(r, &again, e))) return -1;
+    if (run_first(r) && (read_whole(r, m, random, &again, e) || note_again(r, &again, e)))
+        return -1;
     if (!r->comm) return 0;
     int64_t loaded = 1; /* the other ranks wait for this word before the transfer, because
                          * reading may take longer than the time limit for a transfer */
@@ -162,35 +211,44 @@ int weights_load(struct run *r, struct model *m, struct err *e)
     int64_t origin = 0;
     if (run_first(r) && choose(r, &origin, &none, e)) return -1;
     if (share(r, m, &origin, sizeof origin, e)) return -1;
-    const bool parts = m->plan->tp > 1 || m->plan->pp > 1;
-    if (origin == ORIGIN_MODEL && parts) return load_parts(r, m, e);
-    if (origin == ORIGIN_MODEL) return load_whole(r, m, e);
-    model_random(m, r->spec->seed);
-    return 0;
+    const bool parts = m->plan->tp > 1 || m->plan->pp > 1, random = origin != ORIGIN_MODEL;
+    if (random) model_random(m, r->spec->seed);
+    if (random && !has_directory(r)) return 0;
+    return parts ? load_parts(r, m, random, e) : load_whole(r, m, random, e);
 }
 
 int weights_reference(void *run, struct model *reference, struct err *e)
 {
     struct run *r = run;
-    if (!spec_random_weights(r->spec)) return read_whole(r, reference, NULL, e);
-    model_random(reference, r->spec->seed);
-    return 0;
+    const bool random = spec_random_weights(r->spec);
+    if (random) model_random(reference, r->spec->seed);
+    if (random && !has_directory(r)) return 0;
+    return read_whole(r, reference, random, NULL, e);
 }
 
 /* ---- a training ------------------------------------------------------------------------------ */
 
-/* Loads the weights piece by piece, on rank 0. If the weights are random, they exist already,
- * and nothing is loaded. */
-static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
-                       struct weights_start *out, struct err *e)
+/* Loads the model of model.path piece by piece, on rank 0. */
+static int load_model(struct run *r, struct sharded_state *h, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
-    const struct ckpt_arrays a = scatter_arrays(h);
-    if (origin == ORIGIN_RANDOM) return 0;
-    if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
     const struct model_shape whole = slice_whole(&r->spec->model.shape);
     if (resolve_model(r, dir, e)) return -1;
     return scatter_model(h, dir, &whole, NULL, e) ? about(e, "model.path") : 0;
+}
+
+/* Loads the weights piece by piece, on rank 0. If the weights are random, they exist already, and
+ * only adapters of a directory are loaded. A checkpoint of adapters has no weights of their model,
+ * which is loaded as at the start of the job. */
+static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
+                       struct weights_start *out, struct err *e)
+{
+    const struct ckpt_arrays a = scatter_arrays(h);
+    const bool model = origin == ORIGIN_MODEL || (origin == ORIGIN_CHECKPOINT && has_adapters(r) &&
+                                                  !spec_random_weights(r->spec));
+    if (model && load_model(r, h, e)) return -1;
+    if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
+    return model || has_directory(r) ? scatter_adapters(r, h, e) : 0;
 }
 
 /* Copies the other files that are in the directory of the weights. While it copies, it tells
@@ -201,6 +259,7 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
     struct hf_files taken;
+    if (has_adapters(r)) return 0; /* checkpoints have no model then */
     if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
     const struct hf_take take = {from, out->beside, true, a.flow.still, a.flow.arg};
     if (origin != ORIGIN_CHECKPOINT && resolve_model(r, model, e)) return -1;
@@ -222,10 +281,10 @@ int weights_start(struct run *r, struct sharded_state *h, struct weights_start *
     *out = (struct weights_start){0};
     if (run_first(r) && choose(r, &origin, &out->info, e)) return -1;
     if (share(r, h->model, &origin, sizeof origin, e)) return -1;
-    if (origin == ORIGIN_RANDOM) {
-        sharded_random(h, r->spec->seed);
-        if (spec_new_model(r->spec)) return 0;
-    }
+    const bool again = origin == ORIGIN_CHECKPOINT && has_adapters(r) &&
+                       spec_random_weights(r->spec);
+    if (origin == ORIGIN_RANDOM || again) sharded_random(h, r->spec->seed);
+    if (origin == ORIGIN_RANDOM && spec_new_model(r->spec) && !has_directory(r)) return 0;
     if (!run_first(r)) {
         if (scatter_serve(h, e)) return -1;
     } else if (load_pieces(r, h, origin, out, e) || take_files(r, h, origin, out, e) ||
