@@ -98,19 +98,21 @@ static void test_fields(void)
     CHECK(job_paths(s, path) == 0);
     CHECK(!spec_intern(s, "x", 1, &s->model.path) && !spec_intern(s, "x", 1, &s->context.load) &&
           !spec_intern(s, "x", 1, &s->checkpoint.resume_path) &&
+          !spec_intern(s, "x", 1, &s->model.adapter) &&
           !spec_intern(s, "x", 1, &s->input.source.path));
     /* resume_path counts only if checkpoint.resume is the word for a path */
-    CHECK(job_paths(s, path) == 3);
+    CHECK(job_paths(s, path) == 4);
     s->checkpoint.resume = RESUME_PATH;
     s->data.n_train = s->eval.n_data = SPEC_SOURCES;
     for (int i = 0; i < SPEC_SOURCES; i++)
         CHECK(!spec_intern(s, "x", 1, &s->data.train[i].path) &&
               !spec_intern(s, "x", 1, &s->eval.data[i].path));
     CHECK(job_paths(s, path) == SPEC_PATHS);
-    CHECK_STR(path[1].field, "checkpoint.resume");
+    CHECK_STR(path[1].field, "model.adapter");
+    CHECK_STR(path[2].field, "checkpoint.resume");
     CHECK_STR(path[SPEC_PATHS - 1].field, "eval.data.31.path");
     for (int i = 0; i < SPEC_PATHS; i++) { /* input.path, and the paths after context.load */
-        const bool data = i == 2 || i > 3;
+        const bool data = i == 3 || i > 4;
         CHECK(data ? path[i].ref == &path[i].source->path : !path[i].source);
     }
     free(s);

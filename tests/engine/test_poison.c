@@ -14,6 +14,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "kernels/precision.h"
+#include "tests/lib/adapter.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/test.h"
 #include "worker/model/op.h"
@@ -73,6 +74,7 @@ struct way {
     int64_t chunk; /* rows of a piece of dense MLPs; 0 means that MLPs are whole */
     bool shared;   /* the layers are those of tensor parallelism, and this rank has all rows */
     bool lent;     /* the logits are outside of the workspace */
+    bool adapted;  /* all products of layers have adapters */
 };
 
 struct runner {
@@ -534,6 +536,7 @@ static void make_plan(const struct way *w)
         m->layer_mask[0] = 0;
         m->grid_way = GRID_TENSOR;
     }
+    if (w->adapted) adapter_shape(&spec);
     CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "family %d: %s", w->family, e.text);
     plan.extent.rows[ROWS_PART] = plan.extent.rows[ROWS_T]; /* A group of one rank has all rows. */
     family_write(&spec.model.shape, &family);
@@ -640,6 +643,32 @@ static void test_shared_layers(void)
             share_layers(diffusion[i], PRECISION_FP32, chunk);
 }
 
+static void adapt_layers(enum model_family id, enum precision_id precision, bool shared)
+{
+    for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
+        try_way(&(struct way){.family = id,
+                              .precision = precision,
+                              .mode = (enum recompute_id)mode,
+                              .train = true,
+                              .shared = shared,
+                              .adapted = true});
+}
+
+static void test_adapted_layers(void)
+{
+    for (int precision = PRECISION_FP32; precision < PRECISION_N; precision++) {
+        for (int id = 0; id < FAMILY_N; id++) {
+            spec.model.shape = shape_of(id);
+            if (family_diffusion(&spec.model.shape)) continue;
+            adapt_layers((enum model_family)id, (enum precision_id)precision, false);
+            try_way(&(struct way){
+                .family = id, .precision = (enum precision_id)precision, .adapted = true});
+        }
+        adapt_layers(FAMILY_LLAMA, (enum precision_id)precision, true);
+        adapt_layers(FAMILY_PHI3, (enum precision_id)precision, true);
+    }
+}
+
 static void test_every_operator_ran(void)
 {
     for (int kind = 0; kind < OP_KIND_N; kind++)
@@ -659,6 +688,7 @@ int main(void)
     CHECK(be);
     RUN(test_every_way);
     RUN(test_shared_layers);
+    RUN(test_adapted_layers);
     RUN(test_every_operator_ran);
     be_close(be);
     return test_done("poison");

@@ -5,6 +5,7 @@
  * tests: needs golden */
 #include "api/core/job.h"
 #include "api/core/sha256.h"
+#include "tests/lib/adapter.h"
 #include "tests/lib/engine.h"
 #include "worker/family/config.h"
 #include "worker/model/model.h"
@@ -56,19 +57,29 @@ static struct drawn wide(int tp, int t)
     return d;
 }
 
+static void adapt(struct drawn *d)
+{
+    static struct job_spec s;
+    spec_defaults(&s);
+    s.model.shape = d->shape;
+    adapter_shape(&s);
+    d->shape = s.model.shape;
+}
+
 static struct drawn golden(const char *name)
 {
     char path[64];
     struct drawn d = {.t = 0};
-    snprintf(path, sizeof path, "tests/golden/%s", name);
+    snprintf(path, sizeof path, "tests/golden/%s", name + (*name == '+'));
     CHECK_MSG(config_read_dir(path, &d.shape, &e) == 0, "%s: %s (run from the repository's root)",
               name, e.text);
+    if (*name == '+') adapt(&d);
     d.n = param_count(&d.shape);
     return d;
 }
 
 static const struct {
-    const char *name; /* a name in tests/golden, or NULL for wide() */
+    const char *name; /* a name in tests/golden, with adapters after a "+"; NULL for wide() */
     int tp, t;
     const char *sha256[N_TYPES];
 } known[] = {
@@ -108,6 +119,12 @@ static const struct {
      {"f2b80bcc3b262b2f3ccbbde29f1a4855b23f78bfe62c1cfd8c1081d140687214",
       "22cdafb1740354bb67309e57ffbd444043a1d255b37dcd22a216f76d60b8f0f3",
       "cdd09ad48321b5dca715da0ef5ae2bbafad90debad398e82030af97ca7073db5"}},
+    {"+qwen3",
+     0,
+     0,
+     {"8e5bbe8e403f3158d77159ebb689985a5963ad4490ee2d4e837f8925dbbd98e8",
+      "ce0112f09bcab6a47d6094f61bbcd4629c0db95871c4651e764ae58cde45d3b7",
+      "9b608ac3b775525a6715f3d4aed6c759115b742928d1a87607240a42c7837055"}},
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
@@ -153,6 +170,53 @@ static void test_every_init(void)
     CHECK_MSG(met == (2u << INIT_DECAY) - 1, "inits met: %#x", met);
 }
 
+struct written {
+    float *to;
+    int64_t n;
+};
+
+static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err *why)
+{
+    struct written *w = arg;
+    (void)why;
+    memcpy(w->to + offset, x, (size_t)n * sizeof *x);
+    w->n += n;
+    return 0;
+}
+
+/* Checks that a model has the same weights with and without adapters, and that adapters alone are
+ * drawn as with the model. */
+static void test_adapters(void)
+{
+    struct be *be = open_threads(1);
+    const struct drawn bare = golden("qwen3"), d = golden("+qwen3");
+    float *x = draw(be, &bare, DT_F32), *y = draw(be, &d, DT_F32);
+    float *z = calloc((size_t)d.n, sizeof *z);
+    struct written w = {z, 0};
+    CHECK(!model_random_adapters(&d.shape, SEED, &(struct random_sink){take, &w}, &e));
+    int n = 0;
+    int64_t drawn = 0;
+    for (int i = 0; i < param_tensors(&d.shape); i++) {
+        struct param p, q;
+        param_get(&d.shape, i, &p);
+        const size_t size = (size_t)p.count * sizeof *x;
+        if (p.adapter) {
+            CHECK_MSG(!memcmp(y + p.offset, z + p.offset, size), "%s differs", p.name);
+            drawn += p.count;
+        } else {
+            for (int k = 0; k < param_tensors(&bare.shape); k++) {
+                param_get(&bare.shape, k, &q);
+                if (strcmp(p.name, q.name)) continue;
+                CHECK_MSG(!memcmp(y + p.offset, x + q.offset, size), "%s differs", p.name);
+                n++;
+            }
+        }
+    }
+    CHECK(n == param_tensors(&bare.shape) && drawn > 0 && w.n == drawn);
+    free(x), free(y), free(z);
+    be_close(be);
+}
+
 /* Checks that drawing any part of the weights gives the same numbers as drawing all weights. Parts
  * begin and end in tensors, in gaps, in lines of the generator and in tasks of threads. */
 static void test_parts(void)
@@ -180,6 +244,7 @@ int main(void)
 {
     RUN(test_known_bits);
     RUN(test_every_init);
+    RUN(test_adapters);
     RUN(test_parts);
     return test_done("random");
 }
