@@ -126,6 +126,7 @@ struct job_spec {
         int32_t rslora;
         int64_t rank; /* 0 means ADAPTER_RANK */
         double alpha; /* 0 means the rank */
+        double dropout;
         /* names of the products that have adapters; if there are none, all products of layers. The
          * elements after the last name are empty. */
         spec_ref targets[SPEC_TARGETS];

@@ -118,7 +118,7 @@ struct shape_freeze {
 struct shape_adapter {
     int32_t rank; /* 0 means that there are no adapters; the members below are then not used */
     int32_t rslora;
-    double alpha;
+    double alpha, dropout;
     double scale; /* factor of (x A') B': alpha / rank or, with rslora, alpha / sqrt(rank) */
     uint64_t on[FREEZE_KINDS][FREEZE_WORDS];
 };

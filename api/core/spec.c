@@ -134,6 +134,7 @@ const struct field spec_fields[] = {
     ENUM("adapter.type", adapter.type, adapter_words, ADAPTER_NONE, ALL, "none; lora: products of layers have matrices of low rank beside their weights, which alone are trained, in the form of the package peft.", 7),
     INT("adapter.rank", adapter.rank, 1, 1024, 0, ALL, "Rank of the adapters; default: 8.", 7),
     REAL("adapter.alpha", adapter.alpha, 1e-6, 1e6, 0, ALL, "The adapters' part is multiplied by alpha / rank; default: the rank.", 7),
+    REAL("adapter.dropout", adapter.dropout, 0, 0.99, 0, TRAINING, "Share of the inputs of an adapter that are dropped, the same ones on any number of ranks.", 7),
     BOOL("adapter.rslora", adapter.rslora, 0, ALL, "The adapters' part is multiplied by alpha / sqrt(rank) instead.", 7),
     TARGET_8(0, 1, 2, 3, 4, 5, 6, 7),
     TARGET_8(8, 9, 10, 11, 12, 13, 14, 15),

@@ -8,6 +8,7 @@
 #include "tests/lib/adapter.h"
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/mutant.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/family/family.h"
 #include "worker/hf/adapter.h"
@@ -23,9 +24,9 @@ enum { STEPS = 3 };
 struct way {
     const char *family; /* directory in tests/golden; NULL means a Llama */
     const char *target; /* NULL means all products */
-    int P, dp, pp, tp, zero, group, determinism, precision, recompute, tied, offload;
-    int64_t batch, time_chunk, rank;
-    double max_norm;
+    int P, dp, pp, tp, zero, group, determinism, precision, recompute, tied, offload, zigzag;
+    int64_t batch, mlp_chunk, time_chunk, rank;
+    double max_norm, drop;
 };
 
 static void set_spec(struct job_spec *s, const struct way *w)
@@ -50,12 +51,14 @@ static void set_spec(struct job_spec *s, const struct way *w)
     s->parallel.zero = w->zero;
     s->parallel.zero_group = w->group;
     s->determinism = w->determinism ? w->determinism : DET_RUN;
-    s->parallel.layout = LAYOUT_CONTIGUOUS;
+    s->parallel.layout = w->zigzag ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
     s->memory.recompute = w->recompute ? w->recompute : RECOMPUTE_NONE;
     s->memory.time_chunk = w->time_chunk;
+    s->memory.mlp_chunk_tokens = w->mlp_chunk;
     s->memory.offload = w->offload ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
     s->adapter.rank = w->rank ? w->rank : 3;
     s->adapter.alpha = 5;
+    s->adapter.dropout = w->drop;
     adapter_targets(s, &w->target, w->target ? 1 : 0);
 }
 
@@ -86,10 +89,10 @@ static void say(const struct way *w, char *out, size_t size)
 {
     snprintf(out, size,
              "%s %s P %d dp %d pp %d tp %d zero %d group %d determinism %d precision %d recompute "
-             "%d tied %d offload %d batch %lld norm %g",
+             "%d tied %d offload %d batch %lld chunk %lld norm %g drop %g",
              w->family ? w->family : "llama", w->target ? w->target : "all-linear", w->P, w->dp,
              w->pp, w->tp, w->zero, w->group, w->determinism, w->precision, w->recompute, w->tied,
-             w->offload, (long long)w->batch, w->max_norm);
+             w->offload, (long long)w->batch, (long long)w->mlp_chunk, w->max_norm, w->drop);
 }
 
 /* Returns weights in which no element of an adapter is 0, and the model's are those that
@@ -223,7 +226,7 @@ static void check_product(struct way *w)
     static struct job_spec plain;
     struct way one = *w;
     char which[400];
-    one.P = one.dp = one.pp = one.tp = one.zero = one.group = one.offload = 0;
+    one.P = one.dp = one.pp = one.tp = one.zero = one.group = one.offload = one.zigzag = 0;
     one.determinism = DET_RUN;
     if (!one.batch) one.batch = w->dp > 1 ? w->dp : 1;
     w->batch = one.batch;
@@ -270,8 +273,27 @@ static void test_products(void)
         if (w.P == 3) w.P = 4;
         w.batch = w.dp * (1 + draw(i, 9, 3));
         w.determinism = !w.tp && draw(i, 10, 2) ? DET_RANKS : DET_RUN;
+        w.drop = !w.tp && i % 3 == 0 ? 0.25 : 0;
+        w.mlp_chunk = i % 5 < 2 ? 5 : 0;
         check_product(&w);
     }
+}
+
+/* Checks that dropout changes a training, and that it is the same where rows are computed in several
+ * tiles and ranks have two segments. */
+static void test_dropout(void)
+{
+    struct way w = {.drop = 0.5}, none = {0};
+    synth.S = 2 * ADAPT_TILE + 19;
+    struct engine_run a = go(&spec, &w, NULL), b = go(&spec, &none, NULL);
+    CHECK(a.loss[0] == b.loss[0] && a.loss[1] != b.loss[1]); /* B is 0 in the first step */
+    engine_free(&a), engine_free(&b);
+    for (int zero = 0; zero < 4; zero += 3)
+        for (int layout = 0; layout < 2; layout++) {
+            struct way two = {.P = 2, .drop = 0.5, .zero = zero, .zigzag = layout};
+            check_product(&two);
+        }
+    synth.S = 37;
 }
 
 /* ---- families -------------------------------------------------------------------------------- */
@@ -567,14 +589,18 @@ static void test_refused(void)
     spec.adapter.targets[2] = spec.adapter.targets[0];
     refused("adapter.targets.1", "leave it out");
     use_qwen3(NULL, 0);
-    spec.memory.mlp_chunk_tokens = 4;
-    refused("memory.mlp_chunk_tokens", "in pieces");
-    use_qwen3(NULL, 0);
     spec.ema.decay = 0.5;
     refused("ema.decay", "average");
     use_qwen3(NULL, 0);
     CHECK(!spec_intern(&spec, "*x*", 3, &spec.train.freeze[0]));
     refused("train.freeze", "leave it out");
+    use_qwen3(NULL, 0);
+    spec.adapter.dropout = 0.1;
+    spec.parallel.tp = 2;
+    refused("adapter.dropout", "parallel.tp");
+    spec.parallel.tp = 0;
+    spec.memory.time_chunk = 8;
+    refused("adapter.dropout", "memory.time_chunk");
     use_qwen3(NULL, 0);
     spec.kind = JOB_SCORE;
     refused("model.adapter", "needs model.adapter");
@@ -609,15 +635,56 @@ static void test_targets(void)
     }
 }
 
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+#ifdef SEQD_MUTANTS
+/* Tells whether a fault changes the adapters of a training on two ranks. */
+static bool is_wrong(struct way *w, int mutant)
+{
+    static struct job_spec plain;
+    struct way one = *w;
+    int n = 0;
+    one.P = one.dp = one.zero = 0;
+    float *x = weights_of(w);
+    struct engine_run want = go(&plain, &one, x);
+    mutant_choose(mutant);
+    struct engine_run r = go(&spec, w, x);
+    mutant_choose(MUTANT_NONE);
+    for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
+        struct param p;
+        param_get(&spec.model.shape, i, &p);
+        n += !(rel_l2(r.weights + p.offset, want.weights + p.offset, p.count) < 2e-5);
+    }
+    engine_free(&want), engine_free(&r);
+    free(x);
+    return n > 0;
+}
+
+static void test_mutants(void)
+{
+    static const int of[] = {MUTANT_ADAPTER_ALPHA, MUTANT_ADAPTER_OTHER, MUTANT_DROPOUT_LOCAL,
+                             MUTANT_FROZEN_MOVED, MUTANT_MOMENTS_SHIFTED};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct way w = {.P = 2, .batch = 2, .zero = 1, .max_norm = 0.5, .drop = 0.2};
+        CHECK(!is_wrong(&w, MUTANT_NONE));
+        mutant_report(of[k], is_wrong(&w, of[k]), "adapters after three steps");
+    }
+}
+#endif
+
 int main(void)
 {
     RUN(test_one);
     RUN(test_products);
+    RUN(test_dropout);
     RUN(test_families);
     RUN(test_resumed);
     RUN(test_configs);
     RUN(test_other_adapters);
     RUN(test_refused);
     RUN(test_targets);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutants);
+#endif
     return test_done("adapter");
 }

@@ -129,6 +129,8 @@ static void open_frame(struct env *t, struct be *be, bool tree)
     if (t->op.kind == OP_NOISE) t->shape.in_channels = 1, t->shape.out_channels = 2;
     CHECK(!shard_init(&t->shard, T, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     t->sp = (struct sp){.ops = &sp_local, .be = be, .shard = t->shard};
+    if (t->op.kind == OP_ADAPT)
+        t->sp.drop = (struct sp_drop){.adapters = ADAPT_RATE, .key = {11, 13}, .sample = 2};
     t->sp.buf.m = floats(4 * T);
     t->sp.buf.delta = floats(4 * T);
     t->carry = (struct sp_carry){.be = be, .shard = t->shard};

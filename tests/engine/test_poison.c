@@ -645,13 +645,17 @@ static void test_shared_layers(void)
 
 static void adapt_layers(enum model_family id, enum precision_id precision, bool shared)
 {
-    for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
-        try_way(&(struct way){.family = id,
-                              .precision = precision,
-                              .mode = (enum recompute_id)mode,
-                              .train = true,
-                              .shared = shared,
-                              .adapted = true});
+    for (int ranks = 0; ranks < 2 - shared; ranks++)
+        for (int chunk = 0; chunk <= 3; chunk += 3)
+            for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
+                try_way(&(struct way){.family = id,
+                                      .precision = precision,
+                                      .ranks = ranks,
+                                      .mode = (enum recompute_id)mode,
+                                      .train = true,
+                                      .chunk = chunk,
+                                      .shared = shared,
+                                      .adapted = true});
 }
 
 static void test_adapted_layers(void)

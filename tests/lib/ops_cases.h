@@ -388,6 +388,7 @@ static const struct op_case cases[] = {
     {"linear", write_linear, loop_linear},
     {"linear of conditioning", write_linear_cond, loop_linear},
     {"adapter", write_adapt, loop_adapt},
+    {"adapter with dropout", write_adapt_drop, loop_adapt},
     {"rms norm", write_rms, loop_norm},
     {"rms norm without weight", write_rms_bare, loop_norm},
     {"rms norm of heads", write_rms_heads, loop_norm},

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "tests/lib/philox.h"
 #include "tests/lib/test.h"
 #include "worker/model/op.h"
 
@@ -147,6 +148,8 @@ static inline void loop_linear(const struct env *t)
 
 /* ---- ADAPT ----------------------------------------------------------------------------------- */
 
+#define ADAPT_RATE 0.3
+
 /* Writes an addition to columns 1 to 4 and 4 to 9 of a product of 10 columns. The ranks are 3. */
 static inline void write_adapt(struct env *t)
 {
@@ -163,6 +166,21 @@ static inline void write_adapt(struct env *t)
            ROWS_T, 10);
 }
 
+static inline void write_adapt_drop(struct env *t)
+{
+    write_adapt(t);
+    t->op.u.adapt.drops = t->p.op[0].u.adapt.drops = true;
+}
+
+/* Returns x of a row and column for a part, after its dropout. */
+static inline double adapt_input(const struct env *t, int64_t row, int64_t col, int part)
+{
+    const uint32_t key[2] = {11, 13};
+    const double x = in(t, 1)[row * in_cols(t, 1) + col];
+    if (!t->op.u.adapt.drops) return x;
+    return x * philox_mask(key, &(struct philox_at){row, col, 0, 0x8000 + 2 * part, 2}, ADAPT_RATE);
+}
+
 static inline void loop_adapt(const struct env *t)
 {
     const int64_t C = in_cols(t, 0), K = in_cols(t, 1), R = t->op.u.adapt.rank;
@@ -173,7 +191,7 @@ static inline void loop_adapt(const struct env *t)
                 const double *A = weight_at(t, 2 * part) + k * K, *B = weight_at(t, 2 * part + 1);
                 const int64_t n = t->p.weight[2 * part + 1].rows;
                 double u = 0;
-                for (int64_t c = 0; c < K; c++) u += in(t, 1)[i * K + c] * A[c];
+                for (int64_t c = 0; c < K; c++) u += adapt_input(t, i, c, part) * A[c];
                 for (int64_t c = 0; c < n; c++)
                     out(t)[i * C + t->op.u.adapt.col[part] + c] += (double)t->op.u.adapt.scale * u *
                                                                    B[c * R + k];

@@ -174,6 +174,11 @@ static int stored_text(const char *state, size_t size, const char *path, char ou
 static int refuse(struct err *e, const char *dir, const char *field, const char *made,
                   const char *has)
 {
+    if (!strncmp(field, "adapter.", 8)) /* without adapters there is no hf/, or no adapter/ */
+        return err_field(e, ERR_CONFLICT, field,
+                         "%s was made with %s %s, this job has %s: give the same, or begin again "
+                         "with checkpoint.resume \"none\"",
+                         dir, field, made, has);
     return err_field(e, ERR_CONFLICT, field,
                      "%s was made with %s %s, this job has %s: give the same, or start from its "
                      "weights alone with model.path %s/hf",

@@ -154,7 +154,10 @@ static void freeze_layers(const struct model_shape *m, struct family *f)
 static void adapt_layers(const struct shape_adapter *a, struct family *f)
 {
     for (int k = 0; k < f->n_kinds; k++)
-        prog_adapt(&f->layer[k], &(struct program_adapt){a->on[k], a->rank, (float)a->scale});
+        prog_adapt(&f->layer[k], &(struct program_adapt){.on = a->on[k],
+                                                         .rank = a->rank,
+                                                         .scale = (float)a->scale,
+                                                         .drops = a->dropout > 0});
 }
 
 void family_write(const struct model_shape *m, struct family *f)

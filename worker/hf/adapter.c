@@ -66,7 +66,7 @@ static void write_config(struct jwrite *w, const struct model_shape *m, const ch
         jwrite_null(w, "base_model_name_or_path");
     jwrite_int(w, "r", m->adapter.rank);
     jwrite_double(w, "lora_alpha", m->adapter.alpha);
-    jwrite_double(w, "lora_dropout", 0);
+    jwrite_double(w, "lora_dropout", m->adapter.dropout);
     jwrite_bool(w, "use_rslora", m->adapter.rslora);
     jwrite_bool(w, "use_dora", false);
     jwrite_str(w, "bias", "none");

@@ -54,6 +54,8 @@ struct frame {
     enum dtype dtype; /* the model's precision */
     int layer;        /* index of the layer; -1 in `in` and `out` */
     struct frame_rows rows[ROWS_N];
+    /* the row of the rank that is the first row of the frame: 0, except in a piece of the rows */
+    int64_t piece_row;
     int parts;        /* number of spans; each sum over rows has one part for each span */
     bool tree;        /* the sums of spans are added as a tree, because determinism is "ranks" */
     float *tree_room; /* one buffer of tree_stride floats for each level of the tree */

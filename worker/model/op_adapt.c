@@ -1,5 +1,6 @@
 /* op_adapt.c: ADAPT, which adds scale (x A') B' to the output of a product. The factor is applied
  * to the rows of the low rank, and never to A, B or their gradients. */
+#include "api/core/mutant.h"
 #include "worker/model/op.h"
 
 /* A part's columns of the output, and its weights. */
@@ -12,7 +13,8 @@ struct adapt_part {
 static struct adapt_part part_at(const struct frame *f, const struct op *o, int i)
 {
     struct adapt_part s = {.a = o->w + 2 * i, .b = o->w + 2 * i + 1, .col = o->u.adapt.col[i]};
-    s.A = frame_weight(f, s.a, 1);
+    const bool other = mutant_on(MUTANT_ADAPTER_OTHER) && f->sp->shard.P > 1;
+    s.A = frame_weight(f, other ? o->w : s.a, 1);
     s.B = frame_weight(f, s.b, 1);
     return s;
 }
@@ -38,16 +40,102 @@ static struct low_rank low_rank_take(struct frame *f, const struct op *o, int64_
 
 static void scale(struct frame *f, const struct op *o, const struct low_rank *u)
 {
-    f->be->ops->mix(f->be,
-                    &(struct mix_args){.a = u->wide, .y = u->act, .alpha = o->u.adapt.scale});
+    const bool lost = mutant_on(MUTANT_ADAPTER_ALPHA) && f->sp->shard.P > 1;
+    f->be->ops->mix(
+        f->be,
+        &(struct mix_args){.a = u->wide, .y = u->act, .alpha = lost ? 1 : o->u.adapt.scale});
 }
+
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+static bool drops(const struct frame *f, const struct op *o)
+{
+    return o->u.adapt.drops && f->sp->drop.adapters > 0;
+}
+
+/* Rows of x, at most ADAPT_TILE and all of one segment, without the elements that are dropped. */
+struct tile {
+    int64_t row, n;
+    struct tensor wide, act; /* in fp32 and in the model's precision, as low_rank has them */
+};
+
+static struct tile tile_take(struct frame *f, const struct op *o)
+{
+    const struct tensor x = frame_in(f, o, 1);
+    const int64_t rows = x.rows < ADAPT_TILE ? x.rows : ADAPT_TILE;
+    struct tile t = {0};
+    if (!o->u.adapt.drops) return t;
+    t.wide = op_scratch_rows(f, DT_F32, rows, x.cols);
+    t.act = f->dtype == DT_F32 ? t.wide : op_scratch_rows(f, f->dtype, rows, x.cols);
+    return t;
+}
+
+static struct tensor first_rows(struct tensor t, int64_t n)
+{
+    return tensor_sub(t, 0, n, 0, t.cols);
+}
+
+static struct tensor rows_at(struct tensor t, const struct tile *at)
+{
+    return tensor_sub(t, at->row, at->n, 0, t.cols);
+}
+
+/* Moves a tile to the rows after it, up to row `end`. Returns false if there are none. */
+static bool tile_next(const struct frame *f, struct tile *t, int64_t end)
+{
+    const int64_t len = f->sp->shard.seg_len;
+    t->row += t->n;
+    const int64_t left = end - t->row, room = len - (f->piece_row + t->row) % len;
+    t->n = left < ADAPT_TILE ? left : ADAPT_TILE;
+    if (t->n > room) t->n = room;
+    return t->n > 0;
+}
+
+/* Multiplies the rows of a tile by the mask of a part. The part is identified by its weight in the
+ * layer, which no head of attention has as its index. */
+static void mask(struct frame *f, const struct adapt_part *s, const struct tile *t)
+{
+    enum { PARTS_FROM = 0x8000 };
+    const struct shard *sh = &f->sp->shard;
+    const int64_t row = f->piece_row + t->row;
+    const bool local = mutant_on(MUTANT_DROPOUT_LOCAL) && sh->P > 1;
+    const struct attn_drop drop = {.rate = f->sp->drop.adapters,
+                                   .key = {f->sp->drop.key[0], f->sp->drop.key[1]},
+                                   .layer = (uint32_t)f->layer,
+                                   .sample = f->sp->drop.sample,
+                                   .q_pos = local ? row : shard_pos(sh, row)};
+    f->be->ops->dropout(f->be, &(struct dropout_args){.x = first_rows(t->wide, t->n),
+                                                      .drop = &drop,
+                                                      .head = PARTS_FROM + s->a});
+}
+
+/* Fills a tile with rows of x, and returns them in the model's precision. */
+static struct tensor dropped(struct frame *f, const struct op *o, const struct adapt_part *s,
+                             const struct tile *t)
+{
+    const struct tensor wide = first_rows(t->wide, t->n), act = first_rows(t->act, t->n);
+    frame_move(f, wide, rows_at(frame_in(f, o, 1), t), false);
+    mask(f, s, t);
+    frame_move(f, act, wide, false);
+    return act;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* Computes u = scale x A'. */
 static void lower(struct frame *f, const struct op *o, const struct adapt_part *s,
-                  const struct low_rank *u)
+                  const struct low_rank *u, const struct tile *room)
 {
-    f->be->ops->gemm(f->be, &(struct gemm_args){
-                                .a = frame_in(f, o, 1), .b = s->A, .c = u->wide, .trans_b = true});
+    struct tile t = *room;
+    if (!drops(f, o))
+        f->be->ops->gemm(
+            f->be,
+            &(struct gemm_args){.a = frame_in(f, o, 1), .b = s->A, .c = u->wide, .trans_b = true});
+    while (drops(f, o) && tile_next(f, &t, u->wide.rows))
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = dropped(f, o, s, &t),
+                                                    .b = s->A,
+                                                    .c = rows_at(u->wide, &t),
+                                                    .trans_b = true});
     scale(f, o, u);
 }
 
@@ -55,11 +143,12 @@ static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
     const struct low_rank u = low_rank_take(f, o, y.rows);
+    const struct tile room = tile_take(f, o);
     (void)e;
     frame_move(f, y, frame_in(f, o, 0), false);
     for (int i = 0; i < o->u.adapt.n; i++) {
         const struct adapt_part s = part_at(f, o, i);
-        lower(f, o, &s, &u);
+        lower(f, o, &s, &u, &room);
         f->be->ops->gemm(
             f->be,
             &(struct gemm_args){
@@ -68,34 +157,90 @@ static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Computes the gradients of A and B, and du = scale dy B for that of x. */
-static void learn(struct frame *f, const struct op *o, const struct adapt_part *s, struct tensor dy,
-                  const struct low_rank *u, const struct low_rank *du)
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* The buffers of a backward step. */
+struct learning {
+    const struct op *o;
+    const struct adapt_part *part;
+    struct tensor dy;
+    struct low_rank u, du;
+    struct tile room;
+};
+
+/* Adds the gradient of A from the rows of a span, tile by tile. */
+static void dropped_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
-    const enum rows_id rows = frame_rows_of(f, o->in[1]);
+    const struct learning *w = arg;
+    const struct tensor A = w->part->A, c = tensor_f32(dst, A.rows, A.cols, A.cols);
+    struct tile t = w->room;
+    t.row = s.value0;
+    if (fresh) f->be->ops->fill(f->be, dst, A.rows * A.cols, 0);
+    while (tile_next(f, &t, s.value0 + s.n))
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = rows_at(w->du.act, &t),
+                                                    .b = dropped(f, w->o, w->part, &t),
+                                                    .c = c,
+                                                    .trans_a = true,
+                                                    .accumulate = true});
+}
+
+static void learn_down(struct frame *f, struct learning *w)
+{
+    const struct tensor A = w->part->A;
+    const enum rows_id rows = frame_rows_of(f, w->o->in[1]);
+    float *dst = frame_weight_grad(f, w->part->a);
+    if (drops(f, w->o))
+        frame_sum(f, rows, dst, A.rows * A.cols, &(struct sum_leaf){dropped_leaf, w});
+    else
+        frame_sum_gemm(f, rows, dst, w->du.act, frame_in(f, w->o, 1));
+}
+
+/* Computes the gradients of A and B, and du = scale dy B for that of x. */
+static void learn(struct frame *f, struct learning *w)
+{
+    const struct adapt_part *s = w->part;
     if (frame_learns(f, s->b)) {
-        lower(f, o, s, u);
-        frame_sum_gemm(f, rows, frame_weight_grad(f, s->b), dy, u->act);
+        lower(f, w->o, s, &w->u, &w->room);
+        frame_sum_gemm(f, frame_rows_of(f, w->o->in[1]), frame_weight_grad(f, s->b), w->dy,
+                       w->u.act);
     }
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = dy, .b = s->B, .c = du->wide});
-    scale(f, o, du);
-    if (frame_learns(f, s->a))
-        frame_sum_gemm(f, rows, frame_weight_grad(f, s->a), du->act, frame_in(f, o, 1));
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = w->dy, .b = s->B, .c = w->du.wide});
+    scale(f, w->o, &w->du);
+    if (frame_learns(f, s->a)) learn_down(f, w);
+}
+
+/* Writes the part's gradient of x, or adds it. */
+static void back(struct frame *f, const struct learning *w, bool add)
+{
+    const struct tensor dx = f->grad[w->o->in[1]];
+    struct tile t = w->room;
+    if (!drops(f, w->o))
+        f->be->ops->gemm(
+            f->be,
+            &(struct gemm_args){.a = w->du.act, .b = w->part->A, .c = dx, .accumulate = add});
+    while (drops(f, w->o) && tile_next(f, &t, dx.rows)) {
+        const struct tensor wide = first_rows(t.wide, t.n);
+        f->be->ops->gemm(
+            f->be, &(struct gemm_args){.a = rows_at(w->du.act, &t), .b = w->part->A, .c = wide});
+        mask(f, w->part, &t);
+        frame_move(f, rows_at(dx, &t), wide, add);
+    }
 }
 
 static int adapt_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = frame_dy(f, o);
-    const struct low_rank u = low_rank_take(f, o, dy.rows), du = low_rank_take(f, o, dy.rows);
+    struct learning w = {.o = o};
     (void)e;
+    w.u = low_rank_take(f, o, dy.rows);
+    w.du = low_rank_take(f, o, dy.rows);
+    w.room = tile_take(f, o);
     for (int i = 0; i < o->u.adapt.n; i++) {
         const struct adapt_part part = part_at(f, o, i);
-        learn(f, o, &part, columns(dy, &part), &u, &du);
-        if (!frame_wants(f, o, 1)) continue;
-        f->be->ops->gemm(f->be, &(struct gemm_args){.a = du.act,
-                                                    .b = part.A,
-                                                    .c = f->grad[o->in[1]],
-                                                    .accumulate = i > 0 || !s->first[1]});
+        w.part = &part;
+        w.dy = columns(dy, &part);
+        learn(f, &w);
+        if (frame_wants(f, o, 1)) back(f, &w, i > 0 || !s->first[1]);
     }
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;

@@ -9,7 +9,7 @@ struct mlp_walk {
     const struct piece_walk *w;
     struct frame *f;
     const struct frame *whole; /* the frame of all rows */
-    int op;                    /* index of the MLP's first operation */
+    int op, n_ops;             /* the MLP's first operation, and the number of its operations */
     enum rows_id rows;
     bool back;
     bool fresh; /* the next piece writes the gradients of weights instead of adding them */
@@ -36,11 +36,12 @@ static void narrow_value(const struct mlp_walk *w, int v, struct span s)
 static void narrow(const struct mlp_walk *w, struct span s)
 {
     const struct op *op = &w->f->p->op[w->op];
-    for (int i = 0; i < MLP_OPS; i++) {
+    for (int i = 0; i < w->n_ops; i++) {
         for (int k = 0; k < OP_INS; k++) narrow_value(w, op[i].in[k], s);
         narrow_value(w, op[i].out[0], s);
     }
     w->f->rows[w->rows] = (struct frame_rows){s.n, s.n};
+    w->f->piece_row = s.value0;
     w->f->parts = 1;
     w->f->tree = false;
     w->f->fresh = w->fresh;
@@ -85,19 +86,21 @@ static int run_span(struct mlp_walk *w, int i, struct err *e)
 static void sum_weights(const struct mlp_walk *w, int first, int n, float *dst, const float *from)
 {
     const struct be_ops *ops = w->f->be->ops;
-    if (first == PROG_NONE || !frame_learns(w->f, first)) return;
-    const struct tensor t = frame_weight(w->f, first, n);
-    const int64_t at = w->f->p->weight[first].offset - w->gradient.begin, size = t.rows * t.cols;
-    if (from)
-        ops->add(w->f->be, &(struct add_args){.y = dst + at, .x = from + at, .n = size});
-    else
-        ops->fill(w->f->be, dst + at, size, 0);
+    for (int i = first; i < first + n; i++) {
+        if (!frame_learns(w->f, i)) continue;
+        const struct tensor t = frame_weight(w->f, i, 1);
+        const int64_t at = w->f->p->weight[i].offset - w->gradient.begin, size = t.rows * t.cols;
+        if (from)
+            ops->add(w->f->be, &(struct add_args){.y = dst + at, .x = from + at, .n = size});
+        else
+            ops->fill(w->f->be, dst + at, size, 0);
+    }
 }
 
 static void sum_gradients(const struct mlp_walk *w, float *dst, const float *from)
 {
     const struct op *op = &w->f->p->op[w->op];
-    for (int i = 0; i < MLP_OPS; i++) {
+    for (int i = 0; i < w->n_ops; i++) {
         sum_weights(w, op[i].w, op[i].n_w, dst, from);
         sum_weights(w, op[i].bias, op[i].n_bias, dst, from);
     }
@@ -151,8 +154,9 @@ int piece_walk(struct frame *f, const struct piece_walk *walk, struct err *e)
         w.back |= walk->first[i].kind == STEP_BACKWARD;
     }
     /* Backward may have no step of the MLP's first operations, if nothing of them is trained. */
-    for (int k = 1; k < MLP_OPS && w.op > 0 && !prog_is_mlp(f->p, w.op); k++) w.op--;
-    assert(walk->chunk > 0 && prog_is_mlp(f->p, w.op));
+    for (int k = 1; k < MLP_OPS_MAX && w.op > 0 && !prog_is_mlp(f->p, w.op); k++) w.op--;
+    w.n_ops = prog_mlp(f->p, w.op);
+    assert(walk->chunk > 0 && w.n_ops > 0);
     w.rows = frame_rows_of(f, f->p->op[w.op].in[0]);
     w.gradient = prog_mlp_weights(f->p, w.op);
     const int rc = run_all(&w, e);

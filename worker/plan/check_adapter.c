@@ -175,12 +175,18 @@ static int count_targets(const struct job_spec *s, int *n, struct err *e)
 /* Fails if a field of an adapter is set in a job that has none. */
 static int check_absent(const struct job_spec *s, int n, struct err *e)
 {
-    const char *field = n                      ? "adapter.targets"
-                        : s->adapter.rank      ? "adapter.rank"
-                        : s->adapter.alpha > 0 ? "adapter.alpha"
-                        : s->adapter.rslora    ? "adapter.rslora"
-                        : s->model.adapter     ? "model.adapter"
-                                               : NULL;
+    const struct {
+        const char *field;
+        bool is_set;
+    } of[] = {{"adapter.targets", n > 0},
+              {"adapter.rank", s->adapter.rank > 0},
+              {"adapter.alpha", s->adapter.alpha > 0},
+              {"adapter.dropout", s->adapter.dropout > 0},
+              {"adapter.rslora", s->adapter.rslora != 0},
+              {"model.adapter", s->model.adapter != 0}};
+    const char *field = NULL;
+    for (size_t i = sizeof of / sizeof *of; i-- > 0;)
+        if (of[i].is_set) field = of[i].field;
     if (!field) return 0;
     return err_field(e, ERR_INVALID, field,
                      "%s belongs to an adapter, and adapter.type is \"none\": set adapter.type "
@@ -202,12 +208,16 @@ static int check_beside(const struct job_spec *s, struct err *e)
             "ema.decay %g: an average of adapters is not kept in this version: leave it "
             "out",
             s->ema.decay);
-    if (s->memory.mlp_chunk_tokens > 0)
-        return err_field(
-            e, ERR_UNSUPPORTED, "memory.mlp_chunk_tokens",
-            "memory.mlp_chunk_tokens %lld: an MLP with adapters does not run in pieces "
-            "in this version: leave it out",
-            (long long)s->memory.mlp_chunk_tokens);
+    if (s->adapter.dropout > 0 && s->parallel.tp > 1)
+        return err_field(e, ERR_UNSUPPORTED, "adapter.dropout",
+                         "adapter.dropout %g: with parallel.tp %d it is not computed in this version: "
+                         "set one of them to its default",
+                         s->adapter.dropout, s->parallel.tp);
+    if (s->adapter.dropout > 0 && s->memory.time_chunk > 0)
+        return err_field(e, ERR_UNSUPPORTED, "adapter.dropout",
+                         "adapter.dropout %g: with memory.time_chunk it is not computed in this "
+                         "version: leave one of them out",
+                         s->adapter.dropout);
     if (infers && !s->model.adapter)
         return err_field(e, ERR_INVALID, "model.adapter",
                          "adapter.type \"lora\" in a %s job needs model.adapter, the directory of "
@@ -228,6 +238,7 @@ static void set_factor(const struct job_spec *s, struct shape_adapter *to)
 {
     to->rank = (int32_t)(s->adapter.rank ? s->adapter.rank : ADAPTER_RANK);
     to->rslora = s->adapter.rslora;
+    to->dropout = s->adapter.dropout;
     to->alpha = s->adapter.alpha > 0 ? s->adapter.alpha : to->rank;
     to->scale = to->alpha / (to->rslora ? sqrt(to->rank) : to->rank);
 }

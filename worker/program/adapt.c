@@ -87,6 +87,7 @@ static bool adapt_product(struct program *p, const struct program_adapt *a, int 
     const struct op product = p->op[at];
     const int out = product.out[0];
     struct op to = {.kind = OP_ADAPT, .in = {out, product.in[0]}, .u.adapt = {a->rank, a->scale}};
+    to.u.adapt.drops = a->drops;
     int64_t col = 0;
     for (int i = product.w; i < product.w + product.n_w; i++) {
         if (freeze_has(a->on, i)) {

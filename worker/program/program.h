@@ -197,7 +197,7 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     /* out = a, and in the columns of part i: + scale (x A_i') B_i' (LoRA, 2106.09685). The        \
      * inputs are a, which is the output of a product, and x, which is the product's input. w is   \
      * A_i [rank, columns of x] and B_i [columns of the part, rank] of each part in turn. It is    \
-     * computed in place where possible. */                                                        \
+     * computed in place where possible. With drops, each part has its own dropout of x. */        \
     X(OP_ADAPT, adapt)                                                                             \
     /* Normalises a as u.norm says. w is g and b, or none. If there are groups, each head is       \
      * normalised by itself. */                                                                    \
@@ -338,6 +338,7 @@ struct op {
             int64_t rank;
             float scale;
             int32_t n;                /* number of parts */
+            bool drops;               /* a training may drop elements of x */
             int64_t col[ADAPT_PARTS]; /* first column of each part */
         } adapt;
         struct {
@@ -498,7 +499,10 @@ struct program_adapt {
     const uint64_t *on; /* [FREEZE_WORDS] a bit for each weight that gets an adapter */
     int64_t rank;
     float scale;
+    bool drops;
 };
+/* The rows whose dropout is computed at a time. */
+#define ADAPT_TILE 256
 void prog_adapt(struct program *p, const struct program_adapt *a);
 /* Tells whether prog_adapt can adapt weight i, which must be a matrix of a LINEAR whose name ends
  * with ".weight". */
@@ -521,11 +525,19 @@ int prog_writer(const struct program *p, int value);
  * gradient has the model's precision. If an attention reads a value whose gradient has the model's
  * precision, it computes the fp32 gradient in scratch and then adds it. */
 bool prog_grad_f32(const struct program *p, int value);
-/* Tells whether a dense MLP begins with operation `op`. A dense MLP is a sequence of MLP_OPS
- * operations on the rows of a sequence: a LINEAR without a base, an operation whose rule has
- * in_mlp (ACT, GLU), and a LINEAR. No other operation reads the values between them. */
-bool prog_is_mlp(const struct program *p, int op);
-#define MLP_OPS 3
+/* Returns the number of operations of the dense MLP that begins with operation `op`, or 0 if none
+ * begins there. A dense MLP is a sequence of MLP_OPS operations on the rows of a sequence: a
+ * LINEAR without a base, an operation whose rule has in_mlp (ACT, GLU), and a LINEAR. Each LINEAR
+ * may be followed by its ADAPT. No other operation reads the values between them. */
+int prog_mlp(const struct program *p, int op);
+#define MLP_OPS     3
+#define MLP_OPS_MAX (MLP_OPS + 2)
+/* Returns the first operation of the dense MLP that ends with operation `op`, or PROG_NONE. */
+int prog_mlp_ending(const struct program *p, int op);
+static inline bool prog_is_mlp(const struct program *p, int op)
+{
+    return prog_mlp(p, op) > 0;
+}
 /* The trained weights of an MLP, as elements [begin, end) of the section's layout. */
 struct program_span {
     int64_t begin, end;

@@ -28,15 +28,19 @@ static void check_adapt(const struct program *p, const struct op *op, const stru
 }
 
 /* Asks for x A' in fp32 and in the model's precision. A backward also needs the gradient of x A' in
- * both. */
+ * both. With dropout it asks for some rows of x, too. */
 static void scratch_adapt(struct op_ask *a)
 {
-    const int64_t n = ask_rows(a, a->op->out[0]) * a->op->u.adapt.rank;
+    const int64_t rows = ask_rows(a, a->op->out[0]), n = rows * a->op->u.adapt.rank;
+    const int64_t tile = (rows < ADAPT_TILE ? rows : ADAPT_TILE) * a->p->value[a->op->in[1]].cols;
     ask_dy(a);
     for (int i = 0; i < 1 + ask_back(a); i++) {
         ask_bytes(a, 4 * n);
         if (ask_narrow(a)) ask_act(a, n);
     }
+    if (!a->op->u.adapt.drops) return;
+    ask_bytes(a, 4 * tile);
+    if (ask_narrow(a)) ask_act(a, tile);
 }
 
 static int64_t gradient_adapt(const struct program *p, const struct op *op)

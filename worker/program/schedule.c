@@ -45,12 +45,14 @@ static bool in_pieces(const struct program *p, const struct schedule_mode *mode,
 }
 
 /* Marks the values of the MLP that begins with operation `op`, and the windows of these values.
- * The last value is not marked. */
+ * The last value is not marked. Neither is the output of the last product, if an ADAPT writes the
+ * last value over it. */
 static void mark_values(const struct program *p, struct schedule *s, int op)
 {
+    const int end = op + prog_mlp(p, op), last = end - 1 - (p->op[end - 1].kind == OP_ADAPT);
     for (int v = 0; v < p->n_values; v++) {
         const int writer = prog_writer(p, v);
-        s->piece[v] |= writer >= op && writer < op + MLP_OPS - 1;
+        s->piece[v] |= writer >= op && writer < last;
     }
 }
 
@@ -81,7 +83,7 @@ static void make_forward(const struct program *p, const struct schedule_mode *mo
     for (int i = 0; i < p->n_ops; i++) {
         if (!in_pieces(p, mode, i)) continue;
         mark_values(p, s, i);
-        mark_steps(&s->forward[i], MLP_OPS);
+        mark_steps(&s->forward[i], prog_mlp(p, i));
     }
 }
 
@@ -174,20 +176,22 @@ static void recompute(struct scheduler *w, int value);
  * inside the MLP are not kept. */
 static void recompute_pieces(struct scheduler *w, int i)
 {
-    const struct op *down = &w->p->op[i + MLP_OPS - 1];
+    const int n = prog_mlp(w->p, i), last = i + n - 1;
+    const struct op *down = &w->p->op[last - (w->p->op[last].kind == OP_ADAPT)];
     recompute(w, w->p->op[i].in[0]);
     if (down->in[1] != PROG_NONE) recompute(w, down->in[1]);
-    for (int k = 0; k < MLP_OPS; k++) push(w, forward_step(i + k));
-    mark_steps(&w->s->backward[w->s->n_backward - MLP_OPS], MLP_OPS);
-    w->present[down->out[0]] = true;
+    for (int k = 0; k < n; k++) push(w, forward_step(i + k));
+    mark_steps(&w->s->backward[w->s->n_backward - n], n);
+    w->present[w->p->op[last].out[0]] = true;
 }
 
 static void recompute(struct scheduler *w, int value)
 {
     const int v = prog_base(w->p, value);
     if (w->present[v]) return;
-    const int i = prog_writer(w->p, v), first = i - MLP_OPS + 1;
+    const int i = prog_writer(w->p, v);
     assert(i != PROG_NONE);
+    const int first = prog_mlp_ending(w->p, i);
     if (first >= 0 && in_pieces(w->p, w->mode, first)) {
         recompute_pieces(w, first);
         return;
@@ -276,14 +280,14 @@ static void backward_at(struct scheduler *w, int i)
  * input. If the input was not kept, it is computed again first. */
 static void backward_pieces(struct scheduler *w, int i)
 {
-    const int x = w->p->op[i].in[0];
+    const int x = w->p->op[i].in[0], n = prog_mlp(w->p, i);
     bool before[PROG_VALUES];
-    if (!w->flows[w->p->op[i + MLP_OPS - 1].out[0]]) return;
+    if (!w->flows[w->p->op[i + n - 1].out[0]]) return;
     memcpy(before, w->present, sizeof before);
     recompute(w, x);
     drop_means(w, before, &x, 1);
     const int begin = w->s->n_backward;
-    for (int k = MLP_OPS - 1; k >= 0; k--) backward_at(w, i + k);
+    for (int k = n - 1; k >= 0; k--) backward_at(w, i + k);
     if (w->s->n_backward > begin) mark_steps(&w->s->backward[begin], w->s->n_backward - begin);
 }
 
@@ -300,7 +304,7 @@ static void make_backward(const struct program *p, const struct schedule_mode *m
     }
     if (p->result != PROG_NONE) w.begun[p->result] = true;
     for (int i = p->n_ops - 1; i >= 0; i--) {
-        const int first = i - MLP_OPS + 1;
+        const int first = prog_mlp_ending(p, i);
         if (first >= 0 && in_pieces(p, mode, first)) {
             backward_pieces(&w, first);
             i = first;

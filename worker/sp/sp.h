@@ -32,7 +32,8 @@ struct sp_attn_shape {
 /* Attention dropout of this step, with the parameters that all layers and samples share (struct
  * attn_drop). */
 struct sp_drop {
-    double rate; /* 0 if there is no dropout */
+    double rate;     /* 0 if there is no dropout */
+    double adapters; /* the rate of the dropout of adapters' inputs; 0 if there is none */
     uint32_t key[2];
     uint32_t layer, sample; /* the model sets them before each call */
     uint32_t head;          /* index of the first head of the call */

@@ -376,9 +376,10 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     t->state.skip = marked(t) || !sum.targets;
     memcpy(t->now, t->want, sizeof t->now);
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
+    t->model.sp.drop.adapters = t->model.shape.adapter.rank ? t->model.shape.adapter.dropout : 0;
     philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
-    t->model.sp.drop.rate = 0; /* no dropout in evaluations */
+    t->model.sp.drop.rate = t->model.sp.drop.adapters = 0; /* no dropout in evaluations */
     out->loss = sum.targets > 0 ? sum.nll / (double)sum.targets : (double)NAN;
     out->tokens = sum.tokens;
     out->targets = sum.targets;
