@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# An adapter through all programs: a model is trained, then an adapter of it, which is scored, trained
+# further, resumed on other axes, pulled and published; jobs that name something else are refused.
+#   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs data/train
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/lib/lib.sh
+lib_start adapter
+
+make_text 60000 >"$T/data/text.txt"
+head -c 2000 "$T/data/text.txt" >"$T/data/held.txt"
+seqd_start || { lib_end; exit 1; }
+
+spec() { # KIND MORE: a spec with these members beside kind
+    printf '{"kind": "%s", "resources": {"ranks": 2, "threads": 1}, "seed": 1, %s}' "$1" "$2"
+}
+text='"data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 128}'
+lora='"adapter": {"type": "lora", "rank": 4, "alpha": 8}'
+loss_of() { field "$1" result.nll; }
+
+spec train "\"model\": {\"config\": $LLAMA}, $text, \"train\": {\"steps\": 2}, \"optim\": {\"lr\": 1e-3}" >"$T/data/base.json"
+base=$(seqctl submit base.json -o name -q)
+succeeds "a model" "$base" || { lib_end; exit 1; }
+
+# ---- training ------------------------------------------------------------------------------------
+spec train "\"model\": {\"path\": \"job:$base\"}, $lora, $text, \"train\": {\"steps\": 30, \"global_batch\": 2},
+    \"optim\": {\"lr\": 1e-2}, \"schedule\": {\"warmup_steps\": 1}, \"parallel\": {\"sp\": 2, \"zero\": 3},
+    \"checkpoint\": {\"every_steps\": 10}, \"verify\": {\"first_step\": true}" >"$T/data/adapt.json"
+id=$(seqctl submit adapt.json -o name -q)
+succeeds "an adapter, proven before its first step" "$id" || { lib_end; exit 1; }
+says "the result names it" '/adapter$' field "$id" result.adapter
+check "pull" seqctl pull "$id" "$T/adapter" --part adapter
+check "it is as peft saves one" test -f "$T/adapter/adapter_config.json" -a -f "$T/adapter/adapter_model.safetensors"
+check "no checkpoint has the model" test -z "$(find "$STATE" -path "*/jobs/$id/checkpoints/*" -name hf)"
+
+# ---- inference -----------------------------------------------------------------------------------
+score='"data": {"seq_len": 128}, "input": {"path": "held.txt"}'
+spec score "\"model\": {\"path\": \"job:$base\"}, $score" >"$T/data/bare.json"
+spec score "\"model\": {\"path\": \"job:$base\", \"adapter\": \"job:$id\"}, $lora, $score" >"$T/data/score.json"
+bare=$(seqctl submit bare.json -o name -q) with=$(seqctl submit score.json -o name -q)
+succeeds "a score of the model" "$bare"
+succeeds "a score with the adapter" "$with"
+check "it is better" awk -v a="$(loss_of "$with")" -v b="$(loss_of "$bare")" 'BEGIN { exit !(a > 0 && a < 0.99 * b) }'
+one=$(seqctl submit score.json --set resources.ranks=1 -o name -q)
+succeeds "the same on one rank" "$one"
+check "the same loss" awk -v a="$(loss_of "$with")" -v b="$(loss_of "$one")" 'BEGIN { d = a / b - 1; exit !(d * d < 1e-10) }'
+cp -r "$T/adapter" "$T/data/own"
+plain=$(seqctl submit score.json --set model.adapter=own -o name -q)
+succeeds "from a directory" "$plain"
+same "the same bits" "$(loss_of "$plain")" "$(loss_of "$with")"
+
+# ---- going on ------------------------------------------------------------------------------------
+more=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoint.changes=true --set train.steps=40 \
+    --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=1 --set verify.first_step=false -o name -q)
+succeeds "resumed on other axes" "$more"
+same "it went on" "$(field "$more" result.steps)" 40
+from=$(seqctl submit adapt.json --set model.adapter="job:$id" --set train.steps=2 -o name -q)
+succeeds "trained further from an adapter" "$from"
+
+# ---- refused -------------------------------------------------------------------------------------
+fails() { # NAME REGEX options: the job fails and says so
+    local name=$1 re=$2 job; shift 2
+    job=$(seqctl submit "$@" -o name -q)
+    seqctl watch "$job" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
+    says "$name" "$re" seqctl events "$job"
+}
+fails "another rank" 'set adapter.rank 4' score.json --set adapter.rank=5
+fails "other products" 'adapter.targets say nothing' score.json --set adapter.targets=attention
+fails "another rank of a resumed job" 'was made with adapter.rank 4' adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
+refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7
+refuse "an adapter without its fields" 1 'set adapter.type' seqctl submit score.json --set adapter.type=none
+refuse "an adapter is no model" 1 'config.json|hf|adapter' seqctl submit bare.json --set model.path="job:$id"
+
+seqd_stop || bad "seqd stops"
+check "nothing is left running" nothing_left
+lib_end
