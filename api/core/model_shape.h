@@ -118,6 +118,8 @@ struct shape_freeze {
 struct shape_adapter {
     int32_t rank; /* 0 means that there are no adapters; the members below are then not used */
     int32_t rslora;
+    /* B is random, too: a proof (JOB_VERIFY) of adapters whose B is 0 would not see A */
+    int32_t random_b;
     double alpha, dropout;
     double scale; /* factor of (x A') B': alpha / rank or, with rslora, alpha / sqrt(rank) */
     uint64_t on[FREEZE_KINDS][FREEZE_WORDS];

@@ -72,8 +72,8 @@ enum mutant_id {
     MUTANT_FROZEN_MOVED,   /* weight decay is applied to frozen weights, too */
     /* every bucket is updated with the moments of the shard's first bucket */
     MUTANT_MOMENTS_SHIFTED,
-    MUTANT_ADAPTER_ALPHA, /* the factor of adapters is 1 */
-    MUTANT_ADAPTER_OTHER, /* joined products all use the first one's A */
+    MUTANT_ADAPTER_ALPHA,  /* the factor of adapters is 1 */
+    MUTANT_ADAPTER_OTHER,  /* joined products all use the first one's A */
     MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */
     MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the keys and values of the first

@@ -150,23 +150,29 @@ static int read_stop(struct spec_reader *r, const json_t *v)
     return read_strings(r, "sampling.stop", v, SPEC_STOPS, r->s->sampling.stop);
 }
 
-/* Reads the patterns of train.freeze. An empty pattern would be taken for the end of the list. */
-static int read_freeze(struct spec_reader *r, const json_t *v)
+/* Reads names or patterns. An empty one would be taken for the end of the list. */
+static int read_names(struct spec_reader *r, const char *path, const json_t *v, size_t most,
+                      spec_ref *out)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     for (size_t i = 0; i < n && r->form != JSON_STORED; i++) {
         const json_t *x = json_is_array(v) ? json_array_get(v, i) : v;
         char field[48];
         if (!json_is_string(x) || json_string_length(x)) continue;
-        snprintf(field, sizeof field, "train.freeze.%zu", i);
+        snprintf(field, sizeof field, "%s.%zu", path, i);
         return err_field(r->e, ERR_INVALID, field, "%s is empty: leave it out", field);
     }
-    return read_strings(r, "train.freeze", v, SPEC_FREEZES, r->s->train.freeze);
+    return read_strings(r, path, v, most, out);
+}
+
+static int read_freeze(struct spec_reader *r, const json_t *v)
+{
+    return read_names(r, "train.freeze", v, SPEC_FREEZES, r->s->train.freeze);
 }
 
 static int read_targets(struct spec_reader *r, const json_t *v)
 {
-    return read_strings(r, "adapter.targets", v, SPEC_TARGETS, r->s->adapter.targets);
+    return read_names(r, "adapter.targets", v, SPEC_TARGETS, r->s->adapter.targets);
 }
 
 static int read_labels(struct spec_reader *r, const json_t *v)

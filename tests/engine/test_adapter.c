@@ -273,7 +273,7 @@ static void test_products(void)
         if (w.P == 3) w.P = 4;
         w.batch = w.dp * (1 + draw(i, 9, 3));
         w.determinism = !w.tp && draw(i, 10, 2) ? DET_RANKS : DET_RUN;
-        w.drop = !w.tp && i % 3 == 0 ? 0.25 : 0;
+        w.drop = i % 3 == 0 ? 0.25 : 0;
         w.mlp_chunk = i % 5 < 2 ? 5 : 0;
         check_product(&w);
     }
@@ -293,6 +293,7 @@ static void test_dropout(void)
             struct way two = {.P = 2, .drop = 0.5, .zero = zero, .zigzag = layout};
             check_product(&two);
         }
+    for (int P = 2; P <= 4; P += 2) check_product(&(struct way){.P = P, .tp = 2, .drop = 0.5});
     synth.S = 37;
 }
 
@@ -585,6 +586,9 @@ static void test_refused(void)
     use_qwen3(NULL, 0);
     CHECK(!spec_intern(&spec, "w7", 2, &spec.adapter.targets[0]));
     refused("adapter.targets.0", "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj");
+    use_qwen3(NULL, 0);
+    CHECK(!spec_intern(&spec, "q\033proj", 6, &spec.adapter.targets[0]));
+    refused("adapter.targets.0", "0x1b");
     use_qwen3(none, 1);
     spec.adapter.targets[2] = spec.adapter.targets[0];
     refused("adapter.targets.1", "leave it out");
@@ -596,9 +600,6 @@ static void test_refused(void)
     refused("train.freeze", "leave it out");
     use_qwen3(NULL, 0);
     spec.adapter.dropout = 0.1;
-    spec.parallel.tp = 2;
-    refused("adapter.dropout", "parallel.tp");
-    spec.parallel.tp = 0;
     spec.memory.time_chunk = 8;
     refused("adapter.dropout", "memory.time_chunk");
     use_qwen3(NULL, 0);

@@ -157,7 +157,8 @@ static void adapt_layers(const struct shape_adapter *a, struct family *f)
         prog_adapt(&f->layer[k], &(struct program_adapt){.on = a->on[k],
                                                          .rank = a->rank,
                                                          .scale = (float)a->scale,
-                                                         .drops = a->dropout > 0});
+                                                         .drops = a->dropout > 0,
+                                                         .random_b = a->random_b});
 }
 
 void family_write(const struct model_shape *m, struct family *f)

@@ -42,8 +42,7 @@ static void scale(struct frame *f, const struct op *o, const struct low_rank *u)
 {
     const bool lost = mutant_on(MUTANT_ADAPTER_ALPHA) && f->sp->shard.P > 1;
     f->be->ops->mix(
-        f->be,
-        &(struct mix_args){.a = u->wide, .y = u->act, .alpha = lost ? 1 : o->u.adapt.scale});
+        f->be, &(struct mix_args){.a = u->wide, .y = u->act, .alpha = lost ? 1 : o->u.adapt.scale});
 }
 
 /* ---- dropout --------------------------------------------------------------------------------- */
@@ -93,7 +92,8 @@ static bool tile_next(const struct frame *f, struct tile *t, int64_t end)
 
 /* Multiplies the rows of a tile by the mask of a part. The part is identified by its weight in the
  * layer, which no head of attention has as its index. */
-static void mask(struct frame *f, const struct adapt_part *s, const struct tile *t)
+static void mask(struct frame *f, const struct op *o, const struct adapt_part *s,
+                 const struct tile *t)
 {
     enum { PARTS_FROM = 0x8000 };
     const struct shard *sh = &f->sp->shard;
@@ -104,9 +104,11 @@ static void mask(struct frame *f, const struct adapt_part *s, const struct tile 
                                    .layer = (uint32_t)f->layer,
                                    .sample = f->sp->drop.sample,
                                    .q_pos = local ? row : shard_pos(sh, row)};
-    f->be->ops->dropout(f->be, &(struct dropout_args){.x = first_rows(t->wide, t->n),
-                                                      .drop = &drop,
-                                                      .head = PARTS_FROM + s->a});
+    f->be->ops->dropout(
+        f->be, &(struct dropout_args){.x = first_rows(t->wide, t->n),
+                                      .drop = &drop,
+                                      .col_pos = o->u.adapt.cut ? f->tensor.r * s->A.cols : 0,
+                                      .head = PARTS_FROM + s->a});
 }
 
 /* Fills a tile with rows of x, and returns them in the model's precision. */
@@ -115,7 +117,7 @@ static struct tensor dropped(struct frame *f, const struct op *o, const struct a
 {
     const struct tensor wide = first_rows(t->wide, t->n), act = first_rows(t->act, t->n);
     frame_move(f, wide, rows_at(frame_in(f, o, 1), t), false);
-    mask(f, s, t);
+    mask(f, o, s, t);
     frame_move(f, act, wide, false);
     return act;
 }
@@ -215,14 +217,13 @@ static void back(struct frame *f, const struct learning *w, bool add)
     const struct tensor dx = f->grad[w->o->in[1]];
     struct tile t = w->room;
     if (!drops(f, w->o))
-        f->be->ops->gemm(
-            f->be,
-            &(struct gemm_args){.a = w->du.act, .b = w->part->A, .c = dx, .accumulate = add});
+        f->be->ops->gemm(f->be, &(struct gemm_args){
+                                    .a = w->du.act, .b = w->part->A, .c = dx, .accumulate = add});
     while (drops(f, w->o) && tile_next(f, &t, dx.rows)) {
         const struct tensor wide = first_rows(t.wide, t.n);
         f->be->ops->gemm(
             f->be, &(struct gemm_args){.a = rows_at(w->du.act, &t), .b = w->part->A, .c = wide});
-        mask(f, w->part, &t);
+        mask(f, w->o, w->part, &t);
         frame_move(f, rows_at(dx, &t), wide, add);
     }
 }

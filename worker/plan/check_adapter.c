@@ -29,9 +29,13 @@ static const char *target(const struct adapting *z, int i)
 /* Tells whether one of the dotted parts of a name before its last one names an attention. */
 static bool in_attention(const char *module)
 {
+    static const char *const words[] = {"attn", "attention", "token_mixer"};
     const char *last = strrchr(module, '.');
-    const char *attn = strstr(module, "attn"), *attention = strstr(module, "attention");
-    return last && ((attn && attn < last) || (attention && attention < last));
+    for (size_t i = 0; last && i < sizeof words / sizeof *words; i++) {
+        const char *at = strstr(module, words[i]);
+        if (at && at < last) return true;
+    }
+    return false;
 }
 
 /* Tells whether the module is the gate of a shared expert, which belongs to the routing. */
@@ -67,12 +71,12 @@ static bool is_target(struct adapting *z, const char *module)
 /* Adds the last part of a name to z->names, unless it is there. */
 static void note_name(struct adapting *z, const char *module)
 {
-    char list[NAMES_SIZE + 2], word[TARGET_SIZE + 4];
+    char list[NAMES_SIZE + 4], word[TARGET_SIZE + 4];
     const char *dot = strrchr(module, '.'), *name = dot ? dot + 1 : module;
     const size_t at = strlen(z->names);
-    snprintf(list, sizeof list, "%s,", z->names);
-    snprintf(word, sizeof word, "%s%.60s,", at ? " " : "", name);
-    if (strstr(list, word) || at + strlen(word) + 2 >= sizeof z->names) return;
+    snprintf(list, sizeof list, ", %s,", z->names);
+    snprintf(word, sizeof word, ", %.60s,", name);
+    if (strstr(list, word) || at + strlen(word) >= sizeof z->names) return;
     snprintf(z->names + at, sizeof z->names - at, "%s%s", at ? ", " : "", name);
 }
 
@@ -115,9 +119,9 @@ static int check_room(const struct program *p, const uint64_t *on, int n, struct
         p->n_values + more <= PROG_VALUES)
         return 0;
     return err_field(e, ERR_UNSUPPORTED, "adapter.targets",
-                     "adapter.targets names %d products of a layer that has %d tensors, and %d "
-                     "tensors are supported with adapters: name fewer",
-                     n, p->n_weights, PROG_WEIGHTS);
+                     "adapter.targets name %d products of a layer of %d tensors and %d operations, "
+                     "and with adapters a layer may have %d tensors and %d operations: name fewer",
+                     n, p->n_weights, p->n_ops, PROG_WEIGHTS, PROG_OPS);
 }
 
 static int check_targets(const struct adapting *z, struct err *e)
@@ -151,6 +155,18 @@ static int find(struct adapting *z, struct err *e)
     return rc;
 }
 
+/* Fails if a target has a character that names of modules cannot have. */
+static int check_characters(const char *field, const char *target, struct err *e)
+{
+    static const char taken[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    const unsigned char c = (unsigned char)target[strspn(target, taken)];
+    if (!c) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     "%s has the byte 0x%02x, which no module's name has: use letters, digits, "
+                     "\"_\", \".\" and \"-\"",
+                     field, c);
+}
+
 static int count_targets(const struct job_spec *s, int *n, struct err *e)
 {
     char field[32];
@@ -162,6 +178,7 @@ static int count_targets(const struct job_spec *s, int *n, struct err *e)
         if (size >= TARGET_SIZE)
             return err_field(e, ERR_TOO_LARGE, field, "%s has %zu bytes, at most %d", field, size,
                              TARGET_SIZE - 1);
+        if (check_characters(field, spec_text(s, s->adapter.targets[i]), e)) return -1;
         if (i == *n) {
             ++*n;
             continue;
@@ -208,11 +225,6 @@ static int check_beside(const struct job_spec *s, struct err *e)
             "ema.decay %g: an average of adapters is not kept in this version: leave it "
             "out",
             s->ema.decay);
-    if (s->adapter.dropout > 0 && s->parallel.tp > 1)
-        return err_field(e, ERR_UNSUPPORTED, "adapter.dropout",
-                         "adapter.dropout %g: with parallel.tp %d it is not computed in this version: "
-                         "set one of them to its default",
-                         s->adapter.dropout, s->parallel.tp);
     if (s->adapter.dropout > 0 && s->memory.time_chunk > 0)
         return err_field(e, ERR_UNSUPPORTED, "adapter.dropout",
                          "adapter.dropout %g: with memory.time_chunk it is not computed in this "
@@ -234,10 +246,22 @@ static int check_family(const struct job_spec *s, struct err *e)
                      "leave adapter out");
 }
 
+/* Checks that all tensors can be saved and listed. */
+static int check_tensors(const struct model_shape *m, struct err *e)
+{
+    const int n = param_tensors(m);
+    if (n <= FAMILY_TENSORS) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "adapter.targets",
+                     "adapter.targets make a model of %d tensors, and at most %d are supported: "
+                     "name fewer products",
+                     n, FAMILY_TENSORS);
+}
+
 static void set_factor(const struct job_spec *s, struct shape_adapter *to)
 {
     to->rank = (int32_t)(s->adapter.rank ? s->adapter.rank : ADAPTER_RANK);
     to->rslora = s->adapter.rslora;
+    to->random_b = s->kind == JOB_VERIFY && !s->model.adapter;
     to->dropout = s->adapter.dropout;
     to->alpha = s->adapter.alpha > 0 ? s->adapter.alpha : to->rank;
     to->scale = to->alpha / (to->rslora ? sqrt(to->rank) : to->rank);
@@ -259,6 +283,7 @@ int rules_adapter(struct job_spec *s, struct err *e)
         set_factor(s, to);
         rc = find(z, e);
         if (!rc) s->model.shape.adapter = *to;
+        if (!rc) rc = check_tensors(&s->model.shape, e);
     }
     room_give(z);
     room_give(to);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
-#include "worker/program/program.h"
+#include "worker/program/rule.h"
 
 static const char suffix[] = ".weight";
 
@@ -66,19 +66,29 @@ static int add_part(struct program *p, const struct weight *base, const char *pa
 
 /* Adds A and B of weight i. The rows of B have the order of the weight's rows in files, and are
  * divided as those are. Returns the index of A. */
-static int add_weights(struct program *p, int i, int64_t rank)
+static int add_weights(struct program *p, int i, const struct program_adapt *of)
 {
     const struct weight base = p->weight[i];
     struct weight B = base;
-    const int a = add_part(p, &base, "lora_A",
-                           (struct weight){.rows = rank, .cols = base.cols, .init = INIT_UNIFORM});
-    B.cols = rank;
-    B.init = INIT_ZERO;
+    const int a = add_part(
+        p, &base, "lora_A",
+        (struct weight){.rows = of->rank, .cols = base.cols, .init = INIT_UNIFORM});
+    B.cols = of->rank;
+    B.init = of->random_b ? INIT_UNIFORM : INIT_ZERO;
     B.joined = B.transposed = B.frozen = false;
     B.stored = WEIGHTS_MODEL;
     B.n_dims = 0;
     add_part(p, &base, "lora_B", B);
     return a;
+}
+
+/* Tells whether a value is a part of a sum over the ranks of tensor parallelism. The product that
+ * computes it then reads only the columns of its input that the rank has. */
+static bool is_part(const struct program *p, int value)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        if (op_rules[p->op[i].kind]->sums && prog_base(p, p->op[i].in[0]) == value) return true;
+    return false;
 }
 
 /* Adapts the product that is operation `at`. Returns whether one of its weights has an adapter. */
@@ -88,11 +98,12 @@ static bool adapt_product(struct program *p, const struct program_adapt *a, int 
     const int out = product.out[0];
     struct op to = {.kind = OP_ADAPT, .in = {out, product.in[0]}, .u.adapt = {a->rank, a->scale}};
     to.u.adapt.drops = a->drops;
+    to.u.adapt.cut = is_part(p, out);
     int64_t col = 0;
     for (int i = product.w; i < product.w + product.n_w; i++) {
         if (freeze_has(a->on, i)) {
             assert(prog_adapts(p, i));
-            const int first = add_weights(p, i, a->rank);
+            const int first = add_weights(p, i, a);
             if (!to.n_w) to.w = first;
             to.n_w += 2;
             to.u.adapt.col[to.u.adapt.n++] = col;
@@ -109,6 +120,7 @@ static bool adapt_product(struct program *p, const struct program_adapt *a, int 
     p->n_ops++;
     to.in[2] = to.out[1] = to.out[2] = to.bias = PROG_NONE;
     to.out[0] = out + 1;
+    op_rules[OP_ADAPT]->check(p, &to, &p->value[out + 1]);
     p->op[at + 1] = to;
     return true;
 }

@@ -339,6 +339,7 @@ struct op {
             float scale;
             int32_t n;                /* number of parts */
             bool drops;               /* a training may drop elements of x */
+            bool cut;                 /* x has only this rank's columns of the whole x */
             int64_t col[ADAPT_PARTS]; /* first column of each part */
         } adapt;
         struct {
@@ -500,6 +501,7 @@ struct program_adapt {
     int64_t rank;
     float scale;
     bool drops;
+    bool random_b; /* the initial B is not 0, but random as A is */
 };
 /* The rows whose dropout is computed at a time. */
 #define ADAPT_TILE 256

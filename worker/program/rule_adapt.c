@@ -51,7 +51,9 @@ static int64_t gradient_adapt(const struct program *p, const struct op *op)
     return n;
 }
 
-/* Counts both products of each part, which backward computes twice, and x A' a third time. */
+/* Counts both products of each part. Backward computes each of them twice, and the product of A
+ * a third time if the gradient of x is needed. It is needed if that of in[0] is, because the
+ * product that computes in[0] is frozen. */
 static void work_adapt(const struct op_site *s, struct op_work *w)
 {
     const double rows = work_rows(s, s->op->out[0]), rank = (double)s->op->u.adapt.rank;
@@ -62,7 +64,7 @@ static void work_adapt(const struct op_site *s, struct op_work *w)
         work_product(w, rows, in, n * rank);
         work_product(w, rows, rank, out);
     }
-    if (s->back) work_product(w, rows, in, n * rank);
+    if (s->back && !s->no_dx) work_product(w, rows, in, n * rank);
 }
 
 const struct op_rule rule_adapt = {
