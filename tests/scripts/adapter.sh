@@ -19,7 +19,7 @@ text='"data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 128
 lora='"adapter": {"type": "lora", "rank": 4, "alpha": 8}'
 loss_of() { field "$1" result.nll; }
 
-spec train "\"model\": {\"config\": $LLAMA}, $text, \"train\": {\"steps\": 2}, \"optim\": {\"lr\": 1e-3}" >"$T/data/base.json"
+spec train "\"model\": {\"config\": ${LLAMA/176/192}}, $text, \"train\": {\"steps\": 2}, \"optim\": {\"lr\": 1e-3}" >"$T/data/base.json"
 base=$(seqctl submit base.json -o name -q)
 succeeds "a model" "$base" || { lib_end; exit 1; }
 
@@ -49,6 +49,23 @@ cp -r "$T/adapter" "$T/data/own"
 plain=$(seqctl submit score.json --set model.adapter=own -o name -q)
 succeeds "from a directory" "$plain"
 same "the same bits" "$(loss_of "$plain")" "$(loss_of "$with")"
+
+small=$(seqctl submit score.json --set model.weights=int8 -o name -q)
+succeeds "of a base in blocks of 8 bits" "$small"
+check "about the same loss" awk -v a="$(loss_of "$small")" -v b="$(loss_of "$with")" 'BEGIN { d = a / b - 1; exit !(d != 0 && d * d < 1e-4) }'
+printf '%s\n' '{"text": "the "}' '{"text": "and when"}' >"$T/data/prompts.jsonl"
+prompt='"data": {"seq_len": 64}, "input": {"path": "prompts.jsonl"}, "sampling": {"temperature": 0, "max_tokens": 24}'
+spec generate "\"model\": {\"path\": \"job:$base\"}, $prompt" >"$T/data/say.json"
+spec generate "\"model\": {\"path\": \"job:$base\", \"adapter\": \"job:$id\"}, $lora, $prompt" >"$T/data/say-with.json"
+said() { # options: the answers that a generate job writes
+    local job; job=$(seqctl submit "$@" -o name -q --wait 2>"$T/out") || { cat "$T/out" >&2; return; }
+    seqctl artifacts "$job" generate.jsonl --file "$T/said" >/dev/null && cat "$T/said"
+}
+own=$(said say-with.json)
+check "it generates another text" test -n "$own" -a "$own" != "$(said say.json)"
+same "the same text on one rank" "$(said say-with.json --set resources.ranks=1)" "$own"
+same "the same text, two prompts at once" "$(said say-with.json --set infer.batch=2)" "$own"
+check "and from blocks of 8 bits" test -n "$(said say-with.json --set model.weights=int8)"
 
 # ---- going on ------------------------------------------------------------------------------------
 more=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoint.changes=true --set train.steps=40 \
