@@ -404,10 +404,11 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
 }
 
 /* Returns the length of a pass for progress reports, in sections. The backward of a section counts
- * as two sections. */
+ * as two sections. The first sections have no backward if nothing of them is trained. */
 static double pass_length(const struct model *m, bool forward_alone)
 {
-    return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
+    const int n = m->shape.n_layers + 2;
+    return n + (forward_alone ? 0 : 2.0 * (n - m->plan->shards.back_from));
 }
 
 /* Completes the sends of the last layers. */
@@ -513,6 +514,7 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
         if (layer_back(m, i, b, e)) return -1;
         progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));
     }
+    progress_part(m->progress, 1); /* the sections that nothing trains have no backward */
     return settle(m, e);
 }
 

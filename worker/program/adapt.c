@@ -74,7 +74,7 @@ static int add_weights(struct program *p, int i, const struct program_adapt *of)
         p, &base, "lora_A",
         (struct weight){.rows = of->rank, .cols = base.cols, .init = INIT_UNIFORM});
     B.cols = of->rank;
-    B.init = of->random_b ? INIT_UNIFORM : INIT_ZERO;
+    B.init = of->random_b ? INIT_NORMAL : INIT_ZERO;
     B.joined = B.transposed = B.frozen = false;
     B.stored = WEIGHTS_MODEL;
     B.n_dims = 0;

@@ -501,7 +501,7 @@ struct program_adapt {
     int64_t rank;
     float scale;
     bool drops;
-    bool random_b; /* the initial B is not 0, but random as A is */
+    bool random_b; /* the initial B is not 0, but random (INIT_NORMAL) */
 };
 /* The rows whose dropout is computed at a time. */
 #define ADAPT_TILE 256
