@@ -35,8 +35,8 @@ static void set(const struct adapted *x, enum precision_id precision)
 static const char *say(const struct adapted *x)
 {
     static char text[160];
-    snprintf(text, sizeof text, "%s P %d tp %d pp %d dropout %g %s", t.way->name, x->P, x->tp, x->pp,
-             x->dropout, precisions[t.spec.precision.params]);
+    snprintf(text, sizeof text, "%s P %d tp %d pp %d dropout %g %s", t.way->name, x->P, x->tp,
+             x->pp, x->dropout, precisions[t.spec.precision.params]);
     return text;
 }
 

@@ -42,7 +42,13 @@ int rules_weights(struct job_spec *s, struct err *e)
 {
     s->model.shape.quant = WEIGHTS_MODEL;
     if (s->model.weights == WEIGHTS_MODEL) return 0;
-    if (s->kind == JOB_VERIFY && s->parallel.zero == 3)
+    if (s->kind == JOB_TRAIN && s->adapter.type == ADAPTER_NONE)
+        return refuse(s, "is not trained",
+                      "leave it out, or set adapter.type \"lora\", which trains an adapter", e);
+    if (s->kind == JOB_TRAIN && s->verify.first_step && (s->parallel.tp > 1 || s->parallel.pp > 1))
+        return refuse(s, "with parallel.tp or parallel.pp has no whole model to compare with",
+                      "leave out verify.first_step, and prove it by a job of kind verify", e);
+    if ((s->kind == JOB_VERIFY || s->kind == JOB_TRAIN) && s->parallel.zero == 3)
         return refuse(s, "is not cut into the shards of parallel.zero 3",
                       "make parallel.zero 2 or less", e);
     if (!rules_known(s)) return 0;

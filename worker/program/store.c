@@ -68,16 +68,19 @@ static int64_t size_of(const struct weight *w, int64_t unit)
 
 int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
 {
-    int64_t end = 0;
-    bool blocks = false;
-    for (int i = 0; i < p->n_weights; i++) blocks |= in_blocks(&p->weight[i]);
+    bool blocks = false, adapters = false;
+    for (int i = 0; i < p->n_weights; i++) {
+        blocks |= in_blocks(&p->weight[i]);
+        adapters |= p->weight[i].adapter;
+    }
+    int64_t end = adapters ? p->trained_size * unit : 0;
     for (int i = 0; i < p->n_weights; i++) {
         const struct weight *w = &p->weight[i];
-        const int64_t begin = !blocks     ? w->offset * unit
-                              : w->joined ? end
-                                          : mem_round(end, MEM_ALIGN);
+        const int64_t begin = !blocks || w->adapter ? w->offset * unit
+                              : w->joined           ? end
+                                                    : mem_round(end, MEM_ALIGN);
         if (at) at[i] = begin;
-        end = begin + size_of(w, unit);
+        if (!blocks || !w->adapter) end = begin + size_of(w, unit);
     }
     return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
 }

@@ -232,9 +232,11 @@ int weights_reference(void *run, struct model *reference, struct err *e)
 static int load_model(struct run *r, struct sharded_state *h, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
+    struct hf_requant again = {0};
     const struct model_shape whole = slice_whole(&r->spec->model.shape);
     if (resolve_model(r, dir, e)) return -1;
-    return scatter_model(h, dir, &whole, NULL, e) ? about(e, "model.path") : 0;
+    if (scatter_model(h, dir, &whole, &again, e)) return about(e, "model.path");
+    return note_again(r, &again, e);
 }
 
 /* Loads the weights piece by piece, on rank 0. If the weights are random, they exist already, and

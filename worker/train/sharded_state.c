@@ -66,6 +66,23 @@ static char *params_of(const struct sharded_state *h, int64_t at)
     return (char *)h->model->params + at * dtype_size(h->model->dtype);
 }
 
+/* Returns the address of trained element `index` of bucket b in model->params. With weights in
+ * blocks the trained elements come first in the bucket, as numbers (store_places). */
+static char *trained_of(const struct sharded_state *h, int b, int64_t index)
+{
+    const struct zero *z = &h->plan->shards;
+    if (h->model->shape.quant)
+        return stored_section(h->model, b) + index * dtype_size(h->model->dtype);
+    return params_of(h, zero_local(z, zero_begin(z, b)) + index);
+}
+
+/* Returns the address of this rank's part of bucket b in model->params. */
+static char *own_params(const struct sharded_state *h, int b)
+{
+    if (h->plan->zero == 3) return params_of(h, params_at(h, b));
+    return trained_of(h, b, own_range(h, b).begin - zero_begin(&h->plan->shards, b));
+}
+
 static const float *gradient_of(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
@@ -79,7 +96,7 @@ static struct optim_part part_of(const struct sharded_state *h, int b)
     const struct zero_range r = own_range(h, b);
     const int64_t at = own_at(h, b);
     struct optim_part x = {.bucket = b, .begin = r.begin, .end = r.end};
-    void *params = params_of(h, params_at(h, b));
+    void *params = own_params(h, b);
     x.p = h->master ? h->master + at : params;
     x.rounded = h->master ? params : NULL;
     const bool shifted = mutant_on(MUTANT_MOMENTS_SHIFTED) && h->plan->n_ranks > 1;
@@ -114,8 +131,8 @@ static int bucket_fetch(void *arg, int b, struct err *e)
     char *window = (char *)m->fetched + zero_window_at(z, b) * size;
     int64_t cut[JOB_MAX_RANKS + 1];
     mark_place(h, b);
-    if (comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, params_at(h, b)), window,
-                        cut_of(h, b), size, m->bounce, e))
+    if (comm_all_gather(m->group, PURPOSE_PARAM, own_params(h, b), window, cut_of(h, b), size,
+                        m->bounce, e))
         return -1;
     if (zero_len(z, b) == trained) return 0;
     zero_frozen_cut(z, zero_kind(z, b), cut);
@@ -127,12 +144,11 @@ static int bucket_fetch(void *arg, int b, struct err *e)
 static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
-    const struct zero *z = &h->plan->shards;
-    if ((h->plan->zero != 1 && h->plan->zero != 2) || !zero_trained(z, b)) return 0;
+    const bool sharded = h->plan->zero == 1 || h->plan->zero == 2;
+    if (!sharded || !zero_trained(&h->plan->shards, b)) return 0;
     mark_place(h, b);
-    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, params_at(h, b)),
-                           params_of(h, zero_local(z, zero_begin(z, b))), cut_of(h, b),
-                           dtype_size(m->dtype), m->bounce, e);
+    return comm_all_gather(m->group, PURPOSE_PARAM, own_params(h, b), trained_of(h, b, 0),
+                           cut_of(h, b), dtype_size(m->dtype), m->bounce, e);
 }
 
 static void add(struct sharded_state *h, float *y, const float *x, int64_t n)
@@ -192,8 +208,7 @@ static int pass_weights(struct sharded_state *h, struct err *e)
     const int64_t size = tied_elements(h) * dtype_size(m->dtype);
     if (!size) return 0;
     mark_place(h, 0);
-    return comm_broadcast_tensor(m->ends, PURPOSE_PARAM, 0, params_of(h, params_at(h, 0)), size,
-                                 m->bounce, e);
+    return comm_broadcast_tensor(m->ends, PURPOSE_PARAM, 0, own_params(h, 0), size, m->bounce, e);
 }
 
 /* On the borrower, receives the updated weights and sends them to the other ranks of its group. */
@@ -233,6 +248,7 @@ static void decay_frozen(struct sharded_state *h, int b)
     const struct zero_range r = frozen_range(h, b);
     const int64_t n = r.end - r.begin;
     if (!n || !mutant_on(MUTANT_FROZEN_MOVED) || h->plan->n_ranks == 1) return;
+    assert(!h->model->shape.quant);
     const struct tensor x = tensor_of(h->model->dtype, params_of(h, frozen_at(h, b)), 1, n, n);
     h->model->be->ops->mix(h->model->be, &(struct mix_args){.a = x, .y = x, .alpha = 0.999F});
 }
@@ -451,7 +467,7 @@ enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, in
 void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n, const uint8_t *blocks)
 {
     const struct zero *z = &h->plan->shards;
-    assert(h->plan->zero != 3 && !h->master && !h->ema);
+    assert(h->plan->zero != 3 && !h->ema);
     if (zero_holds(z, zero_bucket(z, offset))) stored_put_blocks(h->model, offset, n, blocks);
 }
 
@@ -477,7 +493,9 @@ static struct zero_range given_range(const struct sharded_state *h, int b)
 static void read_frozen(const struct sharded_state *h, int b, int64_t offset, int64_t n, float *out)
 {
     const struct zero_range all = frozen_range(h, b), r = meet(given_range(h, b), offset, n);
-    if (r.begin < r.end)
+    if (r.begin < r.end && h->model->shape.quant)
+        stored_get(h->model, r.begin, r.end - r.begin, out + (r.begin - offset));
+    else if (r.begin < r.end)
         host_copy_out(h->model->be, h->model->dtype,
                       params_of(h, frozen_at(h, b) + r.begin - all.begin), out + (r.begin - offset),
                       r.end - r.begin);

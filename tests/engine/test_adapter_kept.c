@@ -1,0 +1,328 @@
+/* test_adapter_kept.c: adapters in checkpoints and in directories of peft, and jobs that name what does
+ * not fit.
+ * tests: needs golden */
+#include "api/core/file.h"
+#include "tests/lib/adapter_train.h"
+#include "tests/lib/checkpoint.h"
+#include "worker/ckpt/scatter.h"
+#include "worker/hf/adapter.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
+#include "worker/plan/slice.h"
+
+/* ---- from one product to another ------------------------------------------------------------- */
+
+enum { STOP = 1 };
+
+struct stop {
+    char dir[64];
+    struct ckpt_info info;
+};
+
+static void load(struct train *t, int rank, void *arg)
+{
+    const struct stop *x = arg;
+    const struct ckpt_arrays a = scatter_arrays(&t->state);
+    const struct model_shape whole = slice_whole(&t->model.shape);
+    struct ckpt_state s;
+    struct err e = {0};
+    if (t->step != STOP) return;
+    const int bad = rank ? scatter_serve(&t->state, &e)
+                         : checkpoint_load(x->info.path, &whole, &a, &s, &e) ||
+                               scatter_end(&t->state, &e);
+    CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
+}
+
+static void save(struct train *t, int rank, void *arg)
+{
+    struct stop *x = arg;
+    struct ckpt_arrays a = scatter_arrays(&t->state);
+    const struct model_shape whole = slice_whole(&t->model.shape);
+    const struct ckpt_state s = {.step = t->step, .next_sample = t->step};
+    struct err e = {0};
+    if (t->step != STOP) return;
+    a.base = "/models/base";
+    const int bad = rank ? scatter_serve(&t->state, &e)
+                         : ckpt_save(x->dir, 1, &whole, &a, &s, &x->info, &e) ||
+                               scatter_end(&t->state, &e);
+    CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
+}
+
+/* Checks that a checkpoint has the adapters and their moments, and no weights of the model. */
+static void check_files(const struct stop *at)
+{
+    char path[CKPT_PATH_SIZE + 64], name[160];
+    struct err e = {0};
+    struct param p;
+    snprintf(path, sizeof path, "%s/optim.safetensors", at->info.path);
+    struct st_file *f = st_open(path, &e);
+    snprintf(path, sizeof path, "%s/adapter/adapter_model.safetensors", at->info.path);
+    struct st_file *own = st_open(path, &e);
+    CHECK_MSG(f && own, "%s", e.text);
+    snprintf(path, sizeof path, "%s/hf", at->info.path);
+    CHECK(!file_exists(path));
+    struct model_shape m = spec.model.shape;
+    int n = 0;
+    m.tp = 0;
+    for (int i = 0; i < param_tensors(&m); i++) {
+        param_get(&m, i, &p);
+        snprintf(name, sizeof name, "exp_avg:%s", p.name);
+        CHECK_MSG(!st_find(f, name) == !p.adapter, "%s", name);
+        snprintf(name, sizeof name, ADAPTER_PREFIX "%s", p.name);
+        CHECK_MSG(!st_find(own, name) == !p.adapter, "%s", name);
+        n += p.adapter;
+    }
+    CHECK(st_count(own) == n && st_count(f) == 2 * n);
+    st_close(f), st_close(own);
+}
+
+static struct engine_run leg(const struct way *w, struct stop *at, int steps)
+{
+    const bool resumes = at->info.path[0];
+    struct engine_run r = {.P = w->P,
+                           .dp = w->dp,
+                           .pp = w->pp,
+                           .tp = w->tp,
+                           .steps = steps,
+                           .first_step = resumes ? STOP : 0,
+                           .before_step = resumes ? load : NULL,
+                           .after_step = resumes ? NULL : save,
+                           .arg = at,
+                           .source = {synth_batch, synth_targets, &synth}};
+    set_spec(&spec, w);
+    engine_go(&r, &spec);
+    return r;
+}
+
+/* Checks that a training that stops after a step, and continues on another product of axes, has
+ * nearly the same weights at its end as a training that does not stop. */
+static void check_resumed(const struct way *from, const struct way *to)
+{
+    struct stop at = {.dir = "/tmp/test_adapter_kept.XXXXXX"},
+                none = {.dir = "/tmp/test_adapter_kept.XXXXXX"};
+    struct err e = {0};
+    char which[400];
+    say(to, which, sizeof which);
+    if (!mkdtemp(at.dir) || !mkdtemp(none.dir)) abort();
+    struct engine_run want = leg(from, &none, STEPS), first = leg(from, &at, STOP);
+    check_files(&at);
+    struct engine_run r = leg(to, &at, STEPS - STOP);
+    struct model_shape m = spec.model.shape;
+    const double most = to->precision == PRECISION_FP32 ? 2e-5 : 1e-2;
+    m.tp = 0;
+    for (int i = 0; i < param_tensors(&m); i++) {
+        struct param p;
+        param_get(&m, i, &p);
+        const double d = rel_l2(r.weights + p.offset, want.weights + p.offset, p.count);
+        CHECK_MSG(!p.adapter ? d == 0 : d <= most, "%s: weights of %s: rel-L2 %.3g", which, p.name,
+                  d);
+        if (!p.adapter) continue;
+        const double v = rel_l2(r.adam_v + p.offset, want.adam_v + p.offset, p.count);
+        CHECK_MSG(v <= 4 * most, "%s: v of %s: rel-L2 %.3g", which, p.name, v);
+    }
+    engine_free(&want), engine_free(&first), engine_free(&r);
+    CHECK(!file_remove(at.dir, &e) && !file_remove(none.dir, &e));
+}
+
+static void test_resumed(void)
+{
+    static const struct way ways[][2] = {
+        {{.P = 1, .batch = 4}, {.P = 2, .dp = 2, .batch = 4, .zero = 1}},
+        {{.P = 2, .zero = 3, .batch = 4}, {.P = 1, .pp = 2, .batch = 4}},
+        {{.P = 1, .pp = 3, .zero = 2, .batch = 4, .tied = 1},
+         {.P = 2, .zero = 3, .batch = 4, .tied = 1}},
+        {{.P = 2, .zero = 2, .batch = 4, .precision = PRECISION_BF16},
+         {.P = 1, .dp = 2, .pp = 2, .zero = 3, .batch = 4, .precision = PRECISION_BF16}},
+        {{.P = 1, .tp = 2, .batch = 4}, {.P = 2, .zero = 1, .batch = 4}},
+        {{.P = 2, .zero = 1, .batch = 4}, {.P = 1, .tp = 2, .pp = 2, .batch = 4}}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resumed(&ways[i][0], &ways[i][1]);
+}
+
+/* ---- directories ----------------------------------------------------------------------------- */
+
+static int drop(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    int64_t *count = arg;
+    (void)offset, (void)x, (void)e;
+    *count += n;
+    return 0;
+}
+
+/* Writes a directory with this adapter_config.json and the tensors of the golden adapter, and loads
+ * it. Returns what adapter_load returns. */
+static int load_text(const char *config, struct err *e)
+{
+    char dir[] = "/tmp/test_adapter_kept.XXXXXX", path[96];
+    int64_t n = 0;
+    size_t size;
+    struct err why = {0};
+    if (!mkdtemp(dir)) abort();
+    char *tensors = file_read("tests/golden/adapter/qwen3/adapter_model.safetensors", 1 << 20,
+                              &size, &why);
+    CHECK_MSG(tensors, "%s", why.text);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    CHECK(!file_write(path, tensors, size, &why));
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    CHECK(!file_write(path, config, strlen(config), &why));
+    const int rc = adapter_load(dir, &spec.model.shape, &(struct hf_sink){.take = drop, .arg = &n},
+                                e);
+    CHECK(rc || n > 0);
+    free(tensors);
+    CHECK(!file_remove(dir, &why));
+    return rc;
+}
+
+static void use_qwen3(const char *const *targets, int n)
+{
+    struct err e = {0};
+    memset(&spec, 0, sizeof spec);
+    spec.text_used = 1;
+    CHECK_MSG(!config_read_dir("tests/golden/qwen3", &spec.model.shape, &e), "%s", e.text);
+    spec.adapter.rank = 3;
+    spec.adapter.alpha = 5;
+    adapter_targets(&spec, targets, n);
+}
+
+/* Checks that a key that changes the computation is refused by its name, unless it says nothing. */
+static void test_configs(void)
+{
+    static const struct {
+        const char *more, *says; /* members beside r and lora_alpha; NULL: it is taken */
+    } cases[] = {
+        {"", NULL},
+        {",\"bias\":\"none\",\"use_dora\":false,\"rank_pattern\":{},\"modules_to_save\":null",
+         NULL},
+        {",\"init_lora_weights\":\"gaussian\",\"layers_to_transform\":[],\"layer_replication\":"
+         "null",
+         NULL},
+        {",\"bias\":\"all\"", "bias all"},
+        {",\"use_dora\":true", "use_dora is set"},
+        {",\"use_rslora\":true", "set it to true"},
+        {",\"rank_pattern\":{\"q_proj\":4}", "rank_pattern is set"},
+        {",\"alpha_pattern\":{\"q_proj\":4}", "alpha_pattern is set"},
+        {",\"layers_to_transform\":[0]", "layers_to_transform is set"},
+        {",\"modules_to_save\":[\"lm_head\"]", "modules_to_save is set"},
+        {",\"target_parameters\":[\"x\"]", "target_parameters is set"},
+        {",\"init_lora_weights\":\"pissa\"", "init_lora_weights pissa"},
+        {",\"lora_bias\":true", "lora_bias is set"},
+        {",\"of_tomorrow\":1", "of_tomorrow is set"},
+        {",\"r\":3", "r occurs twice"},
+        {",\"bias\":", "fetch the file again"}};
+    char text[512];
+    use_qwen3(NULL, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        snprintf(text, sizeof text, "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5%s}",
+                 cases[i].more);
+        const int rc = load_text(text, &e);
+        CHECK_MSG(rc == (cases[i].says ? -1 : 0), "%s: %s", cases[i].more, e.text);
+        if (cases[i].says)
+            CHECK_MSG(strstr(e.text, cases[i].says), "%s: %s", cases[i].more, e.text);
+    }
+}
+
+static void test_other_adapters(void)
+{
+    static const struct {
+        const char *text, *field, *says;
+    } cases[] = {
+        {"{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":5}", "adapter.rank", "set adapter.rank 4"},
+        {"{\"peft_type\":\"LORA\",\"r\":3}", "adapter.alpha", "set adapter.alpha 8"},
+        {"{\"peft_type\":\"IA3\",\"r\":3}", "", "peft_type IA3"},
+        {"{\"r\":3,\"lora_alpha\":5}", "", "no peft_type"},
+        {"{\"peft_type\":\"LORA\",\"r\":\"3\"}", "", "r is no positive integer"},
+        {"{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":-1}", "", "lora_alpha is no positive"},
+        {"[]", "", "not a JSON object"}};
+    static const char *const some[] = {"q_proj"};
+    struct err e = {0};
+    use_qwen3(NULL, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memset(&e, 0, sizeof e);
+        CHECK(load_text(cases[i].text, &e));
+        CHECK_MSG(strstr(e.text, cases[i].says), "%s", e.text);
+        CHECK_STR(e.field, cases[i].field);
+    }
+    memset(&e, 0, sizeof e);
+    use_qwen3(some, 1); /* the directory has more products */
+    CHECK(load_text("{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5}", &e));
+    CHECK_MSG(strstr(e.text, "lora_A") && !strcmp(e.field, "adapter.targets"), "%s", e.text);
+    CHECK(!config_read_dir("tests/golden/llama3", &spec.model.shape, &e)); /* another model */
+    memset(&e, 0, sizeof e);
+    adapter_targets(&spec, NULL, 0);
+    CHECK(load_text("{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5}", &e));
+}
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+static void refused(const char *field, const char *says)
+{
+    struct err e = {0};
+    CHECK(rules_adapter(&spec, &e) && !strcmp(e.field, field));
+    CHECK_MSG(strstr(e.text, says), "%s", e.text);
+}
+
+static void test_refused(void)
+{
+    static const char *const none[] = {"q_proj", "w7"};
+    use_qwen3(NULL, 0);
+    CHECK(!spec_intern(&spec, "w7", 2, &spec.adapter.targets[0]));
+    refused("adapter.targets.0", "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj");
+    use_qwen3(NULL, 0);
+    CHECK(!spec_intern(&spec, "q\033proj", 6, &spec.adapter.targets[0]));
+    refused("adapter.targets.0", "0x1b");
+    use_qwen3(none, 1);
+    spec.adapter.targets[2] = spec.adapter.targets[0];
+    refused("adapter.targets.1", "leave it out");
+    use_qwen3(NULL, 0);
+    spec.ema.decay = 0.5;
+    refused("ema.decay", "average");
+    use_qwen3(NULL, 0);
+    CHECK(!spec_intern(&spec, "*x*", 3, &spec.train.freeze[0]));
+    refused("train.freeze", "leave it out");
+    use_qwen3(NULL, 0);
+    spec.adapter.dropout = 0.1;
+    spec.memory.time_chunk = 8;
+    refused("adapter.dropout", "memory.time_chunk");
+    use_qwen3(NULL, 0);
+    spec.kind = JOB_SCORE;
+    refused("model.adapter", "needs model.adapter");
+    use_qwen3(NULL, 0);
+    spec.adapter.type = ADAPTER_NONE;
+    refused("adapter.rank", "adapter.type");
+    struct err e = {0};
+    memset(&spec, 0, sizeof spec);
+    spec.text_used = 1;
+    CHECK(!config_read_dir("tests/golden/stdit3", &spec.model.shape, &e));
+    spec.adapter.type = ADAPTER_LORA;
+    refused("adapter.type", "diffusion");
+}
+
+/* Checks which products the words name. */
+static void test_targets(void)
+{
+    static const struct {
+        const char *word;
+        int n; /* tensors of a layer: A and B of each product */
+    } cases[] = {
+        {"all-linear", 14}, {"attention", 8}, {"mlp", 6}, {"q_proj", 2}, {"self_attn.q_proj", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n = 0;
+        use_qwen3(&cases[i].word, 1);
+        for (int k = 0; k < param_tensors(&spec.model.shape); k++) {
+            struct param p;
+            param_get(&spec.model.shape, k, &p);
+            n += p.adapter && strstr(p.name, ".layers.0.");
+        }
+        CHECK_MSG(n == cases[i].n, "%s: %d tensors", cases[i].word, n);
+    }
+}
+
+int main(void)
+{
+    RUN(test_resumed);
+    RUN(test_configs);
+    RUN(test_other_adapters);
+    RUN(test_refused);
+    RUN(test_targets);
+    return test_done("adapter_kept");
+}
