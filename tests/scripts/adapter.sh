@@ -75,6 +75,19 @@ same "it went on" "$(field "$more" result.steps)" 40
 from=$(seqctl submit adapt.json --set model.adapter="job:$id" --set train.steps=2 -o name -q)
 succeeds "trained further from an adapter" "$from"
 
+ways() { # options: an adapter of a base in blocks
+    seqctl submit adapt.json --set model.weights=int8 "$@" -o name -q
+}
+end_of() { field "$1" result.loss; }
+in_blocks=$(ways --set parallel.zero=2)
+succeeds "of a base in blocks, proven" "$in_blocks"
+check "about the same loss as of numbers" awk -v a="$(end_of "$in_blocks")" -v b="$(end_of "$id")" 'BEGIN { d = a / b - 1; exit !(d != 0 && d * d < 1e-4) }'
+cut=$(ways --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=0 --set verify.first_step=false)
+succeeds "of a base in blocks that ranks share" "$cut"
+check "the same loss" awk -v a="$(end_of "$cut")" -v b="$(end_of "$in_blocks")" 'BEGIN { d = a / b - 1; exit !(d * d < 1e-8) }'
+refuse "blocks under zero 3" 1 'parallel.zero 2 or less' seqctl submit adapt.json --set model.weights=int8
+refuse "blocks are not trained" 1 'set adapter.type' seqctl submit base.json --set model.weights=int8
+
 # ---- refused -------------------------------------------------------------------------------------
 fails() { # NAME REGEX options: the job fails and says so
     local name=$1 re=$2 job; shift 2
