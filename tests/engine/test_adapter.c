@@ -90,12 +90,11 @@ static void test_products(void)
     }
 }
 
-/* Checks that dropout changes a training, and that it is the same where rows are computed in several
- * tiles and ranks have two segments. */
+/* Checks that dropout changes a training, and that it is the same where ranks have two segments, or
+ * parts of rows. */
 static void test_dropout(void)
 {
     struct way w = {.drop = 0.5}, none = {0};
-    synth.S = 2 * ADAPT_TILE + 19;
     struct engine_run a = go(&spec, &w, NULL), b = go(&spec, &none, NULL);
     CHECK(a.loss[0] == b.loss[0] && a.loss[1] != b.loss[1]); /* B is 0 in the first step */
     engine_free(&a), engine_free(&b);
@@ -105,6 +104,18 @@ static void test_dropout(void)
             check_product(&two);
         }
     for (int P = 2; P <= 4; P += 2) check_product(&(struct way){.P = P, .tp = 2, .drop = 0.5});
+}
+
+/* Checks dropout of rows that are more than two tiles. */
+static void test_tiles(void)
+{
+    synth.S = 2 * ADAPT_TILE + 19;
+    for (int pieces = 0; pieces < 2; pieces++)
+        check_product(&(struct way){.P = 2,
+                                    .drop = 0.5,
+                                    .zigzag = 1 - pieces,
+                                    .target = "mlp",
+                                    .mlp_chunk = pieces ? ADAPT_TILE + 5 : 0});
     synth.S = 37;
 }
 
@@ -234,6 +245,7 @@ int main(void)
     RUN(test_one);
     RUN(test_products);
     RUN(test_dropout);
+    RUN(test_tiles);
     RUN(test_families);
     RUN(test_blocks);
 #ifdef SEQD_MUTANTS

@@ -301,6 +301,7 @@ static void open_frame(struct runner *r, int layer)
     f->rows[ROWS_COND] = (struct frame_rows){r->x.rows[ROWS_COND], 0};
     place_rooms(r);
     r->sp = (struct sp){.ops = &sp_local, .be = be, .shard = sh, .rank_bits = p->rank_bits};
+    r->sp.drop = (struct sp_drop){.adapters = spec.adapter.dropout, .key = {3, 5}};
     r->sp.buf.m = (float *)r->room[MAXIMA].p;
     r->sp.buf.delta = (float *)r->room[DELTA].p;
     r->linear = (struct sp_linear){.ops = linear_find(p->exchange, 1), .be = be, .shard = sh};
@@ -536,7 +537,7 @@ static void make_plan(const struct way *w)
         m->layer_mask[0] = 0;
         m->grid_way = GRID_TENSOR;
     }
-    if (w->adapted) adapter_shape(&spec);
+    if (w->adapted) spec.adapter.dropout = 0.25, adapter_shape(&spec);
     CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "family %d: %s", w->family, e.text);
     plan.extent.rows[ROWS_PART] = plan.extent.rows[ROWS_T]; /* A group of one rank has all rows. */
     family_write(&spec.model.shape, &family);

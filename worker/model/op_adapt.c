@@ -91,11 +91,10 @@ static bool tile_next(const struct frame *f, struct tile *t, int64_t end)
 }
 
 /* Multiplies the rows of a tile by the mask of a part. The part is identified by its weight in the
- * layer, which no head of attention has as its index. */
+ * layer, in numbers that no head of attention has (check_adapter.c). */
 static void mask(struct frame *f, const struct op *o, const struct adapt_part *s,
                  const struct tile *t)
 {
-    enum { PARTS_FROM = 0x8000 };
     const struct shard *sh = &f->sp->shard;
     const int64_t row = f->piece_row + t->row;
     const bool local = mutant_on(MUTANT_DROPOUT_LOCAL) && sh->P > 1;
@@ -108,7 +107,7 @@ static void mask(struct frame *f, const struct op *o, const struct adapt_part *s
         f->be, &(struct dropout_args){.x = first_rows(t->wide, t->n),
                                       .drop = &drop,
                                       .col_pos = o->u.adapt.cut ? f->tensor.r * s->A.cols : 0,
-                                      .head = PARTS_FROM + s->a});
+                                      .head = ADAPT_HEADS + s->a});
 }
 
 /* Fills a tile with rows of x, and returns them in the model's precision. */

@@ -142,11 +142,20 @@ static int check_targets(const struct adapting *z, struct err *e)
         "an adapter: leave adapter out");
 }
 
+/* Tells whether a layer of the model is of kind k. */
+static bool has_kind(const struct model_shape *m, int k)
+{
+    for (int l = 0; l < m->n_layers; l++)
+        if (family_own_kind(m, l) == k) return true;
+    return false;
+}
+
 static int find(struct adapting *z, struct err *e)
 {
     struct family *f = family_new(&z->s->model.shape);
     int rc = 0;
     for (int k = 0; k < f->n_kinds && !rc; k++) {
+        if (!has_kind(&z->s->model.shape, k)) continue;
         const int n = mark(z, &f->layer[k], z->to->on[k]);
         rc = check_room(&f->layer[k], z->to->on[k], n, e);
     }
@@ -240,6 +249,12 @@ static int check_beside(const struct job_spec *s, struct err *e)
 
 static int check_family(const struct job_spec *s, struct err *e)
 {
+    if (s->adapter.dropout > 0 && s->train.attention_dropout > 0 &&
+        s->model.shape.n_heads > ADAPT_HEADS)
+        return err_field(e, ERR_UNSUPPORTED, "adapter.dropout",
+                         "adapter.dropout %g with train.attention_dropout: of a model of more than "
+                         "%d heads they would drop by the same numbers: leave one of them out",
+                         s->adapter.dropout, ADAPT_HEADS);
     if (!family_diffusion(&s->model.shape)) return 0;
     return err_field(e, ERR_UNSUPPORTED, "adapter.type",
                      "adapter.type \"lora\": adapters of diffusion models are not in this version: "

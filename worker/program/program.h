@@ -503,8 +503,11 @@ struct program_adapt {
     bool drops;
     bool random_b; /* the initial B is not 0, but random (INIT_NORMAL) */
 };
-/* The rows whose dropout is computed at a time. */
-#define ADAPT_TILE 256
+/* the number of rows whose dropout is computed at a time */
+#define ADAPT_TILE 1024
+/* the number that dropout gives the first part of a layer's adapters; heads of attention have the
+ * numbers below it */
+#define ADAPT_HEADS 0x8000
 void prog_adapt(struct program *p, const struct program_adapt *a);
 /* Tells whether prog_adapt can adapt weight i, which must be a matrix of a LINEAR whose name ends
  * with ".weight". */

@@ -17,6 +17,7 @@ static void check_adapt(const struct program *p, const struct op *op, const stru
     const struct value *a = rule_in(p, op, 0), *x = rule_in(p, op, 1);
     int64_t col = 0;
     assert(rule_alike(a, out) && a->f32 == out->f32 && a->rows == x->rows);
+    assert(x->rows != ROWS_PART || !op->u.adapt.drops); /* the mask would be that of other rows */
     assert(op->u.adapt.n >= 1 && op->u.adapt.n <= ADAPT_PARTS && op->n_w == 2 * op->u.adapt.n);
     for (int i = 0; i < op->u.adapt.n; i++) {
         const struct weight *A = down(p, op, i), *B = up(p, op, i);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include "api/core/mem.h"
 #include "api/core/quant.h"
-#include "worker/program/program.h"
+#include "worker/program/rule.h"
 
 /* Tells whether an operation uses columns [col, col + n) of value `of` as gates of rows or of
  * states. */
@@ -28,9 +28,18 @@ static void store(struct program *p, int first, int n, enum weights_id format)
     for (int i = first; i < first + n; i++) p->weight[i].stored = format;
 }
 
+/* Returns the value that later operations read as the output of a product: that of its adapter, if
+ * it has one. */
+static int output_of(const struct program *p, const struct op *o)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        if (op_rules[p->op[i].kind]->adapts && p->op[i].in[0] == o->out[0]) return p->op[i].out[0];
+    return o->out[0];
+}
+
 static void store_product(struct program *p, const struct op *o, enum weights_id format)
 {
-    const int out = prog_base(p, o->out[0]);
+    const int out = prog_base(p, output_of(p, o));
     int64_t col = 0;
     for (int i = o->w; i < o->w + o->n_w; i++) {
         const int64_t n = p->weight[i].rows;
