@@ -95,16 +95,16 @@ static int make_absolute(struct jv *spec, const struct jv *stored, const char *f
 
 int spec_make_absolute(struct jv *spec, const struct jv *stored, const char *cwd, struct err *e)
 {
-    static const char *const single[] = {"model.path", "input.path", "context.load", "output.path",
-                                         "memory.offload_dir"};
+    static const char *const single[] = {"model.path",   "model.adapter", "input.path",
+                                         "context.load", "output.path",   "memory.offload_dir"};
     static const char *const lists[] = {"data.train", "eval.data"};
-    for (int i = 0; i < 5; i++)
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         if (make_absolute(spec, stored, single[i], cwd, e)) return -1;
     const char *resume = jv_str(spec, "checkpoint.resume", "auto");
     if (strcmp(resume, "auto") && strcmp(resume, "none") &&
         make_absolute(spec, stored, "checkpoint.resume", cwd, e))
         return -1;
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (size_t k = 0; k < jv_len(jv_get(spec, lists[i])); k++) {
             char field[64];
             snprintf(field, sizeof field, "%s.%zu.path", lists[i], k);

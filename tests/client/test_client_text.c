@@ -457,13 +457,15 @@ static void test_event_line(void)
 static void test_spec_paths(void)
 {
     static const char given[] =
-        "{\"name\":\"a/b\",\"model\":{\"path\":\"./m\"},\"input\":{\"path\":\"in.txt\"},"
+        "{\"name\":\"a/b\",\"model\":{\"path\":\"./m\",\"adapter\":\"lora/"
+        "a\"},\"input\":{\"path\":\"in.txt\"},"
         "\"context\":{\"load\":\"../c\"},\"checkpoint\":{\"resume\":\"step-1\"},\"data\":{"
         "\"train\":[{\"path\":\"worker/*/*.c\"},{\"path\":\"/abs/x\"}]}, "
         "\"eval\":{\"data\":[{\"path\":\"e\"}]}}";
     static const char want[] =
-        "{\"name\": \"a/b\", \"model\": {\"path\": \"/home/u/m\"}, \"input\": {\"path\": \"/home/u/"
-        "in.txt\"}, \"context\": {\"load\": \"/home/u/../c\"}, \"checkpoint\": {\"resume\": "
+        "{\"name\": \"a/b\", \"model\": {\"path\": \"/home/u/m\", \"adapter\": "
+        "\"/home/u/lora/a\"}, \"input\": {\"path\": \"/home/u/in.txt\"}, \"context\": {\"load\": "
+        "\"/home/u/../c\"}, \"checkpoint\": {\"resume\": "
         "\"/home/u/"
         "step-1\"}, \"data\": {\"train\": [{\"path\": \"/home/u/worker/*/*.c\"}, {\"path\": "
         "\"/abs/x\"}]}, "
@@ -476,7 +478,8 @@ static void test_spec_paths(void)
     free(text);
     jv_free(v);
     static const char words[] =
-        "{\"checkpoint\": {\"resume\": \"auto\"}, \"model\": {\"config\": {}}}";
+        "{\"checkpoint\": {\"resume\": \"auto\"}, \"model\": {\"config\": {}, \"adapter\": "
+        "\"job:7\"}}";
     w = jv_parse(words, sizeof words - 1, &e);
     CHECK(!spec_make_absolute(w, NULL, "/", &e));
     text = jv_dump(w, JV_COMPACT);
