@@ -9,6 +9,7 @@
 #include "api/core/job_paths.h"
 #include "api/core/jread.h"
 #include "daemon/http/filter.h"
+#include "daemon/spec/json.h"
 #include "daemon/state/event.h"
 
 #define REFS_PAGE 1000 /* checkpoints of one query */
@@ -22,6 +23,7 @@ struct resolving {
     struct refs_found found;
     struct spec_path path[SPEC_PATHS];
     int n, at; /* number of paths, and index of the path that is being resolved */
+    int from;  /* index of the path whose files found.node has */
     struct job_ref ref;
     bool plain;       /* the text is a plain path, which may be the path of `ref` */
     size_t plain_len; /* length of the path to the end of the step's directory */
@@ -91,15 +93,28 @@ static void refuse_step(struct resolving *k)
     finish(k, &e);
 }
 
+static bool is_model(const struct resolving *k)
+{
+    return !strcmp(field_of(k), "model.path");
+}
+
+static bool is_adapter(const struct resolving *k)
+{
+    return !strcmp(field_of(k), "model.adapter");
+}
+
+static bool has_adapters(const struct job_spec *s)
+{
+    return s->adapter.type != ADAPTER_NONE || s->model.adapter;
+}
+
 static void settle(struct resolving *k)
 {
     char text[64 + JOB_REF_BELOW];
     struct err e;
     /* A model is loaded from the folder hf/ of a checkpoint, and an adapter from adapter/. */
-    const bool model = !strcmp(field_of(k), "model.path");
-    const bool adapter = !strcmp(field_of(k), "model.adapter");
-    if ((model || adapter) && !k->ref.artifact && !*k->ref.below)
-        snprintf(k->ref.below, sizeof k->ref.below, "%s", model ? "hf" : "adapter");
+    if ((is_model(k) || is_adapter(k)) && !k->ref.artifact && !*k->ref.below)
+        snprintf(k->ref.below, sizeof k->ref.below, "%s", is_model(k) ? "hf" : "adapter");
     const int n = job_ref_write(&k->ref, text, sizeof text);
     if (n < 0 || spec_intern(k->spec, text, (size_t)n, k->path[k->at].ref)) {
         err_field(&e, ERR_TOO_LARGE, field_of(k), "%s: the path is too long", field_of(k));
@@ -109,20 +124,97 @@ static void settle(struct resolving *k)
     skip(k);
 }
 
+/* ---- the node of the files ------------------------------------------------------------------- */
+
+/* Tells whether the path that is being resolved takes the place of the one whose node is known. A
+ * checkpoint that a job resumes from has everything of a model but not the base of its adapters. */
+static bool replaces(const struct resolving *k)
+{
+    const bool resumed = !strcmp(field_of(k), "checkpoint.resume");
+    return resumed && (!has_adapters(k->spec) || strcmp(k->path[k->from].field, "model.path"));
+}
+
 /* Notes the node of rank 0 of the attempt that made the files. `assign` is the ASSIGN event of
- * that attempt, or NULL. */
-static void note_node(struct resolving *k, const char *assign)
+ * that attempt, or NULL. Fails if the files of an earlier path lie on a different node. */
+static int note_node(struct resolving *k, const char *assign, struct err *e)
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
-    /* A later path replaces an earlier one, because checkpoint.resume, which comes after
-     * model.path, decides. */
-    if (assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node) {
+    const bool known = assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node;
+    const char *before = k->found.node;
+    const bool apart = known && *before && strcmp(before, ev->node) && !replaces(k);
+    if (apart) {
+        err_field(e, ERR_INVALID, field_of(k),
+                  "%s: the files of %s lie on node %s and those of %s, %s, on node %s, and a job "
+                  "reads both on one node: fetch those of one by seqctl pull, push them by seqctl "
+                  "push and name them by upload:NAME",
+                  field_of(k), text_of(k), ev->node, k->path[k->from].field,
+                  spec_text(k->spec, *k->path[k->from].ref), before);
+    } else if (known) {
+        if (strcmp(before, ev->node)) k->from = k->at;
         memcpy(k->found.node, ev->node, sizeof k->found.node);
         k->found.step = k->ref.step ? k->ref.step : 1;
     }
     free(ev);
+    return apart ? -1 : 0;
 }
+
+/* ---- models and adapters --------------------------------------------------------------------- */
+
+/* Refuses a path whose part the job `made` does not have. Its checkpoints have hf/, or adapter/ if
+ * it trained adapters. */
+static int check_part(const struct resolving *k, const struct job_spec *made, struct err *e)
+{
+    const char *field = field_of(k), *base = spec_text(made, made->model.path);
+    const bool adapters = has_adapters(made);
+    const long long job = k->ref.job;
+    if (adapters == is_adapter(k)) return 0;
+    if (!adapters)
+        return err_field(e, ERR_INVALID, field,
+                         "%s: job %lld trained a whole model and no adapter: name it in model.path",
+                         field, job);
+    if (*base)
+        return err_field(e, ERR_INVALID, field,
+                         "%s: job %lld trained an adapter and has no whole model: name the job in "
+                         "model.adapter, and its base, %s, in model.path",
+                         field, job, base);
+    return err_field(e, ERR_INVALID, field,
+                     "%s: job %lld trained an adapter and has no whole model: name the job in "
+                     "model.adapter, and give model.config and seed of that job, whose base is "
+                     "drawn from them",
+                     field, job);
+}
+
+/* Handles the spec of the job that made the checkpoint. If this version cannot read that spec, the
+ * node looks for the part. */
+static void on_made(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct resolving *k = arg;
+    struct job_spec *made = malloc(sizeof *made);
+    struct err e;
+    int bad = 0;
+    if (!made) abort();
+    const char *text = !failed && rows->n_rows ? rows->row[0].text[1] : NULL;
+    if (text && !json_spec_read(text, strlen(text), JSON_STORED, made, &e))
+        bad = check_part(k, made, &e);
+    free(made);
+    if (failed || bad)
+        finish(k, failed ? failed : &e);
+    else
+        settle(k);
+}
+
+/* Completes a path of a checkpoint. */
+static void settle_part(struct resolving *k)
+{
+    if (is_model(k) || is_adapter(k))
+        store_read(control_store(k->R->control), ASK_JOB, (const int64_t[4]){k->ref.job}, NULL,
+                   on_made, k);
+    else
+        settle(k);
+}
+
+/* ---- the questions --------------------------------------------------------------------------- */
 
 /* Tells whether path is the member "path" of ev, the rank's report of a complete checkpoint. */
 static bool is_path_of(const struct event *ev, const char *path, size_t len)
@@ -163,8 +255,11 @@ static void on_checkpoint(void *arg, const struct store_rows *rows, const struct
             return;
         }
     }
-    note_node(k, row->text[1]);
-    settle(k);
+    struct err e;
+    if (note_node(k, row->text[1], &e))
+        finish(k, &e);
+    else
+        settle_part(k);
 }
 
 static void ask_checkpoint(struct resolving *k)
@@ -210,12 +305,13 @@ static void ask_newest(struct resolving *k)
 static void on_last_assign(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;
-    if (failed) {
+    struct err e;
+    if (failed)
         finish(k, failed);
-        return;
-    }
-    if (rows->n_rows) note_node(k, rows->row[rows->n_rows - 1].text[0]);
-    settle(k);
+    else if (rows->n_rows && note_node(k, rows->row[rows->n_rows - 1].text[0], &e))
+        finish(k, &e);
+    else
+        settle(k);
 }
 
 static void on_owner(void *arg, const struct store_rows *rows, const struct err *failed)

@@ -1,7 +1,8 @@
 /* refs.h: resolves references job:ID in a spec when a job is submitted. For each reference it
  * finds the owner of the job, the checkpoint, and the node that has the checkpoint. It replaces
  * the reference by job:ID/step-N/..., whose meaning never changes. A path of a checkpoint in a
- * spec is replaced in the same way. tested: tests/scripts/private.sh */
+ * spec is replaced in the same way. A spec that needs files of two nodes is refused, because rank
+ * 0 reads them on one. tested: tests/daemon/test_seqd_refs.c, tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_HTTP_REFS_H
 #define SEQD_DAEMON_HTTP_REFS_H
 
