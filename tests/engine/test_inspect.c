@@ -369,6 +369,12 @@ static void test_config(void)
     check_says("none", "has no config.json", "give a directory");
     check_says("none", "has no model.safetensors", "add them");
     CHECK(!s.known && !s.n_params && !*s.family);
+    put("lora", "adapter_config.json", "{}");
+    put("lora", "adapter_model.safetensors", "");
+    inspect("lora");
+    check_says("lora", "lora has no config.json, but an adapter_config.json",
+               "give this adapter in model.adapter, and the model");
+    CHECK_MSG(f.n == 1 && !s.known, "%d faults", f.n);
     inspect("nowhere");
     CHECK(f.n == 1);
     memset(deep + strlen(deep), '[', 500);

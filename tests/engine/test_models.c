@@ -100,6 +100,24 @@ static void test_ggufs(void)
     CHECK_MSG(count("the file is truncated here: fetch the file again\"") == 3 * 4, "%s", out);
 }
 
+/* Checks that an adapter's directory is not listed as a model, even with files of its base, and
+ * that the directories in it are searched. */
+static void test_adapters(void)
+{
+    put("adapters/bare", "adapter_config.json", "{}");
+    put("adapters/bare", "adapter_model.safetensors", "");
+    put("adapters/bare", "tokenizer.json", "{}");
+    put("adapters/based", "adapter_config.json", "{}");
+    put("adapters/based", "config.json", "{}");
+    put("adapters/based", "generation_config.json", "{}");
+    put("adapters/based/step", "model.safetensors", "");
+    put("adapters/both", "adapter_config.json", "{}");
+    put("adapters/both", "model.safetensors", "");
+    list("adapters", NULL);
+    CHECK_MSG(count("\"path\":") == 2, "%s", out);
+    CHECK(count("/adapters/based/step\"") == 1 && count("/adapters/both\"") == 1);
+}
+
 /* Returns the index of the first model on the next page, or 0 if this was the last page. */
 static int64_t next_page(void)
 {
@@ -245,6 +263,7 @@ int main(void)
     model_dir_begin("test_models");
     RUN(test_found);
     RUN(test_ggufs);
+    RUN(test_adapters);
     RUN(test_too_many);
     RUN(test_pages);
     RUN(test_order);

@@ -121,9 +121,21 @@ static bool find_unnamed(const char *dir, char name[256])
     return found;
 }
 
+bool model_file_is_adapter(const char *dir)
+{
+    char config[FILE_PATH_SIZE], adapter[FILE_PATH_SIZE];
+    return !file_join(config, NULL, "%s/config.json", dir) && access(config, F_OK) &&
+           !file_join(adapter, NULL, "%s/adapter_config.json", dir) && !access(adapter, F_OK);
+}
+
 int model_file_none(const char *model, struct err *e)
 {
     char name[256] = "";
+    if (model_file_is_adapter(model))
+        return err_set(e, ERR_NOT_FOUND,
+                       "%s has no config.json, but an adapter_config.json: give this adapter in "
+                       "model.adapter, and the model that it was trained on in model.path",
+                       model);
     if (find_unnamed(model, name))
         return err_set(e, ERR_NOT_FOUND,
                        "%.200s has no config.json, and no file *.gguf, but a GGUF file of another "

@@ -32,8 +32,11 @@ int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
 /* Returns 0 if the path exists and may be searched. Otherwise sets an error with the remedy, and
  * returns -1. */
 int model_file_there(const char *model, struct err *e);
-/* Sets the error for a directory without a config.json. If the directory has a GGUF file whose
- * name does not end in .gguf, the error names this file. Returns -1. */
+/* Tells whether a directory is an adapter's as peft saves it, and has no config.json. */
+bool model_file_is_adapter(const char *dir);
+/* Sets the error for a directory without a config.json. If the directory is an adapter's, the error
+ * says how to name it. If it has a GGUF file whose name does not end in .gguf, the error names this
+ * file. Returns -1. */
 int model_file_none(const char *model, struct err *e);
 
 /* Keeps the header of a model that is a GGUF file (gguf_keep). As long as the header is kept,

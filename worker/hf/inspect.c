@@ -161,11 +161,12 @@ static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
     read_type(dir, s);
     s->known = config_check(dir, &s->shape, f) == 0;
     if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
-    if (s->known || !gguf)
+    /* The names in a GGUF file can be converted only if its sizes are known, and an adapter's
+     * directory has no weights of a model. */
+    if (s->known || !(gguf || model_file_is_adapter(dir)))
         look_at_weights(dir, s, f);
     else if (before < faults_kept(f))
-        s->weights_fault = f->fault[before]; /* the names in a GGUF file can be converted only
-                                              * if its sizes are known */
+        s->weights_fault = f->fault[before];
     if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);

@@ -72,8 +72,9 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
-struct names {                       /* The contents of a directory that matter for the walk. */
-    bool config, tokenizer, weights; /* whether files were found that show a model directory */
+struct names { /* The contents of a directory that matter for the walk. */
+    bool config, tokenizer, weights, adapter; /* whether files were found that show a model
+                                               * directory, or the directory of an adapter */
     int n, room, n_ggufs;
     struct name { /* a subdirectory, or a GGUF file; owned */
         char *text;
@@ -113,6 +114,7 @@ static void look(struct names *n, int dir, const struct dirent *x)
     const bool gguf = model_file_is_gguf(name) && *name != '.' && is_file(dir, x);
     if (gguf || x->d_type == DT_DIR || x->d_type == DT_UNKNOWN) add_name(n, name, gguf);
     n->config |= !strcmp(name, "config.json");
+    n->adapter |= !strcmp(name, "adapter_config.json");
     n->tokenizer |= !strncmp(name, "tokeniz", 7) || !strcmp(name, "generation_config.json");
     n->weights |= !strcmp(name, "model.safetensors") ||
                   !strcmp(name, "model.safetensors.index.json");
@@ -197,7 +199,8 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
         return rc;
     }
     rc = read_names(w, d, &names);
-    const bool model = names.weights || (names.config && names.tokenizer);
+    const bool described = names.config && names.tokenizer && !names.adapter;
+    const bool model = names.weights || described;
     const bool one_gguf = !names.config && names.n_ggufs == 1;
     if (rc && (model || one_gguf)) rc = add_model(w, strdup(path));
     if (rc && !model) rc = walk_below(w, dirfd(d), path, &names, depth);

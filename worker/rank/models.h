@@ -9,13 +9,14 @@
  * lists. "next" is the N of the next page, and is absent on the last page. The exit status is 0,
  * or 1 if the answer cannot be written, or 2 for wrong arguments.
  *
- * A model directory has model.safetensors or its index, or a config.json together with a file of
- * a tokenizer ("tokeniz...") or a generation_config.json. If a directory without a config.json
- * has exactly one *.gguf, that file is the directory's model. If the directory has several *.gguf
- * files, each file is listed as a model with the path of the file. Directories inside a model
- * directory are not searched, and private directories (api/core/beneath.h) are not searched
- * either. Below a root, links to directories are not followed. A directory that can be reached by
- * several paths is visited only once.
+ * A model directory has model.safetensors or its index, or a config.json together with a file of a
+ * tokenizer ("tokeniz...") or a generation_config.json. A directory with an adapter_config.json is
+ * an adapter's, which may have these files of its base; it is a model directory only if it has
+ * weights of a model. If a directory without a config.json has exactly one *.gguf, that file is the
+ * directory's model. If the directory has several *.gguf files, each file is listed as a model with
+ * the path of the file. Directories inside a model directory are not searched, and private
+ * directories (api/core/beneath.h) are not searched either. Below a root, links to directories are
+ * not followed. A directory that can be reached by several paths is visited only once.
  *
  * The files in the directories may be malicious. For this reason each directory is read by a
  * separate process, whose memory and time are limited. The processes run one after the other.
