@@ -264,6 +264,8 @@ const struct verb verb_checkpoints = {
     .max_args = 1,
     .run = checkpoints_run,
     .help =
-        "Lists the checkpoints of a job. PATH/hf is a directory that transformers loads; PATH is\n"
-        "what checkpoint.resume takes. -o name prints the paths alone, oldest first.",
+        "Lists the checkpoints of a job. PATH/hf is a directory that transformers loads, "
+        "PATH/adapter\n"
+        "of a training of adapters one that peft loads; PATH is what checkpoint.resume takes. -o\n"
+        "name prints the paths alone, oldest first.",
 };

@@ -92,7 +92,9 @@ void job_say_end(const struct cli *c, const struct jv *job)
         if (!last) cli_say(c, "next: seqctl logs %lld; seqctl events %lld", id, id);
     } else if (!strcmp(state, "succeeded") && !last) {
         const char *hf = jv_str(job, "result.hf", NULL);
+        const char *adapter = jv_str(job, "result.adapter", NULL);
         if (hf) cli_say(c, "  model directory %s", hf);
+        if (adapter) cli_say(c, "  adapter directory %s", adapter);
         cli_say(c, "next: seqctl %s %lld", strcmp(kind, "train") ? "artifacts" : "checkpoints", id);
     }
 }

@@ -100,8 +100,8 @@ int job_ref_read(const char *path, const char *field, struct job_ref *out, struc
         memcpy(out->name, text, n);
     if (good && (!part || read_part(part + 1, out))) return 0;
     return err_field(e, ERR_INVALID, field,
-                     "%s: %s: want job:ID, job:ID/step-N, job:ID/step-N/hf or "
-                     "job:ID/artifacts/NAME",
+                     "%s: %s: want job:ID, job:ID/step-N, job:ID/step-N/hf, "
+                     "job:ID/step-N/adapter or job:ID/artifacts/NAME",
                      field, path);
 }
 

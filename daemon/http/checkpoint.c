@@ -33,6 +33,7 @@ struct checkpoint {
     char *text;                    /* owns; the manifest's text until it is parsed */
     size_t size;                   /* size of text so far */
     char weights_sha256[SHA256_HEX], sha256[SHA256_HEX];
+    bool adapter; /* the checkpoint has adapters and no model */
     int n;
     /* sorted by name, including the manifest itself */
     struct manifest_file file[MANIFEST_FILES + 1];
@@ -199,6 +200,7 @@ static bool in_part(const struct checkpoint *k, const char *name)
 
 static void add_file(struct checkpoint *k, const struct manifest_file *f)
 {
+    k->adapter |= beneath_rest("adapter", f->path) != NULL;
     if (in_part(k, f->path)) k->file[k->n++] = *f;
 }
 
@@ -240,7 +242,9 @@ static void use_list_of(struct checkpoint *k)
                    (long long)k->job);
         fail(k, &e);
     } else if (!k->n) {
-        refuse(k, ERR_NOT_FOUND, "path", "has no such part: hf is one, for all of it give no path");
+        refuse(k, ERR_NOT_FOUND, "path",
+               k->adapter ? "has no such part: adapter is one, for all of it give no path"
+                          : "has no such part: hf is one, for all of it give no path");
     } else {
         k->use(k);
     }
@@ -307,7 +311,7 @@ static int take_part(struct checkpoint *k)
         return 0;
     }
     err_field(&e, ERR_INVALID, "path",
-              "path must be a relative name of a checkpoint's part, as hf");
+              "path must be a relative name of a checkpoint's part, as hf or adapter");
     fail(k, &e);
     return -1;
 }
