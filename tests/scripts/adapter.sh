@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # An adapter through all programs: a model is trained, then an adapter of it, which is scored, trained
-# further, resumed on other axes, pulled and published; jobs that name something else are refused.
+# further, resumed on other axes, pulled, pushed and published; jobs that name something else are refused.
 #   BUILD=build/release   KEEP=1 keeps the state directory
-# tests: needs data/train
+# tests: needs data/train client/examples
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
+EXAMPLES=$PWD/client/examples
 lib_start adapter
 
 make_text 60000 >"$T/data/text.txt"
 head -c 2000 "$T/data/text.txt" >"$T/data/held.txt"
-seqd_start || { lib_end; exit 1; }
+mkdir "$T/data/shared"
+seqd_start --writable-root "$T/data/shared" || { lib_end; exit 1; }
 
 spec() { # KIND MORE: a spec with these members beside kind
     printf '{"kind": "%s", "resources": {"ranks": 2, "threads": 1}, "seed": 1, %s}' "$1" "$2"
@@ -30,8 +32,12 @@ spec train "\"model\": {\"path\": \"job:$base\"}, $lora, $text, \"train\": {\"st
 id=$(seqctl submit adapt.json -o name -q)
 succeeds "an adapter, proven before its first step" "$id" || { lib_end; exit 1; }
 says "the result names it" '/adapter$' field "$id" result.adapter
+says "watch says where it is" 'adapter directory .*/adapter$' seqctl watch "$id"
 check "pull" seqctl pull "$id" "$T/adapter" --part adapter
 check "it is as peft saves one" test -f "$T/adapter/adapter_config.json" -a -f "$T/adapter/adapter_model.safetensors"
+check "pull of the whole checkpoint" seqctl pull "$id" "$T/whole"
+check "has the same adapter" diff -r "$T/whole/adapter" "$T/adapter"
+refuse "it has no model to pull" 3 'no such part: adapter is one' seqctl pull "$id" "$T/none" --part hf
 check "no checkpoint has the model" test -z "$(find "$STATE" -path "*/jobs/$id/checkpoints/*" -name hf)"
 
 # ---- inference -----------------------------------------------------------------------------------
@@ -67,13 +73,34 @@ same "the same text on one rank" "$(said say-with.json --set resources.ranks=1)"
 same "the same text, two prompts at once" "$(said say-with.json --set infer.batch=2)" "$own"
 check "and from blocks of 8 bits" test -n "$(said say-with.json --set model.weights=int8)"
 
-# ---- going on ------------------------------------------------------------------------------------
+# ---- its other names -----------------------------------------------------------------------------
+mkdir "$T/data/below" && cp -r "$T/adapter" "$T/data/below/mine"
+below=$(env -C "$T/data/below" "$BIN/seqctl" submit ../score.json --set "input.path=$T/data/held.txt" --set model.adapter=mine -o name -q)
+succeeds "a path relative to the user's directory" "$below"
+same "the same bits" "$(loss_of "$below")" "$(loss_of "$with")"
+check "push" seqctl push "$T/adapter" lora
+pushed=$(seqctl submit score.json --set model.adapter=upload:lora -o name -q)
+succeeds "from an upload" "$pushed"
+same "the same bits" "$(loss_of "$pushed")" "$(loss_of "$with")"
+unlisted() { ! seqctl model ls 2>&1 | grep -E 'adapter|/own|/mine'; }
+check "an adapter's directory is not listed as a model" unlisted
+refuse "nor checked as one" 1 'give this adapter in model.adapter' seqctl model check "$T/adapter"
+
+# ---- further -------------------------------------------------------------------------------------
 more=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoint.changes=true --set train.steps=40 \
     --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=1 --set verify.first_step=false -o name -q)
 succeeds "resumed on other axes" "$more"
-same "it went on" "$(field "$more" result.steps)" 40
-from=$(seqctl submit adapt.json --set model.adapter="job:$id" --set train.steps=2 -o name -q)
+same "to the end" "$(field "$more" result.steps)" 40
+from=$(seqctl submit adapt.json --set model.adapter="job:$id" --set train.steps=2 --set output.path=shared/lora -o name -q)
 succeeds "trained further from an adapter" "$from"
+check "it is published" diff -r "$T/data/shared/lora/adapter" "$(field "$from" result.adapter)"
+
+# ---- the example ---------------------------------------------------------------------------------
+mkdir "$T/data/client" && cp -r "$EXAMPLES" "$T/data/client"
+example=$(seqctl submit "$EXAMPLES/train-lora.json" -o name -q)
+succeeds "the example as it stands" "$example"
+check "its loss falls" awk -v a="$(seqctl metrics "$example" -o jsonl | head -n 1 | grep -o '"loss": [0-9.]*' | cut -c 9-)" \
+    -v b="$(field "$example" result.loss)" 'BEGIN { exit !(b > 0 && b < a) }'
 
 ways() { # options: an adapter of a base in blocks
     seqctl submit adapt.json --set model.weights=int8 "$@" -o name -q
@@ -89,7 +116,7 @@ refuse "blocks under zero 3" 1 'parallel.zero 2 or less' seqctl submit adapt.jso
 refuse "blocks are not trained" 1 'set adapter.type' seqctl submit base.json --set model.weights=int8
 
 # ---- refused -------------------------------------------------------------------------------------
-fails() { # NAME REGEX options: the job fails and says so
+fails() { # NAME REGEX options: the job fails, and its events name the reason
     local name=$1 re=$2 job; shift 2
     job=$(seqctl submit "$@" -o name -q)
     seqctl watch "$job" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
@@ -100,7 +127,8 @@ fails "other products" 'adapter.targets say nothing' score.json --set adapter.ta
 fails "another rank of a resumed job" 'was made with adapter.rank 4' adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
 refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7
 refuse "an adapter without its fields" 1 'set adapter.type' seqctl submit score.json --set adapter.type=none
-refuse "an adapter is no model" 1 'config.json|hf|adapter' seqctl submit bare.json --set model.path="job:$id"
+refuse "an adapter is no model" 1 "job $id trained an adapter.* its base, job:$base/step-2/hf, in model.path" seqctl submit bare.json --set model.path="job:$id"
+refuse "a model is no adapter" 1 "job $base trained a whole model" seqctl submit score.json --set model.adapter="job:$base"
 
 seqd_stop || bad "seqd stops"
 check "nothing is left running" nothing_left
