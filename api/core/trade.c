@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char adapters[] = "every weight is trained";
+static const char adapters[] =
+    "adapters are LoRA, of a model that is not quantised: see adapter.type";
+static const char whole[] = "beside adapters no weight is trained";
 static const char preferences[] = "trainings are on the next token, hidden tokens or diffusion";
 static const char integers[] = "weights are fp32, bf16 or fp16: see precision.params";
 static const char curves[] = "every training writes files for TensorBoard among its artifacts, and "
@@ -14,14 +16,27 @@ static const char curves[] = "every training writes files for TensorBoard among 
 static const char attention[] = "attention never holds its matrix: there is nothing to switch on";
 
 static const struct trade_word rows[] = {
-    {"lora", NULL, adapters},
     {"qlora", NULL, adapters},
     {"dora", NULL, adapters},
-    {"peft", NULL, adapters},
-    {"peft_config", NULL, adapters},
-    {"lora_r", NULL, adapters},
-    {"lora_alpha", NULL, adapters},
-    {"adapter", NULL, adapters},
+    {"use_dora", NULL, adapters},
+    {"modules_to_save", NULL, whole},
+    {"lora_bias", NULL, whole},
+    {"lora", "adapter.type", NULL},
+    {"peft", "adapter.type", NULL},
+    {"peft_config", "adapter.type", NULL},
+    {"peft_type", "adapter.type", NULL},
+    {"use_peft", "adapter.type", NULL},
+    {"lora_r", "adapter.rank", NULL},
+    {"lora_rank", "adapter.rank", NULL},
+    {"lora_alpha", "adapter.alpha", NULL},
+    {"lora_dropout", "adapter.dropout", NULL},
+    {"target_modules", "adapter.targets", NULL},
+    {"lora_target", "adapter.targets", NULL},
+    {"lora_target_modules", "adapter.targets", NULL},
+    {"use_rslora", "adapter.rslora", NULL},
+    {"adapter_path", "model.adapter", NULL},
+    {"adapter_name_or_path", "model.adapter", NULL},
+    {"lora_path", "model.adapter", NULL},
     {"dpo", NULL, preferences},
     {"orpo", NULL, preferences},
     {"kto", NULL, preferences},
