@@ -213,6 +213,7 @@ struct job_spec {
         spec_ref resume_path; /* RESUME_PATH: the directory of a step */
         int32_t changes;      /* the run of resume_path may differ in steps, rates, schedule and
                                * data */
+        int32_t merge;        /* a checkpoint of adapters also has the model with them, in hf/ */
     } checkpoint;
 
     struct {

@@ -192,6 +192,7 @@ const struct field spec_fields[] = {
     BOOL("checkpoint.best", checkpoint.best, 1, TRAINING, "Keep the checkpoint of the lowest eval loss as well."),
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, job:ID, job:ID/step-N, or the path of a step directory."),
     BOOL("checkpoint.changes", checkpoint.changes, 0, TRAINING, "With a path: steps, rate, schedule, stages and data may differ from those of the checkpoint; the optimizer state is kept.", 7),
+    BOOL("checkpoint.merge", checkpoint.merge, 0, TRAINING, "With an adapter: checkpoints also have hf/, the model with the adapter merged into its weights.", 7),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
     INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of a sequence that are compared; at most data.seq_len."),
     REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3, in fp16 2.5e-4."),

@@ -33,7 +33,7 @@ struct checkpoint {
     char *text;                    /* owns; the manifest's text until it is parsed */
     size_t size;                   /* size of text so far */
     char weights_sha256[SHA256_HEX], sha256[SHA256_HEX];
-    bool adapter; /* the checkpoint has adapters and no model */
+    bool model; /* the checkpoint has a model */
     int n;
     /* sorted by name, including the manifest itself */
     struct manifest_file file[MANIFEST_FILES + 1];
@@ -200,7 +200,7 @@ static bool in_part(const struct checkpoint *k, const char *name)
 
 static void add_file(struct checkpoint *k, const struct manifest_file *f)
 {
-    k->adapter |= beneath_rest("adapter", f->path) != NULL;
+    k->model |= beneath_rest("hf", f->path) != NULL;
     if (in_part(k, f->path)) k->file[k->n++] = *f;
 }
 
@@ -243,8 +243,8 @@ static void use_list_of(struct checkpoint *k)
         fail(k, &e);
     } else if (!k->n) {
         refuse(k, ERR_NOT_FOUND, "path",
-               k->adapter ? "has no such part: adapter is one, for all of it give no path"
-                          : "has no such part: hf is one, for all of it give no path");
+               k->model ? "has no such part: hf is one, for all of it give no path"
+                        : "has no such part: adapter is one, for all of it give no path");
     } else {
         k->use(k);
     }

@@ -161,22 +161,23 @@ static int note_node(struct resolving *k, const char *assign, struct err *e)
 
 /* ---- models and adapters --------------------------------------------------------------------- */
 
-/* Refuses a path whose part the job `made` does not have. Its checkpoints have hf/, or adapter/ if
- * it trained adapters. */
+/* Refuses a path whose part the job `made` does not have. Its checkpoints have hf/. If it trained
+ * adapters, they have adapter/, and hf/ only with checkpoint.merge. */
 static int check_part(const struct resolving *k, const struct job_spec *made, struct err *e)
 {
     const char *field = field_of(k), *base = spec_text(made, made->model.path);
     const bool adapters = has_adapters(made);
     const long long job = k->ref.job;
-    if (adapters == is_adapter(k)) return 0;
+    if (adapters == is_adapter(k) || (is_model(k) && made->checkpoint.merge)) return 0;
     if (!adapters)
         return err_field(e, ERR_INVALID, field,
                          "%s: job %lld trained a whole model and no adapter: name it in model.path",
                          field, job);
     if (*base)
         return err_field(e, ERR_INVALID, field,
-                         "%s: job %lld trained an adapter and has no whole model: name the job in "
-                         "model.adapter, and its base, %s, in model.path",
+                         "%s: job %lld trained an adapter and has no whole model "
+                         "(checkpoint.merge): name the job in model.adapter, and its base, %s, in "
+                         "model.path",
                          field, job, base);
     return err_field(e, ERR_INVALID, field,
                      "%s: job %lld trained an adapter and has no whole model: name the job in "

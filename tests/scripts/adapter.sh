@@ -115,6 +115,16 @@ check "the same loss" awk -v a="$(end_of "$cut")" -v b="$(end_of "$in_blocks")" 
 refuse "blocks under zero 3" 1 'parallel.zero 2 or less' seqctl submit adapt.json --set model.weights=int8
 refuse "blocks are not trained" 1 'set adapter.type' seqctl submit base.json --set model.weights=int8
 
+# ---- merged --------------------------------------------------------------------------------------
+merged=$(seqctl submit adapt.json --set checkpoint.merge=true --set checkpoint.every_steps=0 -o name -q)
+succeeds "merged" "$merged"
+same "the same adapter" "$(field "$merged" result.weights_sha256)" "$(field "$id" result.weights_sha256)"
+whole=$(seqctl submit bare.json --set model.path="job:$merged" -o name -q 2>&1)
+succeeds "a score of the merged model" "$whole"
+check "the loss with the adapter" awk -v a="$(loss_of "$whole")" -v b="$(loss_of "$with")" 'BEGIN { d = a / b - 1; exit !(d * d < 1e-10) }'
+refuse "no merge without an adapter" 1 'set adapter.type' seqctl submit base.json --set checkpoint.merge=true
+refuse "nor of blocks" 1 'leave one of them out' seqctl submit adapt.json --set checkpoint.merge=true --set model.weights=int8 --set parallel.zero=0
+
 # ---- refused -------------------------------------------------------------------------------------
 fails() { # NAME REGEX options: the job fails, and its events name the reason
     local name=$1 re=$2 job; shift 2

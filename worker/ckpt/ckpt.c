@@ -15,6 +15,7 @@
 #include "api/core/mem.h"
 #include "api/core/record.h"
 #include "worker/ckpt/digests.h"
+#include "worker/ckpt/merge.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/adapter.h"
 #include "worker/hf/files.h"
@@ -155,7 +156,7 @@ static void still(const struct ckpt_arrays *a)
 
 /* Digests of the files that write_arrays has written. They are computed during the writing. */
 struct written {
-    struct st_digest weights, average, moments;
+    struct st_digest weights, merged, average, moments;
 };
 
 /* Writes adapters in fp32, so that nothing is lost and there need not be masters. */
@@ -172,12 +173,28 @@ static int write_adapter(const char *tmp, const struct model_shape *shape,
     return adapter_save(path, shape, &weights, a->base ? a->base : "", &out->weights, e);
 }
 
+/* Writes the model with its adapters merged into it, in the job's precision. */
+static int write_merged(const char *tmp, const struct model_shape *shape,
+                        const struct ckpt_arrays *a, struct st_digest *out, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    assert(a->flow.arg);
+    if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
+    struct merge *g = merge_open(shape, &a->flow, e);
+    if (!g) return -1;
+    const struct hf_flat weights = {"", NULL, a->dtype, merge_read, g};
+    const int rc = hf_save_flat(path, shape, &weights, a->beside, out, e);
+    merge_close(g);
+    return rc;
+}
+
 static int write_weights(const char *tmp, const struct model_shape *shape,
                          const struct ckpt_arrays *a, struct written *out, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct flow_array w = {&a->flow, CKPT_WEIGHTS};
     const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
+    if (a->merge && write_merged(tmp, shape, a, &out->merged, e) < 0) return -1;
     if (shape->adapter.rank) return write_adapter(tmp, shape, a, out, e);
     if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
     return hf_save_flat(path, shape, &weights, a->beside, &out->weights, e);
@@ -235,10 +252,12 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     const bool adapted = shape->adapter.rank > 0;
     if (manifest_add(m, tmp, adapted ? adapter_config : config_file, e) < 0) return -1;
     put_array(m, adapted ? adapter_file : weights_file, &w.weights);
+    if (a->merge && manifest_add(m, tmp, config_file, e) < 0) return -1;
+    if (a->merge) put_array(m, weights_file, &w.merged);
     put_array(m, moments_file, &w.moments);
     if (a->average) put_array(m, average_file, &w.average);
     if (manifest_add(m, tmp, state_file, e) < 0) return -1;
-    if ((!adapted && add_files(m, tmp, "hf", a, e) < 0) ||
+    if (((!adapted || a->merge) && add_files(m, tmp, "hf", a, e) < 0) ||
         (a->average && add_files(m, tmp, "hf_ema", a, e) < 0))
         return -1;
     if (manifest_write(m, tmp, e) < 0) return -1;

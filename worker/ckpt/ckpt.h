@@ -10,7 +10,9 @@
  *                         weights. Frozen tensors (train.freeze) have none of these
  *     adapter/...         in place of hf/, if the model has adapters: adapter_config.json and
  *                         adapter_model.safetensors, which peft loads (worker/hf/adapter.h). The
- *                         weights are in fp32, so there are no masters then
+ *                         weights are in fp32, so there are no masters then. With
+ *                         checkpoint.merge there is hf/, too: the model with the adapters merged
+ *                         into it (merge.h)
  *     hf_ema/...          with ema.decay: the averaged weights in fp32; it can be a model.path
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"weights_sha256":..,"files":[{"path",
@@ -118,6 +120,8 @@ struct ckpt_arrays {
     /* the files of hf/ that are not weights; NULL means the files of the byte tokenizer */
     const struct hf_beside *beside;
     const char *base; /* with adapters: the name of their model; NULL if it has none */
+    /* with adapters and a flow: their model is saved, too, with the adapters merged into it */
+    bool merge;
 };
 
 struct ckpt_info {

@@ -87,6 +87,7 @@ struct hf_flat {
     /* set if the array has only the trained tensors; arrays of moments are an example, because
      * frozen tensors have no moments */
     bool trained;
+    bool of_base;  /* set if tensors of adapters are left out; hf_save_flat sets it */
     bool gradient; /* set if the offsets of tensors in the array are those of the layout of
                     * gradients */
     const struct hf_halves *halves; /* maps the names of weights to their names in the file

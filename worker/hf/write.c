@@ -135,6 +135,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     struct param *params = hf_sorted(m, &n, e);
     if (!params) return -1;
     if (flats->trained) n = hf_trained(params, n);
+    if (flats->of_base) n = hf_of_base(params, n);
     for (int i = 0; i < n && flats->gradient; i++) params[i].offset = params[i].grad_offset;
     const struct hf_halves *h = flats->halves;
     const int n_ours = n * n_flats, n_passed = hf_halves_count(h);
@@ -185,6 +186,7 @@ int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_f
     if (file_join(path, e, "%s/model.safetensors", dir) < 0) return -1;
     if (b && b->from && hf_halves_open(b->from, m, b->still, b->arg, &halves, e) < 0) return -1;
     flat.halves = halves;
+    flat.of_base = true;
     const int rc = hf_write_flats(path, m, &flat, 1, written, e);
     hf_halves_close(halves);
     return rc < 0 ? -1 : file_sync_dir(dir, e);

@@ -209,6 +209,7 @@ static int check_absent(const struct job_spec *s, int n, struct err *e)
               {"adapter.alpha", s->adapter.alpha > 0},
               {"adapter.dropout", s->adapter.dropout > 0},
               {"adapter.rslora", s->adapter.rslora != 0},
+              {"checkpoint.merge", s->checkpoint.merge != 0},
               {"model.adapter", s->model.adapter != 0}};
     const char *field = NULL;
     for (size_t i = sizeof of / sizeof *of; i-- > 0;)
@@ -239,6 +240,11 @@ static int check_beside(const struct job_spec *s, struct err *e)
                          "adapter.dropout %g: with memory.time_chunk it is not computed in this "
                          "version: leave one of them out",
                          s->adapter.dropout);
+    if (s->checkpoint.merge && s->model.weights != WEIGHTS_MODEL)
+        return err_field(e, ERR_UNSUPPORTED, "checkpoint.merge",
+                         "checkpoint.merge with model.weights \"%s\": a base in blocks is not "
+                         "merged in this version: leave one of them out",
+                         spec_weights_words[s->model.weights]);
     if (infers && !s->model.adapter)
         return err_field(e, ERR_INVALID, "model.adapter",
                          "adapter.type \"lora\" in a %s job needs model.adapter, the directory of "

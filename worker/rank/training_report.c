@@ -72,10 +72,12 @@ int training_result(struct training *t, struct err *e)
 {
     struct run *r = t->r;
     char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8], ema[CKPT_PATH_SIZE + 8];
+    char adapter[CKPT_PATH_SIZE + 8];
     struct jwrite w;
     if (publish_model(t, e)) return -1;
-    const char *part = r->spec->model.shape.adapter.rank ? "adapter" : "hf";
-    snprintf(hf, sizeof hf, "%s/%s", t->last.path, part);
+    const bool adapted = r->spec->model.shape.adapter.rank > 0;
+    snprintf(hf, sizeof hf, "%s/hf", t->last.path);
+    snprintf(adapter, sizeof adapter, "%s/adapter", t->last.path);
     snprintf(ema, sizeof ema, "%s/hf_ema", t->last.path);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
@@ -95,7 +97,8 @@ int training_result(struct training *t, struct err *e)
     jwrite_str(&w, "weights_sha256", t->last.weights_sha256);
     jwrite_str(&w, "checkpoint", t->last.path);
     if (t->last.save_ms) jwrite_double(&w, "checkpoint_mb_s", ckpt_mb_s(&t->last));
-    jwrite_str(&w, part, hf);
+    if (adapted) jwrite_str(&w, "adapter", adapter);
+    if (!adapted || r->spec->checkpoint.merge) jwrite_str(&w, "hf", hf);
     if (r->plan.ema) jwrite_str(&w, "hf_ema", ema);
     run_write_account(&w, r, t->ledger_equal, &t->train.model);
     jwrite_end(&w);

@@ -261,7 +261,9 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
     struct hf_files taken;
-    if (has_adapters(r)) return 0; /* checkpoints have no model then */
+    /* A checkpoint of adapters has a model only if it is merged, and then it is that of model.path. */
+    if (has_adapters(r) && (!r->spec->checkpoint.merge || spec_new_model(r->spec))) return 0;
+    if (has_adapters(r)) origin = ORIGIN_MODEL;
     if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
     const struct hf_take take = {from, out->beside, true, a.flow.still, a.flow.arg};
     if (origin != ORIGIN_CHECKPOINT && resolve_model(r, model, e)) return -1;

@@ -1,0 +1,23 @@
+/* merge.h: the weights of a model with its adapters merged into them: W + scale B A, for each
+ * product that has an adapter (LoRA, 2106.09685). The sum is computed in fp32, from the weights as
+ * the job has them. Only rank 0 computes it, one tensor after another. tested:
+ * tests/engine/test_adapter_kept.c */
+#ifndef SEQD_CKPT_MERGE_H
+#define SEQD_CKPT_MERGE_H
+
+#include "api/core/err.h"
+#include "api/core/model_shape.h"
+#include "worker/ckpt/ckpt.h"
+
+struct merge;
+
+/* Prepares to read the merged weights of a whole model of shape m. The flow reads the model's
+ * weights and its adapters. Both are borrowed. Returns NULL after an error of hf_list, or with
+ * ERR_IO if there is no memory. */
+struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, struct err *e);
+/* Reads merged elements, as struct hf_flat.read does. Fails with the flow's errors, or with ERR_IO
+ * if there is no memory for A and B of a tensor. */
+int merge_read(void *merge, int64_t offset, int64_t n, float *out, struct err *e);
+void merge_close(struct merge *g); /* NULL allowed */
+
+#endif
