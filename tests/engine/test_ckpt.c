@@ -1,5 +1,6 @@
 /* test_ckpt: checks saving and loading of checkpoints, every kind of damage, concurrent writers,
  * full disks, and pruning. */
+#include "tests/lib/adapter.h"
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
@@ -18,6 +19,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "worker/hf/base_id.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 #include "worker/ckpt/ckpt.h"
@@ -805,6 +807,52 @@ static void test_spec_difference(void)
     free(s);
 }
 
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+/* Makes s a job that trains adapters, of rank 0 and alpha 0 if they are left out. */
+static void adapted(struct job_spec *s, int64_t rank, double alpha, const char *target)
+{
+    spec_defaults(s);
+    s->model.shape = shape;
+    s->adapter.rank = rank;
+    s->adapter.alpha = alpha;
+    adapter_targets(s, &target, target ? 1 : 0);
+}
+
+/* Checks that a checkpoint of adapters has the digest of their base, and is not loaded for a job
+ * with another base. */
+static void test_adapter_base(void)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    struct base_id own = {"/models/first", "model.path", ""};
+    struct ckpt_info info;
+    struct ckpt_state state = {.step = 3}, got;
+    char path[CKPT_PATH_SIZE + 64];
+    adapted(s, 2, 0, NULL);
+    float *x = calloc((size_t)param_count(&s->model.shape), sizeof *x);
+    if (!x) abort();
+    const struct model_shape *const m = &s->model.shape;
+    struct ckpt_arrays a = {.params = x, .dtype = DT_F32, .m = x, .v = x, .base_id = &own};
+    struct ckpt_arrays only = {.base_id = &own};
+    memset(own.sha256, 'a', SHA256_HEX - 1);
+    CHECK_MSG(!ckpt_save(in_dir("based"), 1, m, &a, &state, &info, &e), "%s", e.text);
+    CHECK_MSG(!checkpoint_load(info.path, m, &only, &got, &e), "%s", e.text);
+    memset(own.sha256, 'b', SHA256_HEX - 1);
+    snprintf(own.name, sizeof own.name, "/models/second");
+    e = (struct err){0};
+    CHECK(checkpoint_load(info.path, m, &only, &got, &e) == -1 && e.code == ERR_CONFLICT);
+    CHECK_MSG(!strcmp(e.field, "model.path") && strstr(e.text, "/models/first") &&
+                  strstr(e.text, "/models/second"),
+              "%s: %s", e.field, e.text);
+    CHECK(got.step == 3); /* the caller may compare the jobs */
+    /* The manifest covers the file. */
+    snprintf(path, sizeof path, "%s/adapter/" BASE_ID_FILE, info.path);
+    CHECK(!unlink(path));
+    CHECK(ckpt_check(info.path, NULL, &e) == -1 && e.code == ERR_CORRUPT);
+    free(x);
+    free(s);
+}
+
 int main(void)
 {
     scratch_dir(dir, sizeof dir, "ckpt");
@@ -828,6 +876,7 @@ int main(void)
     RUN(test_spec_digest);
     RUN(test_digests_stay);
     RUN(test_spec_difference);
+    RUN(test_adapter_base);
     file_remove(dir, NULL);
     return test_done("ckpt");
 }

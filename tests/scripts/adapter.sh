@@ -24,6 +24,8 @@ loss_of() { field "$1" result.nll; }
 spec train "\"model\": {\"config\": ${LLAMA/176/192}}, $text, \"train\": {\"steps\": 2}, \"optim\": {\"lr\": 1e-3}" >"$T/data/base.json"
 base=$(seqctl submit base.json -o name -q)
 succeeds "a model" "$base" || { lib_end; exit 1; }
+other=$(seqctl submit base.json --set seed=2 -o name -q)
+succeeds "another model of the same sizes" "$other" || { lib_end; exit 1; }
 
 # ---- training ------------------------------------------------------------------------------------
 spec train "\"model\": {\"path\": \"job:$base\"}, $lora, $text, \"train\": {\"steps\": 30, \"global_batch\": 2},
@@ -55,6 +57,9 @@ cp -r "$T/adapter" "$T/data/own"
 plain=$(seqctl submit score.json --set model.adapter=own -o name -q)
 succeeds "from a directory" "$plain"
 same "the same bits" "$(loss_of "$plain")" "$(loss_of "$with")"
+cp -r "$T/adapter" "$T/data/peft" && rm "$T/data/peft/seqd.json"
+free=$(seqctl submit score.json --set model.adapter=peft --set model.path="job:$other" -o name -q)
+succeeds "an adapter that does not name its base, on any base" "$free"
 
 small=$(seqctl submit score.json --set model.weights=int8 -o name -q)
 succeeds "of a base in blocks of 8 bits" "$small"
@@ -91,6 +96,15 @@ more=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoi
     --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=1 --set verify.first_step=false -o name -q)
 succeeds "resumed on other axes" "$more"
 same "to the end" "$(field "$more" result.steps)" 40
+check "pull the model" seqctl pull "$base" "$T/data/copy" --part hf
+moved=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoint.changes=true --set train.steps=35 \
+    --set model.path=copy -o name -q)
+succeeds "resumed with the same base at another path" "$moved"
+spec train "\"model\": {\"config\": ${LLAMA/176/192}}, $lora, $text, \"train\": {\"steps\": 2}" >"$T/data/random.json"
+random=$(seqctl submit random.json -o name -q)
+succeeds "an adapter of random weights" "$random"
+again=$(seqctl submit random.json --set checkpoint.resume="job:$random" --set checkpoint.changes=true --set train.steps=3 -o name -q)
+succeeds "resumed on the same random weights" "$again"
 from=$(seqctl submit adapt.json --set model.adapter="job:$id" --set train.steps=2 --set output.path=shared/lora -o name -q)
 succeeds "trained further from an adapter" "$from"
 check "it is published" diff -r "$T/data/shared/lora/adapter" "$(field "$from" result.adapter)"
@@ -134,7 +148,12 @@ fails() { # NAME REGEX options: the job fails, and its events name the reason
 }
 fails "another rank" 'set adapter.rank 4' score.json --set adapter.rank=5
 fails "other products" 'adapter.targets say nothing' score.json --set adapter.targets=attention
+fails "another base" "trained on the base .*$base.* has the base .*$other.*give the same base" score.json --set model.path="job:$other"
+fails "another base to train further on" 'give the same base by model.path' adapt.json --set model.path="job:$other" --set model.adapter=own
+fails "another base of a resumed job" 'give the same base by model.path' adapt.json --set checkpoint.resume="job:$id" \
+    --set checkpoint.changes=true --set model.path="job:$other"
 fails "another rank of a resumed job" 'was made with adapter.rank 4' adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
+fails "other random weights of a resumed job" 'made with seed 1, this job has 2' random.json --set checkpoint.resume="job:$random" --set seed=2
 refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7
 refuse "an adapter without its fields" 1 'set adapter.type' seqctl submit score.json --set adapter.type=none
 refuse "an adapter is no model" 1 "job $id trained an adapter.* its base, job:$base/step-2/hf, in model.path" seqctl submit bare.json --set model.path="job:$id"

@@ -18,6 +18,7 @@
 #include "worker/ckpt/merge.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/adapter.h"
+#include "worker/hf/base_id.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
@@ -30,6 +31,7 @@ static const char moments_file[] = "optim.safetensors", state_file[] = "train_st
 static const char average_file[] = "hf_ema/model.safetensors";
 static const char adapter_config[] = "adapter/adapter_config.json";
 static const char adapter_file[] = "adapter/adapter_model.safetensors";
+static const char base_file[] = "adapter/" BASE_ID_FILE; /* only if the base is known */
 static const char *const files[] = {config_file, weights_file, moments_file, state_file};
 /* the files of a checkpoint of adapters, in place of files[] */
 static const char *const adapter_files[] = {adapter_config, adapter_file, moments_file, state_file};
@@ -170,7 +172,9 @@ static int write_adapter(const char *tmp, const struct model_shape *shape,
     const struct hf_flat weights = {ADAPTER_PREFIX, data, wide ? DT_F32 : a->dtype,
                                     flow_read,      &w,   true};
     if (file_join(path, e, "%s/adapter", tmp) < 0) return -1;
-    return adapter_save(path, shape, &weights, a->base ? a->base : "", &out->weights, e);
+    if (adapter_save(path, shape, &weights, a->base ? a->base : "", &out->weights, e)) return -1;
+    if (!a->base_id) return 0;
+    return base_id_write(path, a->base_id, e) || file_sync_dir(path, e) ? -1 : 0;
 }
 
 /* Writes the model with its adapters merged into it, in the job's precision. */
@@ -251,6 +255,7 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     memcpy(m->weights_sha256, w.weights.tensors, SHA256_HEX);
     const bool adapted = shape->adapter.rank > 0;
     if (manifest_add(m, tmp, adapted ? adapter_config : config_file, e) < 0) return -1;
+    if (adapted && a->base_id && manifest_add(m, tmp, base_file, e) < 0) return -1;
     put_array(m, adapted ? adapter_file : weights_file, &w.weights);
     if (a->merge && manifest_add(m, tmp, config_file, e) < 0) return -1;
     if (a->merge) put_array(m, weights_file, &w.merged);
@@ -390,6 +395,7 @@ static int load_adapter(const char *step_dir, const struct model_shape *shape,
     struct flow_array w = {&a->flow, CKPT_WEIGHTS};
     const struct hf_sink to = sink_of(&w);
     if (file_join(path, e, "%s/adapter", step_dir) < 0) return -1;
+    if (a->base_id && base_id_check(path, a->base_id, e)) return -1;
     assert(a->flow.arg || (!a->params && !a->master));
     return a->flow.arg ? adapter_load(path, shape, &to, e) : adapter_check(path, shape, e);
 }

@@ -9,7 +9,8 @@
  *                         16-bit weights also "master:<name>" in fp32; hf/ then has the rounded
  *                         weights. Frozen tensors (train.freeze) have none of these
  *     adapter/...         in place of hf/, if the model has adapters: adapter_config.json and
- *                         adapter_model.safetensors, which peft loads (worker/hf/adapter.h). The
+ *                         adapter_model.safetensors, which peft loads (worker/hf/adapter.h), and
+ *                         seqd.json with the digest of their base (worker/hf/base_id.h). The
  *                         weights are in fp32, so there are no masters then. With
  *                         checkpoint.merge there is hf/, too: the model with the adapters merged
  *                         into it (merge.h)
@@ -49,6 +50,7 @@ struct job_spec;
 #define CKPT_SPEC_SIZE 16384 /* largest size of the text of ckpt_spec_json */
 
 struct hf_beside; /* worker/hf/hf.h */
+struct base_id;   /* worker/hf/base_id.h */
 
 struct ckpt_state {
     int64_t step; /* number of optimizer steps that are done */
@@ -120,6 +122,9 @@ struct ckpt_arrays {
     /* the files of hf/ that are not weights; NULL means the files of the byte tokenizer */
     const struct hf_beside *beside;
     const char *base; /* with adapters: the name of their model; NULL if it has none */
+    /* With adapters: the digest of their model, which is saved, and is compared with that of a
+     * checkpoint that is loaded. NULL if it is not known. */
+    const struct base_id *base_id;
     /* with adapters and a flow: their model is saved, too, with the adapters merged into it */
     bool merge;
 };
@@ -163,8 +168,8 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
  * the checkpoint's job with this job even if the checkpoint does not have data that this job
  * needs. Fails with ERR_INVALID if the shape of the checkpoint's model is not `shape`; the
  * error names the first difference. Fails with ERR_CORRUPT if the size of a file differs from
- * the size in the manifest, or if the weights in the manifest are not those of info. Also
- * fails with ERR_IO. */
+ * the size in the manifest, or if the weights in the manifest are not those of info. Fails with
+ * ERR_CONFLICT if a checkpoint of adapters is that of another base. Also fails with ERR_IO. */
 int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *shape,
                       const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e);
 

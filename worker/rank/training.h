@@ -63,6 +63,7 @@ struct training {
     bool owed;        /* set if a checkpoint could not be written and must be tried again */
     bool ledger_equal;
     char beside[FILE_PATH_SIZE]; /* rank 0: the member `beside` of struct weights_start */
+    struct base_id base;         /* rank 0: the member `base` of struct weights_start */
     struct curves curves;
 };
 #define STAGE_NONE (-2)

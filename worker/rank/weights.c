@@ -8,6 +8,7 @@
 #include "api/core/log.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/adapter.h"
+#include "worker/hf/base_id.h"
 #include "worker/hf/files.h"
 #include "worker/hf/halves.h"
 #include "worker/hf/hf.h"
@@ -31,6 +32,43 @@ static int about(struct err *e, const char *field)
     if (!e->field[0]) snprintf(e->field, sizeof e->field, "%s", field);
     return -1;
 }
+
+static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
+{
+    return roots_model(spec_text(r->spec, r->spec->model.path), r->roots, r->n_roots, dir, e);
+}
+
+/* ---- the base of adapters -------------------------------------------------------------------- */
+
+/* Finds the base of the job, on rank 0. The base has been loaded or drawn. */
+static int find_base(struct run *r, struct base_id *out, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    const struct job_spec *s = r->spec;
+    const struct model_shape whole = slice_whole(&s->model.shape);
+    if (spec_random_weights(s)) {
+        snprintf(out->name, sizeof out->name, "of random weights with seed %lld",
+                 (long long)s->seed);
+        out->field = ""; /* the seed or one of the sizes */
+        return base_id_random(&whole, s->seed, out, e);
+    }
+    snprintf(out->name, sizeof out->name, "%s", spec_text(s, s->model.path));
+    out->field = "model.path";
+    if (resolve_model(r, dir, e)) return -1;
+    return base_id_model(dir, &whole, out, e) ? about(e, "model.path") : 0;
+}
+
+/* Refuses the adapter of a directory if it was trained on another base than the job's, as far as
+ * the directory names the base. */
+static int check_base(struct run *r, const char *dir, struct err *e)
+{
+    struct base_id made, own;
+    const int known = base_id_read(dir, &made, e);
+    if (known <= 0) return known;
+    return find_base(r, &own, e) || base_id_check(dir, &own, e) ? -1 : 0;
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* Finds the checkpoint to resume from. Returns 1 if there is such a checkpoint, 0 if there is
  * no checkpoint to resume from, and -1 on an error. */
@@ -84,11 +122,6 @@ static int share(struct run *r, struct model *m, void *x, int64_t size, struct e
     return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, x, size, m->bounce, e);
 }
 
-static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
-{
-    return roots_model(spec_text(r->spec, r->spec->model.path), r->roots, r->n_roots, dir, e);
-}
-
 /* On rank 0, sends a note about the weights that were quantised a second time. */
 static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
 {
@@ -127,7 +160,7 @@ static int load_adapters(struct run *r, const struct model_shape *shape, const s
         return model_random_adapters(shape, r->spec->seed, &(struct random_sink){to->take, to->arg},
                                      e);
     if (resolve(r, r->spec->model.adapter, "model.adapter", dir, e)) return -1;
-    return adapter_load(dir, shape, to, e) ? about(e, "model.adapter") : 0;
+    return check_base(r, dir, e) || adapter_load(dir, shape, to, e) ? about(e, "model.adapter") : 0;
 }
 
 static int take_piece(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
@@ -245,10 +278,12 @@ static int load_model(struct run *r, struct sharded_state *h, struct err *e)
 static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
                        struct weights_start *out, struct err *e)
 {
-    const struct ckpt_arrays a = scatter_arrays(h);
+    struct ckpt_arrays a = scatter_arrays(h);
     const bool model = origin == ORIGIN_MODEL || (origin == ORIGIN_CHECKPOINT && has_adapters(r) &&
                                                   !spec_random_weights(r->spec));
     if (model && load_model(r, h, e)) return -1;
+    if (has_adapters(r) && find_base(r, &out->base, e)) return -1;
+    if (has_adapters(r)) a.base_id = &out->base;
     if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
     return model || has_directory(r) ? scatter_adapters(r, h, e) : 0;
 }
@@ -288,7 +323,8 @@ int weights_start(struct run *r, struct sharded_state *h, struct weights_start *
     const bool again = origin == ORIGIN_CHECKPOINT && has_adapters(r) &&
                        spec_random_weights(r->spec);
     if (origin == ORIGIN_RANDOM || again) sharded_random(h, r->spec->seed);
-    if (origin == ORIGIN_RANDOM && spec_new_model(r->spec) && !has_directory(r)) return 0;
+    if (origin == ORIGIN_RANDOM && spec_new_model(r->spec) && !has_directory(r))
+        return run_first(r) && has_adapters(r) ? find_base(r, &out->base, e) : 0;
     if (!run_first(r)) {
         if (scatter_serve(h, e)) return -1;
     } else if (load_pieces(r, h, origin, out, e) || take_files(r, h, origin, out, e) ||

@@ -11,6 +11,7 @@
 
 #include "api/core/file.h"
 #include "worker/ckpt/ckpt.h"
+#include "worker/hf/base_id.h"
 #include "worker/rank/run.h"
 #include "worker/train/sharded_state.h"
 
@@ -27,6 +28,7 @@ struct weights_start {
     char beside[FILE_PATH_SIZE];
     int n_left;
     char left[256];
+    struct base_id base; /* with adapters: their base, on rank 0 */
 };
 
 /* Fills the arrays of h. Collective. Fails with ERR_CONFLICT if a checkpoint belongs to another
