@@ -819,6 +819,61 @@ static void adapted(struct job_spec *s, int64_t rank, double alpha, const char *
     adapter_targets(s, &target, target ? 1 : 0);
 }
 
+/* Checks that a rank and an alpha that are left out are those that are used in place of them, and
+ * that the products count, and not their names. */
+static void test_spec_adapter(void)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    static const struct {
+        int64_t rank;
+        double alpha;
+        const char *target;
+        bool same;
+    } of[] = {{8, 8, NULL, true},      {0, 8, NULL, true},  {8, 0, NULL, true},
+              {0, 0, "q_proj", true},  {4, 8, NULL, false}, {8, 16, NULL, false},
+              {4, 0, "q_proj", false}, {0, 4, NULL, false}};
+    char want[SHA256_HEX], have[SHA256_HEX];
+    adapted(s, 0, 0, NULL);
+    ckpt_spec_digest(s, want);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        adapted(s, of[i].rank, of[i].alpha, of[i].target);
+        ckpt_spec_digest(s, have);
+        CHECK_MSG(!strcmp(want, have) == of[i].same, "case %zu", i);
+    }
+    s->adapter.type = ADAPTER_NONE;
+    s->model.shape.adapter.rank = 0;
+    ckpt_spec_digest(s, have);
+    CHECK(strcmp(want, have));
+    free(s);
+}
+
+/* Checks that errors about a checkpoint of adapters name a directory that it has. */
+static void test_adapter_remedy(void)
+{
+    struct job_spec *s = malloc(sizeof *s);
+    static char json[CKPT_SPEC_SIZE], state[256 + CKPT_SPEC_SIZE], want[CKPT_PATH_SIZE + 64];
+    char path[CKPT_PATH_SIZE];
+    adapted(s, 0, 0, NULL);
+    CHECK(!ckpt_spec_json(s, json));
+    snprintf(state, sizeof state, "{\"version\":1,\"spec\":%s}", json);
+    snprintf(path, sizeof path, "%s/train_state.json", in_dir("adapted"));
+    CHECK(!file_make_dir(in_dir("adapted"), &e) && !file_make_dir(in_dir("adapted/adapter"), &e));
+    CHECK(!file_write(path, state, strlen(state), &e));
+    snprintf(want, sizeof want, "model.adapter %s/adapter", in_dir("adapted"));
+    s->optim.lr *= 2;
+    CHECK(ckpt_spec_refuse(in_dir("adapted"), s, &e) == -1);
+    CHECK_MSG(!strcmp(e.field, "optim.lr") && strstr(e.text, want), "%s: %s", e.field, e.text);
+    adapted(s, 4, 0, NULL);
+    CHECK(ckpt_spec_refuse(in_dir("adapted"), s, &e) == -1);
+    CHECK_MSG(strstr(e.text, "made with adapter.rank 8, this job has 4") && !strstr(e.text, "/hf"),
+              "%s", e.text);
+    CHECK(!file_write(path, "{\"version\":1}", 13, &e));
+    snprintf(want, sizeof want, "set model.adapter to %s/adapter", in_dir("adapted"));
+    CHECK(ckpt_spec_refuse(in_dir("adapted"), s, &e) == -1);
+    CHECK_MSG(strstr(e.text, want), "%s", e.text);
+    free(s);
+}
+
 /* Checks that a checkpoint of adapters has the digest of their base, and is not loaded for a job
  * with another base. */
 static void test_adapter_base(void)
@@ -876,6 +931,8 @@ int main(void)
     RUN(test_spec_digest);
     RUN(test_digests_stay);
     RUN(test_spec_difference);
+    RUN(test_spec_adapter);
+    RUN(test_adapter_remedy);
     RUN(test_adapter_base);
     file_remove(dir, NULL);
     return test_done("ckpt");

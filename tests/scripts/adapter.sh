@@ -98,8 +98,8 @@ succeeds "resumed on other axes" "$more"
 same "to the end" "$(field "$more" result.steps)" 40
 check "pull the model" seqctl pull "$base" "$T/data/copy" --part hf
 moved=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoint.changes=true --set train.steps=35 \
-    --set model.path=copy -o name -q)
-succeeds "resumed with the same base at another path" "$moved"
+    --set model.path=copy --set adapter.targets=all-linear -o name -q)
+succeeds "resumed with the same base at another path, and the same products by name" "$moved"
 spec train "\"model\": {\"config\": ${LLAMA/176/192}}, $lora, $text, \"train\": {\"steps\": 2}" >"$T/data/random.json"
 random=$(seqctl submit random.json -o name -q)
 succeeds "an adapter of random weights" "$random"
@@ -152,7 +152,10 @@ fails "another base" "trained on the base .*$base.* has the base .*$other.*give 
 fails "another base to train further on" 'give the same base by model.path' adapt.json --set model.path="job:$other" --set model.adapter=own
 fails "another base of a resumed job" 'give the same base by model.path' adapt.json --set checkpoint.resume="job:$id" \
     --set checkpoint.changes=true --set model.path="job:$other"
-fails "another rank of a resumed job" 'was made with adapter.rank 4' adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
+fails "another rate of a resumed job" 'made with optim.lr 0.01, .*alone with model.adapter .*/adapter' adapt.json \
+    --set checkpoint.resume="job:$id" --set optim.lr=0.02
+fails "another rank of a resumed job" 'set adapter.rank 4' adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
+fails "other products of a resumed job" 'adapter.targets say nothing' adapt.json --set checkpoint.resume="job:$id" --set adapter.targets=attention
 fails "other random weights of a resumed job" 'made with seed 1, this job has 2' random.json --set checkpoint.resume="job:$random" --set seed=2
 refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7
 refuse "an adapter without its fields" 1 'set adapter.type' seqctl submit score.json --set adapter.type=none

@@ -28,6 +28,27 @@ static const void *value_of(const struct job_spec *spec, const struct field *f)
     return (is_size(f) ? (const char *)&spec->model.shape : (const char *)spec) + f->offset;
 }
 
+/* The rank and the alpha of adapters may be left out. The shape has the values that are used in
+ * place of them. is_resolved tells whether a field is one of these two, and the shape has its
+ * value. int_of and double_of return the value that is used. */
+static bool is_resolved(const struct job_spec *spec, const struct field *f)
+{
+    return spec->model.shape.adapter.rank &&
+           (!strcmp(f->path, "adapter.rank") || !strcmp(f->path, "adapter.alpha"));
+}
+
+static int64_t int_of(const struct job_spec *spec, const struct field *f)
+{
+    return is_resolved(spec, f) ? spec->model.shape.adapter.rank
+                                : *(const int64_t *)value_of(spec, f);
+}
+
+static double double_of(const struct job_spec *spec, const struct field *f)
+{
+    return is_resolved(spec, f) ? spec->model.shape.adapter.alpha
+                                : *(const double *)value_of(spec, f);
+}
+
 /* Returns the row after f in a list of a job's fields. The sizes of the model come first in this
  * list. Returns NULL after the last row. */
 static const struct field *next_row(const struct field *f)
@@ -42,7 +63,7 @@ static const struct field *next_row(const struct field *f)
  * field that a later version adds does not change the digests of older jobs. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
-    return spec_is_default(spec, f, value_of(spec, f));
+    return !is_resolved(spec, f) && spec_is_default(spec, f, value_of(spec, f));
 }
 
 static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)
@@ -51,8 +72,8 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
     char number[32];
     const char *text = number;
     switch (f->type) {
-    case FIELD_INT: snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)v); break;
-    case FIELD_DOUBLE: jwrite_number(number, *(const double *)v); break;
+    case FIELD_INT: snprintf(number, sizeof number, "%lld", (long long)int_of(spec, f)); break;
+    case FIELD_DOUBLE: jwrite_number(number, double_of(spec, f)); break;
     case FIELD_STRING: text = spec_text(spec, *(const spec_ref *)v); break;
     default: snprintf(number, sizeof number, "%d", *(const int32_t *)v); break;
     }
@@ -81,9 +102,12 @@ static bool is_governed(const struct field *f)
                                         "optim.",      "schedule.", "precision.", "objective.",
                                         "ema.",        "seed"};
     /* Skips the sizes that only a model directory has (kinds 0). Also skips the choice of the
-     * tokenizer, because data_id depends on the ids that the tokenizer makes. */
+     * tokenizer, because data_id depends on the ids that the tokenizer makes, and the names of the
+     * products that have adapters, because the checkpoint has the tensors of these products. The
+     * base of adapters is compared by its digest (worker/hf/base_id.h), whatever its path is. */
     if (is_size(f)) return f->kinds != 0;
-    if (!strcmp(f->path, "data.tokenizer")) return false;
+    if (!strcmp(f->path, "data.tokenizer") || !strncmp(f->path, "adapter.targets", 15))
+        return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strncmp(f->path, parts[i], strlen(parts[i]))) return true;
     return false;
@@ -105,8 +129,8 @@ static void value_text(const struct job_spec *spec, const struct field *f, char 
 {
     const void *v = value_of(spec, f);
     switch (f->type) {
-    case FIELD_INT: snprintf(out, VALUE_SIZE, "%lld", (long long)*(const int64_t *)v); break;
-    case FIELD_DOUBLE: jwrite_number(out, *(const double *)v); break;
+    case FIELD_INT: snprintf(out, VALUE_SIZE, "%lld", (long long)int_of(spec, f)); break;
+    case FIELD_DOUBLE: jwrite_number(out, double_of(spec, f)); break;
     case FIELD_STRING:
         snprintf(out, VALUE_SIZE, "\"%.200s\"", spec_text(spec, *(const spec_ref *)v));
         break;
@@ -171,18 +195,32 @@ static int stored_text(const char *state, size_t size, const char *path, char ou
     return -1;
 }
 
+/* The part of a checkpoint with which another job can begin, and the field of that job. */
+struct start {
+    const char *what, *field, *below;
+};
+
+static struct start start_of(const char *step_dir)
+{
+    char path[CKPT_PATH_SIZE + 32];
+    snprintf(path, sizeof path, "%s/adapter", step_dir);
+    return file_exists(path) ? (struct start){"adapter", "model.adapter", "adapter"}
+                             : (struct start){"weights", "model.path", "hf"};
+}
+
 static int refuse(struct err *e, const char *dir, const char *field, const char *made,
                   const char *has)
 {
-    if (!strncmp(field, "adapter.", 8)) /* without adapters there is no hf/, or no adapter/ */
+    const struct start s = start_of(dir);
+    if (!strncmp(field, "adapter.", 8)) /* no other adapter begins with the tensors of this one */
         return err_field(e, ERR_CONFLICT, field,
                          "%s was made with %s %s, this job has %s: give the same, or begin again "
                          "with checkpoint.resume \"none\"",
                          dir, field, made, has);
     return err_field(e, ERR_CONFLICT, field,
                      "%s was made with %s %s, this job has %s: give the same, or start from its "
-                     "weights alone with model.path %s/hf",
-                     dir, field, made, has, dir);
+                     "%s alone with %s %s/%s",
+                     dir, field, made, has, s.what, s.field, dir, s.below);
 }
 
 /* Returns true if a field may differ between the job and the checkpoint. With
@@ -237,8 +275,9 @@ int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct e
     if (named > 0) return -1;
     /* checkpoint.changes allows the difference. */
     if (!named && spec->checkpoint.changes) return 0;
+    const struct start s = start_of(step_dir);
     return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                      "%s was made by a job with another model, data, schedule or precision; to "
-                     "start from its weights alone set model.path to %s/hf",
-                     step_dir, step_dir);
+                     "start from its %s alone set %s to %s/%s",
+                     step_dir, s.what, s.field, step_dir, s.below);
 }

@@ -91,6 +91,8 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     /* Use the rope_theta of the stage to which the checkpoint's last step belongs. */
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
     const int rc = ckpt_load_checked(info, &shape, a, s, e);
+    /* An error that names a field of the job is kept. */
+    if (rc && e->field[0]) return -1;
     ckpt_spec_digest(r->spec, digest);
     if (s->spec_digest[0] && strcmp(digest, s->spec_digest) &&
         ckpt_spec_refuse(info->path, r->spec, e))
