@@ -149,6 +149,17 @@ fails() { # NAME REGEX options: the job fails, and its events name the reason
 fails "another rank" 'set adapter.rank 4' score.json --set adapter.rank=5
 fails "other products" 'adapter.targets say nothing' score.json --set adapter.targets=attention
 fails "another base" "trained on the base .*$base.* has the base .*$other.*give the same base" score.json --set model.path="job:$other"
+printf '{"text": "a line"}\n' >"$T/data/lines.jsonl"
+lines='"input": {"path": "lines.jsonl", "format": "jsonl", "text_key": "text"}'
+named="\"model\": {\"path\": \"job:$base\", \"adapter\": \"job:$id\"}, $lora"
+spec verify "$named, $text" >"$T/data/verify.json"
+spec embed "$named, \"data\": {\"seq_len\": 128}, $lines" >"$T/data/embed.json"
+spec generate "$named, \"input\": {\"prompt\": \"a\"}, \"sampling\": {\"max_tokens\": 2}" >"$T/data/generate.json"
+for kind in verify embed generate; do
+    same_base=$(seqctl submit $kind.json -o name -q)
+    succeeds "$kind with an adapter" "$same_base"
+    fails "$kind with another base" 'give the same base by model.path' $kind.json --set model.path="job:$other"
+done
 fails "another base to train further on" 'give the same base by model.path' adapt.json --set model.path="job:$other" --set model.adapter=own
 fails "another base of a resumed job" 'give the same base by model.path' adapt.json --set checkpoint.resume="job:$id" \
     --set checkpoint.changes=true --set model.path="job:$other"
