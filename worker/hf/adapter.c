@@ -309,11 +309,6 @@ int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
-}
-
 /* Refuses a tensor of the file that is not one of the n sorted params. */
 static int check_unexpected(const struct st_file *f, const struct param *sorted, int n,
                             struct err *e)
@@ -321,10 +316,7 @@ static int check_unexpected(const struct st_file *f, const struct param *sorted,
     const size_t k = sizeof ADAPTER_PREFIX - 1;
     for (int i = 0; i < st_count(f); i++) {
         const char *name = st_at(f, i)->name;
-        struct param key;
-        const bool own = !strncmp(name, ADAPTER_PREFIX, k) && strlen(name + k) < sizeof key.name;
-        if (own) memcpy(key.name, name + k, strlen(name + k) + 1);
-        if (own && bsearch(&key, sorted, (size_t)n, sizeof key, by_name)) continue;
+        if (!strncmp(name, ADAPTER_PREFIX, k) && hf_find_param(sorted, n, name + k)) continue;
         return err_field(
             e, ERR_INVALID, "adapter.targets",
             "%s has the tensor %.120s, of which the job's adapter.targets say nothing: "

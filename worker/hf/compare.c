@@ -142,19 +142,14 @@ bool hf_skipped(const struct model_shape *m, const char *name)
     return false;
 }
 
-static int by_param_name(const void *a, const void *b)
-{
-    return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
-}
-
 /* Returns true if `name` is the name of the MXFP4 blocks or scales of one of the n sorted
  * params. */
 static bool packed(const struct hf_weights *w, const char *name, const struct param *params, int n)
 {
-    struct param key;
+    char whole[sizeof((struct param *)0)->name];
     struct st_file *f;
-    if (!mxfp4_part(name, key.name, sizeof key.name) || hf_lookup(w, key.name, &f)) return false;
-    const struct param *p = bsearch(&key, params, (size_t)n, sizeof *params, by_param_name);
+    if (!mxfp4_part(name, whole, sizeof whole) || hf_lookup(w, whole, &f)) return false;
+    const struct param *p = hf_find_param(params, n, whole);
     return p && p->stack;
 }
 
@@ -169,7 +164,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
         const char *name = w->entry[i].name;
         if (i && !strcmp(name, w->entry[i - 1].name))
             complain(c, w->path, "fetch it again", "%s is named twice", w->entry[i].stored);
-        if (hf_is_param(params, n, name) || hf_skipped(m, name) || packed(w, name, params, n))
+        if (hf_find_param(params, n, name) || hf_skipped(m, name) || packed(w, name, params, n))
             continue;
         const struct st_file *f = w->file[w->entry[i].shard];
         char room[GGUF_NAME_SIZE];

@@ -176,6 +176,8 @@ int hf_trained(struct param *list, int n);
 int hf_of_base(struct param *list, int n);
 int hf_of_adapter(struct param *list, int n);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
+/* Returns the element with this name of a list that is sorted by name, or NULL. */
+const struct param *hf_find_param(const struct param *sorted, int n, const char *name);
 
 /* Returns the number of elements of a run. A file may store the rows of a tensor in another
  * order than the flat layout (struct weight.head_major_parts). A run is a stretch of elements

@@ -63,6 +63,15 @@ struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e)
     return p;
 }
 
+const struct param *hf_find_param(const struct param *sorted, int n, const char *name)
+{
+    struct param key;
+    const size_t len = strlen(name);
+    if (len >= sizeof key.name) return NULL;
+    memcpy(key.name, name, len + 1);
+    return bsearch(&key, sorted, (size_t)n, sizeof *sorted, by_param_name);
+}
+
 int64_t hf_run_size(const struct param *p)
 {
     return p->head_major_parts ? p->head_major_dim * (p->count / p->rows) : p->count;

@@ -9,20 +9,6 @@
 #include "worker/family/family.h"
 #include "worker/hf/weights.h"
 
-static int by_param_name(const void *a, const void *b)
-{
-    return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
-}
-
-bool hf_is_param(const struct param *sorted, int n, const char *name)
-{
-    struct param key;
-    const size_t len = strlen(name);
-    if (len >= sizeof key.name) return false;
-    memcpy(key.name, name, len + 1);
-    return bsearch(&key, sorted, (size_t)n, sizeof *sorted, by_param_name);
-}
-
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e)
 {
     struct model_shape whole = *m;
@@ -47,7 +33,7 @@ static struct evidence look(const struct hf_weights *w, const struct param *para
         char whole[ST_NAME_SIZE + 32];
         snprintf(whole, sizeof whole, "%s%s", base, name);
         if (!found.with && hf_starts_with(name, base)) found.with = w->entry[i].stored;
-        if (!found.without && hf_is_param(params, n, whole)) found.without = w->entry[i].stored;
+        if (!found.without && hf_find_param(params, n, whole)) found.without = w->entry[i].stored;
     }
     return found;
 }
@@ -59,7 +45,7 @@ static void put_base(struct hf_weights *w, const struct param *params, int n)
     for (int i = 0; i < w->n; i++) {
         struct hf_entry *x = &w->entry[i];
         char whole[ST_NAME_SIZE];
-        if (hf_is_param(params, n, x->name) || hf_skipped(w->m, x->name)) continue;
+        if (hf_find_param(params, n, x->name) || hf_skipped(w->m, x->name)) continue;
         if (snprintf(whole, sizeof whole, "%s%s", family_base(w->m), x->name) < (int)sizeof whole)
             memcpy(x->name, whole, sizeof whole);
     }

@@ -80,7 +80,6 @@ int hf_name_entries(struct hf_weights *w, struct err *e);
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
 /* Lists all tensors of the model with its head, sorted by name. The caller frees the list. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
-bool hf_is_param(const struct param *sorted, int n, const char *name);
 /* Returns true if files may have this tensor in addition to the weights. Such a tensor may be
  * a tied head, a table that is computed, a head that the model does not use, or a tensor of a
  * wrapper's other half. */
