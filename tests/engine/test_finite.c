@@ -3,6 +3,7 @@
  * must name the first operation whose result is not finite. A training in fp16 that has never
  * changed a weight must fail. tests/lib/kern_finite.h checks the kernels. */
 #include "api/core/job.h"
+#include "tests/lib/adapter.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/param.h"
 #include "worker/model/finite.h"
@@ -51,6 +52,7 @@ struct way {
     int P, dp, zero;
     enum precision_id precision;
     bool sinks;        /* the model is a gpt-oss instead of a Llama */
+    bool adapts;       /* all products have adapters */
     int64_t mlp_chunk; /* memory.mlp_chunk_tokens */
     /* the size of the vocabulary; 0 means the size in the spec. With 200, lm_head has more than
      * 4,096 values, which is the number that is searched at a time */
@@ -72,6 +74,7 @@ static void own_init(struct own *x, const struct way *w, int (*body)(struct trai
     spec.precision.params = (int32_t)w->precision;
     spec.memory.mlp_chunk_tokens = w->mlp_chunk;
     if (w->vocab) spec.model.shape.vocab = w->vocab;
+    if (w->adapts) adapter_targets(&spec, NULL, 0);
     CHECK_MSG(!plan_make(&spec, 0, &x->plan, &e), "%s", e.text);
     x->w = calloc((size_t)x->plan.n_params, 4);
     if (!x->w) abort();
@@ -191,6 +194,22 @@ static void test_sinks(void)
     own_run(&x, "model.path", "model.layers.0.self_attn.sinks");
 }
 
+/* Checks that the error about a tensor of an adapter names the adapter's directory. */
+static void test_adapter(void)
+{
+    static const char name[] = "model.layers.1.mlp.up_proj.lora_B.weight";
+    for (int P = 1; P <= 2; P++) {
+        struct own x;
+        const struct way w = {P, 1, P - 1, PRECISION_FP32, .adapts = true};
+        own_init(&x, &w, forward);
+        x.w[param_named(&spec.model.shape, name).offset + 2] = NAN;
+        own_run(&x, "model.adapter", name);
+        own_init(&x, &w, forward);
+        x.w[param_named(&spec.model.shape, "lm_head.weight").offset] = NAN;
+        own_run(&x, "model.path", "tensor lm_head.weight of the weights");
+    }
+}
+
 /* ---- held-out sequences ---------------------------------------------------------------------- */
 
 static int evaluate(struct train *t, struct err *e)
@@ -291,6 +310,7 @@ int main(void)
     RUN(test_weight);
     RUN(test_operation);
     RUN(test_sinks);
+    RUN(test_adapter);
     RUN(test_eval);
     RUN(test_no_update);
     RUN(test_no_loss);

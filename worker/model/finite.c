@@ -236,11 +236,12 @@ static int blame_weights(struct model *m, int64_t found, struct err *e, const ch
                          "%s is NaN or infinity, since a block of tensor %s%s has a scale or a "
                          "smallest value past fp16's 65504: set model.weights to \"model\"",
                          what, p.name, where);
-    return err_field(e, ERR_CORRUPT, "model.path",
-                     "%s is NaN or infinity, since tensor %s of the weights holds one%s%s: replace "
-                     "the weights",
-                     what, p.name, where,
-                     fp16 && !b.block ? " (or a number past fp16's 65504)" : "");
+    const char *whose = p.adapter ? "adapter" : "weights";
+    return err_field(e, ERR_CORRUPT, p.adapter ? "model.adapter" : "model.path",
+                     "%s is NaN or infinity, since tensor %s of the %s holds one%s%s: replace "
+                     "the %s",
+                     what, p.name, whose, where,
+                     fp16 && !b.block ? " (or a number past fp16's 65504)" : "", whose);
 }
 
 static int blame(struct model *m, const struct finite_again *x, struct err *e, const char *what)
