@@ -11,8 +11,6 @@
 #define NAMES_SIZE  400
 #define TARGET_SIZE 64 /* most bytes of a target; names of weights are shorter */
 
-static const char suffix[] = ".weight";
-
 struct adapting {
     const struct job_spec *s;
     struct shape_adapter *to;
@@ -88,8 +86,7 @@ static int mark(struct adapting *z, const struct program *p, uint64_t *on)
     for (int i = 0; i < p->n_weights; i++) {
         char module[sizeof p->weight[i].name];
         if (!prog_adapts(p, i)) continue;
-        snprintf(module, sizeof module, "%s", p->weight[i].name);
-        module[strlen(module) - (sizeof suffix - 1)] = 0;
+        snprintf(module, sizeof module, "%.*s", prog_module_size(&p->weight[i]), p->weight[i].name);
         note_name(z, module);
         if (!is_target(z, module)) continue;
         on[i / 64] |= (uint64_t)1 << i % 64;

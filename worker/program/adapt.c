@@ -8,8 +8,7 @@
 
 static const char suffix[] = ".weight";
 
-/* Returns the length of the name of the weight's module, or -1 if the weight has none. */
-static int module_size(const struct weight *w)
+int prog_module_size(const struct weight *w)
 {
     const size_t n = strlen(w->name), k = sizeof suffix - 1;
     return n > k && !strcmp(w->name + n - k, suffix) ? (int)(n - k) : -1;
@@ -19,7 +18,7 @@ bool prog_adapts(const struct program *p, int i)
 {
     const struct weight *w = &p->weight[i];
     const bool dims = w->n_dims && !w->transposed;
-    if (w->adapter || !w->cols || dims || w->stack || module_size(w) < 0) return false;
+    if (w->adapter || !w->cols || dims || w->stack || prog_module_size(w) < 0) return false;
     for (int k = 0; k < p->n_ops; k++) {
         const struct op *o = &p->op[k];
         if (o->kind == OP_LINEAR && i >= o->w && i < o->w + o->n_w) return o->n_w <= ADAPT_PARTS;
@@ -57,8 +56,8 @@ static void redirect(struct program *p, int from, int to)
 
 static int add_part(struct program *p, const struct weight *base, const char *part, struct weight w)
 {
-    const int n = snprintf(w.name, sizeof w.name, "%.*s.%s%s", module_size(base), base->name, part,
-                           suffix);
+    const int n = snprintf(w.name, sizeof w.name, "%.*s.%s%s", prog_module_size(base), base->name,
+                           part, suffix);
     assert(n > 0 && n < (int)sizeof w.name);
     w.adapter = true;
     return prog_weight(p, &w);

@@ -512,6 +512,9 @@ void prog_adapt(struct program *p, const struct program_adapt *a);
 /* Tells whether prog_adapt can adapt weight i, which must be a matrix of a LINEAR whose name ends
  * with ".weight". */
 bool prog_adapts(const struct program *p, int i);
+/* Returns the length of the name of the weight's module, which is the name without its last part
+ * ".weight". Returns -1 if the weight has another last part. */
+int prog_module_size(const struct weight *w);
 
 /* ---- reading one ----------------------------------------------------------------------------- */
 
