@@ -172,7 +172,8 @@ static int write_adapter(const char *tmp, const struct model_shape *shape,
     const struct hf_flat weights = {ADAPTER_PREFIX, data, wide ? DT_F32 : a->dtype,
                                     flow_read,      &w,   true};
     if (file_join(path, e, "%s/adapter", tmp) < 0) return -1;
-    if (adapter_save(path, shape, &weights, a->base ? a->base : "", &out->weights, e)) return -1;
+    const struct adapter_base base = {a->base, a->wrapped};
+    if (adapter_save(path, shape, &weights, &base, &out->weights, e)) return -1;
     if (!a->base_id) return 0;
     return base_id_write(path, a->base_id, e) || file_sync_dir(path, e) ? -1 : 0;
 }

@@ -127,6 +127,7 @@ struct ckpt_arrays {
     const struct base_id *base_id;
     /* with adapters and a flow: their model is saved, too, with the adapters merged into it */
     bool merge;
+    bool wrapped; /* with adapters: their model is in a wrapper (worker/hf/adapter.h) */
 };
 
 struct ckpt_info {

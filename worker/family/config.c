@@ -452,6 +452,28 @@ int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
     return rc;
 }
 
+static int find_wrapper(const char *dir, bool *wraps, struct err *e)
+{
+    struct model_text t;
+    struct model_shape m = {0};
+    if (directory_config(dir, &t, e) < 0) return -1;
+    struct config c = {.form = CONFIG_FILE, .path = t.path, .m = &m, .e = e};
+    const char *text = t.text;
+    size_t size = t.size;
+    const int rc = config_find_model(&c, &text, &size);
+    *wraps = c.wrapper;
+    model_file_free(&t);
+    return rc;
+}
+
+int config_wraps(const char *dir, bool *wraps, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = find_wrapper(dir, wraps, e);
+    model_file_leave(kept);
+    return rc;
+}
+
 static int check_dir(const char *dir, struct model_shape *m, struct faults *f)
 {
     struct model_text t;

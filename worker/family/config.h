@@ -3,6 +3,7 @@
 #ifndef SEQD_FAMILY_CONFIG_H
 #define SEQD_FAMILY_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
@@ -36,6 +37,9 @@ int config_parse(const char *text, size_t size, const char *path, struct model_s
                  struct err *e);
 /* Reads DIR/config.json. */
 int config_read_dir(const char *dir, struct model_shape *m, struct err *e);
+/* Tells whether the DIR/config.json is that of a wrapper (wrapper.h), whose text model alone is
+ * computed. Fails as config_read_dir does. */
+int config_wraps(const char *dir, bool *wraps, struct err *e);
 /* Does the same as config_read_dir, but adds every fault to f, with file and key. Returns -1 if
  * there is a fault; *m must not be used then. */
 int config_check(const char *dir, struct model_shape *m, struct faults *f);

@@ -1,33 +1,103 @@
-/* adapter.c: writes and checks adapter_config.json, and reads the tensors of adapters. */
+/* adapter.c: writes and checks adapter_config.json, and reads the tensors of adapters. In files of
+ * the package a module has the name that it has in the class of the model, which may be a base
+ * class (family_base) or a wrapper (worker/family/wrapper.h). All of these names are read. */
 #include "worker/hf/adapter.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/utf8.h"
 #include "worker/family/family.h"
 #include "worker/hf/safetensors.h"
+#include "worker/hf/weights.h"
 
 static const char config_file[] = "adapter_config.json";
 static const char weights_file[] = "adapter_model.safetensors";
 
 enum { CONFIG_SIZE = 65536, CONFIG_MAX = 1 << 20 };
 
+/* Stands before the names of tensors in an adapter of a wrapper. Their names after it do not have
+ * family_base. */
+#define WRAPPED_PREFIX ADAPTER_PREFIX "model.language_model."
+
 /* ---- writing --------------------------------------------------------------------------------- */
+
+/* Copies the name of a weight's module in a layer. Returns false if the weight has no module of its
+ * own. */
+static bool module_of(const struct weight *w, char out[sizeof w->name])
+{
+    const int n = prog_module_size(w);
+    if (n > 0) snprintf(out, sizeof w->name, "%.*s", n, w->name);
+    return n > 0;
+}
 
 /* Writes the name of each product of a program that has an adapter, as a part of the package's name
  * of the module. */
 static void write_targets(struct jwrite *w, const struct program *p, const uint64_t *on)
 {
-    static const char suffix[] = ".weight";
+    char module[sizeof p->weight->name];
     for (int i = 0; i < p->n_weights; i++)
-        if (!p->weight[i].adapter && freeze_has(on, i))
-            jwrite_strn(w, NULL, p->weight[i].name,
-                        strlen(p->weight[i].name) - (sizeof suffix - 1));
+        if (!p->weight[i].adapter && freeze_has(on, i) && module_of(&p->weight[i], module))
+            jwrite_str(w, NULL, module);
+}
+
+/* Tells whether the package takes the module for one that target_modules names, because its name
+ * ends with that of a product of the program that has an adapter. */
+static bool is_taken(const struct program *p, const uint64_t *on, const char *module)
+{
+    char name[sizeof p->weight->name], end[sizeof name + 1];
+    for (int i = 0; i < p->n_weights; i++) {
+        if (!freeze_has(on, i) || !module_of(&p->weight[i], name)) continue;
+        snprintf(end, sizeof end, ".%s", name);
+        if (hf_ends_with(module, end)) return true;
+    }
+    return false;
+}
+
+/* Writes the names of the modules that have no adapter and that target_modules seems to name, or
+ * null if there are none. */
+static void write_excluded(struct jwrite *w, const struct model_shape *m, const struct family *f)
+{
+    int n = 0;
+    for (int k = 0; k < f->n_kinds; k++) {
+        const struct program *p = &f->layer[k];
+        const uint64_t *on = m->adapter.on[k];
+        char module[sizeof p->weight->name];
+        for (int i = 0; i < p->n_weights; i++) {
+            if (freeze_has(on, i) || !module_of(&p->weight[i], module)) continue;
+            if (!is_taken(p, on, module)) continue;
+            if (!n++) jwrite_array(w, "exclude_modules");
+            jwrite_str(w, NULL, module);
+        }
+    }
+    if (n)
+        jwrite_end(w);
+    else
+        jwrite_null(w, "exclude_modules");
+}
+
+/* Writes a pattern of the modules of a wrapper's other half, whose names may end as those of the
+ * text model do. */
+static void write_half(struct jwrite *w, const struct model_shape *m)
+{
+    char text[512] = "(";
+    size_t n = 1;
+    for (const char *const *start = family_row(m)->passed; start && *start; start++) {
+        if (n > 1) text[n++] = '|';
+        for (const char *c = *start; *c; c++) {
+            assert(n + 8 < sizeof text);
+            if (*c == '.') text[n++] = '\\';
+            text[n++] = *c;
+        }
+    }
+    snprintf(text + n, sizeof text - n, ").*");
+    jwrite_str(w, "exclude_modules", text);
 }
 
 /* Tells whether an earlier kind of layer has all products of kind k. */
@@ -50,7 +120,8 @@ static bool is_transposed(const struct program *p, const uint64_t *on)
     return false;
 }
 
-static void write_config(struct jwrite *w, const struct model_shape *m, const char *base)
+static void write_config(struct jwrite *w, const struct model_shape *m,
+                         const struct adapter_base *base)
 {
     struct model_shape plain = *m;
     plain.adapter.rank = plain.freeze.n_kinds = 0;
@@ -59,9 +130,10 @@ static void write_config(struct jwrite *w, const struct model_shape *m, const ch
     bool turned = false;
     jwrite_object(w, NULL);
     jwrite_str(w, "peft_type", "LORA");
-    if (causal) jwrite_str(w, "task_type", "CAUSAL_LM");
-    if (*base)
-        jwrite_str(w, "base_model_name_or_path", base);
+    /* For a causal model the package may load another class than the wrapper's. */
+    if (causal && !base->wrapped) jwrite_str(w, "task_type", "CAUSAL_LM");
+    if (base->name && *base->name)
+        jwrite_str(w, "base_model_name_or_path", base->name);
     else
         jwrite_null(w, "base_model_name_or_path");
     jwrite_int(w, "r", m->adapter.rank);
@@ -76,6 +148,10 @@ static void write_config(struct jwrite *w, const struct model_shape *m, const ch
         if (!is_listed(m, f, k)) write_targets(w, &f->layer[k], m->adapter.on[k]);
     }
     jwrite_end(w);
+    if (base->wrapped)
+        write_half(w, m);
+    else
+        write_excluded(w, m, f);
     jwrite_bool(w, "fan_in_fan_out", turned);
     jwrite_bool(w, "init_lora_weights", true);
     jwrite_bool(w, "inference_mode", true);
@@ -84,8 +160,8 @@ static void write_config(struct jwrite *w, const struct model_shape *m, const ch
     family_free(f);
 }
 
-static int save_config(const char *dir, const struct model_shape *m, const char *base,
-                       struct err *e)
+static int save_config(const char *dir, const struct model_shape *m,
+                       const struct adapter_base *base, struct err *e)
 {
     char path[FILE_PATH_SIZE], *text = malloc(CONFIG_SIZE);
     struct jwrite w;
@@ -101,13 +177,15 @@ static int save_config(const char *dir, const struct model_shape *m, const char 
 }
 
 int adapter_save(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
-                 const char *base, struct st_digest *written, struct err *e)
+                 const struct adapter_base *base, struct st_digest *written, struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    struct hf_flat flat = *weights;
+    if (base->wrapped) flat.prefix = WRAPPED_PREFIX, flat.bare = true;
     if (written) written->of_tensors = true;
     if (file_make_dir(dir, e) < 0 || save_config(dir, m, base, e) < 0) return -1;
     if (file_join(path, e, "%s/%s", dir, weights_file) < 0) return -1;
-    return hf_write_flats(path, m, weights, 1, written, e) < 0 ? -1 : file_sync_dir(dir, e);
+    return hf_write_flats(path, m, &flat, 1, written, e) < 0 ? -1 : file_sync_dir(dir, e);
 }
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
@@ -309,36 +387,148 @@ int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Refuses a tensor of the file that is not one of the n sorted params. */
-static int check_unexpected(const struct st_file *f, const struct param *sorted, int n,
-                            struct err *e)
+enum { NAMES_SIZE = 400 };
+
+/* The tensors of adapters, and the tensors of a file that have them. */
+struct adapter_reading {
+    const struct st_file *f;
+    const struct model_shape *m;
+    struct param *list;              /* owned: sorted by name */
+    const struct st_tensor **stored; /* owned: NULL for a tensor that the file does not have */
+    int n;
+};
+
+/* Finds a tensor of the file in the list by the name that it has in one of the model's classes.
+ * Returns its index, or -1 if it is not there. */
+static int index_of(const struct adapter_reading *r, const char *stored)
 {
-    const size_t k = sizeof ADAPTER_PREFIX - 1;
-    for (int i = 0; i < st_count(f); i++) {
-        const char *name = st_at(f, i)->name;
-        if (!strncmp(name, ADAPTER_PREFIX, k) && hf_find_param(sorted, n, name + k)) continue;
+    const struct family_row *row = family_row(r->m);
+    const struct param *p;
+    char name[ST_NAME_SIZE], whole[ST_NAME_SIZE + 32];
+    if (!hf_starts_with(stored, ADAPTER_PREFIX)) return -1;
+    stored += sizeof ADAPTER_PREFIX - 1;
+    snprintf(name, sizeof name, "%s", stored);
+    if (row->rename) row->rename(stored, name, sizeof name);
+    snprintf(whole, sizeof whole, "%s%s", family_base(r->m), name);
+    p = hf_find_param(r->list, r->n, name);
+    if (!p) p = hf_find_param(r->list, r->n, whole);
+    return p ? (int)(p - r->list) : -1;
+}
+
+static int place(struct adapter_reading *r, const struct st_tensor *t, struct err *e)
+{
+    const int i = index_of(r, t->name);
+    if (i < 0)
         return err_field(
             e, ERR_INVALID, "adapter.targets",
             "%s has the tensor %.120s, of which the job's adapter.targets say nothing: "
-            "name its module there, if it is a product of a layer",
-            st_path(f), name);
-    }
+            "name its module there, or train an adapter without it if it is no product of a layer",
+            st_path(r->f), t->name);
+    if (r->stored[i])
+        return err_set(e, ERR_INVALID,
+                       "%s: %.120s and %.120s are one tensor: save the adapter again",
+                       st_path(r->f), r->stored[i]->name, t->name);
+    if (!hf_same_shape(t, &r->list[i]))
+        return err_set(e, ERR_INVALID,
+                       "%s: %.120s has %lld elements in %d dimensions, and the model's product "
+                       "needs [%lld, %lld]: give an adapter of this model",
+                       st_path(r->f), t->name, (long long)t->count, t->n_dims,
+                       (long long)r->list[i].rows, (long long)r->list[i].cols);
+    r->stored[i] = t;
     return 0;
+}
+
+/* Copies the name that a tensor's module has in its layer. */
+static void copy_module(const char *name, char out[64])
+{
+    const char *end = strstr(name, ".lora_"), *start = name;
+    for (const char *c = name; (c = strchr(c, '.')) && c < end;) {
+        const size_t digits = strspn(++c, "0123456789");
+        if (digits && c[digits] == '.') start = c + digits + 1;
+    }
+    snprintf(out, 64, "%.*s", (int)(end - start), start);
+}
+
+/* Adds a name in quotes to a list of names, unless it is there. Returns whether it was there. */
+static bool add_name(char names[NAMES_SIZE], const char *module)
+{
+    char word[72];
+    const size_t n = strlen(names);
+    snprintf(word, sizeof word, "\"%s\"", module);
+    if (strstr(names, word)) return true;
+    if (n + strlen(word) + 3 < NAMES_SIZE)
+        snprintf(names + n, NAMES_SIZE - n, "%s%s", n ? ", " : "", word);
+    return false;
+}
+
+static int check_missing(const struct adapter_reading *r, struct err *e)
+{
+    char names[NAMES_SIZE] = "", module[64];
+    int lacks = 0;
+    while (lacks < r->n && r->stored[lacks]) lacks++;
+    if (lacks == r->n) return 0;
+    for (int i = 0; i < r->n; i++) {
+        if (!r->stored[i]) continue;
+        copy_module(r->list[i].name, module);
+        add_name(names, module);
+    }
+    copy_module(r->list[lacks].name, module);
+    if (!*names)
+        return err_set(e, ERR_INVALID, "%s has no tensors: fetch the file again", st_path(r->f));
+    if (add_name(names, module))
+        return err_set(e, ERR_INVALID,
+                       "%s: " ADAPTER_PREFIX "%s is missing, and other tensors of %s are there: "
+                       "fetch the file again, or give an adapter of this model",
+                       st_path(r->f), r->list[lacks].name, module);
+    *strrchr(names, ',') = 0; /* the name that was added last */
+    return err_field(e, ERR_INVALID, "adapter.targets",
+                     "%s has no adapter of %s, which the job's adapter.targets name: set "
+                     "adapter.targets to [%s]",
+                     st_path(r->f), module, names);
+}
+
+static const struct st_tensor *find_stored(void *arg, const struct param *p)
+{
+    const struct adapter_reading *r = arg;
+    return r->stored[hf_find_param(r->list, r->n, p->name) - r->list];
+}
+
+static int find_all(struct adapter_reading *r, struct err *e)
+{
+    for (int i = 0; i < st_count(r->f); i++)
+        if (place(r, st_at(r->f, i), e)) return -1;
+    return check_missing(r, e);
+}
+
+/* Passes the tensors of a file to a sink, in the order of the flat layout. */
+static int read_tensors(struct adapter_reading *r, const struct hf_sink *to, struct err *e)
+{
+    int n, rc = -1;
+    const struct hf_found from = {r->f, find_stored, r};
+    struct param *list = hf_list(r->m, &n, e);
+    r->list = list ? hf_sorted(r->m, &r->n, e) : NULL;
+    r->stored = r->list ? calloc((size_t)r->n + 1, sizeof *r->stored) : NULL;
+    if (r->list) n = hf_of_adapter(list, n), r->n = hf_of_adapter(r->list, r->n);
+    if (r->stored)
+        rc = find_all(r, e) || hf_read_found(&from, list, n, to, e) ? -1 : 0;
+    else if (r->list)
+        err_set(e, ERR_IO, "out of memory for %s", st_path(r->f));
+    free(r->stored);
+    free(r->list);
+    free(list);
+    return rc;
 }
 
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    int n, rc = -1;
     if (adapter_check(dir, m, e)) return -1;
     if (file_join(path, e, "%s/%s", dir, weights_file) < 0) return -1;
     struct st_file *f = st_open(path, e);
     if (!f) return -1;
-    struct param *list = hf_sorted(m, &n, e);
-    if (list) n = hf_of_adapter(list, n), rc = check_unexpected(f, list, n, e);
-    free(list);
-    if (!rc) rc = hf_read_pieces(f, m, ADAPTER_PREFIX, to, e);
+    struct adapter_reading r = {.f = f, .m = m};
+    const int rc = read_tensors(&r, to, e);
     st_close(f);
     return rc;
 }

@@ -13,11 +13,17 @@
 /* Stands before the names of tensors, which begin as in the model's own files after it. */
 #define ADAPTER_PREFIX "base_model.model."
 
+/* The model of adapters. */
+struct adapter_base {
+    const char *name; /* NULL or "" if it has none */
+    bool wrapped;     /* the model is in a wrapper (config_wraps), whose class gives modules their
+                       * names */
+};
+
 /* Writes the directory of the adapters of m, which has some. weights has the tensors of adapters,
- * as hf_write_flats reads them; its prefix is ADAPTER_PREFIX. base is the name of the model, or ""
- * if it has none. `written` is as for hf_save_flat. */
+ * as hf_write_flats reads them; its prefix is ADAPTER_PREFIX. `written` is as for hf_save_flat. */
 int adapter_save(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
-                 const char *base, struct st_digest *written, struct err *e);
+                 const struct adapter_base *base, struct st_digest *written, struct err *e);
 
 /* Checks that a directory's adapter_config.json describes the adapters of m: a LoRA of the same
  * rank and factor, and nothing that is computed in another way. Fails with ERR_INVALID or
@@ -26,8 +32,8 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
 int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
 
 /* Calls adapter_check, and passes the tensors of the directory to a sink, which gets elements of
- * the flat layout of m. Fails as adapter_check and hf_read_pieces do, and with ERR_INVALID if the
- * directory has a tensor that the adapters of m do not have. */
+ * the flat layout of m. Fails as adapter_check and hf_read_found do, and with ERR_INVALID if the
+ * directory has a tensor that the adapters of m do not have, or lacks one that they have. */
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e);
 

@@ -87,9 +87,10 @@ struct hf_flat {
     /* set if the array has only the trained tensors; arrays of moments are an example, because
      * frozen tensors have no moments */
     bool trained;
-    bool of_base;  /* set if tensors of adapters are left out; hf_save_flat sets it */
     bool gradient; /* set if the offsets of tensors in the array are those of the layout of
                     * gradients */
+    bool of_base;  /* set if tensors of adapters are left out; hf_save_flat sets it */
+    bool bare;     /* set if the names in the file do not have family_base after the prefix */
     const struct hf_halves *halves; /* maps the names of weights to their names in the file
                                      * (worker/hf/halves.h); NULL means that the names in the
                                      * file are those of the flat layout */
@@ -171,11 +172,22 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
  * hf_trained removes frozen tensors from a list. hf_of_base removes the tensors of adapters, which
  * are in no file of a model, and hf_of_adapter removes all others. These three return the number
  * of tensors that remain. */
+struct st_tensor;
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 int hf_trained(struct param *list, int n);
 int hf_of_base(struct param *list, int n);
 int hf_of_adapter(struct param *list, int n);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
+/* The tensors of a file. `find` returns the file's tensor that has the elements of p. */
+struct hf_found {
+    const struct st_file *f;
+    const struct st_tensor *(*find)(void *arg, const struct param *p);
+    void *arg;
+};
+/* Passes the n tensors of a list, which has the order of the flat layout, to a sink. The file's
+ * tensors must have the shapes of the list. */
+int hf_read_found(const struct hf_found *from, const struct param *list, int n,
+                  const struct hf_sink *to, struct err *e);
 /* Returns the element with this name of a list that is sorted by name, or NULL. */
 const struct param *hf_find_param(const struct param *sorted, int n, const char *name);
 

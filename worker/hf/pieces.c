@@ -343,22 +343,43 @@ int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf
     return rc;
 }
 
-int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
-                   const struct hf_sink *to, struct err *e)
+int hf_read_found(const struct hf_found *from, const struct param *list, int n,
+                  const struct hf_sink *to, struct err *e)
 {
-    int n;
-    struct param *list = hf_list(m, &n, e);
-    if (list) n = hf_trained(list, n);
-    struct pieces *r = list ? pieces_create(to, list, n, e) : NULL;
-    int rc = r ? hf_compare_flat(f, list, n, prefix, e) : -1;
+    struct pieces *r = pieces_create(to, list, n, e);
+    int rc = r ? 0 : -1;
     for (int i = 0; rc == 0 && i < n; i++) {
-        char name[ST_NAME_SIZE];
-        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
-        const struct hf_stored x = {.f = f, .t = st_find(f, name)};
+        const struct hf_stored x = {.f = from->f, .t = from->find(from->arg, &list[i])};
         rc = add_tensor(r, &x, &list[i], e);
     }
     if (rc == 0) rc = flush(r, e);
     pieces_destroy(r);
+    return rc;
+}
+
+/* The tensors of a file whose names have a prefix. */
+struct prefixed {
+    const struct st_file *f;
+    const char *prefix;
+};
+
+static const struct st_tensor *find_prefixed(void *arg, const struct param *p)
+{
+    const struct prefixed *x = arg;
+    char name[ST_NAME_SIZE];
+    snprintf(name, sizeof name, "%s%s", x->prefix, p->name);
+    return st_find(x->f, name);
+}
+
+int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                   const struct hf_sink *to, struct err *e)
+{
+    int n;
+    struct prefixed of = {f, prefix};
+    struct param *list = hf_list(m, &n, e);
+    if (list) n = hf_trained(list, n);
+    int rc = list ? hf_compare_flat(f, list, n, prefix, e) : -1;
+    if (rc == 0) rc = hf_read_found(&(struct hf_found){f, find_prefixed, &of}, list, n, to, e);
     free(list);
     return rc;
 }

@@ -124,8 +124,8 @@ static struct st_out item_of(struct named *t, const struct param *p, size_t base
 static size_t left_out(const struct model_shape *m, const struct hf_flat *f, const struct param *p)
 {
     const char *base = family_base(m);
-    const bool bare = m->unprefixed && !*f->prefix && !strncmp(p->name, base, strlen(base));
-    return bare ? strlen(base) : 0;
+    const bool bare = f->bare || (m->unprefixed && !*f->prefix);
+    return bare && !strncmp(p->name, base, strlen(base)) ? strlen(base) : 0;
 }
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,

@@ -64,6 +64,7 @@ struct training {
     bool ledger_equal;
     char beside[FILE_PATH_SIZE]; /* rank 0: the member `beside` of struct weights_start */
     struct base_id base;         /* rank 0: the member `base` of struct weights_start */
+    bool wrapped;                /* rank 0: the member `wrapped` of struct weights_start */
     struct curves curves;
 };
 #define STAGE_NONE (-2)

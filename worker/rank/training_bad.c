@@ -27,6 +27,7 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->last = from->info;
     memcpy(t->beside, from->beside, sizeof t->beside);
     t->base = from->base;
+    t->wrapped = from->wrapped;
     t->train.step = from->state.step;
     t->step.loss = from->state.loss;
     t->guard.state = from->state.guard;

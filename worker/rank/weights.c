@@ -290,6 +290,13 @@ static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
     return model || has_directory(r) ? scatter_adapters(r, h, e) : 0;
 }
 
+static int find_wrapper(struct run *r, struct weights_start *out, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    if (spec_new_model(r->spec)) return 0;
+    return resolve_model(r, dir, e) || config_wraps(dir, &out->wrapped, e) ? -1 : 0;
+}
+
 /* Copies the other files that are in the directory of the weights. While it copies, it tells
  * the other ranks that rank 0 is busy. */
 static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
@@ -298,6 +305,7 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
     struct hf_files taken;
+    if (has_adapters(r) && find_wrapper(r, out, e)) return -1;
     /* A checkpoint of adapters has a model only if it is merged, and then it is that of model.path. */
     if (has_adapters(r) && (!r->spec->checkpoint.merge || spec_new_model(r->spec))) return 0;
     if (has_adapters(r)) origin = ORIGIN_MODEL;

@@ -29,6 +29,7 @@ struct weights_start {
     int n_left;
     char left[256];
     struct base_id base; /* with adapters: their base, on rank 0 */
+    bool wrapped;        /* on rank 0, with adapters: their model is in a wrapper (config_wraps) */
 };
 
 /* Fills the arrays of h. Collective. Fails with ERR_CONFLICT if a checkpoint belongs to another

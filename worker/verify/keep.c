@@ -14,7 +14,8 @@ static int write_grads(const struct verify_args *a, float *grad, const char *nam
                        struct artifact_done *done, struct err *e)
 {
     struct device_array there = {a->model->be, DT_F32, grad};
-    const struct hf_flat flat = {"", NULL, DT_F32, device_array_read, &there, true, true};
+    const struct hf_flat flat = {
+        "", NULL, DT_F32, device_array_read, &there, .trained = true, .gradient = true};
     if (artifact_path(a->job_dir, name, done, e)) return -1;
     const struct model_shape whole = slice_whole(&a->model->shape);
     if (hf_write_flats(done->path, &whole, &flat, 1, NULL, e)) return -1;
