@@ -1,6 +1,6 @@
 /* test_adapter_files.c: directories of adapters in the form of the package peft. Checks the names
- * that modules have in each class of a model, the modules that the package would adapt, and
- * files that lack products of the job's fields.
+ * that modules have in each class of a model, the modules that the package would adapt, files that
+ * lack products of the job's fields, and hostile files.
  * tests: needs golden */
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -281,6 +281,108 @@ static void test_shapes(void)
     free(x);
 }
 
+static void test_dropout(void)
+{
+    struct err e = {0};
+    use("qwen3", NULL, 0);
+    float *x = numbers();
+    spec.model.shape.adapter.dropout = 0.25;
+    save(x, &plain);
+    CHECK_MSG(!adapter_check_dropout(dir, &spec.model.shape, &e), "%s", e.text);
+    spec.model.shape.adapter.dropout = 0;
+    CHECK_MSG(!load(x, &e), "%s", e.text); /* no dropout in a job that does not train */
+    CHECK(adapter_check_dropout(dir, &spec.model.shape, &e));
+    CHECK_STR(e.field, "adapter.dropout");
+    CHECK_MSG(strstr(e.text, "set adapter.dropout to 0.25"), "%s", e.text);
+    free(x);
+}
+
+/* ---- hostile files --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *more, *says; /* members beside peft_type */
+} hostile[] = {
+    {"\"r\":2048", "r is 2048, and adapter.rank is from 1 to 1024"},
+    {"\"r\":9223372036854775807", "and adapter.rank is from 1 to 1024"},
+    {"\"r\":1e30", "r is no positive integer"},
+    {"\"r\":99999999999999999999", "r is no positive integer"},
+    {"\"r\":-3", "r is no positive integer"},
+    {"\"r\":0", "r is no positive integer"},
+    {"\"r\":3.5", "r is no positive integer"},
+    {"\"r\":null", "r is no positive integer"},
+    {"\"r\":[3]", "r is no positive integer"},
+    {"\"r\":3,\"lora_alpha\":1e308", "lora_alpha is 1e+308, and adapter.alpha is from"},
+    {"\"r\":3,\"lora_alpha\":1e-300", "and adapter.alpha is from"},
+    {"\"r\":3,\"lora_alpha\":1e999", "lora_alpha is no positive number"},
+    {"\"r\":3,\"lora_alpha\":NaN", "fetch the file again"},
+    {"\"r\":3,\"lora_alpha\":-5", "lora_alpha is no positive number"},
+    {"\"r\":3,\"lora_alpha\":true", "lora_alpha is no positive number"},
+    {"\"r\":3,\"lora_alpha\":{}", "lora_alpha is no positive number"},
+    {"\"r\":3,\"lora_dropout\":1.5", "lora_dropout is not from 0 to 1"},
+    {"\"r\":3,\"lora_dropout\":-0.1", "lora_dropout is not from 0 to 1"},
+    {"\"r\":3,\"lora_dropout\":null", "lora_dropout is not from 0 to 1"},
+    {"\"r\":3,\"lora_dropout\":0,\"lora_dropout\":0.5", "lora_dropout occurs twice"},
+    {"\"r\":3,\"peft_type\":\"LORA\"", "peft_type occurs twice"},
+    {"\"r\":3,\"use_rslora\":1", "use_rslora is neither true nor false"},
+    {"\"r\":3,\"bias\":{\"a\":1}", "bias (not a text)"},
+    {"\"r\":3,\"bias\":\"\\u001b[2J\"", "bias (not a word)"},
+    {"\"r\":3,\"init_lora_weights\":7", "init_lora_weights (not a text)"},
+    {"\"r\":3,\"\\u001b]0;x\\u0007\":1", "(not a word) is set"},
+    {"\"r\":3,\"a\\u0000b\":1", "(not a word) is set"},
+    {"\"r\":3,\"rank_pattern\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]"
+     "]]]]]]]]]]]]]]]",
+     "rank_pattern is set"},
+    {"\"r\":3,\"target_modules\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]"
+     "]]]]]]]]]]]]]]]]]",
+     "fetch the file again"},
+    {"\"r\":3,\"target_modules\":\xff", "fetch the file again"},
+};
+
+/* Checks that every hostile adapter_config.json is refused with a sentence in which a terminal
+ * reads nothing but text. */
+static void test_hostile(void)
+{
+    char text[1024];
+    use("qwen3", NULL, 0);
+    float *x = numbers();
+    save(x, &plain);
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        struct err e;
+        snprintf(text, sizeof text, "{\"peft_type\":\"LORA\",%s}", hostile[i].more);
+        put_config(text);
+        CHECK_MSG(load(NULL, &e), "%s", text);
+        CHECK_MSG(strstr(e.text, hostile[i].says), "%s: %s", text, e.text);
+        for (const char *c = e.text; *c; c++) CHECK_MSG((unsigned char)*c >= ' ', "%s", text);
+    }
+    free(x);
+}
+
+/* Checks that no cut and no changed byte of a file is read beyond its end. */
+static void test_cut(void)
+{
+    struct err e = {0};
+    size_t size;
+    use("qwen3", NULL, 0);
+    float *x = numbers();
+    save(x, &plain);
+    char *text = file_read(path_of("adapter_config.json"), 1 << 20, &size, &e);
+    for (size_t n = 0; n < size; n++) {
+        CHECK(!file_write(path_of("adapter_config.json"), text, n, &e));
+        CHECK_MSG(load(NULL, &e), "%zu bytes", n);
+    }
+    CHECK(!file_write(path_of("adapter_config.json"), text, size, &e));
+    free(text);
+    text = file_read(path_of("adapter_model.safetensors"), 1 << 24, &size, &e);
+    for (size_t n = 0; n < 600; n++) {
+        text[n] ^= 0x11;
+        CHECK(!file_write(path_of("adapter_model.safetensors"), text, size, &e));
+        load(NULL, &e); /* if it fails, it says why */
+        text[n] ^= 0x11;
+    }
+    free(text);
+    free(x);
+}
+
 int main(void)
 {
     struct err e = {0};
@@ -291,6 +393,9 @@ int main(void)
     RUN(test_excluded);
     RUN(test_missing);
     RUN(test_shapes);
+    RUN(test_dropout);
+    RUN(test_hostile);
+    RUN(test_cut);
     CHECK(!file_remove(dir, &e));
     return test_done("adapter_files");
 }

@@ -147,6 +147,9 @@ fails() { # NAME REGEX options: the job fails, and its events name the reason
     says "$name" "$re" seqctl events "$job"
 }
 fails "another rank" 'set adapter.rank 4' score.json --set adapter.rank=5
+sed -i 's/"lora_dropout":0,/"lora_dropout":0.25,/' "$T/data/own/adapter_config.json"
+fails "another dropout" 'set adapter.dropout to 0.25' adapt.json --set model.adapter=own
+succeeds "a score, which drops nothing" "$(seqctl submit score.json --set model.adapter=own -o name -q)"
 fails "other products" 'adapter.targets say nothing' score.json --set adapter.targets=attention
 fails "another base" "trained on the base .*$base.* has the base .*$other.*give the same base" score.json --set model.path="job:$other"
 printf '{"text": "a line"}\n' >"$T/data/lines.jsonl"

@@ -190,12 +190,12 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
-/* The rank and the factor that the file gives, with peft's defaults. */
+/* The numbers that the file gives, with peft's defaults. */
 struct adapter_config {
     const char *path;
     bool lora;
     int64_t rank;
-    double alpha;
+    double alpha, dropout;
     bool rslora;
 };
 
@@ -205,28 +205,34 @@ static int refuse(const struct adapter_config *c, const char *key, const char *v
     return err_set(e, ERR_UNSUPPORTED, "%s: %s %s: %s", c->path, key, value, why);
 }
 
-/* Copies a string for an error. Control characters are not copied. */
-static void copy_text(struct jread *j, char out[64])
+/* Copies the last token for an error, which is t. Control characters are not copied. */
+static void copy_text(struct jread *j, enum jtok t, char out[64])
 {
-    if (jread_copy(j, out, 64) || !utf8_plain(out)) snprintf(out, 64, "(a long text)");
+    const bool is_text = t == J_KEY || t == J_STRING;
+    if (!is_text)
+        snprintf(out, 64, "(not a text)");
+    else if (jread_copy(j, out, 64) || !utf8_plain(out))
+        snprintf(out, 64, "(not a word)");
 }
 
 static int take_type(struct adapter_config *c, struct jread *j, struct err *e)
 {
     char text[64];
-    if (jread_next(j) == J_STRING && jread_is(j, "LORA")) {
+    const enum jtok t = jread_next(j);
+    if (t == J_STRING && jread_is(j, "LORA")) {
         c->lora = true;
         return 0;
     }
-    copy_text(j, text);
+    copy_text(j, t, text);
     return refuse(c, "peft_type", text, "only LORA is supported: convert it, or train another", e);
 }
 
 static int take_bias(struct adapter_config *c, struct jread *j, struct err *e)
 {
     char text[64];
-    if (jread_next(j) == J_STRING && jread_is(j, "none")) return 0;
-    copy_text(j, text);
+    const enum jtok t = jread_next(j);
+    if (t == J_STRING && jread_is(j, "none")) return 0;
+    copy_text(j, t, text);
     return refuse(c, "bias", text,
                   "biases are not trained with an adapter: only \"none\" is supported", e);
 }
@@ -240,7 +246,7 @@ static int take_init(struct adapter_config *c, struct jread *j, struct err *e)
     if (t == J_TRUE || t == J_FALSE || t == J_NULL) return 0;
     for (int i = 0; t == J_STRING && fine[i]; i++)
         if (jread_is(j, fine[i])) return 0;
-    copy_text(j, text);
+    copy_text(j, t, text);
     return refuse(c, "init_lora_weights", text,
                   "it may change the weights of the model: save the adapter with peft's "
                   "path_initial_model_for_weight_conversion",
@@ -255,8 +261,19 @@ static int take_rank(struct adapter_config *c, struct jread *j, struct err *e)
 
 static int take_alpha(struct adapter_config *c, struct jread *j, struct err *e)
 {
-    if (jread_next(j) == J_NUMBER && !jread_double(j, &c->alpha) && c->alpha > 0) return 0;
+    if (jread_next(j) == J_NUMBER && !jread_double(j, &c->alpha) && c->alpha > 0 &&
+        isfinite(c->alpha))
+        return 0;
     return err_set(e, ERR_INVALID, "%s: lora_alpha is no positive number: save the adapter again",
+                   c->path);
+}
+
+static int take_dropout(struct adapter_config *c, struct jread *j, struct err *e)
+{
+    if (jread_next(j) == J_NUMBER && !jread_double(j, &c->dropout) && c->dropout >= 0 &&
+        c->dropout <= 1)
+        return 0;
+    return err_set(e, ERR_INVALID, "%s: lora_dropout is not from 0 to 1: save the adapter again",
                    c->path);
 }
 
@@ -283,32 +300,23 @@ static int take_nothing(struct adapter_config *c, const char *key, struct jread 
 }
 
 /* Keys that change nothing in the computation of a trained adapter, or that its tensors show. */
-static const char *const passed[] = {"task_type",
-                                     "base_model_name_or_path",
-                                     "revision",
-                                     "inference_mode",
-                                     "target_modules",
-                                     "exclude_modules",
-                                     "auto_mapping",
-                                     "lora_dropout",
-                                     "fan_in_fan_out",
-                                     "peft_version",
-                                     "loftq_config",
-                                     "eva_config",
-                                     "megatron_config",
-                                     "megatron_core",
-                                     "corda_config",
-                                     "runtime_config",
-                                     "layers_pattern",
-                                     "qalora_group_size",
-                                     NULL};
+static const char *const passed[] = {"task_type",         "base_model_name_or_path",
+                                     "revision",          "inference_mode",
+                                     "target_modules",    "exclude_modules",
+                                     "auto_mapping",      "fan_in_fan_out",
+                                     "peft_version",      "loftq_config",
+                                     "eva_config",        "megatron_config",
+                                     "megatron_core",     "corda_config",
+                                     "runtime_config",    "layers_pattern",
+                                     "qalora_group_size", NULL};
 
 static const struct {
     const char *key;
     int (*take)(struct adapter_config *c, struct jread *j, struct err *e);
 } keys[] = {
-    {"peft_type", take_type},   {"bias", take_bias},         {"r", take_rank},
-    {"lora_alpha", take_alpha}, {"use_rslora", take_rslora}, {"init_lora_weights", take_init}};
+    {"peft_type", take_type},      {"bias", take_bias},         {"r", take_rank},
+    {"lora_alpha", take_alpha},    {"use_rslora", take_rslora}, {"init_lora_weights", take_init},
+    {"lora_dropout", take_dropout}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 static bool is_passed(const char *key)
@@ -321,7 +329,7 @@ static bool is_passed(const char *key)
 static int take_key(struct adapter_config *c, struct jread *j, unsigned *seen, struct err *e)
 {
     char key[64];
-    copy_text(j, key);
+    copy_text(j, J_KEY, key);
     for (int i = 0; i < N_KEYS; i++) {
         if (strcmp(keys[i].key, key)) continue;
         if (*seen >> i & 1)
@@ -352,9 +360,24 @@ static int parse(struct adapter_config *c, const char *text, size_t size, struct
                    c->path);
 }
 
+/* Refuses a number that no job can have. */
+static int check_limit(const struct adapter_config *c, const char *key, double value,
+                       const char *field, struct err *e)
+{
+    const struct field *f = spec_field(field);
+    if (value >= f->min && value <= f->max) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s: %s is %.17g, and %s is from %g to %g: train an adapter whose %s is in this "
+                   "range",
+                   c->path, key, value, field, f->min, f->max, key);
+}
+
 static int compare(const struct adapter_config *c, const struct model_shape *m, struct err *e)
 {
     const struct shape_adapter *a = &m->adapter;
+    if (check_limit(c, "r", (double)c->rank, "adapter.rank", e) ||
+        check_limit(c, "lora_alpha", c->alpha, "adapter.alpha", e))
+        return -1;
     if (c->rank != a->rank)
         return err_field(e, ERR_INVALID, "adapter.rank",
                          "%s: r is %lld, and the job's adapter.rank is %d: set adapter.rank %lld",
@@ -372,17 +395,37 @@ static int compare(const struct adapter_config *c, const struct model_shape *m, 
     return 0;
 }
 
-int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
+/* Reads adapter_config.json. c->path gets its path. */
+static int read_config(const char *dir, char path[FILE_PATH_SIZE], struct adapter_config *c,
+                       struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    struct adapter_config c = {.path = path, .rank = 8, .alpha = 8};
     size_t size;
+    *c = (struct adapter_config){.path = path, .rank = 8, .alpha = 8};
     if (file_join(path, e, "%s/%s", dir, config_file) < 0) return -1;
     char *text = file_read(path, CONFIG_MAX, &size, e);
     if (!text) return -1;
-    const int rc = parse(&c, text, size, e);
+    const int rc = parse(c, text, size, e);
     free(text);
-    return rc ? -1 : compare(&c, m, e);
+    return rc;
+}
+
+int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct adapter_config c;
+    return read_config(dir, path, &c, e) || compare(&c, m, e) ? -1 : 0;
+}
+
+int adapter_check_dropout(const char *dir, const struct model_shape *m, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct adapter_config c;
+    if (read_config(dir, path, &c, e)) return -1;
+    if (c.dropout == m->adapter.dropout) return 0;
+    return err_field(e, ERR_INVALID, "adapter.dropout",
+                     "%s: lora_dropout is %.17g, and the job's adapter.dropout is %.17g: set "
+                     "adapter.dropout to %.17g, or lora_dropout in the file to %.17g",
+                     path, c.dropout, m->adapter.dropout, c.dropout, m->adapter.dropout);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
