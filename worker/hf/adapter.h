@@ -2,7 +2,7 @@
  *   adapter_config.json        the rank, the factor and the names of the products
  *   adapter_model.safetensors  A and B of each product, by the name that the package gives them
  * The products of an adapter are those that its tensors name. tested:
- * tests/engine/test_adapter.c */
+ * tests/engine/test_adapter_files.c, tests/fuzz/fuzz_adapter.c */
 #ifndef SEQD_HF_ADAPTER_H
 #define SEQD_HF_ADAPTER_H
 
