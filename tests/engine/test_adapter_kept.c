@@ -1,4 +1,4 @@
-/* test_adapter_kept.c: adapters in checkpoints and in directories of peft, and jobs that name what does
+/* test_adapter_kept.c: adapters in checkpoints and in directories of peft, and jobs whose fields do
  * not fit.
  * tests: needs golden */
 #include "api/core/file.h"

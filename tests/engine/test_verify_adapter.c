@@ -1,6 +1,6 @@
-/* test_verify_adapter.c: checks verify jobs of models with adapters. The job draws B as well as A, so
- * that a proof sees both. There is a row for each tensor of an adapter, and none for the model's. In a
- * build with SEQD_MUTANTS, faults of adapters are checked, too. */
+/* test_verify_adapter.c: checks verify jobs of models with adapters. The job draws B as well as A,
+ * so that a proof sees both. There is a row for each tensor of an adapter, and none for the
+ * model's. In a build with SEQD_MUTANTS, faults of adapters are checked, too. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"

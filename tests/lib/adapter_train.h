@@ -1,6 +1,6 @@
-/* adapter_train.h: trainings of adapters for tests, and the comparison of a training on some product of
- * axes with one rank. engine.h compares the messages of every rank with the formulas, and the memory that
- * the rank placed with the plan. */
+/* adapter_train.h: trainings of adapters for tests, and the comparison of a training on some
+ * product of axes with one rank. engine.h compares the messages of every rank with the formulas,
+ * and the memory that the rank placed with the plan. */
 #ifndef SEQD_TESTS_ADAPTER_TRAIN_H
 #define SEQD_TESTS_ADAPTER_TRAIN_H
 

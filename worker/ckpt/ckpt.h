@@ -175,7 +175,8 @@ int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *sh
                       const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e);
 
 /* Computes a digest of the fields of the spec that must be the same when a job resumes: model
- * shape, rope, data, train, adapter, optimizer, schedule, stages, precision, objective, ema, seed.
+ * shape, rope, storage of weights, data, train, adapter, optimizer, schedule, stages, precision,
+ * objective, ema, seed.
  * The digest does not include ranks, layout and memory, and no fields that have their defaults. A
  * rank and an alpha of adapters that are left out count as the values that are used. The digest
  * also does not include the paths and the tokenizer of the data, because data_id depends on them,

@@ -98,9 +98,9 @@ static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 
 static bool is_governed(const struct field *f)
 {
-    static const char *const parts[] = {"model.rope.", "data.",     "train.",     "adapter.",
-                                        "optim.",      "schedule.", "precision.", "objective.",
-                                        "ema.",        "seed"};
+    static const char *const parts[] = {"model.rope.", "model.weights", "data.",     "train.",
+                                        "adapter.",    "optim.",        "schedule.", "precision.",
+                                        "objective.",  "ema.",          "seed"};
     /* Skips the sizes that only a model directory has (kinds 0). Also skips the choice of the
      * tokenizer, because data_id depends on the ids that the tokenizer makes, and the names of the
      * products that have adapters, because the checkpoint has the tensors of these products. The
@@ -228,8 +228,9 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
  * does not depend on them. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
-    static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
-                                        "schedule.", "stages"};
+    static const char *const parts[] = {
+        "data.",     "train.", "optim.lr",       "optim.weight_decay",
+        "schedule.", "stages", "adapter.dropout"};
     if (!strncmp(path, "train.freeze.", 13)) return false; /* only trained tensors have moments */
     for (size_t i = 0; i < sizeof parts / sizeof *parts && spec->checkpoint.changes; i++)
         if (!strncmp(path, parts[i], strlen(parts[i]))) return true;

@@ -309,7 +309,8 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     const struct ckpt_arrays a = scatter_arrays(h);
     struct hf_files taken;
     if (has_adapters(r) && find_wrapper(r, out, e)) return -1;
-    /* A checkpoint of adapters has a model only if it is merged, and then it is that of model.path. */
+    /* A checkpoint of adapters has a model only if it is merged. Its files are those of the model
+     * of model.path. */
     if (has_adapters(r) && (!r->spec->checkpoint.merge || spec_new_model(r->spec))) return 0;
     if (has_adapters(r)) origin = ORIGIN_MODEL;
     if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
