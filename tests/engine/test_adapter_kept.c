@@ -4,6 +4,7 @@
 #include "api/core/file.h"
 #include "tests/lib/adapter_train.h"
 #include "tests/lib/checkpoint.h"
+#include "worker/ckpt/merge.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/adapter.h"
 #include "worker/hf/hf.h"
@@ -317,6 +318,128 @@ static void test_targets(void)
     }
 }
 
+/* ---- merged ---------------------------------------------------------------------------------- */
+
+static int give(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    (void)which, (void)e;
+    memcpy(out, (const float *)arg + offset, (size_t)n * sizeof *out);
+    return 0;
+}
+
+/* Finds the tensor NAME.PART.weight, if `name` is NAME.weight. */
+static bool find_part(const char *name, const char *part, struct param *out)
+{
+    const size_t n = strlen(name) - strlen(".weight");
+    for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
+        param_get(&spec.model.shape, i, out);
+        if (!strncmp(out->name, name, n) && !strncmp(out->name + n + 1, part, strlen(part)) &&
+            !strcmp(out->name + n + 1 + strlen(part), ".weight"))
+            return true;
+    }
+    return false;
+}
+
+/* Computes element [i, k] of W + 5 / 3 B A in double. */
+static double merged_at(const float *x, const struct param *p, const struct param *a,
+                        const struct param *b, int64_t i, int64_t k)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < a->rows; j++)
+        sum += (double)x[b->offset + i * b->cols + j] * x[a->offset + j * a->cols + k];
+    return x[p->offset + i * p->cols + k] + sum * 5 / 3;
+}
+
+static void check_merged(const char *family)
+{
+    const struct way w = {.family = family};
+    struct err e = {0};
+    int n_adapted = 0;
+    float *x = weights_of(&w), *y = malloc(ST_CHUNK * sizeof *y);
+    const struct ckpt_flow flow = {.read = give, .arg = x};
+    struct merge *g = merge_open(&spec.model.shape, &flow, &e);
+    CHECK(g != NULL);
+    for (int t = 0; t < param_tensors(&spec.model.shape); t++) {
+        struct param p, a, b;
+        double worst = 0;
+        param_get(&spec.model.shape, t, &p);
+        if (p.adapter) continue;
+        const bool has = p.cols && find_part(p.name, "lora_A", &a) &&
+                         find_part(p.name, "lora_B", &b);
+        n_adapted += has;
+        for (int64_t at = 0; at < p.count; at += ST_CHUNK) {
+            const int64_t n = p.count - at < ST_CHUNK ? p.count - at : ST_CHUNK;
+            CHECK(!merge_read(g, p.offset + at, n, y, &e));
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t k = at + i;
+                const double want = has ? merged_at(x, &p, &a, &b, k / p.cols, k % p.cols)
+                                        : x[p.offset + k];
+                worst = fmax(worst, fabs(y[i] - want));
+            }
+        }
+        CHECK_MSG(worst <= (has ? 1e-6 : 0), "%s: %s differs by %g", family, p.name, worst);
+    }
+    CHECK_MSG(n_adapted > 0, "%s", family);
+    merge_close(g);
+    free(x), free(y);
+}
+
+static void test_merged(void)
+{
+    synth.vocab = 250;
+    check_merged("llama3"), check_merged("gpt2"), check_merged("phi3"), check_merged("qwen3_next");
+    synth.vocab = 61;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int64_t item(const struct plan *p, enum plan_id id)
+{
+    return p->item[id].name ? p->item[id].size : 0;
+}
+
+/* Plans a training of the 8 B shape at 131,072 tokens on 8 ranks with zero 3. */
+static int64_t plan_large(bool adapted, int64_t *activations)
+{
+    static struct plan p;
+    struct err e = {0};
+    engine_spec(&spec, 131072);
+    engine_on_device(&spec);
+    spec.model.shape = (struct model_shape){.n_layers = 32,
+                                            .width = 4096,
+                                            .n_heads = 32,
+                                            .n_kv_heads = 8,
+                                            .head_dim = 128,
+                                            .ffn_width = 14336,
+                                            .vocab = 128256,
+                                            .norm_eps = 1e-5,
+                                            .rope_theta = 500000};
+    spec.precision.params = PRECISION_BF16;
+    spec.parallel.sp = spec.resources.ranks = 8;
+    spec.parallel.zero = 3;
+    spec.memory.recompute = RECOMPUTE_FULL;
+    spec.memory.offload = OFFLOAD_NONE;
+    spec.memory.loss_chunk_tokens = 1024;
+    spec.adapter.rank = adapted ? 16 : 0;
+    if (adapted) adapter_targets(&spec, NULL, 0);
+    CHECK_MSG(!plan_make(&spec, 0, &p, &e), "%s", e.text);
+    *activations = item(&p, PLAN_X) + item(&p, PLAN_KEPT) + item(&p, PLAN_WORK);
+    return item(&p, PLAN_PARAMS) + item(&p, PLAN_FETCHED) + item(&p, PLAN_GRAD) +
+           item(&p, PLAN_GRAD_ACC) + item(&p, PLAN_MASTER) + item(&p, PLAN_ADAM_M) +
+           item(&p, PLAN_ADAM_V);
+}
+
+/* Checks that weights, gradients, masters and moments take at most a fifth of those of a training
+ * of all weights, and that activations take no more. */
+static void test_memory(void)
+{
+    int64_t whole, own;
+    const int64_t all = plan_large(false, &whole), few = plan_large(true, &own);
+    CHECK_MSG(few > 0 && 5 * few <= all, "%lld of %lld bytes", (long long)few, (long long)all);
+    CHECK_MSG(own > 0 && own <= whole + whole / 100, "%lld, %lld bytes", (long long)own,
+              (long long)whole);
+}
+
 int main(void)
 {
     RUN(test_resumed);
@@ -324,5 +447,7 @@ int main(void)
     RUN(test_other_adapters);
     RUN(test_refused);
     RUN(test_targets);
+    RUN(test_merged);
+    RUN(test_memory);
     return test_done("adapter_kept");
 }
