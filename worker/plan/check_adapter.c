@@ -9,12 +9,13 @@
 #include "worker/plan/rules.h"
 
 #define NAMES_SIZE  400
-#define TARGET_SIZE 64 /* most bytes of a target; names of weights are shorter */
+#define TARGET_SIZE SPEC_TARGET_SIZE /* the names of weights are not longer */
 
 struct adapting {
     const struct job_spec *s;
     struct shape_adapter *to;
     int n;                      /* number of targets */
+    bool whole[SPEC_TARGETS];   /* the target is the whole name of a product within its layer */
     bool matched[SPEC_TARGETS]; /* the target has matched a product */
     char names[NAMES_SIZE];     /* last parts of the names of products, for errors */
 };
@@ -58,11 +59,18 @@ static bool matches(const char *module, const char *name)
     return is_named(module, name);
 }
 
+/* Tells whether target i names the module. A whole name names its module alone: output.dense of
+ * BERT is not attention.output.dense. */
+static bool is_by(const struct adapting *z, int i, const char *module)
+{
+    return z->whole[i] ? !strcmp(module, target(z, i)) : matches(module, target(z, i));
+}
+
 static bool is_target(struct adapting *z, const char *module)
 {
     bool any = !z->n && matches(module, "all-linear");
     for (int i = 0; i < z->n; i++)
-        if (matches(module, target(z, i))) any = z->matched[i] = true;
+        if (is_by(z, i, module)) any = z->matched[i] = true;
     return any;
 }
 
@@ -78,15 +86,30 @@ static void note_name(struct adapting *z, const char *module)
     snprintf(z->names + at, sizeof z->names - at, "%s%s", at ? ", " : "", name);
 }
 
+/* Writes the name of a weight's module within its layer. Returns false if it has no adapter. */
+static bool name_module(const struct program *p, int i, char out[TARGET_SIZE])
+{
+    if (!prog_adapts(p, i)) return false;
+    snprintf(out, TARGET_SIZE, "%.*s", prog_module_size(&p->weight[i]), p->weight[i].name);
+    return true;
+}
+
+static void find_whole(struct adapting *z, const struct program *p)
+{
+    char module[TARGET_SIZE];
+    for (int i = 0; i < p->n_weights; i++)
+        for (int k = 0; k < z->n && name_module(p, i, module); k++)
+            z->whole[k] = z->whole[k] || !strcmp(module, target(z, k));
+}
+
 /* Marks the weights of a kind of layer. Returns their number. */
 static int mark(struct adapting *z, const struct program *p, uint64_t *on)
 {
     int n = 0;
     memset(on, 0, FREEZE_WORDS * sizeof *on);
     for (int i = 0; i < p->n_weights; i++) {
-        char module[sizeof p->weight[i].name];
-        if (!prog_adapts(p, i)) continue;
-        snprintf(module, sizeof module, "%.*s", prog_module_size(&p->weight[i]), p->weight[i].name);
+        char module[TARGET_SIZE];
+        if (!name_module(p, i, module)) continue;
         note_name(z, module);
         if (!is_target(z, module)) continue;
         on[i / 64] |= (uint64_t)1 << i % 64;
@@ -151,6 +174,7 @@ static int find(struct adapting *z, struct err *e)
 {
     struct family *f = family_new(&z->s->model.shape);
     int rc = 0;
+    for (int k = 0; k < f->n_kinds; k++) find_whole(z, &f->layer[k]);
     for (int k = 0; k < f->n_kinds && !rc; k++) {
         if (!has_kind(&z->s->model.shape, k)) continue;
         const int n = mark(z, &f->layer[k], z->to->on[k]);
