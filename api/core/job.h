@@ -130,6 +130,8 @@ struct job_spec {
         /* names of the products that have adapters; if there are none, all products of layers. The
          * elements after the last name are empty. */
         spec_ref targets[SPEC_TARGETS];
+        int32_t
+            said; /* bits of enum adapter_said; only seqd sets them, while it prepares the job */
     } adapter;
 
     struct {

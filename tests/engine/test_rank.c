@@ -930,6 +930,67 @@ static void test_describe(void)
     CHECK(shell("--nonsense", out, sizeof out) == 2);
 }
 
+static void test_describe_adapter(void)
+{
+    static const char golden[] = "tests/golden/adapter/qwen3";
+    char out[4096], args[1400];
+    snprintf(args, sizeof args, "--describe-adapter %s", golden);
+    CHECK(shell(args, out, sizeof out) == 0);
+    CHECK_MSG(
+        !strncmp(out, "{\"rank\":3,\"alpha\":5,\"rslora\":false,\"dropout\":0,\"targets\":[", 58),
+        "%s", out);
+    CHECK(shell("--describe-adapter /no/such/dir", out, sizeof out) == RANK_EXIT_REFUSED);
+    CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
+    snprintf(args, sizeof args, "--describe-adapter %s", model_dir);
+    CHECK(shell(args, out, sizeof out) == RANK_EXIT_REFUSED);
+    CHECK_MSG(strstr(out, "is the directory of a model, and of no adapter"), "%s", out);
+    snprintf(args, sizeof args, "--describe %s", golden);
+    CHECK(shell(args, out, sizeof out) == RANK_EXIT_REFUSED);
+    CHECK_MSG(strstr(out, "in model.adapter"), "%s", out);
+}
+
+/* Checks specs that do not describe their adapter, and partly not their model either. The rank
+ * reads the directory then. */
+static void test_adapter_alone(void)
+{
+    char dir[1300];
+    double nll[3];
+    struct order *o = make_order(JOB_TRAIN, 1, "adapter");
+    set_model(o, model_dir);
+    o->spec.adapter.type = ADAPTER_LORA;
+    o->spec.adapter.rank = 3;
+    o->spec.adapter.alpha = 5;
+    o->spec.train.steps = 2;
+    run(&g, o);
+    CHECK(all_ok(&g));
+    text(g.result, "adapter", dir, sizeof dir);
+    free(o);
+    for (int i = 0; i < 3; i++) {
+        o = make_order(JOB_SCORE, 2, "score");
+        set_model(o, model_dir);
+        o->spec.model.adapter = tiny_text(&o->spec, dir);
+        o->spec.adapter.type = i ? ADAPTER_NONE : ADAPTER_LORA;
+        o->spec.adapter.rank = i ? 0 : 3;
+        o->spec.adapter.alpha = i ? 0 : 5;
+        if (!i) check_order(o);
+        if (i == 2) o->spec.model.shape.width = 0;
+        gang_start(&g, 2, o);
+        gang_run(&g);
+        CHECK(all_ok(&g));
+        nll[i] = number(g.result, "nll");
+        free(o);
+    }
+    CHECK_MSG(nll[0] == nll[1] && nll[0] == nll[2], "%.17g %.17g %.17g", nll[0], nll[1], nll[2]);
+    o = make_order(JOB_SCORE, 1, "score");
+    set_model(o, model_dir);
+    o->spec.model.adapter = tiny_text(&o->spec, model_dir);
+    gang_start(&g, 1, o);
+    gang_run(&g);
+    CHECK_MSG(!strcmp(g.fail.field, "model.adapter") && strstr(g.fail.text, "directory of a model"),
+              "%s: %s", g.fail.field, g.fail.text);
+    free(o);
+}
+
 /* Checks `seqrank --files`, which lists files as a preparation finds them. */
 static void test_files(void)
 {
@@ -1024,6 +1085,8 @@ int main(int argc, char **argv)
     RUN(test_other_build);
     RUN(test_peer_fault_names_the_job);
     RUN(test_describe);
+    RUN(test_describe_adapter);
+    RUN(test_adapter_alone);
     RUN(test_files);
 #ifdef SEQD_MUTANTS
     RUN(test_mutant_by_name);

@@ -190,15 +190,6 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
-/* The numbers that the file gives, with peft's defaults. */
-struct adapter_config {
-    const char *path;
-    bool lora;
-    int64_t rank;
-    double alpha, dropout;
-    bool rslora;
-};
-
 static int refuse(const struct adapter_config *c, const char *key, const char *value,
                   const char *why, struct err *e)
 {
@@ -395,37 +386,33 @@ static int compare(const struct adapter_config *c, const struct model_shape *m, 
     return 0;
 }
 
-/* Reads adapter_config.json. c->path gets its path. */
-static int read_config(const char *dir, char path[FILE_PATH_SIZE], struct adapter_config *c,
-                       struct err *e)
+int adapter_read_config(const char *dir, struct adapter_config *out, struct err *e)
 {
     size_t size;
-    *c = (struct adapter_config){.path = path, .rank = 8, .alpha = 8};
-    if (file_join(path, e, "%s/%s", dir, config_file) < 0) return -1;
-    char *text = file_read(path, CONFIG_MAX, &size, e);
+    *out = (struct adapter_config){.rank = 8, .alpha = 8}; /* peft's defaults */
+    if (file_join(out->path, e, "%s/%s", dir, config_file) < 0) return -1;
+    char *text = file_read(out->path, CONFIG_MAX, &size, e);
     if (!text) return -1;
-    const int rc = parse(c, text, size, e);
+    const int rc = parse(out, text, size, e);
     free(text);
     return rc;
 }
 
 int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
     struct adapter_config c;
-    return read_config(dir, path, &c, e) || compare(&c, m, e) ? -1 : 0;
+    return adapter_read_config(dir, &c, e) ? -1 : compare(&c, m, e);
 }
 
 int adapter_check_dropout(const char *dir, const struct model_shape *m, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
     struct adapter_config c;
-    if (read_config(dir, path, &c, e)) return -1;
+    if (adapter_read_config(dir, &c, e)) return -1;
     if (c.dropout == m->adapter.dropout) return 0;
     return err_field(e, ERR_INVALID, "adapter.dropout",
                      "%s: lora_dropout is %.17g, and the job's adapter.dropout is %.17g: set "
                      "adapter.dropout to %.17g, or lora_dropout in the file to %.17g",
-                     path, c.dropout, m->adapter.dropout, c.dropout, m->adapter.dropout);
+                     c.path, c.dropout, m->adapter.dropout, c.dropout, m->adapter.dropout);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */

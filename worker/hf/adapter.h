@@ -7,11 +7,30 @@
 #define SEQD_HF_ADAPTER_H
 
 #include "api/core/err.h"
+#include "api/core/file.h"
 #include "api/core/model_shape.h"
 #include "worker/hf/hf.h"
 
 /* Stands before the names of tensors, which begin as in the model's own files after it. */
 #define ADAPTER_PREFIX "base_model.model."
+
+struct adapter_config {
+    char path[FILE_PATH_SIZE]; /* the path of adapter_config.json */
+    bool lora;
+    int64_t rank;
+    double alpha, dropout;
+    bool rslora;
+};
+/* Reads a directory's adapter_config.json. Refuses everything that is computed in another way than
+ * the adapters of a job. Fails as adapter_check does. */
+int adapter_read_config(const char *dir, struct adapter_config *out, struct err *e);
+
+/* Writes one line of JSON about a directory: {"rank", "alpha", "rslora", "dropout", "targets"}.
+ * targets are the names of the products within a layer, as its tensors give them, because those in
+ * the configuration may be a regular expression. Returns the length. Fails as adapter_read_config
+ * and st_open do, and with ERR_UNSUPPORTED if the directory has a tensor of no layer, or more
+ * products than a job can name. */
+int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e);
 
 /* The model of adapters. */
 struct adapter_base {

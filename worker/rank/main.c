@@ -11,9 +11,11 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
+#include "api/core/limits.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
 #include "api/core/version.h"
+#include "worker/hf/adapter.h"
 #include "worker/hf/hf.h"
 #include "worker/rank/files.h"
 #include "worker/rank/link.h"
@@ -29,6 +31,10 @@ static const char usage[] =
     "                                print the sizes of the model in DIR as JSON; its links stay\n"
     "                                beneath the ROOT it lies in; of private directories it reads\n"
     "                                those that are granted\n"
+    "       seqrank --describe-adapter DIR [ROOT ...] [--grant=DIR ...]\n"
+    "                                print the rank, the factor and the products of the adapter "
+    "in\n"
+    "                                DIR as JSON\n"
     "       seqrank --check DIR [ROOT ...]\n"
     "                                print what the model directory DIR holds, and everything\n"
     "                                that is wrong with it, as JSON\n"
@@ -58,15 +64,17 @@ static void take_grants(int argc, char **argv)
     }
 }
 
-static int describe(const char *dir, const char *const *roots, int n_roots)
+typedef int64_t describe_call(const char *dir, char *out, size_t size, struct err *e);
+
+static int describe(describe_call *call, const char *dir, const char *const *roots, int n_roots)
 {
-    char json[4096];
+    char json[SPEC_CONFIG_SIZE];
     struct err e = {0};
     beneath_confine(roots, n_roots);
     if (beneath_private(dir))
         beneath_refuse(dir, &e);
     else
-        hf_describe(dir, json, sizeof json, &e);
+        call(dir, json, sizeof json, &e);
     if (e.code) {
         fprintf(stderr, "%s\n", e.text);
         return e.code == ERR_INTERNAL ? 1 : RANK_EXIT_REFUSED;
@@ -154,7 +162,9 @@ int main(int argc, char **argv)
     if (argc == 1) return serve();
     take_grants(argc, argv);
     if (argc >= 3 && !strcmp(argv[1], "--describe"))
-        return describe(argv[2], (const char *const *)argv + 3, argc - 3);
+        return describe(hf_describe, argv[2], (const char *const *)argv + 3, argc - 3);
+    if (argc >= 3 && !strcmp(argv[1], "--describe-adapter"))
+        return describe(adapter_describe, argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc >= 3 && !strcmp(argv[1], "--check"))
         return report_main(argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc >= 3 && !strcmp(argv[1], "--models"))

@@ -16,7 +16,9 @@
 #include "api/core/mem.h"
 #include "worker/data/latents.h"
 #include "worker/family/family.h"
+#include "worker/hf/adapter.h"
 #include "worker/hf/hf.h"
+#include "worker/plan/adapter_facts.h"
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/feed.h"
@@ -69,6 +71,26 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
+/* Describes the adapter of the job, if the spec does not. Returns 1 if it did, 0 if the spec
+ * describes it or has no adapter, and -1 on an error. */
+static int open_adapter(struct run *r, struct err *e)
+{
+    char dir[RANK_PATH_SIZE], json[SPEC_CONFIG_SIZE];
+    struct adapter_facts facts;
+    struct job_spec *s = r->spec;
+    if (!s->model.adapter || s->adapter.type != ADAPTER_NONE) return 0;
+    if (roots_directory(spec_text(s, s->model.adapter), r->roots, r->n_roots, "model.adapter", dir,
+                        e))
+        return -1;
+    const int64_t n = adapter_describe(dir, json, sizeof json, e);
+    if (n < 0) {
+        snprintf(e->field, sizeof e->field, "model.adapter");
+        return -1;
+    }
+    return adapter_facts_read(json, (size_t)n, &facts, e) || adapter_facts_fill(s, &facts, e) ? -1
+                                                                                              : 1;
+}
+
 /* Completes the model's shape. If the job has no shape yet, reads the shape from model.config.
  * If model.config is empty, reads the shape from the model directory. */
 static int open_shape(struct run *r, struct err *e)
@@ -76,7 +98,10 @@ static int open_shape(struct run *r, struct err *e)
     char dir[RANK_PATH_SIZE];
     struct job_spec *s = r->spec;
     const char *path = spec_text(s, s->model.path);
-    if (s->model.shape.width) return family_complete(&s->model.shape, e);
+    const int adapted = open_adapter(r, e);
+    if (adapted < 0) return -1;
+    if (s->model.shape.width)
+        return adapted ? family_check(s, e) : family_complete(&s->model.shape, e);
     if (*s->model.config) return config_open(s, e) || family_check(s, e) ? -1 : 0;
     if (roots_model(path, r->roots, r->n_roots, dir, e)) return -1;
     if (hf_read_dir(dir, &s->model.shape, e)) return err_prefix(e, "model.path");

@@ -1,0 +1,154 @@
+/* adapter_describe.c: reads an adapter's configuration, and finds its products by the names of its
+ * tensors. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
+#include "api/core/file.h"
+#include "api/core/jwrite.h"
+#include "api/core/limits.h"
+#include "api/core/utf8.h"
+#include "worker/hf/adapter.h"
+#include "worker/hf/safetensors.h"
+
+static const char weights_file[] = "adapter_model.safetensors";
+static const char digits[] = "0123456789";
+
+struct products {
+    const char *path; /* of the file */
+    int n;
+    char name[SPEC_TARGETS][SPEC_TARGET_SIZE];
+};
+
+static bool has_file(const char *dir, const char *name)
+{
+    char path[FILE_PATH_SIZE];
+    struct err none;
+    const int fd = file_join(path, &none, "%s/%s", dir, name) ? -1 : beneath_read(path, &none);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+/* Replaces the error about a missing adapter_config.json, if the directory is of another kind. */
+static int refuse_directory(const char *dir, struct err *e)
+{
+    if (has_file(dir, "adapter_config.json")) return -1;
+    if (has_file(dir, "config.json"))
+        return err_set(e, ERR_INVALID,
+                       "%s is the directory of a model, and of no adapter: name it in model.path, "
+                       "and leave model.adapter out",
+                       dir);
+    if (has_file(dir, "adapter/adapter_config.json"))
+        return err_set(e, ERR_INVALID,
+                       "%s is a checkpoint of an adapter: set model.adapter %s/adapter", dir, dir);
+    if (access(dir, F_OK)) return -1;
+    return err_set(
+        e, ERR_INVALID,
+        "%s has no adapter_config.json: name the directory of an adapter, as the package "
+        "peft saves one",
+        dir);
+}
+
+static int refuse_tensor(const struct products *p, const char *name, const char *why, struct err *e)
+{
+    return err_set(e, ERR_UNSUPPORTED, "%s has the tensor %.150s, %s", p->path,
+                   utf8_plain(name) ? name : "(a name with control characters)", why);
+}
+
+/* Returns the part of a tensor's name that follows the number of the layer. Returns NULL if the
+ * name has no part that is a number. */
+static const char *in_layer(const char *name)
+{
+    for (const char *at = name; at; at = strchr(at, '.')) {
+        at += *at == '.';
+        const size_t n = strspn(at, digits);
+        if (n && at[n] == '.') return at + n + 1;
+    }
+    return NULL;
+}
+
+/* Tells whether the module can be a target of a job. */
+static bool is_module(const char *module, size_t size)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    return size && size < SPEC_TARGET_SIZE && strspn(module, good) >= size;
+}
+
+static int add(struct products *p, const char *tensor, const char *module, size_t size,
+               struct err *e)
+{
+    for (int i = 0; i < p->n; i++)
+        if (!strncmp(p->name[i], module, size) && !p->name[i][size]) return 0;
+    if (!is_module(module, size))
+        return refuse_tensor(p, tensor, "which names no product: save the adapter with peft", e);
+    if (p->n == SPEC_TARGETS)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has adapters of more than %d products of a layer: a job can name %d",
+                       p->path, SPEC_TARGETS, SPEC_TARGETS);
+    memcpy(p->name[p->n], module, size);
+    p->name[p->n++][size] = 0;
+    return 0;
+}
+
+static int find(struct products *p, const char *tensor, struct err *e)
+{
+    static const char *const ends[] = {".lora_A.weight", ".lora_B.weight"};
+    const size_t k = sizeof ADAPTER_PREFIX - 1, size = strlen(tensor);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t n = strlen(ends[i]);
+        if (strncmp(tensor, ADAPTER_PREFIX, k) || size < k + n ||
+            strcmp(tensor + size - n, ends[i]))
+            continue;
+        const char *module = in_layer(tensor + k), *end = tensor + size - n;
+        if (module && module < end) return add(p, tensor, module, (size_t)(end - module), e);
+        return refuse_tensor(p, tensor,
+                             "which is of no layer: only products of layers can have an adapter: "
+                             "train it without that module",
+                             e);
+    }
+    return refuse_tensor(p, tensor,
+                         "which is no matrix lora_A or lora_B of a layer: only such an adapter is "
+                         "supported",
+                         e);
+}
+
+static int find_all(struct products *p, const char *dir, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    int rc = 0;
+    if (file_join(path, e, "%s/%s", dir, weights_file)) return -1;
+    struct st_file *f = st_open(path, e);
+    if (!f) return -1;
+    p->path = path;
+    for (int i = 0; i < st_count(f) && !rc; i++) rc = find(p, st_at(f, i)->name, e);
+    if (!rc && !p->n)
+        rc = err_set(e, ERR_INVALID, "%s has no tensors: save the adapter again", path);
+    p->path = NULL;
+    st_close(f);
+    return rc;
+}
+
+int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e)
+{
+    struct adapter_config c;
+    struct products p = {0};
+    struct jwrite w;
+    if (adapter_read_config(dir, &c, e)) return refuse_directory(dir, e);
+    if (find_all(&p, dir, e)) return -1;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "rank", c.rank);
+    jwrite_double(&w, "alpha", c.alpha);
+    jwrite_bool(&w, "rslora", c.rslora);
+    jwrite_double(&w, "dropout", c.dropout);
+    jwrite_array(&w, "targets");
+    for (int i = 0; i < p.n; i++) jwrite_str(&w, NULL, p.name[i]);
+    jwrite_end(&w);
+    jwrite_end(&w);
+    const int64_t n = jwrite_finish(&w);
+    if (n < 0 || (size_t)n + 2 > size)
+        return err_set(e, ERR_TOO_LARGE, "the description does not fit");
+    out[n] = '\n';
+    out[n + 1] = 0;
+    return n + 1;
+}

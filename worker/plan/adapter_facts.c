@@ -1,0 +1,174 @@
+/* adapter_facts.c: reads the text member by member, and compares each with the job's field. */
+#include "worker/plan/adapter_facts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+#include "api/core/room.h"
+#include "worker/plan/check.h"
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int read_number(struct jread *j, double *out)
+{
+    return jread_next(j) == J_NUMBER ? jread_double(j, out) : -1;
+}
+
+static int read_targets(struct jread *j, struct adapter_facts *out)
+{
+    enum jtok t = jread_next(j);
+    if (t != J_ARRAY) return -1;
+    while ((t = jread_next(j)) == J_STRING) {
+        if (out->n == SPEC_TARGETS || jread_copy(j, out->target[out->n], SPEC_TARGET_SIZE) ||
+            !*out->target[out->n])
+            return -1;
+        out->n++;
+    }
+    return t == J_ARRAY_END ? 0 : -1;
+}
+
+static int read_member(struct jread *j, struct adapter_facts *out)
+{
+    if (jread_is(j, "rank")) return jread_next(j) == J_NUMBER ? jread_int(j, &out->rank) : -1;
+    if (jread_is(j, "alpha")) return read_number(j, &out->alpha);
+    if (jread_is(j, "dropout")) return read_number(j, &out->dropout);
+    if (jread_is(j, "targets")) return read_targets(j, out);
+    if (!jread_is(j, "rslora")) return jread_skip(j); /* a newer node may tell more */
+    const enum jtok t = jread_next(j);
+    out->rslora = t == J_TRUE;
+    return t == J_TRUE || t == J_FALSE ? 0 : -1;
+}
+
+/* Checks that a job can have the value. */
+static int check(const char *path, const char *key, double v, struct err *e)
+{
+    const struct field *f = spec_field(path);
+    char number[32];
+    if (field_allows(f, v)) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.adapter",
+                     "model.adapter has %s %s, and %s lies between %.17g and %.17g: train another "
+                     "adapter",
+                     key, jwrite_number(number, v), path, f->min, f->max);
+}
+
+int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out, struct err *e)
+{
+    struct jread j;
+    enum jtok t = J_ERROR;
+    *out = (struct adapter_facts){0};
+    jread_init(&j, json, size);
+    if (jread_next(&j) == J_OBJECT)
+        while ((t = jread_next(&j)) == J_KEY)
+            if (read_member(&j, out)) break;
+    if (t != J_OBJECT_END || jread_next(&j) != J_END || out->rank < 1 || !(out->alpha > 0) ||
+        !(out->dropout >= 0 && out->dropout <= 1) || !out->n)
+        return err_set(e, ERR_PEER, "the description of an adapter is none: upgrade seqw");
+    return check("adapter.rank", "rank", (double)out->rank, e) ||
+                   check("adapter.alpha", "alpha", out->alpha, e)
+               ? -1
+               : 0;
+}
+
+/* ---- the job's fields ------------------------------------------------------------------------ */
+
+static int refuse(const char *field, const char *is, const char *of, struct err *e)
+{
+    return err_field(e, ERR_INVALID, field,
+                     "%s is %s, and that of model.adapter is %s: leave %s out, which then has the "
+                     "value of the directory",
+                     field, is, of, field);
+}
+
+static int refuse_number(const char *field, double is, double of, struct err *e)
+{
+    char a[32], b[32];
+    return refuse(field, jwrite_number(a, is), jwrite_number(b, of), e);
+}
+
+static int fill_targets(struct job_spec *s, const struct adapter_facts *f, struct err *e)
+{
+    if (s->adapter.targets[0]) return 0;
+    for (int i = 0; i < f->n; i++)
+        if (spec_intern(s, f->target[i], strlen(f->target[i]), &s->adapter.targets[i]))
+            return err_field(e, ERR_TOO_LARGE, "model.adapter",
+                             "the strings of the job and the products of model.adapter exceed %d "
+                             "bytes together: make the strings shorter",
+                             SPEC_TEXT_SIZE);
+    return 0;
+}
+
+static int fill_dropout(struct job_spec *s, const struct adapter_facts *f, struct err *e)
+{
+    const bool said = s->adapter.said & ADAPTER_SAID_DROPOUT || s->adapter.dropout > 0;
+    if (s->kind != JOB_TRAIN || said) return 0;
+    if (!field_allows(spec_field("adapter.dropout"), f->dropout))
+        return err_field(e, ERR_INVALID, "adapter.dropout",
+                         "model.adapter was trained with dropout %.17g, which would drop all: set "
+                         "adapter.dropout",
+                         f->dropout);
+    s->adapter.dropout = f->dropout;
+    return 0;
+}
+
+int adapter_facts_fill(struct job_spec *s, const struct adapter_facts *f, struct err *e)
+{
+    const int said = s->adapter.said;
+    if (said & ADAPTER_SAID_TYPE && s->adapter.type == ADAPTER_NONE)
+        return refuse("adapter.type", "\"none\"", "\"lora\"", e);
+    if (s->adapter.rank && s->adapter.rank != f->rank)
+        return refuse_number("adapter.rank", (double)s->adapter.rank, (double)f->rank, e);
+    if (s->adapter.alpha > 0 && s->adapter.alpha != f->alpha)
+        return refuse_number("adapter.alpha", s->adapter.alpha, f->alpha, e);
+    if ((said & ADAPTER_SAID_RSLORA || s->adapter.rslora) && s->adapter.rslora != f->rslora)
+        return refuse("adapter.rslora", f->rslora ? "false" : "true", f->rslora ? "true" : "false",
+                      e);
+    s->adapter.type = ADAPTER_LORA;
+    s->adapter.rank = f->rank;
+    s->adapter.alpha = f->alpha;
+    s->adapter.rslora = f->rslora;
+    return fill_dropout(s, f, e) || fill_targets(s, f, e) ? -1 : 0;
+}
+
+/* Writes the targets into a list for an error, as many as have room. */
+static char *list(const struct adapter_facts *f, char *out, size_t size)
+{
+    size_t n = 0;
+    *out = 0;
+    for (int i = 0; i < f->n && n + SPEC_TARGET_SIZE + 8 < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", f->target[i]);
+    return out;
+}
+
+void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, bool named,
+                         struct err *e)
+{
+    static const char field[] = "adapter.targets";
+    const size_t n = strlen(e->text);
+    if (!strcmp(e->field, "adapter.dropout") && !(s->adapter.said & ADAPTER_SAID_DROPOUT) &&
+        f->dropout > 0)
+        snprintf(e->text + n, sizeof e->text - n,
+                 "; it is the dropout of model.adapter: adapter.dropout 0 trains without");
+    if (named || strncmp(e->field, field, sizeof field - 1)) return;
+    snprintf(e->field, sizeof e->field, "model.adapter");
+    err_prefix(e, "model.adapter, the products of which are the job's adapter.targets");
+}
+
+int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f, struct err *e)
+{
+    struct job_spec *own = room_take(sizeof *own);
+    char names[400];
+    *own = *s;
+    memset(own->adapter.targets, 0, sizeof own->adapter.targets);
+    int rc = fill_targets(own, f, e);
+    if (!rc && (rc = family_check(own, e))) adapter_facts_blame(own, f, false, e);
+    if (!rc && memcmp(own->model.shape.adapter.on, s->model.shape.adapter.on,
+                      sizeof own->model.shape.adapter.on))
+        rc = err_field(e, ERR_INVALID, "adapter.targets",
+                       "adapter.targets names other products than model.adapter has, which are %s: "
+                       "leave adapter.targets out",
+                       list(f, names, sizeof names));
+    room_give(own);
+    return rc;
+}

@@ -1,0 +1,44 @@
+/* adapter_facts.h: the properties of an adapter's directory, as `seqrank --describe-adapter` prints
+ * them, and the fields of a job that they give a value to. tested:
+ * tests/engine/test_adapter_facts.c, tests/daemon/test_seqd_adapter.c */
+#ifndef SEQD_PLAN_ADAPTER_FACTS_H
+#define SEQD_PLAN_ADAPTER_FACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/limits.h"
+
+struct job_spec;
+
+struct adapter_facts {
+    int64_t rank;
+    double alpha, dropout;
+    bool rslora;
+    int n;                                       /* number of targets */
+    char target[SPEC_TARGETS][SPEC_TARGET_SIZE]; /* names of products within a layer */
+};
+
+/* Reads the text. The text may be malicious. Fails with ERR_PEER if it has another form, or a value
+ * that no adapter has; and with ERR_UNSUPPORTED if no job can have its value. */
+int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out, struct err *e);
+
+/* Gives a value to each of type, rank, alpha, rslora and targets that the job does not name, and to
+ * adapter.dropout of a training. Fails with ERR_INVALID if the job names a value that is not the
+ * directory's. Targets that the job names are not compared here. Fails with ERR_TOO_LARGE if the
+ * spec has no room for the targets. */
+int adapter_facts_fill(struct job_spec *s, const struct adapter_facts *f, struct err *e);
+
+/* Checks a job that names targets itself. Its model is known, and family_check has succeeded. Its
+ * targets must name the products of the directory, by whatever names. Fails with ERR_INVALID, or as
+ * family_check does with the targets of the directory. */
+int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f, struct err *e);
+
+/* Changes an error of family_check about fields that adapter_facts_fill has set. If `named` is
+ * false, the job does not name targets itself, and an error about targets becomes one about
+ * model.adapter. In an error about dropout, the directory is named too. */
+void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, bool named,
+                         struct err *e);
+
+#endif
