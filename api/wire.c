@@ -279,7 +279,7 @@ static const struct wire_field expect[] = {FLAG(Expect, more, more), ATTEMPTS(Ex
 static const struct wire_field fetch[] = {
     ANY(Fetch, request, request), NUMBER(Fetch, job, job, 1, INT64_MAX), NUMBER(Fetch, offset, offset, 0, INT64_MAX - WIRE_CHUNK), TEXT(Fetch, path, path), END};
 static const struct wire_field describe[] = {
-    ANY(Describe, request, request), FLAG(Describe, models, models), NUMBER(Describe, offset, offset, 0, INT32_MAX), RULE(first_rule), GRANTS(Describe), STRINGS(Describe, files, files, n_files, WIRE_FILES), TEXT(Describe, path, path), END};
+    ANY(Describe, request, request), FLAG(Describe, models, models), FLAG(Describe, adapter, adapter), NUMBER(Describe, offset, offset, 0, INT32_MAX), RULE(first_rule), GRANTS(Describe), STRINGS(Describe, files, files, n_files, WIRE_FILES), TEXT(Describe, path, path), END};
 static const struct wire_field trace[] = {
     ANY(Trace, request, request), NUMBER(Trace, seq_len, trace.seq_len, 1, JOB_MAX_SEQ), NUMBER(Trace, seed, trace.seed, 0, INT64_MAX),
     NUMBER(Trace, first, trace.first, 0, INT64_MAX / 2), NUMBER(Trace, count, trace.count, 1, 65536), NUMBER(Trace, max_fragments, trace.max_fragments, 0, 1 << 20),

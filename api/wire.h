@@ -130,7 +130,8 @@ enum msg_type {
     MSG_EXPECT,   /* the attempts that seqd expects on this node; the node compares them with its
                    * own */
     MSG_FETCH,    /* asks for at most WIRE_CHUNK bytes of a file of the job, from offset */
-    MSG_DESCRIBE, /* asks for seqrank --describe of a model directory, or for seqrank --models */
+    MSG_DESCRIBE, /* asks for seqrank --describe of a model directory, for seqrank
+                   * --describe-adapter, or for seqrank --models */
     MSG_FORGET,   /* the attempt is final and acknowledged, so its directory may be removed */
     MSG_TRACE,    /* asks for the sources of samples of prepared data; MSG_FETCHED answers with
                    * JSON */
@@ -248,8 +249,10 @@ struct msg {
     bool models;                   /* DESCRIBE: asks for all models beneath the node's roots that
                                     * have the index `offset` or a higher one; FETCHED repeats this
                                     * offset. path is empty */
+    bool adapter;                  /* DESCRIBE, since ABI 7: path is the directory of an adapter */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, in the form of
-                                    * model.config */
+                                    * model.config, or the output of
+                                    * seqrank --describe-adapter */
     struct err err;                /* if err.code is ERR_NONE, config is valid */
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */

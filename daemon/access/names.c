@@ -135,6 +135,13 @@ static int check_room(struct job_spec *s, const struct spec_path *path, int n, c
     return 0;
 }
 
+bool names_grants_same(const struct names_grants *a, const struct names_grants *b)
+{
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++) same = !strcmp(a->dir[i], b->dir[i]);
+    return same;
+}
+
 /* Checks the path of a directory to which the job writes, as far as seqd can do so without asking
  * a node. */
 static int check_written(const char *text, const char *field, const struct names_of *names,

@@ -32,6 +32,7 @@ struct names_grants {
 /* Lists the uploads that a spec names, after names_resolve has resolved it. `files` is the
  * directory of uploads, or NULL if there is none. */
 void names_grants(const struct job_spec *s, const char *files, struct names_grants *out);
+bool names_grants_same(const struct names_grants *a, const struct names_grants *b);
 /* Lists the uploads of `who`, at most RANK_GRANTS. If `uploads` is NULL, seqd takes no uploads and
  * the list is empty. */
 void names_own(const struct uploads *uploads, const struct principal *who,

@@ -2,7 +2,8 @@
  * plans.
  *
  *   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
- *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
+ *        -> [DESCRIBE to a node, for model.adapter] -> family_check
+ *        -> [DESCRIBE to a node, for model.path -> family_check]
  *        -> [DESCRIBE to nodes, for files of data]
  *        -> planner's thread: choice_make, plan_make -> the loop again */
 #include "daemon/http/prepare.h"
@@ -266,6 +267,11 @@ static void on_sources(void *arg, const struct err *e)
 
 static void find_sources(struct preparing *p)
 {
+    struct err e;
+    if (adapters_check(&p->adapters, &e)) {
+        finish(p, 0, &e);
+        return;
+    }
     if (p->hardware.given) { /* the data of a plan for other hardware need not exist here */
         make_plan(p);
         return;
@@ -279,24 +285,22 @@ static void find_sources(struct preparing *p)
 
 /* ---- a model on a node ----------------------------------------------------------------------- */
 
-static bool same_grants(const struct names_grants *a, const struct names_grants *b)
+/* If the path is that of a model or an adapter that a different job made, returns the node that has
+ * it. Otherwise returns "", which means any node. */
+static const char *holder_of(const struct preparing *p, spec_ref path)
 {
-    bool same = a->n == b->n;
-    for (int i = 0; same && i < a->n; i++) same = !strcmp(a->dir[i], b->dir[i]);
-    return same;
+    return job_ref_is(spec_text(&p->spec, path)) ? p->source.node : "";
 }
 
-/* If the job starts from a model that a different job made, returns the node that has this model.
- * Otherwise returns "", which means any node. */
 static const char *holder(const struct preparing *p)
 {
-    return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
+    return holder_of(p, p->spec.model.path);
 }
 
 static bool is_known(const struct preparing *p, const char *path)
 {
     return *p->known.path && !strcmp(p->known.path, path) && !strcmp(p->known.node, holder(p)) &&
-           same_grants(&p->known.grants, &p->grants);
+           names_grants_same(&p->known.grants, &p->grants);
 }
 
 static void keep_known(struct preparing *p)
@@ -311,10 +315,12 @@ static void take_config(struct preparing *p, const char *config)
 {
     struct err e;
     memcpy(p->spec.model.config, config, sizeof p->spec.model.config);
-    if (config_open(&p->spec, &e) || family_check(&p->spec, &e))
+    if (config_open(&p->spec, &e) || family_check(&p->spec, &e)) {
+        adapters_blame(&p->adapters, &e);
         finish(p, 0, &e);
-    else
+    } else {
         find_sources(p);
+    }
 }
 
 static void on_described(void *arg, const struct msg *m, const struct err *e)
@@ -345,7 +351,6 @@ static void describe_or_plan(struct preparing *p)
     const char *path = spec_text(&p->spec, p->spec.model.path), *node = holder(p);
     struct msg m = {.type = MSG_DESCRIBE};
     struct err e;
-    names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
     if (!*path) {
         find_sources(p);
         return;
@@ -392,14 +397,34 @@ static int read_text(struct preparing *p, const char *text, size_t size, struct 
     return bad || take_hardware(p, e) || names_resolve(&p->spec, &names, &p->who, e) ? -1 : 0;
 }
 
-static void check_family(struct preparing *p)
+static void on_adapter(void *arg, int status, const struct err *why)
 {
+    struct preparing *p = arg;
     struct err e;
+    if (why) {
+        finish(p, status, why);
+        return;
+    }
     p->asked = p->spec;
-    if (family_check(&p->spec, &e))
+    if (family_check(&p->spec, &e)) {
+        adapters_blame(&p->adapters, &e);
         finish(p, 0, &e);
-    else
+    } else {
         describe_or_plan(p);
+    }
+}
+
+static void find_adapter(struct preparing *p)
+{
+    struct adapters *a = &p->adapters;
+    names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
+    a->control = p->R->control;
+    a->grants = &p->grants;
+    a->node = holder_of(p, p->spec.model.adapter);
+    a->elsewhere = p->hardware.given;
+    a->done = on_adapter;
+    a->arg = p;
+    adapters_find(a, &p->spec);
 }
 
 /* Reads the model from the spec of the job that made the checkpoint. If this version cannot read
@@ -417,7 +442,7 @@ static void on_made(void *arg, const struct store_rows *rows, const struct err *
         p->resumes = !json_spec_read(text, strlen(text), JSON_STORED, s, &e) &&
                      !family_check(s, &e);
         if (p->resumes) p->made = s->model.shape;
-        check_family(p);
+        find_adapter(p);
     }
     free(s);
 }
@@ -437,7 +462,7 @@ static void on_refs(void *arg, const struct refs_found *found, const struct err 
         store_read(control_store(p->R->control), ASK_JOB, (const int64_t[4]){from.job}, NULL,
                    on_made, p);
     else
-        check_family(p);
+        find_adapter(p);
 }
 
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg)

@@ -6,6 +6,7 @@
 
 #include "api/core/job.h"
 #include "daemon/access/names.h"
+#include "daemon/http/adapters.h"
 #include "daemon/http/refs.h"
 #include "daemon/http/sources.h"
 #include "daemon/loop/planner.h"
@@ -49,8 +50,9 @@ struct preparing {
     int bad;
     struct err why;
     struct names_grants grants;
-    struct sources sources; /* search for the data's files on nodes */
-    bool resumes;           /* the job resumes a checkpoint of the model `made` */
+    struct adapters adapters; /* the question about the adapter's directory */
+    struct sources sources;   /* search for the data's files on nodes */
+    bool resumes;             /* the job resumes a checkpoint of the model `made` */
     struct model_shape made;
     /* The last model that a node described: its config, and the arguments of the question. */
     struct {

@@ -49,11 +49,12 @@ static const char *asked(const struct ask *q)
 }
 
 /* Tells whether an agent that speaks `abi` can answer m. An agent of ABI 6 can fetch only
- * artifacts, does not know files of data, and can list models only from the first model on. */
+ * artifacts, does not know files of data or adapters, and can list models only from the first model
+ * on. */
 static bool understands(uint32_t abi, const struct msg *m)
 {
     static const char checkpoints[] = "checkpoints/";
-    if (abi < 7 && (m->n_files || (m->models && m->offset))) return false;
+    if (abi < 7 && (m->n_files || m->adapter || (m->models && m->offset))) return false;
     return wire_knows(abi, m->type) && (abi >= 7 || m->type != MSG_FETCH ||
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }

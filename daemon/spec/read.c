@@ -376,6 +376,9 @@ static int read_member(struct spec_reader *r, const char *path, const json_t *v)
         if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
         if (!strcmp(path, "sampling.max_tokens")) r->has_max_tokens = true;
+        if (!strcmp(path, "adapter.type")) r->s->adapter.said |= ADAPTER_SAID_TYPE;
+        if (!strcmp(path, "adapter.rslora")) r->s->adapter.said |= ADAPTER_SAID_RSLORA;
+        if (!strcmp(path, "adapter.dropout")) r->s->adapter.said |= ADAPTER_SAID_DROPOUT;
         if (!strcmp(path, "embed.pooling")) r->s->embed.unsaid &= ~EMBED_POOLING;
         if (!strcmp(path, "embed.normalize")) r->s->embed.unsaid &= ~EMBED_NORMALIZE;
         return scalar_set(r, f, r->s, path, v);

@@ -1492,6 +1492,8 @@ static void test_fetch_many(void)
     "rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"tie_word_embeddings\":true,"                     \
     "\"n_params\":123456}"
 
+#define FAKE_ADAPTER "{\"rank\":4,\"targets\":[\"q_proj\"]}"
+
 static void test_describe(void)
 {
     setup();
@@ -1549,6 +1551,39 @@ static void test_describe(void)
     CHECK(d.answer.request == 902 && !d.answer.err.code && d.answer.offset == 5);
     snprintf(path, sizeof path, "{\"models\":[\"%s from --first=5\"]}\n", d.dir);
     CHECK(d.answer.size == strlen(path) && !memcmp(d.chunk, path, strlen(path)));
+    terminate(pid);
+    teardown();
+}
+
+/* Checks a question about the directory of an adapter. It has the same roots and grants as one
+ * about a model, and its errors name model.adapter. */
+static void test_describe_adapter(void)
+{
+    static const struct {
+        const char *name;
+        enum err_code code;
+        const char *field, *says;
+    } rows[] = {{"good", ERR_NONE, "", FAKE_ADAPTER},
+                {"bad", ERR_INVALID, "model.adapter", "it is no adapter"},
+                {"dies", ERR_INTERNAL, "", "SIGABRT"},
+                {"none", ERR_NOT_FOUND, "model.adapter", "none"},
+                {"../../etc", ERR_INVALID, "model.adapter", "beneath none"}};
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct msg m = {.type = MSG_DESCRIBE, .request = 900 + (int)i, .adapter = true};
+        const int n = d.n_answers;
+        snprintf(m.path, sizeof m.path, "%s/%s", d.dir, rows[i].name);
+        CHECK(i > 2 || mkdir(m.path, 0700) == 0);
+        tell(&m);
+        UNTIL(d.n_answers > n);
+        CHECK(d.answer.type == MSG_DESCRIBED && d.answer.request == m.request);
+        CHECK_MSG(d.answer.err.code == rows[i].code, "%s: %s", rows[i].name, d.answer.err.text);
+        CHECK_STR(d.answer.err.field, rows[i].field);
+        CHECK_MSG(strstr(rows[i].code ? d.answer.err.text : d.answer.config, rows[i].says),
+                  "%s: %s", rows[i].name, d.answer.err.text);
+    }
     terminate(pid);
     teardown();
 }
@@ -1776,6 +1811,15 @@ static int fake_describe(const char *dir, const char *root)
     return 0;
 }
 
+/* Acts as `seqrank --describe-adapter DIR ROOT`. */
+static int fake_describe_adapter(const char *dir, const char *root)
+{
+    if (strncmp(dir, root, strlen(root))) return puts("beneath no root"), 1;
+    if (strstr(dir, "dies")) raise(SIGABRT);
+    if (strstr(dir, "bad")) return fprintf(stderr, "it is no adapter\n"), RANK_EXIT_REFUSED;
+    return puts(FAKE_ADAPTER) < 0;
+}
+
 /* Acts as `seqrank --files ROOT --file=FIELD:FORMAT:PATH ...`. */
 static int fake_files(char *const *argv, int n)
 {
@@ -1807,6 +1851,8 @@ int main(int argc, char **argv)
         return fake_models(argv + 2, argc - 2);
     if (argc >= 4 && !strcmp(argv[1], "--files")) return fake_files(argv + 2, argc - 2);
     if (argc == 4 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2], argv[3]);
+    if (argc == 4 && !strcmp(argv[1], "--describe-adapter"))
+        return fake_describe_adapter(argv[2], argv[3]);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
@@ -1840,6 +1886,7 @@ int main(int argc, char **argv)
     RUN(test_fetch_checkpoint);
     RUN(test_fetch_many);
     RUN(test_describe);
+    RUN(test_describe_adapter);
     RUN(test_describe_restart);
     RUN(test_files);
     RUN(test_instance);

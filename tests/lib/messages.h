@@ -191,7 +191,8 @@ static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spe
         break;
     case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
     case MSG_DESCRIBE:
-        m.job = m.epoch = 0, m.request = 4, m.models = true, snprintf(m.path, 32, "/m/x");
+        m.job = m.epoch = 0, m.request = 4, m.models = m.adapter = true;
+        snprintf(m.path, 32, "/m/x");
         m.n_grants = 1, m.grants = two_grants;
         m.n_files = 2, m.files = two_files;
         break;

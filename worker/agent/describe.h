@@ -1,4 +1,5 @@
-/* describe.h: checks the output of `seqrank --describe DIR` about a model directory. */
+/* describe.h: checks the output of `seqrank --describe DIR` about a model directory, and of
+ * `seqrank --describe-adapter DIR`. */
 #ifndef SEQD_AGENT_DESCRIBE_H
 #define SEQD_AGENT_DESCRIBE_H
 

@@ -104,14 +104,27 @@ static bool of_the_model(enum err_code code)
            code != ERR_CONFLICT;
 }
 
-static void described(struct questions *q, int64_t request, const char *text, size_t size,
-                      const struct err *why)
+/* Sends the description of the directory that the field names. */
+static void send_description(struct questions *q, int64_t request, const char *field,
+                             const char *text, size_t size, const struct err *why)
 {
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
     if (!m.err.code) describe_take(text, size, m.config, &m.err);
     if (of_the_model(m.err.code) && !*m.err.field)
-        snprintf(m.err.field, sizeof m.err.field, "model.path");
+        snprintf(m.err.field, sizeof m.err.field, "%s", field);
     q->send(q->arg, &m);
+}
+
+static void described(struct questions *q, int64_t request, const char *text, size_t size,
+                      const struct err *why)
+{
+    send_description(q, request, "model.path", text, size, why);
+}
+
+static void described_adapter(struct questions *q, int64_t request, const char *text, size_t size,
+                              const struct err *why)
+{
+    send_description(q, request, "model.adapter", text, size, why);
 }
 
 /* Sends the output of a program, or its error. The parameter `offset` is the offset that the
@@ -228,18 +241,21 @@ void questions_describe(struct questions *q, const struct msg *m)
         return;
     }
     char path[FILE_PATH_SIZE], named[FILE_PATH_SIZE], words[RANK_GRANTS][GRANT_SIZE];
-    char *argv[3 + N_ROOTS + 1] = {"seqrank", "--describe", path};
+    char *argv[3 + N_ROOTS + 1] = {"seqrank", m->adapter ? "--describe-adapter" : "--describe",
+                                   path};
+    const char *field = m->adapter ? "model.adapter" : "model.path";
+    answer_call *answer = m->adapter ? described_adapter : described;
     struct err e = {0};
     struct grants g = {0};
     grants_take(&g, q->state_dir, m->grants, m->n_grants);
-    int rc = grants_path(&g, q->state_dir, m->path, "model.path", named, &e);
+    int rc = grants_path(&g, q->state_dir, m->path, field, named, &e);
     if (rc == 0)
         rc = job_ref_is(m->path) ? resolve(named, path, &e)
                                  : state_dir_beneath(q->state_dir, named, path, &e);
     put_roots(q, &g, words, argv + 3); /* if the path has the form job:ID/..., grants_path has
                                         * added the granted directory to g */
-    if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, described, &e)) return;
-    described(q, m->request, "", 0, &e);
+    if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, answer, &e)) return;
+    answer(q, m->request, "", 0, &e);
 }
 
 /* Finds the files whose samples a training step used. `seqrank --trace` finds them in this node's
