@@ -177,7 +177,12 @@ fails() { # NAME REGEX options: the job fails, and its events name the reason
     says "$name" "$re" seqctl events "$job"
 }
 sed -i 's/"lora_dropout":0,/"lora_dropout":0.25,/' "$T/data/own/adapter_config.json"
-fails "another dropout" 'set adapter.dropout to 0.25' adapt.json --set model.adapter=own --set adapter.dropout=0
+drops=$(seqctl submit adapt.json --set model.adapter=own --set train.steps=2 -o name -q)
+succeeds "a training from an adapter with dropout" "$drops"
+same "drops as much" "$(field "$drops" spec_effective.adapter.dropout)" 0.25
+keeps=$(seqctl submit adapt.json --set model.adapter=own --set train.steps=2 --set adapter.dropout=0 -o name -q)
+succeeds "and one that says to drop nothing" "$keeps"
+same "drops nothing" "$(field "$keeps" spec_effective.adapter.dropout)" 0
 succeeds "a score, which drops nothing" "$(seqctl submit score.json --set model.adapter=own -o name -q)"
 fails "another base" "trained on the base .*$base.* has the base .*$other.*give the same base" score.json --set model.path="job:$other"
 printf '{"text": "a line"}\n' >"$T/data/lines.jsonl"

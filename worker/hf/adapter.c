@@ -404,17 +404,6 @@ int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
     return adapter_read_config(dir, &c, e) ? -1 : compare(&c, m, e);
 }
 
-int adapter_check_dropout(const char *dir, const struct model_shape *m, struct err *e)
-{
-    struct adapter_config c;
-    if (adapter_read_config(dir, &c, e)) return -1;
-    if (c.dropout == m->adapter.dropout) return 0;
-    return err_field(e, ERR_INVALID, "adapter.dropout",
-                     "%s: lora_dropout is %.17g, and the job's adapter.dropout is %.17g: set "
-                     "adapter.dropout to %.17g, or lora_dropout in the file to %.17g",
-                     c.path, c.dropout, m->adapter.dropout, c.dropout, m->adapter.dropout);
-}
-
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 enum { NAMES_SIZE = 400 };

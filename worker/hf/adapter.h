@@ -50,10 +50,6 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
  * is not JSON; or with ERR_IO. */
 int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
 
-/* Checks that a directory's adapter was trained with the dropout of m. Fails as adapter_check does,
- * with the field adapter.dropout if the dropouts differ. */
-int adapter_check_dropout(const char *dir, const struct model_shape *m, struct err *e);
-
 /* Calls adapter_check, and passes the tensors of the directory to a sink, which gets elements of
  * the flat layout of m. Fails as adapter_check and hf_read_found do, and with ERR_INVALID if the
  * directory has a tensor that the adapters of m do not have, or lacks one that they have. */

@@ -162,10 +162,8 @@ static int load_adapters(struct run *r, const struct model_shape *shape, const s
         return model_random_adapters(shape, r->spec->seed, &(struct random_sink){to->take, to->arg},
                                      e);
     if (resolve(r, r->spec->model.adapter, "model.adapter", dir, e)) return -1;
-    const bool trains = r->spec->kind == JOB_TRAIN;
-    if (check_base(r, dir, e) || (trains && adapter_check_dropout(dir, shape, e)))
-        return about(e, "model.adapter");
-    return adapter_load(dir, shape, to, e) ? about(e, "model.adapter") : 0;
+    if (check_base(r, dir, e) || adapter_load(dir, shape, to, e)) return about(e, "model.adapter");
+    return 0;
 }
 
 static int take_piece(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
