@@ -100,7 +100,8 @@ static void test_other_part(void)
         char model[96];
         snprintf(model, sizeof model, "\"path\":\"%s\"", adapters[i]);
         const char *said = refusal(model, "");
-        CHECK_MSG(strstr(said, "model.path: job 41 trained an adapter and has no whole model: name "
+        CHECK_MSG(strstr(said, "model.path: job 41 trained an adapter and has no whole model "
+                               "(checkpoint.merge): name "
                                "the job in model.adapter, and its base, job:40/step-5/hf, in "
                                "model.path"),
                   "%s: %s", adapters[i], said);
