@@ -1,6 +1,7 @@
 /* test_adapter_facts.c: describes directories of adapters, of the package and of every family, and
  * hostile ones. Checks that the description gives a job the products of the directory, and that a
- * job that names another value is refused. */
+ * job that names another value is refused.
+ * tests: needs golden */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -175,7 +175,7 @@ static void test_file(void)
     struct base_id got;
     CHECK(!file_make_dir(in_dir("adapter"), &e));
     CHECK(base_id_read(in_dir("adapter"), &got, &e) == 0);
-    CHECK(base_id_check(in_dir("adapter"), &id, &e) == 0); /* a directory of peft */
+    CHECK(base_id_check(in_dir("adapter"), &id, "", &e) == 0); /* a directory of peft */
     CHECK_MSG(!base_id_write(in_dir("adapter"), &id, &e), "%s", e.text);
     CHECK_MSG(base_id_read(in_dir("adapter"), &got, &e) == 1, "%s", e.text);
     CHECK_STR(got.name, id.name);
@@ -194,16 +194,16 @@ static void test_check(void)
 {
     struct base_id made = {"the-first", "", HEX}, own = {"the-second", "model.path", HEX};
     CHECK(!base_id_write(in_dir("adapter"), &made, &e));
-    CHECK(!base_id_check(in_dir("adapter"), &own, &e));
+    CHECK(!base_id_check(in_dir("adapter"), &own, "", &e));
     own.sha256[0] = 'f';
     e = (struct err){0};
-    CHECK(base_id_check(in_dir("adapter"), &own, &e) == -1 && e.code == ERR_CONFLICT);
+    CHECK(base_id_check(in_dir("adapter"), &own, "", &e) == -1 && e.code == ERR_CONFLICT);
     CHECK_STR(e.field, "model.path");
     CHECK_MSG(strstr(e.text, "the-first") && strstr(e.text, "the-second"), "%s", e.text);
     memset(made.name, 'x', sizeof made.name - 1);
     memset(own.name, 'y', sizeof own.name - 1);
     CHECK(!base_id_write(in_dir("adapter"), &made, &e));
-    CHECK(base_id_check(in_dir("adapter"), &own, &e) == -1);
+    CHECK(base_id_check(in_dir("adapter"), &own, "", &e) == -1);
     CHECK_MSG(strstr(e.text, "xx") && strstr(e.text, "yy"), "%s", e.text);
     CHECK_MSG(strstr(e.text, "if its weights are random"), "%s", e.text);
 }

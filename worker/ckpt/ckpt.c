@@ -396,7 +396,7 @@ static int load_adapter(const char *step_dir, const struct model_shape *shape,
     struct flow_array w = {&a->flow, CKPT_WEIGHTS};
     const struct hf_sink to = sink_of(&w);
     if (file_join(path, e, "%s/adapter", step_dir) < 0) return -1;
-    if (a->base_id && base_id_check(path, a->base_id, e)) return -1;
+    if (a->base_id && base_id_check(path, a->base_id, "", e)) return -1;
     assert(a->flow.arg || (!a->params && !a->master));
     return a->flow.arg ? adapter_load(path, shape, &to, e) : adapter_check(path, shape, e);
 }

@@ -16,23 +16,17 @@ struct merge {
     int n;
     int at;       /* the tensor that was read last; -1 before the first */
     float *A, *B; /* [rank, cols] and [rows, rank] of that tensor; NULL if it has no adapter */
-    float *delta; /* [ST_CHUNK] */
 };
 
 struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, struct err *e)
 {
     struct merge *g = calloc(1, sizeof *g);
-    float *delta = malloc(ST_CHUNK * sizeof *delta);
-    if (!g || !delta) {
-        free(g), free(delta);
+    if (!g) {
         err_set(e, ERR_IO, "out of memory to merge adapters");
         return NULL;
     }
-    *g = (struct merge){.flow = flow,
-                        .scale = (float)m->adapter.scale,
-                        .rank = m->adapter.rank,
-                        .at = -1,
-                        .delta = delta};
+    *g = (struct merge){
+        .flow = flow, .scale = (float)m->adapter.scale, .rank = m->adapter.rank, .at = -1};
     g->list = hf_list(m, &g->n, e);
     if (g->list) return g;
     merge_close(g);
@@ -42,7 +36,7 @@ struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *fl
 void merge_close(struct merge *g)
 {
     if (!g) return;
-    free(g->list), free(g->A), free(g->B), free(g->delta);
+    free(g->list), free(g->A), free(g->B);
     free(g);
 }
 
@@ -97,31 +91,52 @@ static int turn(struct merge *g, int64_t offset, struct err *e)
     return g->B ? 0 : -1;
 }
 
-/* Adds scale B A to elements [from, from + n) of a row. */
-static void add_row(struct merge *g, int64_t row, int64_t cols, int64_t from, int64_t n, float *out)
+/* Elements [at, at + n) of a tensor of `cols` columns, to which scale B A is added. */
+struct adding {
+    const struct merge *g;
+    int64_t cols, at, n;
+    float *out;
+};
+
+/* columns of a task; A has this number of columns for all rows of a call in the cache */
+enum { STRIP = 512 };
+
+/* Adds scale B A to the columns of a strip. Each element's sum is in the order of the rank. */
+static void add_strip(void *arg, int64_t strip, int worker)
 {
-    float *restrict const d = g->delta;
-    memset(d, 0, (size_t)n * sizeof *d);
-    for (int64_t k = 0; k < g->rank; k++) {
-        const float b = g->B[row * g->rank + k];
-        const float *restrict const a = g->A + k * cols + from;
-        for (int64_t i = 0; i < n; i++) d[i] += b * a[i];
+    const struct adding *w = arg;
+    const struct merge *g = w->g;
+    float d[STRIP];
+    (void)worker;
+    for (int64_t row = w->at / w->cols; row * w->cols < w->at + w->n; row++) {
+        int64_t from = row * w->cols + strip * STRIP, end = from + STRIP;
+        if (end > (row + 1) * w->cols) end = (row + 1) * w->cols;
+        if (from < w->at) from = w->at;
+        if (end > w->at + w->n) end = w->at + w->n;
+        const int64_t n = end - from, col = from - row * w->cols;
+        if (n <= 0) continue;
+        memset(d, 0, (size_t)n * sizeof *d);
+        for (int64_t k = 0; k < g->rank; k++) {
+            const float b = g->B[row * g->rank + k];
+            const float *const a = g->A + k * w->cols + col;
+            for (int64_t i = 0; i < n; i++) d[i] += b * a[i];
+        }
+        for (int64_t i = 0; i < n; i++) w->out[from - w->at + i] += g->scale * d[i];
     }
-    for (int64_t i = 0; i < n; i++) out[i] += g->scale * d[i];
 }
 
 int merge_read(void *merge, int64_t offset, int64_t n, float *out, struct err *e)
 {
     struct merge *g = merge;
-    assert(n <= ST_CHUNK);
     if (turn(g, offset, e) || g->flow->read(g->flow->arg, CKPT_WEIGHTS, offset, n, out, e))
         return -1;
+    if (!g->A) return 0;
     const struct param *p = &g->list[g->at];
-    for (int64_t i = 0; g->A && i < n;) {
-        const int64_t at = offset - p->offset + i, left = p->cols - at % p->cols;
-        const int64_t m = left < n - i ? left : n - i;
-        add_row(g, at / p->cols, p->cols, at % p->cols, m, out + i);
-        i += m;
-    }
+    struct adding w = {g, p->cols, offset - p->offset, n, out};
+    const int64_t n_strips = (p->cols + STRIP - 1) / STRIP;
+    if (g->flow->be)
+        be_host_run(g->flow->be, add_strip, &w, n_strips);
+    else
+        for (int64_t i = 0; i < n_strips; i++) add_strip(&w, i, 0);
     return 0;
 }

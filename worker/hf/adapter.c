@@ -482,7 +482,7 @@ static bool add_name(char names[NAMES_SIZE], const char *module)
 
 static int check_missing(const struct adapter_reading *r, struct err *e)
 {
-    char names[NAMES_SIZE] = "", module[64];
+    char names[NAMES_SIZE] = "", here[NAMES_SIZE], module[64];
     int lacks = 0;
     while (lacks < r->n && r->stored[lacks]) lacks++;
     if (lacks == r->n) return 0;
@@ -492,6 +492,7 @@ static int check_missing(const struct adapter_reading *r, struct err *e)
         add_name(names, module);
     }
     copy_module(r->list[lacks].name, module);
+    memcpy(here, names, sizeof here);
     if (!*names)
         return err_set(e, ERR_INVALID, "%s has no tensors: fetch the file again", st_path(r->f));
     if (add_name(names, module))
@@ -499,11 +500,10 @@ static int check_missing(const struct adapter_reading *r, struct err *e)
                        "%s: " ADAPTER_PREFIX "%s is missing, and other tensors of %s are there: "
                        "fetch the file again, or give an adapter of this model",
                        st_path(r->f), r->list[lacks].name, module);
-    *strrchr(names, ',') = 0; /* the name that was added last */
     return err_field(e, ERR_INVALID, "adapter.targets",
                      "%s has no adapter of %s, which the job's adapter.targets name: set "
                      "adapter.targets to [%s]",
-                     st_path(r->f), module, names);
+                     st_path(r->f), module, here);
 }
 
 static const struct st_tensor *find_stored(void *arg, const struct param *p)

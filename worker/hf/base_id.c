@@ -157,7 +157,7 @@ static const char *end_of(const char *name)
     return name;
 }
 
-int base_id_check(const char *dir, const struct base_id *own, struct err *e)
+int base_id_check(const char *dir, const struct base_id *own, const char *more, struct err *e)
 {
     struct base_id made;
     const int known = base_id_read(dir, &made, e);
@@ -165,6 +165,7 @@ int base_id_check(const char *dir, const struct base_id *own, struct err *e)
     return err_field(e, ERR_CONFLICT, own->field,
                      "%s was trained on the base %s (digest %.12s), and this job has the base %s "
                      "(digest %.12s): give the same base by model.path, or by seed if "
-                     "its weights are random",
-                     end_of(dir), end_of(made.name), made.sha256, end_of(own->name), own->sha256);
+                     "its weights are random%s",
+                     end_of(dir), end_of(made.name), made.sha256, end_of(own->name), own->sha256,
+                     *own->field ? more : "");
 }

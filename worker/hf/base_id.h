@@ -44,8 +44,8 @@ int base_id_write(const char *dir, const struct base_id *id, struct err *e);
 int base_id_read(const char *dir, struct base_id *out, struct err *e);
 
 /* Checks that the adapter in DIR was trained on the base *own, as far as DIR names its base. Fails
- * with ERR_CONFLICT if it was trained on another. The error has own->field and the names of both.
- * Also fails as base_id_read does. */
-int base_id_check(const char *dir, const struct base_id *own, struct err *e);
+ * with ERR_CONFLICT if it was trained on another. The error has own->field and the names of both,
+ * and ends with `more` if own->field is not "". Also fails as base_id_read does. */
+int base_id_check(const char *dir, const struct base_id *own, const char *more, struct err *e);
 
 #endif

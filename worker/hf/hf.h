@@ -100,7 +100,8 @@ struct hf_flat {
  * model.safetensors and the files of b. If b is NULL, it gets the files of the byte tokenizer
  * instead of the files of b. dir is made if it does not exist. Files and directory are
  * fsynced. The parameter `written` may be NULL. Otherwise it gets the digests of
- * model.safetensors. written->tensors is equal to the result of hf_flat_digest. */
+ * model.safetensors. written->tensors is equal to the result of hf_flat_digest, if the model has
+ * no adapters. */
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  const struct hf_beside *b, struct st_digest *written, struct err *e);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "api/core/utf8.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/adapter.h"
 #include "worker/hf/base_id.h"
@@ -53,6 +54,7 @@ static int find_base(struct run *r, struct base_id *out, struct err *e)
         return base_id_random(&whole, s->seed, out, e);
     }
     snprintf(out->name, sizeof out->name, "%s", spec_text(s, s->model.path));
+    utf8_show(out->name);
     out->field = "model.path";
     if (resolve_model(r, dir, e)) return -1;
     return base_id_model(dir, &whole, out, e) ? about(e, "model.path") : 0;
@@ -65,7 +67,11 @@ static int check_base(struct run *r, const char *dir, struct err *e)
     struct base_id made, own;
     const int known = base_id_read(dir, &made, e);
     if (known <= 0) return known;
-    return find_base(r, &own, e) || base_id_check(dir, &own, e) ? -1 : 0;
+    if (find_base(r, &own, e)) return -1;
+    return base_id_check(dir, &own,
+                         "; if this is that model in another precision, name a copy of the adapter "
+                         "without " BASE_ID_FILE,
+                         e);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -295,7 +301,8 @@ static int find_wrapper(struct run *r, struct weights_start *out, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     if (spec_new_model(r->spec)) return 0;
-    return resolve_model(r, dir, e) || config_wraps(dir, &out->wrapped, e) ? -1 : 0;
+    if (resolve_model(r, dir, e)) return -1;
+    return config_wraps(dir, &out->wrapped, e) ? about(e, "model.path") : 0;
 }
 
 /* Copies the other files that are in the directory of the weights. While it copies, it tells
