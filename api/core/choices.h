@@ -7,10 +7,6 @@
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
-enum adapter_id { ADAPTER_NONE, ADAPTER_LORA, ADAPTER_N };
-/* Fields of an adapter that a submitted spec names, for those whose default is also a value. */
-enum adapter_said { ADAPTER_SAID_TYPE = 1, ADAPTER_SAID_RSLORA = 2, ADAPTER_SAID_DROPOUT = 4 };
-#define ADAPTER_RANK 8 /* the rank of adapters whose rank is not given */
 /* The format in which the weights of matrix products are stored (quant.h). */
 enum weights_id {
     WEIGHTS_MODEL, /* stored in the format precision.params, like the weights of other layers */

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/adapter.h"
 #include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/field.h"

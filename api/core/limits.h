@@ -11,8 +11,6 @@
 #define SPEC_STAGES      8
 #define SPEC_STOPS       4
 #define SPEC_FREEZES     32  /* patterns of train.freeze */
-#define SPEC_TARGETS     32  /* adapter.targets */
-#define SPEC_TARGET_SIZE 64  /* bytes of one of them, with its NUL; names of weights are shorter */
 #define STOP_SIZE        256 /* bytes of a stop string */
 #define SPEC_LABELS      16
 #define SPEC_LABEL_KEY   63  /* bytes */

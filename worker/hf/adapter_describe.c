@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/adapter.h"
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
-#include "api/core/limits.h"
 #include "api/core/utf8.h"
 #include "worker/hf/adapter.h"
 #include "worker/hf/safetensors.h"

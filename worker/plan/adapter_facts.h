@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/adapter.h"
 #include "api/core/err.h"
-#include "api/core/limits.h"
 
 struct job_spec;
 
