@@ -61,13 +61,23 @@ static void on_described(void *arg, const struct msg *m, const struct err *why)
     fill(a);
 }
 
+bool adapters_unread(const struct job_spec *s)
+{
+    const bool resumes = s->kind == JOB_TRAIN && s->checkpoint.resume == RESUME_PATH;
+    const bool dropout = s->adapter.said & ADAPTER_SAID_DROPOUT || s->adapter.dropout > 0;
+    const bool rslora = s->adapter.said & ADAPTER_SAID_RSLORA || s->adapter.rslora;
+    return resumes && s->adapter.type != ADAPTER_NONE && s->adapter.rank && s->adapter.alpha > 0 &&
+           dropout && rslora && s->adapter.targets[0];
+}
+
 void adapters_find(struct adapters *a, struct job_spec *spec)
 {
     struct msg m = {.type = MSG_DESCRIBE, .adapter = true};
     struct err e;
     a->spec = spec;
     a->described = false;
-    if (!*path_of(a) || (a->elsewhere && spec->adapter.type != ADAPTER_NONE)) {
+    if (!*path_of(a) || adapters_unread(spec) ||
+        (a->elsewhere && spec->adapter.type != ADAPTER_NONE)) {
         a->done(a->arg, 0, NULL);
     } else if (strlen(path_of(a)) >= sizeof m.path) {
         err_field(&e, ERR_INVALID, field, "%s is longer than %zu bytes", field, sizeof m.path - 1);

@@ -31,9 +31,13 @@ struct adapters {
     } known;
 };
 
+/* Tells whether no process reads model.adapter: the job resumes a checkpoint, which has the weights
+ * of the adapter, and the spec names every field that the directory would give. */
+bool adapters_unread(const struct job_spec *s);
 /* Asks a node about model.adapter, if the spec has one, and fills in the spec. No node is asked for
- * a plan for other hardware that names adapter.type itself. done is called on the loop's
- * thread, perhaps inside the call. tested: tests/daemon/test_seqd_adapter.c */
+ * a directory that no process reads, or for a plan for other hardware that names adapter.type
+ * itself. done is called on the loop's thread, perhaps inside the call. tested:
+ * tests/daemon/test_seqd_adapter.c */
 void adapters_find(struct adapters *a, struct job_spec *spec);
 /* Checks the spec once its model is known. Fails with ERR_INVALID, and the error names the
  * field. */

@@ -131,6 +131,30 @@ static void test_dropout(void)
     finish();
 }
 
+/* Checks a training that resumes a checkpoint, which has the weights of the adapter. The directory
+ * is needed only for the fields that the job leaves out. */
+static void test_resumed(void)
+{
+    static const char body[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128},\"adapter\":\"/a\"},\"data\":{"
+        "\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5},"
+        "\"checkpoint\":{\"resume\":\"%s\"},\"adapter\":{\"type\":\"lora\",\"rank\":4,\"alpha\":9,"
+        "\"rslora\":true,\"targets\":[\"all-linear\"]%s}}";
+    char text[600];
+    begin();
+    node_joins();
+    snprintf(text, sizeof text, body, "/c", ",\"dropout\":0");
+    w.fetch.type = 0;
+    CHECK_MSG(post("/v1/jobs", text) == 201 && !w.fetch.type, "%s", reply);
+    snprintf(text, sizeof text, body, "/c", "");
+    CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
+    CHECK(control_job(w.control, 2)->spec->adapter.dropout == 0.25);
+    snprintf(text, sizeof text, body, "auto", ",\"dropout\":0");
+    CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
+    finish();
+}
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static void test_answers(void)
@@ -217,6 +241,7 @@ int main(void)
     RUN(test_alone);
     RUN(test_named);
     RUN(test_dropout);
+    RUN(test_resumed);
     RUN(test_answers);
     RUN(test_older_node);
     RUN(test_plans);
