@@ -285,16 +285,11 @@ static void find_sources(struct preparing *p)
 
 /* ---- a model on a node ----------------------------------------------------------------------- */
 
-/* If the path is that of a model or an adapter that a different job made, returns the node that has
- * it. Otherwise returns "", which means any node. */
-static const char *holder_of(const struct preparing *p, spec_ref path)
-{
-    return job_ref_is(spec_text(&p->spec, path)) ? p->source.node : "";
-}
-
+/* If a different job made the model, returns the node that has it, on which the job runs. Otherwise
+ * returns "", which means any node. */
 static const char *holder(const struct preparing *p)
 {
-    return holder_of(p, p->spec.model.path);
+    return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
 }
 
 static bool is_known(const struct preparing *p, const char *path)
@@ -420,7 +415,7 @@ static void find_adapter(struct preparing *p)
     names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
     a->control = p->R->control;
     a->grants = &p->grants;
-    a->node = holder_of(p, p->spec.model.adapter);
+    a->node = p->source.adapter_node;
     a->elsewhere = p->hardware.given;
     a->done = on_adapter;
     a->arg = p;

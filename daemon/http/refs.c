@@ -8,6 +8,7 @@
 #include "api/core/beneath.h"
 #include "api/core/job_paths.h"
 #include "api/core/jread.h"
+#include "daemon/http/adapters.h"
 #include "daemon/http/filter.h"
 #include "daemon/spec/json.h"
 #include "daemon/state/event.h"
@@ -127,20 +128,27 @@ static void settle(struct resolving *k)
 /* ---- the node of the files ------------------------------------------------------------------- */
 
 /* Tells whether the path that is being resolved takes the place of the one whose node is known. A
- * checkpoint that a job resumes from has everything of a model but not the base of its adapters. */
+ * checkpoint that a job resumes from has the weights of the adapter, so that rank 0 does not read
+ * model.adapter. Rank 0 reads model.path in any case, for the tokenizer and the base of an
+ * adapter. */
 static bool replaces(const struct resolving *k)
 {
     const bool resumed = !strcmp(field_of(k), "checkpoint.resume");
-    return resumed && (!has_adapters(k->spec) || strcmp(k->path[k->from].field, "model.path"));
+    return resumed && !strcmp(k->path[k->from].field, "model.adapter");
 }
 
 /* Notes the node of rank 0 of the attempt that made the files. `assign` is the ASSIGN event of
- * that attempt, or NULL. Fails if the files of an earlier path lie on a different node. */
+ * that attempt, or NULL. Fails if the files of an earlier path lie on a different node. The node of
+ * an adapter that no rank reads is not the job's. */
 static int note_node(struct resolving *k, const char *assign, struct err *e)
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
-    const bool known = assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node;
+    bool known = assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node;
+    if (known && is_adapter(k)) {
+        memcpy(k->found.adapter_node, ev->node, sizeof k->found.adapter_node);
+        known = !adapters_unread(k->spec);
+    }
     const char *before = k->found.node;
     const bool apart = known && *before && strcmp(before, ev->node) && !replaces(k);
     if (apart) {

@@ -2,7 +2,8 @@
  * finds the owner of the job, the checkpoint, and the node that has the checkpoint. It replaces
  * the reference by job:ID/step-N/..., whose meaning never changes. A path of a checkpoint in a
  * spec is replaced in the same way. A spec that needs files of two nodes is refused, because rank
- * 0 reads them on one. tested: tests/daemon/test_seqd_refs.c, tests/scripts/private.sh */
+ * 0 reads them on one. A checkpoint that is resumed takes the place of model.adapter, but not of
+ * model.path. tested: tests/daemon/test_seqd_refs.c, tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_HTTP_REFS_H
 #define SEQD_DAEMON_HTTP_REFS_H
 
@@ -13,6 +14,9 @@ struct refs_found {
     /* node that has the files from which the job begins; "" means any node */
     char node[NODE_NAME];
     int64_t step; /* step of the checkpoint; 1 for an artifact; 0 if node is "" */
+    /* node that has model.adapter, which is another one if the job resumes a checkpoint there; ""
+     * means any node */
+    char adapter_node[NODE_NAME];
 };
 
 /* Called once with the result, perhaps inside refs_resolve. e is ERR_INVALID or ERR_TOO_LARGE and

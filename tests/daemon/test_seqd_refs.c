@@ -117,27 +117,82 @@ static void test_other_part(void)
     rest_away = false;
 }
 
-/* Checks files that a job reads on one node, where rank 0 runs. A checkpoint that a job resumes
- * from has the whole model, but not the base of adapters. */
+/* Submits a job, for which the node is asked about the path, and answers with the text. Returns the
+ * status. */
+static int submit(const char *model, const char *more, const char *node, const char *path,
+                  const char *answer)
+{
+    w.fetch.type = 0;
+    const int fd = post_begin("/v1/jobs", "", spec_of(model, more));
+    wait_question();
+    CHECK_STR(w.asked, node);
+    CHECK_STR(w.fetch.path, path);
+    struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+    snprintf(m.config, sizeof m.config, "%s", answer);
+    control_link_calls.message(w.control, node, &m);
+    return answer_of(fd);
+}
+
+static void begin_with_nodes(void)
+{
+    begin_with_jobs();
+    rest_away = false;
+    node_joins_as("n1", 0);
+    node_joins_as("n2", 0);
+}
+
+/* Checks files that a job reads on one node, where rank 0 runs. Rank 0 reads model.path also when
+ * it resumes a checkpoint. */
 static void test_two_nodes(void)
 {
     static const char from_43[] = ",\"checkpoint\":{\"resume\":\"job:43\"}";
     static const char lora_42[] = LORA ",\"checkpoint\":{\"resume\":\"job:42\"}";
-    begin_with_jobs();
-    CHECK_MSG(strstr(refusal("\"path\":\"job:40\",\"adapter\":\"job:42\"", LORA),
-                     "model.adapter: the files of job:42 lie on node n2 and those of model.path, "
-                     "job:40/step-5/hf, on node n1"),
-              "%s", reply);
-    CHECK_MSG(strstr(reply, "upload:NAME"), "%s", reply);
-    CHECK_MSG(strstr(refusal("\"path\":\"job:40\"", lora_42),
-                     "checkpoint.resume: the files of job:42 lie on node n2 and those of "
-                     "model.path"),
-              "%s", reply);
-    CHECK_MSG(!*refusal("\"path\":\"job:40\",\"adapter\":\"job:41\"", LORA), "%s", reply);
-    CHECK_MSG(!*refusal(CONFIG ",\"adapter\":\"job:41\"", lora_42), "%s", reply);
-    CHECK_MSG(!*refusal("\"path\":\"job:40\"", from_43), "%s", reply);
+    static const struct {
+        const char *model, *more, *says;
+    } rows[] = {
+        {"\"path\":\"job:40\",\"adapter\":\"job:42\"", LORA,
+         "model.adapter: the files of job:42 lie on node n2 and those of model.path, "
+         "job:40/step-5/hf, on node n1"},
+        {"\"path\":\"job:40\"", lora_42,
+         "checkpoint.resume: the files of job:42 lie on node n2 and those of model.path, "},
+        {"\"path\":\"job:40\",\"adapter\":\"job:41\"", lora_42,
+         "checkpoint.resume: the files of job:42 lie on node n2 and those of model.path, "},
+        {"\"path\":\"job:40\"", from_43,
+         "checkpoint.resume: the files of job:43 lie on node n2 and those of model.path, "}};
+    begin_with_nodes();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CHECK_MSG(strstr(refusal(rows[i].model, rows[i].more), rows[i].says), "%s", reply);
+        CHECK_MSG(strstr(reply, "upload:NAME"), "%s", reply);
+    }
     finish();
-    rest_away = false;
+}
+
+/* Checks which node is asked about an adapter. A checkpoint that is resumed on another node takes
+ * the place of its directory, and the job runs there. */
+static void test_adapter_node(void)
+{
+    static const char model[] = CONFIG ",\"adapter\":\"job:41\"";
+    static const char facts[] =
+        "{\"rank\":8,\"alpha\":8,\"rslora\":false,\"dropout\":0,\"targets\":["
+        "\"self_attn.q_proj\"]}";
+    static const char adapter[] = "job:41/step-5/adapter";
+    static const char resumed[] = ",\"checkpoint\":{\"resume\":\"job:42\"}";
+    static const char all[] =
+        ",\"adapter\":{\"type\":\"lora\",\"rank\":8,\"alpha\":8,\"rslora\":false,"
+        "\"dropout\":0,\"targets\":[\"all-linear\"]}";
+    char more[256];
+    begin_with_nodes();
+    CHECK_MSG(submit(model, "", "n1", adapter, facts) == 201, "%s", reply);
+    CHECK_MSG(strstr(reply, adapter), "%s", reply);
+    CHECK_STR(control_job(w.control, 44)->source, "n1");
+    CHECK_MSG(submit(model, resumed, "n1", adapter, facts) == 201, "%s", reply);
+    CHECK_STR(control_job(w.control, 45)->source, "n2");
+    /* no process reads the directory of an adapter whose fields the job names */
+    snprintf(more, sizeof more, "%s%s", all, resumed);
+    w.fetch.type = 0;
+    CHECK_MSG(post("/v1/jobs", spec_of(model, more)) == 201 && !w.fetch.type, "%s", reply);
+    CHECK_STR(control_job(w.control, 46)->source, "n2");
+    finish();
 }
 
 int main(void)
@@ -146,5 +201,6 @@ int main(void)
     RUN(test_parts);
     RUN(test_other_part);
     RUN(test_two_nodes);
+    RUN(test_adapter_node);
     return test_done("seqd_refs");
 }

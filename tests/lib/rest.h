@@ -41,7 +41,8 @@ static struct {
     struct routes routes;
     struct http_server *http;
     int port;
-    struct msg fetch; /* the last FETCH or DESCRIBE message that was sent to a node */
+    struct msg fetch;      /* the last FETCH or DESCRIBE message that was sent to a node */
+    char asked[NODE_NAME]; /* the node to which `fetch` was sent */
 } w;
 
 /* the largest number of connections at the same time; 0 means the default of seqd */
@@ -94,7 +95,10 @@ static inline int rest_ask_look(const char *node, const struct msg *m)
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
     if (m->type == MSG_DESCRIBE && m->n_files) return rest_look ? rest_ask_look(node, m) : -1;
-    if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
+    if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) {
+        w.fetch = *m;
+        snprintf(w.asked, sizeof w.asked, "%s", node);
+    }
     rest_fetches += m->type == MSG_FETCH;
     if (rest_away) return -1;
     return 0;
