@@ -230,7 +230,7 @@ const struct field spec_fields[] = {
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1; not said: as modules.json of model.path has it, else true."),
     TEXT("embed.prompt_name", embed.prompt_name, "", EMBED, "The prompt of config_sentence_transformers.json in model.path that stands before every text; not said: its default_prompt_name.", 7),
     BOOL("embed.prompts", embed.prompts, 1, EMBED, "Put that prompt before every text; false: none.", 7),
-    TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/ or adapter/ and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
+    TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/, or adapter/ (with checkpoint.merge both), and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
     TEXT("resources.device", resources.device, "cpu", ALL, "What every rank computes on: cpu, its threads; cuda, a GPU of its own."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
     INT32("resources.threads", resources.threads, 1, 256, 1, ALL, "Threads per rank."),
