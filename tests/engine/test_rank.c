@@ -1,6 +1,6 @@
 /* Checks real seqrank processes. Checks every kind of job, ranks that are killed, damaged files,
  * and the errors that ranks report.
- * tests: needs seqrank */
+ * tests: needs seqrank golden */
 #include <errno.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
