@@ -176,11 +176,11 @@ int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *sh
 
 /* Computes a digest of the fields of the spec that must be the same when a job resumes: model
  * shape, rope, storage of weights, data, train, adapter, optimizer, schedule, stages, precision,
- * objective, ema, seed.
- * The digest does not include ranks, layout and memory, and no fields that have their defaults. A
- * rank and an alpha of adapters that are left out count as the values that are used. The digest
- * also does not include the paths and the tokenizer of the data, because data_id depends on them,
- * and the path of the model, because a checkpoint has its weights or their digest. */
+ * objective, ema, seed. The digest does not include ranks, layout and memory, and no fields that
+ * have their defaults. A rank and an alpha of adapters that are left out count as the values that
+ * are used. The digest also does not include the paths and the tokenizer of the data, because
+ * data_id depends on them, and the path of the model, because a checkpoint has its weights or their
+ * digest. */
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
 /* Writes the fields of ckpt_spec_digest with their values, as an object of strings. Returns -1 if
  * the text exceeds CKPT_SPEC_SIZE. */
