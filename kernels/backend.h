@@ -342,7 +342,9 @@ struct embed_bwd_args {
  *            and dlogits is the gradient of x, which is the gradient of z times 1 - (z / cap)^2
  *   parts    NULL if logits has all columns; first and n_parts are then 0. Otherwise parts is
  *            [n_parts, T], the results of xent_part that cover all columns, and logits holds V
- *            columns, from `first` on (V may be 0) */
+ *            columns, from `first` on (V may be 0)
+ *   weight   [T]: each row's gradient is also multiplied by its weight; its nll is not. NULL if all
+ *            weights are 1 */
 struct xent_stat {
     double max, sum; /* a row's largest logit, -inf if V is 0; sum of e^(x - max) */
     /* the target's logit if the target is among the columns of `logits`; otherwise 0 */
@@ -358,6 +360,7 @@ struct xent_args {
     const struct xent_stat *parts;
     int n_parts;
     int64_t first;
+    const float *weight;
 };
 /* Computes statistics of columns [first, first + V) of a chunk of logits [T, V] fp32. stat is [T];
  * rows without a target get zeros. */

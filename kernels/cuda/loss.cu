@@ -223,7 +223,7 @@ static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
                                    const int32_t *targets, double *nll, int64_t V, float scale,
                                    bool backward, float cap, const struct xent_stat *parts,
-                                   int n_parts, int64_t first)
+                                   int n_parts, int64_t first, const float *weight)
 {
     __shared__ double room[LOSS_THREADS / WARP];
     const int64_t row = blockIdx.x;
@@ -243,6 +243,7 @@ static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
         s = {(double)own.max, own.sum, (double)at};
     }
     if (threadIdx.x == 0) nll[row] = log(s.sum) + (s.max - s.target);
+    if (weight) scale *= weight[row];
     const float k = (float)((double)scale / s.sum), max = (float)s.max;
     for (int64_t j0 = 0; backward && j0 < V; j0 += LOSS_THREADS) {
         const int64_t j = j0 + threadIdx.x;
@@ -260,7 +261,8 @@ void cuda_xent(struct be *be, const struct xent_args *a)
     if (a->logits.rows > 0)
         LAUNCH(c, xent_kernel, dim3((unsigned)a->logits.rows), dim3(LOSS_THREADS), 0,
                (const float *)a->logits.data, a->logits.ld, mat_of(a->dlogits), a->targets, a->nll,
-               a->logits.cols, a->scale, a->backward, a->cap, a->parts, a->n_parts, a->first);
+               a->logits.cols, a->scale, a->backward, a->cap, a->parts, a->n_parts, a->first,
+               a->weight);
 }
 
 static __global__ void xent_part_kernel(const float *logits, int64_t ld, const int32_t *targets,

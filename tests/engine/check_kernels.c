@@ -517,22 +517,27 @@ static struct tensor in_place(struct box logits)
     return d;
 }
 
-static void check_xent_random(float cap)
+static void check_xent_random(float cap, bool weighted)
 {
     static const int64_t shapes[][2] = {{1, 1}, {3, 17}, {20, 258}, {33, 1000}, {4, 50257}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         int64_t T = shapes[s][0], V = shapes[s][1];
         int32_t *target = ARRAY(int32_t, T);
         double *nll = ARRAY(double, T), *again = ARRAY(double, T);
+        float *weight = weighted ? ARRAY(float, T) : NULL;
         double want_nll[33], sum = 0, want_sum = 0;
         for (int64_t t = 0; t < T; t++) target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % V);
+        for (int64_t t = 0; weighted && t < T; t++) weight[t] = (float)(t % 5) / 2 - 0.75f;
         struct box x = box_new(T, V, 3), y, apart = box_act(T, V, 1);
         box_random(x, 41, 4);
         y = box_copy(x, 3);
         struct mat want = mat_of(x.t);
         ref_xent(want, target, 0.25, want_nll, cap);
+        for (int64_t t = 0; weighted && t < T; t++)
+            for (int64_t c = 0; c < V; c++) MAT(want, t, c) *= (double)weight[t];
         struct tensor dx = in_place(x);
-        CALL(be, xent, &(struct xent_args){x.t, dx, target, nll, 0.25f, true, cap});
+        CALL(be, xent,
+             &(struct xent_args){x.t, dx, target, nll, 0.25f, true, cap, NULL, 0, 0, weight});
         for (int64_t t = 0; t < T; t++) {
             CHECK(target[t] >= 0 || nll[t] == 0);
             sum += nll[t], want_sum += want_nll[t];
@@ -545,7 +550,9 @@ static void check_xent_random(float cap)
         CHECK(box_intact(x));
         CALL(be_other, xent, &(struct xent_args){y.t, y.t, target, again, 0.25f, false, cap});
         CHECK(!memcmp(nll, again, (size_t)T * sizeof nll[0]) && box_intact(y));
-        CALL(be_other, xent, &(struct xent_args){y.t, apart.t, target, again, 0.25f, true, cap});
+        CALL(
+            be_other, xent,
+            &(struct xent_args){y.t, apart.t, target, again, 0.25f, true, cap, NULL, 0, 0, weight});
         CHECK(box_same_bits(apart, (struct box){.t = dx}, 0) && box_intact(apart));
         mat_free(&want), box_free(&x), box_free(&y), box_free(&apart);
     }
@@ -685,7 +692,8 @@ static void check_xent(void)
 {
     check_xent_parts(0), check_xent_parts(20);
     check_xent_parts_nan();
-    check_xent_random(0), check_xent_random(20);
+    check_xent_random(0, false), check_xent_random(20, false);
+    check_xent_random(0, true), check_xent_random(20, true);
     check_xent_far();
     check_xent_nan();
 }

@@ -929,7 +929,7 @@ static void fin_xent(struct fin *f, int arg)
     double *nll = fin_out_f64(f, FIN_T);
     if (arg) fin_out(f, d);
     fin_poison(f);
-    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0, NULL, 0, 0});
+    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0, NULL, 0, 0, NULL});
 }
 
 /* A part whose largest logit is -inf adds nothing to the sum, so that only NaN and inf must appear
