@@ -62,6 +62,12 @@ enum data_format {
                         * safetensors */
     DATA_FORMAT_N
 };
+enum preference_loss_id {
+    PREFERENCE_SIGMOID, /* -log sigmoid(beta margin) (2305.18290) */
+    PREFERENCE_IPO, /* (margin - 1 / (2 beta))^2, with means over an answer's tokens (2310.12036) */
+    PREFERENCE_LOSS_N
+};
+
 enum packing_id {
     PACKING_CONCAT,   /* documents are joined end to end, and the joined text is split after every
                        * seq_len tokens */

@@ -146,6 +146,11 @@ struct job_spec {
         double frame_mask[4]; /* shares of the samples in which some frames have no noise: a few
                                * random frames, the first frames, the last frames, or the frames at
                                * both ends */
+        /* dpo: */
+        int32_t loss; /* enum preference_loss_id */
+        double beta;
+        double label_smoothing; /* share of the pairs that are taken to be the wrong way round */
+        double sft_weight;      /* factor of the chosen answer's own loss, which is added */
     } objective;
 
     struct {
@@ -377,6 +382,11 @@ int job_check_training(const struct job_spec *s, struct err *e);
  * bytes. Also returns true if the model's tokenizer is not known or is that of bytes, unless the
  * model's vocabulary is known to be too small for bytes (job_lacks_bytes). */
 bool job_reads_bytes(const struct job_spec *s);
+/* Tells whether the job learns which of two answers is better, from pairs of documents. */
+static inline bool job_learns_pairs(const struct job_spec *s)
+{
+    return (s->kind == JOB_TRAIN || s->kind == JOB_VERIFY) && s->objective.type == OBJECTIVE_DPO;
+}
 /* Tells whether the model's vocabulary is known and too small for bytes. Bytes need the ids 0 to
  * 255, an id for the end of a document and an id for padding. */
 #define JOB_BYTE_VOCAB 258

@@ -42,9 +42,11 @@ static const struct field_word form_newer[] = {{NEWER("parallel.form", "switch",
                                                {NEWER("parallel.form", "ulysses_both", 7)},
                                                {NULL}};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
-const char *const spec_objective_words[] = {"auto",           "causal_lm", "masked_lm",
-                                            "rectified_flow", "iddpm",     NULL};
-static const struct field_word objective_newer[] = {{NEWER("objective.type", "iddpm", 7)}, {NULL}};
+const char *const spec_objective_words[] = {"auto",  "causal_lm", "masked_lm", "rectified_flow",
+                                            "iddpm", "dpo",       NULL};
+static const struct field_word objective_newer[] = {
+    {NEWER("objective.type", "iddpm", 7)}, {NEWER("objective.type", "dpo", 7)}, {NULL}};
+static const char *const preference_loss_words[] = {"sigmoid", "ipo", NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
 #define STRATEGY_WORD(id, name) #name,
 static const char *const strategy_words[] = {"auto", STRATEGIES(STRATEGY_WORD) NULL};
@@ -140,7 +142,7 @@ const struct field spec_fields[] = {
     TARGET_8(8, 9, 10, 11, 12, 13, 14, 15),
     TARGET_8(16, 17, 18, 19, 20, 21, 22, 23),
     TARGET_8(24, 25, 26, 27, 28, 29, 30, 31),
-    ENUM("objective.type", objective.type, spec_objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance.", 0, objective_newer),
+    ENUM("objective.type", objective.type, spec_objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance; dpo: which of two answers is better, from records with prompt, chosen and rejected.", 0, objective_newer),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn; iddpm draws its steps uniformly."),
@@ -150,6 +152,10 @@ const struct field spec_fields[] = {
     REAL("objective.frame_mask.head", objective.frame_mask[1], 0, 1, 0, TRAINING, "rectified_flow: with the first frames given."),
     REAL("objective.frame_mask.tail", objective.frame_mask[2], 0, 1, 0, TRAINING, "rectified_flow: with the last frames given."),
     REAL("objective.frame_mask.head_tail", objective.frame_mask[3], 0, 1, 0, TRAINING, "rectified_flow: with both ends given."),
+    ENUM("objective.loss", objective.loss, preference_loss_words, PREFERENCE_SIGMOID, TRAINING, "dpo: sigmoid, or ipo, in which log-probabilities are divided by the answer's tokens.", 7),
+    REAL("objective.beta", objective.beta, 1e-6, 1e3, 0.1, TRAINING, "dpo: factor of the margin between the two answers; of ipo, 1 / (2 beta) is the margin that is aimed at.", 7),
+    REAL("objective.label_smoothing", objective.label_smoothing, 0, 0.499, 0, TRAINING, "dpo with sigmoid: share of the pairs that are taken to be the wrong way round.", 7),
+    REAL("objective.sft_weight", objective.sft_weight, 0, 1e3, 0, TRAINING, "dpo: the mean loss of the chosen answer's tokens is added with this factor.", 7),
     REAL("ema.decay", ema.decay, 0, 0.9999999, 0, TRAINING, "Keep an exponential average of the weights; 0: none."),
     REAL("optim.lr", optim.lr, 0, 10, 3e-4, TRAINING, "Peak learning rate."),
     REAL("optim.betas.0", optim.beta1, 0, 0.999999, 0.9, TRAINING, "Decay of the first moment."),
@@ -407,8 +413,8 @@ const struct field *spec_field(const char *path)
 
 struct nearest {
     const char *path;
-    int distance; /* distance of `path`; a new path replaces `path` only if its distance is
-                   * smaller */
+    int distance; /* twice the distance of `path`; a new path replaces `path` only if its distance
+                   * is smaller */
 };
 
 static const char *last_part(const char *path)
@@ -420,14 +426,14 @@ static const char *last_part(const char *path)
 static struct nearest nearest_of(const char *path)
 {
     const int most = nearest_most(last_part(path));
-    return (struct nearest){NULL, most < 3 ? most + 1 : 4};
+    return (struct nearest){NULL, 2 * (most < 3 ? most + 1 : 4)};
 }
 
 static void consider(struct nearest *best, const char *path, const char *candidate)
 {
-    int d = nearest_distance(path, candidate);
-    /* The right word in the wrong section counts like one wrong letter. */
-    if (!strcmp(last_part(path), last_part(candidate)) && d > 1) d = 1;
+    int d = 2 * nearest_distance(path, candidate);
+    /* The right word in the wrong section counts like one wrong letter and a half. */
+    if (!strcmp(last_part(path), last_part(candidate)) && d > 3) d = 3;
     if (d < best->distance) *best = (struct nearest){candidate, d};
 }
 

@@ -65,6 +65,9 @@ int rules_batch(const struct job_spec *s, struct err *e);
 int rules_flow(const struct job_spec *s, struct err *e);
 /* Checks the objective. The programs of the shape are written for this objective afterwards. */
 int rules_objective(struct job_spec *s, struct err *e);
+/* Checks a job that learns preferences (job_learns_pairs): its data, and the fields that go with
+ * its objective. */
+int rules_pairs(const struct job_spec *s, struct err *e);
 int rules_latents(const struct job_spec *s, struct err *e);
 
 #endif
