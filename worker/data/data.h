@@ -226,6 +226,11 @@ struct order_options {
                     * computed */
     int64_t vocab; /* the model's vocabulary, for the padding id (token_pad); 0 means the byte
                     * vocabulary */
+    /* Documents 2 k and 2 k + 1 of the set are a pair, the chosen answer and the rejected answer.
+     * Both are in one sample, one after the other, and are never cut: a pair that is too long is
+     * dropped or is an error. packing is not concat. overlong is error, drop or auto, which means
+     * error. */
+    bool pairs;
     struct mask_rule mask; /* if prob > 0, tokens are hidden; in that case only the positions
                             * of hidden tokens have targets, and the target of such a position
                             * is the hidden token */
@@ -280,6 +285,17 @@ int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
  * data_order_bytes_known is true if the model's own tokenizer has converted the text to tokens
  * and no token is hidden. Reads the disk. Returns -1 with the errors of data_batch. */
 int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
+/* data_pairs returns the number of pairs of sample n, of an order with the option pairs. data_pair
+ * describes pair k of it. data_pair reads the disk, to count the targets; it returns -1 with the
+ * errors of data_batch. */
+struct data_answer {
+    int64_t document; /* index of the document in the directory */
+    int64_t pos, length;
+    int64_t targets; /* at least 1 */
+};
+int64_t data_pairs(const struct data_order *o, int64_t n);
+int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answer out[2],
+              struct err *e);
 bool data_order_bytes_known(const struct data_order *o);
 
 /* Counts over a pass of the data, without random masks. */

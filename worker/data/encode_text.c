@@ -1,5 +1,5 @@
 /* encode_text.c: opens the tokenizer and the chat template once. Converts texts, pairs of
- * prompt and completion, and conversations to ids. */
+ * prompt and completion, conversations, and answers to conversations to ids. */
 #include "worker/data/encode_text.h"
 
 #include <stdio.h>
@@ -141,6 +141,7 @@ void encode_text_fini(struct encode_text *t)
     text_fini(&t->pair);
     if (t->chat_open) chat_model_close(&t->chat);
     jinja_output_fini(&t->turns);
+    jinja_output_fini(&t->asked);
     free(t->bytes);
     free(t->learn);
     *t = (struct encode_text){0};
@@ -276,13 +277,10 @@ static void learn_turns(struct encode_text *t, int64_t first)
     }
 }
 
-int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
-                struct encode_cut *out, struct err *e)
+/* Renders the conversation that t->pair has as JSON, and converts it to tokens. The tokens of the
+ * assistant's turns become targets. If all is true, every token becomes a target. */
+static int cut_chat(struct encode_text *t, bool all, struct encode_cut *out, struct err *e)
 {
-    static const char open[] = "{\"messages\":", close[] = "}";
-    const struct encode_part parts[] = {{open, sizeof open - 1}, *messages, {close, 1}};
-    if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
-    if (join(&t->pair, parts, 3, e) < 0) return -1;
     if (chat_render_spans(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens,
                           chat_day(t->submitted_s), &t->turns, e) < 0) {
         if (e) *e->field = 0;
@@ -291,4 +289,54 @@ int encode_chat(struct encode_text *t, const struct encode_part *messages, bool 
     if (cut(t, t->turns.text, (size_t)t->turns.size, 0, false, out, e) < 0) return -1;
     if (!all) learn_turns(t, out->at);
     return 0;
+}
+
+int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
+                struct encode_cut *out, struct err *e)
+{
+    static const char open[] = "{\"messages\":", close[] = "}";
+    const struct encode_part parts[] = {{open, sizeof open - 1}, *messages, {close, 1}};
+    if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
+    return join(&t->pair, parts, 3, e) < 0 ? -1 : cut_chat(t, all, out, e);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static int join_messages(struct encode_text *t, const struct encode_part *first,
+                         const struct encode_part *more, struct err *e)
+{
+    static const char open[] = "{\"messages\":[", close[] = "]}";
+    const struct encode_part parts[] = {
+        {open, sizeof open - 1}, *first, {",", first->n && more->n}, *more, {close, 2}};
+    return join(&t->pair, parts, 5, e);
+}
+
+/* Renders the prompt, whose conversation was rendered before. Its tokens are no targets. */
+static int forget_prompt(struct encode_text *t, const struct encode_part *prompt, int64_t first,
+                         struct err *e)
+{
+    const struct template_output *all = &t->turns, *own = &t->asked;
+    if (!prompt->n) return 0;
+    if (join_messages(t, prompt, &(struct encode_part){"", 0}, e) < 0) return -1;
+    if (chat_render(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens, true,
+                    chat_day(t->submitted_s), &t->asked, e) < 0) {
+        if (e) *e->field = 0;
+        return -1;
+    }
+    if (own->size > all->size || memcmp(own->text, all->text, (size_t)own->size))
+        return err_set(e, ERR_INVALID,
+                       "the chat template writes the prompt otherwise when an answer follows, so "
+                       "the answer's place cannot be told: give the record's texts as strings, or "
+                       "a prompt that ends before a turn of the assistant");
+    for (int64_t i = first; i < t->ids.n; i++)
+        if (t->ids.end[i] <= own->size) t->learn[i] = 0;
+    return 0;
+}
+
+int encode_answer(struct encode_text *t, const struct encode_part *prompt,
+                  const struct encode_part *answer, struct encode_cut *out, struct err *e)
+{
+    if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
+    if (join_messages(t, prompt, answer, e) < 0 || cut_chat(t, false, out, e) < 0) return -1;
+    return forget_prompt(t, prompt, out->at, e);
 }

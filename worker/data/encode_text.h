@@ -33,7 +33,7 @@ struct encode_text {             /* state of one worker */
     struct chat_model chat; /* owned; opened for the digest or for the first conversation */
     struct err no_chat;     /* the reason why chat is not open */
     struct text pair;       /* owned scratch */
-    struct template_output turns;
+    struct template_output turns, asked; /* owned: a conversation, and its prompt alone */
     /* Owned: the tokens of texts that were converted to tokens but not added to the encoder
      * yet. The tokens of each text follow those of the text before it. */
     struct tokens ids;
@@ -100,5 +100,13 @@ int encode_pair(struct encode_text *t, const struct encode_part *prompt,
  * "model.path". */
 int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
                 struct encode_cut *out, struct err *e);
+/* Converts a conversation and an answer to it to tokens. `prompt` and `answer` are the JSON texts
+ * of the elements of their lists of messages, without brackets. A token may be a target if a part
+ * of the token is in a turn of the assistant, and if it ends after the text of the prompt. That
+ * text is what chat_render makes of the prompt's messages, with the start of the assistant's next
+ * turn. Fails as encode_chat does. Also fails with ERR_INVALID if the conversation's text does not
+ * begin with the prompt's text. */
+int encode_answer(struct encode_text *t, const struct encode_part *prompt,
+                  const struct encode_part *answer, struct encode_cut *out, struct err *e);
 
 #endif

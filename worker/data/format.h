@@ -5,7 +5,8 @@
  *             the tokenizer of the model converts its text (encode_text.h, format_text.c)
  *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} are read
  *             like the format text; {"messages"} is a conversation (encode_text.h); {"input_ids"}
- *             with "labels" or "loss_mask" is used unchanged
+ *             with "labels" or "loss_mask" is used unchanged. If the job learns preferences, a
+ *             line is {"prompt", "chosen", "rejected"}, and becomes two documents (preference.h)
  *   llmc      a header of 256 int32 with the count of tokens in [2], then ids (magic 20240520,
  *             version 1: uint16; magic 20240801, version 7: uint32). A document *begins* with the
  *             end id (50256, 128000)

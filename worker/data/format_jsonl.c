@@ -12,6 +12,7 @@
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 #include "worker/data/jsonl_record.h"
+#include "worker/data/preference.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
 enum { BATCH = 256 }; /* Largest number of lines that are in memory at the same time. */
@@ -24,7 +25,9 @@ struct jsonl_line {
     struct jsonl_record rec; /* the record of the line; its arrays are used again for later
                               * lines */
     struct encode_cut cut;   /* ids of the line's text, if a tokenizer converts it to tokens */
-    struct err e;            /* e.code is ERR_NONE if the line has no error */
+    struct preference pair;  /* the record of the line, if the job learns preferences */
+    struct encode_cut answer[ANSWER_N];
+    struct err e; /* e.code is ERR_NONE if the line has no error */
 };
 
 struct jsonl {
@@ -183,6 +186,35 @@ static int put_record(struct jsonl *s, const struct jsonl_line *l, struct err *e
     return rc < 0 ? -1 : encode_end(c, text, (uint64_t)l->number, (uint64_t)l->offset, e);
 }
 
+/* ---- preferences ----------------------------------------------------------------------------- */
+
+static void cut_pair(const struct format_in *in, struct jsonl_line *l, int worker)
+{
+    struct err why;
+    if (preference_parse(&l->pair, l->at, l->n, &l->e) < 0) return;
+    if (in->c->text) {
+        preference_cut(&l->pair, &in->c->text[worker], l->answer, &l->e);
+    } else if (!job_reads_bytes(in->spec)) {
+        job_refuse_text(in->spec, "", "\"chosen\"", &why); /* prepare.c adds the source */
+        err_set(&l->e, why.code, "%s", why.text);
+    } else if (l->pair.answer[ANSWER_CHOSEN].list) {
+        chat_model_refuse("\"chosen\"", true, "give the texts as strings", &l->e);
+    }
+}
+
+/* Adds the documents of both answers to the encoder. */
+static int put_pair(struct jsonl *s, const struct jsonl_line *l, struct err *e)
+{
+    struct encode *c = s->in->c;
+    for (int i = 0; i < ANSWER_N; i++) {
+        c->mark = c->n_tokens;
+        if (preference_put(&l->pair, (enum preference_id)i, c, &l->answer[i], e) < 0 ||
+            encode_end(c, !l->pair.answer[i].list, (uint64_t)l->number, (uint64_t)l->offset, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 static void cut_line(void *arg, int64_t task, int worker)
@@ -192,6 +224,10 @@ static void cut_line(void *arg, int64_t task, int worker)
     const struct format_in *in = s->in;
     l->e.code = ERR_NONE;
     l->e.field[0] = 0;
+    if (job_learns_pairs(in->spec)) {
+        cut_pair(in, l, worker);
+        return;
+    }
     if (jsonl_record_parse(&l->rec, in->text_key, l->at, l->n, &l->e) < 0 ||
         check_kind(in, &l->rec, &l->e) < 0)
         return;
@@ -200,8 +236,9 @@ static void cut_line(void *arg, int64_t task, int worker)
 
 static int put_line(struct jsonl *s, const struct jsonl_line *l, struct err *e)
 {
+    const bool pairs = job_learns_pairs(s->in->spec);
     if (l->e.code != ERR_NONE && e) *e = l->e;
-    if (l->e.code != ERR_NONE || put_record(s, l, e) < 0)
+    if (l->e.code != ERR_NONE || (pairs ? put_pair(s, l, e) : put_record(s, l, e)) < 0)
         return err_prefix(e, "%s line %lld", s->in->r->path, (long long)l->number);
     return 0;
 }

@@ -49,6 +49,7 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                   .causal = !row || row->task != MODEL_MASKED_LM,
                                   .vocab = s->model.shape.vocab,
                                   .windowed = s->model.shape.window > 0,
+                                  .pairs = job_learns_pairs(s),
                                   .reach = set == SET_TRAIN &&
                                            (s->kind == JOB_TRAIN || s->kind == JOB_VERIFY),
                                   .mask = mask_rule(s, set)};
@@ -75,18 +76,19 @@ static int open_stream(struct data_order *o, int64_t first_document, int64_t n_d
                                     .seq_len = o->options.seq_len,
                                     .longest = o->options.longest,
                                     .packing = o->options.packing,
-                                    .overlong = o->options.overlong};
+                                    .overlong = o->options.overlong,
+                                    .pairs = o->options.pairs};
     struct pack *p = &o->stream[o->n_streams++];
     if (pack_open(p, &po, e) < 0) return -1;
     const struct order_stats *st = &p->stats;
     if (st->n_samples > 0) return 0;
     return err_field(e, ERR_INVALID, o->options.set == SET_EVAL ? "eval.data" : "data.train",
                      "no sample is left of %lld documents%s: %lld of them (%lld tokens) are longer "
-                     "than the sequence of %lld tokens and were dropped; raise data.seq_len or set "
-                     "data.overlong to split",
+                     "than the sequence of %lld tokens and were dropped; raise data.seq_len%s",
                      (long long)n_documents, o->mixed ? " of a source" : "",
                      (long long)st->dropped_documents, (long long)st->dropped_tokens,
-                     (long long)o->options.seq_len);
+                     (long long)o->options.seq_len,
+                     o->options.pairs ? "" : " or set data.overlong to split");
 }
 
 static int open_mixture(struct data_order *o, struct err *e)
@@ -186,22 +188,54 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
     pack_fragment(&o->stream[s->stream], s, k, f);
 }
 
-static int64_t masked_targets(const struct data_order *o, const struct sample *s, struct err *e)
+/* Counts the targets in a fragment. */
+static int64_t targets_in(const struct data_order *o, const struct fragment *f, struct err *e)
 {
     uint8_t learn[4096];
+    int64_t n = 0;
+    for (int64_t i = 1; i < f->length;) {
+        int64_t m = f->length - i;
+        if (m > (int64_t)sizeof learn) m = sizeof learn;
+        if (data_read_mask(o->data, f->token + i, m, learn, e) < 0) return -1;
+        for (int64_t j = 0; j < m; j++) n += learn[j];
+        i += m;
+    }
+    return n;
+}
+
+static int64_t masked_targets(const struct data_order *o, const struct sample *s, struct err *e)
+{
     int64_t n_targets = 0;
     for (int64_t k = 0; k < s->n_fragments; k++) {
         struct fragment f;
         data_fragment(o, s, k, &f);
-        for (int64_t i = 1; i < f.length;) {
-            int64_t m = f.length - i;
-            if (m > (int64_t)sizeof learn) m = sizeof learn;
-            if (data_read_mask(o->data, f.token + i, m, learn, e) < 0) return -1;
-            for (int64_t j = 0; j < m; j++) n_targets += learn[j];
-            i += m;
-        }
+        const int64_t n = targets_in(o, &f, e);
+        if (n < 0) return -1;
+        n_targets += n;
     }
     return n_targets;
+}
+
+int64_t data_pairs(const struct data_order *o, int64_t n)
+{
+    struct sample s;
+    assert(o->options.pairs);
+    data_sample(o, n, &s);
+    return s.n_fragments / 2;
+}
+
+int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answer out[2],
+              struct err *e)
+{
+    struct sample s;
+    data_sample(o, n, &s);
+    for (int i = 0; i < 2; i++) {
+        struct fragment f;
+        data_fragment(o, &s, 2 * k + i, &f);
+        out[i] = (struct data_answer){f.document, f.pos, f.length, targets_in(o, &f, e)};
+        if (out[i].targets < 0) return -1;
+    }
+    return 0;
 }
 
 /* Counts the targets in fragment f of sample n, for a model from which tokens are hidden. */

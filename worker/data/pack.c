@@ -33,11 +33,49 @@ static int64_t document_at(const struct pack *p, int64_t token)
     return lo;
 }
 
+/* ---- units ----------------------------------------------------------------------------------- */
+
+/* A unit is a document or, with pairs, two documents that follow each other. It is packed as a
+ * whole. Unit i begins with document unit_first(p, i). */
+static int64_t unit_documents(const struct pack *p)
+{
+    return p->o.pairs ? 2 : 1;
+}
+
+static int64_t n_units(const struct pack *p)
+{
+    assert(p->o.n_documents % unit_documents(p) == 0);
+    return p->o.n_documents / unit_documents(p);
+}
+
+static int64_t unit_first(const struct pack *p, int64_t i)
+{
+    return p->o.first_document + i * unit_documents(p);
+}
+
+static int64_t unit_length(const struct pack *p, int64_t first)
+{
+    return document_length(p, first) + (p->o.pairs ? document_length(p, first + 1) : 0);
+}
+
 /* ---- over-long documents --------------------------------------------------------------------- */
+
+static int overlong_pair(const struct pack *p, int64_t document, struct err *e)
+{
+    struct data_origin at;
+    if (data_origin(p->o.data, document, &at, e) < 0) return -1;
+    return err_field(e, ERR_INVALID, "data.overlong",
+                     "%s record %lld has answers of %lld and %lld tokens with their prompt, the "
+                     "sequence %lld: set data.overlong to drop, or raise data.seq_len",
+                     data_file(p->o.data, at.file), (long long)at.record,
+                     (long long)document_length(p, document),
+                     (long long)document_length(p, document + 1), (long long)p->o.seq_len);
+}
 
 static int overlong_error(const struct pack *p, int64_t document, struct err *e)
 {
     struct data_origin at;
+    if (p->o.pairs) return overlong_pair(p, document, e);
     if (data_origin(p->o.data, document, &at, e) < 0) return -1;
     return err_field(e, ERR_INVALID, "data.overlong",
                      "%s record %lld has %lld tokens, the sequence %lld: set data.overlong to "
@@ -73,24 +111,36 @@ static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
     return *n_pieces ? length : 0;
 }
 
+/* Finds the first of n documents that is longer than the model's table of positions. Returns -1 if
+ * there is none. */
+static int64_t beyond(const struct pack *p, int64_t first, int64_t n, int64_t left)
+{
+    if (!p->o.longest || p->o.seq_len <= p->o.longest) return -1;
+    if (n == 1) return left > p->o.longest ? first : -1;
+    for (int64_t d = first; left && d < first + n; d++)
+        if (document_length(p, d) > p->o.longest) return d;
+    return -1;
+}
+
 /* Counts documents and tokens after data.overlong is applied. n_fragments becomes the number
  * of pieces. Later, concat may divide pieces at the ends of samples. */
 static int count(struct pack *p, struct err *e)
 {
     struct order_stats *st = &p->stats;
-    for (int64_t i = 0; i < p->o.n_documents; i++) {
-        int64_t d = p->o.first_document + i, length = document_length(p, d), n_pieces;
+    const int64_t n = unit_documents(p);
+    for (int64_t i = 0; i < n_units(p); i++) {
+        int64_t d = unit_first(p, i), length = unit_length(p, d), n_pieces;
         if (length > p->o.seq_len && p->o.overlong == OVERLONG_ERROR)
             return overlong_error(p, d, e);
         int64_t left = kept(p, length, &n_pieces);
-        if (p->o.longest && p->o.seq_len > p->o.longest && left > p->o.longest)
-            return beyond_table(p, d, e);
+        const int64_t long_one = beyond(p, d, n, left);
+        if (long_one >= 0) return beyond_table(p, long_one, e);
         st->n_fragments += n_pieces;
         st->n_tokens += left;
-        st->n_documents += left > 0;
+        st->n_documents += left > 0 ? n : 0;
         st->split_documents += n_pieces > 1;
         if (left == 0) {
-            st->dropped_documents++;
+            st->dropped_documents += n;
             st->dropped_tokens += length;
         } else if (left < length) {
             st->truncated_documents++;
@@ -113,9 +163,9 @@ static void *allot(int64_t n, size_t size, const char *what, struct err *e)
 static void list_pieces(const struct pack *p, struct piece *out)
 {
     const int64_t S = p->o.seq_len;
-    for (int64_t i = 0; i < p->o.n_documents; i++) {
-        int64_t d = p->o.first_document + i, token = document_start(p, d), n_pieces;
-        int64_t left = kept(p, document_length(p, d), &n_pieces);
+    for (int64_t i = 0; i < n_units(p); i++) {
+        int64_t d = unit_first(p, i), token = document_start(p, d), n_pieces;
+        int64_t left = kept(p, unit_length(p, d), &n_pieces);
         for (; left > 0; left -= S, token += S)
             *out++ = (struct piece){token, (uint32_t)(left < S ? left : S), 0};
     }
@@ -234,12 +284,24 @@ static void count_windows(struct pack *p)
     }
 }
 
+/* Fills the lists. Each piece of a pair is two fragments. */
+static int pack_pieces(struct pack *p, struct err *e)
+{
+    const int rc = p->o.packing == PACKING_CONCAT ? pack_concat(p, e)
+                   : p->o.packing == PACKING_NONE ? pack_single(p, e)
+                                                  : pack_best_fit(p, e);
+    if (p->o.pairs) p->stats.n_fragments *= 2;
+    return rc;
+}
+
 int pack_open(struct pack *p, const struct pack_options *o, struct err *e)
 {
     *p = (struct pack){.o = *o};
     assert(o->seq_len > 0 && o->seq_len <= JOB_MAX_SEQ && o->first_document >= 0);
     if (p->o.overlong == OVERLONG_AUTO)
-        p->o.overlong = data_masked(o->data) ? OVERLONG_ERROR : OVERLONG_SPLIT;
+        p->o.overlong = o->pairs || data_masked(o->data) ? OVERLONG_ERROR : OVERLONG_SPLIT;
+    assert(!o->pairs || (o->packing != PACKING_CONCAT && p->o.overlong != OVERLONG_SPLIT &&
+                         p->o.overlong != OVERLONG_TRUNCATE));
     p->first_token = document_start(p, o->first_document);
     if (o->n_documents)
         p->n_tokens = (int64_t)data_documents(o->data)[o->first_document + o->n_documents - 1] -
@@ -256,11 +318,7 @@ int pack_open(struct pack *p, const struct pack_options *o, struct err *e)
             "%lld fragments to pack, at most %lld: use packing \"concat\", which needs "
             "no list of them",
             (long long)p->stats.n_fragments, (long long)ORDER_FRAGMENTS);
-    switch (o->packing) {
-    case PACKING_CONCAT: return pack_concat(p, e);
-    case PACKING_NONE: return pack_single(p, e);
-    default: return pack_best_fit(p, e);
-    }
+    return pack_pieces(p, e);
 }
 
 void pack_close(struct pack *p)
@@ -281,7 +339,7 @@ void pack_sample(const struct pack *p, int64_t index, struct sample *s)
     if (p->piece) {
         const struct piece *last = &p->piece[p->sample_end[index] - 1];
         s->first = index ? p->sample_end[index - 1] : 0;
-        s->n_fragments = p->sample_end[index] - s->first;
+        s->n_fragments = (p->sample_end[index] - s->first) * unit_documents(p);
         s->n_tokens = (int64_t)last->pos + last->length;
         return;
     }
@@ -294,6 +352,12 @@ void pack_sample(const struct pack *p, int64_t index, struct sample *s)
 void pack_fragment(const struct pack *p, const struct sample *s, int64_t k, struct fragment *f)
 {
     assert(k >= 0 && k < s->n_fragments);
+    if (p->o.pairs) {
+        const struct piece *x = &p->piece[s->first + k / 2];
+        const int64_t d = document_at(p, x->token) + k % 2, token = document_start(p, d);
+        *f = (struct fragment){d, token, document_length(p, d), x->pos + token - x->token};
+        return;
+    }
     if (p->piece) {
         const struct piece *x = &p->piece[s->first + k];
         *f = (struct fragment){document_at(p, x->token), x->token, x->length, x->pos};

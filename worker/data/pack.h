@@ -1,7 +1,8 @@
 /* pack.h: packs documents into samples of seq_len by concat, none or best_fit, and splits,
  * truncates or drops documents that are longer than seq_len (worker/data/data.h explains these
- * words). A pack covers a range of documents. The range is a whole set, or one source of a
- * weighted mixture. Packing is deterministic, and takes O(n log n) time for n documents. */
+ * words). With pairs, the two documents of a pair are packed together, and dropped together. A pack
+ * covers a range of documents. The range is a whole set, or one source of a weighted mixture.
+ * Packing is deterministic, and takes O(n log n) time for n documents. */
 #ifndef SEQD_DATA_PACK_H
 #define SEQD_DATA_PACK_H
 
@@ -12,9 +13,10 @@ struct pack_options {
     int64_t first_document, n_documents;
     int64_t seq_len, longest; /* as in struct order_options */
     int packing, overlong;    /* enum packing_id, overlong_id */
+    bool pairs;               /* as in struct order_options */
 };
 
-struct piece { /* a fragment of a listed pack */
+struct piece { /* a fragment of a listed pack or, with pairs, two fragments */
     int64_t token;
     uint32_t length, pos; /* at most JOB_MAX_SEQ */
 };
@@ -25,7 +27,7 @@ struct pack {
     struct order_stats stats;
     /* The two lists `piece` and `sample_end` are NULL for a concat that leaves out no token,
      * because the samples of such a pack are found without a list. */
-    struct piece *piece; /* owned [stats.n_fragments], sample by sample */
+    struct piece *piece; /* owned [stats.n_fragments, or half of it with pairs], sample by sample */
     int64_t *sample_end; /* owned [stats.n_samples]: index at which the pieces of each sample
                           * end */
 };

@@ -200,6 +200,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
     if (p->text && encode_text_digest(p->text, has_records(p), &sha, p->meta.tokenizer, e) < 0)
         return -1;
     if (cuts_texts(p->spec)) sha256_add(&sha, "n_after", sizeof "n_after");
+    if (job_learns_pairs(p->spec)) sha256_add(&sha, "preferences", sizeof "preferences");
     for (int i = 0; i < p->n_sources; i++) {
         const struct prepared_source *s = &p->source[i];
         const struct format *row = format_row(s->spec->format);

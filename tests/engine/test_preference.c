@@ -1,0 +1,347 @@
+/* test_preference: checks records of a prompt and two answers, the documents and masks that they
+ * become, faults in records, and how pairs are packed.
+ * tests: needs golden/tokenizers */
+#include "tests/lib/files.h"
+#include "worker/data/preference.h"
+#include "worker/text/tokenizer.h"
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static void pairs(const char *text)
+{
+    puts_file("p.jsonl", text);
+    one_source("p.jsonl", DATA_JSONL, 300, -1);
+    spec->objective.type = OBJECTIVE_DPO;
+}
+
+static void check_learnt(struct data *d, const char *want)
+{
+    uint8_t learn[64];
+    const int64_t n = (int64_t)strlen(want);
+    CHECK(data_read_mask(d, 0, n, learn, &e) == 0);
+    for (int64_t i = 0; i < n; i++)
+        CHECK_MSG(learn[i] == want[i] - '0', "token %lld: %d", (long long)i, learn[i]);
+}
+
+static void test_text(void)
+{
+    static const char text[] = "{\"prompt\":\"ab\",\"chosen\":\"c\",\"rejected\":\"\",\"id\":[7]}\n"
+                               "{\"rejected\":\"x\",\"tools\":null,\"system\":\"\",\"chosen\":"
+                               "\"\\u00e9\",\"prompt\":\"\",\"images\":[]}\n";
+    static const int64_t ids[] = {'a', 'b', 'c', 256, 'a', 'b', 256, 0xc3, 0xa9, 256, 'x', 256};
+    static const uint64_t ends[] = {4, 7, 10, 12};
+    char id[80];
+    pairs(text);
+    struct data *d = prepare_open();
+    check_data(d, ids, 12, ends, 4);
+    check_learnt(d, "001100111111");
+    check_origin(d, 1, 1, 0);
+    check_origin(d, 2, 2,
+                 strlen("{\"prompt\":\"ab\",\"chosen\":\"c\",\"rejected\":\"\",\"id\":[7]}\n"));
+    snprintf(id, sizeof id, "%s", data_stats(d)->id);
+    data_close(d);
+    /* the same file, read for another objective, has no such records */
+    spec->objective.type = OBJECTIVE_CAUSAL_LM;
+    refused(ERR_INVALID, "\"prompt\" needs \"completion\" beside it");
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *line, *want;
+        enum err_code code;
+    } bad[] = {
+        {"[1]", "want an object on every line", ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":\"b\"}", "\"rejected\" is missing", ERR_INVALID},
+        {"{\"prompt\":\"a\",\"rejected\":[]}", "\"chosen\" is missing", ERR_INVALID},
+        {"{\"chosen\":\"a\",\"rejected\":\"b\"}", "\"prompt\" is missing", ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":[],\"rejected\":[]}", "are strings and lists", ERR_INVALID},
+        {"{\"prompt\":[],\"chosen\":\"a\",\"rejected\":\"b\"}", "are strings and lists",
+         ERR_INVALID},
+        {"{\"chosen\":[],\"rejected\":\"b\"}", "are strings and lists", ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":1,\"rejected\":\"b\"}", "neither a string nor a list",
+         ERR_INVALID},
+        {"{\"chosen\":[1],\"rejected\":[]}", "\"chosen\" 0 is no message", ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":\"b\",\"chosen\":\"b\",\"rejected\":\"b\"}", "occurs twice",
+         ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\",\"system\":\"c\"}",
+         "\"system\" is not read", ERR_UNSUPPORTED},
+        {"{\"tools\":[{}],\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\"}",
+         "\"tools\" is not read", ERR_UNSUPPORTED},
+        {"{\"prompt\":\"\",\"chosen\":\"b\",\"rejected\":\"\"}",
+         "\"rejected\" has no token to learn after the prompt", ERR_INVALID},
+        {"{\"chosen\":[],\"rejected\":[]}", "\"chosen\" is a conversation, and this job reads",
+         ERR_UNSUPPORTED},
+        {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\"", "JSON byte 41", ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":[{]", "byte", ERR_INVALID},
+    };
+    char text[256];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct data_stats st;
+        snprintf(text, sizeof text, "\n%s\n", bad[i].line);
+        pairs(text);
+        CHECK_MSG(prepare(&st) == -1 && e.code == bad[i].code && strstr(e.text, bad[i].want),
+                  "%s: want \"%s\": %s %s", bad[i].line, bad[i].want, err_name(e.code), e.text);
+        CHECK_MSG(strstr(e.text, "p.jsonl line 2: "), "%s", e.text);
+    }
+}
+
+/* ---- lists of messages ----------------------------------------------------------------------- */
+
+static bool part_is(const struct preference_part *p, const char *want)
+{
+    return p->at && p->len == strlen(want) && !memcmp(p->at, want, p->len);
+}
+
+/* Checks where lists without a prompt are divided. */
+static void test_divided(void)
+{
+    static const struct {
+        const char *chosen, *rejected, *prompt, *answer[ANSWER_N];
+    } row[] = {
+        {"[{\"a\":1},{\"b\":2}]", "[{\"a\":1},{\"b\":3}]", "{\"a\":1}", {"{\"b\":2}", "{\"b\":3}"}},
+        {"[ {\"a\" : 1} , {\"b\":2} ]",
+         "[{\"a\":1},{\"c\":3},{\"d\":4}]",
+         "{\"a\" : 1}",
+         {"{\"b\":2}", "{\"c\":3},{\"d\":4}"}},
+        {"[{\"a\":\"},{\"},{\"b\":2}]",
+         "[{\"a\":\"},{ \"},{\"b\":2}]",
+         "",
+         {"{\"a\":\"},{\"},{\"b\":2}", "{\"a\":\"},{ \"},{\"b\":2}"}},
+        {"[{\"a\":\"\\\"}\"},{\"b\":[{}]}]",
+         "[{\"a\":\"\\\"}\"},{\"b\":[{},1]}]",
+         "{\"a\":\"\\\"}\"}",
+         {"{\"b\":[{}]}", "{\"b\":[{},1]}"}},
+        {"[{\"a\":\"\\\\\"}]", "[{\"a\":\"\\\\\"},{}]", "{\"a\":\"\\\\\"}", {"", "{}"}},
+        {"[]", "[{}]", "", {"", "{}"}},
+    };
+    char line[256];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct preference p;
+        const int n = snprintf(line, sizeof line, "{\"rejected\":%s,\"chosen\":%s}",
+                               row[i].rejected, row[i].chosen);
+        CHECK_MSG(!preference_parse(&p, line, (size_t)n, &e), "%zu: %s", i, e.text);
+        CHECK_MSG(part_is(&p.prompt, row[i].prompt), "%zu: %.*s", i, (int)p.prompt.len,
+                  p.prompt.at);
+        for (int k = 0; k < ANSWER_N; k++)
+            CHECK_MSG(part_is(&p.answer[k], row[i].answer[k]), "%zu: %.*s", i, (int)p.answer[k].len,
+                      p.answer[k].at);
+    }
+}
+
+#define SAYS(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+
+static void model_files(const char *jinja)
+{
+    char *text = file_read("tests/golden/tokenizers/llama2.json", 1 << 20, NULL, &e);
+    CHECK_MSG(text, "%s", e.text);
+    file_make_dir(in_dir("model"), &e);
+    puts_file("model/tokenizer.json", text);
+    puts_file("model/tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
+    puts_file("model/chat_template.jinja", jinja);
+    free(text);
+}
+
+static int prepare_model(const char *lines, struct data_stats *st)
+{
+    const char *const roots[] = {dir};
+    const struct data_model of = {in_dir("model"), 0};
+    puts_file("m.jsonl", lines);
+    one_source("m.jsonl", DATA_JSONL, 512, -1);
+    spec->objective.type = OBJECTIVE_DPO;
+    spec->model.shape.tokenizer = TOKENIZER_OWN;
+    spec->resources.threads = 2;
+    e = (struct err){0};
+    return data_prepare(spec, &of, roots, 1, in_dir("prepared"), NULL, st, &e);
+}
+
+/* Checks a document: it must be the ids of `text`, where the tokens that end after the first
+ * `given` bytes are learnt. `more` is the number of end ids. */
+static void check_document(const struct data *d, int64_t i, const char *text, size_t given,
+                           bool special, int more)
+{
+    struct tokenizer *t = tokenizer_open(in_dir("model"), &e);
+    struct tokens want = {.spans = true};
+    const int64_t at = i ? (int64_t)data_documents(d)[i - 1] : 0;
+    const int64_t n = (int64_t)data_documents(d)[i] - at;
+    int32_t ids[128];
+    uint8_t learn[128];
+    CHECK(t && !tokenizer_encode(t, text, strlen(text), special, &want, &e));
+    CHECK_MSG(n == want.n + more && n <= 128, "document %lld: %lld ids, want %lld", (long long)i,
+              (long long)n, (long long)want.n);
+    if (n == want.n + more && n <= 128) {
+        CHECK(!data_read(d, at, n, ids, &e) && !data_read_mask(d, at, n, learn, &e));
+        for (int64_t k = 0; k < want.n; k++)
+            CHECK_MSG(ids[k] == want.id[k] && learn[k] == (want.end[k] > (int64_t)given),
+                      "document %lld token %lld: %d %d", (long long)i, (long long)k, ids[k],
+                      learn[k]);
+        if (more) CHECK(ids[n - 1] == 2 && learn[n - 1]);
+    }
+    text_tokens_fini(&want);
+    tokenizer_destroy(t);
+}
+
+static void test_messages(void)
+{
+    static const char lines[] =
+        "{\"prompt\":[" SAYS("user", "Hello") "," SAYS("assistant", "Yes") "," SAYS("user", "Go") "],\"chosen\":[" SAYS(
+            "assistant",
+            "well done") "],\"rejected\":[" SAYS("assistant",
+                                                 "no") "]}\n"
+                                                       "{\"chosen\":[" SAYS("user", "A b") "," SAYS("assistant", "c") "],\"rejected\":[" SAYS(
+                                                           "user",
+                                                           "A b") ", " SAYS("assistant",
+                                                                            "") "]}\n"
+                                                                                "{\"prompt\":"
+                                                                                "\"Tell me "
+                                                                                "\",\"chosen\":"
+                                                                                "\"the "
+                                                                                "word\","
+                                                                                "\"rejected\":\"a "
+                                                                                "lie\"}\n";
+    struct data_stats st;
+    model_files("{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}");
+    CHECK_MSG(!prepare_model(lines, &st), "%s", e.text);
+    struct data *d = data_open(in_dir("prepared"), st.id, DATA_CHECK, &e);
+    if (!d) printf("  %s\n", e.text), abort();
+    CHECK(st.n_documents == 6);
+#define FIRST "[user]Hello</s>[assistant]Yes</s>[user]Go</s>[assistant]"
+    check_document(d, 0, FIRST "well done</s>", strlen(FIRST), false, 0);
+    check_document(d, 1, FIRST "no</s>", strlen(FIRST), false, 0);
+    check_document(d, 2, "[user]A b</s>[assistant]c</s>", strlen("[user]A b</s>[assistant]"), false,
+                   0);
+    check_document(d, 3, "[user]A b</s>[assistant]</s>", strlen("[user]A b</s>[assistant]"), false,
+                   0);
+    check_document(d, 4, "Tell me the word", strlen("Tell me "), true, 1);
+    check_document(d, 5, "Tell me a lie", strlen("Tell me "), true, 1);
+    data_close(d);
+}
+
+static void test_messages_refused(void)
+{
+    struct data_stats st;
+    CHECK(prepare_model("{\"prompt\":[],\"chosen\":[" SAYS(
+                            "assistant", "b") "],\"rejected\":[" SAYS("user", "c") "]}\n",
+                        &st) == -1);
+    CHECK_MSG(strstr(e.text, "\"rejected\" has no token to learn after the prompt") &&
+                  strstr(e.text, "line 1"),
+              "%s", e.text);
+    /* this template leaves out all messages before the last one */
+    model_files("{% for m in messages %}{% if loop.last or m.role == 'user' and "
+                "add_generation_prompt %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}");
+    CHECK(prepare_model("{\"prompt\":[" SAYS("user", "a") "],\"chosen\":[" SAYS(
+                            "assistant", "b") "],\"rejected\":[" SAYS("assistant", "c") "]}\n",
+                        &st) == -1);
+    CHECK_MSG(strstr(e.text, "\"chosen\": "), "%s", e.text);
+}
+
+/* ---- packing --------------------------------------------------------------------------------- */
+
+enum { N_PAIRS = 60, MOST = 40 };
+
+static int64_t length_of(const struct data *d, int64_t document)
+{
+    const uint64_t *ends = data_documents(d);
+    return (int64_t)(ends[document] - (document ? ends[document - 1] : 0));
+}
+
+static struct data *many_pairs(void)
+{
+    static char text[N_PAIRS * 256];
+    char *at = text;
+    uint32_t x = 7;
+    for (int i = 0; i < N_PAIRS; i++) {
+        int n[3];
+        for (int k = 0; k < 3; k++) n[k] = (int)((x = x * 1664525 + 1013904223) >> 16) % MOST;
+        at += sprintf(at, "{\"prompt\":\"%.*s\",\"chosen\":\"%.*s\",\"rejected\":\"%.*s\"}\n", n[0],
+                      "pppppppppppppppppppppppppppppppppppppppp", n[1] + 1,
+                      "cccccccccccccccccccccccccccccccccccccccc", n[2] + 1,
+                      "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr");
+    }
+    pairs(text);
+    return prepare_open();
+}
+
+/* Checks the pairs of a sample, and marks them as seen. Returns the sample's tokens. */
+static int64_t check_pairs(const struct data *d, const struct data_order *o, int64_t n,
+                           uint8_t *seen)
+{
+    struct sample s;
+    int64_t pos = 0, targets = 0;
+    data_sample(o, n, &s);
+    CHECK(s.n_fragments == 2 * data_pairs(o, n));
+    for (int64_t k = 0; k < data_pairs(o, n); k++) {
+        struct data_answer a[2];
+        CHECK(!data_pair(o, n, k, a, &e));
+        CHECK(a[0].document % 2 == 0 && a[1].document == a[0].document + 1);
+        seen[a[0].document / 2]++;
+        for (int i = 0; i < 2; i++) {
+            struct fragment f;
+            data_fragment(o, &s, 2 * k + i, &f);
+            CHECK(a[i].pos == pos && a[i].length == length_of(d, a[i].document));
+            CHECK(f.document == a[i].document && f.pos == pos && f.length == a[i].length);
+            CHECK(a[i].targets >= 1 && a[i].targets < a[i].length);
+            pos += a[i].length;
+            targets += a[i].targets;
+        }
+    }
+    CHECK(pos == s.n_tokens && targets == data_targets(o, n, &e));
+    return pos;
+}
+
+static void check_order(const struct data *d, int packing, int overlong, int64_t S)
+{
+    uint8_t seen[N_PAIRS] = {0};
+    struct order_options x = {.seq_len = S,
+                              .seed = 3,
+                              .packing = packing,
+                              .overlong = overlong,
+                              .document_mask = true,
+                              .reset_positions = true,
+                              .causal = true,
+                              .pairs = true,
+                              .vocab = 300};
+    struct data_order *o = order_open(d, &x);
+    const struct order_stats *st = data_order_stats(o);
+    int64_t tokens = 0, left = 0;
+    for (int64_t n = 0; n < data_order_samples(o); n++) {
+        const int64_t m = check_pairs(d, o, n, seen);
+        CHECK(m <= S && (packing == PACKING_BEST_FIT || data_pairs(o, n) == 1));
+        tokens += m;
+    }
+    for (int i = 0; i < N_PAIRS; i++) {
+        const int64_t length = length_of(d, 2 * i) + length_of(d, 2 * i + 1);
+        CHECK_MSG(seen[i] == (length <= S), "pair %d: %d", i, seen[i]);
+        left += length > S;
+    }
+    CHECK(st->n_tokens == tokens && st->n_fragments == 2 * (N_PAIRS - left));
+    CHECK(st->dropped_documents == 2 * left && st->n_documents == st->n_fragments);
+    data_order_close(o);
+}
+
+static void test_packing(void)
+{
+    struct data *d = many_pairs();
+    const struct order_options x = {.seq_len = 64, .packing = PACKING_NONE, .pairs = true};
+    for (int packing = PACKING_BEST_FIT; packing <= PACKING_NONE; packing++)
+        for (int64_t S = 64; S <= 1024; S *= 4)
+            check_order(d, packing, S < 256 ? OVERLONG_DROP : OVERLONG_AUTO, S);
+    CHECK(!data_order_open(d, &x, &e) && e.code == ERR_INVALID);
+    CHECK_STR(e.field, "data.overlong");
+    CHECK_MSG(strstr(e.text, "answers of") && strstr(e.text, "set data.overlong to drop"), "%s",
+              e.text);
+    data_close(d);
+}
+
+int main(void)
+{
+    datadir_begin("preference");
+    RUN(test_text);
+    RUN(test_refused);
+    RUN(test_divided);
+    RUN(test_messages);
+    RUN(test_messages_refused);
+    RUN(test_packing);
+    return datadir_end("preference");
+}
