@@ -485,7 +485,8 @@ static int compare(const struct data_order *d, const struct order_options *o, co
                    int64_t n, int P, enum layout_id layout, bool rank_bits)
 {
     struct rows rows;
-    struct batch b = {rows.ids, rows.targets, rows.pos, rows.lo, rows.hi};
+    struct batch b = {
+        .ids = rows.ids, .targets = rows.targets, .pos = rows.pos, .lo = rows.lo, .hi = rows.hi};
     int bad = 0, covered[256] = {0};
     for (int r = 0; r < P; r++) {
         struct shard sh;
@@ -638,7 +639,8 @@ static void test_batch_corrupt(void)
 {
     struct corpus c;
     struct rows rows;
-    struct batch b = {rows.ids, rows.targets, rows.pos, rows.lo, rows.hi};
+    struct batch b = {
+        .ids = rows.ids, .targets = rows.targets, .pos = rows.pos, .lo = rows.lo, .hi = rows.hi};
     struct order_options o = {.seq_len = 100, .in_order = true};
     struct shard sh;
     char path[200];

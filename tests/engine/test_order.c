@@ -370,7 +370,7 @@ static void test_cut_under_way(void)
     static const char *const parts[] = {"tokens.bin", "loss.bin", "origins.bin"};
     static int32_t ids[64], targets[64];
     static int64_t pos[64], lo[64], hi[64];
-    struct batch b = {ids, targets, pos, lo, hi};
+    struct batch b = {.ids = ids, .targets = targets, .pos = pos, .lo = lo, .hi = hi};
     struct shard sh;
     char path[200], json[4096];
     CHECK(!shard_init(&sh, 64, 1, 0, LAYOUT_CONTIGUOUS, false, &e));

@@ -285,7 +285,8 @@ int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
  * data_order_bytes_known is true if the model's own tokenizer has converted the text to tokens
  * and no token is hidden. Reads the disk. Returns -1 with the errors of data_batch. */
 int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
-/* data_pairs returns the number of pairs of sample n, of an order with the option pairs. data_pair
+/* data_order_paired tells whether the order has the option pairs. data_pairs returns the number of
+ * pairs of sample n of such an order. data_pair
  * describes pair k of it. data_pair reads the disk, to count the targets; it returns -1 with the
  * errors of data_batch. */
 struct data_answer {
@@ -293,6 +294,7 @@ struct data_answer {
     int64_t pos, length;
     int64_t targets; /* at least 1 */
 };
+bool data_order_paired(const struct data_order *o);
 int64_t data_pairs(const struct data_order *o, int64_t n);
 int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answer out[2],
               struct err *e);

@@ -216,6 +216,11 @@ static int64_t masked_targets(const struct data_order *o, const struct sample *s
     return n_targets;
 }
 
+bool data_order_paired(const struct data_order *o)
+{
+    return o->options.pairs;
+}
+
 int64_t data_pairs(const struct data_order *o, int64_t n)
 {
     struct sample s;

@@ -48,6 +48,7 @@ const struct batch *batch_inputs(struct model *m, const struct batch *b)
     to->group[0] = put(m, room->group[0], b->group[0], 4 * T);
     to->group[1] = put(m, room->group[1], b->group[1], 4 * alt_rows(m));
     to->targets = NULL;
+    to->weight = NULL;
     put_latents(m, &b->latents, &to->latents);
     return to;
 }
@@ -62,6 +63,12 @@ const struct batch *batch_loss(struct model *m, const struct batch *b)
                              4 * T * n * shape_targets(&m->shape));
     to->latents.weight = put(m, room->latents.weight, b->latents.weight, 4 * T * n);
     return to;
+}
+
+void batch_weights(struct model *m)
+{
+    if (m->be->own_memory)
+        m->there.weight = put(m, m->room.weight, m->batch.weight, 4 * m->sp.shard.T);
 }
 
 void model_place(struct model *m, const struct batch *b)

@@ -36,6 +36,8 @@ struct batch_latents {
 struct batch {
     int32_t *ids;     /* token of each row; a row of padding has token_pad() */
     int32_t *targets; /* -1 if a row has no target */
+    /* factor of each row's loss in the gradient; NULL if all factors are 1 */
+    float *weight;
     /* RoPE position of each row, counted from the start of its document (reset_positions) or of
      * the sequence */
     int64_t *pos;

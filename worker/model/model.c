@@ -308,6 +308,35 @@ static double sum_nll(const struct model *m, int first, int n)
     return s;
 }
 
+/* Sums the losses of the rows of a sum chunk that have positions in [begin, end). */
+static double chunk_nll_of(const struct model *m, int chunk, int64_t begin, int64_t end)
+{
+    const struct shard *sh = &m->sp.shard;
+    double s = 0;
+    for (int i = 0; i < sh->n_segs; i++) {
+        const int64_t shift = i * sh->seg_len - sh->pos[i]; /* from a position to its row */
+        int64_t row = begin + shift, last = end + shift;
+        if (row < i * sh->seg_len) row = i * sh->seg_len;
+        if (row < chunk * sh->sum_len) row = chunk * sh->sum_len;
+        if (last > (i + 1) * sh->seg_len) last = (i + 1) * sh->seg_len;
+        if (last > (chunk + 1) * sh->sum_len) last = (chunk + 1) * sh->sum_len;
+        for (; row < last; row++) s += m->nll[row];
+    }
+    return s;
+}
+
+static double tree_nll_of(const struct model *m, int first, int n, int64_t begin, int64_t end)
+{
+    if (n == 1) return chunk_nll_of(m, first, begin, end);
+    return tree_nll_of(m, first, n / 2, begin, end) +
+           tree_nll_of(m, first + n / 2, n / 2, begin, end);
+}
+
+double model_nll_of(const struct model *m, int64_t begin, int64_t end)
+{
+    return tree_nll_of(m, 0, m->sp.shard.n_sums, begin, end);
+}
+
 /* Copies the loss of every row to the host. */
 static void take_nll(struct model *m)
 {
@@ -337,6 +366,16 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
+int model_weigh_rows(struct model *m, const struct batch *b, double *loss, struct err *e)
+{
+    double sum;
+    if (!m->weigh.call) return 0;
+    m->prog.frame.p = NULL; /* so that the input of the loss is computed for this batch */
+    if (model_nll(m, b, &sum, e) || m->weigh.call(m->weigh.arg, loss, e)) return -1;
+    batch_weights(m);
+    return 0;
+}
+
 /* Returns 1. Under the fault MUTANT_LOSS_MEAN, returns the factor by which a rank's loss is wrong
  * if the means of the ranks are averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
@@ -361,8 +400,8 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
     const struct batch *there = m->be->own_memory ? &m->there : b;
     if (forward(m, there, false, e)) return -1;
     model_rewind(m);
-    if (section_backward(m, there, scale, e)) return -1;
-    *nll_sum = model_sum_nll(m) * wrong;
+    if (model_weigh_rows(m, there, nll_sum, e) || section_backward(m, there, scale, e)) return -1;
+    if (!m->weigh.call) *nll_sum = model_sum_nll(m) * wrong;
     return sync(m, e);
 }
 

@@ -38,6 +38,16 @@ struct model_buckets {
     void *arg;
 };
 
+/* Callback between the forward pass of a sample and its backward pass, in which the factors of the
+ * rows' losses are decided by the losses themselves. m->nll has the loss of each row of this rank.
+ * The callback fills m->batch.weight, and sets *loss to this rank's part of the sample's loss,
+ * which takes the place of the sum of nll. It is called on the ranks that have the head, and is
+ * collective over m->holders. */
+struct model_weigh {
+    int (*call)(void *arg, double *loss, struct err *e);
+    void *arg;
+};
+
 struct model_options {
     const struct model_shape *shape; /* copied */
     const struct plan *plan;         /* borrowed for the model's life */
@@ -105,6 +115,7 @@ struct model {
     /* the next pass replaces gradients instead of adding to them (model_begin_grad) */
     bool grad_anew;
     struct model_buckets buckets;
+    struct model_weigh weigh; /* call is NULL if all rows have the factor 1 */
     float *tree;
     int64_t tree_stride; /* bytes */
     double *nll;         /* [T] in the host's memory; model_nll and model_grad write it */
@@ -231,6 +242,11 @@ struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
  * layers exchange messages. Waits for the device. */
 int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 
+/* Sums m->nll over the rows of this rank whose positions in the sequence are [begin, end). The
+ * order of the additions is that of model_nll, and all other rows count as 0. Call it after
+ * model_nll, or in m->weigh. */
+double model_nll_of(const struct model *m, int64_t begin, int64_t end);
+
 /* Begins a sum of gradients: the next backward pass replaces the contents of m->grad, and later
  * passes add to it. Call it before every step in which m->grad also has records or logits
  * (worker/plan/lent.h). No pass writes the elements between tensors; they keep their values or
@@ -315,6 +331,8 @@ int model_decoded(struct model *m, int from, int n, struct tensor *logits, struc
  * the device. batch_loss copies the arrays that the loss reads. */
 const struct batch *batch_inputs(struct model *m, const struct batch *b);
 const struct batch *batch_loss(struct model *m, const struct batch *b);
+/* Copies the weights of the rows of m->batch to the device. */
+void batch_weights(struct model *m);
 
 /* Several ranks of tensor parallelism may have a copy of a tensor. For each tensor of the bucket
  * that several ranks have, sums the gradient over these ranks. x is the gradient of the bucket. */
@@ -327,6 +345,9 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 /* Returns the sum of m->nll over the rows of this rank that the pass has written. Waits for the
  * device. */
 double model_sum_nll(struct model *m);
+/* If m->weigh is set, computes the loss of every row of the batch, which must have been placed,
+ * and calls it. Otherwise does nothing. Call it between the forward and the backward pass. */
+int model_weigh_rows(struct model *m, const struct batch *b, double *loss, struct err *e);
 /* Runs `in` and the layers of the stage. If to_loss is set, also runs `out` up to the loss. The
  * batch must have been placed. */
 int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e);

@@ -127,6 +127,12 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dlogits, .db = db});
 }
 
+/* Returns the factors of the rows from row r on in the gradient. */
+static const float *row_weight(const struct frame *f, const struct xent *a, int64_t r)
+{
+    return f->batch->weight ? f->batch->weight + a->row0 + r : NULL;
+}
+
 /* Computes the loss chunks of one span, and adds their gradient of the weights to dst. The
  * gradient of the logits overwrites the logits. In 16 bits it uses the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -151,7 +157,8 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
                                                     .cap = a->o->u.xent.cap,
                                                     .parts = a->stat,
                                                     .n_parts = a->stat ? f->tensor.n : 0,
-                                                    .first = a->stat ? a->first : 0});
+                                                    .first = a->stat ? a->first : 0,
+                                                    .weight = row_weight(f, a, r)});
         if (a->dx.data)
             xent_chunk_back(f, a, r, dlogits, dst, fresh && r == s.value0, r == s.value0);
     }

@@ -150,10 +150,11 @@ int model_pipe_backward(struct model *m, const struct batch *b, int slot, float 
     if (!zero_goes_back(z)) return 0;
     const struct batch *there = placed(m, b, slot);
     if (zero_gets_back(z) && receive_stream(m, PIPE_BACK, e)) return -1;
+    if (pipe_last(p) && model_weigh_rows(m, there, nll_sum, e)) return -1;
     if (section_backward(m, there, scale, e)) return -1;
     if (zero_sends_back(z) && send_stream(m, PIPE_BACK, section_border(m, false, true), e))
         return -1;
-    if (pipe_last(p)) *nll_sum = model_sum_nll(m);
+    if (pipe_last(p) && !m->weigh.call) *nll_sum = model_sum_nll(m);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 

@@ -121,6 +121,7 @@ static void place_tokens(struct model *m)
     place_array(m, PLAN_LO, 8 * T, &r->lo, &b->lo);
     place_array(m, PLAN_HI, 8 * T, &r->hi, &b->hi);
     place_array(m, PLAN_TYPES, 4 * T, &r->types, &b->types);
+    if (m->plan->pairs) place_array(m, PLAN_ROW_WEIGHT, 4 * T, &r->weight, &b->weight);
     m->prog.one[0] = (struct batch){.ids = r->ids, .pos = r->pos};
     m->prog.one[1] = (struct batch){.ids = m->prog.token, .pos = m->prog.pos};
 }
@@ -136,7 +137,8 @@ static void place_latents(struct model *m)
     place_array(m, PLAN_PATCHES, patches, &r->latents.patches, &b->latents.patches);
     place_array(m, PLAN_TARGET, 4 * T * n * shape_targets(s), &r->latents.target,
                 &b->latents.target);
-    place_array(m, PLAN_ROW_WEIGHT, 4 * T * n, &r->latents.weight, &b->latents.weight);
+    if (!m->plan->pairs)
+        place_array(m, PLAN_ROW_WEIGHT, 4 * T * n, &r->latents.weight, &b->latents.weight);
     place_array(m, PLAN_CAPTION, 4 * s->text_len * s->caption_channels, &r->latents.text,
                 &b->latents.text);
     place_array(m, PLAN_SPREAD, patches, &m->prog.d_spread, &m->prog.spread);

@@ -154,6 +154,7 @@ int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
                            : 1;
     p->fused = can_fuse(s, p);
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
+    p->pairs = job_learns_pairs(s);
     p->batch = batch_limit(s);
     set_zero(p, s->parallel.zero, s->parallel.zero_group);
     p->strategy = (enum strategy_id)s->parallel.strategy;
@@ -203,13 +204,15 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 }
 
 /* Counts flops. A multiply-add is 2 flops. Causal attention counts half of S x S, and recomputed
- * values do not count. LASP in time computes every window twice, except the last window. The first
- * time it computes only the states at the window's border, without the losses. */
+ * values do not count. With pairs, the head runs once more. LASP in time computes every window
+ * twice, except the last window. The first time it computes only the states at the window's border,
+ * without the losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
     const double once = traffic_products(m, p, losses) +
-                        (has_backward(p->kind) ? traffic_products_back(m, p) : 0);
+                        (has_backward(p->kind) ? traffic_products_back(m, p) : 0) +
+                        (p->pairs ? traffic_products_out(m, p) : 0);
     const double ahead = p->n_windows > 1 ? traffic_products(m, p, false) : 0;
     return 2 * (once * (double)p->n_windows + ahead * (double)(p->n_windows - 1)) *
            (double)p->micro_batches * p->dp * p->tp;

@@ -181,14 +181,15 @@ enum plan_id {
     /* segment: [plan_tied_sends] parts of the head's gradient, which are sent to the first stage.
      * Used on the last of several stages, if the embedding is tied. */
     PLAN_TIED_SEND,
-    PLAN_PIPE_REST,  /* segment: unused room, because all segments have the same size */
-    PLAN_TYPES,      /* int32 [T]: token types */
-    PLAN_GROUP,      /* int32 [T]: index of each row's conditioning vector */
-    PLAN_GROUP_ALT,  /* int32 [T_alt] */
-    PLAN_PATCHES,    /* [T, patch]: the input of PATCH (struct batch_latents) */
-    PLAN_TARGET,     /* [T, places, shape_targets()]: the targets of MSE and NOISE */
-    PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: weights of places in MSE */
-    PLAN_CAPTION,    /* [text_len, caption_channels] */
+    PLAN_PIPE_REST, /* segment: unused room, because all segments have the same size */
+    PLAN_TYPES,     /* int32 [T]: token types */
+    PLAN_GROUP,     /* int32 [T]: index of each row's conditioning vector */
+    PLAN_GROUP_ALT, /* int32 [T_alt] */
+    PLAN_PATCHES,   /* [T, patch]: the input of PATCH (struct batch_latents) */
+    PLAN_TARGET,    /* [T, places, shape_targets()]: the targets of MSE and NOISE */
+    /* [T, patch / in_channels]: weights of places in MSE; [T] with pairs: weights of rows */
+    PLAN_ROW_WEIGHT,
+    PLAN_CAPTION, /* [text_len, caption_channels] */
     /* LASP in time: [n_windows] states of all layers: one at each border of windows, and one for a
      * gradient */
     PLAN_CARRY,
@@ -349,8 +350,11 @@ struct plan {
     /* Gradients are summed by bucket within the backward pass, and no rank has all gradients. This
      * is set with zero 2 and 3, and whenever fused is set. */
     bool by_bucket;
-    bool fused;         /* each bucket is updated as soon as its gradient has been summed */
-    bool ema;           /* a moving average of the weights is kept */
+    bool fused; /* each bucket is updated as soon as its gradient has been summed */
+    bool ema;   /* a moving average of the weights is kept */
+    /* Pairs of answers are learnt. The rows' losses are computed before the backward pass, in which
+     * they have factors. */
+    bool pairs;
     struct zero shards; /* owners of all elements; a group has zero_group ranks */
     /* Number of trained elements of the largest shard. With zero 0, number of trained elements of
      * the stage's own buckets. */
@@ -633,6 +637,19 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
 struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
+
+/* Corrects `out`, the traffic of any number of sequences, for one sequence that has n pairs.
+ * Without correction a sequence counts as one pair. `out` is of a rank that has the head. */
+#define PLAN_PAIRS_AT_ONCE 256 /* largest number of pairs whose sums one message has */
+void plan_met_pairs(const struct plan *p, int64_t n, struct comm_count out[PURPOSE_N]);
+
+/* Returns how many numbers ranks sum with the loss: the loss and, with pairs, the sums that
+ * worker/train/prefer.h lists. */
+#define PLAN_PAIR_VALUES 5
+static inline int plan_loss_values(const struct plan *p)
+{
+    return p->pairs ? PLAN_PAIR_VALUES : 1;
+}
 
 /* Corrects `out` for a sample whose grid is known (diffusion): replaces one pass over the plan's
  * grid by one pass over `grid`. grid is the number of patches of a frame, and the number of

@@ -237,7 +237,8 @@ static void count_tied(const struct plan *p, int rank, struct comm_count out[PUR
 static void count_line(const struct plan *p, struct comm_count out[PURPOSE_N])
 {
     int64_t cut[JOB_MAX_RANKS + 1];
-    volume_add(&out[PURPOSE_LOSS], volume_broadcast(p->pp, 8, pipe_last(&p->pipe)), 1);
+    volume_add(&out[PURPOSE_LOSS],
+               volume_broadcast(p->pp, 8 * plan_loss_values(p), pipe_last(&p->pipe)), 1);
     if (p->kind != JOB_TRAIN) return;
     for (int i = 0; i <= p->pp; i++) cut[i] = zero_first_unit(&p->shards, p->pipe.first[i]);
     volume_add(&out[PURPOSE_GRAD], volume_all_gather(p->pp, p->pipe.at, cut, 8), 1);
@@ -261,8 +262,11 @@ static void count_rank(const struct model_shape *m, const struct plan *p, int ra
         count_gradients(m, p, rank, &out[PURPOSE_GRAD]);
     count_weights(m, p, rank, &out[PURPOSE_PARAM]);
     if (loss)
-        volume_add(&out[PURPOSE_LOSS], volume_sum_small(plan_sum_ranks(p) * p->tp, 1),
+        volume_add(&out[PURPOSE_LOSS],
+                   volume_sum_small(plan_sum_ranks(p) * p->tp, plan_loss_values(p)),
                    p->rank_bits ? p->micro_batches : 1);
+    if (p->pairs && pipe_last(&p->pipe))
+        volume_add(&out[PURPOSE_LOSS], volume_sum_small(p->sp * p->tp, 2), p->micro_batches);
     if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(p->n_ranks, 2), 1);
     count_pipeline(m, p, rank, out);
 }
@@ -292,6 +296,14 @@ void plan_met_comm(const struct model_shape *m, const struct plan *p, const stru
         const int bad = traffic_program(m, p, sh->r * p->tp, &t, out, &e);
         assert(!bad); /* cannot fail, because sh was made for this S */
     }
+}
+
+void plan_met_pairs(const struct plan *p, int64_t n, struct comm_count out[PURPOSE_N])
+{
+    const int P = p->sp * p->tp, most = PLAN_PAIRS_AT_ONCE;
+    volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), -1);
+    volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2 * most), n / most);
+    if (n % most) volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2 * (int)(n % most)), 1);
 }
 
 void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,

@@ -30,6 +30,8 @@ double traffic_products(const struct model_shape *m, const struct plan *p, bool 
 /* Computes the multiply-adds of the backward pass. They are twice as many as those of the forward
  * pass, or fewer if tensors are frozen. */
 double traffic_products_back(const struct model_shape *m, const struct plan *p);
+/* Returns the multiply-adds of a forward pass of the section `out`. */
+double traffic_products_out(const struct model_shape *m, const struct plan *p);
 /* Computes the multiply-adds of each section. The model is divided into stages by these numbers.
  * cost is [n_layers + 2], and `in` comes first. */
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);

@@ -205,6 +205,8 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
     count_ranges(&c);
     if (pipe_first(&p->pipe)) count_section(&c, &f->in, t->pass);
     if (pipe_last(&p->pipe)) count_section(&c, &f->out, t->pass);
+    if (pipe_last(&p->pipe) && p->pairs && t->pass == TRAFFIC_BOTH)
+        count_section(&c, &f->out, TRAFFIC_FORWARD);
     for (int k = 0; k < f->n_kinds; k++) {
         c.times = t->times * p->shards.n_of[ZERO_LAYER + k];
         count_section(&c, &f->layer[k], t->pass);
@@ -295,6 +297,14 @@ static double section_products(const struct plan *p, const struct program *prog)
     return sum;
 }
 
+double traffic_products_out(const struct model_shape *m, const struct plan *p)
+{
+    struct family *f = family_new(m);
+    const double sum = section_products(p, &f->out);
+    family_free(f);
+    return sum;
+}
+
 /* Returns the share of an operation's weights that are trained. It is 0 or 1, except for a mixture
  * of experts. */
 static double learning(const struct program *p, const struct op *op)
@@ -353,6 +363,7 @@ void traffic_sections(const struct model_shape *m, const struct plan *p, double 
     struct family *f = family_new(m);
     cost[0] = section_cost(p, &f->in);
     for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_cost(p, family_layer(f, m, l));
-    cost[m->n_layers + 1] = section_cost(p, &f->out);
+    cost[m->n_layers + 1] = section_cost(p, &f->out) +
+                            (p->pairs ? section_products(p, &f->out) : 0);
     family_free(f);
 }

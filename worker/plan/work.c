@@ -146,6 +146,8 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     c->times = times;
     if (pipe_first(&p->pipe)) count_section(c, &f->in, pass, train);
     if (pipe_last(&p->pipe)) count_section(c, &f->out, pass, train);
+    if (pipe_last(&p->pipe) && p->pairs && pass == PASS_BOTH)
+        count_section(c, &f->out, PASS_LOSSES, train);
     for (int k = 0; k < f->n_kinds; k++) {
         c->times = times * (double)p->shards.n_of[ZERO_LAYER + k];
         if (c->times > 0) count_section(c, &f->layer[k], pass, train);

@@ -17,6 +17,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     if (read_sample(t, p, i, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
     t->offloaded += plan_offloaded(t->plan, m->sp.shard.T);
+    if (train_meet_pairs(t, p->first + i, e)) return -1;
     p->n_tokens += m->batch.n_tokens;
     return model_pipe_forward(m, &m->batch, slot, e);
 }
@@ -25,10 +26,8 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
  * gradients of the samples are added first, and their sum is then summed over ranks. */
 static int fold(struct train *t, double *nll, struct err *e)
 {
-    struct model *m = &t->model;
     if (sharded_reduce(&t->state, e)) return -1;
-    if (!m->all || !pipe_last(&t->plan->pipe)) return 0;
-    return comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e);
+    return pipe_last(&t->plan->pipe) ? train_sum_sample(t, nll, e) : 0;
 }
 
 static int backward(void *arg, int64_t i, int slot, struct err *e)
@@ -42,7 +41,7 @@ static int backward(void *arg, int64_t i, int slot, struct err *e)
     if (model_pipe_backward(m, &m->batch, slot, p->scale, &nll, e)) return -1;
     if (sharded_send_tied(&t->state, e)) return -1;
     if (t->plan->rank_bits && fold(t, &nll, e)) return -1;
-    p->nll += nll;
+    train_add_sample(t, nll, p->value);
     return 0;
 }
 
@@ -54,10 +53,8 @@ int pipelined_samples(struct train *t, struct pipelined *p, struct err *e)
         return -1;
     if (!t->plan->rank_bits) {
         if (sharded_reduce(&t->state, e)) return -1;
-        if (m->all && pipe_last(&t->plan->pipe) &&
-            comm_sum_f64(m->all, PURPOSE_LOSS, &p->nll, 1, m->bounce, e))
-            return -1;
+        if (pipe_last(&t->plan->pipe) && train_sum_values(t, p->value, e)) return -1;
     }
     if (sharded_settle(&t->state, e)) return -1;
-    return model_pipe_share(m, &p->nll, 1, e);
+    return model_pipe_share(m, p->value, plan_loss_values(t->plan), e);
 }

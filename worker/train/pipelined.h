@@ -14,9 +14,9 @@ struct pipelined {
     int64_t first;       /* the first of the plan.micro_batches samples of the ring */
     float scale;         /* as in model_grad() */
     struct train *train; /* pipelined_samples sets it */
-    /* Results: nll is the sum over all ranks, and is the same on every stage. n_tokens is the
-     * number of tokens of the ring. */
-    double nll;
+    /* Results: value has the sums over all ranks (train_add_sample), and is the same on every
+     * stage. n_tokens is the number of tokens of the ring. */
+    double value[PREFER_VALUES];
     int64_t n_tokens;
 };
 /* Computes the samples of the ring. Sums gradients in the same way as accumulate() of train.c.

@@ -38,8 +38,22 @@ static int64_t source_bytes(void *arg, int64_t n, struct err *e)
     return data_target_bytes(arg, n, e);
 }
 
+static int64_t source_pairs(void *arg, int64_t n, struct err *e)
+{
+    (void)e;
+    return data_pairs(arg, n);
+}
+
+static int source_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2], struct err *e)
+{
+    return data_pair(arg, n, k, out, e);
+}
+
 struct train_source train_source_order(const struct data_order *o)
 {
+    if (data_order_paired(o))
+        return (struct train_source){
+            .batch = source_batch, .targets = source_pairs, .arg = (void *)o, .pair = source_pair};
     return (struct train_source){.batch = source_batch,
                                  .targets = source_targets,
                                  .arg = (void *)o,
@@ -121,24 +135,56 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     /* This also zeroes the elements between tensors. */
     if (n) t->model.be->ops->fill(t->model.be, t->model.grad, n, 0);
     sharded_init(&t->state, o->spec, &t->model, o->rank);
+    prefer_init(t);
     return 0;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 struct totals {
-    double nll;
+    /* value[0] is the loss. With pairs, all values are sums of enum prefer_value. */
+    double value[PREFER_VALUES];
     int64_t tokens, targets;
 };
+
+void train_add_sample(const struct train *t, double nll, double value[PREFER_VALUES])
+{
+    value[0] += nll;
+    for (int i = 1; i < plan_loss_values(t->plan); i++) value[i] += t->preferred[i];
+}
+
+int train_sum_values(struct train *t, double value[PREFER_VALUES], struct err *e)
+{
+    struct model *m = &t->model;
+    const int n = plan_loss_values(t->plan);
+    return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, value, n, m->bounce, e) : 0;
+}
+
+int train_sum_sample(struct train *t, double *nll, struct err *e)
+{
+    if (!t->plan->pairs) return train_sum_values(t, nll, e);
+    t->preferred[PREFER_LOSS] = *nll;
+    if (train_sum_values(t, t->preferred, e)) return -1;
+    *nll = t->preferred[PREFER_LOSS];
+    return 0;
+}
 
 /* Sums the gradient and the loss of a sample over ranks. With determinism "ranks" the sums over
  * ranks come before the samples are added, so that the additions do not depend on the number of
  * ranks. Otherwise the samples are added first, and their sum is summed over ranks. */
 static int fold_sample(struct train *t, double *nll, struct err *e)
 {
-    struct model *m = &t->model;
     if (sharded_reduce(&t->state, e)) return -1;
-    return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
+    return train_sum_sample(t, nll, e);
+}
+
+int train_meet_pairs(struct train *t, int64_t sample, struct err *e)
+{
+    if (!t->plan->pairs || !pipe_last(&t->plan->pipe)) return 0;
+    const int64_t n = t->source.targets(t->source.arg, sample, e);
+    if (n < 0) return -1;
+    plan_met_pairs(t->plan, n, t->now);
+    return 0;
 }
 
 /* Adds the gradient of one sample to the sum. */
@@ -149,6 +195,7 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
     if (train_set_grid(t, &t->source, sample, false, t->now, e)) return -1;
     if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
+    if (train_meet_pairs(t, sample, e)) return -1;
     t->offloaded += plan_offloaded(t->plan, m->sp.shard.T);
     return model_grad(m, &m->batch, scale, nll, e);
 }
@@ -171,7 +218,7 @@ static int accumulate_stages(struct train *t, int64_t own, float scale, struct t
 {
     struct pipelined p = {.first = own, .scale = scale};
     if (pipelined_samples(t, &p, e)) return -1;
-    sum->nll = p.nll;
+    memcpy(sum->value, p.value, sizeof sum->value);
     sum->tokens = p.n_tokens;
     return 0;
 }
@@ -190,12 +237,12 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
         t->state.fresh = i == 0;
         if (gradient(t, own + i, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, &nll, e)) return -1;
-        sum->nll += nll;
+        train_add_sample(t, nll, sum->value);
         sum->tokens += m->batch.n_tokens;
     }
     if (bits) return 0;
     if (sharded_reduce(&t->state, e)) return -1;
-    return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
+    return train_sum_values(t, sum->value, e);
 }
 
 /* The first of the sums over ranks has three counts. The low bits count the ranks whose verdict is
@@ -380,7 +427,8 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
     t->model.sp.drop.rate = t->model.sp.drop.adapters = 0; /* no dropout in evaluations */
-    out->loss = sum.targets > 0 ? sum.nll / (double)sum.targets : (double)NAN;
+    out->loss = sum.targets > 0 ? sum.value[0] / (double)sum.targets : (double)NAN;
+    for (int i = 0; i < PREFER_VALUES; i++) t->preference[i] = sum.value[i] / (double)sum.targets;
     out->tokens = sum.tokens;
     out->targets = sum.targets;
     if (sharded_norm(&t->state, &out->grad_norm, e)) return -1;

@@ -29,6 +29,7 @@
 #include "api/core/rank.h"
 #include "worker/model/model.h"
 #include "worker/train/guard.h"
+#include "worker/train/prefer.h"
 #include "worker/train/scale.h"
 #include "worker/train/sharded_state.h"
 
@@ -47,6 +48,9 @@ struct train_source {
     /* Returns the text bytes of all targets of the sample, over all ranks, or -1 with *e set. NULL
      * means that the bytes are not known, or that each token is a byte. */
     int64_t (*bytes)(void *arg, int64_t n, struct err *e);
+    /* If pairs are learnt, describes pair k of sample n, as data_pair does. `targets` then returns
+     * the number of pairs. NULL means that there are no pairs. */
+    int (*pair)(void *arg, int64_t n, int64_t k, struct data_answer out[2], struct err *e);
 };
 
 struct data_order;
@@ -80,7 +84,12 @@ struct train {
     const struct plan *plan;
     struct sharded_state state; /* weights, gradient and moments, or this rank's part of each */
     struct train_source source;
-    int64_t step; /* number of optimizer steps done; set it on resume */
+    /* With pairs: the reference of each document (prefer.h), by its index; borrowed. Set it before
+     * the first step. */
+    const double *reference;
+    double preferred[PREFER_VALUES]; /* sums over the pairs of the last sample, on its first rank */
+    double preference[PREFER_VALUES]; /* means over the pairs of the last step */
+    int64_t step;                     /* number of optimizer steps done; set it on resume */
     struct guard *guard;
     enum guard_verdict verdict; /* verdict of the last step */
     struct scale_state scale;   /* scale for the next step; set it on resume */
@@ -122,6 +131,14 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
  * weights, the error is then ERR_CORRUPT. In all other cases it is ERR_INVALID. Its field is
  * precision.params if every gradient so far has overflowed half floats, and optim.lr otherwise. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
+
+/* Inside worker/train. train_meet_pairs counts the messages of a sample's pairs among the expected
+ * messages. train_add_sample adds the sums of a sample to those of the step; the loss is nll.
+ * train_sum_sample sums a sample's sums over ranks, and train_sum_values those of a step. */
+int train_meet_pairs(struct train *t, int64_t sample, struct err *e);
+void train_add_sample(const struct train *t, double nll, double value[PREFER_VALUES]);
+int train_sum_sample(struct train *t, double *nll, struct err *e);
+int train_sum_values(struct train *t, double value[PREFER_VALUES], struct err *e);
 
 /* Returns the number of updates so far, which is Adam's t. If the samples of a step have no target
  * on any ring, the step is not an update: its loss is NaN, and it leaves weights, moments and

@@ -1,0 +1,375 @@
+/* test_dpo: compares five steps that learn preferences with those of PyTorch in float64
+ * (tests/golden/make_dpo_golden.py): losses, rewards, norms, the gradients of the first step and
+ * the weights after five steps, on one rank and on products of axes. engine.h compares the messages
+ * of every rank with the formulas. Also checks that ranks do not change a bit under determinism
+ * "ranks", and the loss of a pair at its ends.
+ * tests: needs golden */
+#include "api/core/job.h"
+#include "tests/lib/lm.h"
+#include "worker/ckpt/scatter.h"
+#include "worker/plan/slice.h"
+
+static struct job_spec spec; /* static because it is too large for the stack */
+
+/* ---- the loss of a pair ---------------------------------------------------------------------- */
+
+static double loss_at(const struct prefer_pair *p, double value[PREFER_VALUES], double factor[2])
+{
+    prefer_loss(&spec, p, value, factor);
+    return value[PREFER_LOSS];
+}
+
+/* Compares the factors with differences of the loss. */
+static void check_slopes(const struct prefer_pair *p)
+{
+    double value[PREFER_VALUES], factor[2], none[2];
+    loss_at(p, value, factor);
+    CHECK(value[PREFER_MARGIN] == value[PREFER_CHOSEN] - value[PREFER_REJECTED]);
+    CHECK(value[PREFER_RIGHT] == (value[PREFER_MARGIN] > 0));
+    for (int i = 0; i < 2; i++) {
+        const double h = 1e-4;
+        struct prefer_pair up = *p, down = *p;
+        up.nll[i] += h;
+        down.nll[i] -= h;
+        const double slope = (loss_at(&up, value, none) - loss_at(&down, value, none)) / (2 * h);
+        CHECK_MSG(fabs(slope - factor[i]) <= 1e-6 * (1 + fabs(slope)), "%.9g, not %.9g", factor[i],
+                  slope);
+    }
+}
+
+static void test_loss(void)
+{
+    static const struct prefer_pair pairs[] = {{{10, 12}, {-11, -11.5}, {4, 3}},
+                                               {{90, 12}, {-11, -100}, {4, 30}},
+                                               {{0.1, 300}, {-11, -9}, {1, 1}},
+                                               {{5, 5}, {-5, -5}, {7, 9}}};
+    double value[PREFER_VALUES], factor[2];
+    for (int way = 0; way < 6; way++) {
+        engine_spec(&spec, 8);
+        spec.objective.loss = way % 2 ? PREFERENCE_IPO : PREFERENCE_SIGMOID;
+        spec.objective.beta = way < 2 ? 0.1 : 0.7;
+        spec.objective.label_smoothing = way == 4 ? 0.2 : 0;
+        spec.objective.sft_weight = way > 3 ? 0.5 : 0;
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) check_slopes(&pairs[i]);
+    }
+    /* a loss must stay finite where a sigmoid is 0 or 1 in double */
+    engine_spec(&spec, 8);
+    spec.objective.beta = 1;
+    const struct prefer_pair far = {{5000, 1}, {-1, -1}, {1, 1}},
+                             back = {{1, 5000}, {-1, -1}, {1, 1}};
+    CHECK(loss_at(&far, value, factor) == 4999 && factor[0] == 1 && factor[1] == -1);
+    CHECK(loss_at(&back, value, factor) == 0 && factor[0] == 0 && factor[1] == 0);
+    CHECK(value[PREFER_RIGHT] == 1 && value[PREFER_MARGIN] == 4999);
+    /* a NaN must not become a loss */
+    const struct prefer_pair nan = {{NAN, 1}, {-1, -1}, {1, 1}};
+    CHECK(isnan(loss_at(&nan, value, factor)) && isnan(factor[0]) && isnan(factor[1]));
+}
+
+/* ---- golden samples -------------------------------------------------------------------------- */
+
+enum { GOLDEN_STEPS = 5 };
+
+struct answers {
+    struct st_file *file;
+    int64_t n, S; /* samples, and tokens of each */
+    const int32_t *ids;
+    const int32_t (*at)[4]; /* [n_answers]: sample, first position, tokens, tokens of the prompt */
+    int64_t n_answers;
+    const double *reference;
+};
+
+static struct answers golden;
+
+static const void *array_of(struct st_file *f, const char *name, int64_t *rows, int64_t *cols)
+{
+    const struct st_tensor *t = st_find(f, name);
+    if (!t) printf("the golden lacks %s\n", name), abort();
+    if (rows) *rows = t->dims[0];
+    if (cols) *cols = t->dims[1];
+    return st_data(f, t);
+}
+
+static void open_answers(const char *name)
+{
+    char path[96];
+    struct err e = {0};
+    int64_t four;
+    snprintf(path, sizeof path, "tests/golden/dpo/%s.safetensors", name);
+    golden.file = st_open(path, &e);
+    if (!golden.file) printf("%s\n", e.text), abort();
+    golden.ids = array_of(golden.file, "ids", &golden.n, &golden.S);
+    golden.at = array_of(golden.file, "answers", &golden.n_answers, &four);
+    golden.reference = array_of(golden.file, "reference", NULL, NULL);
+    CHECK(four == 4);
+}
+
+/* Returns the index of the answer that has a position of a sample, or -1 if none has it. */
+static int64_t answer_at(int64_t sample, int64_t pos)
+{
+    for (int64_t k = 0; k < golden.n_answers; k++) {
+        const int32_t *a = golden.at[k];
+        if (a[0] == sample && pos >= a[1] && pos < a[1] + a[2]) return k;
+    }
+    return -1;
+}
+
+static void fill_row(struct batch *b, int64_t row, int64_t sample, int64_t pos)
+{
+    const int64_t k = pos < golden.S ? answer_at(sample, pos) : -1;
+    batch_pad(b, row, 0);
+    if (k < 0) return;
+    const int32_t *a = golden.at[k], *id = golden.ids + sample * golden.S + pos;
+    const bool learnt = pos + 1 < a[1] + a[2] && pos + 1 - a[1] >= a[3];
+    b->ids[row] = *id;
+    b->targets[row] = learnt ? id[1] : -1;
+    b->pos[row] = pos - a[1];
+    b->lo[row] = a[1];
+    b->hi[row] = pos + 1;
+}
+
+static int golden_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
+                        struct err *e)
+{
+    (void)arg, (void)e;
+    for (int64_t i = 0; i < sh->T; i++) fill_row(b, i, n % golden.n, shard_pos(sh, i));
+    b->n_tokens = golden.S;
+    b->sample = n;
+    b->reach.n = 0;
+    return 0;
+}
+
+static int64_t golden_pairs(void *arg, int64_t n, struct err *e)
+{
+    int64_t count = 0;
+    (void)arg, (void)e;
+    for (int64_t k = 0; k < golden.n_answers; k++) count += golden.at[k][0] == n % golden.n;
+    return count / 2;
+}
+
+static int golden_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2], struct err *e)
+{
+    int64_t first = 0;
+    (void)arg, (void)e;
+    while (golden.at[first][0] != n % golden.n) first++;
+    for (int i = 0; i < 2; i++) {
+        const int32_t *a = golden.at[first + 2 * k + i];
+        const int64_t begin = a[3] > 1 ? a[3] : 1; /* the first token that is predicted */
+        out[i] = (struct data_answer){first + 2 * k + i, a[1], a[2], a[2] - begin};
+    }
+    return 0;
+}
+
+static const struct train_source source = {
+    .batch = golden_batch, .targets = golden_pairs, .pair = golden_pair};
+
+/* Loads the weights before the first step, and sets the references. arg is the model's name. */
+static void load(struct train *t, int rank, void *arg)
+{
+    const struct model_shape whole = slice_whole(&t->model.shape);
+    char dir[96];
+    struct err e = {0};
+    t->reference = golden.reference;
+    if (t->step) return;
+    snprintf(dir, sizeof dir, "tests/golden/%s", (const char *)arg);
+    const int bad = rank ? scatter_serve(&t->state, &e)
+                         : scatter_model(&t->state, dir, &whole, NULL, &e) ||
+                               scatter_end(&t->state, &e);
+    CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
+}
+
+/* ---- golden steps ---------------------------------------------------------------------------- */
+
+/* A way to run the golden training. */
+struct way {
+    int P, dp, pp, tp, zero;
+    enum determinism_id determinism;
+    enum layout_id layout;
+    enum recompute_id recompute;
+    int64_t loss_chunk;
+};
+
+static void set_golden(struct job_spec *s, const struct way *w, bool ipo)
+{
+    engine_spec(s, golden.S);
+    engine_on_device(s);
+    s->train.steps = GOLDEN_STEPS;
+    s->train.global_batch = 2;
+    s->optim.eps = 1e-4;
+    s->optim.max_grad_norm = 0.5;
+    s->schedule.type = SCHEDULE_CONSTANT;
+    s->schedule.warmup_steps = 0;
+    s->parallel.zero = w->zero;
+    s->parallel.layout = (int32_t)w->layout;
+    s->determinism = (int32_t)w->determinism;
+    s->memory.recompute = (int32_t)w->recompute;
+    s->memory.loss_chunk_tokens = w->loss_chunk;
+    s->objective.type = OBJECTIVE_DPO;
+    s->objective.loss = ipo ? PREFERENCE_IPO : PREFERENCE_SIGMOID;
+    s->objective.beta = ipo ? 0.4 : 0.3;
+    s->objective.label_smoothing = ipo ? 0 : 0.1;
+    s->objective.sft_weight = ipo ? 0 : 0.2;
+}
+
+static double values[GOLDEN_STEPS][PREFER_VALUES]; /* of each step, from rank 0 */
+
+static void keep_values(struct train *t, int rank, void *arg)
+{
+    if (rank == 0) memcpy(values[t->step - 1], t->preference, sizeof values[0]);
+}
+
+static void check_steps(const struct engine_run *r, bool ipo, const char *which)
+{
+    const double(*want)[PREFER_VALUES] = array_of(golden.file, ipo ? "ipo.value" : "sigmoid.value",
+                                                  NULL, NULL);
+    const double *norm = array_of(golden.file, ipo ? "ipo.norm" : "sigmoid.norm", NULL, NULL);
+    for (int k = 0; k < GOLDEN_STEPS; k++) {
+        CHECK_MSG(fabs(r->norm[k] - norm[k]) <= 1e-4 * norm[k], "%s: step %d: norm %.9g, want %.9g",
+                  which, k, r->norm[k], norm[k]);
+        CHECK(r->loss[k] == values[k][PREFER_LOSS]);
+        for (int v = 0; v < PREFER_VALUES; v++)
+            CHECK_MSG(fabs(values[k][v] - want[k][v]) <= 2e-5 * fmax(1, fabs(want[k][v])),
+                      "%s: step %d: value %d is %.9g, want %.9g", which, k, v, values[k][v],
+                      want[k][v]);
+    }
+}
+
+static void check_tensors(const struct engine_run *r, const char *kind, const float *got,
+                          const char *which)
+{
+    struct model_shape m = r->spec->model.shape;
+    m.tp = 0;
+    for (int i = 0; i < param_tensors(&m); i++) {
+        struct param p;
+        struct err e = {0};
+        char name[128];
+        param_get(&m, i, &p);
+        snprintf(name, sizeof name, "%s:%s", kind, p.name);
+        const struct st_tensor *t = st_find(golden.file, name);
+        if (!t) continue; /* the file of a model may lack them */
+        float *want = malloc((size_t)p.count * sizeof *want);
+        CHECK_MSG(t && t->count == p.count && !st_read_f32(golden.file, t, want, &e), "no %s",
+                  name);
+        const double off = t ? rel_l2(got + p.offset, want, p.count) : 0;
+        CHECK_MSG(off <= LM_WANTED, "%s: %s: rel-L2 %.3g", which, name, off);
+        free(want);
+    }
+}
+
+/* Runs the steps. The caller frees *r. */
+static void run_steps(struct engine_run *r, const char *name, const struct way *w, bool ipo)
+{
+    char dir[96];
+    struct err e = {0};
+    snprintf(dir, sizeof dir, "tests/golden/%s", name);
+    set_golden(&spec, w, ipo);
+    CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
+    *r = (struct engine_run){.P = w->P,
+                             .dp = w->dp,
+                             .pp = w->pp,
+                             .tp = w->tp,
+                             .steps = GOLDEN_STEPS,
+                             .source = source,
+                             .before_step = load,
+                             .after_step = keep_values,
+                             .arg = (void *)name};
+    engine_go(r, &spec);
+}
+
+static void check_golden(const char *name, const struct way *w, bool ipo)
+{
+    struct engine_run r;
+    char which[160];
+    snprintf(which, sizeof which,
+             "%s %s, P %d dp %d pp %d tp %d zero %d, determinism %d, chunk %lld", name,
+             ipo ? "ipo" : "sigmoid", w->P, w->dp, w->pp, w->tp, w->zero, w->determinism,
+             (long long)w->loss_chunk);
+    open_answers(name);
+    run_steps(&r, name, w, ipo);
+    check_steps(&r, ipo, which);
+    if (!ipo && r.grad) check_tensors(&r, "grad", r.grad, which);
+    if (!ipo) check_tensors(&r, "weight", r.weights, which);
+    engine_free(&r);
+    st_close(golden.file);
+}
+
+static const struct way ways[] = {
+    {.P = 1},
+    {.P = 1, .loss_chunk = 7, .recompute = RECOMPUTE_FULL},
+    {.P = 2},
+    {.P = 3, .layout = LAYOUT_ZIGZAG, .zero = 1},
+    {.P = 4, .zero = 3, .loss_chunk = 3},
+    {.P = 1, .dp = 2, .zero = 2},
+    {.P = 2, .dp = 2, .zero = 3},
+    {.P = 1, .pp = 2},
+    {.P = 2, .pp = 2, .zero = 3},
+    {.P = 1, .tp = 2, .loss_chunk = 9},
+    {.P = 2, .tp = 2, .zero = 1},
+    {.P = 1, .tp = 2, .pp = 2},
+    {.P = 2, .determinism = DET_RANKS},
+    {.P = 1, .dp = 2, .pp = 2, .zero = 1},
+};
+
+/* Ranks of parallel.tp can share the layers of qwen3_mixed alone. */
+static void test_golden(void)
+{
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (int ipo = 0; ipo < 2; ipo++) {
+            check_golden("qwen3_mixed", &ways[i], ipo);
+            if (ways[i].tp) continue;
+            check_golden("qwen3", &ways[i], ipo);
+            check_golden("mixtral", &ways[i], ipo);
+        }
+}
+
+/* Checks that 1, 2, 4 and 8 ranks compute the same bits. */
+static void test_ranks(void)
+{
+    struct engine_run one, r;
+    double first[GOLDEN_STEPS][PREFER_VALUES];
+    open_answers("qwen3");
+    run_steps(&one, "qwen3", &(struct way){.P = 1, .determinism = DET_RANKS}, false);
+    memcpy(first, values, sizeof first);
+    for (int P = 2; P <= 8; P *= 2) {
+        run_steps(&r, "qwen3", &(struct way){.P = P, .determinism = DET_RANKS}, false);
+        CHECK_MSG(!memcmp(values, first, sizeof first), "P %d: losses or rewards", P);
+        CHECK_MSG(!memcmp(r.weights, one.weights, (size_t)one.n * 4), "P %d: weights", P);
+        engine_free(&r);
+    }
+    engine_free(&one);
+    st_close(golden.file);
+}
+
+/* Checks a sample with more pairs than one message has sums for, and a sample with as many. */
+static void test_many_pairs(void)
+{
+    enum { MOST = 2 * PLAN_PAIRS_AT_ONCE + 1, PAIR = 5 };
+    static const struct way two = {.P = 2, .layout = LAYOUT_ZIGZAG};
+    static int32_t ids[MOST * PAIR], at[2 * MOST][4];
+    static double reference[2 * MOST];
+    struct engine_run one, r;
+    for (int i = 0; i < MOST * PAIR; i++) ids[i] = (int32_t)(synth_hash((uint64_t)i) % 258);
+    for (int k = 0; k < 2 * MOST; k++) {
+        const int32_t a[4] = {0, k / 2 * PAIR + k % 2 * 3, 3 - k % 2, 1};
+        memcpy(at[k], a, sizeof a);
+        reference[k] = -5.5 - k % 3;
+    }
+    for (int n = PLAN_PAIRS_AT_ONCE; n <= MOST; n += PLAN_PAIRS_AT_ONCE + 1) {
+        golden = (struct answers){NULL, 1, n * PAIR, ids, at, 2 * n, reference};
+        run_steps(&one, "qwen3", &ways[0], false);
+        run_steps(&r, "qwen3", &two, false);
+        CHECK(fabs(r.loss[0] - one.loss[0]) <= 1e-5 * one.loss[0]);
+        const double off = rel_l2(r.grad, one.grad, one.n);
+        CHECK_MSG(off <= LM_WANTED, "%d pairs: rel-L2 %.3g", n, off);
+        engine_free(&one);
+        engine_free(&r);
+    }
+}
+
+int main(void)
+{
+    RUN(test_loss);
+    RUN(test_golden);
+    RUN(test_ranks);
+    RUN(test_many_pairs);
+    return test_done("dpo");
+}

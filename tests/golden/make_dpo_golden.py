@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Writes dpo/NAME.safetensors, which has five steps of direct preference optimization in float64 of a model of
+make_lm_golden.py, with torch.optim.AdamW and clip_grad_norm_. Each answer is computed alone, as the package trl does
+it (trl.DPOTrainer, loss_type "sigmoid" and "ipo"; its `rpo_alpha` is the weight of the chosen answer's own loss, for
+one pair). It is needed only to make the files again: pip install torch transformers.
+
+ids is int32 [samples, S]. answers is int32 [2 pairs, 4]: sample, first position, tokens, tokens of the prompt; the
+chosen answer of a pair comes first. reference is float64 [2 pairs]. WAY is "sigmoid" or "ipo": WAY.value is float64
+[5, 5]: loss, rewards of the chosen and of the rejected answer, margin and share of right pairs of each step; WAY.norm
+is [5]. grad:NAME is float32, the first step's gradient of "sigmoid" before it is clipped. weight:NAME is float32, a
+tensor after five steps of it, in some of the files. Step k trains on samples 2k and 2k + 1, modulo their number."""
+import copy
+import pathlib
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+import make_lm_golden as lm
+
+HERE = pathlib.Path(__file__).parent
+STEPS, LR, BETAS, EPS, DECAY, CLIP, S = 5, 1e-3, (0.9, 0.95), 1e-4, 0.1, 0.5, 40
+WAYS = {"sigmoid": {"beta": 0.3, "smoothing": 0.1, "sft": 0.2}, "ipo": {"beta": 0.4, "smoothing": 0, "sft": 0}}
+KEPT = {"qwen3": "all", "qwen3_mixed": "gradients", "mixtral": None}
+# tokens of the prompt, of the chosen and of the rejected answer, for the pairs of each sample
+SAMPLES = [[(5, 8, 13)], [(3, 4, 6), (0, 9, 5)], [(2, 1, 3), (1, 7, 2), (4, 5, 6)], [(9, 12, 10)]]
+
+
+def documents():
+    """Returns ids [samples, S] and the answers (sample, position, tokens, tokens of the prompt)."""
+    draw = torch.Generator().manual_seed(7)
+    ids, answers = torch.full((len(SAMPLES), S), 257), []
+    for n, pairs in enumerate(SAMPLES):
+        at = 0
+        for given, *lengths in pairs:
+            prompt = torch.randint(0, 256, (given,), generator=draw)
+            for length in lengths:
+                text = torch.cat([prompt, torch.randint(0, 256, (length,), generator=draw)])
+                ids[n, at:at + len(text)] = text
+                answers.append((n, at, len(text), given))
+                at += len(text)
+        assert at <= S
+    return ids, answers
+
+
+def log_prob(model, ids, answer):
+    """Returns the log-probability of an answer and the number of its tokens that have one."""
+    n, at, length, given = answer
+    text = ids[n, at:at + length]
+    logits = model(input_ids=text[None]).logits[0, :-1]
+    learnt = torch.arange(1, length) >= given
+    each = F.log_softmax(logits, -1).gather(-1, text[1:, None])[:, 0]
+    return each[learnt].sum(), int(learnt.sum())
+
+
+def pair_values(way, logps, refs, counts):
+    """Returns loss, rewards, margin and accuracy of a pair."""
+    nll = -logps[0] / counts[0]
+    if way is WAYS["ipo"]:
+        logps, refs = [p / c for p, c in zip(logps, counts)], [r / c for r, c in zip(refs, counts)]
+    h = (logps[0] - refs[0]) - (logps[1] - refs[1])
+    if way is WAYS["ipo"]:
+        loss = (h - 1 / (2 * way["beta"])) ** 2
+    else:
+        loss = -F.logsigmoid(way["beta"] * h) * (1 - way["smoothing"]) - F.logsigmoid(
+            -way["beta"] * h) * way["smoothing"]
+    rewards = [way["beta"] * (p - r).detach() for p, r in zip(logps, refs)]
+    return torch.stack([loss + way["sft"] * nll, rewards[0], rewards[1], rewards[0] - rewards[1],
+                        (rewards[0] > rewards[1]).double()])
+
+
+def tensors(model):
+    """Returns the tensors of a model, under the names that they have in its file."""
+    with tempfile.TemporaryDirectory() as d:
+        copy.deepcopy(model).save_pretrained(d)
+        return load_file(pathlib.Path(d) / "model.safetensors")
+
+
+def gradients(model):
+    was = copy.deepcopy(model)
+    with torch.no_grad():
+        for p, q in zip(was.parameters(), model.parameters()):
+            p.copy_(torch.zeros_like(p) if q.grad is None else q.grad)
+    return tensors(was)
+
+
+def train(model, way, ids, answers, references, keep, out):
+    params = list(model.parameters())
+    opt = torch.optim.AdamW([{"params": [p for p in params if p.dim() > 1], "weight_decay": DECAY},
+                             {"params": [p for p in params if p.dim() == 1], "weight_decay": 0}],
+                            lr=LR, betas=BETAS, eps=EPS, foreach=False)
+    values, norms = [], []
+    for step in range(STEPS):
+        opt.zero_grad()
+        drawn = {2 * step % len(SAMPLES), (2 * step + 1) % len(SAMPLES)}
+        each = []
+        for k in range(0, len(answers), 2):
+            if answers[k][0] not in drawn:
+                continue
+            got = [log_prob(model, ids, answers[k + i]) for i in range(2)]
+            each.append(pair_values(way, [g[0] for g in got], references[k:k + 2], [g[1] for g in got]))
+        value = torch.stack(each).mean(0)
+        value[0].backward()
+        values.append(value.detach())
+        if step == 0 and keep:
+            out.update({"grad:" + k: w.to(torch.float32).contiguous() for k, w in gradients(model).items()})
+        norms.append(torch.nn.utils.clip_grad_norm_(params, CLIP).double())
+        opt.step()
+    if keep == "all":
+        out.update({"weight:" + k: w.to(torch.float32).contiguous() for k, w in tensors(model).items()})
+    return torch.stack(values), torch.stack(norms)
+
+
+def make(name):
+    torch.manual_seed(sum(name.encode()))
+    torch.set_default_dtype(torch.float64)
+    model = lm.CASES[name]()[0].model
+    ids, answers = documents()
+    with torch.no_grad():
+        references = [log_prob(model, ids, a)[0] + (1.5 - k % 4) for k, a in enumerate(answers)]
+    out = {"ids": ids.int(), "answers": torch.tensor(answers, dtype=torch.int32),
+           "reference": torch.stack(references)}
+    for word, way in WAYS.items():
+        value, norm = train(copy.deepcopy(model), way, ids, answers, references,
+                            KEPT[name] if word == "sigmoid" else None, out)
+        out[word + ".value"], out[word + ".norm"] = value, norm
+        print(name, word, value.tolist(), norm.tolist(), file=sys.stderr)
+    (HERE / "dpo").mkdir(exist_ok=True)
+    save_file(out, HERE / "dpo" / f"{name}.safetensors")
+
+
+for case in KEPT:
+    make(case)

@@ -1,0 +1,127 @@
+/* prefer.c: sums the losses of answers over the ranks that hold them, and gives each row its
+ * factor. */
+#include "worker/train/prefer.h"
+
+#include <math.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "worker/train/train.h"
+
+/* Returns log(sigmoid(x)). */
+static double log_sigmoid(double x)
+{
+    return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x));
+}
+
+static double sigmoid(double x)
+{
+    return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+}
+
+/* Computes the loss of a margin. *slope gets its derivative. */
+static double loss_of(const struct job_spec *s, double margin, double *slope)
+{
+    const double beta = s->objective.beta, l = s->objective.label_smoothing, x = beta * margin;
+    if (s->objective.loss == PREFERENCE_IPO) {
+        const double d = margin - 1 / (2 * beta);
+        *slope = 2 * d;
+        return d * d;
+    }
+    *slope = beta * (l * sigmoid(x) - (1 - l) * sigmoid(-x));
+    return -(1 - l) * log_sigmoid(x) - l * log_sigmoid(-x);
+}
+
+void prefer_loss(const struct job_spec *s, const struct prefer_pair *pair,
+                 double value[PREFER_VALUES], double factor[2])
+{
+    const bool means = s->objective.loss == PREFERENCE_IPO;
+    const double n = (double)pair->targets[0];
+    double gain[2], slope;
+    for (int i = 0; i < 2; i++) {
+        gain[i] = -pair->nll[i] - pair->reference[i];
+        if (means) gain[i] /= (double)pair->targets[i];
+    }
+    value[PREFER_LOSS] = loss_of(s, gain[0] - gain[1], &slope) +
+                         s->objective.sft_weight * pair->nll[0] / n;
+    value[PREFER_CHOSEN] = s->objective.beta * gain[0];
+    value[PREFER_REJECTED] = s->objective.beta * gain[1];
+    value[PREFER_MARGIN] = value[PREFER_CHOSEN] - value[PREFER_REJECTED];
+    value[PREFER_RIGHT] = gain[0] > gain[1];
+    factor[0] = -slope / (means ? n : 1) + s->objective.sft_weight / n;
+    factor[1] = slope / (means ? (double)pair->targets[1] : 1);
+}
+
+/* ---- a sample -------------------------------------------------------------------------------- */
+
+/* Gives the factor to the rows of this rank whose positions are [begin, end). */
+static void weigh(const struct shard *sh, float *weight, int64_t begin, int64_t end, double factor)
+{
+    for (int i = 0; i < sh->n_segs; i++) {
+        const int64_t first = sh->pos[i], last = first + sh->seg_len;
+        const int64_t from = begin > first ? begin : first, to = end < last ? end : last;
+        for (int64_t pos = from; pos < to; pos++)
+            weight[i * sh->seg_len + pos - first] = (float)factor;
+    }
+}
+
+/* Sums the nll of the answers of n pairs, from pair k on, over the ranks that hold them. */
+static int sum_answers(struct train *t, int64_t k, int n, double *nll, struct err *e)
+{
+    struct model *m = &t->model;
+    for (int i = 0; i < n; i++) {
+        struct data_answer a[2];
+        if (t->source.pair(t->source.arg, m->batch.sample, k + i, a, e)) return -1;
+        for (int j = 0; j < 2; j++)
+            nll[2 * i + j] = model_nll_of(m, a[j].pos, a[j].pos + a[j].length);
+    }
+    return m->holders ? comm_sum_f64(m->holders, PURPOSE_LOSS, nll, 2 * n, m->bounce, e) : 0;
+}
+
+/* Computes the loss of a pair, and gives its rows their factors. */
+static int weigh_pair(struct train *t, int64_t k, const double nll[2], double value[PREFER_VALUES],
+                      struct err *e)
+{
+    struct model *m = &t->model;
+    struct prefer_pair pair;
+    struct data_answer a[2];
+    double factor[2];
+    if (t->source.pair(t->source.arg, m->batch.sample, k, a, e)) return -1;
+    for (int j = 0; j < 2; j++) {
+        pair.nll[j] = nll[j];
+        pair.reference[j] = t->reference[a[j].document];
+        pair.targets[j] = a[j].targets;
+    }
+    prefer_loss(t->spec, &pair, value, factor);
+    for (int j = 0; j < 2; j++)
+        weigh(&m->sp.shard, m->batch.weight, a[j].pos, a[j].pos + a[j].length, factor[j]);
+    return 0;
+}
+
+/* The weight of a row without a target is not read; it is 0. */
+static int weigh_sample(void *arg, double *loss, struct err *e)
+{
+    struct train *t = arg;
+    struct model *m = &t->model;
+    const int64_t n = t->source.targets(t->source.arg, m->batch.sample, e);
+    const bool counts = !m->rank && !m->tensor_rank; /* the first rank that holds the sample */
+    double nll[2 * PLAN_PAIRS_AT_ONCE], value[PREFER_VALUES];
+    if (n < 0) return -1;
+    memset(m->batch.weight, 0, (size_t)m->sp.shard.T * sizeof *m->batch.weight);
+    memset(t->preferred, 0, sizeof t->preferred);
+    *loss = 0;
+    for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
+        const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
+        if (sum_answers(t, k, some, nll, e)) return -1;
+        for (int i = 0; i < some; i++) {
+            if (weigh_pair(t, k + i, &nll[2 * i], value, e)) return -1;
+            for (int v = 0; counts && v < PREFER_VALUES; v++) t->preferred[v] += value[v];
+        }
+    }
+    *loss = t->preferred[PREFER_LOSS];
+    return 0;
+}
+
+void prefer_init(struct train *t)
+{
+    if (t->plan->pairs) t->model.weigh = (struct model_weigh){weigh_sample, t};
+}
