@@ -6,8 +6,11 @@
  * tests: needs golden */
 #include "api/core/job.h"
 #include "tests/lib/lm.h"
+#include "tests/lib/adapter.h"
 #include "worker/ckpt/scatter.h"
+#include "worker/hf/adapter.h"
 #include "worker/plan/slice.h"
+#include "worker/train/prefer_reference.h"
 
 static struct job_spec spec; /* static because it is too large for the stack */
 
@@ -162,6 +165,43 @@ static int golden_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2
 static const struct train_source source = {
     .batch = golden_batch, .targets = golden_pairs, .pair = golden_pair};
 
+/* Computes the references of the answers in the first n_drawn samples, and compares them with those
+ * of PyTorch, to which the golden adds 1.5 - k modulo 4. */
+static void check_references(struct train *t, int rank, int64_t n_drawn)
+{
+    struct err e = {0};
+    struct prefer_reference r = {
+        .rank = rank, .n_drawn = n_drawn, .n_different = golden.n, .n_documents = golden.n_answers};
+    r.reference = calloc((size_t)r.n_documents, sizeof *r.reference);
+    CHECK_MSG(!prefer_reference_run(t, &r, &e), "rank %d: %s", rank, e.text);
+    CHECK_MSG(r.ledger_equal, "rank %d: the counts differ", rank);
+    for (int64_t k = 0; k < r.n_documents; k++) {
+        const double want = golden.at[k][0] < n_drawn ? golden.reference[k] - 1.5 + (double)(k % 4)
+                                                      : 0;
+        CHECK_MSG(fabs(r.reference[k] - want) <= 1e-5 * fabs(want),
+                  "rank %d: answer %lld: %.9g, not %.9g", rank, (long long)k, r.reference[k], want);
+    }
+    free(r.reference);
+}
+
+static bool adapted; /* the model has an adapter */
+
+static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct ckpt_arrays *a = arg;
+    return a->flow.write(a->flow.arg, CKPT_WEIGHTS, offset, n, x, e);
+}
+
+static int load_adapter(struct train *t, const char *name, struct err *e)
+{
+    struct ckpt_arrays a = scatter_arrays(&t->state);
+    const struct hf_sink to = {.take = take, .arg = &a};
+    const struct model_shape whole = slice_whole(&t->model.shape);
+    char dir[96];
+    snprintf(dir, sizeof dir, "tests/golden/adapter/%s", name);
+    return adapted ? adapter_load(dir, &whole, &to, e) : 0;
+}
+
 /* Loads the weights before the first step, and sets the references. arg is the model's name. */
 static void load(struct train *t, int rank, void *arg)
 {
@@ -173,8 +213,11 @@ static void load(struct train *t, int rank, void *arg)
     snprintf(dir, sizeof dir, "tests/golden/%s", (const char *)arg);
     const int bad = rank ? scatter_serve(&t->state, &e)
                          : scatter_model(&t->state, dir, &whole, NULL, &e) ||
-                               scatter_end(&t->state, &e);
+                               load_adapter(t, arg, &e) || scatter_end(&t->state, &e);
     CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
+    if (!golden.file) return;
+    check_references(t, rank, 2 * GOLDEN_STEPS);
+    check_references(t, rank, 3);
 }
 
 /* ---- golden steps ---------------------------------------------------------------------------- */
@@ -217,11 +260,18 @@ static void keep_values(struct train *t, int rank, void *arg)
     if (rank == 0) memcpy(values[t->step - 1], t->preference, sizeof values[0]);
 }
 
-static void check_steps(const struct engine_run *r, bool ipo, const char *which)
+/* Returns an array of one of the ways of the golden file. */
+static const void *array_of_way(const char *way, const char *array)
 {
-    const double(*want)[PREFER_VALUES] = array_of(golden.file, ipo ? "ipo.value" : "sigmoid.value",
-                                                  NULL, NULL);
-    const double *norm = array_of(golden.file, ipo ? "ipo.norm" : "sigmoid.norm", NULL, NULL);
+    char name[32];
+    snprintf(name, sizeof name, "%s.%s", way, array);
+    return array_of(golden.file, name, NULL, NULL);
+}
+
+static void check_steps(const struct engine_run *r, const char *way, const char *which)
+{
+    const double(*want)[PREFER_VALUES] = array_of_way(way, "value");
+    const double *norm = array_of_way(way, "norm");
     for (int k = 0; k < GOLDEN_STEPS; k++) {
         CHECK_MSG(fabs(r->norm[k] - norm[k]) <= 1e-4 * norm[k], "%s: step %d: norm %.9g, want %.9g",
                   which, k, r->norm[k], norm[k]);
@@ -263,6 +313,11 @@ static void run_steps(struct engine_run *r, const char *name, const struct way *
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
     set_golden(&spec, w, ipo);
     CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
+    if (adapted) {
+        spec.adapter.rank = !strcmp(name, "qwen3") ? 3 : 4;
+        spec.adapter.alpha = !strcmp(name, "qwen3") ? 5 : 6;
+        adapter_targets(&spec, NULL, 0);
+    }
     *r = (struct engine_run){.P = w->P,
                              .dp = w->dp,
                              .pp = w->pp,
@@ -285,7 +340,7 @@ static void check_golden(const char *name, const struct way *w, bool ipo)
              (long long)w->loss_chunk);
     open_answers(name);
     run_steps(&r, name, w, ipo);
-    check_steps(&r, ipo, which);
+    check_steps(&r, ipo ? "ipo" : "sigmoid", which);
     if (!ipo && r.grad) check_tensors(&r, "grad", r.grad, which);
     if (!ipo) check_tensors(&r, "weight", r.weights, which);
     engine_free(&r);
@@ -318,6 +373,26 @@ static void test_golden(void)
             if (ways[i].tp) continue;
             check_golden("qwen3", &ways[i], ipo);
             check_golden("mixtral", &ways[i], ipo);
+        }
+}
+
+/* Compares the training of an adapter, whose references are those of the base. */
+static void test_adapter(void)
+{
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (int k = 0; k < 2; k++) {
+            const char *name = k ? "qwen3" : "qwen3_mixed";
+            struct engine_run r;
+            char which[160];
+            if (k && ways[i].tp) continue;
+            open_answers(name);
+            adapted = true;
+            run_steps(&r, name, &ways[i], false);
+            adapted = false;
+            snprintf(which, sizeof which, "adapter of %s, way %zu", name, i);
+            check_steps(&r, "adapter", which);
+            engine_free(&r);
+            st_close(golden.file);
         }
 }
 
@@ -369,6 +444,7 @@ int main(void)
 {
     RUN(test_loss);
     RUN(test_golden);
+    RUN(test_adapter);
     RUN(test_ranks);
     RUN(test_many_pairs);
     return test_done("dpo");

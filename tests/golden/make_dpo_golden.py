@@ -2,13 +2,14 @@
 """Writes dpo/NAME.safetensors, which has five steps of direct preference optimization in float64 of a model of
 make_lm_golden.py, with torch.optim.AdamW and clip_grad_norm_. Each answer is computed alone, as the package trl does
 it (trl.DPOTrainer, loss_type "sigmoid" and "ipo"; its `rpo_alpha` is the weight of the chosen answer's own loss, for
-one pair). It is needed only to make the files again: pip install torch transformers.
+one pair). It is needed only to make the files again: pip install torch transformers peft.
 
 ids is int32 [samples, S]. answers is int32 [2 pairs, 4]: sample, first position, tokens, tokens of the prompt; the
-chosen answer of a pair comes first. reference is float64 [2 pairs]. WAY is "sigmoid" or "ipo": WAY.value is float64
-[5, 5]: loss, rewards of the chosen and of the rejected answer, margin and share of right pairs of each step; WAY.norm
-is [5]. grad:NAME is float32, the first step's gradient of "sigmoid" before it is clipped. weight:NAME is float32, a
-tensor after five steps of it, in some of the files. Step k trains on samples 2k and 2k + 1, modulo their number."""
+chosen answer of a pair comes first. reference is float64 [2 pairs], of the first weights. WAY is "sigmoid", "ipo" or
+"adapter", which is "sigmoid" with adapter/NAME: WAY.value is float64 [5, 5]: loss, rewards of the chosen and of the
+rejected answer, margin and share of right pairs of each step; WAY.norm is [5]. grad:NAME is float32, the first step's
+gradient of "sigmoid" before it is clipped. weight:NAME is float32, a tensor after five steps of it, in some of the
+files. Step k trains on samples 2k and 2k + 1, modulo their number. To each reference 1.5 - k % 4 is added."""
 import copy
 import pathlib
 import sys
@@ -16,12 +17,14 @@ import tempfile
 
 import torch
 import torch.nn.functional as F
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 import make_lm_golden as lm
 
 HERE = pathlib.Path(__file__).parent
 STEPS, LR, BETAS, EPS, DECAY, CLIP, S = 5, 1e-3, (0.9, 0.95), 1e-4, 0.1, 0.5, 40
+ADAPTED = ("qwen3", "qwen3_mixed")
 WAYS = {"sigmoid": {"beta": 0.3, "smoothing": 0.1, "sft": 0.2}, "ipo": {"beta": 0.4, "smoothing": 0, "sft": 0}}
 KEPT = {"qwen3": "all", "qwen3_mixed": "gradients", "mixtral": None}
 # tokens of the prompt, of the chosen and of the rejected answer, for the pairs of each sample
@@ -87,7 +90,7 @@ def gradients(model):
 
 
 def train(model, way, ids, answers, references, keep, out):
-    params = list(model.parameters())
+    params = [p for p in model.parameters() if p.requires_grad]
     opt = torch.optim.AdamW([{"params": [p for p in params if p.dim() > 1], "weight_decay": DECAY},
                              {"params": [p for p in params if p.dim() == 1], "weight_decay": 0}],
                             lr=LR, betas=BETAS, eps=EPS, foreach=False)
@@ -127,6 +130,12 @@ def make(name):
                             KEPT[name] if word == "sigmoid" else None, out)
         out[word + ".value"], out[word + ".norm"] = value, norm
         print(name, word, value.tolist(), norm.tolist(), file=sys.stderr)
+    if name in ADAPTED:
+        model = PeftModel.from_pretrained(model, HERE / "adapter" / name, is_trainable=True,
+                                          autocast_adapter_dtype=False).double()
+        value, norm = train(model, WAYS["sigmoid"], ids, answers, references, None, out)
+        out["adapter.value"], out["adapter.norm"] = value, norm
+        print(name, "adapter", value.tolist(), norm.tolist(), file=sys.stderr)
     (HERE / "dpo").mkdir(exist_ok=True)
     save_file(out, HERE / "dpo" / f"{name}.safetensors")
 

@@ -270,6 +270,11 @@ int model_sections(struct model *m, const struct batch *b, bool to_loss, struct 
     return gather_ranges(m, b, e) || section_forward(m, b, to_loss, e) ? -1 : 0;
 }
 
+void model_use_base(struct model *m, bool base)
+{
+    m->prog.frame.base = base;
+}
+
 int model_forward(struct model *m, const struct batch *b, struct err *e)
 {
     if (forward(m, batch_inputs(m, b), true, e)) return -1;

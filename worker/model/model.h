@@ -211,6 +211,10 @@ struct batch *model_batch(struct model *m);
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* Turns the adapters of the model off, or on again. Only forward passes may run while they are
+ * off. */
+void model_use_base(struct model *m, bool base);
+
 /* Runs all layers. Afterwards section_hidden returns the residual stream after the last layer.
  * With a cache (generate), the keys and values of this rank's rows are kept in the cache.
  * Collective over the ranks. */

@@ -106,6 +106,7 @@ struct frame {
     void *carry_out;
     const void *d_carry_out; /* backward: gradient of the state after the sequence */
     void *d_carry_in;
+    bool base; /* adapters are off: the model is computed without them */
     /* forward: the operation is computed for the second time, and out[1] still has the contents of
      * the first time */
     bool again;

@@ -147,7 +147,7 @@ static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tile room = tile_take(f, o);
     (void)e;
     frame_move(f, y, frame_in(f, o, 0), false);
-    for (int i = 0; i < o->u.adapt.n; i++) {
+    for (int i = 0; i < o->u.adapt.n && !f->base; i++) {
         const struct adapt_part s = part_at(f, o, i);
         lower(f, o, &s, &u, &room);
         f->be->ops->gemm(

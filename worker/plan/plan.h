@@ -638,6 +638,21 @@ struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
+/* Does the same as plan_met_comm, for a forward pass of the sequence without a backward pass. */
+void plan_met_forward(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                      const struct reach_map *map, struct comm_count out[PURPOSE_N]);
+
+/* The traffic of rank `rank` while the references of answers are computed
+ * (worker/train/prefer_reference.h). A sample counts as one pair (plan_met_pairs). */
+struct plan_reference {
+    /* S: number of tokens of a sample; n_samples: number of samples of all rings; n_documents:
+     * number of references that are shared */
+    int64_t S, n_samples, n_documents;
+};
+int plan_reference_comm(const struct model_shape *m, const struct plan *p, int rank,
+                        const struct plan_reference *x, struct comm_count out[PURPOSE_N],
+                        struct err *e);
+
 /* Corrects `out`, the traffic of any number of sequences, for one sequence that has n pairs.
  * Without correction a sequence counts as one pair. `out` is of a rank that has the head. */
 #define PLAN_PAIRS_AT_ONCE 256 /* largest number of pairs whose sums one message has */

@@ -285,17 +285,31 @@ void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
     count_rank(m, &of_stage, rank, out);
 }
 
-void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
-                   const struct reach_map *map, struct comm_count out[PURPOSE_N])
+/* Replaces one pass without a map by one pass with the map. */
+static void meet(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                 const struct reach_map *map, enum traffic_pass pass,
+                 struct comm_count out[PURPOSE_N])
 {
-    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    struct traffic t = {back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, sh->S, -1};
+    struct traffic t = {pass, sh->S, -1};
     struct err e;
     if (!map->n) return;
     for (; t.times <= 1; t.times += 2, t.map = map) {
         const int bad = traffic_program(m, p, sh->r * p->tp, &t, out, &e);
         assert(!bad); /* cannot fail, because sh was made for this S */
     }
+}
+
+void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                   const struct reach_map *map, struct comm_count out[PURPOSE_N])
+{
+    const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+    meet(m, p, sh, map, back ? TRAFFIC_BOTH : TRAFFIC_FORWARD, out);
+}
+
+void plan_met_forward(const struct model_shape *m, const struct plan *p, const struct shard *sh,
+                      const struct reach_map *map, struct comm_count out[PURPOSE_N])
+{
+    meet(m, p, sh, map, TRAFFIC_FORWARD, out);
 }
 
 void plan_met_pairs(const struct plan *p, int64_t n, struct comm_count out[PURPOSE_N])

@@ -64,12 +64,12 @@ static void weigh(const struct shard *sh, float *weight, int64_t begin, int64_t 
     }
 }
 
-/* Sums the nll of the answers of n pairs, from pair k on, over the ranks that hold them. */
-static int sum_answers(struct train *t, int64_t k, int n, double *nll, struct err *e)
+int prefer_sum_answers(struct train *t, int64_t k, int n, struct data_answer answer[][2],
+                       double *nll, struct err *e)
 {
     struct model *m = &t->model;
     for (int i = 0; i < n; i++) {
-        struct data_answer a[2];
+        struct data_answer *a = answer[i];
         if (t->source.pair(t->source.arg, m->batch.sample, k + i, a, e)) return -1;
         for (int j = 0; j < 2; j++)
             nll[2 * i + j] = model_nll_of(m, a[j].pos, a[j].pos + a[j].length);
@@ -78,14 +78,12 @@ static int sum_answers(struct train *t, int64_t k, int n, double *nll, struct er
 }
 
 /* Computes the loss of a pair, and gives its rows their factors. */
-static int weigh_pair(struct train *t, int64_t k, const double nll[2], double value[PREFER_VALUES],
-                      struct err *e)
+static void weigh_pair(struct train *t, const struct data_answer a[2], const double nll[2],
+                       double value[PREFER_VALUES])
 {
     struct model *m = &t->model;
     struct prefer_pair pair;
-    struct data_answer a[2];
     double factor[2];
-    if (t->source.pair(t->source.arg, m->batch.sample, k, a, e)) return -1;
     for (int j = 0; j < 2; j++) {
         pair.nll[j] = nll[j];
         pair.reference[j] = t->reference[a[j].document];
@@ -94,7 +92,6 @@ static int weigh_pair(struct train *t, int64_t k, const double nll[2], double va
     prefer_loss(t->spec, &pair, value, factor);
     for (int j = 0; j < 2; j++)
         weigh(&m->sp.shard, m->batch.weight, a[j].pos, a[j].pos + a[j].length, factor[j]);
-    return 0;
 }
 
 /* The weight of a row without a target is not read; it is 0. */
@@ -104,6 +101,7 @@ static int weigh_sample(void *arg, double *loss, struct err *e)
     struct model *m = &t->model;
     const int64_t n = t->source.targets(t->source.arg, m->batch.sample, e);
     const bool counts = !m->rank && !m->tensor_rank; /* the first rank that holds the sample */
+    struct data_answer answer[PLAN_PAIRS_AT_ONCE][2];
     double nll[2 * PLAN_PAIRS_AT_ONCE], value[PREFER_VALUES];
     if (n < 0) return -1;
     memset(m->batch.weight, 0, (size_t)m->sp.shard.T * sizeof *m->batch.weight);
@@ -111,9 +109,9 @@ static int weigh_sample(void *arg, double *loss, struct err *e)
     *loss = 0;
     for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
         const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
-        if (sum_answers(t, k, some, nll, e)) return -1;
+        if (prefer_sum_answers(t, k, some, answer, nll, e)) return -1;
         for (int i = 0; i < some; i++) {
-            if (weigh_pair(t, k + i, &nll[2 * i], value, e)) return -1;
+            weigh_pair(t, answer[i], &nll[2 * i], value);
             for (int v = 0; counts && v < PREFER_VALUES; v++) t->preferred[v] += value[v];
         }
     }

@@ -51,4 +51,10 @@ void prefer_loss(const struct job_spec *s, const struct prefer_pair *pair,
  * pairs, and t->reference the references of all its documents. */
 void prefer_init(struct train *t);
 
+/* Sums the nll of the answers of n pairs of the sample in the model's batch, from pair k on, over
+ * the ranks that hold them. m->nll must have the losses of the rows. n is at most
+ * PLAN_PAIRS_AT_ONCE. answer [n] and nll [2 n] are out. Collective over m->holders. */
+int prefer_sum_answers(struct train *t, int64_t k, int n, struct data_answer answer[][2],
+                       double *nll, struct err *e);
+
 #endif
