@@ -16,6 +16,7 @@
 #include "api/core/record.h"
 #include "worker/ckpt/digests.h"
 #include "worker/ckpt/merge.h"
+#include "worker/ckpt/references.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/adapter.h"
 #include "worker/hf/base_id.h"
@@ -262,6 +263,9 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     if (a->merge) put_array(m, weights_file, &w.merged);
     put_array(m, moments_file, &w.moments);
     if (a->average) put_array(m, average_file, &w.average);
+    if (a->references && (references_write(tmp, a->references, e) < 0 ||
+                          manifest_add(m, tmp, REFERENCES_FILE, e) < 0))
+        return -1;
     if (manifest_add(m, tmp, state_file, e) < 0) return -1;
     if (((!adapted || a->merge) && add_files(m, tmp, "hf", a, e) < 0) ||
         (a->average && add_files(m, tmp, "hf_ema", a, e) < 0))

@@ -15,6 +15,7 @@
  *                         checkpoint.merge there is hf/, too: the model with the adapters merged
  *                         into it (merge.h)
  *     hf_ema/...          with ema.decay: the averaged weights in fp32; it can be a model.path
+ *     references.bin      if preferences are learnt: the references of all answers (references.h)
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"weights_sha256":..,"files":[{"path",
  *                         "size","sha256"}],"sha256":digest of the text before this member}
@@ -49,8 +50,9 @@ struct job_spec;
 #define CKPT_PATH_SIZE 1280
 #define CKPT_SPEC_SIZE 16384 /* largest size of the text of ckpt_spec_json */
 
-struct hf_beside; /* worker/hf/hf.h */
-struct base_id;   /* worker/hf/base_id.h */
+struct hf_beside;  /* worker/hf/hf.h */
+struct base_id;    /* worker/hf/base_id.h */
+struct references; /* worker/ckpt/references.h */
 
 struct ckpt_state {
     int64_t step; /* number of optimizer steps that are done */
@@ -127,6 +129,7 @@ struct ckpt_arrays {
     const struct base_id *base_id;
     /* with adapters and a flow: their model is saved, too, with the adapters merged into it */
     bool merge;
+    const struct references *references; /* saved, too; NULL if there are none */
     bool wrapped; /* with adapters: their model is in a wrapper (worker/hf/adapter.h) */
 };
 

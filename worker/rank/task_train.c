@@ -57,7 +57,7 @@ static int open_training(struct training *t, struct err *e)
     t->guard.spec = r->spec;
     if (weights_start(r, &t->train.state, &from, e)) return -1;
     training_adopt(t, &from);
-    if (training_say_left(t, &from, e)) return -1;
+    if (training_say_left(t, &from, e) || training_references(t, e)) return -1;
     t->step.memory_high = t->train.model.placed_size;
     t->ledger_equal = true;
     training_curves_open(t);
@@ -172,6 +172,7 @@ int task_train(struct run *r, struct err *e)
 out:
     training_curves_end(t);
     feed_close(&t->feed);
+    free(t->references.x);
     free(t);
     return rc;
 }

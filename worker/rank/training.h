@@ -2,6 +2,7 @@
  *   task_train.c       runs the job: open, verify the first step, steps, the end
  *   training_save.c    checkpoints: when to save, the best, pruning, disks that are full
  *   training_bad.c     steps without an update, and returning to a checkpoint
+ *   training_references.c  the references of answers, before the first step
  *   training_eval.c    held-out evaluation, and the proof before the first step
  *   training_report.c  reports: notes and the result
  *   training_curves.c  reports in files that TensorBoard reads
@@ -13,6 +14,7 @@
 
 #include "api/core/artifact.h"
 #include "api/core/file.h"
+#include "worker/ckpt/references.h"
 #include "worker/rank/feed.h"
 #include "worker/rank/run.h"
 #include "worker/rank/tfevents.h"
@@ -65,6 +67,8 @@ struct training {
     char beside[FILE_PATH_SIZE]; /* rank 0: the member `beside` of struct weights_start */
     struct base_id base;         /* rank 0: the member `base` of struct weights_start */
     bool wrapped;                /* rank 0: the member `wrapped` of struct weights_start */
+    /* The references of answers, on every rank; x is owned. n is 0 if no preferences are learnt. */
+    struct references references;
     struct curves curves;
 };
 #define STAGE_NONE (-2)
@@ -90,6 +94,13 @@ int training_save(struct training *t, bool must, bool best, struct err *e);
  * best checkpoint that the state names, or if it is damaged, removes the best checkpoint from
  * the state. Collective. */
 int training_find_best(struct training *t, struct err *e);
+
+/* ---- references (training_references.c) ------------------------------------------------------ */
+
+/* If preferences are learnt, reads the references of the answers from the checkpoint from which the
+ * job resumed, or computes them with the weights that the model has now. Collective. Fails with
+ * ERR_CONFLICT if a checkpoint has none. */
+int training_references(struct training *t, struct err *e);
 
 /* ---- bad steps (training_bad.c) -------------------------------------------------------------- */
 

@@ -120,6 +120,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     a.base = spec_text(r->spec, r->spec->model.path);
     a.merge = r->spec->checkpoint.merge;
     a.base_id = &t->base;
+    a.references = t->references.n ? &t->references : NULL;
     a.wrapped = t->wrapped;
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, t->train.step - 1));
     if (ckpt_save(dir, r->args->epoch, &shape, &a, &t->state, &info, e))
