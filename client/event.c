@@ -57,14 +57,17 @@ static char *all_line(const struct jv *ev, char *out, size_t size)
 char *event_step_line(const struct jv *m, char *out, size_t size)
 {
     char rate[TEXT_SHORT];
-    snprintf(out, size,
-             "step %lld  loss %.6g  grad_norm %.4g  lr %.3g  tokens/s %s  step %.1f ms  comm wait "
-             "%.1f ms  bytes %s formula  memory %s plan",
-             (long long)jv_int(m, "step", 0), jv_num(m, "loss", NAN), jv_num(m, "grad_norm", NAN),
-             jv_num(m, "lr", 0), text_count(rate, jv_num(m, "tokens_s", 0)),
-             jv_num(m, "step_ms", 0), jv_num(m, "comm_wait_ms", 0),
-             jv_bool(m, "ledger_ok", false) ? "==" : "!=",
-             jv_int(m, "memory.high", 0) == jv_int(m, "memory.planned", 0) ? "==" : "!=");
+    const int n = snprintf(
+        out, size,
+        "step %lld  loss %.6g  grad_norm %.4g  lr %.3g  tokens/s %s  step %.1f ms  comm wait "
+        "%.1f ms  bytes %s formula  memory %s plan",
+        (long long)jv_int(m, "step", 0), jv_num(m, "loss", NAN), jv_num(m, "grad_norm", NAN),
+        jv_num(m, "lr", 0), text_count(rate, jv_num(m, "tokens_s", 0)), jv_num(m, "step_ms", 0),
+        jv_num(m, "comm_wait_ms", 0), jv_bool(m, "ledger_ok", false) ? "==" : "!=",
+        jv_int(m, "memory.high", 0) == jv_int(m, "memory.planned", 0) ? "==" : "!=");
+    if (jv_int(m, "preferences.pairs", 0) && n >= 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, "  margin %.4g  accuracy %.3g",
+                 jv_num(m, "preferences.margin", NAN), jv_num(m, "preferences.accuracy", NAN));
     return out;
 }
 

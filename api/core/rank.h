@@ -141,6 +141,11 @@ struct rank_step {
     int64_t host_high, host_planned;
     struct comm_count stage, planned_stage; /* counts for PURPOSE_STAGE, which comm and planned do
                                              * not have */
+    /* objective.type "dpo": pairs of answers in this step, and means over them: the rewards of both
+     * answers, and the share of pairs whose chosen answer has the larger one. pairs is 0 for other
+     * objectives. */
+    int64_t pairs;
+    double reward_chosen, reward_rejected, accuracy;
 };
 #define RANK_STEP_BEFORE offsetof(struct rank_step, stage)
 _Static_assert(RANK_PURPOSES == 13 && PURPOSE_N == RANK_PURPOSES + 1, "as in 0.2.0, and one more");

@@ -340,6 +340,17 @@ static void put_purpose(struct jwrite *w, int purpose, const struct comm_count *
     jwrite_end(w);
 }
 
+static void put_pairs(struct jwrite *w, const struct rank_step *s)
+{
+    jwrite_object(w, "preferences");
+    jwrite_int(w, "pairs", s->pairs);
+    jwrite_double(w, "reward_chosen", s->reward_chosen);
+    jwrite_double(w, "reward_rejected", s->reward_rejected);
+    jwrite_double(w, "margin", s->reward_chosen - s->reward_rejected);
+    jwrite_double(w, "accuracy", s->accuracy);
+    jwrite_end(w);
+}
+
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size)
 {
     static const struct comm_count nothing;
@@ -365,6 +376,7 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     }
     jwrite_end(&w);
     jwrite_bool(&w, "ledger_ok", s->ledger_ok != 0);
+    if (s->pairs) put_pairs(&w, s);
     jwrite_object(&w, "memory");
     jwrite_int(&w, "high", s->memory_high);
     jwrite_int(&w, "planned", s->memory_planned);

@@ -86,6 +86,28 @@ static void test_wrong_steps(void)
     finish();
 }
 
+/* Checks the metrics of a step that learns preferences, and of the same record from a program that
+ * does not know them. */
+static void test_pairs_of_steps(void)
+{
+    static const char want[] = "\"preferences\":{\"pairs\":3,\"reward_chosen\":0.5,"
+                               "\"reward_rejected\":-0.25,\"margin\":0.75,\"accuracy\":1}";
+    const struct rank_step step = {.step = 1,
+                                   .ledger_ok = 1,
+                                   .pairs = 3,
+                                   .reward_chosen = 0.5,
+                                   .reward_rejected = -0.25,
+                                   .accuracy = 1};
+    struct gang *a, *b;
+    to_ready(&a, &b);
+    int64_t seq = a->n_records;
+    report(A, ++seq, RANK_STEP, 0, &step, sizeof step);
+    CHECK_MSG(job(1)->metrics && strstr(job(1)->metrics, want), "%s", job(1)->metrics);
+    report(A, ++seq, RANK_STEP, 0, &step, RANK_STEP_BEFORE);
+    CHECK_MSG(job(1)->metrics && !strstr(job(1)->metrics, "preferences"), "%s", job(1)->metrics);
+    finish();
+}
+
 /* Checks a node's spool that has records about ranks of other nodes. These records must be
  * dropped, and the records after them must be read. */
 static void test_other_ranks(void)
@@ -500,6 +522,7 @@ int main(void)
     seqd_test_init();
     RUN(test_final_record);
     RUN(test_wrong_steps);
+    RUN(test_pairs_of_steps);
     RUN(test_other_ranks);
     RUN(test_prepared_result);
     RUN(test_late);

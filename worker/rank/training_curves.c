@@ -167,6 +167,15 @@ static void put_step(struct training *t)
         v[n++] = (struct tfevents_scalar){"memory/host_high", (double)s->host_high};
     if (r->plan.precision == PRECISION_FP16)
         v[n++] = (struct tfevents_scalar){"train/loss_scale", scale_of(r->spec, &t->train.scale)};
+    if (s->pairs) {
+        const struct tfevents_scalar more[] = {
+            {"preferences/reward_chosen", s->reward_chosen},
+            {"preferences/reward_rejected", s->reward_rejected},
+            {"preferences/margin", s->reward_chosen - s->reward_rejected},
+            {"preferences/accuracy", s->accuracy}};
+        memcpy(v + n, more, sizeof more);
+        n += (int)(sizeof more / sizeof *more);
+    }
     put(t, s->step, v, n);
 }
 

@@ -280,9 +280,19 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     return 0;
 }
 
+static void report_pairs(const struct train *t, struct rank_step *out)
+{
+    if (!t->plan->pairs) return;
+    out->pairs = out->targets;
+    out->reward_chosen = t->preference[PREFER_CHOSEN];
+    out->reward_rejected = t->preference[PREFER_REJECTED];
+    out->accuracy = t->preference[PREFER_RIGHT];
+}
+
 static void report(const struct train *t, int64_t start_us, struct rank_step *out)
 {
     const struct model *m = &t->model;
+    report_pairs(t, out);
     out->step = t->step;
     out->step_us = clock_us() - start_us;
     if (m->job) {
