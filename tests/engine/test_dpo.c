@@ -174,10 +174,17 @@ static void check_references(struct train *t, int rank, int64_t n_drawn)
         .rank = rank, .n_drawn = n_drawn, .n_different = golden.n, .n_documents = golden.n_answers};
     r.reference = calloc((size_t)r.n_documents, sizeof *r.reference);
     CHECK_MSG(!prefer_reference_run(t, &r, &e), "rank %d: %s", rank, e.text);
+    CHECK(!prefer_reference_check(t, &r, &e));
+    r.n_drawn = golden.n; /* steps that draw more samples */
+    CHECK(!prefer_reference_check(t, &r, &e) == (n_drawn >= golden.n));
+    if (n_drawn < golden.n) CHECK(e.code == ERR_CONFLICT && !strcmp(e.field, "train.steps"));
     CHECK_MSG(r.ledger_equal, "rank %d: the counts differ", rank);
     for (int64_t k = 0; k < r.n_documents; k++) {
-        const double want = golden.at[k][0] < n_drawn ? golden.reference[k] - 1.5 + (double)(k % 4)
-                                                      : 0;
+        const double want = golden.reference[k] - 1.5 + (double)(k % 4);
+        if (golden.at[k][0] >= n_drawn) {
+            CHECK(isnan(r.reference[k]));
+            continue;
+        }
         CHECK_MSG(fabs(r.reference[k] - want) <= 1e-5 * fabs(want),
                   "rank %d: answer %lld: %.9g, not %.9g", rank, (long long)k, r.reference[k], want);
     }

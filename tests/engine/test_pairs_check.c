@@ -52,6 +52,8 @@ static void test_fields(void)
     refused("objective.label_smoothing", "leave it out with \"ipo\"");
     s.kind = JOB_VERIFY;
     refused("kind", "train with it");
+    s.verify.first_step = 1;
+    refused("verify.first_step", "leave it out");
     s.eval.n_data = 1;
     spec_source_defaults(&s.eval.data[0]);
     s.eval.data[0].path = s.data.train[0].path;

@@ -9,7 +9,7 @@
  *   char[80]      id of the prepared data, padded with NULs
  *   char[72]      digest of the base (worker/hf/base_id.h), or "" if it is not known; padded
  *   char[72]      SHA-256 of the references as hex digits, padded with NULs
- *   f64 [number]  log-probability of each answer; 0 if no step draws the document */
+ *   f64 [number]  log-probability of each answer; NaN if no step draws the document */
 #ifndef SEQD_CKPT_REFERENCES_H
 #define SEQD_CKPT_REFERENCES_H
 

@@ -55,6 +55,7 @@ static int check_others(const struct job_spec *s, struct err *e)
     const char *field = s->memory.time_chunk > 0 ? "memory.time_chunk"
                         : s->n_stages            ? "stages"
                         : s->eval.n_data         ? "eval.data"
+                        : s->verify.first_step   ? "verify.first_step"
                         : s->kind != JOB_TRAIN   ? "kind"
                                                  : NULL;
     if (!field) return 0;
@@ -74,6 +75,6 @@ static int check_loss(const struct job_spec *s, struct err *e)
 
 int rules_pairs(const struct job_spec *s, struct err *e)
 {
-    if (check_data(s, e) || check_others(s, e) || check_loss(s, e)) return -1;
+    if (check_others(s, e) || check_data(s, e) || check_loss(s, e)) return -1;
     return not_yet(e);
 }

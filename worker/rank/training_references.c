@@ -36,16 +36,30 @@ static int share(struct training *t, struct err *e)
                           t->train.model.bounce, e);
 }
 
+/* Describes the samples of all steps of the job. */
+static struct prefer_reference samples_of(struct training *t)
+{
+    const struct run *r = t->r;
+    return (struct prefer_reference){
+        .rank = r->args->rank,
+        .n_drawn = r->spec->train.steps * r->spec->train.global_batch,
+        .n_different = data_order_samples(t->feed.order[0]),
+        .n_documents = t->references.n,
+        .reference = t->references.x,
+        .stopped = run_stopped,
+        .arg = t->r};
+}
+
+static int take_found(struct training *t, struct err *e)
+{
+    struct prefer_reference p = samples_of(t);
+    return share(t, e) || prefer_reference_check(&t->train, &p, e) ? -1 : 0;
+}
+
 static int compute(struct training *t, struct err *e)
 {
     const struct run *r = t->r;
-    struct prefer_reference p = {.rank = r->args->rank,
-                                 .n_drawn = r->spec->train.steps * r->spec->train.global_batch,
-                                 .n_different = data_order_samples(t->feed.order[0]),
-                                 .n_documents = t->references.n,
-                                 .reference = t->references.x,
-                                 .stopped = run_stopped,
-                                 .arg = t->r};
+    struct prefer_reference p = samples_of(t);
     log_info("rank.references", "documents=%lld", (long long)p.n_documents);
     if (prefer_reference_run(&t->train, &p, e)) return -1;
     if (!p.ledger_equal) log_error("rank.ledger", "references rank=%d", r->args->rank);
@@ -67,7 +81,7 @@ int training_references(struct training *t, struct err *e)
     if (t->r->comm &&
         comm_sum_i64(t->r->comm, PURPOSE_CONTROL, &found, 1, t->train.model.bounce, e))
         return -1;
-    if (found ? share(t, e) : compute(t, e)) return -1;
+    if (found ? take_found(t, e) : compute(t, e)) return -1;
     t->train.reference = r->x;
     return 0;
 }

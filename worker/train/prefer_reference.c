@@ -96,7 +96,8 @@ static int share(struct reference_pass *p, struct err *e)
     return 0;
 }
 
-/* Compares the ledger with the plan, and sums the result over all ranks. */
+/* Compares the ledger with the plan, and sums the result over all ranks. The messages of this sum
+ * itself are compared after it, and the result is part of the sum in the first step. */
 static int compare(struct reference_pass *p, struct err *e)
 {
     struct train *t = p->t;
@@ -105,9 +106,49 @@ static int compare(struct reference_pass *p, struct err *e)
     if (!c) return 0;
     int64_t n_ok = ledger_equals(comm_ledger(c), p->want, 1u << PURPOSE_CONTROL);
     if (comm_sum_i64(c, PURPOSE_CONTROL, &n_ok, 1, t->model.bounce, e)) return -1;
-    p->r->ledger_equal = n_ok == t->plan->n_ranks &&
-                         ledger_equal(&comm_ledger(c)[PURPOSE_CONTROL], &p->want[PURPOSE_CONTROL]);
+    p->r->ledger_equal = n_ok == t->plan->n_ranks;
+    if (!ledger_equal(&comm_ledger(c)[PURPOSE_CONTROL], &p->want[PURPOSE_CONTROL]))
+        t->others_ok = false;
     return 0;
+}
+
+/* Calls fn with each pair of the samples that are drawn. */
+static int each_pair(const struct reference_pass *p,
+                     int (*fn)(void *arg, const struct data_answer a[2], struct err *e), void *arg,
+                     struct err *e)
+{
+    const struct train_source *s = &p->t->source;
+    for (int64_t i = 0; i < p->n; i++) {
+        const int64_t n = s->targets(s->arg, p->sample[i], e);
+        if (n < 0) return -1;
+        for (int64_t k = 0; k < n; k++) {
+            struct data_answer a[2];
+            if (s->pair(s->arg, p->sample[i], k, a, e) || fn(arg, a, e)) return -1;
+        }
+    }
+    return 0;
+}
+
+static int mark(void *arg, const struct data_answer a[2], struct err *e)
+{
+    uint8_t *drawn = arg;
+    (void)e;
+    drawn[a[0].document] = drawn[a[1].document] = 1;
+    return 0;
+}
+
+/* Sets the references of all documents that no step draws to NaN. */
+static int forget_others(struct reference_pass *p, struct err *e)
+{
+    const struct prefer_reference *r = p->r;
+    uint8_t *drawn = calloc((size_t)r->n_documents + 1, 1);
+    if (!drawn)
+        return err_set(e, ERR_IO, "out of memory for %lld documents", (long long)r->n_documents);
+    const int rc = each_pair(p, mark, drawn, e);
+    for (int64_t i = 0; !rc && i < r->n_documents; i++)
+        if (!drawn[i]) r->reference[i] = NAN;
+    free(drawn);
+    return rc;
 }
 
 static int check_finite(struct reference_pass *p, struct err *e)
@@ -131,7 +172,7 @@ static int run(struct reference_pass *p, struct err *e)
     /* In the last round this ring may have no sample, while the other rings need the weights that
      * it holds. */
     if (p->n % dp && m->ring >= p->n % dp && model_lend(&t->model, e)) return -1;
-    return share(p, e) || check_finite(p, e) || compare(p, e) ? -1 : 0;
+    return share(p, e) || check_finite(p, e) || compare(p, e) || forget_others(p, e) ? -1 : 0;
 }
 
 int prefer_reference_run(struct train *t, struct prefer_reference *r, struct err *e)
@@ -142,6 +183,25 @@ int prefer_reference_run(struct train *t, struct prefer_reference *r, struct err
     model_use_base(&t->model, true);
     const int rc = list_samples(&p, e) || run(&p, e) ? -1 : 0;
     model_use_base(&t->model, false);
+    free(p.sample);
+    return rc;
+}
+
+static int has_both(void *arg, const struct data_answer a[2], struct err *e)
+{
+    const struct prefer_reference *r = arg;
+    if (!isnan(r->reference[a[0].document]) && !isnan(r->reference[a[1].document])) return 0;
+    return err_field(e, ERR_CONFLICT, "train.steps",
+                     "train.steps draws pairs whose references were not computed before the first "
+                     "step of the job from which this one goes on: leave train.steps, "
+                     "train.global_batch and the data as they were, or start from the weights of "
+                     "the checkpoint in model.path");
+}
+
+int prefer_reference_check(struct train *t, struct prefer_reference *r, struct err *e)
+{
+    struct reference_pass p = {.t = t, .r = r};
+    const int rc = list_samples(&p, e) || each_pair(&p, has_both, r, e) ? -1 : 0;
     free(p.sample);
     return rc;
 }

@@ -14,8 +14,8 @@ struct prefer_reference {
     int64_t n_drawn;     /* the steps draw samples [0, n_drawn) */
     int64_t n_different; /* number of different samples of the order */
     int64_t n_documents;
-    /* [n_documents] out: the references of the answers in the samples that are drawn, on every
-     * rank; 0 for all other documents */
+    /* [n_documents] the references of the answers in the samples that are drawn, on every rank; NaN
+     * for all other documents */
     double *reference;
     bool (*stopped)(void *arg); /* whether the job was asked to stop; may be NULL */
     void *arg;
@@ -26,5 +26,10 @@ struct prefer_reference {
  * returns true, and with the errors of the data, the device and comm. If a log-probability is NaN
  * or infinite, fails as finite_blame does. */
 int prefer_reference_run(struct train *t, struct prefer_reference *r, struct err *e);
+
+/* Checks references that an earlier job computed: each answer in a sample that the steps draw must
+ * have one. Fails with ERR_CONFLICT if an answer has none, which happens if the steps draw more
+ * samples than those of the earlier job. Local; the result is the same on all ranks. */
+int prefer_reference_check(struct train *t, struct prefer_reference *r, struct err *e);
 
 #endif
