@@ -40,14 +40,13 @@ static int share(struct training *t, struct err *e)
 static struct prefer_reference samples_of(struct training *t)
 {
     const struct run *r = t->r;
-    return (struct prefer_reference){
-        .rank = r->args->rank,
-        .n_drawn = r->spec->train.steps * r->spec->train.global_batch,
-        .n_different = data_order_samples(t->feed.order[0]),
-        .n_documents = t->references.n,
-        .reference = t->references.x,
-        .stopped = run_stopped,
-        .arg = t->r};
+    return (struct prefer_reference){.rank = r->args->rank,
+                                     .n_drawn = r->spec->train.steps * r->spec->train.global_batch,
+                                     .n_different = data_order_samples(t->feed.order[0]),
+                                     .n_documents = t->references.n,
+                                     .reference = t->references.x,
+                                     .stopped = run_stopped,
+                                     .arg = t->r};
 }
 
 static int take_found(struct training *t, struct err *e)
