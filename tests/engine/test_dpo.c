@@ -173,12 +173,12 @@ static void check_references(struct train *t, int rank, int64_t n_drawn)
     struct prefer_reference r = {
         .rank = rank, .n_drawn = n_drawn, .n_different = golden.n, .n_documents = golden.n_answers};
     r.reference = calloc((size_t)r.n_documents, sizeof *r.reference);
-    CHECK_MSG(!prefer_reference_run(t, &r, &e), "rank %d: %s", rank, e.text);
-    CHECK(!prefer_reference_check(t, &r, &e));
+    CHECK_MSG(!prefer_reference_run(&t->prefer, &r, &e), "rank %d: %s", rank, e.text);
+    CHECK(!prefer_reference_check(&t->prefer, &r, &e));
     r.n_drawn = golden.n; /* steps that draw more samples */
-    CHECK(!prefer_reference_check(t, &r, &e) == (n_drawn >= golden.n));
+    CHECK(!prefer_reference_check(&t->prefer, &r, &e) == (n_drawn >= golden.n));
     if (n_drawn < golden.n) CHECK(e.code == ERR_CONFLICT && !strcmp(e.field, "train.steps"));
-    CHECK_MSG(r.ledger_equal, "rank %d: the counts differ", rank);
+    CHECK_MSG(r.ledger_equal && r.control_equal, "rank %d: the counts differ", rank);
     for (int64_t k = 0; k < r.n_documents; k++) {
         const double want = golden.reference[k] - 1.5 + (double)(k % 4);
         if (golden.at[k][0] >= n_drawn) {
@@ -215,7 +215,7 @@ static void load(struct train *t, int rank, void *arg)
     const struct model_shape whole = slice_whole(&t->model.shape);
     char dir[96];
     struct err e = {0};
-    t->reference = golden.reference;
+    t->prefer.reference = golden.reference;
     if (t->step) return;
     snprintf(dir, sizeof dir, "tests/golden/%s", (const char *)arg);
     const int bad = rank ? scatter_serve(&t->state, &e)

@@ -52,7 +52,7 @@ static struct prefer_reference samples_of(struct training *t)
 static int take_found(struct training *t, struct err *e)
 {
     struct prefer_reference p = samples_of(t);
-    return share(t, e) || prefer_reference_check(&t->train, &p, e) ? -1 : 0;
+    return share(t, e) || prefer_reference_check(&t->train.prefer, &p, e) ? -1 : 0;
 }
 
 static int compute(struct training *t, struct err *e)
@@ -60,9 +60,10 @@ static int compute(struct training *t, struct err *e)
     const struct run *r = t->r;
     struct prefer_reference p = samples_of(t);
     log_info("rank.references", "documents=%lld", (long long)p.n_documents);
-    if (prefer_reference_run(&t->train, &p, e)) return -1;
+    if (prefer_reference_run(&t->train.prefer, &p, e)) return -1;
     if (!p.ledger_equal) log_error("rank.ledger", "references rank=%d", r->args->rank);
     t->ledger_equal = t->ledger_equal && p.ledger_equal;
+    t->train.others_ok = t->train.others_ok && p.control_equal;
     return run_first(r) ? references_write(r->args->job_dir, &t->references, e) : 0;
 }
 
@@ -81,6 +82,6 @@ int training_references(struct training *t, struct err *e)
         comm_sum_i64(t->r->comm, PURPOSE_CONTROL, &found, 1, t->train.model.bounce, e))
         return -1;
     if (found ? take_found(t, e) : compute(t, e)) return -1;
-    t->train.reference = r->x;
+    t->train.prefer.reference = r->x;
     return 0;
 }

@@ -64,13 +64,13 @@ static void weigh(const struct shard *sh, float *weight, int64_t begin, int64_t 
     }
 }
 
-int prefer_sum_answers(struct train *t, int64_t k, int n, struct data_answer answer[][2],
-                       double *nll, struct err *e)
+int prefer_sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
+                       struct data_answer answer[][2], double *nll, struct err *e)
 {
-    struct model *m = &t->model;
+    struct model *m = p->model;
     for (int i = 0; i < n; i++) {
         struct data_answer *a = answer[i];
-        if (t->source.pair(t->source.arg, m->batch.sample, k + i, a, e)) return -1;
+        if (source->pair(source->arg, m->batch.sample, k + i, a, e)) return -1;
         for (int j = 0; j < 2; j++)
             nll[2 * i + j] = model_nll_of(m, a[j].pos, a[j].pos + a[j].length);
     }
@@ -78,18 +78,19 @@ int prefer_sum_answers(struct train *t, int64_t k, int n, struct data_answer ans
 }
 
 /* Computes the loss of a pair, and gives its rows their factors. */
-static void weigh_pair(struct train *t, const struct data_answer a[2], const double nll[2],
+static void weigh_pair(struct prefer *p, const struct data_answer a[2], const double nll[2],
                        double value[PREFER_VALUES])
 {
-    struct model *m = &t->model;
+    struct model *m = p->model;
     struct prefer_pair pair;
     double factor[2];
     for (int j = 0; j < 2; j++) {
         pair.nll[j] = nll[j];
-        pair.reference[j] = t->reference[a[j].document];
+        pair.reference[j] = p->reference[a[j].document];
         pair.targets[j] = a[j].targets;
     }
-    prefer_loss(t->spec, &pair, value, factor);
+    prefer_loss(p->spec, &pair, value, factor);
+    if (p->seen) p->seen(p->seen_arg, &pair);
     for (int j = 0; j < 2; j++)
         weigh(&m->sp.shard, m->batch.weight, a[j].pos, a[j].pos + a[j].length, factor[j]);
 }
@@ -97,29 +98,28 @@ static void weigh_pair(struct train *t, const struct data_answer a[2], const dou
 /* The weight of a row without a target is not read; it is 0. */
 static int weigh_sample(void *arg, double *loss, struct err *e)
 {
-    struct train *t = arg;
-    struct model *m = &t->model;
-    const int64_t n = t->source.targets(t->source.arg, m->batch.sample, e);
+    struct prefer *p = arg;
+    struct model *m = p->model;
+    const int64_t n = p->source->targets(p->source->arg, m->batch.sample, e);
     const bool counts = !m->rank && !m->tensor_rank; /* the first rank that holds the sample */
     struct data_answer answer[PLAN_PAIRS_AT_ONCE][2];
     double nll[2 * PLAN_PAIRS_AT_ONCE], value[PREFER_VALUES];
     if (n < 0) return -1;
     memset(m->batch.weight, 0, (size_t)m->sp.shard.T * sizeof *m->batch.weight);
-    memset(t->preferred, 0, sizeof t->preferred);
-    *loss = 0;
+    memset(p->sum, 0, sizeof p->sum);
     for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
         const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
-        if (prefer_sum_answers(t, k, some, answer, nll, e)) return -1;
+        if (prefer_sum_answers(p, p->source, k, some, answer, nll, e)) return -1;
         for (int i = 0; i < some; i++) {
-            weigh_pair(t, answer[i], &nll[2 * i], value);
-            for (int v = 0; counts && v < PREFER_VALUES; v++) t->preferred[v] += value[v];
+            weigh_pair(p, answer[i], &nll[2 * i], value);
+            for (int v = 0; counts && v < PREFER_VALUES; v++) p->sum[v] += value[v];
         }
     }
-    *loss = t->preferred[PREFER_LOSS];
+    *loss = p->sum[PREFER_LOSS];
     return 0;
 }
 
-void prefer_init(struct train *t)
+void prefer_init(struct prefer *p)
 {
-    if (t->plan->pairs) t->model.weigh = (struct model_weigh){weigh_sample, t};
+    p->model->weigh = (struct model_weigh){weigh_sample, p};
 }

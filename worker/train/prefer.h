@@ -22,7 +22,8 @@
 #include "worker/plan/plan.h"
 
 struct job_spec;
-struct train;
+struct model;
+struct train_source;
 
 /* Numbers that are summed over pairs and ranks. A reward is beta (s - r). */
 enum prefer_value {
@@ -47,14 +48,28 @@ struct prefer_pair {
 void prefer_loss(const struct job_spec *s, const struct prefer_pair *pair,
                  double value[PREFER_VALUES], double factor[2]);
 
-/* Makes the model of t call this code between the passes (struct model_weigh). t->source must have
- * pairs, and t->reference the references of all its documents. */
-void prefer_init(struct train *t);
+/* Learns the pairs of a source on one rank. */
+struct prefer {
+    const struct job_spec *spec; /* borrowed */
+    struct model *model;         /* borrowed */
+    /* borrowed; it has `pair`, and its `targets` counts pairs */
+    const struct train_source *source;
+    /* the reference of each document, by its index; borrowed. Set it before the first sample. */
+    const double *reference;
+    double sum[PREFER_VALUES]; /* sums over the pairs of the last sample, on its first rank */
+    /* If it is not NULL, it is called with each pair of a sample, in order. */
+    void (*seen)(void *arg, const struct prefer_pair *pair);
+    void *seen_arg;
+};
+
+/* Makes p->model call this code between the passes (struct model_weigh). p must outlive the
+ * calls. */
+void prefer_init(struct prefer *p);
 
 /* Sums the nll of the answers of n pairs of the sample in the model's batch, from pair k on, over
- * the ranks that hold them. m->nll must have the losses of the rows. n is at most
- * PLAN_PAIRS_AT_ONCE. answer [n] and nll [2 n] are out. Collective over m->holders. */
-int prefer_sum_answers(struct train *t, int64_t k, int n, struct data_answer answer[][2],
-                       double *nll, struct err *e);
+ * the ranks that hold them. The sample is one of `source`. m->nll must have the losses of the rows.
+ * n is at most PLAN_PAIRS_AT_ONCE. answer [n] and nll [2 n] are out. Collective over m->holders. */
+int prefer_sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
+                       struct data_answer answer[][2], double *nll, struct err *e);
 
 #endif

@@ -7,9 +7,12 @@
 #include <string.h>
 #include "worker/comm/ledger.h"
 #include "worker/model/finite.h"
+#include "worker/train/train.h"
 
 struct reference_pass {
-    struct train *t;
+    struct prefer *f;
+    struct model *m;
+    const struct plan *plan;
     struct prefer_reference *r;
     int64_t *sample; /* owned [n]: the first draw of each sample that is drawn */
     int64_t n;
@@ -23,7 +26,7 @@ struct reference_pass {
 static int list_samples(struct reference_pass *p, struct err *e)
 {
     const struct prefer_reference *r = p->r;
-    const struct train_source *s = &p->t->source;
+    const struct train_source *s = p->f->source;
     const int64_t most = r->n_drawn < r->n_different ? r->n_drawn : r->n_different;
     uint8_t *seen = calloc((size_t)r->n_documents + 1, 1);
     int rc = 0;
@@ -45,15 +48,15 @@ static int list_samples(struct reference_pass *p, struct err *e)
  * rank is the first of them. */
 static int keep_answers(struct reference_pass *p, int64_t sample, struct err *e)
 {
-    struct train *t = p->t;
-    const int64_t n = t->source.targets(t->source.arg, sample, e);
+    const struct train_source *s = p->f->source;
+    const int64_t n = s->targets(s->arg, sample, e);
     struct data_answer a[PLAN_PAIRS_AT_ONCE][2];
     double nll[2 * PLAN_PAIRS_AT_ONCE];
     if (n < 0) return -1;
-    plan_met_pairs(t->plan, n, p->want);
+    plan_met_pairs(p->plan, n, p->want);
     for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
         const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
-        if (prefer_sum_answers(t, k, some, a, nll, e)) return -1;
+        if (prefer_sum_answers(p->f, s, k, some, a, nll, e)) return -1;
         for (int i = 0; i < 2 * some; i++) p->r->reference[a[i / 2][i % 2].document] = -nll[i];
     }
     return 0;
@@ -61,19 +64,19 @@ static int keep_answers(struct reference_pass *p, int64_t sample, struct err *e)
 
 static int one_sample(struct reference_pass *p, int64_t sample, struct err *e)
 {
-    struct train *t = p->t;
-    struct model *m = &t->model;
+    const struct train_source *s = p->f->source;
+    struct model *m = p->m;
     double nll;
     if (p->r->stopped && p->r->stopped(p->r->arg))
         return err_set(e, ERR_ABORTED, "stopped on request while references were computed");
-    if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
-    plan_met_forward(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, p->want);
-    if (t->plan->pp > 1) {
+    if (s->batch(s->arg, &m->sp.shard, sample, &m->batch, e)) return -1;
+    plan_met_forward(&m->shape, p->plan, &m->sp.shard, &m->batch.reach, p->want);
+    if (p->plan->pp > 1) {
         if (model_pipe_score(m, &m->batch, &nll, e)) return -1;
     } else if (model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &nll, e)) {
         return -1;
     }
-    return pipe_last(&t->plan->pipe) ? keep_answers(p, sample, e) : 0;
+    return pipe_last(&p->plan->pipe) ? keep_answers(p, sample, e) : 0;
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
@@ -82,12 +85,12 @@ static int one_sample(struct reference_pass *p, int64_t sample, struct err *e)
 static int share(struct reference_pass *p, struct err *e)
 {
     enum { MOST = 2 * PLAN_PAIRS_AT_ONCE };
-    struct model *m = &p->t->model;
+    struct model *m = p->m;
     double *x = p->r->reference;
     const int64_t n = p->r->n_documents;
-    const bool last = pipe_last(&p->t->plan->pipe);
-    if (p->t->plan->dp > 1 && (m->rank || m->tensor_rank)) memset(x, 0, (size_t)n * sizeof *x);
-    for (int64_t i = 0; p->t->plan->dp > 1 && last && i < n; i += MOST)
+    const bool last = pipe_last(&p->plan->pipe);
+    if (p->plan->dp > 1 && (m->rank || m->tensor_rank)) memset(x, 0, (size_t)n * sizeof *x);
+    for (int64_t i = 0; p->plan->dp > 1 && last && i < n; i += MOST)
         if (comm_sum_f64(m->all, PURPOSE_LOSS, x + i, n - i < MOST ? (int)(n - i) : MOST, m->bounce,
                          e))
             return -1;
@@ -100,15 +103,13 @@ static int share(struct reference_pass *p, struct err *e)
  * itself are compared after it, and the result is part of the sum in the first step. */
 static int compare(struct reference_pass *p, struct err *e)
 {
-    struct train *t = p->t;
-    struct comm *c = t->model.job;
-    p->r->ledger_equal = true;
+    struct comm *c = p->m->job;
+    p->r->ledger_equal = p->r->control_equal = true;
     if (!c) return 0;
     int64_t n_ok = ledger_equals(comm_ledger(c), p->want, 1u << PURPOSE_CONTROL);
-    if (comm_sum_i64(c, PURPOSE_CONTROL, &n_ok, 1, t->model.bounce, e)) return -1;
-    p->r->ledger_equal = n_ok == t->plan->n_ranks;
-    if (!ledger_equal(&comm_ledger(c)[PURPOSE_CONTROL], &p->want[PURPOSE_CONTROL]))
-        t->others_ok = false;
+    if (comm_sum_i64(c, PURPOSE_CONTROL, &n_ok, 1, p->m->bounce, e)) return -1;
+    p->r->ledger_equal = n_ok == p->plan->n_ranks;
+    p->r->control_equal = ledger_equal(&comm_ledger(c)[PURPOSE_CONTROL], &p->want[PURPOSE_CONTROL]);
     return 0;
 }
 
@@ -117,7 +118,7 @@ static int each_pair(const struct reference_pass *p,
                      int (*fn)(void *arg, const struct data_answer a[2], struct err *e), void *arg,
                      struct err *e)
 {
-    const struct train_source *s = &p->t->source;
+    const struct train_source *s = p->f->source;
     for (int64_t i = 0; i < p->n; i++) {
         const int64_t n = s->targets(s->arg, p->sample[i], e);
         if (n < 0) return -1;
@@ -155,34 +156,33 @@ static int check_finite(struct reference_pass *p, struct err *e)
 {
     for (int64_t i = 0; i < p->r->n_documents; i++)
         if (!isfinite(p->r->reference[i]))
-            return finite_blame(&p->t->model, NULL, e, "the reference of document %lld",
-                                (long long)i);
+            return finite_blame(p->m, NULL, e, "the reference of document %lld", (long long)i);
     return 0;
 }
 
 static int run(struct reference_pass *p, struct err *e)
 {
-    struct train *t = p->t;
-    const struct model *m = &t->model;
-    const int64_t dp = t->plan->dp;
+    const struct model *m = p->m;
+    const int64_t dp = p->plan->dp;
     const struct plan_reference x = {m->sp.shard.S, p->n, p->r->n_documents};
-    if (plan_reference_comm(&m->shape, t->plan, p->r->rank, &x, p->want, e)) return -1;
+    if (plan_reference_comm(&m->shape, p->plan, p->r->rank, &x, p->want, e)) return -1;
     for (int64_t i = m->ring; i < p->n; i += dp)
         if (one_sample(p, p->sample[i], e)) return -1;
     /* In the last round this ring may have no sample, while the other rings need the weights that
      * it holds. */
-    if (p->n % dp && m->ring >= p->n % dp && model_lend(&t->model, e)) return -1;
+    if (p->n % dp && m->ring >= p->n % dp && model_lend(p->m, e)) return -1;
     return share(p, e) || check_finite(p, e) || compare(p, e) || forget_others(p, e) ? -1 : 0;
 }
 
-int prefer_reference_run(struct train *t, struct prefer_reference *r, struct err *e)
+int prefer_reference_run(struct prefer *f, struct prefer_reference *r, struct err *e)
 {
-    struct reference_pass p = {.t = t, .r = r};
+    struct model *m = f->model;
+    struct reference_pass p = {.f = f, .m = m, .plan = m->plan, .r = r};
     memset(r->reference, 0, (size_t)r->n_documents * sizeof *r->reference);
-    if (t->model.job) comm_ledger_reset(t->model.job);
-    model_use_base(&t->model, true);
+    if (m->job) comm_ledger_reset(m->job);
+    model_use_base(m, true);
     const int rc = list_samples(&p, e) || run(&p, e) ? -1 : 0;
-    model_use_base(&t->model, false);
+    model_use_base(m, false);
     free(p.sample);
     return rc;
 }
@@ -198,9 +198,9 @@ static int has_both(void *arg, const struct data_answer a[2], struct err *e)
                      "the checkpoint in model.path");
 }
 
-int prefer_reference_check(struct train *t, struct prefer_reference *r, struct err *e)
+int prefer_reference_check(struct prefer *f, struct prefer_reference *r, struct err *e)
 {
-    struct reference_pass p = {.t = t, .r = r};
+    struct reference_pass p = {.f = f, .r = r};
     const int rc = list_samples(&p, e) || each_pair(&p, has_both, r, e) ? -1 : 0;
     free(p.sample);
     return rc;

@@ -7,7 +7,7 @@
 #ifndef SEQD_TRAIN_PREFER_REFERENCE_H
 #define SEQD_TRAIN_PREFER_REFERENCE_H
 
-#include "worker/train/train.h"
+#include "worker/train/prefer.h"
 
 struct prefer_reference {
     int rank;            /* this rank's index in the job */
@@ -20,16 +20,19 @@ struct prefer_reference {
     bool (*stopped)(void *arg); /* whether the job was asked to stop; may be NULL */
     void *arg;
     bool ledger_equal; /* out: every rank's counts equalled the plan's; the same on all ranks */
+    /* out: whether this rank's counts of CONTROL equalled the plan's. The message that shares
+     * ledger_equal is one of them. */
+    bool control_equal;
 };
 
-/* Collective over the job. t must have its first weights. Fails with ERR_ABORTED if stopped
+/* Collective over the job. The model must have its first weights. Fails with ERR_ABORTED if stopped
  * returns true, and with the errors of the data, the device and comm. If a log-probability is NaN
  * or infinite, fails as finite_blame does. */
-int prefer_reference_run(struct train *t, struct prefer_reference *r, struct err *e);
+int prefer_reference_run(struct prefer *f, struct prefer_reference *r, struct err *e);
 
 /* Checks references that an earlier job computed: each answer in a sample that the steps draw must
  * have one. Fails with ERR_CONFLICT if an answer has none, which happens if the steps draw more
  * samples than those of the earlier job. Local; the result is the same on all ranks. */
-int prefer_reference_check(struct train *t, struct prefer_reference *r, struct err *e);
+int prefer_reference_check(struct prefer *f, struct prefer_reference *r, struct err *e);
 
 #endif

@@ -135,7 +135,8 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     /* This also zeroes the elements between tensors. */
     if (n) t->model.be->ops->fill(t->model.be, t->model.grad, n, 0);
     sharded_init(&t->state, o->spec, &t->model, o->rank);
-    prefer_init(t);
+    t->prefer = (struct prefer){.spec = o->spec, .model = &t->model, .source = &t->source};
+    if (o->plan->pairs) prefer_init(&t->prefer);
     return 0;
 }
 
@@ -150,7 +151,7 @@ struct totals {
 void train_add_sample(const struct train *t, double nll, double value[PREFER_VALUES])
 {
     value[0] += nll;
-    for (int i = 1; i < plan_loss_values(t->plan); i++) value[i] += t->preferred[i];
+    for (int i = 1; i < plan_loss_values(t->plan); i++) value[i] += t->prefer.sum[i];
 }
 
 int train_sum_values(struct train *t, double value[PREFER_VALUES], struct err *e)
@@ -163,9 +164,10 @@ int train_sum_values(struct train *t, double value[PREFER_VALUES], struct err *e
 int train_sum_sample(struct train *t, double *nll, struct err *e)
 {
     if (!t->plan->pairs) return train_sum_values(t, nll, e);
-    t->preferred[PREFER_LOSS] = *nll;
-    if (train_sum_values(t, t->preferred, e)) return -1;
-    *nll = t->preferred[PREFER_LOSS];
+    double *sum = t->prefer.sum;
+    sum[PREFER_LOSS] = *nll;
+    if (train_sum_values(t, sum, e)) return -1;
+    *nll = sum[PREFER_LOSS];
     return 0;
 }
 

@@ -84,10 +84,7 @@ struct train {
     const struct plan *plan;
     struct sharded_state state; /* weights, gradient and moments, or this rank's part of each */
     struct train_source source;
-    /* With pairs: the reference of each document (prefer.h), by its index; borrowed. Set it before
-     * the first step. */
-    const double *reference;
-    double preferred[PREFER_VALUES]; /* sums over the pairs of the last sample, on its first rank */
+    struct prefer prefer;             /* with pairs; set its references before the first step */
     double preference[PREFER_VALUES]; /* means over the pairs of the last step */
     int64_t step;                     /* number of optimizer steps done; set it on resume */
     struct guard *guard;
