@@ -47,14 +47,17 @@ static void test_data(void)
 
 static void test_fields(void)
 {
+    struct err e = {0};
     begin();
     s.objective.loss = PREFERENCE_IPO;
     s.objective.label_smoothing = 0.1;
     refused("objective.label_smoothing", "leave it out with \"ipo\"");
     s.kind = JOB_VERIFY;
-    refused("kind", "train with it");
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    s = legal;
     s.verify.first_step = 1;
-    refused("verify.first_step", "leave it out");
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    s = legal;
     s.eval.n_data = 1;
     spec_source_defaults(&s.eval.data[0]);
     s.eval.data[0].path = s.data.train[0].path;

@@ -52,6 +52,23 @@ static void write_routes(struct jwrite *w, const struct verify *v)
     jwrite_end(w);
 }
 
+/* Writes the number of pairs, and how far references, sums and factors differ. */
+static void write_pairs(struct jwrite *w, const struct verify *v)
+{
+    static const char *const name[VERIFY_PAIR_PARTS][2] = {
+        {"sums_rel_l2", "allowed_sums_rel_l2"},
+        {"references_rel_l2", "allowed_references_rel_l2"},
+        {"factors_rel_l2", "allowed_factors_rel_l2"}};
+    jwrite_object(w, "pairs");
+    jwrite_int(w, "pairs_sp1", v->pairs.n_1);
+    jwrite_int(w, "pairs_spP", v->pairs.n_p);
+    for (int i = 0; i < VERIFY_PAIR_PARTS; i++) {
+        jwrite_double(w, name[i][0], v->pairs.part[i].rel_l2);
+        jwrite_double(w, name[i][1], v->pairs.part[i].allowed);
+    }
+    jwrite_end(w);
+}
+
 int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *e)
 {
     struct artifact out = {0};
@@ -80,6 +97,7 @@ int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *
     jwrite_bool(&w, "controlled", v->controlled);
     if (v->nearest >= 0) jwrite_str(&w, "nearest", v->row[v->nearest].name);
     if (v->routes.rows) write_routes(&w, v);
+    if (v->pairs.n_1) write_pairs(&w, v);
     write_rows(&w, v);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);

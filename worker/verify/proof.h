@@ -8,11 +8,13 @@
  *   gather.c      gathers gradients and weights of which no rank has all
  *   rounding.c    runs the reference again, with other roundings
  *   flow.c        diffusion models
+ *   pairs.c       preferences
  *   keep.c        writes artifacts */
 #ifndef SEQD_VERIFY_PROOF_H
 #define SEQD_VERIFY_PROOF_H
 
 #include "worker/verify/gather.h"
+#include "worker/verify/pairs.h"
 #include "worker/verify/reference.h"
 #include "worker/verify/verify.h"
 
@@ -22,7 +24,15 @@ struct proof {
     struct reference *ref; /* the reference on rank 0; NULL on the other ranks */
     struct verify *v;
     struct routing kept; /* the experts that rows of this rank choose */
+    struct pairs_ranks pairs;
 };
+
+/* Returns the number of targets or pairs over which the loss is a mean, at least 1. */
+static inline int64_t proof_mean_of(int64_t targets, int64_t pairs)
+{
+    const int64_t n = pairs ? pairs : targets;
+    return n > 0 ? n : 1;
+}
 
 /* Returns the number of rings. All rings run the same tokens, so a sum over all rings is this
  * number times the sum of one ring. */

@@ -11,6 +11,7 @@
 #include "worker/plan/slice.h"
 #include "worker/train/scale.h"
 #include "worker/verify/flow.h"
+#include "worker/verify/proof.h"
 
 void reference_dropout(const struct job_spec *spec, struct model *m)
 {
@@ -19,10 +20,10 @@ void reference_dropout(const struct job_spec *spec, struct model *m)
     philox_key(spec->seed, 1, m->sp.drop.key);
 }
 
-void reference_unscale(const struct reference *r, float *grad, int64_t targets)
+void reference_unscale(const struct reference *r, float *grad, int64_t n)
 {
     const struct model *m = &r->model;
-    const double scale = scale_fixed(r->a->spec, targets);
+    const double scale = scale_fixed(r->a->spec, n);
     const struct tensor g = tensor_f32(grad, 1, m->plan->n_trained, m->plan->n_trained);
     if (scale != 1)
         m->be->ops->mix(m->be, &(struct mix_args){.a = g, .y = g, .alpha = (float)(1 / scale)});
@@ -100,13 +101,16 @@ static int fill_tokens(struct reference *r, int64_t i, struct err *e)
     struct sample s;
     int64_t pos = 0;
     data_sample(r->order, i, &s);
-    b->n_targets = 0;
+    b->n_targets = r->pairs.n = 0;
     b->n_tokens = s.n_tokens;
     for (int64_t k = 0; k < s.n_fragments; k++) {
         struct fragment f;
+        const int64_t before = b->n_targets;
         data_fragment(r->order, &s, k, &f);
         if (check_fragment(r->a->data, &f, pos, m->plan->S, e)) return -1;
         if (fill_fragment(r->a, b, &f, pos, e)) return -1;
+        if (r->plan.pairs && pairs_note(&r->pairs, r->a->data, &f, pos, b->n_targets - before, e))
+            return -1;
         pos += f.length;
     }
     b->n_tokens = pos;
@@ -147,15 +151,17 @@ static int fill(struct reference *r, int64_t i, struct err *e)
     return 0;
 }
 
-/* Counts the targets of all samples, because the loss of each sample is divided by this count. The
- * loop runs from the last sample to the first, so that the batch has the first sample
- * afterwards. */
-static int count_targets(struct reference *r, struct err *e)
+/* Counts the targets and the pairs of all samples, because the loss of each sample is divided by
+ * one of these counts. The loop runs from the last sample to the first, so that the batch has the
+ * first sample afterwards. */
+static int count_targets(struct reference *r, struct verify_pairs *v, struct err *e)
 {
     for (int64_t i = r->n_samples - 1; i >= 0; i--) {
         if (fill(r, i, e)) return -1;
         r->n_targets += r->model.batch.n_targets;
+        if (r->plan.pairs && pairs_match(&r->pairs, r->order, i, v, e)) return -1;
     }
+    r->n_pairs = v->n_1;
     return 0;
 }
 
@@ -189,6 +195,8 @@ static int place(struct reference *r, struct verify *out, struct err *e)
                               .host = m->host ? m->host + m->plan->reference_host_offset : NULL,
                               .params = own ? NULL : m->params};
     if (model_init(&r->model, &o, e)) return -1;
+    if (r->plan.pairs) pairs_one_init(&r->pairs, r->a->spec, &r->model);
+    if (r->plan.pairs) r->rounding.pairs = &r->pairs;
     out->grad = m->grad;
     if (all->name) out->grad = (float *)((char *)o.arena + all->offset);
     if (all->name) model_note_placed(&r->model, all, all->size);
@@ -218,7 +226,7 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
     r->filled = r->kept = -1;
     r->n_samples = plan_verify_samples(a->model->plan);
     if (plan_reference(a->spec, a->model->plan, &r->plan, e) || place(r, out, e) ||
-        fill_weights(r, e) || count_targets(r, e)) {
+        fill_weights(r, e) || count_targets(r, &out->pairs, e)) {
         reference_close(r);
         return NULL;
     }
@@ -232,19 +240,21 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
 void reference_close(struct reference *r)
 {
     if (r) rounding_fini(&r->rounding);
+    if (r) pairs_one_fini(&r->pairs);
     free(r);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static double targets(const struct reference *r)
+/* Returns the number of targets or pairs over which the loss is a mean. */
+static int64_t mean_of(const struct reference *r)
 {
-    return r->n_targets > 0 ? (double)r->n_targets : 1;
+    return proof_mean_of(r->n_targets, r->n_pairs);
 }
 
 static float loss_scale(const struct reference *r)
 {
-    return (float)(scale_fixed(r->a->spec, r->n_targets) / targets(r));
+    return (float)(scale_fixed(r->a->spec, mean_of(r)) / (double)mean_of(r));
 }
 
 static void clear_gradient(struct reference *r)
@@ -264,8 +274,9 @@ int reference_run(struct reference *r, int64_t i, struct err *e)
     double nll = 0;
     begin(r);
     if (i == 0) clear_gradient(r);
-    reference_dropout(r->a->spec, m);
     if (fill(r, i, e)) return -1;
+    if (r->plan.pairs && pairs_base(&r->pairs, e)) return -1;
+    reference_dropout(r->a->spec, m);
     r->routing.judged = true;
     const int rc = model_grad(m, &m->batch, loss_scale(r), &nll, e);
     r->routing.judged = false;
@@ -276,8 +287,9 @@ int reference_run(struct reference *r, int64_t i, struct err *e)
 int reference_end(struct reference *r, struct verify *v, struct err *e)
 {
     if (model_reduce_grad(&r->model, e)) return -1;
-    reference_unscale(r, r->model.grad, r->n_targets);
-    v->loss_1 = r->nll / targets(r);
+    reference_unscale(r, r->model.grad, mean_of(r));
+    v->loss_1 = r->nll / (double)mean_of(r);
+    pairs_end(&r->pairs, &v->pairs);
     v->routes = (struct verify_routes){r->routing.rows, r->routing.turned, r->routing.gap};
     return 0;
 }
@@ -292,7 +304,9 @@ static int show(struct reference *r, int64_t i, struct err *e)
     if (r->filled == i) return 0;
     if (fill(r, i, e)) return -1;
     m->progress = NULL;
-    const int rc = model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &nll, e);
+    const int rc = (r->plan.pairs && pairs_base(&r->pairs, e)) || model_forward(m, &m->batch, e) ||
+                   model_nll(m, &m->batch, &nll, e) ||
+                   (r->plan.pairs && m->weigh.call(m->weigh.arg, &nll, e));
     m->progress = told;
     return rc ? -1 : 0;
 }
@@ -317,6 +331,6 @@ int reference_again(struct reference *r, int run, struct err *e)
     }
     if (model_reduce_grad(m, e)) return -1;
     rounding_end(&r->rounding, m->dtype);
-    reference_unscale(r, m->grad, r->n_targets);
+    reference_unscale(r, m->grad, mean_of(r));
     return 0;
 }

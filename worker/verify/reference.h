@@ -7,6 +7,7 @@
 #define SEQD_VERIFY_REFERENCE_H
 
 #include "worker/model/routing.h"
+#include "worker/verify/pairs.h"
 #include "worker/verify/rounding.h"
 #include "worker/verify/verify.h"
 
@@ -23,7 +24,9 @@ struct reference {
     /* index of the sample whose results `rounding` has; -1 if it has no results */
     int64_t kept;
     int64_t n_targets; /* targets of all samples */
-    double nll;        /* sum over the samples that have been run so far */
+    int64_t n_pairs;   /* pairs of all samples; 0 if the job learns no preferences */
+    struct pairs_one pairs;
+    double nll; /* sum over the samples that have been run so far */
 };
 
 /* Tells whether the weights of the reference come from a->weights. m is the ranks' model. */
@@ -53,8 +56,8 @@ int reference_again(struct reference *r, int run, struct err *e);
  * index 1. It is called for the ranks' model and for the reference's. */
 void reference_dropout(const struct job_spec *spec, struct model *m);
 /* Divides a gradient, which has as many elements as the gradient of ref, by the scale of the loss.
- * It is called for the ranks' gradient and for the reference's. The scale is a power of two, so
- * the division is exact. */
-void reference_unscale(const struct reference *r, float *grad, int64_t targets);
+ * It is called for the ranks' gradient and for the reference's. The loss is a mean over n targets
+ * or pairs. The scale is a power of two, so the division is exact. */
+void reference_unscale(const struct reference *r, float *grad, int64_t n);
 
 #endif

@@ -8,6 +8,7 @@
 #include "worker/family/family.h"
 #include "worker/model/host_copy.h"
 #include "worker/model/stored.h"
+#include "worker/verify/pairs.h"
 
 #define FLIPPED 8192 /* elements whose bits are flipped at a time */
 /* Largest number of bytes of the rows that are kept. The plan does not count these bytes. */
@@ -100,7 +101,21 @@ int rounding_keep(struct rounding *c, struct model *ref, struct err *e)
     if (!c->nll && make_room(c, ref, e)) return -1;
     memcpy(c->nll, ref->nll, (size_t)ref->sp.shard.T * sizeof *c->nll);
     for (int64_t k = 0; k < c->n_rows; k++) read_row(ref, k * c->gap, c->rows + k * c->cols);
-    return 0;
+    return c->pairs ? pairs_keep(c->pairs, e) : 0;
+}
+
+/* Compares the losses of pairs. Each row's difference has the row's factor, and the references of
+ * both runs differ, too. */
+static void compare_pairs(struct rounding *c, const struct model *ref)
+{
+    struct pairs_one *o = c->pairs;
+    for (int64_t k = 0; k < ref->sp.shard.T; k++) {
+        const double d = (ref->nll[k] - c->nll[k]) * ref->batch.weight[k];
+        c->square += d * d;
+    }
+    c->one += o->first_loss;
+    c->sum += o->loss - o->first_loss;
+    pairs_again(o);
 }
 
 static void compare_nll(struct rounding *c, const struct model *ref)
@@ -131,8 +146,9 @@ int rounding_run(struct rounding *c, struct model *ref, int run, float scale, st
 {
     double nll;
     flip(ref, run);
-    const int rc = model_grad(ref, &ref->batch, scale, &nll, e);
-    if (!rc) compare_nll(c, ref);
+    const int rc = (c->pairs && pairs_base(c->pairs, e)) ||
+                   model_grad(ref, &ref->batch, scale, &nll, e);
+    if (!rc) c->pairs ? compare_pairs(c, ref) : compare_nll(c, ref);
     /* must come before flip(), because the weights of a tied head are flipped, too */
     if (!rc) compare_rows(c, ref);
     flip(ref, run);
@@ -151,6 +167,7 @@ void rounding_end(struct rounding *c, enum dtype params)
     c->loss_rel = fmax(c->loss_rel, loss);
     c->logits_rel_l2 = fmax(c->logits_rel_l2, logits);
     c->sum = c->square = c->one = c->diff = c->norm = 0;
+    if (c->pairs) pairs_again_end(c->pairs);
 }
 
 void rounding_fini(struct rounding *c)

@@ -50,8 +50,10 @@ struct rounding_rule rounding_rule(enum dtype params);
 
 /* The results of a sample's first run, and the differences between these results and the results
  * of a later run, summed over all samples. All zeros at first. */
+struct pairs_one;
 struct rounding {
-    double *nll; /* [T] owned */
+    struct pairs_one *pairs; /* NULL if the job learns no preferences */
+    double *nll;             /* [T] owned */
     float *rows; /* [n_rows + 1, cols], owned: logits or predictions; the last row is spare */
     int64_t n_rows, cols;
     /* distance between the kept rows, which are rows 0, gap, 2 gap, ... of a sample */

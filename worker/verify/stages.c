@@ -26,9 +26,9 @@ struct stages {
     struct comm_count want[PURPOSE_N];
     int64_t first;     /* first sample of the round */
     int64_t offloaded; /* bytes that the plan offloads */
-    double targets;
+    double mean_of;    /* number of targets or pairs over which the loss is a mean */
     float scale;
-    double nll;
+    double value[PREFER_VALUES]; /* the loss, and zeros that are summed with it */
 };
 
 static int read_sample(struct stages *s, int64_t i, struct err *e)
@@ -42,6 +42,8 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     struct model *m = s->m;
     if (read_sample(s, i, e)) return -1;
     plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, s->want);
+    if (m->plan->pairs && pipe_last(&m->plan->pipe))
+        plan_met_pairs(m->plan, data_pairs(s->p->order, s->first + i), s->want);
     s->offloaded += plan_offloaded(m->plan, m->sp.shard.T);
     s->p->v->n_tokens += m->batch.n_tokens;
     s->p->v->targets_p += m->batch.n_targets;
@@ -65,7 +67,8 @@ static int compare_sample(struct stages *s, int64_t i, struct err *e)
     struct reference *r = s->p->ref;
     if (r && reference_run(r, s->first + i, e)) return -1;
     if (!r && (s->m->ring || !pipe_last(&s->m->plan->pipe))) return 0;
-    return logits_compare(s->m, r ? &r->model : NULL, &s->logits, e);
+    if (logits_compare(s->m, r ? &r->model : NULL, &s->logits, e)) return -1;
+    return r && s->m->plan->pairs ? pairs_compare(&s->p->pairs, &r->pairs, e) : 0;
 }
 
 /* Sums gradients over ranks: with determinism "ranks" the gradient of one sample, and otherwise
@@ -77,38 +80,40 @@ static int sum_gradient(struct stages *s, struct err *e)
     return model_reduce_grad(s->m, e) || gather_gradient(&s->w, e) ? -1 : 0;
 }
 
-static int sum_nll(struct model *m, double *nll, struct err *e)
+static int sum_values(struct model *m, double value[PREFER_VALUES], struct err *e)
 {
     if (!m->all || !pipe_last(&m->plan->pipe)) return 0;
-    return comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e);
+    return comm_sum_f64(m->all, PURPOSE_LOSS, value, plan_loss_values(m->plan), m->bounce, e);
 }
 
 static int backward(void *arg, int64_t i, int slot, struct err *e)
 {
     struct stages *s = arg;
     struct model *m = s->m;
-    double nll;
+    double value[PREFER_VALUES] = {0};
     if (gather_choices(s, i, slot, e) || compare_sample(s, i, e) || gather_stages(&s->w, e))
         return -1;
     if (zero_goes_back(&m->plan->shards) && read_sample(s, i, e)) return -1;
-    if (model_pipe_backward(m, &m->batch, slot, s->scale, &nll, e)) return -1;
+    if (model_pipe_backward(m, &m->batch, slot, s->scale, &value[0], e)) return -1;
     if (gather_passed(&s->w, e)) return -1;
-    if (m->plan->rank_bits && (sum_gradient(s, e) || sum_nll(m, &nll, e))) return -1;
-    s->nll += nll;
+    if (m->plan->rank_bits && (sum_gradient(s, e) || sum_values(m, value, e))) return -1;
+    s->value[0] += value[0];
     if (s->p->ref) progress_add(s->p->a->progress, (double)m->sp.shard.T);
     return 0;
 }
 
 static int count_targets(struct stages *s, struct err *e)
 {
+    const bool pairs = s->m->plan->pairs;
     int64_t sum = 0;
     for (int64_t i = 0; i < s->p->v->n_samples; i++) {
-        const int64_t n = data_targets(s->p->order, i, e);
+        const int64_t n = pairs ? data_pairs(s->p->order, i) : data_targets(s->p->order, i, e);
         if (n < 0) return -1;
         sum += n;
     }
-    s->targets = sum > 0 ? (double)sum : 1;
-    s->scale = (float)(scale_fixed(s->p->a->spec, sum) / (s->targets * proof_copies(s->m)));
+    if (pairs) s->p->v->pairs.n_p = sum;
+    s->mean_of = (double)proof_mean_of(sum, 0);
+    s->scale = (float)(scale_fixed(s->p->a->spec, sum) / (s->mean_of * proof_copies(s->m)));
     return 0;
 }
 
@@ -124,10 +129,10 @@ static int run_samples(struct stages *s, struct err *e)
 
 static int sum_all(struct stages *s, struct err *e)
 {
-    if (!s->m->plan->rank_bits && (sum_gradient(s, e) || sum_nll(s->m, &s->nll, e))) return -1;
+    if (!s->m->plan->rank_bits && (sum_gradient(s, e) || sum_values(s->m, s->value, e))) return -1;
     if (gather_settle(&s->w, e)) return -1;
-    if (model_pipe_share(s->m, &s->nll, 1, e)) return -1;
-    s->p->v->loss_p = s->nll / (s->targets * proof_copies(s->m));
+    if (model_pipe_share(s->m, s->value, plan_loss_values(s->m->plan), e)) return -1;
+    s->p->v->loss_p = s->value[0] / (s->mean_of * proof_copies(s->m));
     return 0;
 }
 
@@ -143,9 +148,10 @@ static int compare_ledger(struct stages *s, struct err *e)
     volume_add(all, s->w.moved, 1);
     volume_add(all, s->logits.moved, 1);
     volume_add(all, s->chose, 1);
+    volume_add(all, s->p->pairs.moved, 1);
     volume_add(&s->want[PURPOSE_TENSOR], s->logits.rows, 1);
     v->ledger_equal = ledger_equals(comm_ledger(m->job), s->want, 0) &&
-                      offload_moved(m->offload, s->offloaded);
+                      offload_moved(m->offload, s->offloaded) && s->p->pairs.ledger_equal;
     if (proof_agree(m->job, m, v, e)) return -1;
     v->ledger_equal &= ledger_equal(&comm_ledger(m->job)[PURPOSE_CONTROL], &agreed);
     return proof_agree(m->job, m, v, e);

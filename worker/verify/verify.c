@@ -54,6 +54,26 @@ int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct 
     return 0;
 }
 
+/* Sets the number of pairs of the sample, and corrects the expected counts for it. */
+static void meet_pairs(const struct proof *p, struct comm_count want[PURPOSE_N])
+{
+    const struct model *m = p->a->model;
+    if (!m->plan->pairs) return;
+    p->v->pairs.n_p = data_pairs(p->order, 0);
+    plan_met_pairs(m->plan, p->v->pairs.n_p, want);
+}
+
+/* Sums the loss over ranks. With pairs, as many numbers are summed as in a step. */
+static int sum_loss(struct model *m, double *loss, struct err *e)
+{
+    double value[PREFER_VALUES] = {*loss};
+    if (!m->all) return 0;
+    const int n = plan_loss_values(m->plan);
+    if (comm_sum_f64(m->all, PURPOSE_LOSS, value, n, m->bounce, e)) return -1;
+    *loss = value[0];
+    return 0;
+}
+
 static int run_ranks(const struct proof *p, struct gathered *w, struct err *e)
 {
     const struct verify_args *a = p->a;
@@ -75,20 +95,22 @@ static int run_ranks(const struct proof *p, struct gathered *w, struct err *e)
     plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, want);
     v->n_tokens = m->batch.n_tokens;
     v->targets_p = m->batch.n_targets;
-    int64_t n = v->targets_p > 0 ? v->targets_p : 1;
+    meet_pairs(p, want);
+    const int64_t n = proof_mean_of(v->targets_p, v->pairs.n_p);
     m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
     if (m->all) comm_ledger_reset(m->all);
     offload_reset(m->offload);
     const double scale = scale_fixed(a->spec, n);
     if (model_grad(m, &m->batch, (float)(scale / (double)(n * n_copies)), &nll, e)) return -1;
-    if (m->all && comm_sum_f64(m->all, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
+    if (sum_loss(m, &nll, e)) return -1;
     proof_drop_gradient(m);
     if (!m->plan->by_bucket && model_reduce_grad(m, e)) return -1;
     if (gather_gradient(w, e)) return -1;
     v->loss_p = nll / (double)(n * n_copies);
     want[PURPOSE_CONTROL] = (struct comm_count){0};
     want[PURPOSE_VERIFY] = w->moved;
-    v->ledger_equal = offload_moved(m->offload, plan_offloaded(m->plan, m->sp.shard.T)) &&
+    v->ledger_equal = p->pairs.ledger_equal &&
+                      offload_moved(m->offload, plan_offloaded(m->plan, m->sp.shard.T)) &&
                       (!m->all || ledger_equals(comm_ledger(m->all), want, 0));
     return proof_agree(m->all, m, v, e);
 }
@@ -249,7 +271,8 @@ static void judge(struct verify *v)
 {
     v->allowed_gap = gap_for(v->allowed_logits_rel_l2);
     v->equal = v->targets_1 == v->targets_p && v->loss_rel <= v->allowed_loss_rel &&
-               v->logits_rel_l2 <= v->allowed_logits_rel_l2 && v->routes.gap <= v->allowed_gap;
+               v->logits_rel_l2 <= v->allowed_logits_rel_l2 && v->routes.gap <= v->allowed_gap &&
+               pairs_equal(&v->pairs);
     v->nearest = -1;
     for (int i = 0; i < v->n_rows; i++) {
         if (v->row[i].rel_l2 <= v->row[i].allowed) continue;
@@ -289,6 +312,8 @@ static bool near_bounds(const struct verify *v, struct job_tolerance usual, doub
     bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
                near(v->routes.gap, v->allowed_gap, gap_for(usual.grad_rel_l2), part) ||
                near(v->logits_rel_l2, v->allowed_logits_rel_l2, usual.grad_rel_l2, part);
+    for (int i = 0; i < VERIFY_PAIR_PARTS; i++)
+        any |= near(v->pairs.part[i].rel_l2, v->pairs.part[i].allowed, pairs_usual(i, usual), part);
     for (int i = 0; i < v->n_rows && !any; i++)
         any = near(v->row[i].rel_l2, v->row[i].allowed, usual.grad_rel_l2, part);
     return any;
@@ -347,6 +372,10 @@ static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err 
     v->allowed_loss_rel = widen(v->allowed_loss_rel, usual.loss_rel, margin * r->rounding.loss_rel);
     v->allowed_logits_rel_l2 = widen(v->allowed_logits_rel_l2, usual.grad_rel_l2,
                                      margin * r->rounding.logits_rel_l2);
+    for (int i = 0; i < VERIFY_PAIR_PARTS; i++) {
+        double *allowed = &v->pairs.part[i].allowed;
+        *allowed = widen(*allowed, pairs_usual(i, usual), margin * r->pairs.rounding[i]);
+    }
     v->controlled = true;
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
     judge(v);
@@ -367,6 +396,8 @@ static int conclude(struct proof *p, struct err *e)
     v->loss_rel = verify_ratio(fabs(v->loss_p - v->loss_1), fabs(v->loss_1));
     v->allowed_loss_rel = a->spec->verify.loss_rel;
     v->allowed_logits_rel_l2 = a->spec->verify.grad_rel_l2;
+    const struct job_tolerance asked = {a->spec->verify.loss_rel, a->spec->verify.grad_rel_l2};
+    for (int i = 0; i < VERIFY_PAIR_PARTS; i++) v->pairs.part[i].allowed = pairs_usual(i, asked);
     judge(v);
     if (a->job_dir && a->spec->verify.keep_grads && verify_keep_grads(a, ref->grad, v, e))
         return -1;
@@ -398,6 +429,10 @@ static int compare_outputs(struct proof *p, struct err *e)
     if (logits_compare(m, ref, &sums, e)) return -1;
     logits_end(&sums, p->v);
     volume_add(&p->v->gathered, sums.moved, 1);
+    if (!m->plan->pairs) return 0;
+    if (pairs_compare(&p->pairs, p->ref ? &p->ref->pairs : NULL, e)) return -1;
+    volume_add(&p->v->gathered, p->pairs.moved, 1);
+    if (p->ref) pairs_end(&p->ref->pairs, &p->v->pairs);
     return 0;
 }
 
@@ -423,9 +458,16 @@ static int open_order(struct proof *p, struct err *e)
                                   ? latents_order_options(a->spec, SET_TRAIN)
                                   : data_order_options(a->spec, SET_TRAIN, a->model->sp.shard.S);
     /* A document that fits in a sequence of the job may be longer than the verified length. */
-    if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
+    const bool shorter = oo.seq_len < a->spec->data.seq_len;
+    if (shorter) oo.overlong = oo.pairs ? OVERLONG_DROP : OVERLONG_SPLIT;
     p->order = data_order_open(a->data, &oo, e);
-    return p->order ? 0 : -1;
+    if (p->order) return 0;
+    if (!shorter || !oo.pairs || e->code != ERR_INVALID) return -1;
+    return err_field(e, ERR_INVALID, "verify.max_tokens",
+                     "verify.max_tokens %lld: no pair of answers of data.train fits in a sequence "
+                     "of %lld tokens, and none is cut: raise it, at most to data.seq_len %lld",
+                     (long long)a->spec->verify.max_tokens, (long long)oo.seq_len,
+                     (long long)a->spec->data.seq_len);
 }
 
 /* Opens the reference, on rank 0. */
@@ -453,11 +495,14 @@ static int wait_reference(const struct model *m, struct err *e)
 static int run(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
-    if (open_order(p, e) || open_reference(p, e) || wait_reference(m, e)) return -1;
+    if (open_order(p, e) || open_reference(p, e) || wait_reference(m, e) ||
+        pairs_open(&p->pairs, p->a, p->order, e))
+        return -1;
     const bool stages = m->plan->pp > 1;
     if (stages ? proof_stages(p, e) : run_whole(p, e)) return -1;
     if (!p->ref) return 0;
-    reference_unscale(p->ref, p->v->grad, p->v->targets_p);
+    const int64_t n = proof_mean_of(p->v->targets_p, p->v->pairs.n_p);
+    reference_unscale(p->ref, p->v->grad, n);
     if (compare_grads(p->a, &p->ref->model, p->v, e) || conclude(p, e)) return -1;
     progress_end(p->a->progress);
     return 0;
@@ -474,6 +519,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     m->progress = NULL; /* because a training may follow, which uses this model */
     m->routing = NULL;
     m->sp.drop.rate = m->sp.drop.adapters = 0;
+    pairs_close(&p.pairs);
     data_order_close(p.order);
     reference_close(p.ref);
     if (rc) verify_fini(out);
@@ -509,6 +555,9 @@ int verify_sentence(const struct verify *v, struct err *e)
                        "%s%s: rel-L2 %.3g",
                        v->n_ranks, (long long)v->routes.rows, (long long)v->routes.turned,
                        v->routes.gap, v->allowed_gap, worst->name, at, worst->rel_l2);
+    char text[160];
+    snprintf(text, sizeof text, "worst tensor %s%s: rel-L2 %.3g", worst->name, at, worst->rel_l2);
+    if (pairs_sentence(v, text, e)) return -1;
     if (v->targets_1 != v->targets_p)
         return err_set(e, ERR_CORRUPT,
                        "%d ranks do not equal 1 rank: %lld targets instead of %lld, worst tensor "

@@ -31,6 +31,11 @@
  * that computes something else changes the loss and the gradients by its share. Logits are
  * compared only for the first ring, because rank 0 of that ring has the logits of the reference.
  *
+ * If the job learns preferences, the loss is a mean over pairs of answers, and the proof also
+ * compares the pairs that the packer describes, the references of their answers, the sums of the
+ * answers' losses, and the factors of all rows (worker/verify/pairs.h). The gradients depend on all
+ * of them, so the first of these that differs is named if the logits are equal.
+ *
  * The same comparison runs before step 1 of a training, with the training's own model
  * (verify.first_step).
  *
@@ -90,6 +95,33 @@ struct verify_routes {
     double gap; /* as in struct routing */
 };
 
+/* The parts of a proof that learns preferences. Each is a list of numbers, one for each answer or
+ * row of all samples. */
+enum verify_pair_part {
+    VERIFY_SUMS,       /* nll of the answers */
+    VERIFY_REFERENCES, /* log-probabilities of the answers before the training */
+    VERIFY_FACTORS,    /* factors of the rows' losses */
+    VERIFY_PAIR_PARTS
+};
+
+struct verify_answer {
+    bool set;
+    int64_t document;
+    double one, many; /* the number of one rank, and that of the ranks */
+};
+
+struct verify_pairs {
+    int64_t n_1, n_p; /* number of pairs of all samples; 0 if the job learns no preferences */
+    struct {
+        double rel_l2, allowed;     /* as in struct verify_row */
+        struct verify_answer worst; /* the answer with the largest difference */
+    } part[VERIFY_PAIR_PARTS];
+    /* The packer describes an answer otherwise than the reference has found it. If both have the
+     * same number of answers, `one` and `many` are the first of them. */
+    bool misplaced;
+    struct data_answer one, many;
+};
+
 struct verify { /* complete only on rank 0; tokens, targets and losses are sums over all samples */
     bool equal;
     int n_ranks, n_stages, n_samples;
@@ -98,6 +130,7 @@ struct verify { /* complete only on rank 0; tokens, targets and losses are sums 
     double logits_max_abs, logits_rel_l2, allowed_logits_rel_l2;
     struct verify_routes routes;
     double allowed_gap;
+    struct verify_pairs pairs;
     /* the model's response to roundings was measured in order to widen the bounds */
     bool controlled;
     int n_rows;
