@@ -72,6 +72,14 @@ enum mutant_id {
     MUTANT_FROZEN_MOVED,   /* weight decay is applied to frozen weights, too */
     /* every bucket is updated with the moments of the shard's first bucket */
     MUTANT_MOMENTS_SHIFTED,
+    /* references of answers are computed with the adapters */
+    MUTANT_REFERENCE_TUNED,
+    /* a ring does not get the references that the other rings compute */
+    MUTANT_REFERENCE_ALONE,
+    MUTANT_PAIR_SWAPPED,   /* the answers of a pair are described the wrong way round */
+    MUTANT_PAIR_LOCAL,     /* the losses of an answer are not summed over ranks */
+    MUTANT_PAIR_MEAN,      /* the loss is a mean over samples instead of pairs */
+    MUTANT_FACTOR_SHIFTED, /* rows get the factor of the other answer */
     MUTANT_ADAPTER_ALPHA,  /* the factor of adapters is 1 */
     MUTANT_ADAPTER_OTHER,  /* joined products all use the first one's A */
     MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */

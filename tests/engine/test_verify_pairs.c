@@ -1,7 +1,8 @@
 /* test_verify_pairs.c: checks verify jobs that learn which of two answers is better. Checks the
  * comparison of pairs, references, sums and factors, the bounds of these, and the sentences about
- * them. */
+ * them. In a build with SEQD_MUTANTS, faults of pairs are checked, too. */
 #include "api/core/log.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
@@ -153,6 +154,42 @@ static void test_length(void)
     data_close(d);
 }
 
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+#ifdef SEQD_MUTANTS
+/* Checks that a fault makes a proof fail, and that its sentence says where. */
+static void check_fault(const struct learnt *x, int mutant, const char *says)
+{
+    char by[200];
+    set(x, PRECISION_FP32);
+    t.mutant = mutant;
+    trial_run(&t);
+    snprintf(by, sizeof by, "%s (%s)", says, say(x));
+    const bool named = !t.out.equal && t.out.logits_rel_l2 <= t.out.allowed_logits_rel_l2 &&
+                       strstr(t.sentence.text, says);
+    if (!named) printf("  %s\n", t.sentence.text);
+    verify_report(mutant, named, by);
+    verify_fini(&t.out);
+}
+
+static void test_mutants(void)
+{
+    static const struct learnt of[] = {
+        {.way = WAY_ZIGZAG, .P = 2, .adapted = true},
+        {.way = WAY_CONTIGUOUS, .P = 1, .tp = 2, .adapted = true, .ipo = true},
+        {.way = WAY_CONTIGUOUS, .P = 2, .dp = 2, .zero = 3, .adapted = true},
+        {.way = WAY_CONTIGUOUS, .P = 2, .pp = 2, .adapted = true}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        check_fault(&of[i], MUTANT_REFERENCE_TUNED, "the log-probability before the training");
+        check_fault(&of[i], MUTANT_PAIR_SWAPPED, "pairs of answers");
+        check_fault(&of[i], MUTANT_PAIR_LOCAL, "the sum of the losses");
+        check_fault(&of[i], MUTANT_PAIR_MEAN, "the factor of a row");
+        check_fault(&of[i], MUTANT_FACTOR_SHIFTED, "the factor of a row");
+        if (of[i].dp > 1) check_fault(&of[i], MUTANT_REFERENCE_ALONE, "worst tensor");
+    }
+}
+#endif
+
 int main(void)
 {
     struct err e = {0};
@@ -164,6 +201,9 @@ int main(void)
     write_pairs();
     RUN(test_equal);
     RUN(test_length);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutants);
+#endif
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("verify_pairs");
 }

@@ -7,6 +7,7 @@
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/model_shape.h"
+#include "api/core/mutant.h"
 #include "worker/data/mixture.h"
 #include "worker/data/permute.h"
 #include "worker/family/family.h"
@@ -237,8 +238,9 @@ int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answ
     for (int i = 0; i < 2; i++) {
         struct fragment f;
         data_fragment(o, &s, 2 * k + i, &f);
-        out[i] = (struct data_answer){f.document, f.pos, f.length, targets_in(o, &f, e)};
-        if (out[i].targets < 0) return -1;
+        struct data_answer *a = &out[mutant_on(MUTANT_PAIR_SWAPPED) ? 1 - i : i];
+        *a = (struct data_answer){f.document, f.pos, f.length, targets_in(o, &f, e)};
+        if (a->targets < 0) return -1;
     }
     return 0;
 }

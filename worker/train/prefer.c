@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "api/core/mutant.h"
 #include "worker/train/train.h"
 
 /* Returns log(sigmoid(x)). */
@@ -74,7 +75,8 @@ int prefer_sum_answers(struct prefer *p, const struct train_source *source, int6
         for (int j = 0; j < 2; j++)
             nll[2 * i + j] = model_nll_of(m, a[j].pos, a[j].pos + a[j].length);
     }
-    return m->holders ? comm_sum_f64(m->holders, PURPOSE_LOSS, nll, 2 * n, m->bounce, e) : 0;
+    if (!m->holders || mutant_on(MUTANT_PAIR_LOCAL)) return 0;
+    return comm_sum_f64(m->holders, PURPOSE_LOSS, nll, 2 * n, m->bounce, e);
 }
 
 /* Computes the loss of a pair, and gives its rows their factors. */
@@ -92,7 +94,17 @@ static void weigh_pair(struct prefer *p, const struct data_answer a[2], const do
     prefer_loss(p->spec, &pair, value, factor);
     if (p->seen) p->seen(p->seen_arg, &pair);
     for (int j = 0; j < 2; j++)
-        weigh(&m->sp.shard, m->batch.weight, a[j].pos, a[j].pos + a[j].length, factor[j]);
+        weigh(&m->sp.shard, m->batch.weight, a[j].pos, a[j].pos + a[j].length,
+              factor[mutant_on(MUTANT_FACTOR_SHIFTED) ? 1 - j : j]);
+}
+
+/* Injects MUTANT_PAIR_MEAN: divides the sums and the factors of a sample by its number of pairs. */
+static void mutate(struct prefer *p, int64_t n)
+{
+    struct model *m = p->model;
+    if (!mutant_on(MUTANT_PAIR_MEAN)) return;
+    for (int v = 0; v < PREFER_VALUES; v++) p->sum[v] /= (double)n;
+    for (int64_t i = 0; i < m->sp.shard.T; i++) m->batch.weight[i] /= (float)n;
 }
 
 /* The weight of a row without a target is not read; it is 0. */
@@ -115,6 +127,7 @@ static int weigh_sample(void *arg, double *loss, struct err *e)
             for (int v = 0; counts && v < PREFER_VALUES; v++) p->sum[v] += value[v];
         }
     }
+    mutate(p, n);
     *loss = p->sum[PREFER_LOSS];
     return 0;
 }

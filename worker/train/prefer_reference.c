@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mutant.h"
 #include "worker/comm/ledger.h"
 #include "worker/model/finite.h"
 #include "worker/train/train.h"
@@ -88,9 +89,10 @@ static int share(struct reference_pass *p, struct err *e)
     struct model *m = p->m;
     double *x = p->r->reference;
     const int64_t n = p->r->n_documents;
+    const bool rings = p->plan->dp > 1 && !mutant_on(MUTANT_REFERENCE_ALONE);
     const bool last = pipe_last(&p->plan->pipe);
-    if (p->plan->dp > 1 && (m->rank || m->tensor_rank)) memset(x, 0, (size_t)n * sizeof *x);
-    for (int64_t i = 0; p->plan->dp > 1 && last && i < n; i += MOST)
+    if (rings && (m->rank || m->tensor_rank)) memset(x, 0, (size_t)n * sizeof *x);
+    for (int64_t i = 0; rings && last && i < n; i += MOST)
         if (comm_sum_f64(m->all, PURPOSE_LOSS, x + i, n - i < MOST ? (int)(n - i) : MOST, m->bounce,
                          e))
             return -1;
@@ -180,7 +182,7 @@ int prefer_reference_run(struct prefer *f, struct prefer_reference *r, struct er
     struct reference_pass p = {.f = f, .m = m, .plan = m->plan, .r = r};
     memset(r->reference, 0, (size_t)r->n_documents * sizeof *r->reference);
     if (m->job) comm_ledger_reset(m->job);
-    model_use_base(m, true);
+    model_use_base(m, !mutant_on(MUTANT_REFERENCE_TUNED));
     const int rc = list_samples(&p, e) || run(&p, e) ? -1 : 0;
     model_use_base(m, false);
     free(p.sample);
@@ -193,7 +195,7 @@ static int has_both(void *arg, const struct data_answer a[2], struct err *e)
     if (!isnan(r->reference[a[0].document]) && !isnan(r->reference[a[1].document])) return 0;
     return err_field(e, ERR_CONFLICT, "train.steps",
                      "train.steps draws pairs whose references were not computed before the first "
-                     "step of the job from which this one goes on: leave train.steps, "
+                     "step of the job from which this one continues: leave train.steps, "
                      "train.global_batch and the data as they were, or start from the weights of "
                      "the checkpoint in model.path");
 }
