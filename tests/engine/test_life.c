@@ -663,6 +663,71 @@ static void test_first_step(void)
     }
 }
 
+static struct order *pairs_order(const char *name, const char *id)
+{
+    struct order *o = make_order(1, name);
+    struct job_spec *s = &o->spec;
+    snprintf(o->args.prepared_id, sizeof o->args.prepared_id, "%s", id);
+    s->data.packing = PACKING_BEST_FIT;
+    s->data.train[0] = source(s, "pairs.jsonl");
+    s->eval.n_data = 0;
+    s->objective.type = OBJECTIVE_DPO;
+    s->train.steps = 3;
+    return o;
+}
+
+static void prepare_pairs(char id[80])
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/pairs.jsonl", scratch);
+    FILE *f = fopen(path, "we");
+    for (int i = 0; f && i < 40; i++)
+        fprintf(f, "{\"prompt\":\"f(%d)\",\"chosen\":\"%.*s\",\"rejected\":\"%.*s\"}\n", i * i,
+                1 + i % 11, "return x * 3", 1 + i % 7, "goto again");
+    CHECK(f && !fclose(f));
+    struct order *o = pairs_order("prepare_pairs", "");
+    o->args.task = TASK_PREPARE;
+    if (run_ok(o)) text(g.result, "prepared_id", id, 80);
+    free(o);
+}
+
+/* Checks verification before the first step of trainings that learn preferences, whose references
+ * were computed before it. */
+static void test_first_step_of_pairs(void)
+{
+    static const struct {
+        int sp, dp, tp, pp, zero, adapted, bf16;
+    } of[] = {{2, 1, 1, 1, 1},
+              {2, 2, 1, 1, 3, .adapted = 1},
+              {1, 1, 2, 1, 0, .adapted = 1},
+              {1, 2, 1, 2, 1},
+              {2, 1, 1, 1, 0, .adapted = 1, .bf16 = 1}};
+    char buf[1400], id[80] = "";
+    prepare_pairs(id);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        snprintf(buf, sizeof buf, "pairs%zu", i);
+        struct order *o = pairs_order(buf, id);
+        struct job_spec *s = &o->spec;
+        s->parallel.sp = of[i].sp;
+        s->parallel.dp = of[i].dp;
+        s->parallel.tp = of[i].tp;
+        s->parallel.pp = of[i].pp;
+        s->parallel.zero = of[i].zero;
+        s->verify.first_step = 1;
+        if (of[i].adapted) s->adapter.type = ADAPTER_LORA;
+        if (of[i].bf16) s->precision.params = PRECISION_BF16;
+        if (run_ok(o)) {
+            const struct gang_event *ev = gang_event(&g, EV_VERIFIED, 0);
+            CHECK(ev && number(ev->json, "loss_rel") <= number(ev->json, "allowed_loss_rel"));
+            if (ev) CHECK_STR(text(ev->json, "ledger", buf, sizeof buf), "equal");
+            CHECK(g.n_steps == 3 && (of[i].bf16 || fabs(g.step[0].loss - log(2)) < 1e-5));
+            for (int k = 0; k < g.n_steps; k++)
+                CHECK(g.step[k].memory_high == g.step[k].memory_planned && g.step[k].ledger_ok);
+        }
+        free(o);
+    }
+}
+
 /* Checks a tolerance that fp32 cannot satisfy. No step may be run, and the error must have a code
  * after which seqd does not retry a job. */
 static void test_first_step_refuses(void)
@@ -866,6 +931,7 @@ int main(int argc, char **argv)
     RUN(test_stages_resume);
     RUN(test_length_in_tokens);
     RUN_LONG(test_first_step);
+    RUN(test_first_step_of_pairs);
     RUN(test_first_step_refuses);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants_at_first_step);
