@@ -61,6 +61,7 @@ def log_prob(model, ids, answer):
 def pair_values(way, logps, refs, counts):
     """Returns loss, rewards, margin and accuracy of a pair."""
     nll = -logps[0] / counts[0]
+    rewards = [way["beta"] * (p - r).detach() for p, r in zip(logps, refs)]
     if way is WAYS["ipo"]:
         logps, refs = [p / c for p, c in zip(logps, counts)], [r / c for r, c in zip(refs, counts)]
     h = (logps[0] - refs[0]) - (logps[1] - refs[1])
@@ -69,7 +70,6 @@ def pair_values(way, logps, refs, counts):
     else:
         loss = -F.logsigmoid(way["beta"] * h) * (1 - way["smoothing"]) - F.logsigmoid(
             -way["beta"] * h) * way["smoothing"]
-    rewards = [way["beta"] * (p - r).detach() for p, r in zip(logps, refs)]
     return torch.stack([loss + way["sft"] * nll, rewards[0], rewards[1], rewards[0] - rewards[1],
                         (rewards[0] > rewards[1]).double()])
 

@@ -37,12 +37,12 @@ void prefer_loss(const struct job_spec *s, const struct prefer_pair *pair,
 {
     const bool means = s->objective.loss == PREFERENCE_IPO;
     const double n = (double)pair->targets[0];
-    double gain[2], slope;
+    double gain[2], part[2], slope;
     for (int i = 0; i < 2; i++) {
         gain[i] = -pair->nll[i] - pair->reference[i];
-        if (means) gain[i] /= (double)pair->targets[i];
+        part[i] = gain[i] / (means ? (double)pair->targets[i] : 1);
     }
-    value[PREFER_LOSS] = loss_of(s, gain[0] - gain[1], &slope) +
+    value[PREFER_LOSS] = loss_of(s, part[0] - part[1], &slope) +
                          s->objective.sft_weight * pair->nll[0] / n;
     value[PREFER_CHOSEN] = s->objective.beta * gain[0];
     value[PREFER_REJECTED] = s->objective.beta * gain[1];

@@ -25,7 +25,8 @@ struct job_spec;
 struct model;
 struct train_source;
 
-/* Numbers that are summed over pairs and ranks. A reward is beta (s - r). */
+/* Numbers that are summed over pairs and ranks. A reward is beta (s - r); under ipo, too, s and r
+ * are the sums, which no length divides. */
 enum prefer_value {
     PREFER_LOSS,
     PREFER_CHOSEN,   /* reward of the chosen answer */
