@@ -9,7 +9,15 @@
 static const char adapters[] =
     "adapters are LoRA, of a model that is not quantised: see adapter.type";
 static const char whole[] = "beside adapters no weight is trained";
-static const char preferences[] = "trainings are on the next token, hidden tokens or diffusion";
+static const char preferences[] =
+    "pairs of answers are learnt by objective.type dpo, with objective.loss sigmoid or ipo";
+static const char whole_pairs[] =
+    "no answer or prompt is cut: data.overlong says what becomes of a pair that does not fit";
+static const char references[] =
+    "references are computed once, before the first step, by the model "
+    "without its adapter or by its first weights";
+static const char plain_pairs[] =
+    "every token of an answer counts alike, and so does every pair of answers";
 static const char integers[] = "weights are fp32, bf16 or fp16: see precision.params";
 static const char curves[] = "every training writes files for TensorBoard among its artifacts, and "
                              "seqctl metrics has all steps";
@@ -37,13 +45,51 @@ static const struct trade_word rows[] = {
     {"adapter_path", "model.adapter", NULL},
     {"adapter_name_or_path", "model.adapter", NULL},
     {"lora_path", "model.adapter", NULL},
-    {"dpo", NULL, preferences},
+    {"dpo", "objective.type", NULL},
+    {"dpo_config", "objective.type", NULL},
+    {"rl", "objective.type", NULL},
+    {"ipo", "objective.loss", NULL},
+    {"loss_type", "objective.loss", NULL},
+    {"dpo_loss", "objective.loss", NULL},
+    {"pref_loss", "objective.loss", NULL},
+    {"dpo_beta", "objective.beta", NULL},
+    {"pref_beta", "objective.beta", NULL},
+    {"rl_beta", "objective.beta", NULL},
+    {"rpo_alpha", "objective.sft_weight", NULL},
+    {"pref_ftx", "objective.sft_weight", NULL},
+    {"dpo_label_smoothing", "objective.label_smoothing", NULL},
     {"orpo", NULL, preferences},
     {"kto", NULL, preferences},
+    {"simpo", NULL, preferences},
+    {"cpo", NULL, preferences},
+    {"bco", NULL, preferences},
     {"ppo", NULL, preferences},
     {"grpo", NULL, preferences},
     {"rlhf", NULL, preferences},
+    {"rloo", NULL, preferences},
     {"reward_model", NULL, preferences},
+    {"hinge", NULL, preferences},
+    {"robust", NULL, preferences},
+    {"exo_pair", NULL, preferences},
+    {"sigmoid_norm", NULL, preferences},
+    {"simpo_gamma", NULL, preferences},
+    {"cpo_alpha", NULL, preferences},
+    {"max_prompt_length", NULL, whole_pairs},
+    {"max_completion_length", NULL, whole_pairs},
+    {"max_target_length", NULL, whole_pairs},
+    {"truncation_mode", NULL, whole_pairs},
+    {"ref_model", NULL, references},
+    {"reference_free", NULL, references},
+    {"precompute_ref_log_probs", NULL, references},
+    {"precompute_ref_batch_size", NULL, references},
+    {"sync_ref_model", NULL, references},
+    {"ref_model_sync_steps", NULL, references},
+    {"ref_model_mixup_alpha", NULL, references},
+    {"f_divergence_type", NULL, "the distance to the reference is the reverse KL divergence"},
+    {"loss_weights", NULL, "see objective.sft_weight, the factor of the loss of chosen answers"},
+    {"ld_alpha", NULL, plain_pairs},
+    {"use_weighting", NULL, plain_pairs},
+    {"padding_free", "data.packing", NULL},
     {"load_in_4bit", NULL, integers},
     {"load_in_8bit", NULL, integers},
     {"quantization", NULL, integers},

@@ -49,6 +49,10 @@ int scalar_word(struct spec_reader *r, const char *path, const char *const *word
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", words[i]);
     }
+    const struct trade_word *known = trade_find(json_string_value(v));
+    if (known && known->why)
+        return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not in this version: %s", path,
+                         json_string_value(v), known->why);
     return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s", path,
                      json_string_value(v), list);
 }
