@@ -36,7 +36,7 @@ static void test_kept(void)
     out.data_id[0] = 'f'; /* other data */
     CHECK(references_read(dir, &out, true, &e) == 0);
     out.data_id[0] = '0';
-    CHECK(references_read(dir, &out, false, &e) == 0); /* of a base that is not known */
+    CHECK(references_read(dir, &out, false, &e) == 0); /* the base is not known */
     strcpy(in.base, "0b");
     strcpy(out.base, "0b");
     CHECK(!references_write(dir, &in, &e) && references_read(dir, &out, false, &e) == 1);

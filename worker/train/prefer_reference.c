@@ -195,7 +195,7 @@ static int has_both(void *arg, const struct data_answer a[2], struct err *e)
     if (!isnan(r->reference[a[0].document]) && !isnan(r->reference[a[1].document])) return 0;
     return err_field(e, ERR_CONFLICT, "train.steps",
                      "train.steps draws pairs whose references were not computed before the first "
-                     "step of the job from which this one continues: leave train.steps, "
+                     "step of the job that this one continues: leave train.steps, "
                      "train.global_batch and the data as they were, or start from the weights of "
                      "the checkpoint in model.path");
 }
