@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes dpo/NAME.safetensors, which has five steps of direct preference optimization in float64 of a model of
 make_lm_golden.py, with torch.optim.AdamW and clip_grad_norm_. Each answer is computed alone, as the package trl does
-it (trl.DPOTrainer, loss_type "sigmoid" and "ipo"; its `rpo_alpha` is the weight of the chosen answer's own loss, for
-one pair). It is needed only to make the files again: pip install torch transformers peft.
+it; check_dpo.py compares the files with trl.DPOTrainer. It is needed only to make the files again: pip install torch
+transformers peft.
 
 ids is int32 [samples, S]. answers is int32 [2 pairs, 4]: sample, first position, tokens, tokens of the prompt; the
 chosen answer of a pair comes first. reference is float64 [2 pairs], of the first weights. WAY is "sigmoid", "ipo" or
@@ -89,11 +89,15 @@ def gradients(model):
     return tensors(was)
 
 
+def adamw(params):
+    return torch.optim.AdamW([{"params": [p for p in params if p.dim() > 1], "weight_decay": DECAY},
+                              {"params": [p for p in params if p.dim() == 1], "weight_decay": 0}],
+                             lr=LR, betas=BETAS, eps=EPS, foreach=False)
+
+
 def train(model, way, ids, answers, references, keep, out):
     params = [p for p in model.parameters() if p.requires_grad]
-    opt = torch.optim.AdamW([{"params": [p for p in params if p.dim() > 1], "weight_decay": DECAY},
-                             {"params": [p for p in params if p.dim() == 1], "weight_decay": 0}],
-                            lr=LR, betas=BETAS, eps=EPS, foreach=False)
+    opt = adamw(params)
     values, norms = [], []
     for step in range(STEPS):
         opt.zero_grad()
@@ -140,5 +144,6 @@ def make(name):
     save_file(out, HERE / "dpo" / f"{name}.safetensors")
 
 
-for case in KEPT:
-    make(case)
+if __name__ == "__main__":
+    for case in KEPT:
+        make(case)
