@@ -227,6 +227,11 @@ static void test_messages_refused(void)
     CHECK_MSG(strstr(e.text, "\"rejected\" has no token to learn after the prompt") &&
                   strstr(e.text, "line 1"),
               "%s", e.text);
+    CHECK(
+        prepare_model("{\"chosen\":[" SAYS("user", "a") "],\"rejected\":[" SAYS("user", "a") "]}\n",
+                      &st) == -1);
+    CHECK_MSG(strstr(e.text, "line 1: \"chosen\" has no message after those of the prompt"), "%s",
+              e.text);
     /* this template leaves out all messages before the last one */
     model_files("{% for m in messages %}{% if loop.last or m.role == 'user' and "
                 "add_generation_prompt %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}");

@@ -186,6 +186,11 @@ int preference_cut(const struct preference *p, struct encode_text *t,
     const struct encode_part prompt = {p->prompt.at ? p->prompt.at : "", p->prompt.len};
     for (int i = 0; i < ANSWER_N; i++) {
         const struct encode_part answer = {p->answer[i].at, p->answer[i].len};
+        if (p->answer[i].list && !answer.n) /* if the lists are equal, all of it is the prompt */
+            return err_set(e, ERR_INVALID,
+                           "\"%s\" has no message after those of the prompt: give an answer, which "
+                           "is a turn of the assistant",
+                           preference_words[i]);
         const int rc = p->answer[i].list ? encode_answer(t, &prompt, &answer, &out[i], e)
                                          : encode_pair(t, &prompt, &answer, true, &out[i], e);
         if (rc < 0) return err_prefix(e, "\"%s\"", preference_words[i]);
