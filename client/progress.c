@@ -63,12 +63,14 @@ static void amount(char *out, size_t size, const char *unit, double n)
 static const char *silent(const struct jv *job)
 {
     const bool runs = !strcmp(jv_str(job, "phase", ""), "running");
-    const bool counts = jv_is_object(jv_get(job, "progress"));
+    /* samples are counted before the first step */
+    const bool samples = !strcmp(jv_str(job, "progress.unit", ""), "samples");
+    const bool counts = jv_is_object(jv_get(job, "progress")) && !samples;
     if (!runs) return NULL;
     if (counts) return jv_num(job, "progress.fraction", 0) >= 1 ? "writes what it made" : NULL;
     if (jv_bool(job, "spec.verify.first_step", false)) return "proves its first step";
     if (jv_bool(job, "spec.eval.at_start", false)) return "evaluates before its first step";
-    return "reads its model and data";
+    return samples ? "takes its first step" : "reads its model and data";
 }
 
 char *progress_line(char *out, size_t size, const struct jv *job)

@@ -23,10 +23,9 @@ const char *purpose_name(int purpose)
 const char *progress_unit_name(int unit)
 {
     static const char *const names[PROGRESS_UNIT_N] = {
-        [PROGRESS_STEPS] = "steps",
-        [PROGRESS_TOKENS] = "tokens",
-        [PROGRESS_REQUESTS] = "requests",
-        [PROGRESS_BYTES] = "bytes",
+        [PROGRESS_STEPS] = "steps",       [PROGRESS_TOKENS] = "tokens",
+        [PROGRESS_REQUESTS] = "requests", [PROGRESS_BYTES] = "bytes",
+        [PROGRESS_SAMPLES] = "samples",
     };
     assert(unit >= 0 && unit < PROGRESS_UNIT_N);
     return names[unit];

@@ -166,6 +166,8 @@ enum progress_unit {
     PROGRESS_REQUESTS, /* generate: prompts, lines of a batch or samples */
     PROGRESS_BYTES,    /* preparing: bytes of the sources; each source is read twice, so its bytes
                         * count twice */
+    PROGRESS_SAMPLES,  /* train with pairs of answers, before the first step: samples whose
+                        * references are computed */
     PROGRESS_UNIT_N
 };
 const char *progress_unit_name(int unit); /* "steps", ... */

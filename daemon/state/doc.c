@@ -99,14 +99,16 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
-/* Writes the progress. If a job waits, or ended while its data was being prepared, its progress is
- * the steps that it has reached. */
+/* Writes the progress. If a job waits, or ended before its first step while its data was being
+ * prepared or the references of its answers were computed, its progress is the steps that it has
+ * reached. */
 static void put_progress(struct jwrite *w, const struct job *j)
 {
     struct rank_progress p = j->progress;
     const bool said = p.total > 0 || p.done > 0;
-    const bool prepared = job_final(j->state) && p.unit == PROGRESS_BYTES;
-    if (j->state == JOB_QUEUED || j->state == JOB_SUSPENDED || prepared || !said)
+    const bool early = p.unit == PROGRESS_BYTES || p.unit == PROGRESS_SAMPLES;
+    if (j->state == JOB_QUEUED || j->state == JOB_SUSPENDED || (job_final(j->state) && early) ||
+        !said)
         p = (struct rank_progress){
             .unit = PROGRESS_STEPS, .done = (double)j->step, .total = (double)j->steps};
     if (p.total <= 0 && p.done <= 0) {

@@ -140,6 +140,9 @@ const char *job_phase(const struct job *j)
 {
     if (j->state == JOB_STARTING && j->task == TASK_PREPARE) return "preparing";
     if (j->state == JOB_STOPPING && j->saving) return "saving";
+    if (j->state == JOB_RUNNING && j->progress.unit == PROGRESS_SAMPLES &&
+        j->progress.done < j->progress.total)
+        return "reference";
     return job_state_name(j->state);
 }
 

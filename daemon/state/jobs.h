@@ -186,7 +186,7 @@ int32_t job_failed_here(const struct job *j, const struct event *ev);
 /* Tells whether an infrastructure failure at the time at_ms would be the job's last, so that the
  * job is given up. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
-const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
+const char *job_phase(const struct job *j); /* "queued", "preparing", "reference", ... */
 /* Returns the number of steps of a training whose data has n_tokens. The spec gives it, or it is
  * computed from tokens or passes. Returns 0 if the job is not a training. */
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens);

@@ -99,6 +99,44 @@ static void test_progress(void)
     finish();
 }
 
+/* Checks the phase of a training that computes the references of its answers before its first
+ * step. */
+static void test_reference_phase(void)
+{
+    begin();
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    send_spool(a);
+    CHECK_STR(job_phase(control_job(w.control, 1)), "running");
+    struct rank_progress p = {
+        .unit = PROGRESS_SAMPLES, .done = 3, .total = 12, .elapsed_us = 6000000};
+    record(a, RANK_PROGRESS, 0, &p, sizeof p, NULL);
+    send_spool(a);
+    flush();
+    CHECK_STR(job_phase(control_job(w.control, 1)), "reference");
+    CHECK_STR(stored_progress(), "{\"unit\":\"samples\",\"done\":3,\"total\":12,\"fraction\":0.25,"
+                                 "\"rate\":0.5,\"tokens_s\":null,\"eta_s\":18}");
+    p.done = p.total;
+    record(a, RANK_PROGRESS, 0, &p, sizeof p, NULL);
+    send_spool(a);
+    CHECK_STR(job_phase(control_job(w.control, 1)), "running");
+    p.done = 5;
+    record(a, RANK_PROGRESS, 0, &p, sizeof p, NULL);
+    rec_step(a, 1);
+    send_spool(a);
+    flush();
+    CHECK_STR(job_phase(control_job(w.control, 1)), "running");
+    CHECK(strstr(stored_progress(), "{\"unit\":\"steps\",\"done\":1,"));
+    record(a, RANK_PROGRESS, 0, &p, sizeof p, NULL);
+    send_spool(a);
+    rec_exit(a, 0, 1, 0);
+    rec_exit(a, RANK_GANG, GANG_FAILED, 0);
+    send_spool(a);
+    CHECK(strcmp(job_phase(control_job(w.control, 1)), "reference") !=
+          0); /* its ranks have ended */
+    finish();
+}
+
 static void cancel(int64_t id)
 {
     got_code = ERR_INTERNAL;
@@ -569,6 +607,7 @@ int main(void)
     seqd_test_init();
     RUN(test_life);
     RUN(test_progress);
+    RUN(test_reference_phase);
     RUN(test_progress_of_none);
     RUN(test_form);
     RUN(test_garbled);
