@@ -1,6 +1,7 @@
 /* test_dpo: compares five steps that learn preferences with those of PyTorch in float64
  * (tests/golden/make_dpo_golden.py): losses, rewards, norms, the gradients of the first step and
- * the weights after five steps, on one rank and on products of axes. engine.h compares the messages
+ * the weights after five steps, on one rank and on products of axes. Evaluations after the first
+ * step and after the last are compared, too. engine.h compares the messages
  * of every rank with the formulas. Also checks that ranks do not change a bit under determinism
  * "ranks", and the loss of a pair at its ends.
  * tests: needs golden */
@@ -10,6 +11,7 @@
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/adapter.h"
 #include "worker/plan/slice.h"
+#include "worker/train/eval.h"
 #include "worker/train/prefer_reference.h"
 
 static struct job_spec spec; /* static because it is too large for the stack */
@@ -165,30 +167,73 @@ static int golden_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2
 static const struct train_source source = {
     .batch = golden_batch, .targets = golden_pairs, .pair = golden_pair};
 
-/* Computes the references of the answers in the first n_drawn samples, and compares them with those
- * of PyTorch, to which the golden adds 1.5 - k modulo 4. */
-static void check_references(struct train *t, int rank, int64_t n_drawn)
+/* The documents of evaluations follow those of the steps. */
+enum { BEFORE = 7 };
+
+static int later_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2], struct err *e)
+{
+    const int rc = golden_pair(arg, n, k, out, e);
+    for (int i = 0; i < 2; i++) out[i].document += BEFORE;
+    return rc;
+}
+
+static const struct train_source later = {
+    .batch = golden_batch, .targets = golden_pairs, .pair = later_pair};
+
+enum { HELD = 3, HELD_S = 38 }; /* samples of an evaluation, and tokens of the longest */
+
+/* Computes the references of the answers in the samples of the steps or in those of an evaluation,
+ * and compares them with those of PyTorch, to which the golden adds 1.5 - k modulo 4. */
+static void check_references(struct train *t, int rank, bool held)
 {
     struct err e = {0};
-    struct prefer_reference r = {
-        .rank = rank, .n_drawn = n_drawn, .n_different = golden.n, .n_documents = golden.n_answers};
-    r.reference = calloc((size_t)r.n_documents, sizeof *r.reference);
+    const int64_t first = held ? BEFORE : 0, n_drawn = held ? HELD : 2 * GOLDEN_STEPS;
+    struct progress progress = {0};
+    struct prefer_reference r = {.rank = rank,
+                                 .source = held ? &later : NULL,
+                                 .seq_len = held ? HELD_S : 0,
+                                 .n_drawn = n_drawn,
+                                 .n_different = golden.n,
+                                 .first_document = first,
+                                 .n_documents = golden.n_answers,
+                                 .progress = &progress};
+    r.reference = calloc((size_t)(first + r.n_documents), sizeof *r.reference);
+    progress_begin(&progress, PROGRESS_SAMPLES, 100, 2);
     CHECK_MSG(!prefer_reference_run(&t->prefer, &r, &e), "rank %d: %s", rank, e.text);
-    CHECK(!prefer_reference_check(&t->prefer, &r, &e));
+    CHECK(progress_done(&progress) == 2 + (double)prefer_reference_samples(&t->prefer, &r, &e));
+    CHECK(t->model.sp.shard.S == golden.S && prefer_reference_complete(&t->prefer, &r, &e) == 1);
     r.n_drawn = golden.n; /* steps that draw more samples */
-    CHECK(!prefer_reference_check(&t->prefer, &r, &e) == (n_drawn >= golden.n));
-    if (n_drawn < golden.n) CHECK(e.code == ERR_CONFLICT && !strcmp(e.field, "train.steps"));
+    CHECK(prefer_reference_complete(&t->prefer, &r, &e) == (n_drawn >= golden.n));
     CHECK_MSG(r.ledger_equal && r.control_equal, "rank %d: the counts differ", rank);
+    for (int64_t k = 0; k < first; k++) CHECK(r.reference[k] == 0);
     for (int64_t k = 0; k < r.n_documents; k++) {
         const double want = golden.reference[k] - 1.5 + (double)(k % 4);
+        const double got = r.reference[first + k];
         if (golden.at[k][0] >= n_drawn) {
-            CHECK(isnan(r.reference[k]));
+            CHECK(isnan(got));
             continue;
         }
-        CHECK_MSG(fabs(r.reference[k] - want) <= 1e-5 * fabs(want),
-                  "rank %d: answer %lld: %.9g, not %.9g", rank, (long long)k, r.reference[k], want);
+        CHECK_MSG(fabs(got - want) <= 1e-5 * fabs(want), "rank %d: answer %lld: %.9g, not %.9g",
+                  rank, (long long)k, got, want);
     }
     free(r.reference);
+}
+
+static struct eval evals[64][2]; /* by rank: an early one, and one after the last step */
+
+static void evaluate(struct train *t, int rank, int k)
+{
+    struct comm_count want[PURPOSE_N];
+    struct err e = {0};
+    struct eval *out = &evals[rank][k];
+    const int64_t S = golden.file ? HELD_S : golden.S, n = golden.file ? HELD : golden.n;
+    const struct plan_eval v = {S, n};
+    const struct eval_args a = {.source = source, .n_windows = n, .seq_len = S, .want = want};
+    CHECK(!plan_eval_comm(&t->spec->model.shape, t->plan, rank, &v, want, &e));
+    CHECK_MSG(!eval_run(t, &a, out, &e), "rank %d: %s", rank, e.text);
+    CHECK_MSG(out->ledger_equal, "rank %d: the counts of the evaluation differ", rank);
+    CHECK(out->windows == n && out->n_bytes == 0 && out->loss == out->preference[PREFER_LOSS]);
+    CHECK(t->model.sp.shard.S == golden.S);
 }
 
 static bool adapted; /* the model has an adapter */
@@ -222,9 +267,8 @@ static void load(struct train *t, int rank, void *arg)
                          : scatter_model(&t->state, dir, &whole, NULL, &e) ||
                                load_adapter(t, arg, &e) || scatter_end(&t->state, &e);
     CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
-    if (!golden.file) return;
-    check_references(t, rank, 2 * GOLDEN_STEPS);
-    check_references(t, rank, 3);
+    for (int held = 0; golden.file && held < 2; held++) check_references(t, rank, held);
+    evaluate(t, rank, 0);
 }
 
 /* ---- golden steps ---------------------------------------------------------------------------- */
@@ -265,6 +309,8 @@ static double values[GOLDEN_STEPS][PREFER_VALUES]; /* of each step, from rank 0 
 static void keep_values(struct train *t, int rank, void *arg)
 {
     if (rank == 0) memcpy(values[t->step - 1], t->preference, sizeof values[0]);
+    if (golden.file && t->step == 1) evaluate(t, rank, 0);
+    if (t->step == GOLDEN_STEPS) evaluate(t, rank, 1);
 }
 
 /* Returns an array of one of the ways of the golden file. */
@@ -287,6 +333,21 @@ static void check_steps(const struct engine_run *r, const char *way, const char 
             CHECK_MSG(fabs(values[k][v] - want[k][v]) <= 2e-5 * fmax(1, fabs(want[k][v])),
                       "%s: step %d: value %d is %.9g, want %.9g", which, k, v, values[k][v],
                       want[k][v]);
+    }
+}
+
+static void check_evals(const struct engine_run *r, const char *way, const char *which)
+{
+    const double(*want)[PREFER_VALUES] = array_of_way(way, "eval");
+    for (int k = 0; k < 2; k++) {
+        const struct eval *v = &evals[0][k];
+        CHECK(v->targets == 6);
+        for (int i = 0; i < PREFER_VALUES; i++)
+            CHECK_MSG(fabs(v->preference[i] - want[k][i]) <= 2e-5 * fmax(1, fabs(want[k][i])),
+                      "%s: evaluation %d: value %d is %.9g, want %.9g", which, k, i,
+                      v->preference[i], want[k][i]);
+        for (int rank = 1; rank < r->plan.n_ranks; rank++)
+            CHECK_MSG(!memcmp(&evals[rank][k], v, sizeof *v), "%s: rank %d", which, rank);
     }
 }
 
@@ -348,6 +409,7 @@ static void check_golden(const char *name, const struct way *w, bool ipo)
     open_answers(name);
     run_steps(&r, name, w, ipo);
     check_steps(&r, ipo ? "ipo" : "sigmoid", which);
+    check_evals(&r, ipo ? "ipo" : "sigmoid", which);
     if (!ipo && r.grad) check_tensors(&r, "grad", r.grad, which);
     if (!ipo) check_tensors(&r, "weight", r.weights, which);
     engine_free(&r);
@@ -398,6 +460,7 @@ static void test_adapter(void)
             adapted = false;
             snprintf(which, sizeof which, "adapter of %s, way %zu", name, i);
             check_steps(&r, "adapter", which);
+            check_evals(&r, "adapter", which);
             engine_free(&r);
             st_close(golden.file);
         }
@@ -408,12 +471,15 @@ static void test_ranks(void)
 {
     struct engine_run one, r;
     double first[GOLDEN_STEPS][PREFER_VALUES];
+    struct eval held[2];
     open_answers("qwen3");
     run_steps(&one, "qwen3", &(struct way){.P = 1, .determinism = DET_RANKS}, false);
     memcpy(first, values, sizeof first);
+    memcpy(held, evals[0], sizeof held);
     for (int P = 2; P <= 8; P *= 2) {
         run_steps(&r, "qwen3", &(struct way){.P = P, .determinism = DET_RANKS}, false);
         CHECK_MSG(!memcmp(values, first, sizeof first), "P %d: losses or rewards", P);
+        CHECK_MSG(!memcmp(held, evals[0], sizeof held), "P %d: evaluations", P);
         CHECK_MSG(!memcmp(r.weights, one.weights, (size_t)one.n * 4), "P %d: weights", P);
         engine_free(&r);
     }
@@ -440,6 +506,8 @@ static void test_many_pairs(void)
         run_steps(&one, "qwen3", &ways[0], false);
         run_steps(&r, "qwen3", &two, false);
         CHECK(fabs(r.loss[0] - one.loss[0]) <= 1e-5 * one.loss[0]);
+        CHECK(fabs(evals[0][0].loss - r.loss[0]) <= 1e-12 * r.loss[0]);
+        CHECK(evals[0][0].targets == n);
         const double off = rel_l2(r.grad, one.grad, one.n);
         CHECK_MSG(off <= LM_WANTED, "%d pairs: rel-L2 %.3g", n, off);
         engine_free(&one);

@@ -41,6 +41,11 @@ static void test_data(void)
     refused("data.reset_positions", "must not see each other");
     s.data.loss_on = LOSS_ON_ALL;
     refused("data.loss_on", "leave it out");
+    s.eval.n_data = 1;
+    spec_source_defaults(&s.eval.data[0]);
+    s.eval.data[0].path = s.data.train[0].path;
+    s.eval.data[0].format = DATA_NPY;
+    refused("eval.data.0", "give a jsonl file");
     s.data.train[0].format = DATA_NPY;
     refused("data.train.0", "give a jsonl file");
 }
@@ -62,7 +67,7 @@ static void test_fields(void)
     spec_source_defaults(&s.eval.data[0]);
     s.eval.data[0].path = s.data.train[0].path;
     s.eval.data[0].format = DATA_JSONL;
-    refused("eval.data", "leave it out");
+    CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
 }
 
 int main(void)

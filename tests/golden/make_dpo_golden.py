@@ -7,7 +7,8 @@ transformers peft.
 ids is int32 [samples, S]. answers is int32 [2 pairs, 4]: sample, first position, tokens, tokens of the prompt; the
 chosen answer of a pair comes first. reference is float64 [2 pairs], of the first weights. WAY is "sigmoid", "ipo" or
 "adapter", which is "sigmoid" with adapter/NAME: WAY.value is float64 [5, 5]: loss, rewards of the chosen and of the
-rejected answer, margin and share of right pairs of each step; WAY.norm is [5]. grad:NAME is float32, the first step's
+rejected answer, margin and share of right pairs of each step; WAY.norm is [5]. WAY.eval is float64 [2, 5]: the same
+numbers of the pairs of the samples 0 to 2, after the first step and after the last. grad:NAME is float32, the first step's
 gradient of "sigmoid" before it is clipped. weight:NAME is float32, a tensor after five steps of it, in some of the
 files. Step k trains on samples 2k and 2k + 1, modulo their number. To each reference 1.5 - k % 4 is added."""
 import copy
@@ -24,6 +25,7 @@ import make_lm_golden as lm
 
 HERE = pathlib.Path(__file__).parent
 STEPS, LR, BETAS, EPS, DECAY, CLIP, S = 5, 1e-3, (0.9, 0.95), 1e-4, 0.1, 0.5, 40
+HELD = (0, 1, 2)
 ADAPTED = ("qwen3", "qwen3_mixed")
 WAYS = {"sigmoid": {"beta": 0.3, "smoothing": 0.1, "sft": 0.2}, "ipo": {"beta": 0.4, "smoothing": 0, "sft": 0}}
 KEPT = {"qwen3": "all", "qwen3_mixed": "gradients", "mixtral": None}
@@ -95,29 +97,36 @@ def adamw(params):
                              lr=LR, betas=BETAS, eps=EPS, foreach=False)
 
 
+def drawn_values(model, way, ids, answers, references, drawn):
+    """Returns the means over the pairs of the drawn samples."""
+    each = []
+    for k in range(0, len(answers), 2):
+        if answers[k][0] in drawn:
+            got = [log_prob(model, ids, answers[k + i]) for i in range(2)]
+            each.append(pair_values(way, [g[0] for g in got], references[k:k + 2], [g[1] for g in got]))
+    return torch.stack(each).mean(0)
+
+
 def train(model, way, ids, answers, references, keep, out):
     params = [p for p in model.parameters() if p.requires_grad]
     opt = adamw(params)
     values, norms = [], []
+    held = []
     for step in range(STEPS):
         opt.zero_grad()
         drawn = {2 * step % len(SAMPLES), (2 * step + 1) % len(SAMPLES)}
-        each = []
-        for k in range(0, len(answers), 2):
-            if answers[k][0] not in drawn:
-                continue
-            got = [log_prob(model, ids, answers[k + i]) for i in range(2)]
-            each.append(pair_values(way, [g[0] for g in got], references[k:k + 2], [g[1] for g in got]))
-        value = torch.stack(each).mean(0)
+        value = drawn_values(model, way, ids, answers, references, drawn)
         value[0].backward()
         values.append(value.detach())
         if step == 0 and keep:
             out.update({"grad:" + k: w.to(torch.float32).contiguous() for k, w in gradients(model).items()})
         norms.append(torch.nn.utils.clip_grad_norm_(params, CLIP).double())
         opt.step()
+        if step in (0, STEPS - 1):
+            held.append(drawn_values(model, way, ids, answers, references, HELD).detach())
     if keep == "all":
         out.update({"weight:" + k: w.to(torch.float32).contiguous() for k, w in tensors(model).items()})
-    return torch.stack(values), torch.stack(norms)
+    return {"value": torch.stack(values), "norm": torch.stack(norms), "eval": torch.stack(held)}
 
 
 def make(name):
@@ -130,16 +139,15 @@ def make(name):
     out = {"ids": ids.int(), "answers": torch.tensor(answers, dtype=torch.int32),
            "reference": torch.stack(references)}
     for word, way in WAYS.items():
-        value, norm = train(copy.deepcopy(model), way, ids, answers, references,
-                            KEPT[name] if word == "sigmoid" else None, out)
-        out[word + ".value"], out[word + ".norm"] = value, norm
-        print(name, word, value.tolist(), norm.tolist(), file=sys.stderr)
+        got = train(copy.deepcopy(model), way, ids, answers, references, KEPT[name] if word == "sigmoid" else None, out)
+        out.update({f"{word}.{k}": x for k, x in got.items()})
+        print(name, word, {k: x.tolist() for k, x in got.items()}, file=sys.stderr)
     if name in ADAPTED:
         model = PeftModel.from_pretrained(model, HERE / "adapter" / name, is_trainable=True,
                                           autocast_adapter_dtype=False).double()
-        value, norm = train(model, WAYS["sigmoid"], ids, answers, references, None, out)
-        out["adapter.value"], out["adapter.norm"] = value, norm
-        print(name, "adapter", value.tolist(), norm.tolist(), file=sys.stderr)
+        got = train(model, WAYS["sigmoid"], ids, answers, references, None, out)
+        out.update({f"adapter.{k}": x for k, x in got.items()})
+        print(name, "adapter", {k: x.tolist() for k, x in got.items()}, file=sys.stderr)
     (HERE / "dpo").mkdir(exist_ok=True)
     save_file(out, HERE / "dpo" / f"{name}.safetensors")
 

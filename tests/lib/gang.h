@@ -108,6 +108,8 @@ struct gang {
     void (*on_step)(struct gang *g, const struct rank_step *s);
     int stop_at_step; /* the step at which STOP is sent to all ranks; 0 means never */
     int save_at_step; /* the step at which SAVE is sent to all ranks; 0 means never */
+    /* SAVE is sent to all ranks together with BLOBS; the first rank that saves ends the gang */
+    bool save_at_once;
     /* the rank that is stopped by SIGSTOP, and is killed after all other ranks have exited; -1
      * means no rank */
     int stopped;
@@ -251,6 +253,8 @@ static inline void take_message(struct gang *g, int r, const struct rank_msg *h,
         if (++g->n_blobs == g->n && !g->silent_blobs)
             for (int i = 0; i < g->n; i++)
                 send_packet(g, i, RANK_BLOBS, g->blob, sizeof g->blob[0] * (size_t)g->n);
+        for (int i = 0; g->save_at_once && g->n_blobs == g->n && i < g->n; i++)
+            send_packet(g, i, RANK_SAVE, NULL, 0);
         break;
     case RANK_READY: g->n_ready++; break;
     case RANK_STEP:
@@ -313,7 +317,7 @@ static inline void gang_run(struct gang *g)
             g->left_ms[i] = gang_now_ms();
             const bool saved = WIFEXITED(g->status[i]) &&
                                WEXITSTATUS(g->status[i]) == RANK_EXIT_SAVED;
-            if (g->status[i] != 0 && !saved) gang_abort(g, i);
+            if (g->status[i] != 0 && (!saved || g->save_at_once)) gang_abort(g, i);
             if (g->stopped >= 0 && open == 1) kill(g->pid[g->stopped], SIGKILL);
         }
     }

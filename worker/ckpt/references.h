@@ -5,11 +5,12 @@
  * DIR/references.bin, all numbers little-endian:
  *   char[16]      "seqd references" and a NUL
  *   u64           version, 1
- *   u64           number of references, one for each document of the data
+ *   u64           number of references, one for each document of data.train and eval.data
  *   char[80]      id of the prepared data, padded with NULs
  *   char[72]      digest of the base (worker/hf/base_id.h), or "" if it is not known; padded
  *   char[72]      SHA-256 of the references as hex digits, padded with NULs
- *   f64 [number]  log-probability of each answer; NaN if no step draws the document */
+ *   f64 [number]  log-probability of each answer; NaN if no step and no evaluation draws the
+ *                 document */
 #ifndef SEQD_CKPT_REFERENCES_H
 #define SEQD_CKPT_REFERENCES_H
 

@@ -38,7 +38,10 @@ static int check_data(const struct job_spec *s, struct err *e)
             e, ERR_INVALID, "data.loss_on",
             "data.loss_on: objective.type \"dpo\" learns from the answers alone: leave "
             "it out");
-    return check_sources("data.train", s->data.train, s->data.n_train, e);
+    return check_sources("data.train", s->data.train, s->data.n_train, e) ||
+                   check_sources("eval.data", s->eval.data, s->eval.n_data, e)
+               ? -1
+               : 0;
 }
 
 /* Refuses what does not go with pairs in this version. */
@@ -46,7 +49,6 @@ static int check_others(const struct job_spec *s, struct err *e)
 {
     const char *field = s->memory.time_chunk > 0  ? "memory.time_chunk"
                         : s->n_stages             ? "stages"
-                        : s->eval.n_data          ? "eval.data"
                         : s->kind == JOB_GENERATE ? "kind"
                                                   : NULL;
     if (!field) return 0;

@@ -61,15 +61,16 @@ int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e)
 {
     const int P = p->sp * p->tp, W = plan_sum_ranks(p) * p->tp, ring = plan_place(p, rank).d;
-    const bool last = pipe_last(&p->pipe); /* the last stage has the losses */
+    const bool last = pipe_last(&p->pipe);                /* the last stage has the losses */
+    const int n_values = p->pairs ? PLAN_PAIR_VALUES : 2; /* loss and bytes, unless with pairs */
     const int64_t n = v->n_windows / p->dp + (ring < v->n_windows % p->dp);
     const struct traffic forward = {TRAFFIC_FORWARD, v->S, n, NULL};
     memset(out, 0, PURPOSE_N * sizeof *out);
     if (traffic_program(m, p, rank, &forward, out, e)) return -1;
     volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), last * n);
-    volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), last && W > P);
+    volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, n_values), last && W > P);
     volume_add(&out[PURPOSE_CONTROL], volume_sum_small(p->n_ranks, 1), 1);
     plan_fetch_comm(p, rank, (v->n_windows + p->dp - 1) / p->dp, &out[PURPOSE_PARAM]);
-    count_shared(p, 2, 1, &out[PURPOSE_LOSS]);
+    count_shared(p, n_values, 1, &out[PURPOSE_LOSS]);
     return count_streams(m, p, v->S, n, out, e);
 }

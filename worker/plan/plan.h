@@ -590,7 +590,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
 /* The traffic of rank `rank` in a held-out evaluation inside a training. Ring d runs windows d, d
  * + dp, ... forward, and sums their losses over its ranks. Then all ranks sum over rings, and
  * check that they have the same counts. With zero 3, all ranks fetch the weights of one forward
- * pass in each round. */
+ * pass in each round. With pairs, a window counts as one pair (plan_met_pairs). */
 struct plan_eval {
     /* S: number of tokens of a window; n_windows: number of windows of all rings */
     int64_t S, n_windows;

@@ -57,9 +57,9 @@ static int open_training(struct training *t, struct err *e)
     t->guard.spec = r->spec;
     if (weights_start(r, &t->train.state, &from, e)) return -1;
     training_adopt(t, &from);
+    t->ledger_equal = true;
     if (training_say_left(t, &from, e) || training_references(t, e)) return -1;
     t->step.memory_high = t->train.model.placed_size;
-    t->ledger_equal = true;
     training_curves_open(t);
     return training_load_guard(t, e) || training_find_best(t, e) ? -1 : 0;
 }

@@ -69,6 +69,7 @@ struct training {
     bool wrapped;                /* rank 0: the member `wrapped` of struct weights_start */
     /* The references of answers, on every rank; x is owned. n is 0 if no preferences are learnt. */
     struct references references;
+    struct train_source held; /* the pairs of eval.data, whose references are computed, too */
     struct curves curves;
 };
 #define STAGE_NONE (-2)
@@ -98,8 +99,9 @@ int training_find_best(struct training *t, struct err *e);
 /* ---- references (training_references.c) ------------------------------------------------------ */
 
 /* If preferences are learnt, reads the references of the answers from the checkpoint from which the
- * job resumed, or computes them with the weights that the model has now. Collective. Fails with
- * ERR_CONFLICT if a checkpoint has none. */
+ * job resumed, or computes them with the weights that the model has now, and reports progress. They
+ * are those of the answers that the steps and the evaluations draw. Collective. Fails with
+ * ERR_CONFLICT if a checkpoint has none, or too few. */
 int training_references(struct training *t, struct err *e);
 
 /* ---- bad steps (training_bad.c) -------------------------------------------------------------- */
@@ -117,6 +119,12 @@ bool training_eval_due(const struct training *t);
 /* Evaluates. *improved becomes true if the loss is the lowest so far and the job asks to keep the
  * best checkpoint (checkpoint.best). Collective. */
 int training_eval(struct training *t, bool *improved, struct err *e);
+/* Returns true if the exponential of the loss has a meaning. The loss of latents is a mean squared
+ * error, and that of pairs of answers is no likelihood of tokens. */
+bool training_has_ppl(const struct training *t);
+/* Writes the member "preferences", with the means over the pairs of this attempt's newest
+ * evaluation. Writes nothing if no preferences are learnt, or before the first evaluation. */
+void training_write_pairs(struct jwrite *w, const struct training *t);
 /* Returns true if it is known how many bytes the targets of the newest evaluation have. */
 bool training_eval_in_bytes(const struct training *t);
 int training_verify_first(struct training *t, struct err *e);
@@ -155,7 +163,8 @@ void training_curves_open(struct training *t);
 /* Returns true if the values of the step must be written. The values of all steps up to 16,383
  * and of the last step are written. Between steps 8,192 * 2^k and 8,192 * 2^(k + 1), 8,192
  * steps at equal distances are written. The record of a step takes less than 256 bytes, so a
- * file has at most 17 MB for a million steps, and 38 MB for a thousand million steps. This
+ * file has at most 17 MB for a million steps, and 38 MB for a thousand million steps. With pairs of
+ * answers a record takes less than 384 bytes. This
  * function does not apply to evaluations: every evaluation is written, because each evaluation
  * is also an event. */
 bool training_curves_has(int64_t step, int64_t n_steps);

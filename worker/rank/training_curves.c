@@ -146,6 +146,18 @@ static void put(struct training *t, int64_t step, const struct tfevents_scalar *
     c->any |= tfevents_scalars(&c->file, wall_s(), step, s, n);
 }
 
+/* Appends the values of pairs of answers to v[n]. Their tags are those of the package trl. */
+static int add_pairs(struct tfevents_scalar *v, int n, bool eval, const double mean[PREFER_VALUES])
+{
+    const struct tfevents_scalar more[] = {
+        {eval ? "eval/rewards/chosen" : "train/rewards/chosen", mean[PREFER_CHOSEN]},
+        {eval ? "eval/rewards/rejected" : "train/rewards/rejected", mean[PREFER_REJECTED]},
+        {eval ? "eval/rewards/margins" : "train/rewards/margins", mean[PREFER_MARGIN]},
+        {eval ? "eval/rewards/accuracies" : "train/rewards/accuracies", mean[PREFER_RIGHT]}};
+    memcpy(v + n, more, sizeof more);
+    return n + (int)(sizeof more / sizeof *more);
+}
+
 /* Puts the values of a step into the buffer. Names and units are the same as in the metrics over
  * REST (daemon/state/doc.c). */
 static void put_step(struct training *t)
@@ -167,26 +179,19 @@ static void put_step(struct training *t)
         v[n++] = (struct tfevents_scalar){"memory/host_high", (double)s->host_high};
     if (r->plan.precision == PRECISION_FP16)
         v[n++] = (struct tfevents_scalar){"train/loss_scale", scale_of(r->spec, &t->train.scale)};
-    if (s->pairs) {
-        const struct tfevents_scalar more[] = {
-            {"preferences/reward_chosen", s->reward_chosen},
-            {"preferences/reward_rejected", s->reward_rejected},
-            {"preferences/margin", s->reward_chosen - s->reward_rejected},
-            {"preferences/accuracy", s->accuracy}};
-        memcpy(v + n, more, sizeof more);
-        n += (int)(sizeof more / sizeof *more);
-    }
+    if (s->pairs) n = add_pairs(v, n, false, t->train.preference);
     put(t, s->step, v, n);
 }
 
 /* Puts the values of an evaluation into the buffer. Names and units are those of EV_EVAL. */
 static void put_eval(struct training *t)
 {
-    struct tfevents_scalar v[3] = {{"eval/loss", t->eval.loss}};
+    struct tfevents_scalar v[TFEVENTS_SCALARS] = {{"eval/loss", t->eval.loss}};
     int n = 1;
-    if (!t->r->plan.grid[0]) v[n++] = (struct tfevents_scalar){"eval/ppl", exp(t->eval.loss)};
+    if (training_has_ppl(t)) v[n++] = (struct tfevents_scalar){"eval/ppl", exp(t->eval.loss)};
     if (training_eval_in_bytes(t))
         v[n++] = (struct tfevents_scalar){"eval/bits_per_byte", eval_bits_per_byte(&t->eval)};
+    if (t->r->plan.pairs) n = add_pairs(v, n, true, t->eval.preference);
     put(t, t->state.eval_step, v, n);
 }
 

@@ -23,17 +23,28 @@ bool training_eval_due(const struct training *t)
            (s->eval.at_end && step == s->train.steps);
 }
 
-/* Returns true if the samples are latents. Their loss is a mean squared error, whose
- * exponential has no meaning. */
-static bool latents(const struct training *t)
+bool training_has_ppl(const struct training *t)
 {
-    return t->r->plan.grid[0] > 0;
+    return t->r->plan.grid[0] == 0 && !t->r->plan.pairs;
 }
 
 bool training_eval_in_bytes(const struct training *t)
 {
     return t->eval.n_bytes > 0 && (data_all_bytes(data_stats(t->r->data), SET_EVAL) ||
                                    data_order_bytes_known(t->feed.eval));
+}
+
+void training_write_pairs(struct jwrite *w, const struct training *t)
+{
+    const double *mean = t->eval.preference;
+    if (!t->r->plan.pairs || !t->eval.windows) return;
+    jwrite_object(w, "preferences");
+    jwrite_int(w, "pairs", t->eval.targets);
+    jwrite_double(w, "reward_chosen", mean[PREFER_CHOSEN]);
+    jwrite_double(w, "reward_rejected", mean[PREFER_REJECTED]);
+    jwrite_double(w, "margin", mean[PREFER_MARGIN]);
+    jwrite_double(w, "accuracy", mean[PREFER_RIGHT]);
+    jwrite_end(w);
 }
 
 static int send_eval(struct training *t, struct err *e)
@@ -46,10 +57,11 @@ static int send_eval(struct training *t, struct err *e)
     jwrite_object(&w, NULL);
     jwrite_int(&w, "step", t->train.step);
     jwrite_double(&w, "loss", v->loss);
-    if (!latents(t)) jwrite_double(&w, "ppl", exp(v->loss));
+    if (training_has_ppl(t)) jwrite_double(&w, "ppl", exp(v->loss));
     jwrite_int(&w, "targets", v->targets);
     jwrite_int(&w, "sequences", v->windows);
     if (training_eval_in_bytes(t)) jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
+    training_write_pairs(&w, t);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "an evaluation is too long");
     return link_send_event(t->r->link, EV_EVAL, t->train.step, json, e);

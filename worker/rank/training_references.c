@@ -1,9 +1,11 @@
 /* training_references.c: rank 0 looks for the file of references, and sends its numbers to the
- * other ranks. If there is no file, all ranks compute the references. */
+ * other ranks. If there is no file, all ranks compute the references, and rank 0 reports how many
+ * samples are done, which is the phase `reference` of the job. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 #include "worker/train/prefer_reference.h"
 
@@ -36,43 +38,112 @@ static int share(struct training *t, struct err *e)
                           t->train.model.bounce, e);
 }
 
-/* Describes the samples of all steps of the job. */
-static struct prefer_reference samples_of(struct training *t)
+/* Tells whether rank 0 was asked to save. Before the first step there is nothing to save, so rank 0
+ * ends the attempt at once. */
+static bool is_save(struct run *r)
 {
-    const struct run *r = t->r;
-    return (struct prefer_reference){.rank = r->args->rank,
-                                     .n_drawn = r->spec->train.steps * r->spec->train.global_batch,
-                                     .n_different = data_order_samples(t->feed.order[0]),
-                                     .n_documents = t->references.n,
-                                     .reference = t->references.x,
-                                     .stopped = run_stopped,
-                                     .arg = t->r};
+    return run_first(r) && link_saving(r->link) && !run_stopped(r);
+}
+
+static bool ends(void *arg)
+{
+    return run_stopped(arg) || is_save(arg);
+}
+
+/* Describes the samples of all steps of the job, or those of its evaluations. */
+static struct prefer_reference samples_of(struct training *t, enum data_set set)
+{
+    struct run *r = t->r;
+    const struct data_stats *s = data_stats(r->data);
+    struct prefer_reference p = {.rank = r->args->rank,
+                                 .reference = t->references.x,
+                                 .progress = &r->progress,
+                                 .stopped = ends,
+                                 .arg = r};
+    if (set == SET_EVAL) {
+        p.source = &t->held;
+        p.seq_len = stage_eval_seq_len(r->spec);
+        p.n_drawn = t->feed.n_eval;
+        p.n_different = data_order_samples(t->feed.eval);
+        p.first_document = s->n_documents;
+        p.n_documents = s->eval_documents;
+        return p;
+    }
+    p.n_drawn = r->spec->train.steps * r->spec->train.global_batch;
+    p.n_different = data_order_samples(t->feed.order[0]);
+    p.n_documents = s->n_documents;
+    return p;
+}
+
+/* Checks that the references that were found are enough for the steps or the evaluations. */
+static int check_found(struct training *t, enum data_set set, struct err *e)
+{
+    struct prefer_reference p = samples_of(t, set);
+    const int complete = prefer_reference_complete(&t->train.prefer, &p, e);
+    if (complete) return complete < 0 ? -1 : 0;
+    if (set == SET_EVAL)
+        return err_field(e, ERR_CONFLICT, "eval.max_tokens",
+                         "eval.max_tokens draws pairs whose references were not computed before "
+                         "the first step of the job that this one continues: leave "
+                         "eval.max_tokens, eval.seq_len and the data as they were, or start from "
+                         "the weights of the checkpoint in model.path");
+    return err_field(e, ERR_CONFLICT, "train.steps",
+                     "train.steps draws pairs whose references were not computed before the first "
+                     "step of the job that this one continues: leave train.steps, "
+                     "train.global_batch and the data as they were, or start from the weights of "
+                     "the checkpoint in model.path");
 }
 
 static int take_found(struct training *t, struct err *e)
 {
-    struct prefer_reference p = samples_of(t);
-    return share(t, e) || prefer_reference_check(&t->train.prefer, &p, e) ? -1 : 0;
+    if (share(t, e) || check_found(t, SET_TRAIN, e)) return -1;
+    return t->feed.n_eval ? check_found(t, SET_EVAL, e) : 0;
+}
+
+static int compute_set(struct training *t, enum data_set set, struct err *e)
+{
+    struct run *r = t->r;
+    struct prefer_reference p = samples_of(t, set);
+    if (prefer_reference_run(&t->train.prefer, &p, e))
+        return e->code == ERR_ABORTED && is_save(r) ? run_saved(r, e) : -1;
+    if (!p.ledger_equal) log_error("rank.ledger", "references rank=%d", r->args->rank);
+    t->ledger_equal = t->ledger_equal && p.ledger_equal;
+    t->train.others_ok = t->train.others_ok && p.control_equal;
+    return 0;
+}
+
+/* Counts the samples whose references are computed, and begins to report progress. */
+static int begin(struct training *t, struct err *e)
+{
+    int64_t n = 0;
+    for (int set = 0; set < SET_N && (set == SET_TRAIN || t->feed.n_eval); set++) {
+        struct prefer_reference p = samples_of(t, (enum data_set)set);
+        const int64_t more = prefer_reference_samples(&t->train.prefer, &p, e);
+        if (more < 0) return -1;
+        n += more;
+    }
+    log_info("rank.references", "samples=%lld", (long long)n);
+    progress_begin(&t->r->progress, PROGRESS_SAMPLES, (double)n, 0);
+    return 0;
 }
 
 static int compute(struct training *t, struct err *e)
 {
     const struct run *r = t->r;
-    struct prefer_reference p = samples_of(t);
-    log_info("rank.references", "documents=%lld", (long long)p.n_documents);
-    if (prefer_reference_run(&t->train.prefer, &p, e)) return -1;
-    if (!p.ledger_equal) log_error("rank.ledger", "references rank=%d", r->args->rank);
-    t->ledger_equal = t->ledger_equal && p.ledger_equal;
-    t->train.others_ok = t->train.others_ok && p.control_equal;
+    if (begin(t, e) || compute_set(t, SET_TRAIN, e)) return -1;
+    if (t->feed.n_eval && compute_set(t, SET_EVAL, e)) return -1;
+    progress_end(&t->r->progress);
     return run_first(r) ? references_write(r->args->job_dir, &t->references, e) : 0;
 }
 
 int training_references(struct training *t, struct err *e)
 {
     struct references *r = &t->references;
+    const struct data_stats *s = data_stats(t->r->data);
     int64_t found = 0;
     if (!t->r->plan.pairs) return 0;
-    r->n = data_stats(t->r->data)->n_documents;
+    if (t->feed.n_eval) t->held = feed_eval(&t->feed, t->r->spec);
+    r->n = s->n_documents + s->eval_documents;
     r->x = calloc((size_t)r->n, sizeof *r->x);
     if (!r->x) return err_set(e, ERR_IO, "out of memory for %lld references", (long long)r->n);
     memcpy(r->data_id, t->r->args->prepared_id, sizeof r->data_id);

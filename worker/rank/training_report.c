@@ -35,8 +35,9 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_object(w, "eval");
     jwrite_int(w, "step", s->eval_step);
     jwrite_double(w, "loss", s->eval_loss);
-    if (!t->r->plan.grid[0]) jwrite_double(w, "ppl", exp(s->eval_loss));
+    if (training_has_ppl(t)) jwrite_double(w, "ppl", exp(s->eval_loss));
     jwrite_int(w, "evaluations", s->n_evals);
+    training_write_pairs(w, t);
     jwrite_end(w);
     if (!s->has_best || !t->best.path[0]) return;
     jwrite_object(w, "best");

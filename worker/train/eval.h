@@ -3,7 +3,9 @@
  *   loss = sum of nll over all targets of the windows / number of those targets
  * Ring w mod dp computes window w. A ring sums the loss of each window over its ranks, and adds
  * the losses of its windows in order. The sums of the rings are added at the end. An evaluation
- * computes no gradient and allocates no memory. It changes only the training's activations and the
+ * computes no gradient and allocates no memory. If preferences are learnt, the loss is the mean
+ * over pairs of answers (prefer.h), and the targets are the pairs. The references of their answers
+ * must have been computed. It changes only the training's activations and the
  * batch, which the next step fills again. In the ledger an evaluation is a separate step, whose
  * counts are compared with plan_eval_comm. For latents the expected counts are computed for the
  * grid of each sample.
@@ -25,11 +27,12 @@ struct eval_args {
 };
 
 struct eval {
-    double loss;              /* NaN without a target */
-    int64_t targets, windows; /* sums over all rings */
+    double loss;                      /* NaN without a target */
+    int64_t targets, windows;         /* sums over all rings */
+    double preference[PREFER_VALUES]; /* with pairs: means over them; otherwise 0 */
     /* Text bytes of the targets, as the source's function `bytes` counts them. If the source does
      * not have this function, this is the number of targets whose id is below 256. If the data is
-     * text, each of these ids is one byte. */
+     * text, each of these ids is one byte. 0 with pairs. */
     int64_t n_bytes;
     /* Tells whether the counts were equal to the plan's on all ranks. The counts of CONTROL are
      * compared in the next step, and the verdict of that step has the result. */

@@ -79,18 +79,26 @@ int prefer_sum_answers(struct prefer *p, const struct train_source *source, int6
     return comm_sum_f64(m->holders, PURPOSE_LOSS, nll, 2 * n, m->bounce, e);
 }
 
-/* Computes the loss of a pair, and gives its rows their factors. */
-static void weigh_pair(struct prefer *p, const struct data_answer a[2], const double nll[2],
-                       double value[PREFER_VALUES])
+/* Puts the sums of a pair together with its references. */
+static struct prefer_pair pair_of(const struct prefer *p, const struct data_answer a[2],
+                                  const double nll[2])
 {
-    struct model *m = p->model;
     struct prefer_pair pair;
-    double factor[2];
     for (int j = 0; j < 2; j++) {
         pair.nll[j] = nll[j];
         pair.reference[j] = p->reference[a[j].document];
         pair.targets[j] = a[j].targets;
     }
+    return pair;
+}
+
+/* Computes the loss of a pair, and gives its rows their factors. */
+static void weigh_pair(struct prefer *p, const struct data_answer a[2], const double nll[2],
+                       double value[PREFER_VALUES])
+{
+    struct model *m = p->model;
+    const struct prefer_pair pair = pair_of(p, a, nll);
+    double factor[2];
     prefer_loss(p->spec, &pair, value, factor);
     if (p->seen) p->seen(p->seen_arg, &pair);
     for (int j = 0; j < 2; j++)
@@ -129,6 +137,26 @@ static int weigh_sample(void *arg, double *loss, struct err *e)
     }
     mutate(p, n);
     *loss = p->sum[PREFER_LOSS];
+    return 0;
+}
+
+int prefer_score(struct prefer *p, const struct train_source *source, double sum[PREFER_VALUES],
+                 struct err *e)
+{
+    const int64_t n = source->targets(source->arg, p->model->batch.sample, e);
+    struct data_answer answer[PLAN_PAIRS_AT_ONCE][2];
+    double nll[2 * PLAN_PAIRS_AT_ONCE], value[PREFER_VALUES], factor[2];
+    if (n < 0) return -1;
+    memset(sum, 0, PREFER_VALUES * sizeof *sum);
+    for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
+        const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
+        if (prefer_sum_answers(p, source, k, some, answer, nll, e)) return -1;
+        for (int i = 0; i < some; i++) {
+            const struct prefer_pair pair = pair_of(p, answer[i], &nll[2 * i]);
+            prefer_loss(p->spec, &pair, value, factor);
+            for (int v = 0; v < PREFER_VALUES; v++) sum[v] += value[v];
+        }
+    }
     return 0;
 }
 

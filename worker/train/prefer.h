@@ -73,4 +73,10 @@ void prefer_init(struct prefer *p);
 int prefer_sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
                        struct data_answer answer[][2], double *nll, struct err *e);
 
+/* Sums the losses and the rewards of all pairs of the sample in the model's batch, which is one of
+ * `source`. m->nll must have the losses of the rows. Every rank that holds the sample gets the same
+ * sums. Collective over m->holders. */
+int prefer_score(struct prefer *p, const struct train_source *source, double sum[PREFER_VALUES],
+                 struct err *e);
+
 #endif

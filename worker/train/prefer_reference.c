@@ -1,5 +1,5 @@
-/* prefer_reference.c: lists the samples that the steps draw, runs them forward, and sums the losses
- * of their answers over ranks. */
+/* prefer_reference.c: lists the samples that are drawn, runs them forward, and sums the losses of
+ * their answers over ranks. */
 #include "worker/train/prefer_reference.h"
 
 #include <math.h>
@@ -12,6 +12,7 @@
 
 struct reference_pass {
     struct prefer *f;
+    const struct train_source *source;
     struct model *m;
     const struct plan *plan;
     struct prefer_reference *r;
@@ -27,7 +28,7 @@ struct reference_pass {
 static int list_samples(struct reference_pass *p, struct err *e)
 {
     const struct prefer_reference *r = p->r;
-    const struct train_source *s = p->f->source;
+    const struct train_source *s = p->source;
     const int64_t most = r->n_drawn < r->n_different ? r->n_drawn : r->n_different;
     uint8_t *seen = calloc((size_t)r->n_documents + 1, 1);
     int rc = 0;
@@ -37,8 +38,8 @@ static int list_samples(struct reference_pass *p, struct err *e)
     for (int64_t n = 0; !rc && n < r->n_drawn && p->n < most; n++) {
         struct data_answer a[2];
         if ((rc = s->pair(s->arg, n, 0, a, e))) break;
-        if (seen[a->document]) continue;
-        seen[a->document] = 1;
+        if (seen[a->document - r->first_document]) continue;
+        seen[a->document - r->first_document] = 1;
         p->sample[p->n++] = n;
     }
     free(seen);
@@ -49,7 +50,7 @@ static int list_samples(struct reference_pass *p, struct err *e)
  * rank is the first of them. */
 static int keep_answers(struct reference_pass *p, int64_t sample, struct err *e)
 {
-    const struct train_source *s = p->f->source;
+    const struct train_source *s = p->source;
     const int64_t n = s->targets(s->arg, sample, e);
     struct data_answer a[PLAN_PAIRS_AT_ONCE][2];
     double nll[2 * PLAN_PAIRS_AT_ONCE];
@@ -65,7 +66,7 @@ static int keep_answers(struct reference_pass *p, int64_t sample, struct err *e)
 
 static int one_sample(struct reference_pass *p, int64_t sample, struct err *e)
 {
-    const struct train_source *s = p->f->source;
+    const struct train_source *s = p->source;
     struct model *m = p->m;
     double nll;
     if (p->r->stopped && p->r->stopped(p->r->arg))
@@ -87,7 +88,7 @@ static int share(struct reference_pass *p, struct err *e)
 {
     enum { MOST = 2 * PLAN_PAIRS_AT_ONCE };
     struct model *m = p->m;
-    double *x = p->r->reference;
+    double *x = p->r->reference + p->r->first_document;
     const int64_t n = p->r->n_documents;
     const bool rings = p->plan->dp > 1 && !mutant_on(MUTANT_REFERENCE_ALONE);
     const bool last = pipe_last(&p->plan->pipe);
@@ -120,7 +121,7 @@ static int each_pair(const struct reference_pass *p,
                      int (*fn)(void *arg, const struct data_answer a[2], struct err *e), void *arg,
                      struct err *e)
 {
-    const struct train_source *s = p->f->source;
+    const struct train_source *s = p->source;
     for (int64_t i = 0; i < p->n; i++) {
         const int64_t n = s->targets(s->arg, p->sample[i], e);
         if (n < 0) return -1;
@@ -132,78 +133,117 @@ static int each_pair(const struct reference_pass *p,
     return 0;
 }
 
+struct drawn {
+    int64_t first;
+    uint8_t *is; /* by document, from the first on */
+};
+
 static int mark(void *arg, const struct data_answer a[2], struct err *e)
 {
-    uint8_t *drawn = arg;
+    const struct drawn *d = arg;
     (void)e;
-    drawn[a[0].document] = drawn[a[1].document] = 1;
+    d->is[a[0].document - d->first] = d->is[a[1].document - d->first] = 1;
     return 0;
 }
 
-/* Sets the references of all documents that no step draws to NaN. */
+/* Sets the references of all documents that are not drawn to NaN. */
 static int forget_others(struct reference_pass *p, struct err *e)
 {
     const struct prefer_reference *r = p->r;
-    uint8_t *drawn = calloc((size_t)r->n_documents + 1, 1);
-    if (!drawn)
+    struct drawn d = {r->first_document, calloc((size_t)r->n_documents + 1, 1)};
+    if (!d.is)
         return err_set(e, ERR_IO, "out of memory for %lld documents", (long long)r->n_documents);
-    const int rc = each_pair(p, mark, drawn, e);
+    const int rc = each_pair(p, mark, &d, e);
     for (int64_t i = 0; !rc && i < r->n_documents; i++)
-        if (!drawn[i]) r->reference[i] = NAN;
-    free(drawn);
+        if (!d.is[i]) r->reference[r->first_document + i] = NAN;
+    free(d.is);
     return rc;
 }
 
 static int check_finite(struct reference_pass *p, struct err *e)
 {
-    for (int64_t i = 0; i < p->r->n_documents; i++)
-        if (!isfinite(p->r->reference[i]))
+    const struct prefer_reference *r = p->r;
+    for (int64_t i = r->first_document; i < r->first_document + r->n_documents; i++)
+        if (!isfinite(r->reference[i]))
             return finite_blame(p->m, NULL, e, "the reference of document %lld", (long long)i);
+    return 0;
+}
+
+/* Computes this ring's samples, one in each round. In the last round this ring may have no sample,
+ * while the other rings need the weights that it holds. */
+static int run_rounds(struct reference_pass *p, struct err *e)
+{
+    const int64_t dp = p->plan->dp, ring = p->m->ring;
+    const double done = progress_done(p->r->progress);
+    for (int64_t i = 0; i < p->n; i += dp) {
+        const int64_t end = i + dp < p->n ? i + dp : p->n;
+        if (i + ring < end ? one_sample(p, p->sample[i + ring], e) : model_lend(p->m, e)) return -1;
+        progress_at(p->r->progress, done + (double)end);
+    }
     return 0;
 }
 
 static int run(struct reference_pass *p, struct err *e)
 {
-    const struct model *m = p->m;
-    const int64_t dp = p->plan->dp;
-    const struct plan_reference x = {m->sp.shard.S, p->n, p->r->n_documents};
-    if (plan_reference_comm(&m->shape, p->plan, p->r->rank, &x, p->want, e)) return -1;
-    for (int64_t i = m->ring; i < p->n; i += dp)
-        if (one_sample(p, p->sample[i], e)) return -1;
-    /* In the last round this ring may have no sample, while the other rings need the weights that
-     * it holds. */
-    if (p->n % dp && m->ring >= p->n % dp && model_lend(p->m, e)) return -1;
-    return share(p, e) || check_finite(p, e) || compare(p, e) || forget_others(p, e) ? -1 : 0;
+    const struct plan_reference x = {p->m->sp.shard.S, p->n, p->r->n_documents};
+    if (plan_reference_comm(&p->m->shape, p->plan, p->r->rank, &x, p->want, e)) return -1;
+    return run_rounds(p, e) || share(p, e) || check_finite(p, e) || compare(p, e) ||
+                   forget_others(p, e)
+               ? -1
+               : 0;
+}
+
+static struct reference_pass pass_of(struct prefer *f, struct prefer_reference *r)
+{
+    return (struct reference_pass){.f = f,
+                                   .source = r->source ? r->source : f->source,
+                                   .m = f->model,
+                                   .plan = f->model->plan,
+                                   .r = r};
+}
+
+int64_t prefer_reference_samples(struct prefer *f, struct prefer_reference *r, struct err *e)
+{
+    struct reference_pass p = pass_of(f, r);
+    const int rc = list_samples(&p, e);
+    free(p.sample);
+    return rc ? -1 : p.n;
 }
 
 int prefer_reference_run(struct prefer *f, struct prefer_reference *r, struct err *e)
 {
     struct model *m = f->model;
-    struct reference_pass p = {.f = f, .m = m, .plan = m->plan, .r = r};
-    memset(r->reference, 0, (size_t)r->n_documents * sizeof *r->reference);
+    struct reference_pass p = pass_of(f, r);
+    const int64_t S = m->sp.shard.S;
+    memset(r->reference + r->first_document, 0, (size_t)r->n_documents * sizeof *r->reference);
+    if (model_set_seq(m, r->seq_len ? r->seq_len : S, e)) return -1;
     if (m->job) comm_ledger_reset(m->job);
     model_use_base(m, !mutant_on(MUTANT_REFERENCE_TUNED));
     const int rc = list_samples(&p, e) || run(&p, e) ? -1 : 0;
     model_use_base(m, false);
     free(p.sample);
-    return rc;
+    return rc ? -1 : model_set_seq(m, S, e);
 }
 
-static int has_both(void *arg, const struct data_answer a[2], struct err *e)
+struct complete {
+    const double *reference;
+    bool is;
+};
+
+/* Notes whether an answer of the pair has no reference. */
+static int look(void *arg, const struct data_answer a[2], struct err *e)
 {
-    const struct prefer_reference *r = arg;
-    if (!isnan(r->reference[a[0].document]) && !isnan(r->reference[a[1].document])) return 0;
-    return err_field(e, ERR_CONFLICT, "train.steps",
-                     "train.steps draws pairs whose references were not computed before the first "
-                     "step of the job that this one continues: leave train.steps, "
-                     "train.global_batch and the data as they were, or start from the weights of "
-                     "the checkpoint in model.path");
+    struct complete *c = arg;
+    (void)e;
+    c->is = c->is && !isnan(c->reference[a[0].document]) && !isnan(c->reference[a[1].document]);
+    return 0;
 }
 
-int prefer_reference_check(struct prefer *f, struct prefer_reference *r, struct err *e)
+int prefer_reference_complete(struct prefer *f, struct prefer_reference *r, struct err *e)
 {
-    struct reference_pass p = {.f = f, .r = r};
-    const int rc = list_samples(&p, e) || each_pair(&p, has_both, r, e) ? -1 : 0;
+    struct reference_pass p = pass_of(f, r);
+    struct complete c = {r->reference, true};
+    const int rc = list_samples(&p, e) || each_pair(&p, look, &c, e) ? -1 : 0;
     free(p.sample);
-    return rc;
+    return rc ? -1 : c.is;
 }
