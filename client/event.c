@@ -12,8 +12,8 @@
 #include "client/verbs.h"
 #include "client/yaml.h"
 
-/* Appends the members of an event's data. Members of a nested object (`detail`, the report of a
- * rank) are appended, too, except those that `said` has. */
+/* Appends the members of an event's data. Members of nested objects are appended, too, except those
+ * that `said` has. These objects are `detail`, the report of a rank, and its `preferences`. */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
@@ -22,7 +22,7 @@ static void append_members(const struct jv *v, const struct jv *said, char *out,
         size_t n = strlen(out);
         if (said && jv_get(said, key)) continue;
         if (jv_is_object(m)) {
-            if (!said) append_members(m, v, out, size);
+            if (!said || !strcmp(key, "preferences")) append_members(m, said ? said : v, out, size);
             continue;
         }
         if (strstr(key, "sha256") || !strcmp(key, "instances"))

@@ -10,9 +10,11 @@ static void of_train(const struct jv *job, char *out, size_t size)
 {
     char rate[TEXT_SHORT];
     const double eval = jv_num(job, "result.eval.loss", NAN);
+    const double right = jv_num(job, "result.eval.preferences.accuracy", NAN);
     const double tokens_s = jv_num(job, "last_metrics.tokens_s", NAN);
     int n = snprintf(out, size, "loss %.4f", jv_num(job, "result.loss", NAN));
     if (isfinite(eval)) n += snprintf(out + n, size - (size_t)n, ", evaluation %.4f", eval);
+    if (isfinite(right)) n += snprintf(out + n, size - (size_t)n, ", accuracy %.3g", right);
     if (isfinite(tokens_s))
         snprintf(out + n, size - (size_t)n, ", %s tokens/s", text_count(rate, tokens_s));
 }

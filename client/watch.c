@@ -18,7 +18,7 @@
 
 enum {
     EVENTS_SHOWN = 4,
-    EVENT_LINE = 200,
+    EVENT_LINE = 320,
     CURVE_MOST = 10,  /* largest number of rows of the curve */
     OTHER_LINES = 14, /* number of lines other than the curve's, including the prompt's */
     DRAW_EVERY_MS = 100
@@ -123,13 +123,19 @@ static void add_head(struct job_watch *w)
     if (why) screen_add(&w->screen, "  %s", text_safe(reason, sizeof reason, why));
 }
 
+static bool has_pairs(const struct job_watch *w)
+{
+    return jv_int(w->last, "preferences.pairs", 0) > 0;
+}
+
 static void add_curve(struct job_watch *w, double steps)
 {
     static char rows[CURVE_ROWS][CURVE_LINE]; /* too large for a stack */
     double low, high;
+    const int more = has_pairs(w); /* the line of its pairs */
     bool utf8 = w->c->utf8;
     const char *bar = utf8 ? "│" : "|", *tick = utf8 ? "┤" : "+", *corner = utf8 ? "└" : "+";
-    int columns = w->screen.columns - 11, height = w->screen.rows - OTHER_LINES;
+    int columns = w->screen.columns - 11, height = w->screen.rows - OTHER_LINES - more;
     char axis[CURVE_LINE];
     size_t o = 0;
     if (height > CURVE_MOST) height = CURVE_MOST;
@@ -180,6 +186,12 @@ static void add_numbers(struct job_watch *w, double steps)
     screen_add(&w->screen, "step     %.0f/%.0f   loss %.4f   grad norm %.3g   lr %.2e", step, steps,
                jv_num(w->last, "loss", NAN), jv_num(w->last, "grad_norm", NAN),
                jv_num(w->last, "lr", NAN));
+    if (has_pairs(w))
+        screen_add(&w->screen, "answers  margin %.4g   accuracy %.3g   rewards %.4g and %.4g",
+                   jv_num(w->last, "preferences.margin", NAN),
+                   jv_num(w->last, "preferences.accuracy", NAN),
+                   jv_num(w->last, "preferences.reward_chosen", NAN),
+                   jv_num(w->last, "preferences.reward_rejected", NAN));
     screen_add(&w->screen, "speed    %s tokens/s   step %.0f ms   waiting for comm %.1f ms",
                text_count(rate, jv_num(w->last, "tokens_s", 0)), jv_num(w->last, "step_ms", 0),
                jv_num(w->last, "comm_wait_ms", 0));

@@ -30,6 +30,9 @@ static void test_lines(void)
          "4 ranks == 1 rank over 2048 tokens"},
         {"{\"kind\":\"verify\",\"result\":{\"equal\":false,\"ranks\":2,\"tokens\":8}}",
          "2 ranks != 1 rank over 8 tokens"},
+        {"{\"kind\":\"train\",\"result\":{\"loss\":0.25,\"eval\":{\"loss\":0.5,\"preferences\":"
+         "{\"accuracy\":0.875}}}}",
+         "loss 0.2500, evaluation 0.5000, accuracy 0.875"},
         {"{\"kind\":\"train\",\"result\":null}", ""},
         {"{\"kind\":\"other\",\"result\":{}}", ""}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {

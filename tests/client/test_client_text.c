@@ -115,6 +115,15 @@ static void test_progress(void)
         {"{\"phase\":\"running\",\"spec\":{\"verify\":{\"first_step\":true}}}", "-", "-", "-",
          "proves its first step"},
         {"{\"phase\":\"starting\",\"progress\":null}", "-", "-", "-", ""},
+        {"{\"phase\":\"reference\",\"progress\":{\"unit\":\"samples\",\"done\":3,\"total\":12,"
+         "\"fraction\":0.25,\"rate\":0.5,\"tokens_s\":null,\"eta_s\":18}}",
+         "25%", "2.0 s/sample", "18s", "25%  3 of 12 samples  2.0 s/sample  ETA 18s"},
+        {"{\"phase\":\"running\",\"spec\":{\"eval\":{\"at_start\":true}},\"progress\":{\"unit\":"
+         "\"samples\",\"done\":12,\"total\":12,\"fraction\":1}}",
+         "100%", "-", "-", "100%  12 of 12 samples  evaluates before its first step"},
+        {"{\"phase\":\"running\",\"progress\":{\"unit\":\"samples\",\"done\":12,\"total\":12,"
+         "\"fraction\":1}}",
+         "100%", "-", "-", "100%  12 of 12 samples  takes its first step"},
         {"{\"progress\":{\"unit\":\"bytes\",\"done\":1048576,\"total\":null,\"fraction\":null,"
          "\"rate\":2097152,\"tokens_s\":null,\"eta_s\":null}}",
          "-", "2.0 MiB/s", "-", "1.0 MiB  2.0 MiB/s"},
@@ -449,6 +458,12 @@ static void test_event_line(void)
     char tiny[12];
     event_line(v, tiny, sizeof tiny);
     CHECK(strlen(tiny) < sizeof tiny);
+    jv_free(v);
+    v = parse(
+        "{\"epoch\":2,\"at\":\"2026-11-21T12:03:11.123Z\",\"type\":\"eval\",\"data\":{\"step\":4,"
+        "\"detail\":{\"step\":4,\"loss\":0.5,\"preferences\":{\"pairs\":3,\"margin\":0.25}}}}");
+    CHECK_STR(event_line(v, out, sizeof out),
+              "12:03:11  epoch 2  eval        step=4  loss=0.5  pairs=3  margin=0.25");
     jv_free(v);
 }
 
