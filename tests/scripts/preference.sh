@@ -47,7 +47,7 @@ says "a stream has them" '"preferences": *\{"pairs": *[0-9]+, *"reward_chosen"' 
     curl -sS -H "Authorization: Bearer $(cat "$STATE/token")" "$(seqctl page 2>/dev/null | grep -o 'http://[^/]*')/v1/jobs/$id/metrics"
 says "watch says them" 'margin .*accuracy 1' seqctl watch "$id"
 check "pull of the curves" seqctl pull "$id" "$T/curves" --artifacts
-check "which have them" grep -qa preferences/margin "$T"/curves/events.out.tfevents.*
+check "which have them" grep -qa train/rewards/margins "$T"/curves/events.out.tfevents.*
 check "pull of the result" seqctl pull "$id" "$T/lora" --part adapter
 check "it is as peft saves one" test -f "$T/lora/adapter_config.json" -a -f "$T/lora/adapter_model.safetensors"
 exact "sp 2" "$id"
