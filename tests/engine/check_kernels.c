@@ -194,7 +194,8 @@ static void check_gemm_cut(void)
 /* Checks that a product with a bias has the same bits as a product followed by bias_fwd. */
 static void check_gemm_bias(void)
 {
-    static const int64_t shapes[][3] = {{1, 7, 30}, {29, 65, 100}, {9, 40, 1603}};
+    static const int64_t shapes[][3] = {
+        {1, 7, 30}, {29, 65, 100}, {9, 40, 1603}, {29, 65, 1603}, {33, 112, 800}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 4; f++) {
             const int64_t M = shapes[s][0], N = shapes[s][1], K = shapes[s][2];

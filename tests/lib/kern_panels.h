@@ -30,8 +30,9 @@ static inline void check_panels_product(int64_t M, int64_t N, int64_t K, enum dt
     box_random(a, 1, 1), box_random(w, 2, 1), box_random(want, 3, 1), box_random(bias, 4, 1);
     struct box c = box_copy(want, 1), panels = panels_copy(w);
     struct gemm_args args = {.a = a.t, .b = w.t, .c = want.t, .trans_b = true, .accumulate = add};
-    if (add) args.bias = bias.t;
     be->ops->gemm(be, &args);
+    if (add) be->ops->bias_fwd(be, &(struct bias_fwd_args){want.t, bias.t});
+    if (add) args.bias = bias.t;
     args.b = panels.t, args.c = c.t;
     be->ops->gemm(be, &args);
     CHECK(box_intact(c));
