@@ -332,9 +332,13 @@ struct embed_bwd_args {
 };
 
 /* Computes the cross-entropy of a chunk of logits, in place. logits is [T, V] fp32; targets is
- * [T]; if a row's entry is negative, the row has no target.
- *   nll      [T] out: -log p(target) in double, 0 where there is no target
- *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale. A row without target is
+ * [T]; if a row's entry is negative, the row has no target. Let lse be the log of the sum of a
+ * row's e^x, s the smoothing, and z the z_loss.
+ *   nll      [T] out: the row's loss in double, 0 where there is no target. It is
+ *            lse - (1 - s) x(target) - s mean(x) + z lse^2, which is -log p(target) if s and z
+ *            are 0
+ *   dlogits  [T, V] act out, when backward: scale times the loss's gradient, which is
+ *            (1 + 2 z lse) softmax - (1 - s) onehot - s / vocab. A row without target is
  *            exactly 0. dlogits may share memory with logits. If it does and is fp32, it is the
  *            same tensor. If it does and is bf16, its row i starts where row i of logits starts
  *            (ld = 2 * logits.ld), so that no write reaches a value that is still to be read
@@ -344,11 +348,14 @@ struct embed_bwd_args {
  *            [n_parts, T], the results of xent_part that cover all columns, and logits holds V
  *            columns, from `first` on (V may be 0)
  *   weight   [T]: each row's gradient is also multiplied by its weight; its nll is not. NULL if all
- *            weights are 1 */
+ *            weights are 1
+ *   smoothing, vocab, z_loss  s, z and the number of columns of all parts. vocab is used only if
+ *            smoothing is not 0 */
 struct xent_stat {
     double max, sum; /* a row's largest logit, -inf if V is 0; sum of e^(x - max) */
     /* the target's logit if the target is among the columns of `logits`; otherwise 0 */
     double target;
+    double total; /* the sum of the logits if xent_part was asked for it; otherwise 0 */
 };
 struct xent_args {
     struct tensor logits, dlogits;
@@ -361,14 +368,17 @@ struct xent_args {
     int n_parts;
     int64_t first;
     const float *weight;
+    double smoothing, z_loss;
+    int64_t vocab;
 };
 /* Computes statistics of columns [first, first + V) of a chunk of logits [T, V] fp32. stat is [T];
- * rows without a target get zeros. */
+ * rows without a target get zeros. If smooth is set, the rows' logits are summed too. */
 struct xent_part_args {
     struct tensor logits;
     const int32_t *targets;
     int64_t first;
     struct xent_stat *stat;
+    bool smooth;
 };
 
 /* Adds x to y, element by element (n floats). */

@@ -170,6 +170,8 @@ static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;
     assert(shape_f32(x, x.rows, x.cols) && a->cap >= 0);
+    assert(a->smoothing >= 0 && a->smoothing <= 1 && a->z_loss >= 0);
+    assert(a->smoothing == 0 || (a->parts ? a->vocab > 0 : a->vocab == x.cols));
     assert(a->parts ? a->n_parts > 0 : !a->n_parts && !a->first);
     if (!a->backward) return;
     assert(shape_act(d, x.rows, x.cols, d.dtype));

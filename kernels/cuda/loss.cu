@@ -203,27 +203,68 @@ static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t t
     return {max, row_over(x, from, to, max, room)};
 }
 
+static __device__ double row_total(const float *x, int64_t n, double *room)
+{
+    double sum = 0;
+    for (int64_t j = threadIdx.x; j < n; j += LOSS_THREADS) sum += (double)x[j];
+    return block_sum<LOSS_THREADS>(sum, room);
+}
+
 /* Merges a row's statistics from several parts of its columns. Every thread merges them, in the
  * same order. */
 static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int n, int64_t T,
                                               int64_t row)
 {
-    struct xent_stat s = {-INFINITY, 0, 0};
+    struct xent_stat s = {-INFINITY, 0, 0, 0};
     for (int i = 0; i < n; i++) s.max = fmax(s.max, parts[i * T + row].max);
     for (int i = 0; i < n; i++) {
         const struct xent_stat part = parts[i * T + row];
         s.sum += part.sum * exp(part.max - s.max);
         s.target += part.target;
+        s.total += part.total;
     }
     return s;
+}
+
+/* Members of struct xent_args that say which loss is computed. */
+struct xent_loss {
+    float scale, cap;
+    double smoothing, z_loss;
+    int64_t vocab;
+};
+
+/* Returns the loss of a row. */
+static __device__ double xent_value(struct xent_loss l, struct xent_stat s)
+{
+    const double lse = log(s.sum) + s.max;
+    double loss = log(s.sum) + (s.max - s.target);
+    if (l.smoothing > 0) loss += l.smoothing * (s.target - s.total / (double)l.vocab);
+    if (l.z_loss > 0) loss += l.z_loss * lse * lse;
+    return loss;
+}
+
+/* The gradient of a row is e^(x - max) k, minus `own` in the target's column and `other` in all
+ * other columns. scale includes the row's weight. */
+struct xent_slope {
+    float max, k, own, other;
+};
+static __device__ struct xent_slope xent_slope(struct xent_loss l, struct xent_stat s, float scale)
+{
+    const double lse = log(s.sum) + s.max, all = (double)scale;
+    const double other = l.smoothing > 0 ? all * l.smoothing / (double)l.vocab : 0;
+    struct xent_slope out = {(float)s.max, (float)(all / s.sum), scale, (float)other};
+    if (l.z_loss > 0) out.k = (float)(all * (1 + 2 * l.z_loss * lse) / s.sum);
+    if (l.smoothing > 0) out.own = (float)(all * (1 - l.smoothing) + other);
+    return out;
 }
 
 /* A gradient may be written over logits that other threads of the block still read, so there is a
  * barrier between reading and writing (kernels/backend.h says which memory may overlap). */
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
-                                   const int32_t *targets, double *nll, int64_t V, float scale,
-                                   bool backward, float cap, const struct xent_stat *parts,
-                                   int n_parts, int64_t first, const float *weight)
+                                   const int32_t *targets, double *nll, int64_t V,
+                                   struct xent_loss loss, bool backward,
+                                   const struct xent_stat *parts, int n_parts, int64_t first,
+                                   const float *weight)
 {
     __shared__ double room[LOSS_THREADS / WARP];
     const int64_t row = blockIdx.x;
@@ -234,20 +275,21 @@ static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
         for (int64_t j = threadIdx.x; backward && j < V; j += LOSS_THREADS) set(dlogits, row, j, 0);
         return;
     }
-    struct xent_stat s = {0, 0, 0};
+    struct xent_stat s = {0, 0, 0, 0};
     if (parts) {
         s = xent_merge(parts, n_parts, gridDim.x, row);
     } else {
         const float at = x[target];
+        const double total = loss.smoothing > 0 ? row_total(x, V, room) : 0;
         const struct row_sum own = row_exp(x, 0, V, room);
-        s = {(double)own.max, own.sum, (double)at};
+        s = {(double)own.max, own.sum, (double)at, total};
     }
-    if (threadIdx.x == 0) nll[row] = log(s.sum) + (s.max - s.target);
-    if (weight) scale *= weight[row];
-    const float k = (float)((double)scale / s.sum), max = (float)s.max;
+    if (threadIdx.x == 0) nll[row] = xent_value(loss, s);
+    const float cap = loss.cap;
+    const struct xent_slope g = xent_slope(loss, s, weight ? loss.scale * weight[row] : loss.scale);
     for (int64_t j0 = 0; backward && j0 < V; j0 += LOSS_THREADS) {
         const int64_t j = j0 + threadIdx.x;
-        float d = j < V ? expf(x[j] - max) * k - (j == target ? scale : 0) : 0;
+        float d = j < V ? expf(x[j] - g.max) * g.k - (j == target ? g.own : g.other) : 0;
         if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* the slope of the cap */
         __syncthreads();
         if (j < V) set(dlogits, row, j, d);
@@ -261,23 +303,26 @@ void cuda_xent(struct be *be, const struct xent_args *a)
     if (a->logits.rows > 0)
         LAUNCH(c, xent_kernel, dim3((unsigned)a->logits.rows), dim3(LOSS_THREADS), 0,
                (const float *)a->logits.data, a->logits.ld, mat_of(a->dlogits), a->targets, a->nll,
-               a->logits.cols, a->scale, a->backward, a->cap, a->parts, a->n_parts, a->first,
-               a->weight);
+               a->logits.cols,
+               (struct xent_loss){a->scale, a->cap, a->smoothing, a->z_loss, a->vocab}, a->backward,
+               a->parts, a->n_parts, a->first, a->weight);
 }
 
 static __global__ void xent_part_kernel(const float *logits, int64_t ld, const int32_t *targets,
-                                        int64_t V, int64_t first, struct xent_stat *stat)
+                                        int64_t V, int64_t first, bool smooth,
+                                        struct xent_stat *stat)
 {
     __shared__ double room[LOSS_THREADS / WARP];
     const int64_t row = blockIdx.x, target = targets[row] - first;
     const float *x = logits + row * ld;
-    struct xent_stat s = {0, 0, 0};
+    struct xent_stat s = {0, 0, 0, 0};
     if (targets[row] >= 0) {
         const float max = row_max(x, 0, V, room);
         /* Subtracts 0 if no logit is above -inf, because -inf - -inf is NaN. A logit that is NaN
          * still makes the sum NaN. */
         s.sum = row_over(x, 0, V, max == -INFINITY ? 0 : max, room);
         s.max = (double)max;
+        if (smooth) s.total = row_total(x, V, room);
         if (target >= 0 && target < V) s.target = (double)x[target];
     }
     if (threadIdx.x == 0) stat[row] = s;
@@ -290,7 +335,7 @@ void cuda_xent_part(struct be *be, const struct xent_part_args *a)
     if (a->logits.rows > 0)
         LAUNCH(c, xent_part_kernel, dim3((unsigned)a->logits.rows), dim3(LOSS_THREADS), 0,
                (const float *)a->logits.data, a->logits.ld, a->targets, a->logits.cols, a->first,
-               a->stat);
+               a->smooth, a->stat);
 }
 
 static __global__ void softmax_fwd_kernel(float *all, int64_t ld, int64_t n, const int64_t *lo,

@@ -25,6 +25,7 @@
 #include "tests/lib/kern_quant.h"
 #include "tests/lib/kern_sink.h"
 #include "tests/lib/kern_transfer.h"
+#include "tests/lib/kern_xent.h"
 
 static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE may name a different device */
 #ifndef CHECK_NAME                      /* check_tiles.c has others */
@@ -509,196 +510,6 @@ static void check_embed(void)
     }
 }
 
-/* Returns a tensor for the gradient that uses the memory of the logits. A row of 16-bit numbers is
- * stored at the start of the fp32 row that it replaces. */
-static struct tensor in_place(struct box logits)
-{
-    struct tensor d = logits.t;
-    if (act != DT_F32) d = tensor_of(act, d.data, d.rows, d.cols, 2 * d.ld);
-    return d;
-}
-
-static void check_xent_random(float cap, bool weighted)
-{
-    static const int64_t shapes[][2] = {{1, 1}, {3, 17}, {20, 258}, {33, 1000}, {4, 50257}};
-    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        int64_t T = shapes[s][0], V = shapes[s][1];
-        int32_t *target = ARRAY(int32_t, T);
-        double *nll = ARRAY(double, T), *again = ARRAY(double, T);
-        float *weight = weighted ? ARRAY(float, T) : NULL;
-        double want_nll[33], sum = 0, want_sum = 0;
-        for (int64_t t = 0; t < T; t++) target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % V);
-        for (int64_t t = 0; weighted && t < T; t++) weight[t] = (float)(t % 5) / 2 - 0.75f;
-        struct box x = box_new(T, V, 3), y, apart = box_act(T, V, 1);
-        box_random(x, 41, 4);
-        y = box_copy(x, 3);
-        struct mat want = mat_of(x.t);
-        ref_xent(want, target, 0.25, want_nll, cap);
-        for (int64_t t = 0; weighted && t < T; t++)
-            for (int64_t c = 0; c < V; c++) MAT(want, t, c) *= (double)weight[t];
-        struct tensor dx = in_place(x);
-        CALL(be, xent,
-             &(struct xent_args){x.t, dx, target, nll, 0.25f, true, cap, NULL, 0, 0, weight});
-        for (int64_t t = 0; t < T; t++) {
-            CHECK(target[t] >= 0 || nll[t] == 0);
-            sum += nll[t], want_sum += want_nll[t];
-        }
-        /* the argument of an exponential reaches 40, and its rounding of 20 ulp is the largest
-         * part of the error */
-        CHECK_MSG(fabs(sum - want_sum) <= 4 * ULP * (double)T + 20 * ULP * fabs(want_sum), "%g %g",
-                  sum, want_sum);
-        CHECK_MSG(ref_rel_l2(dx, want) <= 24 * ULP, "%g", ref_rel_l2(dx, want));
-        CHECK(box_intact(x));
-        CALL(be_other, xent, &(struct xent_args){y.t, y.t, target, again, 0.25f, false, cap});
-        CHECK(!memcmp(nll, again, (size_t)T * sizeof nll[0]) && box_intact(y));
-        CALL(
-            be_other, xent,
-            &(struct xent_args){y.t, apart.t, target, again, 0.25f, true, cap, NULL, 0, 0, weight});
-        CHECK(box_same_bits(apart, (struct box){.t = dx}, 0) && box_intact(apart));
-        mat_free(&want), box_free(&x), box_free(&y), box_free(&apart);
-    }
-}
-
-/* Checks that the loss is accurate if the logits are far from zero, and if they are far from each
- * other. All differences between logits are integers, so only the exponentials and their sum are
- * rounded. */
-static void check_xent_far(void)
-{
-    enum { V = 1000 };
-    static const double offsets[] = {0, 3000, -50000, 1 << 20};
-    for (size_t k = 0; k < sizeof offsets / sizeof offsets[0]; k++) {
-        struct box x = box_new(2, V, 3);
-        int32_t *target = ARRAY(int32_t, 2);
-        double *nll = ARRAY(double, 2);
-        target[0] = target[1] = 7;
-        for (int64_t c = 0; c < V; c++) {
-            *box_at(x, 0, c) = (float)(offsets[k] + (c == 7));
-            *box_at(x, 1, c) = (float)(offsets[k] + (c == 9 ? 100000 : 0));
-        }
-        struct tensor d = in_place(x);
-        CALL(be, xent, &(struct xent_args){x.t, d, target, nll, 1, true});
-        const double want = log(1 + (V - 1) * exp(-1));
-        CHECK_MSG(fabs(nll[0] - want) <= 4 * ULP, "at %g: %.9g, not %.9g", offsets[k], nll[0],
-                  want);
-        CHECK_MSG(nll[1] == 100000, "at %g: %.9g", offsets[k], nll[1]);
-        CHECK(ref_at(d, 1, 7) == -1 && ref_at(d, 1, 9) == 1 && ref_at(d, 1, 0) == 0);
-        box_free(&x);
-    }
-}
-
-/* Checks that a NaN among the logits makes the loss NaN, whatever its position. If it did not, a
- * training would continue without noticing the NaN. */
-static void check_xent_nan(void)
-{
-    enum { V = 37 };
-    for (int64_t at = 0; at < V; at++) {
-        struct box x = box_new(1, V, 0);
-        int32_t *target = ARRAY(int32_t, 1);
-        double *nll = ARRAY(double, 1);
-        target[0] = 7;
-        box_random(x, 43, 2);
-        *box_at(x, 0, at) = NAN;
-        CALL(be, xent, &(struct xent_args){x.t, in_place(x), target, nll, 1, true});
-        CHECK_MSG(isnan(nll[0]), "NaN at %lld: nll %g", (long long)at, nll[0]);
-        box_free(&x);
-    }
-}
-
-/* Logits whose columns are divided into parts. Each part is computed separately. The last parts
- * are short or empty. */
-struct xent_parts {
-    int64_t T, V, part;
-    int n;
-    struct box x, d;
-    struct xent_stat *stat;
-    int32_t *target;
-    double *nll;
-};
-
-static struct tensor part_of(const struct xent_parts *p, struct tensor t, int i)
-{
-    const int64_t first = i * p->part < p->V ? i * p->part : p->V;
-    return tensor_sub(t, 0, p->T, first, first + p->part < p->V ? p->part : p->V - first);
-}
-
-static void run_parts(const struct xent_parts *p, float cap)
-{
-    for (int i = 0; i < p->n; i++)
-        CALL(be, xent_part,
-             &(struct xent_part_args){part_of(p, p->x.t, i), p->target, i * p->part,
-                                      p->stat + i * p->T});
-    for (int i = 0; i < p->n; i++)
-        CALL(be, xent,
-             &(struct xent_args){part_of(p, p->x.t, i), part_of(p, p->d.t, i), p->target, p->nll,
-                                 0.25f, true, cap, p->stat, p->n, i * p->part});
-}
-
-static void check_xent_parts(float cap)
-{
-    static const int64_t shapes[][3] = {{3, 17, 9}, {20, 258, 86}, {33, 1000, 300}, {5, 7, 3}};
-    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        struct xent_parts p = {shapes[s][0], shapes[s][1], shapes[s][2], 4};
-        p.x = box_new(p.T, p.V, 3), p.d = box_act(p.T, p.V, 1);
-        p.stat = ARRAY(struct xent_stat, p.n * p.T);
-        p.target = ARRAY(int32_t, p.T), p.nll = ARRAY(double, p.T);
-        double want_nll[33], sum = 0, want_sum = 0;
-        box_random(p.x, 44, 4);
-        for (int64_t t = 0; t < p.T; t++) {
-            p.target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % p.V);
-            /* one logit is so large that the terms of all other parts vanish */
-            if (t % 4 == 3) *box_at(p.x, t, (t * 31) % p.V) = 3000;
-            /* the first part has only logits of -inf */
-            for (int64_t c = 0; t % 4 == 1 && c < p.part; c++) *box_at(p.x, t, c) = -INFINITY;
-            if (t % 4 == 1) p.target[t] = (int32_t)(p.V - 1);
-        }
-        for (int64_t t = 0; cap > 0 && t < p.T; t++) /* no logit is beyond its cap */
-            for (int64_t c = 0; c < p.V; c++)
-                if (!isfinite(ref_at(p.x.t, t, c)) || ref_at(p.x.t, t, c) > cap)
-                    *box_at(p.x, t, c) = -cap / 2;
-        struct mat want = mat_of(p.x.t);
-        ref_xent(want, p.target, 0.25, want_nll, cap);
-        run_parts(&p, cap);
-        for (int64_t t = 0; t < p.T; t++) {
-            CHECK(p.target[t] >= 0 || p.nll[t] == 0);
-            sum += p.nll[t], want_sum += want_nll[t];
-        }
-        CHECK_MSG(fabs(sum - want_sum) <= 4 * ULP * (double)p.T + 20 * ULP * fabs(want_sum),
-                  "%g %g", sum, want_sum);
-        CHECK_MSG(ref_rel_l2(p.d.t, want) <= 24 * ULP, "%g", ref_rel_l2(p.d.t, want));
-        CHECK(box_intact(p.d));
-        mat_free(&want), box_free(&p.x), box_free(&p.d);
-    }
-}
-
-/* Checks that a NaN in one part makes the loss and the gradients of all parts NaN. */
-static void check_xent_parts_nan(void)
-{
-    for (int64_t at = 0; at < 7; at++) {
-        struct xent_parts p = {1, 7, 3, 4};
-        p.x = box_new(1, 7, 0), p.d = box_act(1, 7, 0);
-        p.stat = ARRAY(struct xent_stat, 4);
-        p.target = ARRAY(int32_t, 1), p.nll = ARRAY(double, 1);
-        p.target[0] = 5;
-        box_random(p.x, 45, 2);
-        for (int64_t c = 0; at % 2 && c < 7; c++) *box_at(p.x, 0, c) = -INFINITY;
-        *box_at(p.x, 0, at) = NAN;
-        run_parts(&p, 0);
-        CHECK_MSG(isnan(p.nll[0]), "NaN at %lld: nll %g", (long long)at, p.nll[0]);
-        for (int64_t c = 0; c < 7; c++) CHECK(isnan(ref_at(p.d.t, 0, c)));
-        box_free(&p.x), box_free(&p.d);
-    }
-}
-
-static void check_xent(void)
-{
-    check_xent_parts(0), check_xent_parts(20);
-    check_xent_parts_nan();
-    check_xent_random(0, false), check_xent_random(20, false);
-    check_xent_random(0, true), check_xent_random(20, true);
-    check_xent_far();
-    check_xent_nan();
-}
-
 /* ---- flat ranges ----------------------------------------------------------------------------- */
 
 static const int64_t flat_sizes[] = {1, 15, 1000, 65536, 2 * 65536 + 77};
@@ -928,6 +739,7 @@ static const struct {
     {"swiglu_fwd, _bwd", check_swiglu, 2, true},
     {"embed_fwd, _bwd", check_embed, 2, true},
     {"xent, xent_part", check_xent, 2, true},
+    {"xent with weights of rows", check_xent_weights, 0, true},
     {"add", check_add, 1, false},
     {"adamw", check_adamw, 1, true},
     {"sumsq", check_sumsq, 1, false},

@@ -919,30 +919,35 @@ static void fin_embed_bwd(struct fin *f, int arg)
     FIN_CALL(embed_bwd, &(struct embed_bwd_args){table.t, dx.t, ids, 0});
 }
 
-/* A logit of -inf has the probability 0, so that only NaN and inf must appear in the outputs. */
+/* A logit of -inf has the probability 0, so that only NaN and inf must appear in the outputs. If
+ * labels are smoothed, its loss is infinite. */
 static void fin_xent(struct fin *f, int arg)
 {
     const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0), d = fin_new(f, act, FIN_T, FIN_C, 0);
     int32_t *target = fin_mem(f, FIN_T * 4);
     for (int i = 0; i < FIN_T; i++) target[i] = i == 2 ? -1 : 10 * i;
-    fin_site(f, x, 0, FIN_C, arg ? OUT0 | OUT1 : OUT0, arg ? OUT0 | OUT1 : OUT0, 0);
+    const unsigned shows = arg ? OUT0 | OUT1 : OUT0;
+    fin_site(f, x, 0, FIN_C, shows, shows, arg == 2 ? OUT0 : 0);
     double *nll = fin_out_f64(f, FIN_T);
     if (arg) fin_out(f, d);
     fin_poison(f);
-    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0, NULL, 0, 0, NULL});
+    struct xent_args a = {.logits = x.t, .dlogits = d.t, .targets = target, .nll = nll};
+    a.scale = 0.5f, a.backward = arg;
+    if (arg == 2) a.smoothing = 0.125, a.z_loss = 0.25, a.vocab = FIN_C;
+    FIN_CALL(xent, &a);
 }
 
 /* A part whose largest logit is -inf adds nothing to the sum, so that only NaN and inf must appear
- * in the outputs. */
+ * in the outputs. The sum of its logits, which arg asks for, is -inf. */
 static void fin_xent_part(struct fin *f, int arg)
 {
     const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0);
     int32_t *target = fin_mem(f, FIN_T * 4);
     for (int i = 0; i < FIN_T; i++) target[i] = i == 2 ? -1 : 10 * i;
-    fin_site(f, x, 0, FIN_C, OUT0, OUT0, 0);
-    double *stat = fin_out_f64(f, 3 * FIN_T);
+    fin_site(f, x, 0, FIN_C, OUT0, OUT0, arg ? OUT0 : 0);
+    double *stat = fin_out_f64(f, 4 * FIN_T);
     fin_poison(f);
-    FIN_CALL(xent_part, &(struct xent_part_args){x.t, target, 0, (struct xent_stat *)stat});
+    FIN_CALL(xent_part, &(struct xent_part_args){x.t, target, 0, (struct xent_stat *)stat, arg});
 }
 
 static void fin_add(struct fin *f, int arg)
@@ -1208,8 +1213,8 @@ static const struct fin_case {
     {"clamp_glu_bwd", FIN_OF_OTHERS, fin_clamp_glu_bwd, 1, false, {FIN_SLOT(clamp_glu_bwd)}},
     {"embed_fwd", FIN_OF_OTHERS, fin_embed_fwd, 1, false, {FIN_SLOT(embed_fwd)}},
     {"embed_bwd", FIN_OF_OTHERS, fin_embed_bwd, 1, false, {FIN_SLOT(embed_bwd)}},
-    {"xent", FIN_OF_OTHERS, fin_xent, 2, false, {FIN_SLOT(xent)}},
-    {"xent_part", FIN_OF_OTHERS, fin_xent_part, 1, false, {FIN_SLOT(xent_part)}},
+    {"xent", FIN_OF_OTHERS, fin_xent, 3, false, {FIN_SLOT(xent)}},
+    {"xent_part", FIN_OF_OTHERS, fin_xent_part, 2, false, {FIN_SLOT(xent_part)}},
     {"add", FIN_OF_OTHERS, fin_add, 1, true, {FIN_SLOT(add)}},
     {"adamw", FIN_OF_OTHERS, fin_adamw, 1, false, {FIN_SLOT(adamw)}},
     {"sumsq", FIN_OF_OTHERS, fin_sumsq, 1, true, {FIN_SLOT(sumsq)}},

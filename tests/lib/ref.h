@@ -320,21 +320,34 @@ static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct m
         for (int64_t c = 0; c < dx.cols; c++) MAT(dtable, ids[t], c) += MAT(dx, t, c);
 }
 
-/* Replaces logits by their gradient, and sets nll [T]. If cap is not 0, the logits are values
- * after a soft cap, and the gradient is taken with respect to the values before the cap. */
-static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll,
-                            double cap)
+/* A cross-entropy. If cap is not 0, the logits are values after a soft cap, and the gradient is
+ * taken with respect to the values before the cap. */
+struct ref_xent {
+    double scale, cap, smoothing, z_loss;
+    const float *weight; /* [T] factors of the rows' gradients; NULL if they are 1 */
+};
+
+/* Replaces logits by their gradient, and sets nll [T]. A smoothed label is a distribution over the
+ * ids, with whose probabilities the -log p of the ids are added. */
+static inline void ref_xent(struct mat logits, const int32_t *targets, const struct ref_xent *x,
+                            double *nll)
 {
     for (int64_t t = 0; t < logits.rows; t++) {
         double max = -INFINITY, sum = 0;
         nll[t] = 0;
         for (int64_t c = 0; c < logits.cols; c++) max = fmax(max, MAT(logits, t, c));
         for (int64_t c = 0; c < logits.cols; c++) sum += exp(MAT(logits, t, c) - max);
-        if (targets[t] >= 0) nll[t] = max + log(sum) - MAT(logits, t, targets[t]);
+        const double lse = max + log(sum),
+                     scale = x->scale * (double)(x->weight ? x->weight[t] : 1);
+        if (targets[t] >= 0) nll[t] = x->z_loss * lse * lse;
         for (int64_t c = 0; c < logits.cols; c++) {
             const double z = MAT(logits, t, c), p = exp(z - max) / sum;
-            const double slope = cap > 0 ? 1 - z / cap * (z / cap) : 1;
-            MAT(logits, t, c) = targets[t] < 0 ? 0 : scale * slope * (p - (c == targets[t]));
+            const double want = (c == targets[t] ? 1 - x->smoothing : 0) +
+                                x->smoothing / (double)logits.cols;
+            const double slope = x->cap > 0 ? 1 - z / x->cap * (z / x->cap) : 1;
+            const double d = (1 + 2 * x->z_loss * lse) * p - want;
+            MAT(logits, t, c) = targets[t] < 0 ? 0 : scale * slope * d;
+            if (targets[t] >= 0 && want > 0) nll[t] += want * (lse - z);
         }
     }
 }

@@ -62,7 +62,7 @@ enum op_along {
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-#define OP_LOGIT_STAT 24 /* bytes of struct xent_stat */
+#define OP_LOGIT_STAT 32 /* bytes of struct xent_stat */
 /* rows that are processed at a time to compute the matrix of a delta rule's map */
 #define MAP_ROWS 512
 
