@@ -149,8 +149,11 @@ struct job_spec {
         /* dpo: */
         int32_t loss; /* enum preference_loss_id */
         double beta;
-        double label_smoothing; /* share of the pairs that are taken to be the wrong way round */
-        double sft_weight;      /* factor of the chosen answer's own loss, which is added */
+        double sft_weight; /* factor of the chosen answer's own loss, which is added */
+        /* causal_lm and masked_lm: share of a target's probability that is spread over the
+         * vocabulary; dpo: share of the pairs that are taken to be the wrong way round */
+        double label_smoothing;
+        double z_loss; /* factor of the squared log-sum-exp of the logits, which is added */
     } objective;
 
     struct {

@@ -80,6 +80,10 @@ enum mutant_id {
     MUTANT_PAIR_LOCAL,     /* the losses of an answer are not summed over ranks */
     MUTANT_PAIR_MEAN,      /* the loss is a mean over samples instead of pairs */
     MUTANT_FACTOR_SHIFTED, /* rows get the factor of the other answer */
+    /* parallel.tp: a rank smooths labels over its own ids alone */
+    MUTANT_SMOOTHING_LOCAL,
+    /* several ranks leave out the z-loss */
+    MUTANT_Z_LOSS_LOST,
     MUTANT_ADAPTER_ALPHA,  /* the factor of adapters is 1 */
     MUTANT_ADAPTER_OTHER,  /* joined products all use the first one's A */
     MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */

@@ -695,6 +695,29 @@ static void test_published_objectives(void)
             }
 }
 
+/* Checks that terms of the loss of tokens are refused for models without tokens, whatever their
+ * objective, and taken for models with tokens. */
+static void test_loss_terms(void)
+{
+    static const int32_t types[] = {OBJECTIVE_IDDPM, OBJECTIVE_RECTIFIED_FLOW};
+    static struct job_spec s;
+    for (int i = 0; i < 4; i++) {
+        struct err e = {0};
+        good(&s, i % 2 ? JOB_TRAIN : JOB_VERIFY);
+        s.objective.label_smoothing = 0.1, s.objective.z_loss = 1e-4;
+        CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+        s.model.shape.family = FAMILY_LATTE;
+        s.model.shape.vocab = 0;
+        s.data.seq_len = 0;
+        s.data.frames = 2, s.data.height = s.data.width = 4;
+        s.data.train[0].format = DATA_LATENTS;
+        s.objective.type = types[i / 2];
+        s.objective.z_loss = i % 2 ? 0 : 1e-4;
+        CHECK(family_check(&s, &e) == -1 && strstr(e.text, "no logits of tokens"));
+        CHECK_STR(e.field, i % 2 ? "objective.label_smoothing" : "objective.z_loss");
+    }
+}
+
 /* Checks fields that have no effect if the model predicts noise. Also checks weights that were
  * trained with a different objective. */
 static void test_noise_rules(void)
@@ -897,6 +920,7 @@ int main(void)
     RUN(test_axes_of_other_ranks);
     RUN(test_zigzag_is_refused_in_one_sentence);
     RUN(test_published_objectives);
+    RUN(test_loss_terms);
     RUN(test_noise_rules);
     RUN(test_infer_rules);
     RUN(test_data_rules);

@@ -57,6 +57,8 @@ static void test_fields(void)
     s.objective.loss = PREFERENCE_IPO;
     s.objective.label_smoothing = 0.1;
     refused("objective.label_smoothing", "leave it out with \"ipo\"");
+    s.objective.z_loss = 1e-4;
+    refused("objective.z_loss", "leave it out with \"dpo\"");
     s.kind = JOB_VERIFY;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     s = legal;

@@ -369,7 +369,7 @@ static int64_t want_rows(const struct at *a)
     const int64_t gathers = 2 * 3, sums = 2 * 2 + (again ? 1 + spans : 0);
     const int64_t layers = a->layers * part * (gathers * unit_of(w) + sums * 4);
     const int64_t end = part * (unit_of(w) + 4);
-    const int64_t ends = (a->first + a->last) * end + a->last * rows_of(w) * 24;
+    const int64_t ends = (a->first + a->last) * end + a->last * rows_of(w) * 32;
     /* For a norm over all heads, one number of each row is summed and gathered, both for queries
      * and for keys. This is done in forward and in backward, and once more if the norm is
      * recomputed for itself or for attention. */

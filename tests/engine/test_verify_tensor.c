@@ -11,6 +11,7 @@ struct product {
     int heads, kv, tied; /* 0 heads means the way's own number */
     double dropout;
     int family; /* 0 means the way's own */
+    double smoothing, z_loss;
 };
 
 /* The number of KV heads is a multiple of tp, a divisor of tp, or 1. The size of the vocabulary is
@@ -32,6 +33,8 @@ static const struct product products[] = {
     {.way = WAY_CONTIGUOUS, .tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 2, .family = FAMILY_OLMO2},
     {.way = WAY_ZIGZAG, .tp = 2, .sp = 2, .dp = 1, .family = FAMILY_PHI3, .tied = 1},
     {.way = WAY_CONTIGUOUS, .tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 2, .family = FAMILY_PHI3},
+    {.way = WAY_ZIGZAG, .tp = 2, .sp = 2, .dp = 1, .smoothing = 0.1, .z_loss = 0.01},
+    {.way = WAY_BERT_RSA, .tp = 3, .sp = 1, .dp = 1, .tied = 1, .smoothing = 0.2},
 };
 #define EACH_PRODUCT(x)                                                                            \
     for (const struct product *x = products; x < products + sizeof products / sizeof *products; x++)
@@ -56,6 +59,8 @@ static void set(const struct product *x, int64_t S, enum precision_id precision)
     t.spec.parallel.tp = x->tp;
     t.spec.parallel.strategy = x->sp > 1 ? w.strategy : STRATEGY_AUTO;
     t.spec.parallel.layout = x->sp > 1 ? w.layout : LAYOUT_AUTO;
+    t.spec.objective.label_smoothing = x->smoothing;
+    t.spec.objective.z_loss = x->z_loss;
     CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
 }
 
@@ -108,6 +113,19 @@ static void check_fault(int mutant, const char *part)
     verify_fini(&t.out);
 }
 
+/* Checks a fault that changes the loss but may leave all gradients right. */
+static void check_loss_fault(int mutant)
+{
+    char by[160];
+    t.mutant = mutant;
+    trial_run(&t);
+    const struct verify *v = &t.out;
+    snprintf(by, sizeof by, "the loss (%s, tp %d, sp %d)", t.way->name, t.spec.parallel.tp,
+             t.spec.parallel.sp);
+    verify_report(mutant, !v->equal && v->loss_rel > v->allowed_loss_rel, by);
+    verify_fini(&t.out);
+}
+
 /* Checks injected faults. If a part is counted twice, the residual stream is wrong. If a target is
  * searched among the ids of a wrong rank, the loss is wrong. Either fault makes every result
  * wrong. If the gradient of a shared KV head is not summed, only the gradient of this head is
@@ -121,6 +139,14 @@ static void test_mutants(void)
         check_fault(MUTANT_PART_TWICE, "");
         set(x, 96, (enum precision_id)p);
         check_fault(MUTANT_TARGET_FOREIGN, "");
+        if (x->smoothing > 0 && p == PRECISION_FP32) { /* the mean of drawn logits is small */
+            set(x, 96, (enum precision_id)p);
+            check_loss_fault(MUTANT_SMOOTHING_LOCAL);
+        }
+        if (x->z_loss > 0) {
+            set(x, 96, (enum precision_id)p);
+            check_loss_fault(MUTANT_Z_LOSS_LOST);
+        }
         if (kv >= x->tp || kv == 1) continue;
         set(x, 96, (enum precision_id)p);
         check_fault(MUTANT_KV_ALONE, "self_attn.");

@@ -447,6 +447,8 @@ static void set_loss(struct model *m, float scale)
 {
     struct frame *f = &m->prog.frame;
     f->loss_scale = scale;
+    f->label_smoothing = m->plan->label_smoothing;
+    f->z_loss = m->plan->z_loss;
     f->loss_chunk = m->plan->loss_chunk;
     f->nll = m->prog.nll;
     f->logits = (float *)m->prog.logits;

@@ -103,6 +103,18 @@ static int check_trained(const struct job_spec *s, struct err *e)
                      spec_objective_words[s->objective.type], spec_objective_words[on]);
 }
 
+/* Refuses terms of the loss of tokens. */
+static int check_tokens(const struct job_spec *s, struct err *e)
+{
+    const bool z = s->objective.z_loss > 0;
+    const char *field = z ? "objective.z_loss" : "objective.label_smoothing";
+    const double value = z ? s->objective.z_loss : s->objective.label_smoothing;
+    if (value <= 0) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     "%s %g: a diffusion model has no logits of tokens: leave it out", field,
+                     value);
+}
+
 int rules_objective(struct job_spec *s, struct err *e)
 {
     const int32_t type = s->objective.type;
@@ -112,7 +124,7 @@ int rules_objective(struct job_spec *s, struct err *e)
                          "objective.type \"%s\": this family is trained on \"rectified_flow\" or "
                          "\"iddpm\"",
                          spec_objective_words[type]);
-    if (check_trained(s, e) || (noise && check_noise(s, e))) return -1;
+    if (check_tokens(s, e) || check_trained(s, e) || (noise && check_noise(s, e))) return -1;
     if (!noise && s->kind == JOB_GENERATE && s->sampling.eta)
         return err_field(e, ERR_INVALID, "sampling.eta",
                          "sampling.eta 1: ancestral sampling is of models that predict noise "

@@ -59,6 +59,11 @@ static int check_others(const struct job_spec *s, struct err *e)
 
 static int check_loss(const struct job_spec *s, struct err *e)
 {
+    if (s->objective.z_loss > 0)
+        return err_field(e, ERR_INVALID, "objective.z_loss",
+                         "objective.z_loss %g goes with objective.type \"causal_lm\" and "
+                         "\"masked_lm\" alone: leave it out with \"dpo\"",
+                         s->objective.z_loss);
     if (s->objective.loss != PREFERENCE_IPO || s->objective.label_smoothing <= 0) return 0;
     return err_field(
         e, ERR_INVALID, "objective.label_smoothing",

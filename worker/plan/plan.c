@@ -155,6 +155,8 @@ int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
     p->fused = can_fuse(s, p);
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
     p->pairs = job_learns_pairs(s);
+    p->label_smoothing = has_backward(p->kind) && !p->pairs ? s->objective.label_smoothing : 0;
+    p->z_loss = has_backward(p->kind) && !p->pairs ? s->objective.z_loss : 0;
     p->batch = batch_limit(s);
     set_zero(p, s->parallel.zero, s->parallel.zero_group);
     p->strategy = (enum strategy_id)s->parallel.strategy;

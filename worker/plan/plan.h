@@ -355,6 +355,9 @@ struct plan {
     /* Pairs of answers are learnt. The rows' losses are computed before the backward pass, in which
      * they have factors. */
     bool pairs;
+    /* objective.label_smoothing and objective.z_loss of the cross-entropy that is trained; 0 in
+     * other jobs, and with pairs */
+    double label_smoothing, z_loss;
     struct zero shards; /* owners of all elements; a group has zero_group ranks */
     /* Number of trained elements of the largest shard. With zero 0, number of trained elements of
      * the stage's own buckets. */
