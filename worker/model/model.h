@@ -116,6 +116,9 @@ struct model {
     bool grad_anew;
     struct model_buckets buckets;
     struct model_weigh weigh; /* call is NULL if all rows have the factor 1 */
+    /* model_nll computes the loss that model_grad computes, with label smoothing and z-loss,
+     * instead of -log p alone */
+    bool trained_loss;
     float *tree;
     int64_t tree_stride; /* bytes */
     double *nll;         /* [T] in the host's memory; model_nll and model_grad write it */

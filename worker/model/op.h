@@ -120,8 +120,7 @@ struct frame {
     int64_t loss_chunk;
     double *nll; /* [T] losses; MSE and NOISE have one loss for each place, [T, places] */
     float loss_scale;
-    /* XENT: terms of the backward pass's loss, as in struct plan. The loss of a forward pass has
-     * none of them. */
+    /* XENT: terms of the loss, as in struct plan; 0 if a pass computes -log p alone */
     double label_smoothing, z_loss;
 
     /* For decode. cache has the keys and values of each row's context. If this rank keeps the keys

@@ -1,8 +1,7 @@
 /* op_loss.c: XENT, MSE and NOISE, one of which is the last operation of a model.
  *
  * Forward writes the loss of every row (XENT) or every place (MSE, NOISE) to the frame's nll.
- * Backward writes the loss as well, so that a training step computes logits only once. Label
- * smoothing and z-loss are parts of backward's loss alone: forward's is -log p. Logits are
+ * Backward writes the loss as well, so that a training step computes logits only once. Logits are
  * computed for one chunk of rows at a time, and never for [S, V]. Under tensor parallelism a rank
  * has the logits of some ids. For each row, the ranks exchange the largest logit, the sum of
  * exponentials, the target's logit, and the sum of all logits if labels are smoothed. */
@@ -86,15 +85,10 @@ struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, 
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
 }
 
-static double smoothing_of(const struct frame *f, const struct xent *a)
-{
-    return a->dx.data ? f->label_smoothing : 0;
-}
-
-static double z_loss_of(const struct frame *f, const struct xent *a)
+static double z_loss_of(const struct frame *f)
 {
     if (mutant_on(MUTANT_Z_LOSS_LOST) && (f->sp->shard.P > 1 || f->tensor.n > 1)) return 0;
-    return a->dx.data ? f->z_loss : 0;
+    return f->z_loss;
 }
 
 /* Computes this rank's xent_stat for the rows of a chunk, which begins at row r. Exchanges it with
@@ -109,7 +103,7 @@ static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64
                                                    .targets = f->batch->targets + a->row0 + r,
                                                    .first = a->first,
                                                    .stat = own,
-                                                   .smooth = smoothing_of(f, a) > 0});
+                                                   .smooth = f->label_smoothing > 0});
     frame_mark(f);
     if (!f->tensor.comm) return 0;
     if (comm_all_gather(f->tensor.comm, PURPOSE_TENSOR, own, a->stat, cut, OP_LOGIT_STAT,
@@ -177,8 +171,8 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
                                                     .n_parts = a->stat ? f->tensor.n : 0,
                                                     .first = a->stat ? a->first : 0,
                                                     .weight = row_weight(f, a, r),
-                                                    .smoothing = smoothing_of(f, a),
-                                                    .z_loss = z_loss_of(f, a),
+                                                    .smoothing = f->label_smoothing,
+                                                    .z_loss = z_loss_of(f),
                                                     .vocab = f->shape->vocab});
         if (a->dx.data)
             xent_chunk_back(f, a, r, dlogits, dst, fresh && r == s.value0, r == s.value0);

@@ -443,12 +443,13 @@ int section_forward(struct model *m, const struct batch *b, bool to_loss, struct
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static void set_loss(struct model *m, float scale)
+/* If `terms` is set, the loss has label smoothing and z-loss. */
+static void set_loss(struct model *m, float scale, bool terms)
 {
     struct frame *f = &m->prog.frame;
     f->loss_scale = scale;
-    f->label_smoothing = m->plan->label_smoothing;
-    f->z_loss = m->plan->z_loss;
+    f->label_smoothing = terms ? m->plan->label_smoothing : 0;
+    f->z_loss = terms ? m->plan->z_loss : 0;
     f->loss_chunk = m->plan->loss_chunk;
     f->nll = m->prog.nll;
     f->logits = (float *)m->prog.logits;
@@ -504,7 +505,7 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
 {
     const struct program *in = &m->prog.all.family.in;
     const int64_t shared = plan_shared(in, m->plan, in->n_shared, true);
-    set_loss(m, scale);
+    set_loss(m, scale, true);
     m->prog.frame.fresh = m->grad_anew;
     m->grad_anew = false;
     if (shared) m->be->ops->fill(m->be, (float *)m->prog.d_shared, shared / 4, 0);
@@ -548,7 +549,7 @@ static int open_loss(struct model *m, const struct batch *b, struct err *e)
     const struct here h = section_at(m, m->shape.n_layers + 1);
     if (out_again(m, &h, b, e)) return -1;
     const struct schedule *list = &h.s->steps;
-    set_loss(m, 0);
+    set_loss(m, 0, m->trained_loss);
     set_scratch(m, &h, &list->forward[list->n_forward - 1],
                 h.s->at.scratch_forward[list->n_forward - 1]);
     return 0;

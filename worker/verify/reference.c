@@ -304,9 +304,11 @@ static int show(struct reference *r, int64_t i, struct err *e)
     if (r->filled == i) return 0;
     if (fill(r, i, e)) return -1;
     m->progress = NULL;
+    m->trained_loss = true;
     const int rc = (r->plan.pairs && pairs_base(&r->pairs, e)) || model_forward(m, &m->batch, e) ||
                    model_nll(m, &m->batch, &nll, e) ||
                    (r->plan.pairs && m->weigh.call(m->weigh.arg, &nll, e));
+    m->trained_loss = false;
     m->progress = told;
     return rc ? -1 : 0;
 }
