@@ -117,6 +117,7 @@ struct job_spec {
         int64_t global_batch; /* sequences per optimizer step; fixed when the job is submitted */
         int64_t micro_batch;  /* sequences per forward: 1 */
         double attention_dropout;
+        double neftune_alpha; /* factor of the noise that is added to embeddings */
         /* Patterns of the names of tensors that the training leaves unchanged. The elements after
          * the last pattern are empty. */
         spec_ref freeze[SPEC_FREEZES];

@@ -129,6 +129,7 @@ const struct field spec_fields[] = {
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
+    REAL("train.neftune_alpha", train.neftune_alpha, 0, 1000, 0, TRAINING, "Noise is added to the embeddings of tokens, uniform within alpha / sqrt(tokens of the sequence * width), the same on any number of ranks; 0: none.", 7),
     FREEZE_8(0, 1, 2, 3, 4, 5, 6, 7),
     FREEZE_8(8, 9, 10, 11, 12, 13, 14, 15),
     FREEZE_8(16, 17, 18, 19, 20, 21, 22, 23),

@@ -695,27 +695,36 @@ static void test_published_objectives(void)
             }
 }
 
-/* Checks that terms of the loss of tokens are refused for models without tokens, whatever their
- * objective, and taken for models with tokens. */
+/* Checks that terms of the loss of tokens and noise of their embeddings are refused for models
+ * without tokens, whatever their objective, and taken for models with tokens. */
 static void test_loss_terms(void)
 {
     static const int32_t types[] = {OBJECTIVE_IDDPM, OBJECTIVE_RECTIFIED_FLOW};
+    static const char *const fields[] = {"objective.label_smoothing", "objective.z_loss",
+                                         "train.neftune_alpha"};
     static struct job_spec s;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         struct err e = {0};
         good(&s, i % 2 ? JOB_TRAIN : JOB_VERIFY);
-        s.objective.label_smoothing = 0.1, s.objective.z_loss = 1e-4;
+        s.objective.label_smoothing = 0.1, s.objective.z_loss = 1e-4, s.train.neftune_alpha = 5;
         CHECK_MSG(!family_check(&s, &e), "%s", e.text);
         s.model.shape.family = FAMILY_LATTE;
         s.model.shape.vocab = 0;
         s.data.seq_len = 0;
         s.data.frames = 2, s.data.height = s.data.width = 4;
         s.data.train[0].format = DATA_LATENTS;
-        s.objective.type = types[i / 2];
-        s.objective.z_loss = i % 2 ? 0 : 1e-4;
-        CHECK(family_check(&s, &e) == -1 && strstr(e.text, "no logits of tokens"));
-        CHECK_STR(e.field, i % 2 ? "objective.label_smoothing" : "objective.z_loss");
+        s.objective.type = types[i % 2];
+        s.objective.label_smoothing = i / 2 == 0 ? 0.1 : 0;
+        s.objective.z_loss = i / 2 == 1 ? 1e-4 : 0;
+        s.train.neftune_alpha = i / 2 == 2 ? 5 : 0;
+        CHECK(family_check(&s, &e) == -1 && strstr(e.text, "of tokens: leave it out"));
+        CHECK_STR(e.field, fields[i / 2]);
     }
+    struct err e = {0};
+    good(&s, JOB_TRAIN);
+    s.train.neftune_alpha = 5, s.memory.time_chunk = 64;
+    CHECK(family_check(&s, &e) == -1);
+    CHECK_STR(e.field, "train.neftune_alpha");
 }
 
 /* Checks fields that have no effect if the model predicts noise. Also checks weights that were

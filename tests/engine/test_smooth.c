@@ -1,9 +1,9 @@
-/* test_smooth: compares five steps whose loss has smoothed labels and a z-loss with those of
- * PyTorch in float64 (tests/golden/make_smooth_golden.py): losses, norms, and gradients of the
- * first step, on one rank and on products of axes. The logits of one model have a soft cap, and the
- * head of another has a bias. engine.h compares the messages of every rank with the formulas. Also
- * checks that evaluations compute the loss without these terms, and that ranks do not change a bit
- * under determinism "ranks".
+/* test_smooth: compares five steps whose loss has smoothed labels and a z-loss, or whose embeddings
+ * have noise, with those of PyTorch in float64 (tests/golden/make_smooth_golden.py): losses, norms,
+ * and gradients of the first step, on one rank and on products of axes. The logits of one model
+ * have a soft cap, and the head of another has a bias. engine.h compares the messages of every rank
+ * with the formulas. Also checks that evaluations compute the loss without these terms, and that
+ * ranks do not change a bit under determinism "ranks".
  * tests: needs golden */
 #include "api/core/job.h"
 #include "tests/lib/lm.h"
@@ -13,12 +13,16 @@
 
 static struct job_spec spec; /* static because it is too large for the stack */
 
-/* The terms of a loss, as the golden files name them. */
+/* The terms of a loss and the noise, as the golden files name them. */
 struct terms {
     const char *name;
-    double smoothing, z_loss;
+    double smoothing, z_loss, noise;
+    bool gradients; /* the golden files have some gradients */
 };
-static const struct terms terms[] = {{"smooth", 0.2, 0}, {"z", 0, 0.05}, {"both", 0.1, 0.02}};
+static const struct terms terms[] = {{"smooth", 0.2, 0, 0, false},
+                                     {"z", 0, 0.05, 0, false},
+                                     {"both", 0.1, 0.02, 0, true},
+                                     {"noise", 0, 0, 15, true}};
 
 /* A way to run the golden training. */
 struct way {
@@ -37,6 +41,7 @@ static int golden_batch(void *arg, const struct shard *sh, int64_t n, struct bat
 {
     (void)arg, (void)e;
     lm_fill(&golden, n % golden.n, sh, b);
+    b->sample = n;
     return 0;
 }
 
@@ -98,6 +103,7 @@ static void set_golden(struct job_spec *s, const struct way *w, const struct ter
     s->memory.loss_chunk_tokens = w->loss_chunk;
     s->objective.label_smoothing = l->smoothing;
     s->objective.z_loss = l->z_loss;
+    s->train.neftune_alpha = l->noise;
 }
 
 static const struct st_tensor *find(struct st_file *f, const struct terms *l, const char *array)
@@ -133,7 +139,7 @@ static void check_gradients(struct st_file *f, const struct engine_run *r, const
         param_get(&m, i, &p);
         snprintf(name, sizeof name, "grad:%s", p.name);
         const struct st_tensor *t = find(f, l, name);
-        if (!t) continue; /* the file has some of them, of the last terms alone */
+        if (!t) continue; /* the file has some of them */
         float *want = malloc((size_t)p.count * sizeof *want);
         CHECK_MSG(t->count == p.count && !st_read_f32(f, t, want, &e), "%s", name);
         const double off = rel_l2(r->grad + p.offset, want, p.count);
@@ -141,7 +147,7 @@ static void check_gradients(struct st_file *f, const struct engine_run *r, const
         free(want);
         n++;
     }
-    CHECK_MSG((n > 1) == (l == &terms[2]), "%s: %d gradients", which, n);
+    CHECK_MSG((n > 1) == l->gradients, "%s: %d gradients", which, n);
 }
 
 /* Runs the steps from the weights of the golden model. The caller frees *r. */
@@ -207,11 +213,12 @@ static void test_golden(void)
 /* Checks that 1, 2, 4 and 8 ranks compute the same bits. */
 static void test_ranks(void)
 {
+    static const struct terms all = {"all", 0.1, 0.02, 15, false};
     struct engine_run one, r;
     lm_open(&golden, "gemma2");
-    run_steps(&one, &(struct way){.P = 1, .determinism = DET_RANKS}, &terms[2]);
+    run_steps(&one, &(struct way){.P = 1, .determinism = DET_RANKS}, &all);
     for (int P = 2; P <= 8; P *= 2) {
-        run_steps(&r, &(struct way){.P = P, .determinism = DET_RANKS}, &terms[2]);
+        run_steps(&r, &(struct way){.P = P, .determinism = DET_RANKS}, &all);
         CHECK_MSG(!memcmp(r.loss, one.loss, GOLDEN_STEPS * sizeof *r.loss), "P %d: losses", P);
         CHECK_MSG(!memcmp(r.weights, one.weights, (size_t)one.n * 4), "P %d: weights", P);
         engine_free(&r);

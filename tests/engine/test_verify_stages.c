@@ -18,7 +18,7 @@ struct product {
     double dropout, eps;   /* an eps of 0 means the way's own */
     int seed;              /* 0 means the trial's own */
     const char *freeze[3]; /* train.freeze */
-    double smoothing, z_loss;
+    double smoothing, z_loss, noise;
 };
 
 static const struct product products[] = {
@@ -65,6 +65,7 @@ static const struct product products[] = {
     {.way = WAY_SHARED, .pp = 2, .sp = 2, .dp = 1, .freeze = {"*embed_tokens*", "*.layers.0.*"}},
     {.way = WAY_ZIGZAG, .pp = 2, .sp = 1, .dp = 2, .tp = 2, .freeze = {"*norm*"}},
     {.way = WAY_ZIGZAG, .pp = 3, .sp = 2, .dp = 1, .layers = 3, .smoothing = 0.3, .z_loss = 0.5},
+    {.way = WAY_ZIGZAG, .pp = 2, .sp = 2, .dp = 1, .tp = 2, .tied = 1, .z_loss = 0.1, .noise = 20},
 };
 #define EACH_PRODUCT(x)                                                                            \
     for (const struct product *x = products; x < products + sizeof products / sizeof *products; x++)
@@ -104,6 +105,7 @@ static void set(const struct product *x, int64_t S, enum precision_id precision)
     t.spec.determinism = x->determinism;
     t.spec.objective.label_smoothing = x->smoothing;
     t.spec.objective.z_loss = x->z_loss;
+    t.spec.train.neftune_alpha = x->noise;
     if (x->determinism == DET_RANKS) t.spec.parallel.layout = LAYOUT_CONTIGUOUS;
     for (int i = 0; i < 3 && x->freeze[i]; i++)
         t.spec.train.freeze[i] = tiny_text(&t.spec, x->freeze[i]);

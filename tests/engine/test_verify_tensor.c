@@ -11,7 +11,7 @@ struct product {
     int heads, kv, tied; /* 0 heads means the way's own number */
     double dropout;
     int family; /* 0 means the way's own */
-    double smoothing, z_loss;
+    double smoothing, z_loss, noise;
 };
 
 /* The number of KV heads is a multiple of tp, a divisor of tp, or 1. The size of the vocabulary is
@@ -35,6 +35,8 @@ static const struct product products[] = {
     {.way = WAY_CONTIGUOUS, .tp = 4, .sp = 1, .dp = 1, .heads = 8, .kv = 2, .family = FAMILY_PHI3},
     {.way = WAY_ZIGZAG, .tp = 2, .sp = 2, .dp = 1, .smoothing = 0.1, .z_loss = 0.01},
     {.way = WAY_BERT_RSA, .tp = 3, .sp = 1, .dp = 1, .tied = 1, .smoothing = 0.2},
+    {.way = WAY_ZIGZAG, .tp = 2, .sp = 2, .dp = 1, .noise = 20},
+    {.way = WAY_BERT_RSA, .tp = 2, .sp = 2, .dp = 1, .tied = 1, .noise = 20},
 };
 #define EACH_PRODUCT(x)                                                                            \
     for (const struct product *x = products; x < products + sizeof products / sizeof *products; x++)
@@ -61,6 +63,7 @@ static void set(const struct product *x, int64_t S, enum precision_id precision)
     t.spec.parallel.layout = x->sp > 1 ? w.layout : LAYOUT_AUTO;
     t.spec.objective.label_smoothing = x->smoothing;
     t.spec.objective.z_loss = x->z_loss;
+    t.spec.train.neftune_alpha = x->noise;
     CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
 }
 
@@ -146,6 +149,10 @@ static void test_mutants(void)
         if (x->z_loss > 0) {
             set(x, 96, (enum precision_id)p);
             check_loss_fault(MUTANT_Z_LOSS_LOST);
+        }
+        if (x->noise > 0) {
+            set(x, 96, (enum precision_id)p);
+            check_loss_fault(MUTANT_DROPOUT_LOCAL);
         }
         if (kv >= x->tp || kv == 1) continue;
         set(x, 96, (enum precision_id)p);

@@ -1,9 +1,14 @@
 /* op_embed.c: EMBED computes out = table[ids] * scale, and EMBED_ADD computes out = a +
- * table[index]. */
+ * table[index]. In a training step EMBED may add noise (2310.05914) to its rows. As in
+ * transformers, the noise comes before the scale, but after a scale that is rounded, which is
+ * Gemma's. */
 #include "worker/model/op.h"
 
+#include <math.h>
 #include "api/core/assert.h"
+#include "api/core/mutant.h"
 #include "kernels/half.h"
+#include "kernels/philox.h"
 
 struct embed_back {
     struct tensor dy;
@@ -48,6 +53,51 @@ static const int32_t *ids_of(const struct frame *f, const struct op *o)
     return f->batch->ids + frame_row0(f, frame_rows_of(f, o->out[0]));
 }
 
+/* ---- noise ----------------------------------------------------------------------------------- */
+
+/* A word of a counter that attn_drop's counters do not have there: no layer has such a head. */
+#define NOISE_STREAM 0xFFFFFFFFu
+
+/* Draws the noise of n rows from row r on: [n, cols]. A number is a function of the seed, the step,
+ * the sample, the row's position in the sequence and the column. It is uniform within
+ * alpha / sqrt(tokens of the sequence * cols). */
+static void draw_noise(const struct frame *f, int64_t r, int64_t n, int64_t cols, float *to)
+{
+    const struct shard *sh = &f->sp->shard;
+    const struct batch *b = frame_host(f);
+    const double most = f->sp->drop.noise / sqrt((double)b->n_tokens * (double)cols);
+    const bool local = mutant_on(MUTANT_DROPOUT_LOCAL) && sh->P > 1;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t pos = local ? r + i : shard_pos(sh, r + i);
+        uint32_t word[4];
+        for (int64_t c = 0; c < cols; c++) {
+            const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)(c / 4), NOISE_STREAM,
+                                         (uint32_t)b->sample};
+            if (c % 4 == 0) philox4x32(f->sp->drop.key, counter, word);
+            to[i * cols + c] = (float)(most * (((double)word[c % 4] + 0.5) * 0x1p-31 - 1));
+        }
+    }
+}
+
+/* Adds the noise to y in fp32, some rows at a time. */
+static void add_noise(struct frame *f, struct tensor y)
+{
+    const struct twin noise = op_twin_take(f, 4 * NOISE_ROWS * y.cols);
+    const struct tensor room = op_scratch_rows(f, DT_F32, NOISE_ROWS, y.cols);
+    for (int64_t r = 0; r < y.rows; r += NOISE_ROWS) {
+        const int64_t n = y.rows - r < NOISE_ROWS ? y.rows - r : NOISE_ROWS;
+        const struct tensor to = tensor_sub(y, r, n, 0, y.cols);
+        const struct tensor wide = tensor_sub(room, 0, n, 0, y.cols);
+        draw_noise(f, r, n, y.cols, noise.host);
+        op_twin_up(f, &noise);
+        frame_move(f, wide, to, false);
+        frame_move(f, wide, tensor_f32(noise.dev, n, y.cols, y.cols), true);
+        frame_move(f, to, wide, false);
+    }
+}
+
+/* ---- forward and backward -------------------------------------------------------------------- */
+
 static int embed_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
@@ -56,7 +106,11 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
     f->be->ops->embed_fwd(
         f->be,
         &(struct embed_fwd_args){.table = own.w, .x = y, .ids = ids_of(f, o), .first = own.first});
+    /* the ranks of parallel.tp add up their outputs, so one of them has the noise */
+    const bool noisy = f->sp->drop.noise > 0 && !f->tensor.r;
+    if (noisy && !o->u.embed.rounded) add_noise(f, y);
     scale_by(f, y, scale_of(f, o));
+    if (noisy && o->u.embed.rounded) add_noise(f, y);
     return 0;
 }
 

@@ -146,6 +146,19 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
+/* Refuses noise of embeddings where there are none, or where rows are computed in windows. */
+static int check_noise(const struct job_spec *s, struct err *e)
+{
+    const bool tokens = !rules_known(s) || !family_diffusion(&s->model.shape);
+    if (s->train.neftune_alpha <= 0 || (tokens && !s->memory.time_chunk)) return 0;
+    return err_field(e, tokens ? ERR_UNSUPPORTED : ERR_INVALID, "train.neftune_alpha",
+                     tokens ? "train.neftune_alpha %g: with memory.time_chunk it is not computed "
+                              "in this version: leave one of them out"
+                            : "train.neftune_alpha %g: a diffusion model has no embeddings of "
+                              "tokens: leave it out",
+                     s->train.neftune_alpha);
+}
+
 /* Sets the way in which attention divides the grid, from parallel.form. It is set for any number
  * of ranks, because a family's program is written for one of these ways. */
 static void set_grid_way(struct job_spec *s)
@@ -185,7 +198,7 @@ int rules_parallel(struct job_spec *s, struct err *e)
     if (check_groups(s, e)) return -1;
     set_auto(s);
     if ((rules_known(s) && check_strategy(s, e)) || check_exchange(s, e) || check_dropout(s, e) ||
-        check_form(s, e) || check_stages(s, e))
+        check_noise(s, e) || check_form(s, e) || check_stages(s, e))
         return -1;
     set_grid_way(s);
     row = strategy_row(s->parallel.strategy);

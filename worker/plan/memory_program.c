@@ -228,6 +228,7 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
                        .vocab = family_slice(b->m).vocab,
                        .mlp_chunk = p->mlp_chunk,
+                       .noise = p->noise,
                        .grid = {p->grid[0], p->grid[1]},
                        .attn_kept = need.kept,
                        .sp = p->sp,

@@ -156,6 +156,7 @@ int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
     p->pairs = job_learns_pairs(s);
     p->label_smoothing = has_backward(p->kind) && !p->pairs ? s->objective.label_smoothing : 0;
+    p->noise = has_backward(p->kind) && s->train.neftune_alpha > 0;
     p->z_loss = has_backward(p->kind) && !p->pairs ? s->objective.z_loss : 0;
     p->batch = batch_limit(s);
     set_zero(p, s->parallel.zero, s->parallel.zero_group);

@@ -358,6 +358,7 @@ struct plan {
     /* objective.label_smoothing and objective.z_loss of the cross-entropy that is trained; 0 in
      * other jobs, and with pairs */
     double label_smoothing, z_loss;
+    bool noise;         /* a training step adds noise to embeddings (train.neftune_alpha) */
     struct zero shards; /* owners of all elements; a group has zero_group ranks */
     /* Number of trained elements of the largest shard. With zero 0, number of trained elements of
      * the stage's own buckets. */

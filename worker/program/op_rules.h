@@ -63,6 +63,8 @@ enum op_along {
 /* ---- scratch --------------------------------------------------------------------------------- */
 
 #define OP_LOGIT_STAT 32 /* bytes of struct xent_stat */
+/* rows of an embedding that get their noise at a time */
+#define NOISE_ROWS 64
 /* rows that are processed at a time to compute the matrix of a delta rule's map */
 #define MAP_ROWS 512
 

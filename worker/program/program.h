@@ -646,6 +646,7 @@ struct extent {
     int64_t loss_chunk, vocab;
     bool logits_apart; /* set if the logits are outside the workspace */
     int64_t mlp_chunk; /* largest number of rows of a piece; 0 if MLPs do not run in pieces */
+    bool noise;        /* EMBED may add noise to its output */
     int64_t grid[2];   /* DSP: number of indices of space, and of time */
     int64_t attn_kept; /* bytes of a value for which `form` is set */
     int sp;            /* number of ranks of the sequence's ring */

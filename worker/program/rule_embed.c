@@ -2,12 +2,22 @@
  * EMBED_ADD adds rows of a table to a value. */
 #include "worker/program/rule.h"
 
+/* Asks for room for the noise of some rows, which the host draws, and for these rows in fp32. */
+static void scratch_embed(struct op_ask *a)
+{
+    const int64_t size = 4 * NOISE_ROWS * a->p->value[a->op->out[0]].cols;
+    ask_dy(a);
+    if (!a->x->noise || ask_back(a)) return;
+    ask_twin(a, size);
+    ask_bytes(a, size);
+}
+
 const struct op_rule rule_embed = {
     .name = "embedding",
     .n_in = 0,
     .check = rule_check_nothing,
     .reads = READS_NOTHING,
-    .scratch = rule_scratch_dy,
+    .scratch = scratch_embed,
     .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,

@@ -30,14 +30,21 @@ struct sp_attn_shape {
 };
 
 /* Attention dropout of this step, with the parameters that all layers and samples share (struct
- * attn_drop). */
+ * attn_drop). Also the random changes of other operations, which have the same key. */
 struct sp_drop {
     double rate;     /* 0 if there is no dropout */
     double adapters; /* the rate of the dropout of adapters' inputs; 0 if there is none */
+    double noise;    /* train.neftune_alpha; 0 if embeddings get no noise */
     uint32_t key[2];
     uint32_t layer, sample; /* the model sets them before each call */
     uint32_t head;          /* index of the first head of the call */
 };
+
+/* Computes without dropout and noise from now on. */
+static inline void sp_drop_nothing(struct sp_drop *d)
+{
+    d->rate = d->adapters = d->noise = 0;
+}
 
 /* Workspace of the ring, at the plan's offsets. One set is used for all layers.
  *   o         [T, H*D] fp32: the sums that forward carries from block to block. NULL if q, kv and

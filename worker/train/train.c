@@ -436,9 +436,10 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     memcpy(t->now, t->want, sizeof t->now);
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
     t->model.sp.drop.adapters = t->model.shape.adapter.rank ? t->model.shape.adapter.dropout : 0;
+    t->model.sp.drop.noise = t->spec->train.neftune_alpha;
     philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
-    t->model.sp.drop.rate = t->model.sp.drop.adapters = 0; /* no dropout in evaluations */
+    sp_drop_nothing(&t->model.sp.drop); /* evaluations have no dropout and no noise */
     out->loss = sum.targets > 0 ? sum.value[0] / (double)sum.targets : (double)NAN;
     for (int i = 0; i < PREFER_VALUES; i++) t->preference[i] = sum.value[i] / (double)sum.targets;
     out->tokens = sum.tokens;

@@ -219,9 +219,9 @@ int pairs_base(struct pairs_one *o, struct err *e)
     struct model *m = o->m;
     struct progress *told = m->progress;
     struct routing *routing = m->routing;
-    const double rate = m->sp.drop.rate, adapters = m->sp.drop.adapters;
+    const struct sp_drop drop = m->sp.drop;
     double nll;
-    m->sp.drop.rate = m->sp.drop.adapters = 0;
+    sp_drop_nothing(&m->sp.drop);
     m->progress = NULL;
     m->routing = NULL;
     model_use_base(m, true);
@@ -229,8 +229,7 @@ int pairs_base(struct pairs_one *o, struct err *e)
     model_use_base(m, false);
     m->routing = routing;
     m->progress = told;
-    m->sp.drop.rate = rate;
-    m->sp.drop.adapters = adapters;
+    m->sp.drop = drop;
     for (int64_t i = 0; i < o->n; i++)
         o->reference[i] = shift_of(o->spec, o->answer[i].document) - sum_rows(m, &o->answer[i]);
     return rc;

@@ -17,6 +17,7 @@ void reference_dropout(const struct job_spec *spec, struct model *m)
 {
     m->sp.drop.rate = spec->train.attention_dropout;
     m->sp.drop.adapters = m->shape.adapter.rank ? m->shape.adapter.dropout : 0;
+    m->sp.drop.noise = spec->train.neftune_alpha;
     philox_key(spec->seed, 1, m->sp.drop.key);
 }
 

@@ -414,7 +414,7 @@ static int pass_whole(struct proof *p, struct err *e)
     struct gathered w;
     gather_begin(&w, m, p->v->grad, p->ref ? p->ref->plan.n_trained : 0);
     const int rc = run_ranks(p, &w, e);
-    m->sp.drop.rate = m->sp.drop.adapters = 0;
+    sp_drop_nothing(&m->sp.drop);
     gather_end(&w);
     if (rc || gather_weights(&w, p->ref ? p->ref->model.params : NULL, e)) return -1;
     p->v->gathered = w.moved;
@@ -518,7 +518,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     const int rc = run(&p, e);
     m->progress = NULL; /* because a training may follow, which uses this model */
     m->routing = NULL;
-    m->sp.drop.rate = m->sp.drop.adapters = 0;
+    sp_drop_nothing(&m->sp.drop);
     pairs_close(&p.pairs);
     data_order_close(p.order);
     reference_close(p.ref);
