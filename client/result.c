@@ -15,6 +15,11 @@ static void of_train(const struct jv *job, char *out, size_t size)
     int n = snprintf(out, size, "loss %.4f", jv_num(job, "result.loss", NAN));
     if (isfinite(eval)) n += snprintf(out + n, size - (size_t)n, ", evaluation %.4f", eval);
     if (isfinite(right)) n += snprintf(out + n, size - (size_t)n, ", accuracy %.3g", right);
+    if (jv_get(job, "result.ended_early"))
+        n += snprintf(out + n, size - (size_t)n, ", ended early at step %lld, lowest %.4f at %lld",
+                      (long long)jv_int(job, "result.steps", 0),
+                      jv_num(job, "result.best.loss", NAN),
+                      (long long)jv_int(job, "result.best.step", 0));
     if (isfinite(tokens_s))
         snprintf(out + n, size - (size_t)n, ", %s tokens/s", text_count(rate, tokens_s));
 }

@@ -100,6 +100,7 @@ struct job_spec {
                               * affected */
         int64_t max_tokens;  /* 0 means all tokens */
         int32_t at_start, at_end;
+        int64_t patience; /* 0 means that no evaluation ends the training */
     } eval;
 
     int32_t n_stages;

@@ -75,13 +75,23 @@ static int check_eval_length(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+static int check_patience(const struct job_spec *s, struct err *e)
+{
+    if (!s->eval.patience || s->eval.every_steps) return 0;
+    return err_field(e, ERR_INVALID, "eval.patience",
+                     "eval.patience %lld counts evaluations between steps, and eval.every_steps 0 "
+                     "asks for none: give eval.every_steps, or leave eval.patience out",
+                     (long long)s->eval.patience);
+}
+
 static int check_eval(const struct job_spec *s, struct err *e)
 {
-    if (s->eval.n_data) return check_eval_length(s, e);
+    if (s->eval.n_data) return check_eval_length(s, e) || check_patience(s, e) ? -1 : 0;
     const char *field = s->eval.every_steps  ? "eval.every_steps"
                         : s->eval.at_start   ? "eval.at_start"
                         : s->eval.seq_len    ? "eval.seq_len"
                         : s->eval.max_tokens ? "eval.max_tokens"
+                        : s->eval.patience   ? "eval.patience"
                                              : NULL;
     if (!field) return 0;
     return err_field(e, ERR_INVALID, field,

@@ -122,6 +122,7 @@ const struct field spec_fields[] = {
     INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),
     BOOL("eval.at_start", eval.at_start, 0, TRAINING, "Evaluate before the first step."),
     BOOL("eval.at_end", eval.at_end, 1, TRAINING, "Evaluate after the last step, where there is eval.data."),
+    INT("eval.patience", eval.patience, 0, 1e9, 0, TRAINING, "The training ends, saved and succeeded, after this many evaluations in a row whose loss is not below the lowest before them; an evaluation before the first step does not count. 0: it never ends early.", 7),
     ENUM("precision.params", precision.params, precision_words, PRECISION_FP32, ALL, "fp32; bf16: weights, activations and products in bfloat16, sums and optimizer in fp32; fp16: the same in half floats, with a loss scale where it trains; a training whose gradients all overflow fails."),
     INT("train.steps", train.steps, 1, 1e9, 0, TRAINING, "Optimizer steps; or give tokens, or passes."),
     INT("train.tokens", train.tokens, 1, BIG, 0, TRAINING, "Tokens to train on; or give steps, or passes."),

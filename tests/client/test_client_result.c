@@ -11,6 +11,9 @@ static void test_lines(void)
          "loss 1.2500, 12,000 tokens/s"},
         {"{\"kind\":\"train\",\"result\":{\"loss\":1.25,\"eval\":{\"loss\":1.5}}}",
          "loss 1.2500, evaluation 1.5000"},
+        {"{\"kind\":\"train\",\"result\":{\"steps\":60,\"loss\":1.25,\"eval\":{\"loss\":1.5},"
+         "\"best\":{\"step\":30,\"loss\":1.375},\"ended_early\":{\"field\":\"eval.patience\"}}}",
+         "loss 1.2500, evaluation 1.5000, ended early at step 60, lowest 1.3750 at 30"},
         {"{\"kind\":\"score\",\"result\":{\"nll\":50.0,\"tokens\":20,\"ppl\":12.18,"
          "\"bits_per_byte\":3.25}}",
          "loss 2.5000, perplexity 12.18, 3.2500 bits per byte"},
@@ -36,11 +39,11 @@ static void test_lines(void)
         {"{\"kind\":\"train\",\"result\":null}", ""},
         {"{\"kind\":\"other\",\"result\":{}}", ""}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-        char line[64];
+        char line[96];
         struct jv *job = jv_parse(v[i][0], strlen(v[i][0]), NULL);
         CHECK(job);
         result_line(job, line, sizeof line);
-        if (i == 4) /* the line must have no control character that moves the cursor */
+        if (i == 5) /* the line must have no control character that moves the cursor */
             CHECK_MSG(line[0] == 'a' && !strpbrk(line, "\n\x1b") && strchr(line, 'b'), "%s", line);
         else
             CHECK_STR(line, v[i][1]);

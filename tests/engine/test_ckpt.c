@@ -136,7 +136,8 @@ static struct ckpt_state state_of(int64_t step)
                            .eval_loss = 1.0 / 7,
                            .has_best = 1,
                            .best_step = step - 2,
-                           .best_loss = 1.0 / 9};
+                           .best_loss = 1.0 / 9,
+                           .low = {step - 3, 1.0 / 11, 4}};
     snprintf(s.data_id, sizeof s.data_id, "0123456789abcdef");
     memset(s.spec_digest, 'd', 64);
     return s;
@@ -147,7 +148,8 @@ static bool same_state(const struct ckpt_state *a, const struct ckpt_state *b)
     return !memcmp(&a->guard, &b->guard, sizeof a->guard) && a->n_evals == b->n_evals &&
            a->eval_step == b->eval_step && a->eval_loss == b->eval_loss &&
            a->has_best == b->has_best && a->best_step == b->best_step &&
-           a->best_loss == b->best_loss && a->step == b->step && a->tokens_seen == b->tokens_seen &&
+           a->best_loss == b->best_loss && !memcmp(&a->low, &b->low, sizeof a->low) &&
+           a->step == b->step && a->tokens_seen == b->tokens_seen &&
            a->next_sample == b->next_sample && a->seed == b->seed && a->adam_t == b->adam_t &&
            a->lr == b->lr && a->loss == b->loss && !strcmp(a->data_id, b->data_id) &&
            !strcmp(a->spec_digest, b->spec_digest) && a->n_ranks == b->n_ranks &&

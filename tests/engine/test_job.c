@@ -895,10 +895,15 @@ static void test_training_rules(void)
     good(&s, JOB_TRAIN);
     s.eval.every_steps = 10;
     refused(&s, "eval.every_steps");
+    s.eval.every_steps = 0, s.eval.patience = 2;
+    refused(&s, "eval.patience"); /* without eval.data, it has no meaning */
+    s.eval.every_steps = 10;
     s.eval.n_data = 1;
     refused(&s, "eval.data.0"); /* without a path */
     put(&s, &s.eval.data[0].path, "held.txt");
     CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
+    s.eval.every_steps = 0;
+    refused(&s, "eval.patience"); /* no evaluation between steps */
     s.eval.n_data = SPEC_SOURCES + 1;
     refused(&s, "eval.data");
     good(&s, JOB_TRAIN);

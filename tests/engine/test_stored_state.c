@@ -161,6 +161,7 @@ static void test_state(void)
     state_all(&s);
     hold_state("previous", &s);
     s.steps_without_target = 18;
+    s.low.step = 19, s.low.loss = 1.0 / 7, s.low.since = 20;
     hold_state("all", &s);
     s = (struct ckpt_state){.step = 3};
     hold_state("none", &s);

@@ -78,7 +78,11 @@ static const struct field state_rows[] = {
     INT32(scale.streak),
     INT(scale.good, ALWAYS),
     INT(scale.overflows, ALWAYS),
-    INT(steps_without_target), /* this member is written only if it is not 0 */
+    /* These members are written only if they are not 0. */
+    INT(steps_without_target),
+    INT(low.step),
+    {"low.loss", FIELD_DOUBLE, AT(low.loss), -DBL_MAX, DBL_MAX, .or_null = true},
+    INT(low.since),
     {NULL}
 };
 /* clang-format on */

@@ -86,6 +86,14 @@ struct ckpt_state {
     double best_loss;
     /* number of steps so far that had no target, and for that reason made no update */
     int64_t steps_without_target;
+    /* With eval.patience: the lowest loss of an evaluation after a step, that step, which is 0
+     * before the first such evaluation, and the number of evaluations since then. Unlike the best
+     * checkpoint, they do not depend on what could be saved. */
+    struct {
+        int64_t step;
+        double loss;
+        int64_t since;
+    } low;
 };
 
 /* A flow copies the arrays of a checkpoint between the files and the device, or between the

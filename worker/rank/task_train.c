@@ -88,18 +88,23 @@ static int enter_stage(struct training *t, struct err *e)
 static bool save_due(const struct training *t)
 {
     const int64_t every = t->r->spec->checkpoint.every_steps, k = t->train.step;
-    return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
+    return (every > 0 && k % every == 0) || t->train.asked;
+}
+
+static bool done(const struct training *t)
+{
+    return t->train.step >= t->r->spec->train.steps || training_ended_early(t);
 }
 
 /* Evaluates between two steps if an evaluation is due, and saves if a save is due. If the disk is
  * full, a job that leaves or ends waits for space. */
 static int after_step(struct training *t, struct err *e)
 {
-    const bool last = t->train.step == t->r->spec->train.steps;
-    const bool leaves = t->train.asked_leave && !last;
     bool improved = false;
     if (training_eval_due(t) && training_eval(t, &improved, e)) return -1;
-    if (improved || leaves || save_due(t)) {
+    const bool last = done(t), leaves = t->train.asked_leave && !last;
+    if (training_ended_early(t) && train_updated(&t->train, e)) return -1;
+    if (improved || last || leaves || save_due(t)) {
         if (training_curves_keep(t, e) || training_save(t, last || leaves, improved, e)) return -1;
     }
     return leaves ? run_saved(t->r, e) : 0;
@@ -163,7 +168,7 @@ int task_train(struct run *r, struct err *e)
     if (!t) return err_set(e, ERR_IO, "out of memory");
     t->r = r;
     if (open_training(t, e) || before_steps(t, e)) goto out;
-    while (t->train.step < r->spec->train.steps)
+    while (!done(t))
         if (one_step(t, e)) goto out;
     training_curves_end(t); /* write the last event before the result is sent, because no event
                              * may follow a result */

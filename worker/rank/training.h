@@ -117,7 +117,8 @@ void training_adopt(struct training *t, const struct weights_start *from);
 
 bool training_eval_due(const struct training *t);
 /* Evaluates. *improved becomes true if the loss is the lowest so far and the job asks to keep the
- * best checkpoint (checkpoint.best). Collective. */
+ * best checkpoint (checkpoint.best). If the evaluation ends the training (eval.patience), sends a
+ * note with the reason. Collective. */
 int training_eval(struct training *t, bool *improved, struct err *e);
 /* Returns true if the exponential of the loss has a meaning. The loss of latents is a mean squared
  * error, and that of pairs of answers is no likelihood of tokens. */
@@ -125,6 +126,9 @@ bool training_has_ppl(const struct training *t);
 /* Writes the member "preferences", with the means over the pairs of this attempt's newest
  * evaluation. Writes nothing if no preferences are learnt, or before the first evaluation. */
 void training_write_pairs(struct jwrite *w, const struct training *t);
+/* Returns true if the evaluations so far have ended the training (eval.patience). The state of a
+ * checkpoint decides it, so it is the same on all ranks and in all attempts. */
+bool training_ended_early(const struct training *t);
 /* Returns true if it is known how many bytes the targets of the newest evaluation have. */
 bool training_eval_in_bytes(const struct training *t);
 int training_verify_first(struct training *t, struct err *e);

@@ -67,6 +67,44 @@ static int send_eval(struct training *t, struct err *e)
     return link_send_event(t->r->link, EV_EVAL, t->train.step, json, e);
 }
 
+bool training_ended_early(const struct training *t)
+{
+    const struct job_spec *s = t->r->spec;
+    return s->eval.patience > 0 && t->state.low.since >= s->eval.patience &&
+           t->train.step < s->train.steps;
+}
+
+/* Counts the evaluations since the lowest loss. A loss that is NaN is not below any. */
+static void count_patience(struct training *t)
+{
+    struct ckpt_state *st = &t->state;
+    if (!t->r->spec->eval.patience || !t->train.step) return;
+    if (!st->low.step || t->eval.loss < st->low.loss) {
+        st->low.step = t->train.step;
+        st->low.loss = t->eval.loss;
+        st->low.since = 0;
+    } else {
+        st->low.since++;
+    }
+}
+
+static int say_ended(struct training *t, struct err *e)
+{
+    char text[256];
+    if (!training_ended_early(t)) return 0;
+    snprintf(text, sizeof text,
+             "the training ends after step %lld of %lld: no evaluation since step %lld, %lld in a "
+             "row, has a loss below its %.6g (eval.patience %lld)",
+             (long long)t->train.step, (long long)t->r->spec->train.steps,
+             (long long)t->state.low.step, (long long)t->state.low.since, t->state.low.loss,
+             (long long)t->r->spec->eval.patience);
+    return training_note(
+        t,
+        &(struct training_note){
+            .code = "ended_early", .text = text, .step = t->train.step, .from = -1},
+        e);
+}
+
 int training_eval(struct training *t, bool *improved, struct err *e)
 {
     struct ckpt_state *st = &t->state;
@@ -89,7 +127,8 @@ int training_eval(struct training *t, bool *improved, struct err *e)
     st->eval_loss = t->eval.loss;
     *improved = t->train.step > 0 && t->r->spec->checkpoint.best && isfinite(t->eval.loss) &&
                 (!st->has_best || t->eval.loss < st->best_loss);
-    return send_eval(t, e) || training_curves_eval(t, e) ? -1 : 0;
+    count_patience(t);
+    return send_eval(t, e) || training_curves_eval(t, e) || say_ended(t, e) ? -1 : 0;
 }
 
 /* ---- before the first step ------------------------------------------------------------------- */

@@ -28,6 +28,21 @@ int training_note(struct training *t, const struct training_note *n, struct err 
     return link_send_event(t->r->link, EV_NOTE, n->step, json, e);
 }
 
+/* Writes the best checkpoint. If there is none, writes the lowest loss that eval.patience has
+ * counted from. */
+static void write_best(struct jwrite *w, const struct training *t)
+{
+    const struct ckpt_state *s = &t->state;
+    const bool saved = s->has_best && t->best.path[0];
+    if (!saved && !s->low.step) return;
+    jwrite_object(w, "best");
+    jwrite_int(w, "step", saved ? s->best_step : s->low.step);
+    jwrite_double(w, "loss", saved ? s->best_loss : s->low.loss);
+    if (saved) jwrite_str(w, "checkpoint", t->best.path);
+    if (saved) jwrite_str(w, "weights_sha256", t->best.weights_sha256);
+    jwrite_end(w);
+}
+
 static void write_evals(struct jwrite *w, const struct training *t)
 {
     const struct ckpt_state *s = &t->state;
@@ -39,12 +54,11 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_int(w, "evaluations", s->n_evals);
     training_write_pairs(w, t);
     jwrite_end(w);
-    if (!s->has_best || !t->best.path[0]) return;
-    jwrite_object(w, "best");
-    jwrite_int(w, "step", s->best_step);
-    jwrite_double(w, "loss", s->best_loss);
-    jwrite_str(w, "checkpoint", t->best.path);
-    jwrite_str(w, "weights_sha256", t->best.weights_sha256);
+    write_best(w, t);
+    if (!training_ended_early(t)) return;
+    jwrite_object(w, "ended_early");
+    jwrite_str(w, "field", "eval.patience");
+    jwrite_int(w, "evaluations", s->low.since);
     jwrite_end(w);
 }
 
