@@ -111,11 +111,12 @@ static int set_seconds(const struct option_row *r, const char *value, int64_t *o
     return duration_parse(value, 0, CLI_LONGEST_S, out, e) ? err_prefix(e, "--%s", r->name) : 0;
 }
 
-static int add_to_list(struct cli_list *l, const struct option_row *r, const char *value,
+static int add_to_list(struct cli_list *l, int place, const struct option_row *r, const char *value,
                        struct err *e)
 {
     if (l->n == CLI_LIST)
         return err_set(e, ERR_TOO_LARGE, "--%s may be given %d times", r->name, CLI_LIST);
+    l->place[l->n] = place;
     l->at[l->n++] = value;
     return 0;
 }
@@ -128,7 +129,7 @@ static int set_option(struct cli *c, const struct option_row *r, const char *val
     case WORD: *(const char **)at = value; return 0;
     case NUMBER: return set_number(r, value, (int64_t *)at, e);
     case SECONDS: return set_seconds(r, value, (int64_t *)at, e);
-    case LIST: return add_to_list((struct cli_list *)at, r, value, e);
+    case LIST: return add_to_list((struct cli_list *)at, c->opt.n_listed++, r, value, e);
     }
     return 0;
 }

@@ -60,6 +60,7 @@ enum cli_option {
 struct cli_list {
     int n;
     const char *at[CLI_LIST];
+    int place[CLI_LIST]; /* place of at[i] among the values of all lists, from left to right */
 };
 
 struct cli_options {
@@ -69,6 +70,7 @@ struct cli_options {
     const char *user, *role, *ttl, *owner, *names, *reason;
     const char *output; /* the word after -o */
     struct cli_list set, unset, label;
+    int n_listed;                                                /* number of values of all lists */
     int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1 for an option that is not
                                                                   * given */
 };

@@ -36,25 +36,36 @@ fail:
     return NULL;
 }
 
-static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
+static int apply_set(struct jv *spec, const char *given, struct err *e)
 {
-    for (int i = 0; i < c->opt.set.n; i++) {
-        char path[256];
-        const char *eq = strchr(c->opt.set.at[i], '=');
-        size_t n = eq ? (size_t)(eq - c->opt.set.at[i]) : 0;
-        if (!n || n >= sizeof path)
-            return err_set(e, ERR_INVALID, "--set \"%s\": want path=value, as in train.steps=20",
-                           c->opt.set.at[i]);
-        memcpy(path, c->opt.set.at[i], n);
-        path[n] = 0;
-        if (jv_set(spec, path, eq + 1, e)) return -1;
+    char path[256];
+    const char *eq = strchr(given, '=');
+    size_t n = eq ? (size_t)(eq - given) : 0;
+    if (!n || n >= sizeof path)
+        return err_set(e, ERR_INVALID, "--set \"%s\": want path=value, as in train.steps=20",
+                       given);
+    memcpy(path, given, n);
+    path[n] = 0;
+    return jv_set(spec, path, eq + 1, e);
+}
+
+static int apply_unset(struct jv *spec, const char *path, struct err *e)
+{
+    char why[sizeof e->text];
+    if (!jv_unset(spec, path, e)) return 0;
+    memcpy(why, e->text, sizeof why);
+    return err_set(e, ERR_INVALID, "--unset %.900s", why);
+}
+
+/* Applies --set and --unset from left to right. */
+static int apply_edits(struct cli *c, struct jv *spec, struct err *e)
+{
+    const struct cli_list *set = &c->opt.set, *unset = &c->opt.unset;
+    for (int i = 0, k = 0; i < set->n || k < unset->n;) {
+        const bool sets = i < set->n && (k == unset->n || set->place[i] < unset->place[k]);
+        if (sets ? apply_set(spec, set->at[i++], e) : apply_unset(spec, unset->at[k++], e))
+            return -1;
     }
-    for (int i = 0; i < c->opt.unset.n; i++)
-        if (jv_unset(spec, c->opt.unset.at[i], e)) {
-            char why[sizeof e->text];
-            memcpy(why, e->text, sizeof why);
-            return err_set(e, ERR_INVALID, "--unset %.900s", why);
-        }
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
 }
 
@@ -126,7 +137,7 @@ static int settle_paths(struct cli *c, struct jv *spec, const struct jv *stored,
 int spec_apply(struct cli *c, struct jv *spec, const struct jv *stored)
 {
     struct err e = {0};
-    return apply_sets(c, spec, &e) || settle_paths(c, spec, stored, &e)
+    return apply_edits(c, spec, &e) || settle_paths(c, spec, stored, &e)
                ? cli_fail(CLI_ERROR, "%s", e.text)
                : CLI_OK;
 }

@@ -896,6 +896,13 @@ static void test_continue(void)
                      "from job 12, step 20, with its optimizer:\n  train.steps              20 -> "
                      "40\n  labels                   {\"a.b\": \"c\"} -> -\n  optim.lr"),
               "%s", err);
+    /* --set and --unset are done from left to right. */
+    server_start(&s, good, 3);
+    CHECK_MSG(SEQCTL(&s, "continue", "12", "--set", "labels.x=1", "--unset", "labels", "--set",
+                     "labels.d=e", "--unset", "optim.lr", "--set", "train.steps=40") == CLI_OK,
+              "%s", err);
+    asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "\"labels\": {\"d\": \"e\"}") && !strstr(asked, "\"lr\""), "%s", asked);
     server_start(&s, good, 2);
     CHECK(SEQCTL(&s, "continue", "12") == CLI_USAGE);
     CHECK_MSG(strstr(err, "give more, --set train.steps=40"), "%s", err);
