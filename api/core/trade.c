@@ -6,9 +6,14 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char adapters[] =
-    "adapters are LoRA, of a model that is not quantised: see adapter.type";
+static const char dora[] =
+    "adapters are LoRA, whose products have no magnitude of their own: see adapter.type";
+#define BLOCKS "\"lora\", with model.weights \"int4\" or \"int8\" beside it"
 static const char whole[] = "beside adapters no weight is trained";
+static const char layers[] = "all layers have the adapters of adapter.targets";
+static const char patterns[] = "all products have one adapter.rank and one adapter.alpha";
+static const char start[] =
+    "an adapter begins with random A and with B of zeros; model.adapter names another";
 static const char preferences[] =
     "pairs of answers are learnt by objective.type dpo, with objective.loss sigmoid or ipo";
 static const char whole_pairs[] =
@@ -18,17 +23,28 @@ static const char references[] =
     "without its adapter or by its first weights";
 static const char plain_pairs[] =
     "every token of an answer counts alike, and so does every pair of answers";
-static const char integers[] = "weights are fp32, bf16 or fp16: see precision.params";
 static const char curves[] = "every training writes files for TensorBoard among its artifacts, and "
                              "seqctl metrics has all steps";
 static const char attention[] = "attention never holds its matrix: there is nothing to switch on";
 
 static const struct trade_word rows[] = {
-    {"qlora", NULL, adapters},
-    {"dora", NULL, adapters},
-    {"use_dora", NULL, adapters},
+    {"qlora", "adapter.type", NULL, BLOCKS},
+    {"dora", NULL, dora},
+    {"use_dora", NULL, dora},
     {"modules_to_save", NULL, whole},
     {"lora_bias", NULL, whole},
+    {"adapter.bias", NULL, whole},
+    {"layers_to_transform", NULL, layers},
+    {"layers_pattern", NULL, layers},
+    {"rank_pattern", NULL, patterns},
+    {"alpha_pattern", NULL, patterns},
+    {"target_parameters", NULL, "experts and routers have no adapters: see adapter.targets"},
+    {"exclude_modules", NULL, "adapter.targets names the products that have an adapter"},
+    {"init_lora_weights", NULL, start},
+    {"adapter.init", NULL, start},
+    {"adapter.path", "model.adapter", NULL},
+    {"adapter.name", "model.adapter", NULL},
+    {"adapter.r", "adapter.rank", NULL},
     {"lora", "adapter.type", NULL},
     {"peft", "adapter.type", NULL},
     {"peft_config", "adapter.type", NULL},
@@ -90,11 +106,11 @@ static const struct trade_word rows[] = {
     {"ld_alpha", NULL, plain_pairs},
     {"use_weighting", NULL, plain_pairs},
     {"padding_free", "data.packing", NULL},
-    {"load_in_4bit", NULL, integers},
-    {"load_in_8bit", NULL, integers},
-    {"quantization", NULL, integers},
-    {"quantization_config", NULL, integers},
-    {"bnb_config", NULL, integers},
+    {"load_in_4bit", "model.weights", NULL, "\"int4\""},
+    {"load_in_8bit", "model.weights", NULL, "\"int8\""},
+    {"quantization", "model.weights", NULL},
+    {"quantization_config", "model.weights", NULL},
+    {"bnb_config", "model.weights", NULL},
     {"report_to", NULL, curves},
     {"wandb", NULL, curves},
     {"tensorboard", NULL, curves},
@@ -176,6 +192,9 @@ static const struct trade_word rows[] = {
     {"resume_from_checkpoint", "checkpoint.resume", NULL},
     {"load_best_model_at_end", "checkpoint.best", NULL},
     {"eval_steps", "eval.every_steps", NULL},
+    {"early_stopping_patience", "eval.patience", NULL},
+    {"early_stopping", "eval.patience", NULL},
+    {"patience", "eval.patience", NULL},
     {"eval_strategy", "eval.every_steps", NULL},
     {"evaluation_strategy", "eval.every_steps", NULL},
     {"validation_file", "eval.data", NULL},
@@ -210,7 +229,7 @@ const struct trade_word *trade_find(const char *path)
 {
     const char *dot = strrchr(path, '.'), *word = dot ? dot + 1 : path;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *a = rows[i].word, *b = word;
+        const char *a = rows[i].word, *b = strchr(a, '.') ? path : word;
         while (*a && *a == plain(*b)) a++, b++;
         if (!*a && !*b) return &rows[i];
     }

@@ -9,10 +9,13 @@ struct trade_word {
                         * version has no such field */
     const char *why;   /* if field is NULL, the reason why there is no field, as a clause;
                         * otherwise NULL */
+    const char *value; /* the value of the field, as JSON, and a field that belongs beside it; NULL
+                        * if the field has the value of the word */
 };
 
-/* Finds the word that is the last part of a path ("train.num_train_epochs"). Upper and lower case
- * are equal, and so are - and _. Returns NULL if the table does not have the word. */
+/* Finds the word that is the last part of a path ("train.num_train_epochs"). A word with a dot must
+ * be the whole path. Upper and lower case are equal, and so are - and _. Returns NULL if the table
+ * does not have the word. */
 const struct trade_word *trade_find(const char *path);
 const struct trade_word *trade_row(int i); /* NULL past the last */
 

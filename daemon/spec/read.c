@@ -140,8 +140,12 @@ static int read_strings(struct spec_reader *r, const char *path, const json_t *v
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > most)
         return err_field(r->e, ERR_INVALID, path, "%s has %zu strings, at most %zu", path, n, most);
-    for (size_t i = 0; i < n; i++)
-        if (scalar_string(r, path, json_is_array(v) ? json_array_get(v, i) : v, &out[i])) return -1;
+    for (size_t i = 0; i < n; i++) {
+        char field[48];
+        const json_t *x = json_is_array(v) ? json_array_get(v, i) : v;
+        snprintf(field, sizeof field, json_is_array(v) ? "%s.%zu" : "%s", path, i);
+        if (scalar_string(r, field, x, &out[i])) return -1;
+    }
     return 0;
 }
 
@@ -172,6 +176,10 @@ static int read_freeze(struct spec_reader *r, const json_t *v)
 
 static int read_targets(struct spec_reader *r, const json_t *v)
 {
+    if (json_is_array(v) && !json_array_size(v) && r->form != JSON_STORED)
+        return err_field(r->e, ERR_INVALID, "adapter.targets",
+                         "adapter.targets is an empty list: name products, or leave it out for "
+                         "all-linear");
     return read_names(r, "adapter.targets", v, SPEC_TARGETS, r->s->adapter.targets);
 }
 

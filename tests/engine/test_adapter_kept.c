@@ -271,6 +271,8 @@ static void test_refused(void)
     use_qwen3(NULL, 0);
     CHECK(!spec_intern(&spec, "q\033proj", 6, &spec.adapter.targets[0]));
     refused("adapter.targets.0", "0x1b");
+    CHECK(!spec_intern(&spec, "[q_proj]", 8, &spec.adapter.targets[0]));
+    refused("adapter.targets.0", "is the text [q_proj]: a list has its names in quotes");
     use_qwen3(none, 1);
     spec.adapter.targets[2] = spec.adapter.targets[0];
     refused("adapter.targets.1", "leave it out");

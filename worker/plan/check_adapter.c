@@ -191,6 +191,11 @@ static int check_characters(const char *field, const char *target, struct err *e
     static const char taken[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
     const unsigned char c = (unsigned char)target[strspn(target, taken)];
     if (!c) return 0;
+    if (*target == '[')
+        return err_field(e, ERR_INVALID, field,
+                         "%s is the text %.64s: a list has its names in quotes, as [\"q_proj\", "
+                         "\"v_proj\"]",
+                         field, target);
     return err_field(e, ERR_INVALID, field,
                      "%s has the byte 0x%02x, which no module's name has: use letters, digits, "
                      "\"_\", \".\" and \"-\"",
