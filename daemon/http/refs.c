@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/adapter.h"
 #include "api/core/beneath.h"
 #include "api/core/job_paths.h"
 #include "api/core/jread.h"
+#include "api/core/jwrite.h"
 #include "daemon/http/adapters.h"
 #include "daemon/http/filter.h"
 #include "daemon/spec/json.h"
@@ -104,6 +106,11 @@ static bool is_adapter(const struct resolving *k)
     return !strcmp(field_of(k), "model.adapter");
 }
 
+static bool is_resumed(const struct resolving *k)
+{
+    return !strcmp(field_of(k), "checkpoint.resume");
+}
+
 static bool has_adapters(const struct job_spec *s)
 {
     return s->adapter.type != ADAPTER_NONE || s->model.adapter;
@@ -133,8 +140,7 @@ static void settle(struct resolving *k)
  * adapter. */
 static bool replaces(const struct resolving *k)
 {
-    const bool resumed = !strcmp(field_of(k), "checkpoint.resume");
-    return resumed && !strcmp(k->path[k->from].field, "model.adapter");
+    return is_resumed(k) && !strcmp(k->path[k->from].field, "model.adapter");
 }
 
 /* Notes the node of rank 0 of the attempt that made the files. `assign` is the ASSIGN event of
@@ -194,6 +200,51 @@ static int check_part(const struct resolving *k, const struct job_spec *made, st
                      field, job);
 }
 
+static int refuse_other(const struct resolving *k, const char *field, const char *made,
+                        const char *has, struct err *e)
+{
+    return err_field(e, ERR_INVALID, field,
+                     "job %lld, whose checkpoint is resumed, has %s %s, and this job has %s: give "
+                     "the same, or begin again with checkpoint.resume \"none\"",
+                     (long long)k->ref.job, field, made, has);
+}
+
+/* rank_of and alpha_of return 0 for a value that only the directory of model.adapter has. */
+static int64_t rank_of(const struct job_spec *s)
+{
+    return s->adapter.rank ? s->adapter.rank : s->model.adapter ? 0 : ADAPTER_RANK;
+}
+
+static double alpha_of(const struct job_spec *s)
+{
+    if (s->adapter.alpha > 0) return s->adapter.alpha;
+    return s->model.adapter ? 0 : (double)rank_of(s);
+}
+
+/* Refuses adapters of another form than those of the checkpoint from which the job resumes. A rank
+ * compares the values that only the directory of model.adapter has. */
+static int check_adapter(const struct resolving *k, const struct job_spec *made, struct err *e)
+{
+    const struct job_spec *s = k->spec;
+    const int64_t was = rank_of(made), is = rank_of(s);
+    const double alpha_was = alpha_of(made), alpha_is = alpha_of(s);
+    char a[32], b[32];
+    if (has_adapters(made) != has_adapters(s))
+        return refuse_other(k, "adapter.type", has_adapters(made) ? "\"lora\"" : "\"none\"",
+                            has_adapters(s) ? "\"lora\"" : "\"none\"", e);
+    if (!has_adapters(s)) return 0;
+    if (was && is && was != is)
+        return refuse_other(k, "adapter.rank", jwrite_number(a, (double)was),
+                            jwrite_number(b, (double)is), e);
+    if (alpha_was > 0 && alpha_is > 0 && alpha_was != alpha_is)
+        return refuse_other(k, "adapter.alpha", jwrite_number(a, alpha_was),
+                            jwrite_number(b, alpha_is), e);
+    if (!made->model.adapter && !s->model.adapter && made->adapter.rslora != s->adapter.rslora)
+        return refuse_other(k, "adapter.rslora", made->adapter.rslora ? "true" : "false",
+                            s->adapter.rslora ? "true" : "false", e);
+    return 0;
+}
+
 /* Handles the spec of the job that made the checkpoint. If this version cannot read that spec, the
  * node looks for the part. */
 static void on_made(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -205,7 +256,7 @@ static void on_made(void *arg, const struct store_rows *rows, const struct err *
     if (!made) abort();
     const char *text = !failed && rows->n_rows ? rows->row[0].text[1] : NULL;
     if (text && !json_spec_read(text, strlen(text), JSON_STORED, made, &e))
-        bad = check_part(k, made, &e);
+        bad = is_resumed(k) ? check_adapter(k, made, &e) : check_part(k, made, &e);
     free(made);
     if (failed || bad)
         finish(k, failed ? failed : &e);
@@ -216,7 +267,7 @@ static void on_made(void *arg, const struct store_rows *rows, const struct err *
 /* Completes a path of a checkpoint. */
 static void settle_part(struct resolving *k)
 {
-    if (is_model(k) || is_adapter(k))
+    if (is_model(k) || is_adapter(k) || is_resumed(k))
         store_read(control_store(k->R->control), ASK_JOB, (const int64_t[4]){k->ref.job}, NULL,
                    on_made, k);
     else

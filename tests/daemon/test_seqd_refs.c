@@ -117,6 +117,25 @@ static void test_other_part(void)
     rest_away = false;
 }
 
+/* Checks a training that resumes the checkpoint of another with adapters of another form. */
+static void test_other_adapter(void)
+{
+#define RESUMES(members)                                                                           \
+    ",\"adapter\":{" members "},\"checkpoint\":{\"resume\":\"job:42\",\"changes\":true}"
+    static const char *const rows[][2] = {
+        {RESUMES("\"type\":\"lora\",\"rank\":4"), "has adapter.rank 8, and this job has 4: give"},
+        {RESUMES("\"type\":\"lora\",\"alpha\":16"), "has adapter.alpha 8, and this job has 16"},
+        {RESUMES("\"type\":\"lora\",\"rslora\":true"), "has adapter.rslora false, and this"},
+        {RESUMES("\"type\":\"none\""), "has adapter.type \\\"lora\\\", and this job has"}};
+    begin_with_jobs();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_MSG(strstr(refusal(CONFIG, rows[i][0]), rows[i][1]), "%zu: %s", i, reply);
+    CHECK_MSG(!*refusal(CONFIG, RESUMES("\"type\":\"lora\",\"rank\":8,\"alpha\":8")), "%s", reply);
+    CHECK_MSG(!*refusal(CONFIG, RESUMES("\"type\":\"lora\"")), "%s", reply);
+    finish();
+    rest_away = false;
+}
+
 /* Submits a job, for which the node is asked about the path, and answers with the text. Returns the
  * status. */
 static int submit(const char *model, const char *more, const char *node, const char *path,
@@ -200,6 +219,7 @@ int main(void)
     json_init();
     RUN(test_parts);
     RUN(test_other_part);
+    RUN(test_other_adapter);
     RUN(test_two_nodes);
     RUN(test_adapter_node);
     return test_done("seqd_refs");
