@@ -199,13 +199,13 @@ done
 fails "another base to train further on" 'give the same base by model.path' adapt.json --set model.path="job:$other" --set model.adapter=own
 fails "another base of a resumed job" 'give the same base by model.path' adapt.json --set checkpoint.resume="job:$id" \
     --set checkpoint.changes=true --set model.path="job:$other"
-fails "another rate of a resumed job" 'made with optim.lr 0.01, .*alone with model.adapter .*/adapter' adapt.json \
+fails "another rate of a resumed job" 'made with optim.lr 0.01, .*set checkpoint.changes to true, as seqctl continue does, .*model.adapter .*/adapter starts from its adapter alone' adapt.json \
     --set checkpoint.resume="job:$id" --set optim.lr=0.02
 fails "another storage of the base of a resumed job" 'was made with model.weights' adapt.json --set checkpoint.resume="job:$id" \
     --set model.weights=int8 --set parallel.zero=0
 calm=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoint.changes=true --set train.steps=32 --set adapter.dropout=0.1 -o name -q)
 succeeds "resumed with dropout" "$calm"
-fails "another rank of a resumed job" 'set adapter.rank 4' adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
+refuse "another rank of a resumed job" 1 'has adapter.rank 4, and this job has 5' seqctl submit adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
 fails "other products of a resumed job" 'adapter.targets say nothing' adapt.json --set checkpoint.resume="job:$id" --set adapter.targets=attention
 fails "other random weights of a resumed job" 'made with seed 1, this job has 2' random.json --set checkpoint.resume="job:$random" --set seed=2
 refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7

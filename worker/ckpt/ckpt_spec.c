@@ -208,10 +208,34 @@ static struct start start_of(const char *step_dir)
                              : (struct start){"weights", "model.path", "hf"};
 }
 
+/* Tells whether a field may differ between the job and the checkpoint with checkpoint.changes,
+ * because the shape of a learnt array does not depend on it. */
+static bool may_change(const char *path)
+{
+    static const char *const parts[] = {
+        "data.",     "train.", "optim.lr",       "optim.weight_decay",
+        "schedule.", "stages", "adapter.dropout"};
+    if (!strncmp(path, "train.freeze.", 13)) return false; /* only trained tensors have moments */
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strncmp(path, parts[i], strlen(parts[i]))) return true;
+    return false;
+}
+
+static bool is_free(const struct job_spec *spec, const char *path)
+{
+    return spec->checkpoint.changes && may_change(path);
+}
+
 static int refuse(struct err *e, const char *dir, const char *field, const char *made,
                   const char *has)
 {
     const struct start s = start_of(dir);
+    if (may_change(field))
+        return err_field(e, ERR_CONFLICT, field,
+                         "%s was made with %s %s, this job has %s: give the same, or set "
+                         "checkpoint.changes to true, as seqctl continue does, to keep the "
+                         "optimizer state; %s %s/%s starts from its %s alone",
+                         dir, field, made, has, s.field, dir, s.below, s.what);
     if (!strncmp(field, "adapter.", 8)) /* no other adapter begins with the tensors of this one */
         return err_field(e, ERR_CONFLICT, field,
                          "%s was made with %s %s, this job has %s: give the same, or begin again "
@@ -221,20 +245,6 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      "%s was made with %s %s, this job has %s: give the same, or start from its "
                      "%s alone with %s %s/%s",
                      dir, field, made, has, s.what, s.field, dir, s.below);
-}
-
-/* Returns true if a field may differ between the job and the checkpoint. With
- * checkpoint.changes the fields listed here may differ, because the shape of a learnt array
- * does not depend on them. */
-static bool is_free(const struct job_spec *spec, const char *path)
-{
-    static const char *const parts[] = {
-        "data.",     "train.", "optim.lr",       "optim.weight_decay",
-        "schedule.", "stages", "adapter.dropout"};
-    if (!strncmp(path, "train.freeze.", 13)) return false; /* only trained tensors have moments */
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && spec->checkpoint.changes; i++)
-        if (!strncmp(path, parts[i], strlen(parts[i]))) return true;
-    return false;
 }
 
 /* Finds the first field that differs. If there is such a field, returns 1, and the error e
