@@ -200,6 +200,13 @@ static void test_check(void)
     CHECK(base_id_check(in_dir("adapter"), &own, "", &e) == -1 && e.code == ERR_CONFLICT);
     CHECK_STR(e.field, "model.path");
     CHECK_MSG(strstr(e.text, "the-first") && strstr(e.text, "the-second"), "%s", e.text);
+    snprintf(made.name, sizeof made.name, "the-second");
+    CHECK(!base_id_write(in_dir("adapter"), &made, &e));
+    CHECK(base_id_check(in_dir("adapter"), &own, "; more", &e) == -1 && e.code == ERR_CONFLICT);
+    CHECK_MSG(strstr(e.text, "the base the-second (digest f") &&
+                  strstr(e.text, "has changed since") &&
+                  strstr(e.text, "give its files of then; more"),
+              "%s", e.text);
     memset(made.name, 'x', sizeof made.name - 1);
     memset(own.name, 'y', sizeof own.name - 1);
     CHECK(!base_id_write(in_dir("adapter"), &made, &e));

@@ -184,7 +184,7 @@ keeps=$(seqctl submit adapt.json --set model.adapter=own --set train.steps=2 --s
 succeeds "and one that says to drop nothing" "$keeps"
 same "drops nothing" "$(field "$keeps" spec_effective.adapter.dropout)" 0
 succeeds "a score, which drops nothing" "$(seqctl submit score.json --set model.adapter=own -o name -q)"
-fails "another base" "trained on the base .*$base.* has the base .*$other.*give the same base" score.json --set model.path="job:$other"
+fails "another base" "the base .*$other.* is not that of .*trained on the base .*$base.*give the same base" score.json --set model.path="job:$other"
 printf '{"text": "a line"}\n' >"$T/data/lines.jsonl"
 lines='"input": {"path": "lines.jsonl", "format": "jsonl", "text_key": "text"}'
 named="\"model\": {\"path\": \"job:$base\", \"adapter\": \"job:$id\"}, $lora"

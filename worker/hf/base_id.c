@@ -162,10 +162,16 @@ int base_id_check(const char *dir, const struct base_id *own, const char *more, 
     struct base_id made;
     const int known = base_id_read(dir, &made, e);
     if (known <= 0 || !strcmp(made.sha256, own->sha256)) return known < 0 ? -1 : 0;
+    if (!strcmp(made.name, own->name))
+        return err_field(e, ERR_CONFLICT, own->field,
+                         "the base %s (digest %.12s) has changed since %s was trained on it "
+                         "(digest %.12s): give its files of then%s",
+                         end_of(own->name), own->sha256, end_of(dir), made.sha256,
+                         *own->field ? more : "");
     return err_field(e, ERR_CONFLICT, own->field,
-                     "%s was trained on the base %s (digest %.12s), and this job has the base %s "
-                     "(digest %.12s): give the same base by model.path, or by seed if "
-                     "its weights are random%s",
-                     end_of(dir), end_of(made.name), made.sha256, end_of(own->name), own->sha256,
+                     "the base %s (digest %.12s) is not that of %s, which was trained on the base "
+                     "%s (digest %.12s): give the same base by model.path, or by seed if its "
+                     "weights are random%s",
+                     end_of(own->name), own->sha256, end_of(dir), end_of(made.name), made.sha256,
                      *own->field ? more : "");
 }

@@ -60,6 +60,18 @@ static int find_base(struct run *r, struct base_id *out, struct err *e)
     return base_id_model(dir, &whole, out, e) ? about(e, "model.path") : 0;
 }
 
+/* Tells whether model.path and the adapter's directory are the parts hf/ and adapter/ of one
+ * checkpoint, whose model has the adapter merged into it. */
+static bool is_merged(struct run *r, const char *dir)
+{
+    char model[RANK_PATH_SIZE];
+    struct err none;
+    const char *const last = strrchr(dir, '/');
+    const size_t n = last ? (size_t)(last + 1 - dir) : 0;
+    return n && !spec_new_model(r->spec) && !resolve_model(r, model, &none) &&
+           !strncmp(model, dir, n) && !strcmp(model + n, "hf");
+}
+
 /* Refuses the adapter of a directory if it was trained on another base than the job's, as far as
  * the directory names the base. */
 static int check_base(struct run *r, const char *dir, struct err *e)
@@ -68,10 +80,16 @@ static int check_base(struct run *r, const char *dir, struct err *e)
     const int known = base_id_read(dir, &made, e);
     if (known <= 0) return known;
     if (find_base(r, &own, e)) return -1;
-    return base_id_check(dir, &own,
-                         "; if this is that model in another precision, name a copy of the adapter "
-                         "without " BASE_ID_FILE,
-                         e);
+    const int rc = base_id_check(dir, &own,
+                                 "; if this is that model in another precision, name a copy of the "
+                                 "adapter without " BASE_ID_FILE,
+                                 e);
+    if (!rc || e->code != ERR_CONFLICT || !is_merged(r, dir)) return rc;
+    return err_field(
+        e, ERR_CONFLICT, "model.adapter",
+        "%s is merged into %s already: leave model.adapter out, or give the base %s in "
+        "model.path",
+        dir, own.name, made.name);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
