@@ -94,7 +94,9 @@ void adapters_find(struct adapters *a, struct job_spec *spec)
 
 int adapters_check(const struct adapters *a, struct err *e)
 {
-    return a->described && a->named ? adapter_facts_check(a->spec, &a->facts, e) : 0;
+    if (!a->described) return 0;
+    if (adapter_facts_check_layers(a->spec, &a->facts, e)) return -1;
+    return a->named ? adapter_facts_check(a->spec, &a->facts, e) : 0;
 }
 
 void adapters_blame(const struct adapters *a, struct err *e)

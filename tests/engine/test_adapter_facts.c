@@ -57,23 +57,31 @@ static void end(void)
     CHECK(!file_remove(dir, &e));
 }
 
-/* Writes adapter_model.safetensors with n tensors of one element. */
+/* Type of the elements, and rank of the matrices, that put_tensors writes. */
+static const char *type = "F32";
+static int rank = 3;
+
+/* Writes adapter_model.safetensors with n matrices, each of one row or column, of zeros. */
 static void put_tensors(const char *(*name)(const void *of, int i), const void *of, int n)
 {
-    const size_t room = (size_t)n * 320 + 64;
-    char *bytes = calloc(1, room + 4 * (size_t)n);
+    const size_t room = (size_t)n * 320 + 64, each = 4 * (size_t)rank;
+    char *bytes = calloc(1, room + each * (size_t)n);
     size_t at = 8;
     if (!bytes) abort();
     at += (size_t)snprintf(bytes + at, room - at, "{");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        const char *const is = name(of, i);
+        const bool is_b = strstr(is, ".lora_B.") != NULL;
         at += (size_t)snprintf(
             bytes + at, room - at,
-            "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "",
-            name(of, i), 4 * i, 4 * i + 4);
+            "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
+            i ? "," : "", is, type, is_b ? 1 : rank, is_b ? rank : 1, each * (size_t)i,
+            each * (size_t)(i + 1));
+    }
     at += (size_t)snprintf(bytes + at, room - at, "}");
     const uint64_t size = at - 8;
     memcpy(bytes, &size, sizeof size); /* little endian, as every machine that seqd runs on */
-    put("adapter_model.safetensors", bytes, at + 4 * (size_t)n);
+    put("adapter_model.safetensors", bytes, at + each * (size_t)n);
     free(bytes);
 }
 
@@ -160,7 +168,7 @@ static void test_families(void)
 static void test_golden(void)
 {
     static const char want[] =
-        "{\"rank\":3,\"alpha\":5,\"rslora\":false,\"dropout\":0,\"targets\":["
+        "{\"rank\":3,\"alpha\":5,\"rslora\":false,\"dropout\":0,\"layers\":2,\"targets\":["
         "\"mlp.down_proj\",\"mlp.gate_proj\",\"mlp.up_proj\","
         "\"self_attn.k_proj\",\"self_attn.o_proj\",\"self_attn.q_proj\","
         "\"self_attn.v_proj\"]}\n";
@@ -217,9 +225,43 @@ static void test_tensors(void)
     put("adapter_model.safetensors", "x", 1);
     refused(ERR_CORRUPT, "adapter_model.safetensors");
     CHECK(!unlink(path_of("adapter_model.safetensors")));
-    refused(ERR_NOT_FOUND, "adapter_model.safetensors");
+    refused(ERR_NOT_FOUND, "has no adapter_model.safetensors: give the whole directory");
+    put("adapter_model.bin", "PK", 2);
+    refused(ERR_NOT_FOUND, "save the adapter with safe_serialization=True");
     CHECK(!symlink("/dev/zero", path_of("adapter_model.safetensors")));
     refused(ERR_INVALID, "adapter_model.safetensors");
+    end();
+}
+
+/* Checks matrices of another type or rank, and the number of layers. */
+static void test_matrices(void)
+{
+    static const char *const name[] = {NAME("model.layers.11.mlp.experts.50.up.lora_A.weight"),
+                                       NAME("model.layers.2.mlp.up.lora_B.weight")};
+    static const char *const far[] = {NAME("model.layers.99999999999999999999.up.lora_B.weight")};
+    struct adapter_facts f;
+    struct err e = {0};
+    begin();
+    put_tensors(in_list, name, 2);
+    CHECK_MSG(!describe(&f, &e) && f.layers == 12, "%s", e.text);
+    spec.model.shape.n_layers = 12;
+    CHECK(!adapter_facts_check_layers(&spec, &f, &e));
+    spec.model.shape.n_layers = 11;
+    CHECK(adapter_facts_check_layers(&spec, &f, &e) && !strcmp(e.field, "model.adapter"));
+    CHECK_MSG(strstr(e.text, "layer 11, counted from 0, and the model has 11 layers"), "%s",
+              e.text);
+    put_tensors(in_list, far, 1);
+    CHECK_MSG(!describe(&f, &e) && adapter_facts_check_layers(&spec, &f, &e), "%s", e.text);
+    rank = 4;
+    for (int i = 0; i < 2; i++) {
+        put_tensors(in_list, name + i, 1);
+        refused(ERR_INVALID, "is of rank 4, and r of adapter_config.json is 3: fetch both");
+    }
+    rank = 3;
+    type = "I32";
+    put_tensors(in_list, name, 2);
+    refused(ERR_UNSUPPORTED, "has the type I32: save the adapter in float32");
+    type = "F32";
     end();
 }
 
@@ -272,10 +314,16 @@ static void test_directories(void)
     refused(ERR_UNSUPPORTED, "only LORA is supported");
     put_config("{\"peft_type\":\"LORA\",\"lora_dropout\":\"much\"}");
     refused(ERR_INVALID, "lora_dropout");
+    rank = 2048;
+    put_tensors(in_list, name, 1);
     put_config("{\"peft_type\":\"LORA\",\"r\":2048}");
     refused(ERR_UNSUPPORTED, "adapter.rank lies between 1 and 1024");
+    rank = 8; /* peft's default */
+    put_tensors(in_list, name, 1);
     put_config("{\"peft_type\":\"LORA\",\"lora_alpha\":1e300}");
     refused(ERR_UNSUPPORTED, "adapter.alpha lies between");
+    rank = 3;
+    put_tensors(in_list, name, 1);
     put_config("{\"peft_type\":\"LORA\",\"r\":3,\"target_modules\":\".*q_proj\"}");
     CHECK_MSG(!describe(&f, &e) && f.n == 1 && f.alpha == 8, "%s", e.text);
     end();
@@ -381,6 +429,7 @@ int main(void)
     RUN(test_families);
     RUN(test_golden);
     RUN(test_tensors);
+    RUN(test_matrices);
     RUN(test_many);
     RUN(test_directories);
     RUN(test_texts);

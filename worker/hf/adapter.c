@@ -277,6 +277,18 @@ static int take_rslora(struct adapter_config *c, struct jread *j, struct err *e)
                    "%s: use_rslora is neither true nor false: save the adapter again", c->path);
 }
 
+/* Returns the reason why a key that is set is not supported, and the fix. */
+static const char *why_not(const char *key)
+{
+    static const char *const of_experts[] = {"target_parameters", "alpha_pattern", "rank_pattern"};
+    if (!strcmp(key, "use_dora")) return "DoRA is not supported: train the adapter without it";
+    for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)
+        if (!strcmp(key, of_experts[i]))
+            return "products of experts, for which peft sets it, have no adapter, and all others "
+                   "have one r and one lora_alpha: train the adapter with a list in target_modules";
+    return "it is not supported: leave it out, and train the adapter again";
+}
+
 /* Reads a key that changes the computation unless it is null, false, or an empty list, object or
  * text. */
 static int take_nothing(struct adapter_config *c, const char *key, struct jread *j, struct err *e)
@@ -286,8 +298,7 @@ static int take_nothing(struct adapter_config *c, const char *key, struct jread 
     if ((t == J_ARRAY && jread_next(j) == J_ARRAY_END) ||
         (t == J_OBJECT && jread_next(j) == J_OBJECT_END))
         return 0;
-    return refuse(c, key, "is set",
-                  "it is not supported: leave it out, and train the adapter again", e);
+    return refuse(c, key, "is set", why_not(key), e);
 }
 
 /* Keys that change nothing in the computation of a trained adapter, or that its tensors show. */
@@ -437,6 +448,11 @@ static int index_of(const struct adapter_reading *r, const char *stored)
 static int place(struct adapter_reading *r, const struct st_tensor *t, struct err *e)
 {
     const int i = index_of(r, t->name);
+    if (i < 0 && hf_adapter_layer(t->name) >= r->m->n_layers)
+        return err_set(e, ERR_INVALID,
+                       "%s has the tensor %.120s, and the model has %d layers: give the model that "
+                       "the adapter was trained on",
+                       st_path(r->f), t->name, r->m->n_layers);
     if (i < 0)
         return err_field(
             e, ERR_INVALID, "adapter.targets",

@@ -25,11 +25,16 @@ struct adapter_config {
  * the adapters of a job. Fails as adapter_check does. */
 int adapter_read_config(const char *dir, struct adapter_config *out, struct err *e);
 
-/* Writes one line of JSON about a directory: {"rank", "alpha", "rslora", "dropout", "targets"}.
- * targets are the names of the products within a layer, as its tensors give them, because those in
- * the configuration may be a regular expression. Returns the length. Fails as adapter_read_config
+/* Returns the number of the layer that a tensor's name has, or -1 if it has none. */
+int64_t hf_adapter_layer(const char *tensor);
+
+/* Writes one line of JSON about a directory: {"rank", "alpha", "rslora", "dropout", "layers",
+ * "targets"}. layers is the number of layers, by the last of them that has a tensor. targets are
+ * the names of the products within a layer, as its tensors give them, because those in the
+ * configuration may be a regular expression. Returns the length. Fails as adapter_read_config
  * and st_open do, and with ERR_UNSUPPORTED if the directory has a tensor of no layer, or more
- * products than a job can name. */
+ * products than a job can name, or a tensor of another type. Fails with ERR_INVALID if a matrix is
+ * not of the rank of the configuration. */
 int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e);
 
 /* The model of adapters. */

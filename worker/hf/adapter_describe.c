@@ -1,6 +1,7 @@
 /* adapter_describe.c: reads an adapter's configuration, and finds its products by the names of its
  * tensors. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "api/core/adapter.h"
@@ -16,6 +17,8 @@ static const char digits[] = "0123456789";
 
 struct products {
     const char *path; /* of the file */
+    int64_t rank;     /* of the configuration */
+    int64_t layers;   /* number of layers, by the last layer that has a tensor */
     int n;
     char name[SPEC_TARGETS][SPEC_TARGET_SIZE];
 };
@@ -67,6 +70,35 @@ static const char *in_layer(const char *name)
     return NULL;
 }
 
+int64_t hf_adapter_layer(const char *tensor)
+{
+    const char *after = in_layer(tensor), *at = after;
+    if (!after) return -1;
+    for (at--; at > tensor && strchr(digits, at[-1]);) at--;
+    return after - at > 9 ? INT32_MAX - 1 : strtoll(at, NULL, 10);
+}
+
+/* Checks the type of a matrix, and its dimension that is the rank of the configuration. */
+static int check_matrix(const struct products *p, const struct st_tensor *t, bool is_b,
+                        struct err *e)
+{
+    if (!st_dtype_reads(t->dtype))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: %.150s has the type %s: save the adapter in float32, bfloat16 or "
+                       "float16",
+                       p->path, t->name, st_dtype_name(t->dtype));
+    if (t->n_dims != 2)
+        return err_set(e, ERR_INVALID,
+                       "%s: %.150s has %d dimensions, and a matrix has 2: save the "
+                       "adapter with peft",
+                       p->path, t->name, t->n_dims);
+    if (t->dims[is_b] == p->rank) return 0;
+    return err_set(e, ERR_INVALID,
+                   "%s: %.150s is of rank %lld, and r of adapter_config.json is %lld: fetch both "
+                   "files of one adapter",
+                   p->path, t->name, (long long)t->dims[is_b], (long long)p->rank);
+}
+
 /* Tells whether the module can be a target of a job. */
 static bool is_module(const char *module, size_t size)
 {
@@ -90,8 +122,9 @@ static int add(struct products *p, const char *tensor, const char *module, size_
     return 0;
 }
 
-static int find(struct products *p, const char *tensor, struct err *e)
+static int find(struct products *p, const struct st_tensor *t, struct err *e)
 {
+    const char *const tensor = t->name;
     static const char *const ends[] = {".lora_A.weight", ".lora_B.weight"};
     const size_t k = sizeof ADAPTER_PREFIX - 1, size = strlen(tensor);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -100,7 +133,12 @@ static int find(struct products *p, const char *tensor, struct err *e)
             strcmp(tensor + size - n, ends[i]))
             continue;
         const char *module = in_layer(tensor + k), *end = tensor + size - n;
-        if (module && module < end) return add(p, tensor, module, (size_t)(end - module), e);
+        if (module && module < end) {
+            const int64_t layer = hf_adapter_layer(tensor + k);
+            if (layer >= p->layers) p->layers = layer + 1;
+            if (add(p, tensor, module, (size_t)(end - module), e)) return -1;
+            return check_matrix(p, t, i == 1, e);
+        }
         return refuse_tensor(p, tensor,
                              "which is of no layer: only products of layers can have an adapter: "
                              "train it without that module",
@@ -112,15 +150,28 @@ static int find(struct products *p, const char *tensor, struct err *e)
                          e);
 }
 
+static int refuse_missing(const char *dir, struct err *e)
+{
+    if (has_file(dir, "adapter_model.bin"))
+        return err_set(e, ERR_NOT_FOUND,
+                       "%s has adapter_model.bin, which is not read, and no %s: save the adapter "
+                       "with safe_serialization=True",
+                       dir, weights_file);
+    return err_set(e, ERR_NOT_FOUND,
+                   "%s has no %s: give the whole directory, as the package peft saves it", dir,
+                   weights_file);
+}
+
 static int find_all(struct products *p, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     int rc = 0;
     if (file_join(path, e, "%s/%s", dir, weights_file)) return -1;
+    if (access(path, F_OK)) return refuse_missing(dir, e);
     struct st_file *f = st_open(path, e);
     if (!f) return -1;
     p->path = path;
-    for (int i = 0; i < st_count(f) && !rc; i++) rc = find(p, st_at(f, i)->name, e);
+    for (int i = 0; i < st_count(f) && !rc; i++) rc = find(p, st_at(f, i), e);
     if (!rc && !p->n)
         rc = err_set(e, ERR_INVALID, "%s has no tensors: save the adapter again", path);
     p->path = NULL;
@@ -134,6 +185,7 @@ int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e)
     struct products p = {0};
     struct jwrite w;
     if (adapter_read_config(dir, &c, e)) return refuse_directory(dir, e);
+    p.rank = c.rank;
     if (find_all(&p, dir, e)) return -1;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
@@ -141,6 +193,7 @@ int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e)
     jwrite_double(&w, "alpha", c.alpha);
     jwrite_bool(&w, "rslora", c.rslora);
     jwrite_double(&w, "dropout", c.dropout);
+    jwrite_int(&w, "layers", p.layers);
     jwrite_array(&w, "targets");
     for (int i = 0; i < p.n; i++) jwrite_str(&w, NULL, p.name[i]);
     jwrite_end(&w);

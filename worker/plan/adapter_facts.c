@@ -34,6 +34,7 @@ static int read_member(struct jread *j, struct adapter_facts *out)
     if (jread_is(j, "rank")) return jread_next(j) == J_NUMBER ? jread_int(j, &out->rank) : -1;
     if (jread_is(j, "alpha")) return read_number(j, &out->alpha);
     if (jread_is(j, "dropout")) return read_number(j, &out->dropout);
+    if (jread_is(j, "layers")) return jread_next(j) == J_NUMBER ? jread_int(j, &out->layers) : -1;
     if (jread_is(j, "targets")) return read_targets(j, out);
     if (!jread_is(j, "rslora")) return jread_skip(j); /* a newer node may tell more */
     const enum jtok t = jread_next(j);
@@ -45,12 +46,13 @@ static int read_member(struct jread *j, struct adapter_facts *out)
 static int check(const char *path, const char *key, double v, struct err *e)
 {
     const struct field *f = spec_field(path);
-    char number[32];
+    char number[32], min[32], max[32];
     if (field_allows(f, v)) return 0;
     return err_field(e, ERR_UNSUPPORTED, "model.adapter",
-                     "model.adapter has %s %s, and %s lies between %.17g and %.17g: train another "
+                     "model.adapter has %s %s, and %s lies between %s and %s: train another "
                      "adapter",
-                     key, jwrite_number(number, v), path, f->min, f->max);
+                     key, jwrite_number(number, v), path, jwrite_number(min, f->min),
+                     jwrite_number(max, f->max));
 }
 
 int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out, struct err *e)
@@ -63,7 +65,7 @@ int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out,
         while ((t = jread_next(&j)) == J_KEY)
             if (read_member(&j, out)) break;
     if (t != J_OBJECT_END || jread_next(&j) != J_END || out->rank < 1 || !(out->alpha > 0) ||
-        !(out->dropout >= 0 && out->dropout <= 1) || !out->n)
+        !(out->dropout >= 0 && out->dropout <= 1) || out->layers < 0 || !out->n)
         return err_set(e, ERR_PEER, "the description of an adapter is none: upgrade seqw");
     return check("adapter.rank", "rank", (double)out->rank, e) ||
                    check("adapter.alpha", "alpha", out->alpha, e)
@@ -102,12 +104,13 @@ static int fill_targets(struct job_spec *s, const struct adapter_facts *f, struc
 static int fill_dropout(struct job_spec *s, const struct adapter_facts *f, struct err *e)
 {
     const bool said = s->adapter.said & ADAPTER_SAID_DROPOUT || s->adapter.dropout > 0;
+    char number[32];
     if (s->kind != JOB_TRAIN || said) return 0;
     if (!field_allows(spec_field("adapter.dropout"), f->dropout))
         return err_field(e, ERR_INVALID, "adapter.dropout",
-                         "model.adapter was trained with dropout %.17g, which would drop all: set "
+                         "model.adapter was trained with dropout %s, which would drop all: set "
                          "adapter.dropout",
-                         f->dropout);
+                         jwrite_number(number, f->dropout));
     s->adapter.dropout = f->dropout;
     return 0;
 }
@@ -171,4 +174,15 @@ int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f,
                        list(f, names, sizeof names));
     room_give(own);
     return rc;
+}
+
+int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
+                               struct err *e)
+{
+    if (f->layers <= s->model.shape.n_layers) return 0;
+    return err_field(
+        e, ERR_INVALID, "model.adapter",
+        "model.adapter has an adapter of layer %lld, counted from 0, and the model has "
+        "%d layers: give the model that the adapter was trained on",
+        (long long)f->layers - 1, s->model.shape.n_layers);
 }

@@ -16,7 +16,8 @@ struct adapter_facts {
     int64_t rank;
     double alpha, dropout;
     bool rslora;
-    int n;                                       /* number of targets */
+    int64_t layers; /* number of layers, by the last that has an adapter; 0 if it is not known */
+    int n;          /* number of targets */
     char target[SPEC_TARGETS][SPEC_TARGET_SIZE]; /* names of products within a layer */
 };
 
@@ -34,6 +35,10 @@ int adapter_facts_fill(struct job_spec *s, const struct adapter_facts *f, struct
  * targets must name the products of the directory, by whatever names. Fails with ERR_INVALID, or as
  * family_check does with the targets of the directory. */
 int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f, struct err *e);
+
+/* Checks that the job's model, which is known, has all layers of the directory. */
+int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
+                               struct err *e);
 
 /* Changes an error of family_check about fields that adapter_facts_fill has set. If `named` is
  * false, the job does not name targets itself, and an error about targets becomes one about
