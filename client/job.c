@@ -372,8 +372,9 @@ static void print_job(const struct cli *c, const struct jv *job)
     line("created", jv_str(job, "created_at", NULL));
     if (jv_get(job, "started_at"))
         line("running for", text_duration(took, seconds_between(job, "started_at", "finished_at")));
-    snprintf(text, sizeof text, "%lld, %lld attempts", (long long)jv_int(job, "epoch", 0),
-             (long long)jv_int(job, "attempts", 0));
+    const int64_t attempts = jv_int(job, "attempts", 0);
+    snprintf(text, sizeof text, "%lld, %lld attempt%s", (long long)jv_int(job, "epoch", 0),
+             (long long)attempts, attempts == 1 ? "" : "s");
     line("epoch", text);
     print_gpus(jv_get(job, "nodes"));
     if (jv_int(job, "steps", 0)) {

@@ -369,8 +369,11 @@ static int not_all_ranks(const struct job_spec *s, struct err *e)
     char pp[40] = "", tp[40] = "";
     if (job_stages(s) > 1) snprintf(pp, sizeof pp, " times parallel.pp %d", s->parallel.pp);
     if (s->parallel.tp > 1) snprintf(tp, sizeof tp, " times parallel.tp %d", s->parallel.tp);
-    char fix[96];
-    snprintf(fix, sizeof fix, "set resources.ranks %lld, or leave it out", (long long)product);
+    char fix[160];
+    snprintf(fix, sizeof fix,
+             "set resources.ranks %lld, or leave it out; for %d rank%s leave parallel out, which "
+             "is then chosen",
+             (long long)product, s->resources.ranks, s->resources.ranks == 1 ? "" : "s");
     if (product > JOB_MAX_RANKS)
         snprintf(fix, sizeof fix, "make them smaller, %lld ranks are more than the %d of a job",
                  (long long)product, JOB_MAX_RANKS);

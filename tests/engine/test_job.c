@@ -607,7 +607,8 @@ static void test_axes_of_other_ranks(void)
     s.parallel.dp = 0;
     CHECK(family_check(&s, &e) == -1);
     CHECK_STR(e.text, "parallel.sp 2 times parallel.dp 1 is not resources.ranks 1: set "
-                      "resources.ranks 2, or leave it out");
+                      "resources.ranks 2, or leave it out; for 1 rank leave parallel out, which "
+                      "is then chosen");
     good(&s, JOB_TRAIN);
     s.resources.ranks = 2;
     s.parallel.sp = s.parallel.dp = 0;
