@@ -2,9 +2,21 @@
 #include "client/result.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "client/text.h"
+
+/* Appends to the text in out, which is cut if it is longer than out. */
+__attribute__((format(printf, 3, 4))) static void add(char *out, size_t size, const char *format,
+                                                      ...)
+{
+    const size_t n = strlen(out);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out + n, size - n, format, args);
+    va_end(args);
+}
 
 static void of_train(const struct jv *job, char *out, size_t size)
 {
@@ -12,25 +24,23 @@ static void of_train(const struct jv *job, char *out, size_t size)
     const double eval = jv_num(job, "result.eval.loss", NAN);
     const double right = jv_num(job, "result.eval.preferences.accuracy", NAN);
     const double tokens_s = jv_num(job, "last_metrics.tokens_s", NAN);
-    int n = snprintf(out, size, "loss %.4f", jv_num(job, "result.loss", NAN));
-    if (isfinite(eval)) n += snprintf(out + n, size - (size_t)n, ", evaluation %.4f", eval);
-    if (isfinite(right)) n += snprintf(out + n, size - (size_t)n, ", accuracy %.3g", right);
+    add(out, size, "loss %.4f", jv_num(job, "result.loss", NAN));
+    if (isfinite(eval)) add(out, size, ", evaluation %.4f", eval);
+    if (isfinite(right)) add(out, size, ", accuracy %.3g", right);
     if (jv_get(job, "result.ended_early"))
-        n += snprintf(out + n, size - (size_t)n, ", ended early at step %lld, lowest %.4f at %lld",
-                      (long long)jv_int(job, "result.steps", 0),
-                      jv_num(job, "result.best.loss", NAN),
-                      (long long)jv_int(job, "result.best.step", 0));
-    if (isfinite(tokens_s))
-        snprintf(out + n, size - (size_t)n, ", %s tokens/s", text_count(rate, tokens_s));
+        add(out, size, ", ended early at step %lld, lowest %.4f at %lld",
+            (long long)jv_int(job, "result.steps", 0), jv_num(job, "result.best.loss", NAN),
+            (long long)jv_int(job, "result.best.step", 0));
+    if (isfinite(tokens_s)) add(out, size, ", %s tokens/s", text_count(rate, tokens_s));
 }
 
 static void of_score(const struct jv *job, char *out, size_t size)
 {
     const double nll = jv_num(job, "result.nll", NAN), n = jv_num(job, "result.tokens", 0);
     const double bits = jv_num(job, "result.bits_per_byte", NAN);
-    const int at = snprintf(out, size, "loss %.4f, perplexity %.4g", n > 0 ? nll / n : NAN,
-                            jv_num(job, "result.ppl", NAN));
-    if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
+    add(out, size, "loss %.4f, perplexity %.4g", n > 0 ? nll / n : NAN,
+        jv_num(job, "result.ppl", NAN));
+    if (isfinite(bits)) add(out, size, ", %.4f bits per byte", bits);
 }
 
 /* Writes a single answer on one line. If there are several answers or samples, writes their number

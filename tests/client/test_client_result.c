@@ -51,8 +51,24 @@ static void test_lines(void)
     }
 }
 
+/* Checks that a line that is longer than its room is cut. */
+static void test_long(void)
+{
+    static const char text[] =
+        "{\"kind\":\"train\",\"result\":{\"loss\":1e300,\"eval\":{\"loss\":1e300},"
+        "\"ended_early\":{}},\"last_metrics\":{\"tokens_s\":1e300}}";
+    struct jv *job = jv_parse(text, strlen(text), NULL);
+    char line[2][64];
+    memset(line, 'x', sizeof line);
+    result_line(job, line[0], sizeof line[0]);
+    CHECK(strlen(line[0]) == sizeof line[0] - 1 && !strncmp(line[0], "loss 1", 6));
+    for (size_t i = 0; i < sizeof line[1]; i++) CHECK(line[1][i] == 'x');
+    jv_free(job);
+}
+
 int main(void)
 {
     RUN(test_lines);
+    RUN(test_long);
     return test_done("client_result");
 }
