@@ -209,6 +209,7 @@ refuse "another rank of a resumed job" 1 'has adapter.rank 4, and this job has 5
 fails "other products of a resumed job" 'adapter.targets say nothing' adapt.json --set checkpoint.resume="job:$id" --set adapter.targets=attention
 fails "other random weights of a resumed job" 'made with seed 1, this job has 2' random.json --set checkpoint.resume="job:$random" --set seed=2
 refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7
+refuse "no such adapter" 1 'nonesuch does not exist on this node: give a path that it has' seqctl submit score.json --set model.adapter=nonesuch
 refuse "an adapter is no model" 1 "job $id trained an adapter.* its base, job:$base/step-2/hf, in model.path" seqctl submit bare.json --set model.path="job:$id"
 refuse "a model is no adapter" 1 "job $base trained a whole model" seqctl submit score.json --set model.adapter="job:$base"
 

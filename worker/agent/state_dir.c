@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/log.h"
+#include "api/core/remote.h"
 
 static int real_path(const char *path, char *out, size_t size, struct err *e)
 {
@@ -194,7 +195,13 @@ int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE
 {
     if (path[0] != '/')
         return err_set(e, ERR_INVALID, "%s is relative: give the whole path, from /", path);
-    if (real_path(path, out, FILE_PATH_SIZE, e) < 0) return -1;
+    if (real_path(path, out, FILE_PATH_SIZE, e) < 0) {
+        char hint[256];
+        if (e->code != ERR_NOT_FOUND) return -1;
+        remote_hint(path, false, hint, sizeof hint);
+        return err_set(e, ERR_NOT_FOUND, "%s does not exist on this node%s", path,
+                       *hint ? hint : ": give a path that it has, or push it and give upload:NAME");
+    }
     for (int i = 0; i < s->n_roots; i++)
         if (beneath_rest(s->roots[i], out)) return 0;
     return err_set(e, ERR_INVALID, "%s lies beneath none of this node's %d --root directories",
