@@ -210,7 +210,7 @@ endef
 $(foreach i,$(CPU_ISAS),$(eval $(call of_isa,$(i))))
 $(B)/obj/worker/comm/tls.o: EXTRA = $(if $(TLS_LIBS),-DHAVE_OPENSSL)
 $(B)/obj/worker/agent/cores.o: EXTRA = $(if $(HWLOC_LIBS),-DHAVE_HWLOC $(shell pkg-config --cflags hwloc))
-$(B)/obj/worker/text/pattern.o: EXTRA = $(if $(PCRE2_LIBS),-DHAVE_PCRE2 $(shell pkg-config --cflags libpcre2-8 2>/dev/null))
+$(B)/obj/worker/text/pattern.o $(B)/obj/worker/text/full_match.o: EXTRA = $(if $(PCRE2_LIBS),-DHAVE_PCRE2 $(shell pkg-config --cflags libpcre2-8 2>/dev/null))
 $(B)/obj/api/core/version.o: EXTRA = -DSEQD_REVISION='"$(REVISION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)

@@ -61,7 +61,7 @@ toml++/           : api/toml.cc
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c api/pki.c
 gnutls/           : daemon/http/tls.c
-pcre2.h           : worker/text/pattern.c
+pcre2.h           : worker/text/full_match.c worker/text/pattern.c
 hwloc.h           : worker/agent/cores.c
 '
 generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h page_html.h docs_html.h templates.h '

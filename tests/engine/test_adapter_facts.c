@@ -17,6 +17,7 @@
 #include "worker/hf/adapter.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/adapter_facts.h"
+#include "worker/text/full_match.h"
 
 static char dir[64]; /* the directory of the test */
 static struct job_spec spec, other;
@@ -265,6 +266,56 @@ static void test_matrices(void)
     end();
 }
 
+/* Checks keys of the configuration that contradict the tensors, and others that do not. */
+static void test_targets(void)
+{
+    static const char *const name[] = {NAME("model.layers.0.self_attn.q_proj.lora_A.weight"),
+                                       NAME("model.layers.0.self_attn.q_proj.lora_B.weight"),
+                                       NAME("model.layers.11.mlp.up_proj.lora_A.weight")};
+    static const struct {
+        const char *keys, *says; /* NULL: the directory is taken */
+    } rows[] = {
+        {"\"target_modules\":[\"q_proj\",\"mlp.up_proj\"]", NULL},
+        {"\"target_modules\":[\"q_proj\",\"up_proj\",\"query\"]", NULL},
+        {"\"target_modules\":[\"model.layers.0.self_attn.q_proj\",\"up_proj\"]", NULL},
+        {"\"target_modules\":\"all-linear\",\"exclude_modules\":[\"lm_head\"]", NULL},
+        {"\"target_modules\":[]", NULL},
+        {"\"target_modules\":[1]", NULL},
+        {"\"target_modules\":null,\"exclude_modules\":null", NULL},
+        {"\"target_modules\":[\"proj\"]", "target_modules does not name model.layers.0.self_attn."},
+        {"\"target_modules\":[\"q_proj\"]", "does not name model.layers.11.mlp.up_proj, and"},
+        {"\"target_modules\":[\"layers.1.mlp.up_proj\",\"q_proj\"]", "model.layers.11.mlp.up_proj"},
+        {"\"exclude_modules\":[\"up_proj\"]", "exclude_modules names model.layers.11.mlp.up_proj"},
+        {"\"exclude_modules\":[\"p_proj\"]", NULL},
+        /* expressions */
+        {"\"target_modules\":\".*\\\\.(q|up)_proj\"", NULL},
+        {"\"target_modules\":\".*q_proj\"", "does not name model.layers.11.mlp.up_proj"},
+        {"\"target_modules\":\"q_proj\"", "does not name model.layers.0.self_attn.q_proj"},
+        {"\"exclude_modules\":\".*\\\\.11\\\\..*\"", "names model.layers.11.mlp.up_proj"},
+        {"\"target_modules\":\"(\"", NULL},
+        {"\"target_modules\":\"(.*)*(.*)*(.*)*x_proj\"", NULL}, /* takes too many steps */
+    };
+    char text[256];
+    static const char last[] = "\"exclude_modules\":[\"p_proj\"]";
+    struct full_match *any = full_match_create("a", 1);
+    const bool expressions = any != NULL; /* a build without PCRE2 has none */
+    struct adapter_facts f;
+    full_match_destroy(any);
+    begin();
+    put_tensors(in_list, name, 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err e = {0};
+        snprintf(text, sizeof text, "{\"peft_type\":\"LORA\",\"r\":3,%s}", rows[i].keys);
+        put_config(text);
+        if (rows[i].says)
+            refused(ERR_INVALID, rows[i].says);
+        else
+            CHECK_MSG(!describe(&f, &e), "%s: %s", rows[i].keys, e.text);
+        if (!strcmp(rows[i].keys, last) && !expressions) break;
+    }
+    end();
+}
+
 static const char *numbered(const void *of, int i)
 {
     static char name[160];
@@ -324,7 +375,7 @@ static void test_directories(void)
     refused(ERR_UNSUPPORTED, "adapter.alpha lies between");
     rank = 3;
     put_tensors(in_list, name, 1);
-    put_config("{\"peft_type\":\"LORA\",\"r\":3,\"target_modules\":\".*q_proj\"}");
+    put_config("{\"peft_type\":\"LORA\",\"r\":3,\"target_modules\":\".*a\"}");
     CHECK_MSG(!describe(&f, &e) && f.n == 1 && f.alpha == 8, "%s", e.text);
     end();
     refused(ERR_NOT_FOUND, "adapter_config.json");
@@ -430,6 +481,7 @@ int main(void)
     RUN(test_golden);
     RUN(test_tensors);
     RUN(test_matrices);
+    RUN(test_targets);
     RUN(test_many);
     RUN(test_directories);
     RUN(test_texts);

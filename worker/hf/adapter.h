@@ -25,6 +25,13 @@ struct adapter_config {
  * the adapters of a job. Fails as adapter_check does. */
 int adapter_read_config(const char *dir, struct adapter_config *out, struct err *e);
 
+struct st_file;
+/* Checks that target_modules and exclude_modules of a directory's adapter_config.json do not
+ * contradict the tensors of f: every module that has an adapter is named by the first, and by none
+ * of the second. A name without an adapter passes, because peft keeps names that no module has.
+ * Fails with ERR_INVALID, or as file_read does. */
+int adapter_targets_check(const char *dir, const struct st_file *f, struct err *e);
+
 /* Returns the number of the layer that a tensor's name has, or -1 if it has none. */
 int64_t hf_adapter_layer(const char *tensor);
 

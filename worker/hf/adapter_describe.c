@@ -174,6 +174,7 @@ static int find_all(struct products *p, const char *dir, struct err *e)
     for (int i = 0; i < st_count(f) && !rc; i++) rc = find(p, st_at(f, i), e);
     if (!rc && !p->n)
         rc = err_set(e, ERR_INVALID, "%s has no tensors: save the adapter again", path);
+    if (!rc) rc = adapter_targets_check(dir, f, e);
     p->path = NULL;
     st_close(f);
     return rc;
