@@ -224,8 +224,8 @@ static int take_bias(struct adapter_config *c, struct jread *j, struct err *e)
     const enum jtok t = jread_next(j);
     if (t == J_STRING && jread_is(j, "none")) return 0;
     copy_text(j, t, text);
-    return refuse(c, "bias", text,
-                  "biases are not trained with an adapter: only \"none\" is supported", e);
+    return refuse(c, "bias", text, "only \"none\" is supported: train the adapter without biases",
+                  e);
 }
 
 /* Reads the way in which A and B were initialised. Some of them change the model's own weights. */
