@@ -273,7 +273,10 @@ TEMPLATES := $(sort $(wildcard client/templates/*.yaml))
 $(B)/gen/templates.h: $(TEMPLATES)
 	@mkdir -p $(@D); for f in $^; do printf 'static const char template_%s[] = {' "$$(basename $$f .yaml)"; \
 	    od -An -v -tx1 $$f | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; done > $@
+$(B)/gen/convert_py.h: client/convert.py
+	$(call embed,$<,convert_py)
 $(B)/obj/client/init.o: $(B)/gen/templates.h
+$(B)/obj/client/convert.o: $(B)/gen/convert_py.h
 $(B)/obj/daemon/store/schema.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
 $(B)/obj/daemon/http/page.o: $(B)/gen/page_html.h $(B)/gen/docs_html.h

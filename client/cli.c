@@ -61,6 +61,8 @@ static const struct option_row {
     {"reason", 0, WORD, OPT_REASON, offsetof(struct cli_options, reason)},
     {"uses", 0, NUMBER, OPT_JOIN, offsetof(struct cli_options, uses)},
     {"artifacts", 0, FLAG, OPT_ARTIFACTS, offsetof(struct cli_options, artifacts)},
+    {"convert", 0, FLAG, OPT_CONVERT, offsetof(struct cli_options, convert)},
+    {"column", 0, LIST, OPT_CONVERT, offsetof(struct cli_options, column)},
     {"priority", 0, NUMBER, OPT_PRIORITY, offsetof(struct cli_options, priority)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
     {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},

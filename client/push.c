@@ -15,6 +15,7 @@
 #include "api/core/jwrite.h"
 #include "api/core/sha256.h"
 #include "client/api.h"
+#include "client/convert.h"
 #include "client/text.h"
 #include "client/verbs.h"
 
@@ -26,7 +27,9 @@
 #define DRAW_MS    200
 
 struct push_file {
-    char *path; /* path beneath the source */
+    char *path; /* path beneath the source; a converted file has the name of its result here */
+    char *from; /* path beneath the source of a converted file; NULL for all others */
+    int64_t at; /* the beginning of a converted file's result in convert_fd; 0 for all others */
     int64_t size;
     char sha256[SHA256_HEX];
 };
@@ -40,6 +43,7 @@ struct push {
     struct push_file file[FILES_MAX];
     int64_t total, sent, had, id;
     int64_t began_ms, drawn_ms;
+    struct convert *convert; /* NULL if no file is converted */
 };
 
 static int64_t now_ms(void)
@@ -70,9 +74,8 @@ static int add_file(struct push *p, const char *path, int64_t size)
         return cli_fail(CLI_ERROR, "%s has more than %d files: push parts of it", p->source,
                         FILES_MAX);
     struct push_file *f = &p->file[p->n++];
-    f->path = strdup(path);
+    *f = (struct push_file){.path = strdup(path), .size = size};
     if (!f->path) abort();
-    f->size = size;
     p->total += size;
     return CLI_OK;
 }
@@ -120,16 +123,94 @@ static int walk(struct push *p, const char *rest, int depth)
     return rc;
 }
 
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(((const struct push_file *)a)->path, ((const struct push_file *)b)->path);
-}
-
 static const char *full_path(const struct push *p, const struct push_file *f,
                              char out[FILE_PATH_SIZE])
 {
     snprintf(out, FILE_PATH_SIZE, p->is_dir ? "%s/%s" : "%s", p->source, f->path);
     return out;
+}
+
+/* ---- conversion ------------------------------------------------------------------------------ */
+
+/* Counts the files that are converted, and their bytes. */
+static int count_converted(const struct push *p, int64_t *size)
+{
+    int n = 0, n_parquet = 0;
+    *size = 0;
+    for (int i = 0; i < p->n; i++) {
+        if (!convert_takes(p->file[i].path)) continue;
+        n++;
+        n_parquet += convert_is_parquet(p->file[i].path);
+        *size += p->file[i].size;
+    }
+    if (p->c->opt.column.n && !n_parquet)
+        return -cli_fail(CLI_USAGE, "--column chooses columns of Parquet files, and %s has none",
+                         p->source);
+    return n;
+}
+
+static int convert_one(struct push *p, struct push_file *f, int64_t *rows)
+{
+    char name[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    struct err e = {0};
+    struct converted to;
+    if (convert_name(f->path, name, &e)) return cli_fail(CLI_ERROR, "%s", e.text);
+    const int rc = convert_add(p->convert, full_path(p, f, path), name, &to);
+    if (rc) return rc;
+    f->from = f->path;
+    f->path = strdup(name);
+    if (!f->path) abort();
+    p->total += to.size - f->size;
+    f->at = to.at;
+    f->size = to.size;
+    memcpy(f->sha256, to.sha256, sizeof f->sha256);
+    if (to.rows >= 0) *rows = to.rows + (*rows < 0 ? 0 : *rows);
+    return CLI_OK;
+}
+
+/* Replaces the files that jobs do not read by results that they read. */
+static int convert_files(struct push *p)
+{
+    int64_t size, rows = -1, bytes = 0; /* rows is -1 as long as no result is JSONL */
+    char a[TEXT_SHORT], b[TEXT_SHORT];
+    const int n = count_converted(p, &size);
+    if (n < 0) return -n;
+    if (!n) {
+        cli_say(p->c, "%s has no Parquet, gzip or Zstandard file: nothing is converted", p->source);
+        return CLI_OK;
+    }
+    p->convert = convert_create(p->c, &p->c->opt.column, n, size);
+    if (!p->convert) return CLI_ERROR;
+    for (int i = 0; i < p->n; i++) {
+        struct push_file *f = &p->file[i];
+        if (!convert_takes(f->path)) continue;
+        const int rc = convert_one(p, f, &rows);
+        if (rc) return rc;
+        bytes += f->size;
+    }
+    cli_say(p->c, "converted %d of %d files: %s%s%s", n, p->n,
+            rows < 0 ? "" : text_count(a, (double)rows), rows < 0 ? "" : " rows of JSONL, ",
+            text_bytes(b, bytes));
+    return CLI_OK;
+}
+
+/* Checks, in files sorted by name, that no result has the name of another file. */
+static int check_names(const struct push *p)
+{
+    for (int i = 1; i < p->n; i++) {
+        const struct push_file *a = &p->file[i - 1], *b = &p->file[i];
+        if (!strcmp(a->path, b->path))
+            return cli_fail(CLI_ERROR, "%s and %s would both become %s: rename one of them",
+                            a->from ? a->from : a->path, b->from ? b->from : b->path, a->path);
+    }
+    return CLI_OK;
+}
+
+/* ---- digests --------------------------------------------------------------------------------- */
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct push_file *)a)->path, ((const struct push_file *)b)->path);
 }
 
 /* Reads the names, sizes and digests of all files, in the order of their names. */
@@ -146,10 +227,13 @@ static int read_source(struct push *p)
     int rc = p->is_dir ? walk(p, "", 0)
                        : add_file(p, base ? base + 1 : p->source, (int64_t)st.st_size);
     if (!rc && !p->n) rc = cli_fail(CLI_ERROR, "%s has no files", p->source);
+    if (!rc && p->c->opt.convert) rc = convert_files(p);
     if (rc) return rc;
     qsort(p->file, (size_t)p->n, sizeof *p->file, by_path);
+    if (check_names(p)) return CLI_ERROR;
     p->began_ms = now_ms();
     for (int i = 0; i < p->n; i++) {
+        if (p->file[i].from) continue;
         draw(p, "reading", p->file[i].path, done, false);
         if (sha256_file(full_path(p, &p->file[i], path), p->file[i].sha256, &size, &e))
             return cli_fail(CLI_ERROR, "%s", e.text);
@@ -161,12 +245,14 @@ static int read_source(struct push *p)
 }
 
 /* Sets the upload's name. It is the given name or, if none is given, the last part of the source's
- * path. In that part, '-' replaces each character that a name may not have. */
+ * path. If the source is a converted file, it is the name of the result. In such a name, '-'
+ * replaces each character that a name may not have. */
 static void default_name(struct push *p, const char *given)
 {
     char real[FILE_PATH_SIZE];
     const char *text = given ? given : realpath(p->source, real) ? real : p->source;
     const char *base = given ? NULL : strrchr(text, '/');
+    if (!given && !p->is_dir && p->file->from) text = p->file->path, base = NULL;
     snprintf(p->name, sizeof p->name, "%.127s", base ? base + 1 : text);
     for (char *c = p->name; *c && !given; c++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *c))
@@ -276,7 +362,8 @@ static int send_from(struct push *p, int i, int fd, int64_t at, char *piece)
             rc = ask_offset(p, i, &at);
             continue;
         }
-        const ssize_t n = pread(fd, piece, PIECE, at);
+        const size_t want = f->size - at < PIECE ? (size_t)(f->size - at) : PIECE;
+        const ssize_t n = pread(fd, piece, want, f->at + at);
         if (n <= 0)
             return cli_fail(CLI_ERROR, "%s became shorter while it was sent: run this again",
                             f->path);
@@ -293,12 +380,14 @@ static int send_from(struct push *p, int i, int fd, int64_t at, char *piece)
 
 static int send_file(struct push *p, int i, int64_t at)
 {
+    const struct push_file *f = &p->file[i];
     char path[FILE_PATH_SIZE], *piece = malloc(PIECE);
-    const int fd = open(full_path(p, &p->file[i], path), O_RDONLY | O_CLOEXEC);
+    const int fd = f->from ? convert_fd(p->convert)
+                           : open(full_path(p, f, path), O_RDONLY | O_CLOEXEC);
     if (!piece) abort();
     int rc = fd < 0 ? cli_fail(CLI_ERROR, "%s cannot be read: %s", path, strerror(errno))
                     : send_from(p, i, fd, at, piece);
-    if (fd >= 0) close(fd);
+    if (fd >= 0 && !f->from) close(fd);
     free(piece);
     return rc;
 }
@@ -326,8 +415,10 @@ static int push_run(struct cli *c)
     if (!p) abort();
     p->c = c;
     p->source = c->arg[0];
-    default_name(p, c->n_args > 1 ? c->arg[1] : NULL);
+    if (c->opt.column.n && !c->opt.convert)
+        return free(p), cli_fail(CLI_USAGE, "--column needs --convert beside it");
     int rc = read_source(p);
+    if (!rc) default_name(p, c->n_args > 1 ? c->arg[1] : NULL);
     if (!rc) rc = begin_upload(p, &upload);
     if (!rc) rc = send_all(p, upload);
     snprintf(path, sizeof path, "/v1/uploads/%lld:commit", (long long)p->id);
@@ -339,7 +430,8 @@ static int push_run(struct cli *c)
                 text_bytes(a, p->total), p->n, text_bytes(b, p->sent), jv_str(done, "path", "?"));
     jv_free(upload);
     jv_free(done);
-    for (int i = 0; i < p->n; i++) free(p->file[i].path);
+    for (int i = 0; i < p->n; i++) free(p->file[i].path), free(p->file[i].from);
+    convert_destroy(p->convert);
     free(p);
     return rc;
 }
@@ -348,6 +440,7 @@ const struct verb verb_push = {
     .name = "push",
     .operands = "FILE|DIR [NAME]",
     .summary = "bring inputs or a model to where jobs read",
+    .options = OPT_CONVERT,
     .min_args = 1,
     .max_args = 2,
     .run = push_run,
@@ -357,5 +450,14 @@ const struct verb verb_push = {
         "whole and has its digests. Run again after a break it continues; again after that, it\n"
         "finds everything there.\n\n"
         "  seqctl push corpus.jsonl              # \"path\": \"upload:corpus.jsonl/corpus.jsonl\"\n"
-        "  seqctl push models/tiny tiny          # \"model\": {\"path\": \"upload:tiny\"}",
+        "  seqctl push models/tiny tiny          # \"model\": {\"path\": \"upload:tiny\"}\n"
+        "  seqctl push --convert chats/ chats    # \"path\": \"upload:chats/*.jsonl\"\n\n"
+        "  --convert      write Parquet, gzip and Zstandard files as jobs read them, before they\n"
+        "                 are sent: NAME.parquet and NAME.json.gz become NAME.jsonl, a record a\n"
+        "                 line, and NAME.txt.zst becomes NAME.txt. Other files are sent as they\n"
+        "                 are. python3 reads the files, with pyarrow if they are Parquet. A file\n"
+        "                 may grow to 100 times its size. The results lie in TMPDIR, or else\n"
+        "                 /var/tmp, until all is sent\n"
+        "  --column NAME  a column of Parquet files to take; may be repeated (default: all). A\n"
+        "                 null is left out of its row. Times, decimals and bytes are refused",
 };

@@ -279,6 +279,7 @@ side man: "the man pages and completion" count tests/scripts/man.sh
 side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
 side limits: "a limit on the size of files" count tests/scripts/limits.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
+side convert: "inputs of other formats" count tests/scripts/convert.sh
 side private: "what no job may read" count tests/scripts/private.sh
 side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh
 side models: "model directories" count tests/scripts/models.sh

@@ -64,7 +64,7 @@ gnutls/           : daemon/http/tls.c
 pcre2.h           : worker/text/full_match.c worker/text/pattern.c
 hwloc.h           : worker/agent/cores.c
 '
-generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h page_html.h docs_html.h templates.h '
+generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h page_html.h docs_html.h templates.h convert_py.h '
 # The only files that may test HAVE_CUDA and HAVE_NCCL.
 devices='^(kernels/backend\.c|worker/comm/comm\.c):'
 

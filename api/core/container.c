@@ -10,7 +10,7 @@
 
 /* clang-format off */
 static const struct container containers[] = {
-    {"a Parquet file", ".parquet", "PAR1", 4, 0, "python3 -c \"import pandas; pandas.read_parquet('FILE').to_json('FILE.jsonl', " LINES},
+    {"a Parquet file", ".parquet", "PAR1", 4, 0, "seqctl push --convert FILE"},
     {"an Arrow file", ".arrow .feather", "ARROW1", 6, 0, "python3 -c \"import pandas; pandas.read_feather('FILE').to_json('FILE.jsonl', " LINES},
     {"an Arrow stream", "", "\xff\xff\xff\xff", 4, 0, "python3 -c \"import datasets; datasets.Dataset.from_file('FILE').to_json('FILE.jsonl')\""},
     {"a gzip file", ".gz .tgz", "\x1f\x8b", 2, 0, "gunzip FILE"},

@@ -21,7 +21,7 @@ static void test_suffixes(void)
 
 static void test_containers(void)
 {
-    static const char *const rows[][2] = {{"a.parquet", "pandas.read_parquet('a.parquet')"},
+    static const char *const rows[][2] = {{"a.parquet", "seqctl push --convert a.parquet"},
                                           {"a.jsonl.gz", "gunzip a.jsonl.gz"},
                                           {"d/a.json", "jq -c '.[]' d/a.json > d/a.json.jsonl"},
                                           {"A.CSV", "pandas.read_csv('A.CSV')"},

@@ -202,7 +202,8 @@ static const char *const refused[][3] = {
 #define SOURCE(source)                                                                             \
     "{\"kind\":\"train\"," CONFIG ",\"data\":{\"train\":[" source "]},\"train\":{\"steps\":5}}"
     {SOURCE("{\"path\":\"x/a.parquet\"}"), "data.train.0.path",
-     "x/a.parquet is a Parquet file, which is not read: convert it: python3 -c"},
+     "x/a.parquet is a Parquet file, which is not read: convert it: seqctl push --convert "
+     "x/a.parquet"},
     {SOURCE("{\"path\":\"a.jsonl\"},{\"path\":\"a.jsonl.gz\"}"), "data.train.1.path", "gunzip"},
     {SOURCE("{\"path\":\"a.json\"}"), "data.train.0.path",
      "jq -c '.[]' a.json > a.json.jsonl; or set"},
