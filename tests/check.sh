@@ -262,6 +262,7 @@ side_all join: "nodes that join with certificates, and strangers" count tests/sc
 side_all pull: "results come out" count tests/scripts/pull.sh
 side_all units: "systemd's units, without systemd" count tests/scripts/units.sh
 side_all push: "inputs come in" count tests/scripts/push.sh
+side_all recipes: "the commands of the recipes" count "tests/scripts/docs.sh api/RECIPES.md"
 side_all backup: "a backup under load, restored" count tests/scripts/backup.sh
 side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
 side_all hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
