@@ -5,10 +5,18 @@
 
 enum adapter_id { ADAPTER_NONE, ADAPTER_LORA, ADAPTER_N };
 /* Fields of an adapter that a submitted spec names, for those whose default is also a value. */
-enum adapter_said { ADAPTER_SAID_TYPE = 1, ADAPTER_SAID_RSLORA = 2, ADAPTER_SAID_DROPOUT = 4 };
+enum adapter_said {
+    ADAPTER_SAID_TYPE = 1,
+    ADAPTER_SAID_RSLORA = 2,
+    ADAPTER_SAID_DROPOUT = 4,
+    ADAPTER_SAID_SAVED = 8
+};
+/* Modules that are trained whole beside adapters (adapter.modules_to_save). */
+enum adapter_saves { ADAPTER_SAVES_EMBEDDING = 1, ADAPTER_SAVES_HEAD = 2 };
 
 #define ADAPTER_RANK     8  /* the rank of adapters whose rank is not given */
 #define SPEC_TARGETS     32 /* adapter.targets */
-#define SPEC_TARGET_SIZE 64 /* bytes of one of them, with its NUL; names of weights are shorter */
+#define SPEC_SAVED       2  /* adapter.modules_to_save */
+#define SPEC_TARGET_SIZE 64 /* bytes of a name, with its NUL; names of weights are shorter */
 
 #endif

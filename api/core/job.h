@@ -133,6 +133,8 @@ struct job_spec {
         /* names of the products that have adapters; if there are none, all products of layers. The
          * elements after the last name are empty. */
         spec_ref targets[SPEC_TARGETS];
+        /* names of modules that are trained whole. The elements after the last name are empty. */
+        spec_ref modules_to_save[SPEC_SAVED];
         int32_t
             said; /* bits of enum adapter_said; only seqd sets them, while it prepares the job */
     } adapter;
@@ -164,6 +166,7 @@ struct job_spec {
 
     struct {
         double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
+        double lr_saved; /* the rate of adapter.modules_to_save; 0 means lr */
     } optim;
 
     struct {

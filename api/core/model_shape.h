@@ -121,6 +121,7 @@ struct shape_adapter {
     int32_t rslora;
     /* B is random, too: a proof (JOB_VERIFY) of adapters whose B is 0 would not see A */
     int32_t random_b;
+    int32_t saves; /* bits of enum adapter_saves: modules that are trained whole */
     double alpha, dropout;
     double scale; /* factor of (x A') B': alpha / rank or, with rslora, alpha / sqrt(rank) */
     uint64_t on[FREEZE_KINDS][FREEZE_WORDS];

@@ -86,6 +86,8 @@ enum mutant_id {
     MUTANT_Z_LOSS_LOST,
     MUTANT_ADAPTER_ALPHA,  /* the factor of adapters is 1 */
     MUTANT_ADAPTER_OTHER,  /* joined products all use the first one's A */
+    MUTANT_SAVED_FROZEN,   /* modules that are trained whole beside adapters are not updated */
+    MUTANT_SAVED_RATE,     /* these modules have the rate of the adapters */
     MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */
     MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the keys and values of the first

@@ -83,6 +83,7 @@ static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 #define TEXT(path, m, dflt, kinds, help, ...)          {path, FIELD_STRING, AT(m), 0, 0, NULL, 0, dflt, help, kinds, __VA_ARGS__}
 #define TARGET(i)                                      TEXT("adapter.targets." #i, adapter.targets[i], "", ALL, "Names of the products that have an adapter: all-linear, attention, mlp, or names of modules, as q_proj; default: all-linear, which is all products of layers, except those of experts and routers.", 7)
 #define TARGET_8(a, b, c, d, e, f, g, h)               TARGET(a), TARGET(b), TARGET(c), TARGET(d), TARGET(e), TARGET(f), TARGET(g), TARGET(h)
+#define SAVED(i)                                       TEXT("adapter.modules_to_save." #i, adapter.modules_to_save[i], "", ALL, "Modules that are trained whole beside the adapters, by the names of the package peft: the embedding, as embed_tokens, and the head, as lm_head, of a model in which they are not tied.", 7)
 #define FREEZE(i)                                      TEXT("train.freeze." #i, train.freeze[i], "", TRAINING, "A pattern of names of tensors, with * and ?, that the training leaves as they are.", 7)
 #define FREEZE_8(a, b, c, d, e, f, g, h)               FREEZE(a), FREEZE(b), FREEZE(c), FREEZE(d), FREEZE(e), FREEZE(f), FREEZE(g), FREEZE(h)
 
@@ -93,7 +94,7 @@ const struct field spec_fields[] = {
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, or a GGUF file, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
     ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
     ENUM("model.weights", model.weights, spec_weights_words, WEIGHTS_MODEL, ALL, "The storage of the weights of products: model, in precision.params; int8, blocks of 32 with an fp16 scale (Q8_0), 1.06 bytes a weight; int4, blocks of 32 with an fp16 scale and minimum (Q4_1), 0.63 bytes, head and tied embedding in int8. They are quantised while they are loaded; activations never are. A training leaves them as they are, and trains an adapter.", 7),
-    TEXT("model.adapter", model.adapter, "", ALL, "An adapter for the model, by its path, upload:NAME, job:ID or job:ID/step-N: a directory as the package peft saves it. A node reads it, and it gives adapter.type, rank, alpha, rslora and targets their values: a job that names one of them must name the same.", 7),
+    TEXT("model.adapter", model.adapter, "", ALL, "An adapter for the model, by its path, upload:NAME, job:ID or job:ID/step-N: a directory as the package peft saves it. A node reads it, and it gives adapter.type, rank, alpha, rslora, targets and modules_to_save their values: a job that names one of them must name the same.", 7),
     ENUM("model.rope.compute", model.rope.rule.compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
     ENUM("model.rope.type", model.rope.type, rope_type_words, 0, ALL, "Another rule of RoPE's frequencies than the model's, by the words of transformers' rope_parameters, with the parameters below; auto: the model's own."),
     REAL("model.rope.theta", model.rope.theta, 1, 1e12, 0, ALL, "Another base of RoPE, under the model's own rule too; of layers without a window where a family has two."),
@@ -135,7 +136,7 @@ const struct field spec_fields[] = {
     FREEZE_8(8, 9, 10, 11, 12, 13, 14, 15),
     FREEZE_8(16, 17, 18, 19, 20, 21, 22, 23),
     FREEZE_8(24, 25, 26, 27, 28, 29, 30, 31),
-    ENUM("adapter.type", adapter.type, adapter_words, ADAPTER_NONE, ALL, "none; lora: products of layers have matrices of low rank beside their weights, which alone are trained, in the form of the package peft.", 7),
+    ENUM("adapter.type", adapter.type, adapter_words, ADAPTER_NONE, ALL, "none; lora: products of layers have matrices of low rank beside their weights, which are trained in the place of the weights, in the form of the package peft.", 7),
     INT("adapter.rank", adapter.rank, 1, 1024, 0, ALL, "Rank of the adapters; default: 8.", 7),
     REAL("adapter.alpha", adapter.alpha, 1e-6, 1e6, 0, ALL, "The adapters' part is multiplied by alpha / rank; default: the rank.", 7),
     REAL("adapter.dropout", adapter.dropout, 0, 0.99, 0, TRAINING, "Share of the inputs of an adapter that are dropped, the same ones on any number of ranks; default: that of model.adapter in a training, else 0.", 7),
@@ -144,6 +145,7 @@ const struct field spec_fields[] = {
     TARGET_8(8, 9, 10, 11, 12, 13, 14, 15),
     TARGET_8(16, 17, 18, 19, 20, 21, 22, 23),
     TARGET_8(24, 25, 26, 27, 28, 29, 30, 31),
+    SAVED(0), SAVED(1),
     ENUM("objective.type", objective.type, spec_objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance; dpo: which of two answers is better, from records with prompt, chosen and rejected.", 0, objective_newer),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
@@ -161,6 +163,7 @@ const struct field spec_fields[] = {
     REAL("objective.sft_weight", objective.sft_weight, 0, 1e3, 0, TRAINING, "dpo: the mean loss of the chosen answer's tokens is added with this factor.", 7),
     REAL("ema.decay", ema.decay, 0, 0.9999999, 0, TRAINING, "Keep an exponential average of the weights; 0: none."),
     REAL("optim.lr", optim.lr, 0, 10, 3e-4, TRAINING, "Peak learning rate."),
+    REAL("optim.lr_saved", optim.lr_saved, 1e-12, 10, 0, TRAINING, "Peak learning rate of adapter.modules_to_save, scheduled as optim.lr is; default: optim.lr.", 7),
     REAL("optim.betas.0", optim.beta1, 0, 0.999999, 0.9, TRAINING, "Decay of the first moment."),
     REAL("optim.betas.1", optim.beta2, 0, 0.99999999, 0.95, TRAINING, "Decay of the second moment."),
     REAL("optim.eps", optim.eps, 1e-30, 1, 1e-8, TRAINING, "Added to the root of the second moment."),
@@ -328,6 +331,7 @@ static const char *const other_paths[] = {
     "train.freeze",
     "adapter",
     "adapter.targets",
+    "adapter.modules_to_save",
     "train.epochs",
     NULL,
 };

@@ -9,7 +9,8 @@
 static const char dora[] =
     "adapters are LoRA, whose products have no magnitude of their own: see adapter.type";
 #define BLOCKS "\"lora\", with model.weights \"int4\" or \"int8\" beside it"
-static const char whole[] = "beside adapters no weight is trained";
+static const char biases[] = "beside adapters no bias is trained, but that of a head: see "
+                             "adapter.modules_to_save";
 static const char layers[] = "all layers have the adapters of adapter.targets";
 static const char patterns[] = "all products have one adapter.rank and one adapter.alpha";
 static const char start[] =
@@ -31,9 +32,10 @@ static const struct trade_word rows[] = {
     {"qlora", "adapter.type", NULL, BLOCKS},
     {"dora", NULL, dora},
     {"use_dora", NULL, dora},
-    {"modules_to_save", NULL, whole},
-    {"lora_bias", NULL, whole},
-    {"adapter.bias", NULL, whole},
+    {"modules_to_save", "adapter.modules_to_save", NULL},
+    {"additional_target", "adapter.modules_to_save", NULL},
+    {"lora_bias", NULL, biases},
+    {"adapter.bias", NULL, biases},
     {"layers_to_transform", NULL, layers},
     {"layers_pattern", NULL, layers},
     {"rank_pattern", NULL, patterns},

@@ -183,6 +183,12 @@ static int read_targets(struct spec_reader *r, const json_t *v)
     return read_names(r, "adapter.targets", v, SPEC_TARGETS, r->s->adapter.targets);
 }
 
+static int read_saved(struct spec_reader *r, const json_t *v)
+{
+    r->s->adapter.said |= ADAPTER_SAID_SAVED;
+    return read_names(r, "adapter.modules_to_save", v, SPEC_SAVED, r->s->adapter.modules_to_save);
+}
+
 static int read_labels(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return scalar_wrong_type(r, "labels", "an object of strings", v);
@@ -334,6 +340,7 @@ static const struct special {
     {"stages", read_stages, TRAINING},
     {"train.freeze", read_freeze, TRAINING},
     {"adapter.targets", read_targets, ~0u},
+    {"adapter.modules_to_save", read_saved, ~0u},
     {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},

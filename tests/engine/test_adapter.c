@@ -12,7 +12,7 @@ static void check_one(const struct way *w)
 {
     static struct job_spec plain;
     char which[400];
-    int n_base = 0, n_adapter = 0;
+    int n_base = 0, n_adapter = 0, n_saved = 0;
     say(w, which, sizeof which);
     set_spec(&spec, w);
     initial = calloc((size_t)param_count(&spec.model.shape), sizeof *initial);
@@ -30,14 +30,17 @@ static void check_one(const struct way *w)
         param_get(m, i, &p);
         const float *is = r.weights + p.offset;
         const bool same = !memcmp(is, kept + p.offset, (size_t)p.count * sizeof *is);
-        CHECK_MSG(p.trained == p.adapter, "%s: %s", which, p.name);
-        CHECK_MSG(same != p.adapter, "%s: %s %s", which, p.name, same ? "stays" : "changes");
+        const bool learns = adapter_learns(&p);
+        CHECK_MSG(p.trained == learns, "%s: %s", which, p.name);
+        CHECK_MSG(same != learns, "%s: %s %s", which, p.name, same ? "stays" : "changes");
+        n_saved += p.saved;
         n_base += !p.adapter, n_adapter += p.adapter;
-        for (int64_t k = 0; k < p.count && !p.adapter; k++)
+        for (int64_t k = 0; k < p.count && !learns; k++)
             if (r.adam_m[p.offset + k] != 0 || r.adam_v[p.offset + k] != 0)
                 CHECK_MSG(0, "%s: %s has moments", which, p.name);
     }
     CHECK(n_base > 0 && n_adapter > 0 && n_adapter % 2 == 0);
+    CHECK_MSG(n_saved >= (w->saves & 1) + (w->saves >> 1), "%s: %d saved", which, n_saved);
     CHECK_MSG(n_base == param_tensors(&plain.model.shape), "%s: %d tensors", which, n_base);
     CHECK_MSG(r.loss[0] == want.loss[0], "%s: first loss %.17g, %.17g", which, r.loss[0],
               want.loss[0]);
@@ -54,6 +57,7 @@ static void test_one(void)
             const struct way w = {.target = targets[i],
                                   .recompute = RECOMPUTE_NONE + k,
                                   .tied = k == 1,
+                                  .saves = k == 1 ? 0 : i,
                                   .max_norm = k == 2 ? 0.5 : 0};
             check_one(&w);
         }
@@ -86,6 +90,7 @@ static void test_products(void)
         w.determinism = !w.tp && draw(i, 10, 2) ? DET_RANKS : DET_RUN;
         w.drop = i % 3 == 0 ? 0.25 : 0;
         w.mlp_chunk = i % 5 < 2 ? 5 : 0;
+        w.saves = w.tied ? 0 : draw(i, 12, 4);
         check_product(&w);
     }
 }
@@ -123,23 +128,25 @@ static void test_tiles(void)
 
 static void test_families(void)
 {
-    static const struct way ways[] = {{.family = "mixtral"},
+    enum { HEAD = ADAPTER_SAVES_HEAD, BOTH = ADAPTER_SAVES_EMBEDDING | HEAD };
+    static const struct way ways[] = {{.family = "mixtral", .saves = BOTH},
                                       {.family = "gpt2"},
                                       {.family = "gemma3"},
                                       {.family = "qwen3"},
-                                      {.family = "qwen3_5"},
+                                      {.family = "qwen3_5", .saves = HEAD},
                                       {.family = "qwen3_next"},
                                       {.family = "qwen2_moe"},
-                                      {.family = "phi3"},
+                                      {.family = "phi3", .saves = BOTH},
                                       {.family = "smollm3"},
                                       {.family = "olmo2"},
                                       {.family = "granite"},
-                                      {.family = "gpt_oss"},
+                                      {.family = "gpt_oss", .saves = BOTH},
                                       {.family = "minimax"},
-                                      {.family = "tnl"},
+                                      {.family = "tnl", .saves = BOTH},
                                       {.family = "bert"},
+                                      {.family = "bert_wide", .saves = BOTH},
                                       {.family = "modernbert"},
-                                      {.family = "tnl", .time_chunk = 5}};
+                                      {.family = "tnl", .time_chunk = 5, .saves = BOTH}};
     synth.vocab = 250;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct way w = ways[i];
@@ -198,6 +205,8 @@ static void test_blocks(void)
         {.blocks = WEIGHTS_INT8, .tied = 1, .pp = 2, .batch = 2, .target = "mlp"},
         {.blocks = WEIGHTS_INT4, .P = 2, .pp = 3, .zero = 1, .batch = 2},
         {.blocks = WEIGHTS_INT8, .P = 2, .recompute = RECOMPUTE_FULL, .mlp_chunk = 5},
+        {.blocks = WEIGHTS_INT4, .P = 2, .zero = 2, .saves = 3},
+        {.blocks = WEIGHTS_INT8, .pp = 2, .batch = 2, .saves = 2},
         {.blocks = WEIGHTS_INT8, .drop = 0.25, .P = 4, .offload = 1},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_blocks(&ways[i]);
@@ -230,12 +239,15 @@ static bool is_wrong(struct way *w, int mutant)
 
 static void test_mutants(void)
 {
-    static const int of[] = {MUTANT_ADAPTER_ALPHA, MUTANT_ADAPTER_OTHER, MUTANT_DROPOUT_LOCAL,
-                             MUTANT_FROZEN_MOVED, MUTANT_MOMENTS_SHIFTED};
+    static const int of[] = {MUTANT_ADAPTER_ALPHA,  MUTANT_ADAPTER_OTHER, MUTANT_DROPOUT_LOCAL,
+                             MUTANT_FROZEN_MOVED,   MUTANT_SAVED_FROZEN,  MUTANT_SAVED_RATE,
+                             MUTANT_MOMENTS_SHIFTED};
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
-        struct way w = {.P = 2, .batch = 2, .zero = 1, .max_norm = 0.5, .drop = 0.2};
+        struct way w = {
+            .P = 2, .batch = 2, .zero = 1, .max_norm = 0.5, .drop = 0.2, .saves = k % 2 ? 3 : 2};
         CHECK(!is_wrong(&w, MUTANT_NONE));
         mutant_report(of[k], is_wrong(&w, of[k]), "adapters after three steps");
+        if (of[k] == MUTANT_SAVED_FROZEN || of[k] == MUTANT_SAVED_RATE) verify_blind(of[k]);
     }
 }
 #endif

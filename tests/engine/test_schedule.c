@@ -207,6 +207,23 @@ static void test_steps_of_passes(void)
               (int)stage_steps_of_passes(&spec, 1, some));
 }
 
+/* Checks the rate of modules that are trained whole beside adapters. */
+static void test_saved(void)
+{
+    for (int type = 0; type < SCHEDULE_N; type++) {
+        fresh(type);
+        for (int64_t k = 0; k < 110; k++)
+            CHECK(schedule_lr_saved(&spec, k) == schedule_lr(&spec, k));
+        spec.optim.lr_saved = 6;
+        for (int64_t k = 0; k < 110; k++)
+            NEAR(schedule_lr_saved(&spec, k) / 3, schedule_lr(&spec, k));
+        CHECK(schedule_lr_saved(&spec, 9) == 6);
+        spec.n_stages = 1; /* a stage with half the rate */
+        spec.stages[0] = (struct spec_stage){.from_step = 20, .lr = 1};
+        NEAR(schedule_lr_saved(&spec, 60) / 3, schedule_lr(&spec, 60));
+    }
+}
+
 int main(void)
 {
     RUN(test_warmup);
@@ -220,5 +237,6 @@ int main(void)
     RUN(test_samples_have_no_gap);
     RUN(test_steps_of_tokens);
     RUN(test_steps_of_passes);
+    RUN(test_saved);
     return test_done("schedule");
 }

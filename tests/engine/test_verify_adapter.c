@@ -12,6 +12,7 @@ struct adapted {
     const char *target; /* NULL means all products */
     double dropout;
     int P, tp, pp;
+    const char *saved; /* a module that is trained whole */
 };
 
 static struct trial t;
@@ -28,6 +29,10 @@ static void set(const struct adapted *x, enum precision_id precision)
     t.spec.adapter.rank = 3;
     t.spec.adapter.alpha = 5;
     t.spec.adapter.dropout = x->dropout;
+    if (x->saved) {
+        t.spec.model.shape.tied = 0;
+        t.spec.adapter.modules_to_save[0] = tiny_text(&t.spec, x->saved);
+    }
     if (x->target) t.spec.adapter.targets[0] = tiny_text(&t.spec, x->target);
     CHECK_MSG(!family_check(&t.spec, &e), "%s: %s: %s", t.way->name, e.field, e.text);
 }
@@ -50,12 +55,13 @@ static void expect_equal(const struct adapted *x)
     for (int i = 0; i < param_tensors(&t.spec.model.shape); i++) {
         struct param p;
         param_get(&t.spec.model.shape, i, &p);
-        n += p.adapter;
+        n += p.adapter || p.saved;
     }
     CHECK_MSG(v->n_rows == n && n > 0, "%s: %d rows, %d tensors", say(x), v->n_rows, n);
     for (int i = 0; i < v->n_rows; i++) {
         const struct verify_row *r = &v->row[i];
-        CHECK_MSG(strstr(r->name, ".lora_"), "%s: %s", say(x), r->name);
+        CHECK_MSG(strstr(r->name, ".lora_") || (x->saved && strstr(r->name, x->saved)), "%s: %s",
+                  say(x), r->name);
         CHECK_MSG(r->norm_1 > 0 && r->norm_p > 0, "%s: %s: no gradient", say(x), r->name);
         CHECK_MSG(r->allowed <= 0.25, "%s: %s: %g allowed", say(x), r->name, r->allowed);
     }
@@ -77,6 +83,10 @@ static void test_equal(void)
         {.way = WAY_ZIGZAG, .P = 2, .tp = 2, .target = "mlp", .dropout = 0.3},
         {.way = WAY_CONTIGUOUS, .P = 2, .pp = 2, .dropout = 0.3},
         {.way = WAY_CONTIGUOUS, .P = 1, .tp = 2, .pp = 2, .target = "q_proj"},
+        {.way = WAY_CONTIGUOUS, .P = 2, .saved = "embed_tokens"},
+        {.way = WAY_ZIGZAG, .P = 3, .saved = "lm_head", .target = "mlp"},
+        {.way = WAY_CONTIGUOUS, .P = 1, .tp = 2, .pp = 2, .saved = "lm_head"},
+        {.way = WAY_CONTIGUOUS, .P = 2, .pp = 2, .saved = "embed_tokens"},
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {

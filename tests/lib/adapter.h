@@ -18,6 +18,28 @@ static inline void adapter_shape(struct job_spec *s)
     CHECK_MSG(!rules_adapter(s, &e), "%s: %s", e.field, e.text);
 }
 
+/* Makes a job with adapters train whole modules. `saves` has bits of enum adapter_saves. Call it
+ * before adapter_targets. */
+static inline void adapter_saves(struct job_spec *s, int saves)
+{
+    static const enum adapter_saves bits[] = {ADAPTER_SAVES_EMBEDDING, ADAPTER_SAVES_HEAD};
+    char name[PARAM_MODULE_SIZE];
+    int n = 0;
+    for (int i = 0; i < SPEC_SAVED; i++) s->adapter.modules_to_save[i] = 0;
+    for (int i = 0; i < 2; i++) {
+        if (!(saves & (int)bits[i])) continue;
+        CHECK(param_module(&s->model.shape, bits[i], name));
+        const char *last = strrchr(name, '.') ? strrchr(name, '.') + 1 : name;
+        CHECK(!spec_intern(s, last, strlen(last), &s->adapter.modules_to_save[n++]));
+    }
+}
+
+/* Tells whether a training of adapters changes the tensor. */
+static inline bool adapter_learns(const struct param *p)
+{
+    return p->adapter || p->saved;
+}
+
 /* Gives a job adapters of the n products `targets`, or of all products if n is 0. Other fields of
  * the adapter stay. */
 static inline void adapter_targets(struct job_spec *s, const char *const *targets, int n)

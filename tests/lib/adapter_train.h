@@ -21,6 +21,7 @@ struct way {
     int P, dp, pp, tp, zero, group, determinism, precision, recompute, tied, offload, zigzag;
     int64_t batch, mlp_chunk, time_chunk, rank;
     int blocks; /* enum weights_id: the storage of the base */
+    int saves;  /* bits of enum adapter_saves; these modules have four times the rate */
     double max_norm, drop;
 };
 
@@ -56,6 +57,8 @@ static inline void set_spec(struct job_spec *s, const struct way *w)
     s->adapter.rank = w->rank ? w->rank : 3;
     s->adapter.alpha = 5;
     s->adapter.dropout = w->drop;
+    adapter_saves(s, w->saves);
+    s->optim.lr_saved = w->saves ? 4 * s->optim.lr : 0;
     adapter_targets(s, &w->target, w->target ? 1 : 0);
 }
 
@@ -86,10 +89,11 @@ static inline void say(const struct way *w, char *out, size_t size)
 {
     snprintf(out, size,
              "%s %s P %d dp %d pp %d tp %d zero %d group %d determinism %d precision %d recompute "
-             "%d tied %d offload %d batch %lld chunk %lld norm %g drop %g",
+             "%d tied %d saves %d offload %d batch %lld chunk %lld norm %g drop %g",
              w->family ? w->family : "llama", w->target ? w->target : "all-linear", w->P, w->dp,
              w->pp, w->tp, w->zero, w->group, w->determinism, w->precision, w->recompute, w->tied,
-             w->offload, (long long)w->batch, (long long)w->mlp_chunk, w->max_norm, w->drop);
+             w->saves, w->offload, (long long)w->batch, (long long)w->mlp_chunk, w->max_norm,
+             w->drop);
 }
 
 /* Returns weights in which no element of an adapter is 0, and the model's are those that
@@ -139,10 +143,10 @@ static inline void check_near(const struct engine_run *r, const struct engine_ru
                   {"weights", r->weights, one->weights},
                   {"m", r->adam_m, one->adam_m},
                   {"v", r->adam_v, one->adam_v}};
-        if (!p.adapter)
+        if (!adapter_learns(&p))
             CHECK_MSG(!memcmp(r->weights + at, one->weights + at, (size_t)n * 4), "%s: %s changes",
                       which, p.name);
-        for (int k = 0; p.adapter && k < 4; k++) {
+        for (int k = 0; adapter_learns(&p) && k < 4; k++) {
             double length = 0;
             for (int64_t j = 0; j < n; j++)
                 length += (double)of[k].want[at + j] * of[k].want[at + j];

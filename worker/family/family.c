@@ -4,6 +4,7 @@
 #include "worker/family/family.h"
 
 #include <stddef.h>
+#include "api/core/adapter.h"
 #include "api/core/assert.h"
 #include "api/core/room.h"
 #include "api/core/choices.h"
@@ -161,6 +162,14 @@ static void adapt_layers(const struct shape_adapter *a, struct family *f)
                                                          .random_b = a->random_b});
 }
 
+/* Marks the modules that are trained whole. A job that does not compute the head has none. */
+static void save_modules(const struct shape_adapter *a, struct family *f)
+{
+    const int embedding = prog_embedding(&f->in), head = prog_head(&f->out);
+    if (a->saves & ADAPTER_SAVES_EMBEDDING) prog_save(&f->in, embedding);
+    if (a->saves & ADAPTER_SAVES_HEAD && head != PROG_NONE) prog_save(&f->out, head);
+}
+
 void family_write(const struct model_shape *m, struct family *f)
 {
     const struct family_row *row = family_row(m);
@@ -171,7 +180,7 @@ void family_write(const struct model_shape *m, struct family *f)
     if (m->no_head) cut_head(&f->out);
     if (m->quant) family_store(f, m->quant);
     if (row->task == MODEL_DIFFUSION) place_switches(row, f);
-    if (m->adapter.rank) adapt_layers(&m->adapter, f);
+    if (m->adapter.rank) adapt_layers(&m->adapter, f), save_modules(&m->adapter, f);
     if (m->freeze.n_kinds) freeze_layers(m, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);

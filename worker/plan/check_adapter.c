@@ -45,18 +45,12 @@ static bool is_routing(const char *module)
     return n >= k && !strcmp(module + n - k, gate);
 }
 
-static bool is_named(const char *module, const char *name)
-{
-    const size_t n = strlen(module), k = strlen(name);
-    return n >= k && !strcmp(module + n - k, name) && (n == k || module[n - k - 1] == '.');
-}
-
 static bool matches(const char *module, const char *name)
 {
     if (!strcmp(name, "all-linear")) return !is_routing(module);
     if (!strcmp(name, "attention")) return !is_routing(module) && in_attention(module);
     if (!strcmp(name, "mlp")) return !is_routing(module) && !in_attention(module);
-    return is_named(module, name);
+    return param_is_named(module, name);
 }
 
 /* Tells whether target i names the module. A whole name names its module alone: output.dense of
@@ -185,47 +179,50 @@ static int find(struct adapting *z, struct err *e)
     return rc;
 }
 
-/* Fails if a target has a character that names of modules cannot have. */
-static int check_characters(const char *field, const char *target, struct err *e)
+/* Fails if a name has a character that names of modules cannot have. */
+static int check_characters(const char *field, const char *name, struct err *e)
 {
     static const char taken[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    const unsigned char c = (unsigned char)target[strspn(target, taken)];
+    const unsigned char c = (unsigned char)name[strspn(name, taken)];
     if (!c) return 0;
-    if (*target == '[')
+    if (*name == '[')
         return err_field(e, ERR_INVALID, field,
                          "%s is the text %.64s: a list has its names in quotes, as [\"q_proj\", "
                          "\"v_proj\"]",
-                         field, target);
+                         field, name);
     return err_field(e, ERR_INVALID, field,
                      "%s has the byte 0x%02x, which no module's name has: use letters, digits, "
                      "\"_\", \".\" and \"-\"",
                      field, c);
 }
 
-static int count_targets(const struct job_spec *s, int *n, struct err *e)
+/* Checks the names of modules in ref[most], and counts them. `list` is the path of the list. Fails
+ * if a name is too long, has a wrong character, or is empty and a later name is not. */
+static int count_list(const struct job_spec *s, const char *list, const spec_ref *ref, int most,
+                      int *n, struct err *e)
 {
-    char field[32];
+    char field[48];
     *n = 0;
-    for (int i = 0; i < SPEC_TARGETS; i++) {
-        const size_t size = strlen(spec_text(s, s->adapter.targets[i]));
+    for (int i = 0; i < most; i++) {
+        const size_t size = strlen(spec_text(s, ref[i]));
         if (!size) continue;
-        snprintf(field, sizeof field, "adapter.targets.%d", i);
+        snprintf(field, sizeof field, "%s.%d", list, i);
         if (size >= TARGET_SIZE)
             return err_field(e, ERR_TOO_LARGE, field, "%s has %zu bytes, at most %d", field, size,
                              TARGET_SIZE - 1);
-        if (check_characters(field, spec_text(s, s->adapter.targets[i]), e)) return -1;
+        if (check_characters(field, spec_text(s, ref[i]), e)) return -1;
         if (i == *n) {
             ++*n;
             continue;
         }
-        snprintf(field, sizeof field, "adapter.targets.%d", *n);
+        snprintf(field, sizeof field, "%s.%d", list, *n);
         return err_field(e, ERR_INVALID, field, "%s is empty: leave it out", field);
     }
     return 0;
 }
 
 /* Fails if a field of an adapter is set in a job that has none. */
-static int check_absent(const struct job_spec *s, int n, struct err *e)
+static int check_absent(const struct job_spec *s, int n, int n_saved, struct err *e)
 {
     const struct {
         const char *field;
@@ -235,6 +232,8 @@ static int check_absent(const struct job_spec *s, int n, struct err *e)
               {"adapter.alpha", s->adapter.alpha > 0},
               {"adapter.dropout", s->adapter.dropout > 0},
               {"adapter.rslora", s->adapter.rslora != 0},
+              {"adapter.modules_to_save", n_saved > 0},
+              {"optim.lr_saved", s->optim.lr_saved > 0},
               {"checkpoint.merge", s->checkpoint.merge != 0},
               {"model.adapter", s->model.adapter != 0}};
     const char *field = NULL;
@@ -314,13 +313,22 @@ static void set_factor(const struct job_spec *s, struct shape_adapter *to)
     to->scale = to->alpha / (to->rslora ? sqrt(to->rank) : to->rank);
 }
 
+static int count_names(const struct job_spec *s, int *n, int *n_saved, struct err *e)
+{
+    static const char targets[] = "adapter.targets", saved[] = "adapter.modules_to_save";
+    return count_list(s, targets, s->adapter.targets, SPEC_TARGETS, n, e) ||
+                   count_list(s, saved, s->adapter.modules_to_save, SPEC_SAVED, n_saved, e)
+               ? -1
+               : 0;
+}
+
 int rules_adapter(struct job_spec *s, struct err *e)
 {
     struct shape_adapter *to = room_take(sizeof *to);
     struct adapting *z = room_take(sizeof *z);
-    int n, rc = count_targets(s, &n, e);
+    int n = 0, n_saved = 0, rc = count_names(s, &n, &n_saved, e);
     const bool has = s->adapter.type == ADAPTER_LORA;
-    if (!rc) rc = has ? check_beside(s, e) : check_absent(s, n, e);
+    if (!rc) rc = has ? check_beside(s, e) : check_absent(s, n, n_saved, e);
     if (!rc && has && rules_known(s) && !(rc = check_family(s, e))) {
         memset(to, 0, sizeof *to);
         memset(z, 0, sizeof *z);
@@ -330,6 +338,7 @@ int rules_adapter(struct job_spec *s, struct err *e)
         set_factor(s, to);
         rc = find(z, e);
         if (!rc) s->model.shape.adapter = *to;
+        if (!rc) rc = rules_saved(s, n_saved, e);
         if (!rc) rc = check_tensors(&s->model.shape, e);
     }
     room_give(z);

@@ -56,12 +56,13 @@ static bool matches(struct freezing *z, const char *name)
     return any;
 }
 
-/* Tells whether tensor i of a section is frozen. In a model with adapters only their tensors are
- * trained. A pattern that matches the name of the head also freezes a tied embedding. */
+/* Tells whether tensor i of a section is frozen. In a model with adapters only their tensors and
+ * the modules that are trained whole are not. A pattern that matches the name of the head also
+ * freezes a tied embedding. */
 static bool is_frozen(struct freezing *z, int bucket, int i)
 {
     const struct model_shape *m = &z->s->model.shape;
-    if (m->adapter.rank) return !z->of[i].adapter;
+    if (m->adapter.rank) return !z->of[i].adapter && !z->of[i].saved;
     const bool by_name = matches(z, z->of[i].name);
     return (bucket == 0 && i == 0 && m->tied && matches(z, family_head(m))) || by_name;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
+#include "api/core/room.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
 
@@ -124,11 +125,39 @@ static void fill(struct param *out, const struct program *p, int bucket, int i,
     out->frozen = w->frozen;
     out->trained = w->offset < p->trained_size;
     out->adapter = w->adapter;
+    out->saved = w->saved;
     out->of_ids = w->of_ids;
     out->n_fused = w->n_fused;
     memcpy(out->fused, w->fused, sizeof out->fused);
     out->n_dims = w->n_dims;
     memcpy(out->dims, w->dims, sizeof out->dims);
+}
+
+bool param_module(const struct model_shape *m, enum adapter_saves which,
+                  char out[PARAM_MODULE_SIZE])
+{
+    const bool head = which == ADAPTER_SAVES_HEAD;
+    struct model_shape *whole = room_take(sizeof *whole);
+    *whole = *m;
+    whole->no_head = whole->freeze.n_kinds = whole->adapter.rank = 0;
+    struct family *f = family_new(whole);
+    const struct program *const p = head ? &f->out : &f->in;
+    const int i = head ? prog_head(p) : prog_embedding(p);
+    char prefix[64];
+    if (i != PROG_NONE) {
+        param_prefix(p, head ? m->n_layers + 1 : 0, prefix);
+        snprintf(out, PARAM_MODULE_SIZE, "%s%.*s", prefix, prog_module_size(&p->weight[i]),
+                 p->weight[i].name);
+    }
+    family_free(f);
+    room_give(whole);
+    return i != PROG_NONE;
+}
+
+bool param_is_named(const char *module, const char *name)
+{
+    const size_t n = strlen(module), k = strlen(name);
+    return n >= k && !strcmp(module + n - k, name) && (n == k || module[n - k - 1] == '.');
 }
 
 static const struct program *section(const struct family *f, const struct model_shape *m,

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/adapter.h"
 #include "api/core/choices.h"
 #include "api/core/model_shape.h"
 #include "api/core/rank.h"
@@ -58,7 +59,7 @@ struct param {
      * tensors have neither. The trained tensors of a bucket come first. Their gradients have the
      * order and the distances of these tensors. */
     bool trained;
-    bool adapter;
+    bool adapter, saved;
     bool of_ids;
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];
@@ -81,6 +82,14 @@ void param_range(const struct model_shape *m, int bucket, int *first, int *last)
 /* Writes the prefix of the names of a bucket's tensors, such as "model.layers.3.". p is the
  * bucket's program. */
 void param_prefix(const struct program *p, int bucket, char out[64]);
+/* Writes the name of the embedding's or the head's module, "model.embed_tokens", of a model of
+ * text; the head's also if the job does not compute it. Returns false if the model has no head of
+ * its own. */
+#define PARAM_MODULE_SIZE 128
+bool param_module(const struct model_shape *m, enum adapter_saves which,
+                  char out[PARAM_MODULE_SIZE]);
+/* Tells whether `name` is the module's name, or its last dotted parts. */
+bool param_is_named(const char *module, const char *name);
 /* Describes tensor i, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
 /* Describes the tensors of a bucket. out must have room for PROG_WEIGHTS tensors. Returns the

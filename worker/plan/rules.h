@@ -38,11 +38,15 @@ int rules_weights(struct job_spec *s, struct err *e);
  * rules_weights. Fails if a target names no product, or if the job has a field that does not go
  * with adapters. */
 int rules_adapter(struct job_spec *s, struct err *e);
+/* Finds the n modules that are trained whole beside adapters, and sets adapter.saves in the model's
+ * shape, which has the adapters. Fails if a name is that of another module than the embedding and
+ * the head, or if these are tied. */
+int rules_saved(struct job_spec *s, int n, struct err *e);
 /* Finds the tensors that the patterns of train.freeze match, and sets shape_freeze in the model's
- * shape. If the model has adapters, only these are trained. Call it after rules_adapter. Fails if
- * a pattern is too long or matches no tensor, or if the job would train nothing. Fails if only
- * some of the tensors that one product reads are frozen. Also fails if the layers are of more
- * than FREEZE_KINDS kinds. */
+ * shape. If the model has adapters, only these and saved modules are trained. Call it after
+ * rules_adapter. Fails if a pattern is too long or matches no tensor, or if the job would train
+ * nothing. Fails if only some of the tensors that one product reads are frozen. Also fails if the
+ * layers are of more than FREEZE_KINDS kinds. */
 int rules_freeze(struct job_spec *s, struct err *e);
 /* Checks memory.offload and the directory for offloaded activations (memory.offload_dir). */
 int rules_offload(const struct job_spec *s, struct err *e);

@@ -1,6 +1,6 @@
-/* adapt.c: puts an ADAPT after each product of a section that has adapters. Indices of values stay
- * in the order in which the values are written, so the values after a product's output move up by
- * one for each ADAPT. */
+/* adapt.c: puts an ADAPT after each product of a section that has adapters, and marks the modules
+ * that are trained whole beside them. Indices of values stay in the order in which the values are
+ * written, so the values after a product's output move up by one for each ADAPT. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -128,4 +128,38 @@ void prog_adapt(struct program *p, const struct program_adapt *a)
 {
     for (int i = 0; i < p->n_ops; i++)
         if (p->op[i].kind == OP_LINEAR && adapt_product(p, a, i)) i++;
+}
+
+/* ---- modules that are trained whole ---------------------------------------------------------- */
+
+/* Returns the weight of the first operation of a kind, or PROG_NONE. */
+static int weight_of(const struct program *p, enum op_kind kind)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind == kind && p->op[i].n_w) return p->op[i].w;
+    return PROG_NONE;
+}
+
+int prog_embedding(const struct program *in)
+{
+    return weight_of(in, OP_EMBED);
+}
+
+int prog_head(const struct program *out)
+{
+    const int w = weight_of(out, OP_XENT);
+    return w == PROG_TIED ? PROG_NONE : w;
+}
+
+void prog_save(struct program *p, int weight)
+{
+    const int n = prog_module_size(&p->weight[weight]);
+    assert(n > 0);
+    for (int i = 0; i < p->n_weights; i++) {
+        struct weight *const w = &p->weight[i];
+        if (strncmp(w->name, p->weight[weight].name, (size_t)n + 1) || strchr(w->name + n + 1, '.'))
+            continue;
+        w->saved = true;
+        w->stored = WEIGHTS_MODEL;
+    }
 }

@@ -88,6 +88,7 @@ struct weight {
     enum weights_id stored;
     bool frozen;  /* the tensor never has a gradient, because training does not change it */
     bool adapter; /* the tensor is A or B of an adapter (prog_adapt), and in no file of a model */
+    bool saved;   /* the tensor is trained whole beside adapters (prog_save), and in their files */
     /* The tensor has a row, or an element, for each id. The last slices of the tp ranks may have
      * fewer ids, or none. */
     bool of_ids;
@@ -512,6 +513,13 @@ void prog_adapt(struct program *p, const struct program_adapt *a);
 /* Tells whether prog_adapt can adapt weight i, which must be a matrix of a LINEAR whose name ends
  * with ".weight". */
 bool prog_adapts(const struct program *p, int i);
+/* prog_embedding returns the index of the weight of the tokens' embedding in section `in`, and
+ * prog_head that of the head in section `out`. They return PROG_NONE if the section has none of its
+ * own. prog_save marks the weight of a module that is trained whole, and the module's bias. Their
+ * numbers are not in blocks. */
+int prog_embedding(const struct program *in);
+int prog_head(const struct program *out);
+void prog_save(struct program *p, int weight);
 /* Returns the length of the name of the weight's module, which is the name without its last part
  * ".weight". Returns -1 if the weight has another last part. */
 int prog_module_size(const struct weight *w);

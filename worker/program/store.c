@@ -75,21 +75,27 @@ static int64_t size_of(const struct weight *w, int64_t unit)
     return (w->cols ? w->rows * w->cols : w->rows) * unit;
 }
 
+/* Tells whether a training beside weights in blocks changes the weight. */
+static bool is_learnt(const struct weight *w)
+{
+    return w->adapter || w->saved;
+}
+
 int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
 {
     bool blocks = false, adapters = false;
     for (int i = 0; i < p->n_weights; i++) {
         blocks |= in_blocks(&p->weight[i]);
-        adapters |= p->weight[i].adapter;
+        adapters |= is_learnt(&p->weight[i]);
     }
     int64_t end = adapters ? p->trained_size * unit : 0;
     for (int i = 0; i < p->n_weights; i++) {
         const struct weight *w = &p->weight[i];
-        const int64_t begin = !blocks || w->adapter ? w->offset * unit
-                              : w->joined           ? end
-                                                    : mem_round(end, MEM_ALIGN);
+        const int64_t begin = !blocks || is_learnt(w) ? w->offset * unit
+                              : w->joined             ? end
+                                                      : mem_round(end, MEM_ALIGN);
         if (at) at[i] = begin;
-        if (!blocks || !w->adapter) end = begin + size_of(w, unit);
+        if (!blocks || !is_learnt(w)) end = begin + size_of(w, unit);
     }
     return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
 }

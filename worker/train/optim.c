@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "api/core/job.h"
+#include "api/core/mutant.h"
 #include "api/core/room.h"
 #include "kernels/precision.h"
 #include "worker/plan/slice.h"
@@ -80,26 +81,35 @@ double optim_clip(const struct job_spec *spec, double norm)
     return clip < 1 ? clip : 1;
 }
 
+/* Returns the rate of a tensor. */
+static double rate_of(const struct optim *o, const struct optim_rate *r, const struct param *p)
+{
+    const bool several = o->plan->n_ranks > 1;
+    if (p->saved && several && mutant_on(MUTANT_SAVED_FROZEN)) return 0;
+    return p->saved && !(several && mutant_on(MUTANT_SAVED_RATE)) ? r->lr_saved : r->lr;
+}
+
 /* Updates a run of elements of one tensor. */
 static void update_run(const struct optim *o, const struct optim_part *x,
-                       const struct optim_rate *r, const struct zero_range *run, bool decay)
+                       const struct optim_rate *r, const struct zero_range *run,
+                       const struct param *of)
 {
     const int64_t at = run->begin - x->begin;
-    o->be->ops->adamw(o->be,
-                      &(struct adamw_args){.p = x->p + at,
-                                           .p_half = x->rounded ? x->rounded + at : NULL,
-                                           .half = dtype_of_precision(o->plan->precision),
-                                           .m = x->m + at,
-                                           .v = x->v + at,
-                                           .g = x->g + at,
-                                           .n = run->end - run->begin,
-                                           .lr = r->lr,
-                                           .beta1 = o->spec->optim.beta1,
-                                           .beta2 = o->spec->optim.beta2,
-                                           .eps = o->spec->optim.eps,
-                                           .weight_decay = decay ? o->spec->optim.weight_decay : 0,
-                                           .clip = r->clip,
-                                           .t = r->t});
+    o->be->ops->adamw(
+        o->be, &(struct adamw_args){.p = x->p + at,
+                                    .p_half = x->rounded ? x->rounded + at : NULL,
+                                    .half = dtype_of_precision(o->plan->precision),
+                                    .m = x->m + at,
+                                    .v = x->v + at,
+                                    .g = x->g + at,
+                                    .n = run->end - run->begin,
+                                    .lr = rate_of(o, r, of),
+                                    .beta1 = o->spec->optim.beta1,
+                                    .beta2 = o->spec->optim.beta2,
+                                    .eps = o->spec->optim.eps,
+                                    .weight_decay = of->decay ? o->spec->optim.weight_decay : 0,
+                                    .clip = r->clip,
+                                    .t = r->t});
 }
 
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r)
@@ -110,7 +120,7 @@ void optim_update(const struct optim *o, const struct optim_part *x, const struc
         struct zero_range run = {p[i].offset, p[i].offset + p[i].count};
         if (run.begin < x->begin) run.begin = x->begin;
         if (run.end > x->end) run.end = x->end;
-        if (run.begin < run.end) update_run(o, x, r, &run, p[i].decay);
+        if (run.begin < run.end) update_run(o, x, r, &run, &p[i]);
     }
     room_give(p);
 }

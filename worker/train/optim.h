@@ -22,7 +22,8 @@ struct optim_part {
 };
 
 struct optim_rate {
-    double lr, clip;
+    double lr, lr_saved; /* lr_saved is that of modules that are trained whole beside adapters */
+    double clip;
     int64_t t; /* Adam's t: number of the update, counted from 1 */
 };
 

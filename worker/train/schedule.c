@@ -41,9 +41,9 @@ static int64_t decay_start(const struct job_spec *s)
     return start > s->schedule.warmup_steps ? start : s->schedule.warmup_steps;
 }
 
-double schedule_lr(const struct job_spec *s, int64_t step)
+static double rate(const struct job_spec *s, int64_t step, double peak)
 {
-    const double peak = stage_lr(s, stage_at(s, step)), low = s->schedule.min_lr_ratio * peak;
+    const double low = s->schedule.min_lr_ratio * peak;
     const int64_t warmup = s->schedule.warmup_steps, n = s->train.steps;
     double left;
     if (step < warmup) return peak * (double)(step + 1) / (double)warmup;
@@ -54,4 +54,15 @@ double schedule_lr(const struct job_spec *s, int64_t step)
     default: left = cosine(progress(warmup, n, step));
     }
     return left < 1 ? low + (peak - low) * left : peak;
+}
+
+double schedule_lr(const struct job_spec *s, int64_t step)
+{
+    return rate(s, step, stage_lr(s, stage_at(s, step)));
+}
+
+double schedule_lr_saved(const struct job_spec *s, int64_t step)
+{
+    const double peak = stage_lr(s, stage_at(s, step));
+    return rate(s, step, s->optim.lr_saved > 0 ? peak / s->optim.lr * s->optim.lr_saved : peak);
 }

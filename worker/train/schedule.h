@@ -21,5 +21,8 @@
 struct job_spec;
 
 double schedule_lr(const struct job_spec *spec, int64_t step);
+/* Returns the rate of modules that are trained whole beside adapters: the same with the peak p
+ * optim.lr_saved / optim.lr, or schedule_lr if lr_saved is 0. */
+double schedule_lr_saved(const struct job_spec *spec, int64_t step);
 
 #endif

@@ -415,6 +415,12 @@ static int64_t dropout_step(const struct train *t)
     return t->step;
 }
 
+static struct optim_rate rate_of(const struct train *t, double clip)
+{
+    return (struct optim_rate){schedule_lr(t->spec, t->step), schedule_lr_saved(t->spec, t->step),
+                               clip, train_updates(t) + 1};
+}
+
 int train_step(struct train *t, struct rank_step *out, struct err *e)
 {
     struct rank_step local;
@@ -429,7 +435,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     }
     offload_reset(t->model.offload);
     t->offloaded = 0;
-    t->state.rate = (struct optim_rate){out->lr, 1, train_updates(t) + 1};
+    t->state.rate = rate_of(t, 1);
     t->scale_was = scale_of(t->spec, &t->scale);
     if (count_targets(t, &sum, e)) return -1;
     t->state.skip = marked(t) || !sum.targets;
@@ -446,10 +452,9 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     out->targets = sum.targets;
     if (sharded_norm(&t->state, &out->grad_norm, e)) return -1;
     out->grad_norm /= t->scale_was;
-    const int64_t n = train_updates(t) + 1;
     t->verdict = judge(t, out);
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
-    const struct optim_rate rate = {out->lr, optim_clip(t->spec, out->grad_norm) / t->scale_was, n};
+    const struct optim_rate rate = rate_of(t, optim_clip(t->spec, out->grad_norm) / t->scale_was);
     if (sharded_update(&t->state, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
     if (compare_ledger(t, out, e)) return -1;
     t->step++;
