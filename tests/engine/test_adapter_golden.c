@@ -1,7 +1,7 @@
 /* test_adapter_golden.c: compares five training steps of adapters with those of peft in float64
  * (tests/golden/make_adapter_golden.py), from an adapter with random A and B in peft's own files.
  * Compares losses, norms, gradients and the adapters after five steps, on one rank and on products
- * of axes.
+ * of axes. In some of them the embedding and the head are trained whole, at another rate.
  * tests: needs golden */
 #include "api/core/job.h"
 #include "tests/lib/adapter.h"
@@ -15,6 +15,8 @@ static struct job_spec spec; /* off the stack */
 /* A model, its adapters, and one way to run it. */
 struct way {
     const char *name;
+    const char *base; /* the model, if its name is another */
+    int saves;        /* bits of enum adapter_saves */
     int rank, alpha, rslora;
     const char *target; /* NULL means all products */
     int P, dp, pp, tp, zero, precision;
@@ -26,7 +28,11 @@ static void say(const struct way *w, char *out, size_t size)
              w->pp, w->tp, w->zero, w->precision);
 }
 
-enum { GOLDEN_STEPS = 5 };
+enum {
+    GOLDEN_STEPS = 5,
+    HEAD = ADAPTER_SAVES_HEAD,
+    BOTH = ADAPTER_SAVES_EMBEDDING | ADAPTER_SAVES_HEAD
+};
 
 static struct lm_golden golden;
 
@@ -69,6 +75,8 @@ static void set_golden(struct job_spec *s, const struct way *w)
     s->adapter.rank = w->rank;
     s->adapter.alpha = w->alpha;
     s->adapter.rslora = w->rslora;
+    adapter_saves(s, w->saves);
+    s->optim.lr_saved = w->saves ? 4e-3 : 0;
     adapter_targets(s, &w->target, w->target ? 1 : 0);
 }
 
@@ -136,7 +144,7 @@ static void check_tensors(struct st_file *f, const struct engine_run *r, double 
     for (int i = 0; i < param_tensors(&m); i++) {
         struct param p;
         param_get(&m, i, &p);
-        if (!p.adapter) continue;
+        if (!adapter_learns(&p)) continue;
         float *file = malloc((size_t)p.count * 8), *room = file + p.count;
         for (int kind = 0; kind < 2; kind++) {
             const float *is = (kind ? r->grad : r->weights) + p.offset;
@@ -156,7 +164,7 @@ static void check_golden(const struct way *w)
 {
     char path[96], which[400];
     struct err e = {0};
-    lm_open(&golden, w->name);
+    lm_open(&golden, w->base ? w->base : w->name);
     snprintf(path, sizeof path, "tests/golden/adapter/%s/steps.safetensors", w->name);
     struct st_file *f = st_open(path, &e);
     CHECK_MSG(f, "%s", e.text);
@@ -186,6 +194,8 @@ static const struct way models[] = {
     {.name = "phi3", .rank = 4, .alpha = 6},
     {.name = "qwen3_mixed", .rank = 4, .alpha = 6},
     {.name = "mixtral", .rank = 4, .alpha = 6},
+    {.name = "phi3_both", .base = "phi3", .saves = BOTH, .rank = 4, .alpha = 6},
+    {.name = "mixtral_head", .base = "mixtral", .saves = HEAD, .rank = 4, .alpha = 6},
     {.name = "qwen3_next", .rank = 2, .alpha = 6, .target = "attention"}};
 enum { N_MODELS = sizeof models / sizeof *models };
 
@@ -198,7 +208,7 @@ static void use(struct way *to, const struct way *axes)
 /* Tells whether two ranks can share the layers of a golden model. */
 static bool tp_splits(const char *name)
 {
-    static const char *const even[] = {"phi3", "qwen3_mixed", NULL};
+    static const char *const even[] = {"phi3", "phi3_both", "qwen3_mixed", NULL};
     for (int i = 0; even[i]; i++)
         if (!strcmp(name, even[i])) return true;
     return false;

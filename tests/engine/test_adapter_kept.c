@@ -13,7 +13,7 @@
 
 /* ---- from one product to another ------------------------------------------------------------- */
 
-enum { STOP = 1 };
+enum { STOP = 1, BOTH = ADAPTER_SAVES_EMBEDDING | ADAPTER_SAVES_HEAD };
 
 struct stop {
     char dir[64];
@@ -68,10 +68,10 @@ static void check_files(const struct stop *at)
     for (int i = 0; i < param_tensors(&m); i++) {
         param_get(&m, i, &p);
         snprintf(name, sizeof name, "exp_avg:%s", p.name);
-        CHECK_MSG(!st_find(f, name) == !p.adapter, "%s", name);
+        CHECK_MSG(!st_find(f, name) == !adapter_learns(&p), "%s", name);
         snprintf(name, sizeof name, ADAPTER_PREFIX "%s", p.name);
-        CHECK_MSG(!st_find(own, name) == !p.adapter, "%s", name);
-        n += p.adapter;
+        CHECK_MSG(!st_find(own, name) == !adapter_learns(&p), "%s", name);
+        n += adapter_learns(&p);
     }
     CHECK(st_count(own) == n && st_count(f) == 2 * n);
     st_close(f), st_close(own);
@@ -115,9 +115,9 @@ static void check_resumed(const struct way *from, const struct way *to)
         struct param p;
         param_get(&m, i, &p);
         const double d = rel_l2(r.weights + p.offset, want.weights + p.offset, p.count);
-        CHECK_MSG(!p.adapter ? d == 0 : d <= most, "%s: weights of %s: rel-L2 %.3g", which, p.name,
-                  d);
-        if (!p.adapter) continue;
+        const bool learns = adapter_learns(&p);
+        CHECK_MSG(!learns ? d == 0 : d <= most, "%s: weights of %s: rel-L2 %.3g", which, p.name, d);
+        if (!learns) continue;
         const double v = rel_l2(r.adam_v + p.offset, want.adam_v + p.offset, p.count);
         CHECK_MSG(v <= 4 * most, "%s: v of %s: rel-L2 %.3g", which, p.name, v);
     }
@@ -135,6 +135,10 @@ static void test_resumed(void)
         {{.P = 2, .zero = 2, .batch = 4, .precision = PRECISION_BF16},
          {.P = 1, .dp = 2, .pp = 2, .zero = 3, .batch = 4, .precision = PRECISION_BF16}},
         {{.P = 1, .tp = 2, .batch = 4}, {.P = 2, .zero = 1, .batch = 4}},
+        {{.P = 2, .zero = 3, .batch = 4, .saves = BOTH},
+         {.P = 1, .tp = 2, .pp = 2, .batch = 4, .saves = BOTH}},
+        {{.P = 1, .pp = 2, .batch = 4, .saves = BOTH, .precision = PRECISION_BF16},
+         {.P = 2, .zero = 2, .batch = 4, .saves = BOTH, .precision = PRECISION_BF16}},
         {{.P = 2, .zero = 1, .batch = 4}, {.P = 1, .tp = 2, .pp = 2, .batch = 4}}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resumed(&ways[i][0], &ways[i][1]);
 }
@@ -203,7 +207,14 @@ static void test_configs(void)
         {",\"alpha_pattern\":{\"q_proj\":4}",
          "alpha_pattern is set: products of experts, for which peft"},
         {",\"layers_to_transform\":[0]", "layers_to_transform is set"},
-        {",\"modules_to_save\":[\"lm_head\"]", "modules_to_save is set"},
+        {",\"modules_to_save\":[]", NULL},
+        {",\"modules_to_save\":[\"lm_head\"]", "modules_to_save names lm_head"},
+        {",\"modules_to_save\":\"lm_head\"", "modules_to_save is no list"},
+        {",\"modules_to_save\":[1]", "modules_to_save is no list"},
+        {",\"modules_to_save\":[\"\"]", "modules_to_save is no list"},
+        {",\"modules_to_save\":[\"a\\u0007\"]", "modules_to_save is no list"},
+        {",\"modules_to_save\":[\"a\",\"b\",\"c\",\"d\",\"e\"]", "has more than 4 names"},
+        {",\"ensure_weight_tying\":true", "ensure_weight_tying is set"},
         {",\"target_parameters\":[\"x\"]", "target_parameters is set"},
         {",\"init_lora_weights\":\"pissa\"", "init_lora_weights pissa"},
         {",\"lora_bias\":true", "lora_bias is set"},
@@ -299,6 +310,123 @@ static void test_refused(void)
     CHECK(!config_read_dir("tests/golden/stdit3", &spec.model.shape, &e));
     spec.adapter.type = ADAPTER_LORA;
     refused("adapter.type", "diffusion");
+}
+
+/* Describes a job with adapters of the golden model of a family and these modules_to_save. */
+static void use_saved(const char *family, const char *first, const char *second)
+{
+    char dir[96];
+    struct err e = {0};
+    memset(&spec, 0, sizeof spec);
+    spec.text_used = 1;
+    snprintf(dir, sizeof dir, "tests/golden/%s", family);
+    CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
+    spec.adapter.type = ADAPTER_LORA;
+    spec.adapter.rank = 3;
+    spec.optim.lr = 1e-3;
+    CHECK(!spec_intern(&spec, first, strlen(first), &spec.adapter.modules_to_save[0]));
+    CHECK(!spec_intern(&spec, second, strlen(second), &spec.adapter.modules_to_save[1]));
+}
+
+static void test_saved(void)
+{
+    static const struct {
+        const char *family, *first, *second;
+        int saves; /* 0: the second name, or the first if there is only one, is refused */
+        const char *says;
+    } cases[] = {{"phi3", "embed_tokens", "lm_head", 3, NULL},
+                 {"phi3", "model.embed_tokens", "", 1, NULL},
+                 {"phi3", "lm_head", "", 2, NULL},
+                 {"qwen3_5", "lm_head", "embed_tokens", 3, NULL},
+                 {"retnet", "embeddings", "lm_head", 3, NULL},
+                 {"bert_wide", "word_embeddings", "", 1, NULL},
+                 {"bert_wide", "decoder", "", 2, NULL},
+                 {"phi3", "lm_head", "norm", 0,
+                  "which are the embedding, embed_tokens, and the head, lm_head"},
+                 {"phi3", "okens", "", 0, "is no module that is trained whole"},
+                 {"phi3", "", "lm_head", 0, "is empty: leave it out"},
+                 {"phi3", "lm head", "", 0, "0x20"},
+                 {"qwen3", "embed_tokens", "", 0, "tie_word_embeddings"},
+                 {"qwen3", "lm_head", "", 0, "tie_word_embeddings"},
+                 {"gpt2", "wte", "", 0, "tie_word_embeddings"},
+                 {"bert", "decoder", "", 0, "tie_word_embeddings"},
+                 {"qwen3", "score", "", 0, "embed_tokens, and the head, lm_head"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        use_saved(cases[i].family, cases[i].first, cases[i].second);
+        const int rc = rules_adapter(&spec, &e);
+        CHECK_MSG(rc == (cases[i].saves ? 0 : -1), "case %zu: %s", i, e.text);
+        if (!rc) {
+            CHECK_MSG(spec.model.shape.adapter.saves == cases[i].saves, "case %zu", i);
+            continue;
+        }
+        CHECK_MSG(strstr(e.text, cases[i].says), "case %zu: %s", i, e.text);
+        CHECK_STR(e.field, *cases[i].second && *cases[i].first ? "adapter.modules_to_save.1"
+                                                               : "adapter.modules_to_save.0");
+    }
+}
+
+/* Checks the fields that go with modules_to_save. */
+static void test_saved_fields(void)
+{
+    use_saved("phi3", "lm_head", "");
+    spec.optim.lr_saved = 1e-4;
+    struct err e = {0};
+    CHECK_MSG(!rules_adapter(&spec, &e), "%s", e.text);
+    spec.optim.lr = 0;
+    refused("optim.lr_saved", "set optim.lr above 0");
+    use_saved("phi3", "", "");
+    spec.optim.lr_saved = 1e-4;
+    refused("optim.lr_saved", "names none");
+    use_saved("phi3", "lm_head", "");
+    spec.adapter.type = ADAPTER_NONE;
+    spec.adapter.rank = 0;
+    refused("adapter.modules_to_save", "adapter.type");
+    use_saved("phi3", "", "");
+    spec.adapter.type = ADAPTER_NONE;
+    spec.adapter.rank = 0;
+    spec.optim.lr_saved = 1e-4;
+    refused("optim.lr_saved", "adapter.type");
+    use_saved("phi3", "lm_head", "");
+    spec.objective.type = OBJECTIVE_DPO;
+    CHECK_MSG(!rules_adapter(&spec, &e), "%s", e.text);
+    CHECK(!spec_intern(&spec, "/a", 2, &spec.model.adapter));
+    refused("model.adapter", "has whole modules");
+}
+
+/* Checks that a directory's whole modules must be those of the job. */
+static void test_saved_directories(void)
+{
+    static const struct {
+        const char *first, *second, *field, *says; /* field is NULL if the directory loads */
+    } cases[] = {{"embed_tokens", "lm_head", NULL, NULL},
+                 {"lm_head", "embed_tokens", NULL, NULL},
+                 {"lm_head", "", "adapter.modules_to_save", "modules_to_save names embed_tokens"},
+                 {"", "", "adapter.modules_to_save", "modules_to_save names embed_tokens"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        int64_t n = 0;
+        use_saved("phi3", cases[i].first, cases[i].second);
+        spec.adapter.rank = 4;
+        spec.adapter.alpha = 6;
+        CHECK_MSG(!rules_adapter(&spec, &e) && !rules_freeze(&spec, &e), "%s", e.text);
+        const int rc = adapter_load("tests/golden/adapter/phi3_both", &spec.model.shape,
+                                    &(struct hf_sink){.take = drop, .arg = &n}, &e);
+        CHECK_MSG(rc == (cases[i].field ? -1 : 0), "case %zu: %s", i, e.text);
+        if (!rc) continue;
+        CHECK_STR(e.field, cases[i].field);
+        CHECK_MSG(strstr(e.text, cases[i].says), "%s", e.text);
+    }
+    struct err e = {0};
+    int64_t n = 0;
+    use_saved("phi3", "embed_tokens", "lm_head"); /* the directory has none */
+    spec.adapter.rank = 4;
+    spec.adapter.alpha = 6;
+    CHECK(!rules_adapter(&spec, &e) && !rules_freeze(&spec, &e));
+    CHECK(adapter_load("tests/golden/adapter/phi3", &spec.model.shape,
+                       &(struct hf_sink){.take = drop, .arg = &n}, &e));
+    CHECK_STR(e.field, "adapter.modules_to_save");
+    CHECK_MSG(strstr(e.text, "does not have"), "%s", e.text);
 }
 
 /* Checks which products the words name. */
@@ -450,6 +578,9 @@ int main(void)
     RUN(test_other_adapters);
     RUN(test_refused);
     RUN(test_targets);
+    RUN(test_saved);
+    RUN(test_saved_fields);
+    RUN(test_saved_directories);
     RUN(test_merged);
     RUN(test_memory);
     return test_done("adapter_kept");

@@ -4,7 +4,8 @@ package peft saves it, and steps.safetensors, five training steps of the adapter
 torch.optim.AdamW. It is needed only to make the files again: pip install torch transformers peft.
 
 loss and norm are float64 [5]. grad:NAME is float32, the first step's gradient before it is clipped.
-weight:NAME is float32, a tensor after five steps. Each step trains on both samples of NAME/."""
+weight:NAME is float32, a tensor after five steps. Each step trains on both samples of NAME/. Modules that are
+trained whole (modules_to_save) begin with changed weights, and have the rate LR_SAVED."""
 import json
 import pathlib
 import re
@@ -19,9 +20,12 @@ from transformers.pytorch_utils import Conv1D
 import make_lm_golden as lm
 
 HERE = pathlib.Path(__file__).parent
+LR_SAVED = 4e-3
 STEPS, LR, BETAS, EPS, DECAY, CLIP = 5, 1e-3, (0.9, 0.95), 1e-4, 0.1, 0.5
 CASES = {"llama3": {}, "qwen3": {"r": 3, "lora_alpha": 5}, "gemma3": {"use_rslora": True}, "gpt2": {},
-         "phi3": {}, "qwen3_mixed": {}, "mixtral": {}, "qwen3_next": {"r": 2}}
+         "phi3": {}, "qwen3_mixed": {}, "mixtral": {}, "qwen3_next": {"r": 2},
+         "phi3_both": {"base": "phi3", "modules_to_save": ["embed_tokens", "lm_head"]},
+         "mixtral_head": {"base": "mixtral", "modules_to_save": ["lm_head"]}}
 
 
 def targets(model):
@@ -41,17 +45,22 @@ def targets(model):
 
 
 def make(name, options):
-    torch.manual_seed(sum(name.encode()))
+    base = options.pop("base", name)
+    torch.manual_seed(sum(base.encode()))
     torch.set_default_dtype(torch.float64)
-    package, batch = lm.CASES[name]()
+    package, batch = lm.CASES[base]()
     names = targets(package.model)
     config = LoraConfig(**{"r": 4, "lora_alpha": 6, "lora_dropout": 0.0, **options}, target_modules=names,
                         fan_in_fan_out=name == "gpt2", task_type="CAUSAL_LM")
     model = get_peft_model(package.model, config, autocast_adapter_dtype=False)
     trained = [p for p in model.parameters() if p.requires_grad]
+    saved = [p for k, p in model.named_parameters() if p.requires_grad and "modules_to_save" in k]
+    adapters = [p for k, p in model.named_parameters() if p.requires_grad and "lora_" in k]
     with torch.no_grad():
-        for p in trained:
+        for p in adapters:
             p.copy_((torch.randn_like(p) * 0.2).to(torch.float32))
+        for p in saved:
+            p.copy_((p + torch.randn_like(p) * 0.02).to(torch.float32))
     out = HERE / "adapter" / name
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
@@ -60,9 +69,10 @@ def make(name, options):
     save_file(state, out / "adapter_model.safetensors", metadata={"format": "pt"})
     text = json.loads((out / "adapter_config.json").read_text())
     text["target_modules"] = sorted(text["target_modules"])
-    text["base_model_name_or_path"] = name
+    text["base_model_name_or_path"] = base
     (out / "adapter_config.json").write_text(json.dumps(text, indent=2) + "\n")
-    opt = torch.optim.AdamW(trained, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY, foreach=False)
+    groups = [{"params": adapters}, {"params": saved, "lr": LR_SAVED}]
+    opt = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY, foreach=False)
     n = sum(t >= 0 for s in batch for t in s.targets)
     losses, norms, result = [], [], {}
     for step in range(STEPS):
@@ -74,7 +84,7 @@ def make(name, options):
         if step == 0:
             short = {k: p.grad for k, p in model.named_parameters() if p.requires_grad}
             for k, g in short.items():
-                result["grad:" + k.replace(".default", "")] = g.to(torch.float32).contiguous()
+                result["grad:" + k.replace(".modules_to_save.default", "").replace(".default", "")] = g.to(torch.float32).contiguous()
         norms.append(torch.nn.utils.clip_grad_norm_(trained, CLIP).item())
         opt.step()
     for k, w in get_peft_model_state_dict(model).items():

@@ -103,10 +103,12 @@ static bool is_governed(const struct field *f)
                                         "objective.",  "ema.",          "seed"};
     /* Skips the sizes that only a model directory has (kinds 0). Also skips the choice of the
      * tokenizer, because data_id depends on the ids that the tokenizer makes, and the names of the
-     * products that have adapters, because the checkpoint has the tensors of these products. The
-     * base of adapters is compared by its digest (worker/hf/base_id.h), whatever its path is. */
+     * products that have adapters and of whole modules, because the checkpoint has their tensors.
+     * The base of adapters is compared by its digest (worker/hf/base_id.h), whatever its path is.
+     */
     if (is_size(f)) return f->kinds != 0;
-    if (!strcmp(f->path, "data.tokenizer") || !strncmp(f->path, "adapter.targets", 15))
+    if (!strcmp(f->path, "data.tokenizer") || !strncmp(f->path, "adapter.targets", 15) ||
+        !strncmp(f->path, "adapter.modules_to_save", 23))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strncmp(f->path, parts[i], strlen(parts[i]))) return true;

@@ -155,7 +155,7 @@ static void write_config(struct jwrite *w, const struct model_shape *m,
     jwrite_bool(w, "fan_in_fan_out", turned);
     jwrite_bool(w, "init_lora_weights", true);
     jwrite_bool(w, "inference_mode", true);
-    jwrite_null(w, "modules_to_save");
+    adapter_saved_write(w, m);
     jwrite_end(w);
     family_free(f);
 }
@@ -181,7 +181,7 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
 {
     char path[FILE_PATH_SIZE];
     struct hf_flat flat = *weights;
-    if (base->wrapped) flat.prefix = WRAPPED_PREFIX, flat.bare = true;
+    if (base->wrapped) flat.prefix = WRAPPED_PREFIX, flat.outer = ADAPTER_PREFIX, flat.bare = true;
     if (written) written->of_tensors = true;
     if (file_make_dir(dir, e) < 0 || save_config(dir, m, base, e) < 0) return -1;
     if (file_join(path, e, "%s/%s", dir, weights_file) < 0) return -1;
@@ -289,6 +289,29 @@ static const char *why_not(const char *key)
     return "it is not supported: leave it out, and train the adapter again";
 }
 
+/* Reads the names of the modules that the directory has whole, or null. */
+static int take_saved(struct adapter_config *c, struct jread *j, struct err *e)
+{
+    enum jtok t = jread_next(j);
+    if (t == J_NULL) return 0;
+    if (t == J_ARRAY)
+        while ((t = jread_next(j)) == J_STRING) {
+            if (c->n_saved == ADAPTER_SAVED)
+                return refuse(c, "modules_to_save", "has more than 4 names",
+                              "only the embedding and the head are supported: train without the "
+                              "others",
+                              e);
+            if (jread_copy(j, c->saved[c->n_saved], SPEC_TARGET_SIZE) || !*c->saved[c->n_saved] ||
+                !utf8_plain(c->saved[c->n_saved]))
+                break;
+            c->n_saved++;
+        }
+    if (t == J_ARRAY_END) return 0;
+    return err_set(e, ERR_INVALID,
+                   "%s: modules_to_save is no list of names of modules: save the adapter again",
+                   c->path);
+}
+
 /* Reads a key that changes the computation unless it is null, false, or an empty list, object or
  * text. */
 static int take_nothing(struct adapter_config *c, const char *key, struct jread *j, struct err *e)
@@ -315,10 +338,14 @@ static const char *const passed[] = {"task_type",         "base_model_name_or_pa
 static const struct {
     const char *key;
     int (*take)(struct adapter_config *c, struct jread *j, struct err *e);
-} keys[] = {
-    {"peft_type", take_type},      {"bias", take_bias},         {"r", take_rank},
-    {"lora_alpha", take_alpha},    {"use_rslora", take_rslora}, {"init_lora_weights", take_init},
-    {"lora_dropout", take_dropout}};
+} keys[] = {{"peft_type", take_type},
+            {"bias", take_bias},
+            {"r", take_rank},
+            {"lora_alpha", take_alpha},
+            {"use_rslora", take_rslora},
+            {"init_lora_weights", take_init},
+            {"lora_dropout", take_dropout},
+            {"modules_to_save", take_saved}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 static bool is_passed(const char *key)
@@ -394,7 +421,7 @@ static int compare(const struct adapter_config *c, const struct model_shape *m, 
                          "%s: lora_alpha is %.17g, and the job's adapter.alpha is %.17g: set "
                          "adapter.alpha %.17g",
                          c->path, c->alpha, a->alpha, c->alpha);
-    return 0;
+    return adapter_saved_compare(c, m, e);
 }
 
 int adapter_read_config(const char *dir, struct adapter_config *out, struct err *e)
@@ -428,26 +455,33 @@ struct adapter_reading {
     int n;
 };
 
+enum { NOT_THERE = -1, NOT_USED = -2 };
+
 /* Finds a tensor of the file in the list by the name that it has in one of the model's classes.
- * Returns its index, or -1 if it is not there. */
+ * Returns its index. Returns NOT_USED if it is of a head that the model does not compute, and
+ * NOT_THERE if no tensor has the name. */
 static int index_of(const struct adapter_reading *r, const char *stored)
 {
     const struct family_row *row = family_row(r->m);
     const struct param *p;
     char name[ST_NAME_SIZE], whole[ST_NAME_SIZE + 32];
-    if (!hf_starts_with(stored, ADAPTER_PREFIX)) return -1;
+    if (!hf_starts_with(stored, ADAPTER_PREFIX)) return NOT_THERE;
     stored += sizeof ADAPTER_PREFIX - 1;
     snprintf(name, sizeof name, "%s", stored);
     if (row->rename) row->rename(stored, name, sizeof name);
     snprintf(whole, sizeof whole, "%s%s", family_base(r->m), name);
     p = hf_find_param(r->list, r->n, name);
     if (!p) p = hf_find_param(r->list, r->n, whole);
-    return p ? (int)(p - r->list) : -1;
+    if (!p) return adapter_saved_unused(r->m, name) ? NOT_USED : NOT_THERE;
+    return (int)(p - r->list);
 }
 
 static int place(struct adapter_reading *r, const struct st_tensor *t, struct err *e)
 {
     const int i = index_of(r, t->name);
+    if (i == NOT_USED) return 0;
+    if (i < 0 && !strstr(t->name, ".lora_"))
+        return adapter_saved_unknown(st_path(r->f), t->name, e);
     if (i < 0 && hf_adapter_layer(t->name) >= r->m->n_layers)
         return err_set(e, ERR_INVALID,
                        "%s has the tensor %.120s, and the model has %d layers: give the model that "
@@ -463,7 +497,9 @@ static int place(struct adapter_reading *r, const struct st_tensor *t, struct er
         return err_set(e, ERR_INVALID,
                        "%s: %.120s and %.120s are one tensor: save the adapter again",
                        st_path(r->f), r->stored[i]->name, t->name);
-    if (!hf_same_shape(t, &r->list[i]))
+    const bool fits = hf_same_shape(t, &r->list[i]);
+    if (!fits && r->list[i].saved) return adapter_saved_misfit(st_path(r->f), t, &r->list[i], e);
+    if (!fits)
         return err_set(e, ERR_INVALID,
                        "%s: %.120s has %lld elements in %d dimensions, and the model's product "
                        "needs [%lld, %lld]: give an adapter of this model",
@@ -502,8 +538,9 @@ static int check_missing(const struct adapter_reading *r, struct err *e)
     int lacks = 0;
     while (lacks < r->n && r->stored[lacks]) lacks++;
     if (lacks == r->n) return 0;
+    if (r->list[lacks].saved) return adapter_saved_missing(st_path(r->f), &r->list[lacks], e);
     for (int i = 0; i < r->n; i++) {
-        if (!r->stored[i]) continue;
+        if (!r->stored[i] || r->list[i].saved) continue;
         copy_module(r->list[i].name, module);
         add_name(names, module);
     }

@@ -1,11 +1,13 @@
 /* adapter.h: reads and writes the directory of an adapter in the form of the Python package peft.
  *   adapter_config.json        the rank, the factor and the names of the products
- *   adapter_model.safetensors  A and B of each product, by the name that the package gives them
- * The products of an adapter are those that its tensors name. tested:
+ *   adapter_model.safetensors  A and B of each product, by the name that the package gives them,
+ *                              and the tensors of modules that are trained whole (modules_to_save)
+ * The products and the whole modules of an adapter are those that its tensors name. tested:
  * tests/engine/test_adapter_files.c, tests/fuzz/fuzz_adapter.c */
 #ifndef SEQD_HF_ADAPTER_H
 #define SEQD_HF_ADAPTER_H
 
+#include "api/core/adapter.h"
 #include "api/core/err.h"
 #include "api/core/file.h"
 #include "api/core/model_shape.h"
@@ -14,12 +16,16 @@
 /* Stands before the names of tensors, which begin as in the model's own files after it. */
 #define ADAPTER_PREFIX "base_model.model."
 
+enum { ADAPTER_SAVED = 4 }; /* largest number of names of modules_to_save */
+
 struct adapter_config {
     char path[FILE_PATH_SIZE]; /* the path of adapter_config.json */
     bool lora;
     int64_t rank;
     double alpha, dropout;
     bool rslora;
+    int n_saved;
+    char saved[ADAPTER_SAVED][SPEC_TARGET_SIZE]; /* the names of modules_to_save */
 };
 /* Reads a directory's adapter_config.json. Refuses everything that is computed in another way than
  * the adapters of a job. Fails as adapter_check does. */
@@ -36,12 +42,13 @@ int adapter_targets_check(const char *dir, const struct st_file *f, struct err *
 int64_t hf_adapter_layer(const char *tensor);
 
 /* Writes one line of JSON about a directory: {"rank", "alpha", "rslora", "dropout", "layers",
- * "targets"}. layers is the number of layers, by the last of them that has a tensor. targets are
- * the names of the products within a layer, as its tensors give them, because those in the
- * configuration may be a regular expression. Returns the length. Fails as adapter_read_config
- * and st_open do, and with ERR_UNSUPPORTED if the directory has a tensor of no layer, or more
- * products than a job can name, or a tensor of another type. Fails with ERR_INVALID if a matrix is
- * not of the rank of the configuration. */
+ * "targets", "modules_to_save"}. layers is the number of layers, by the last of them that has a
+ * tensor. targets are the names of the products within a layer, as its tensors give them, because
+ * those in the configuration may be a regular expression. modules_to_save are the last parts of the
+ * names of the modules that it has whole, and is left out if there are none. Returns the length.
+ * Fails as adapter_read_config and st_open do, and with ERR_UNSUPPORTED if the directory has a
+ * tensor of another kind, or more products than a job can name, or a tensor of another type. Fails
+ * with ERR_INVALID if a matrix is not of the rank of the configuration. */
 int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e);
 
 /* The model of adapters. */
@@ -57,15 +64,34 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
                  const struct adapter_base *base, struct st_digest *written, struct err *e);
 
 /* Checks that a directory's adapter_config.json describes the adapters of m: a LoRA of the same
- * rank and factor, and nothing that is computed in another way. Fails with ERR_INVALID or
- * ERR_UNSUPPORTED, and the error names the key, its value and the fix; with ERR_CORRUPT if the file
- * is not JSON; or with ERR_IO. */
+ * rank and factor, with no whole module that m does not train, and nothing that is computed in
+ * another way. Fails with ERR_INVALID or ERR_UNSUPPORTED, and the error names the key, its value
+ * and the fix; with ERR_CORRUPT if the file is not JSON; or with ERR_IO. */
 int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
 
 /* Calls adapter_check, and passes the tensors of the directory to a sink, which gets elements of
- * the flat layout of m. Fails as adapter_check and hf_read_found do, and with ERR_INVALID if the
- * directory has a tensor that the adapters of m do not have, or lacks one that they have. */
+ * the flat layout of m. The tensors of a head that m does not compute are passed over. Fails as
+ * adapter_check and hf_read_found do, and with ERR_INVALID if the directory has a tensor that the
+ * adapters of m do not have, or lacks one that they have. */
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e);
+
+/* ---- inside worker/hf: modules that are trained whole (adapter_saved.c) ---------------------- */
+
+struct jwrite;
+struct st_tensor;
+/* Writes the member modules_to_save of m, which is null if it has none. */
+void adapter_saved_write(struct jwrite *w, const struct model_shape *m);
+/* Fails if the configuration names a whole module that m does not train. */
+int adapter_saved_compare(const struct adapter_config *c, const struct model_shape *m,
+                          struct err *e);
+/* Tells whether a tensor, by its name in the flat layout, is of a head that m does not compute. */
+bool adapter_saved_unused(const struct model_shape *m, const char *name);
+/* Refuses a tensor of an adapter's file: one of no adapter that the job does not have, one of
+ * another shape than p, and the lack of p. */
+int adapter_saved_unknown(const char *path, const char *name, struct err *e);
+int adapter_saved_misfit(const char *path, const struct st_tensor *t, const struct param *p,
+                         struct err *e);
+int adapter_saved_missing(const char *path, const struct param *p, struct err *e);
 
 #endif

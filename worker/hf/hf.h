@@ -87,10 +87,12 @@ struct hf_flat {
     /* set if the array has only the trained tensors; arrays of moments are an example, because
      * frozen tensors have no moments */
     bool trained;
-    bool gradient; /* set if the offsets of tensors in the array are those of the layout of
+    bool gradient;     /* set if the offsets of tensors in the array are those of the layout of
                     * gradients */
-    bool of_base;  /* set if tensors of adapters are left out; hf_save_flat sets it */
-    bool bare;     /* set if the names in the file do not have family_base after the prefix */
+    bool of_base;      /* set if tensors of adapters are left out; hf_save_flat sets it */
+    bool bare;         /* set if the names in the file do not have family_base after the prefix */
+    const char *outer; /* with bare: the prefix of names that never have family_base; NULL means the
+                        * same prefix */
     const struct hf_halves *halves; /* maps the names of weights to their names in the file
                                      * (worker/hf/halves.h); NULL means that the names in the
                                      * file are those of the flat layout */
@@ -171,8 +173,9 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 
 /* List all tensors, in the order of the flat layout or sorted by name. The caller frees the list.
  * hf_trained removes frozen tensors from a list. hf_of_base removes the tensors of adapters, which
- * are in no file of a model, and hf_of_adapter removes all others. These three return the number
- * of tensors that remain. */
+ * are in no file of a model. hf_of_adapter keeps only these and the tensors of modules that are
+ * trained whole, which are in an adapter's file. These three return the number of tensors that
+ * remain. */
 struct st_tensor;
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 int hf_trained(struct param *list, int n);

@@ -52,7 +52,7 @@ int hf_of_adapter(struct param *list, int n)
 {
     int kept = 0;
     for (int i = 0; i < n; i++)
-        if (list[i].adapter) list[kept++] = list[i];
+        if (list[i].adapter || list[i].saved) list[kept++] = list[i];
     return kept;
 }
 

@@ -113,7 +113,8 @@ static struct st_out item_of(struct named *t, const struct param *p, size_t base
                           .read = read_named,
                           .arg = t};
     t->param = p;
-    snprintf(t->text, sizeof t->text, "%s%s", f->prefix, p->name + base);
+    snprintf(t->text, sizeof t->text, "%s%s", !base && f->outer ? f->outer : f->prefix,
+             p->name + base);
     if (p->n_dims) memcpy(item.dims, p->dims, sizeof p->dims);
     if (!p->head_major_parts && !hf_by_blocks(p) && f->data) item.data = element(f, p->offset);
     return item;
