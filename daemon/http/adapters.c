@@ -23,7 +23,7 @@ static void fill(struct adapters *a)
     struct err e;
     a->facts = a->known.facts;
     a->described = true;
-    a->named = a->spec->adapter.targets[0];
+    a->named = adapter_facts_named(a->spec);
     const int bad = adapter_facts_fill(a->spec, &a->facts, &e);
     a->done(a->arg, 0, bad ? &e : NULL);
 }

@@ -21,7 +21,7 @@ struct adapters {
     void *arg;
     struct job_spec *spec; /* borrowed until done is called */
     bool described;        /* `facts` are those of the directory, and the spec has them */
-    bool named;            /* the job names targets itself */
+    int named;             /* lists that the job names itself (ADAPTER_NAMES_TARGETS ...) */
     struct adapter_facts facts;
     /* The last directory that a node described: the answer, and the arguments of the question. */
     struct {

@@ -103,6 +103,53 @@ static void test_named(void)
     finish();
 }
 
+/* Checks a directory that has whole modules. */
+static void test_saved(void)
+{
+#define SAVED(list)                                                                                \
+    "{\"rank\":4,\"alpha\":9,\"rslora\":true,\"dropout\":0.25,\"targets\":[" ALL                   \
+    "],\"modules_to_save\":[" list "]}"
+    static const struct {
+        const char *more, *facts;
+        int status;
+        const char *pointer, *says;
+    } rows[] = {
+        {"", SAVED("\"lm_head\""), 201, NULL, NULL},
+        {",\"adapter\":{\"modules_to_save\":[\"lm_head\"]}", SAVED("\"lm_head\""), 201, NULL, NULL},
+        {",\"adapter\":{\"modules_to_save\":\"lm_head\"}", SAVED("\"lm_head\""), 201, NULL, NULL},
+        {",\"adapter\":{\"modules_to_save\":[\"lm_head\",\"embed_tokens\"]}",
+         SAVED("\"embed_tokens\",\"lm_head\""), 201, NULL, NULL},
+        {",\"adapter\":{\"modules_to_save\":[\"embed_tokens\"]}", SAVED("\"lm_head\""), 400,
+         "/adapter/modules_to_save",
+         "names other modules than model.adapter has, which are lm_head"},
+        {",\"adapter\":{\"modules_to_save\":[]}", SAVED("\"lm_head\""), 400,
+         "/adapter/modules_to_save", "which are lm_head: leave"},
+        {",\"adapter\":{\"modules_to_save\":[\"lm_head\"]}", FACTS(ALL), 400,
+         "/adapter/modules_to_save", "which are none: leave"},
+        {"", SAVED("\"score\""), 400, "/model/adapter", "is no module that is trained whole"},
+        {",\"adapter\":{\"modules_to_save\":[\"\"]}", NULL, 400, "/adapter/modules_to_save/0",
+         "is empty"}};
+    static const char body[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128,\"tie_word_embeddings\":false},"
+        "\"adapter\":\"/a\"},\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},"
+        "\"train\":{\"steps\":5}%s}";
+    begin();
+    node_joins();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[800];
+        snprintf(text, sizeof text, body, rows[i].more);
+        const int is = rows[i].facts ? submit(text, rows[i].facts, false) : post("/v1/jobs", text);
+        CHECK_MSG(is == rows[i].status, "%s: %s", rows[i].more, reply);
+        if (rows[i].pointer)
+            CHECK_MSG(strstr(reply, rows[i].pointer) && strstr(reply, rows[i].says), "%s: %s",
+                      rows[i].more, reply);
+    }
+    CHECK(get("/v1/jobs/1") == 200);
+    CHECK_MSG(strstr(reply, "\"modules_to_save\":[\"lm_head\"]"), "%s", reply);
+    finish();
+}
+
 /* Checks a training, which continues with the dropout of the directory unless it names its own. */
 static void test_dropout(void)
 {
@@ -240,6 +287,7 @@ int main(void)
     seqd_test_init();
     RUN(test_alone);
     RUN(test_named);
+    RUN(test_saved);
     RUN(test_dropout);
     RUN(test_resumed);
     RUN(test_answers);

@@ -184,6 +184,37 @@ static void test_golden(void)
     CHECK(e.code == ERR_TOO_LARGE);
 }
 
+/* Checks a directory that has whole modules, with and without modules_to_save in its
+ * configuration, as the package saves embeddings on its own. */
+static void test_saved(void)
+{
+    static const char *const name[] = {
+        ADAPTER_PREFIX "lm_head.bias", ADAPTER_PREFIX "lm_head.weight",
+        ADAPTER_PREFIX "model.embed_tokens.weight", ADAPTER_PREFIX "model.layers.0.a.lora_A.weight",
+        ADAPTER_PREFIX "score.weight"};
+    struct adapter_facts f;
+    struct err e = {0};
+    char json[SPEC_CONFIG_SIZE];
+    CHECK(adapter_describe("tests/golden/adapter/phi3_both", json, sizeof json, &e) > 0);
+    CHECK_MSG(strstr(json, "\"modules_to_save\":[\"lm_head\",\"embed_tokens\"]}"), "%s", json);
+    CHECK(adapter_describe("tests/golden/adapter/mixtral_head", json, sizeof json, &e) > 0);
+    CHECK_MSG(strstr(json, "\"modules_to_save\":[\"lm_head\"]}"), "%s", json);
+    begin();
+    put_tensors(in_list, name, 4);
+    CHECK_MSG(!describe(&f, &e) && f.n == 1 && f.n_saved == 2, "%s", e.text);
+    CHECK_STR(f.saved[0], "lm_head");
+    CHECK_STR(f.saved[1], "embed_tokens");
+    put_config("{\"peft_type\":\"LORA\",\"r\":3,\"modules_to_save\":[\"model.embed_tokens\",\"lm_"
+               "head\"]}");
+    CHECK_MSG(!describe(&f, &e), "%s", e.text);
+    put_config("{\"peft_type\":\"LORA\",\"r\":3,\"modules_to_save\":[\"classifier\"]}");
+    CHECK(describe(&f, &e) && strstr(e.text, "modules_to_save names classifier"));
+    put_config(lora);
+    put_tensors(in_list, name, 5);
+    CHECK(describe(&f, &e) && strstr(e.text, "score.weight, which is neither embedding nor head"));
+    end();
+}
+
 /* ---- refused directories --------------------------------------------------------------------- */
 
 static void refused(enum err_code code, const char *says)
@@ -214,6 +245,9 @@ static void test_tensors(void)
         {NAME("model.layers.0.a234567890123456789012345678901234567890123456789012345678901234."
               "lora_A.weight"),
          "names no product"},
+        {NAME("model.layers.0.mlp.gate.bias"), "is no matrix lora_A or lora_B"},
+        {NAME("lm_head.base_layer"), "is no matrix lora_A or lora_B"},
+        {NAME("lm_head..weight"), "is no matrix lora_A or lora_B"},
         {NAME("lora_A.weight"), "is no matrix lora_A or lora_B"},
         {"lora_A.weight", "is no matrix lora_A or lora_B"}};
     begin();
@@ -392,6 +426,11 @@ static void test_texts(void)
         "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"rslora\":false,\"targets\":[]}",
         "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"rslora\":false,\"targets\":[\"\"]}",
         "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"rslora\":false,\"targets\":[3]}",
+        "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"targets\":[\"a\"],\"modules_to_save\":3}",
+        "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"targets\":[\"a\"],\"modules_to_save\":[\"\"]}",
+        "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"targets\":[\"a\"],\"modules_to_save\":[\"a\","
+        "\"b\","
+        "\"c\"]}",
         "{\"rank\":3,\"alpha\":5,\"dropout\":0,\"rslora\":0,\"targets\":[\"a\"]}",
         "{\"rank\":3,\"alpha\":5,\"dropout\":2,\"rslora\":false,\"targets\":[\"a\"]}",
         "{\"rank\":3,\"alpha\":0,\"dropout\":0,\"rslora\":false,\"targets\":[\"a\"]}",
@@ -479,6 +518,7 @@ int main(void)
 {
     RUN(test_families);
     RUN(test_golden);
+    RUN(test_saved);
     RUN(test_tensors);
     RUN(test_matrices);
     RUN(test_targets);

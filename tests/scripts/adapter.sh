@@ -169,6 +169,34 @@ check "the loss with the adapter" awk -v a="$(loss_of "$whole")" -v b="$(loss_of
 refuse "no merge without an adapter" 1 'set adapter.type' seqctl submit base.json --set checkpoint.merge=true
 refuse "nor of blocks" 1 'leave one of them out' seqctl submit adapt.json --set checkpoint.merge=true --set model.weights=int8 --set parallel.zero=0
 
+# ---- whole modules -------------------------------------------------------------------------------
+spec train "\"model\": {\"path\": \"job:$base\"}, $text, \"train\": {\"steps\": 12, \"global_batch\": 2},
+    \"adapter\": {\"type\": \"lora\", \"rank\": 4, \"alpha\": 8, \"modules_to_save\": [\"embed_tokens\", \"lm_head\"]},
+    \"optim\": {\"lr\": 1e-2, \"lr_saved\": 2e-3}, \"schedule\": {\"warmup_steps\": 1}, \"parallel\": {\"sp\": 2, \"zero\": 3},
+    \"checkpoint\": {\"merge\": true}, \"verify\": {\"first_step\": true}" >"$T/data/saved.json"
+saved=$(seqctl submit saved.json -o name -q)
+succeeds "an adapter beside a whole embedding and head, proven" "$saved"
+check "pull it" seqctl pull "$saved" "$T/data/both" --part adapter
+check "it names them" grep -q '"modules_to_save":\["embed_tokens","lm_head"\]' "$T/data/both/adapter_config.json"
+own=$(seqctl submit alone.json --set model.adapter=both -o name -q) whole=$(seqctl submit bare.json --set model.path="job:$saved" -o name -q)
+succeeds "a score with model.adapter alone" "$own"
+same "the job has its modules" "$(field "$own" spec_effective.adapter.modules_to_save.1)" lm_head
+succeeds "a score of the merged model" "$whole"
+check "the same loss" awk -v a="$(loss_of "$whole")" -v b="$(loss_of "$own")" 'BEGIN { d = a / b - 1; exit !(a > 0 && d * d < 1e-10) }'
+check "it is better than the model's" awk -v a="$(loss_of "$own")" -v b="$(loss_of "$bare")" 'BEGIN { exit !(a < 0.99 * b) }'
+rest=$(seqctl submit saved.json --set checkpoint.resume="job:$saved" --set checkpoint.changes=true --set train.steps=14 \
+    --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=1 --set verify.first_step=false -o name -q)
+succeeds "resumed on other axes" "$rest"
+further=$(seqctl submit saved.json --set model.adapter=both --set train.steps=2 -o name -q)
+succeeds "trained further" "$further"
+blocks=$(seqctl submit saved.json --set model.weights=int8 --set parallel.zero=1 --set checkpoint.merge=false -o name -q)
+succeeds "beside a base in blocks, proven" "$blocks"
+refuse "another module" 1 'which are the embedding, embed_tokens, and the head, lm_head' seqctl submit saved.json --set adapter.modules_to_save=norm
+refuse "other modules than its own" 1 'names other modules.*leave adapter.modules_to_save out' seqctl submit alone.json --set model.adapter=both --set adapter.modules_to_save=lm_head
+refuse "modules that it does not have" 1 'which are none' seqctl submit alone.json --set adapter.modules_to_save=lm_head
+refuse "a rate without modules" 1 'names none' seqctl submit adapt.json --set optim.lr_saved=1e-3
+refuse "tied ones" 1 'tie_word_embeddings' seqctl submit random.json --set model.config.tie_word_embeddings=true --set adapter.modules_to_save=lm_head
+
 # ---- refused -------------------------------------------------------------------------------------
 fails() { # NAME REGEX options: the job fails, and its events name the reason
     local name=$1 re=$2 job; shift 2
@@ -207,6 +235,10 @@ calm=$(seqctl submit adapt.json --set checkpoint.resume="job:$id" --set checkpoi
 succeeds "resumed with dropout" "$calm"
 refuse "another rank of a resumed job" 1 'has adapter.rank 4, and this job has 5' seqctl submit adapt.json --set checkpoint.resume="job:$id" --set adapter.rank=5
 fails "other products of a resumed job" 'adapter.targets say nothing' adapt.json --set checkpoint.resume="job:$id" --set adapter.targets=attention
+fails "modules of a resumed job that its checkpoint does not have" 'does not have' adapt.json --set checkpoint.resume="job:$id" --set adapter.modules_to_save=lm_head
+fails "other modules of a resumed job" 'modules_to_save names lm_head' saved.json --set checkpoint.resume="job:$saved" --set checkpoint.merge=false --set adapter.modules_to_save=embed_tokens
+spec embed "\"model\": {\"path\": \"job:$base\", \"adapter\": \"both\"}, \"data\": {\"seq_len\": 128}, $lines" >"$T/data/embed-both.json"
+succeeds "embed with an adapter that has a head" "$(seqctl submit embed-both.json -o name -q)"
 fails "other random weights of a resumed job" 'made with seed 1, this job has 2' random.json --set checkpoint.resume="job:$random" --set seed=2
 refuse "no such product" 1 'names no product.*q_proj' seqctl submit score.json --set adapter.targets=w7
 refuse "no such adapter" 1 'nonesuch does not exist on this node: give a path that it has' seqctl submit score.json --set model.adapter=nonesuch

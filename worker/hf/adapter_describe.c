@@ -19,8 +19,9 @@ struct products {
     const char *path; /* of the file */
     int64_t rank;     /* of the configuration */
     int64_t layers;   /* number of layers, by the last layer that has a tensor */
-    int n;
+    int n, n_saved;
     char name[SPEC_TARGETS][SPEC_TARGET_SIZE];
+    char saved[SPEC_SAVED][SPEC_TARGET_SIZE]; /* modules that the file has whole */
 };
 
 static bool has_file(const char *dir, const char *name)
@@ -122,6 +123,28 @@ static int add(struct products *p, const char *tensor, const char *module, size_
     return 0;
 }
 
+/* Adds the module of a tensor that is of no adapter, by the last part of the module's name. */
+static int add_saved(struct products *p, const char *tensor, struct err *e)
+{
+    const char *const end = strrchr(tensor, '.'), *start = end;
+    const bool whole = !strcmp(end, ".weight") || !strcmp(end, ".bias");
+    while (start > tensor && start[-1] != '.') start--;
+    const size_t size = (size_t)(end - start);
+    if (!whole || in_layer(tensor) || !is_module(start, size))
+        return refuse_tensor(p, tensor,
+                             "which is no matrix lora_A or lora_B of a layer, and no whole "
+                             "embedding or head: only such an adapter is supported",
+                             e);
+    for (int i = 0; i < p->n_saved; i++)
+        if (!strncmp(p->saved[i], start, size) && !p->saved[i][size]) return 0;
+    if (p->n_saved == SPEC_SAVED)
+        return refuse_tensor(p, tensor,
+                             "which is neither embedding nor head: train an adapter without it", e);
+    memcpy(p->saved[p->n_saved], start, size);
+    p->saved[p->n_saved++][size] = 0;
+    return 0;
+}
+
 static int find(struct products *p, const struct st_tensor *t, struct err *e)
 {
     const char *const tensor = t->name;
@@ -144,10 +167,28 @@ static int find(struct products *p, const struct st_tensor *t, struct err *e)
                              "train it without that module",
                              e);
     }
-    return refuse_tensor(p, tensor,
-                         "which is no matrix lora_A or lora_B of a layer: only such an adapter is "
-                         "supported",
-                         e);
+    if (strncmp(tensor, ADAPTER_PREFIX, k) || strstr(tensor, ".lora_"))
+        return refuse_tensor(p, tensor,
+                             "which is no matrix lora_A or lora_B of a layer: only such an adapter "
+                             "is supported",
+                             e);
+    return add_saved(p, tensor, e);
+}
+
+/* Fails if the configuration names a whole module of which the file has no tensor. */
+static int check_saved(const struct products *p, const struct adapter_config *c, struct err *e)
+{
+    for (int i = 0; i < c->n_saved; i++) {
+        const char *const dot = strrchr(c->saved[i], '.');
+        int k = 0;
+        while (k < p->n_saved && strcmp(p->saved[k], dot ? dot + 1 : c->saved[i])) k++;
+        if (k == p->n_saved)
+            return err_set(e, ERR_INVALID,
+                           "%s: modules_to_save names %s, of which %s has no tensor: save the "
+                           "adapter again",
+                           c->path, c->saved[i], weights_file);
+    }
+    return 0;
 }
 
 static int refuse_missing(const char *dir, struct err *e)
@@ -187,7 +228,7 @@ int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e)
     struct jwrite w;
     if (adapter_read_config(dir, &c, e)) return refuse_directory(dir, e);
     p.rank = c.rank;
-    if (find_all(&p, dir, e)) return -1;
+    if (find_all(&p, dir, e) || check_saved(&p, &c, e)) return -1;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "rank", c.rank);
@@ -198,6 +239,9 @@ int64_t adapter_describe(const char *dir, char *out, size_t size, struct err *e)
     jwrite_array(&w, "targets");
     for (int i = 0; i < p.n; i++) jwrite_str(&w, NULL, p.name[i]);
     jwrite_end(&w);
+    if (p.n_saved) jwrite_array(&w, "modules_to_save");
+    for (int i = 0; i < p.n_saved; i++) jwrite_str(&w, NULL, p.saved[i]);
+    if (p.n_saved) jwrite_end(&w);
     jwrite_end(&w);
     const int64_t n = jwrite_finish(&w);
     if (n < 0 || (size_t)n + 2 > size)

@@ -16,16 +16,13 @@ static int read_number(struct jread *j, double *out)
     return jread_next(j) == J_NUMBER ? jread_double(j, out) : -1;
 }
 
-static int read_targets(struct jread *j, struct adapter_facts *out)
+/* Reads a list of at most `most` names. */
+static int read_names(struct jread *j, char (*name)[SPEC_TARGET_SIZE], int most, int *n)
 {
     enum jtok t = jread_next(j);
     if (t != J_ARRAY) return -1;
-    while ((t = jread_next(j)) == J_STRING) {
-        if (out->n == SPEC_TARGETS || jread_copy(j, out->target[out->n], SPEC_TARGET_SIZE) ||
-            !*out->target[out->n])
-            return -1;
-        out->n++;
-    }
+    for (*n = 0; (t = jread_next(j)) == J_STRING; ++*n)
+        if (*n == most || jread_copy(j, name[*n], SPEC_TARGET_SIZE) || !*name[*n]) return -1;
     return t == J_ARRAY_END ? 0 : -1;
 }
 
@@ -35,7 +32,8 @@ static int read_member(struct jread *j, struct adapter_facts *out)
     if (jread_is(j, "alpha")) return read_number(j, &out->alpha);
     if (jread_is(j, "dropout")) return read_number(j, &out->dropout);
     if (jread_is(j, "layers")) return jread_next(j) == J_NUMBER ? jread_int(j, &out->layers) : -1;
-    if (jread_is(j, "targets")) return read_targets(j, out);
+    if (jread_is(j, "targets")) return read_names(j, out->target, SPEC_TARGETS, &out->n);
+    if (jread_is(j, "modules_to_save")) return read_names(j, out->saved, SPEC_SAVED, &out->n_saved);
     if (!jread_is(j, "rslora")) return jread_skip(j); /* a newer node may tell more */
     const enum jtok t = jread_next(j);
     out->rslora = t == J_TRUE;
@@ -89,16 +87,31 @@ static int refuse_number(const char *field, double is, double of, struct err *e)
     return refuse(field, jwrite_number(a, is), jwrite_number(b, of), e);
 }
 
-static int fill_targets(struct job_spec *s, const struct adapter_facts *f, struct err *e)
+int adapter_facts_named(const struct job_spec *s)
 {
-    if (s->adapter.targets[0]) return 0;
-    for (int i = 0; i < f->n; i++)
-        if (spec_intern(s, f->target[i], strlen(f->target[i]), &s->adapter.targets[i]))
+    const bool saved = s->adapter.said & ADAPTER_SAID_SAVED || s->adapter.modules_to_save[0];
+    return (s->adapter.targets[0] ? ADAPTER_NAMES_TARGETS : 0) | (saved ? ADAPTER_NAMES_SAVED : 0);
+}
+
+static int fill_names(struct job_spec *s, const char (*name)[SPEC_TARGET_SIZE], int n, spec_ref *to,
+                      struct err *e)
+{
+    for (int i = 0; i < n; i++)
+        if (spec_intern(s, name[i], strlen(name[i]), &to[i]))
             return err_field(e, ERR_TOO_LARGE, "model.adapter",
-                             "the strings of the job and the products of model.adapter exceed %d "
+                             "the strings of the job and the modules of model.adapter exceed %d "
                              "bytes together: make the strings shorter",
                              SPEC_TEXT_SIZE);
     return 0;
+}
+
+/* Fills the lists that the job does not name. */
+static int fill_lists(struct job_spec *s, const struct adapter_facts *f, int named, struct err *e)
+{
+    if (!(named & ADAPTER_NAMES_TARGETS) && fill_names(s, f->target, f->n, s->adapter.targets, e))
+        return -1;
+    if (named & ADAPTER_NAMES_SAVED) return 0;
+    return fill_names(s, f->saved, f->n_saved, s->adapter.modules_to_save, e);
 }
 
 static int fill_dropout(struct job_spec *s, const struct adapter_facts *f, struct err *e)
@@ -131,31 +144,47 @@ int adapter_facts_fill(struct job_spec *s, const struct adapter_facts *f, struct
     s->adapter.rank = f->rank;
     s->adapter.alpha = f->alpha;
     s->adapter.rslora = f->rslora;
-    return fill_dropout(s, f, e) || fill_targets(s, f, e) ? -1 : 0;
+    return fill_dropout(s, f, e) || fill_lists(s, f, adapter_facts_named(s), e) ? -1 : 0;
 }
 
-/* Writes the targets into a list for an error, as many as have room. */
-static char *list(const struct adapter_facts *f, char *out, size_t size)
+/* Writes names into a list for an error, as many as have room. */
+static char *list(const char (*name)[SPEC_TARGET_SIZE], int n_names, char *out, size_t size)
 {
     size_t n = 0;
-    *out = 0;
-    for (int i = 0; i < f->n && n + SPEC_TARGET_SIZE + 8 < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", f->target[i]);
+    snprintf(out, size, "none");
+    for (int i = 0; i < n_names && n + SPEC_TARGET_SIZE + 8 < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", name[i]);
     return out;
 }
 
-void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, bool named,
+void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, int named,
                          struct err *e)
 {
-    static const char field[] = "adapter.targets";
+    static const struct {
+        const char *field;
+        int named;
+    } lists[] = {{"adapter.targets", ADAPTER_NAMES_TARGETS},
+                 {"adapter.modules_to_save", ADAPTER_NAMES_SAVED}};
     const size_t n = strlen(e->text);
     if (!strcmp(e->field, "adapter.dropout") && !(s->adapter.said & ADAPTER_SAID_DROPOUT) &&
         f->dropout > 0)
         snprintf(e->text + n, sizeof e->text - n,
                  "; it is the dropout of model.adapter: adapter.dropout 0 trains without");
-    if (named || strncmp(e->field, field, sizeof field - 1)) return;
-    snprintf(e->field, sizeof e->field, "model.adapter");
-    err_prefix(e, "model.adapter, the products of which are the job's adapter.targets");
+    for (int i = 0; i < 2; i++) {
+        if (named & lists[i].named || strncmp(e->field, lists[i].field, strlen(lists[i].field)))
+            continue;
+        snprintf(e->field, sizeof e->field, "model.adapter");
+        err_prefix(e, i ? "model.adapter, the whole modules of which are the job's "
+                          "adapter.modules_to_save"
+                        : "model.adapter, the products of which are the job's adapter.targets");
+    }
+}
+
+static int refuse_list(const char *field, const char *things, const char *names, struct err *e)
+{
+    return err_field(e, ERR_INVALID, field,
+                     "%s names other %s than model.adapter has, which are %s: leave %s out", field,
+                     things, names, field);
 }
 
 int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f, struct err *e)
@@ -164,14 +193,17 @@ int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f,
     char names[400];
     *own = *s;
     memset(own->adapter.targets, 0, sizeof own->adapter.targets);
-    int rc = fill_targets(own, f, e);
-    if (!rc && (rc = family_check(own, e))) adapter_facts_blame(own, f, false, e);
-    if (!rc && memcmp(own->model.shape.adapter.on, s->model.shape.adapter.on,
-                      sizeof own->model.shape.adapter.on))
-        rc = err_field(e, ERR_INVALID, "adapter.targets",
-                       "adapter.targets names other products than model.adapter has, which are %s: "
-                       "leave adapter.targets out",
-                       list(f, names, sizeof names));
+    memset(own->adapter.modules_to_save, 0, sizeof own->adapter.modules_to_save);
+    const struct shape_adapter *is = &s->model.shape.adapter, *of = &own->model.shape.adapter;
+    int rc = fill_lists(own, f, 0, e);
+    if (!rc && !f->n_saved) own->optim.lr_saved = 0;
+    if (!rc && (rc = family_check(own, e))) adapter_facts_blame(own, f, 0, e);
+    if (!rc && memcmp(of->on, is->on, sizeof of->on))
+        rc = refuse_list("adapter.targets", "products", list(f->target, f->n, names, sizeof names),
+                         e);
+    if (!rc && of->saves != is->saves)
+        rc = refuse_list("adapter.modules_to_save", "modules",
+                         list(f->saved, f->n_saved, names, sizeof names), e);
     room_give(own);
     return rc;
 }

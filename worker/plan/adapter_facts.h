@@ -19,31 +19,36 @@ struct adapter_facts {
     int64_t layers; /* number of layers, by the last that has an adapter; 0 if it is not known */
     int n;          /* number of targets */
     char target[SPEC_TARGETS][SPEC_TARGET_SIZE]; /* names of products within a layer */
+    int n_saved;
+    char saved[SPEC_SAVED][SPEC_TARGET_SIZE]; /* names of modules that are trained whole */
 };
+/* Lists that a job names itself. */
+enum { ADAPTER_NAMES_TARGETS = 1, ADAPTER_NAMES_SAVED = 2 };
+int adapter_facts_named(const struct job_spec *s);
 
 /* Reads the text. The text may be malicious. Fails with ERR_PEER if it has another form, or a value
  * that no adapter has; and with ERR_UNSUPPORTED if no job can have its value. */
 int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out, struct err *e);
 
-/* Gives a value to each of type, rank, alpha, rslora and targets that the job does not name, and to
- * adapter.dropout of a training. Fails with ERR_INVALID if the job names a value that is not the
- * directory's. Targets that the job names are not compared here. Fails with ERR_TOO_LARGE if the
- * spec has no room for the targets. */
+/* Gives a value to each of type, rank, alpha, rslora, targets and modules_to_save that the job does
+ * not name, and to adapter.dropout of a training. Fails with ERR_INVALID if the job names a value
+ * that is not the directory's. Lists that the job names are not compared here. Fails with
+ * ERR_TOO_LARGE if the spec has no room for the names. */
 int adapter_facts_fill(struct job_spec *s, const struct adapter_facts *f, struct err *e);
 
-/* Checks a job that names targets itself. Its model is known, and family_check has succeeded. Its
- * targets must name the products of the directory, by whatever names. Fails with ERR_INVALID, or as
- * family_check does with the targets of the directory. */
+/* Checks a job that names targets or modules itself. Its model is known, and family_check has
+ * succeeded. They must name the products and the whole modules of the directory, by whatever names.
+ * Fails with ERR_INVALID, or as family_check does with the names of the directory. */
 int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f, struct err *e);
 
 /* Checks that the job's model, which is known, has all layers of the directory. */
 int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
                                struct err *e);
 
-/* Changes an error of family_check about fields that adapter_facts_fill has set. If `named` is
- * false, the job does not name targets itself, and an error about targets becomes one about
- * model.adapter. In an error about dropout, the directory is named too. */
-void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, bool named,
+/* Changes an error of family_check about fields that adapter_facts_fill has set. `named` has the
+ * lists that the job names itself, and an error about another list becomes one about model.adapter.
+ * In an error about dropout, the directory is named too. */
+void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, int named,
                          struct err *e);
 
 #endif
