@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
 #include "worker/plan/check.h"
+#include "worker/rank/training.h"
 
 enum { STEPS = 60, EVERY = 3, PATIENCE = 3 };
 
@@ -69,6 +70,31 @@ static void write_docs(const char *name, int n, const char *of)
         fprintf(f, "\"}\n");
     }
     CHECK(f && !fclose(f));
+}
+
+/* Checks the count alone, also of losses that are not finite. */
+static void test_count(void)
+{
+    static const struct {
+        double loss[5];
+        int64_t step[5], since[5];
+    } rows[] = {{{NAN, 3, 2, 2, INFINITY}, {0, 2, 3, 3, 3}, {1, 0, 0, 1, 2}},
+                {{INFINITY, NAN, -INFINITY, 1e30, 0}, {0, 0, 0, 4, 5}, {1, 2, 3, 0, 0}},
+                {{0, NAN, 1, 0, -1}, {1, 1, 1, 1, 5}, {0, 1, 2, 3, 0}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ckpt_state s = {0};
+        for (int k = 0; k < 5; k++) {
+            training_count(&s, k + 1, rows[i].loss[k]);
+            CHECK_MSG(s.low.step == rows[i].step[k] && s.low.since == rows[i].since[k],
+                      "row %zu, evaluation %d: step %d, since %d", i, k, (int)s.low.step,
+                      (int)s.low.since);
+            CHECK(isfinite(s.low.loss));
+        }
+    }
+    /* The loss of a checkpoint may be NaN. */
+    struct ckpt_state s = {.low = {.step = 1, .loss = NAN, .since = 2}};
+    training_count(&s, 4, 9);
+    CHECK(s.low.step == 4 && s.low.loss == 9 && !s.low.since);
 }
 
 static void test_prepare(void)
@@ -256,6 +282,7 @@ int main(int argc, char **argv)
     RUN(test_stays);
     RUN(test_products);
     RUN(test_continues);
+    RUN(test_count);
     RUN(test_other_job);
     struct err e = {0};
     if (getenv("KEEP"))

@@ -3,6 +3,8 @@
  * version 0.2.0, without the members that may be absent, and with unknown members. The golden line
  * of an edited text has the error.
  * tests: needs golden */
+#include <math.h>
+
 #include "tests/lib/checkpoint.h"
 #include "tests/lib/stored.h"
 
@@ -163,6 +165,10 @@ static void test_state(void)
     s.steps_without_target = 18;
     s.low.step = 19, s.low.loss = 1.0 / 7, s.low.since = 20;
     hold_state("all", &s);
+    s.eval_loss = s.low.loss = NAN;
+    hold_state("not_finite", &s);
+    s.eval_loss = s.low.loss = 0;
+    hold_state("zero", &s);
     s = (struct ckpt_state){.step = 3};
     hold_state("none", &s);
     records_close();

@@ -4,6 +4,7 @@
 #include "worker/ckpt/ckpt.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,11 @@ enum { N_FILES = sizeof files / sizeof *files };
 _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fit a manifest");
 
 /* ---- train_state.json ------------------------------------------------------------------------ */
+
+static bool has_low(const void *state)
+{
+    return ((const struct ckpt_state *)state)->low.step != 0;
+}
 
 /* clang-format off */
 #define AT(member)      offsetof(struct ckpt_state, member)
@@ -78,10 +84,10 @@ static const struct field state_rows[] = {
     INT32(scale.streak),
     INT(scale.good, ALWAYS),
     INT(scale.overflows, ALWAYS),
-    /* These members are written only if they are not 0. */
+    /* These members are written only if they are not 0, and low.loss only if low.step is not. */
     INT(steps_without_target),
     INT(low.step),
-    {"low.loss", FIELD_DOUBLE, AT(low.loss), -DBL_MAX, DBL_MAX, .or_null = true},
+    {"low.loss", FIELD_DOUBLE, AT(low.loss), -DBL_MAX, DBL_MAX, .when = has_low, .or_null = true},
     INT(low.since),
     {NULL}
 };
@@ -109,10 +115,13 @@ static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struc
                            * not a field of the job */
     size_t size;
     *s = (struct ckpt_state){0};
+    s->eval_loss = s->low.loss = NAN; /* if they are null in the file */
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
     char *text = file_read(path, 65536, &size, e);
     if (!text) return -1;
     int rc = record_parse(text, size, state_rows, s, &why);
+    if (!s->low.step) s->low.loss = 0;
+    if (!s->n_evals) s->eval_loss = 0;
     free(text);
     if (rc) return err_set(e, why.code, "%s is not a train state of version 1: %s", path, why.text);
     if (s->step == step) return 0;

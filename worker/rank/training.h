@@ -129,6 +129,11 @@ void training_write_pairs(struct jwrite *w, const struct training *t);
 /* Returns true if the evaluations so far have ended the training (eval.patience). The state of a
  * checkpoint decides it, so it is the same on all ranks and in all attempts. */
 bool training_ended_early(const struct training *t);
+/* Counts an evaluation after this step in st->low. A loss that is NaN or infinite is not below any,
+ * and every finite loss is below it. */
+void training_count(struct ckpt_state *st, int64_t step, double loss);
+/* If the evaluations so far have ended the training, sends a note with the reason. */
+int training_say_ended(struct training *t, struct err *e);
 /* Returns true if it is known how many bytes the targets of the newest evaluation have. */
 bool training_eval_in_bytes(const struct training *t);
 int training_verify_first(struct training *t, struct err *e);

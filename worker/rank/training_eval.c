@@ -74,29 +74,32 @@ bool training_ended_early(const struct training *t)
            t->train.step < s->train.steps;
 }
 
-/* Counts the evaluations since the lowest loss. A loss that is NaN is not below any. */
-static void count_patience(struct training *t)
+void training_count(struct ckpt_state *st, int64_t step, double loss)
 {
-    struct ckpt_state *st = &t->state;
-    if (!t->r->spec->eval.patience || !t->train.step) return;
-    if (!st->low.step || t->eval.loss < st->low.loss) {
-        st->low.step = t->train.step;
-        st->low.loss = t->eval.loss;
+    const bool known = st->low.step && isfinite(st->low.loss);
+    if (isfinite(loss) && (!known || loss < st->low.loss)) {
+        st->low.step = step;
+        st->low.loss = loss;
         st->low.since = 0;
     } else {
         st->low.since++;
     }
 }
 
-static int say_ended(struct training *t, struct err *e)
+int training_say_ended(struct training *t, struct err *e)
 {
-    char text[256];
+    char text[256], why[128];
+    const long long n = (long long)t->state.low.since, step = (long long)t->state.low.step;
     if (!training_ended_early(t)) return 0;
+    if (step && isfinite(t->state.low.loss))
+        snprintf(why, sizeof why,
+                 "no evaluation since step %lld, %lld in a row, has a loss below its %.6g", step, n,
+                 t->state.low.loss);
+    else
+        snprintf(why, sizeof why, "no evaluation, %lld in a row, has a finite loss", n);
     snprintf(text, sizeof text,
-             "the training ends after step %lld of %lld: no evaluation since step %lld, %lld in a "
-             "row, has a loss below its %.6g (eval.patience %lld)",
-             (long long)t->train.step, (long long)t->r->spec->train.steps,
-             (long long)t->state.low.step, (long long)t->state.low.since, t->state.low.loss,
+             "the training ends after step %lld of %lld: %s (eval.patience %lld)",
+             (long long)t->train.step, (long long)t->r->spec->train.steps, why,
              (long long)t->r->spec->eval.patience);
     return training_note(
         t,
@@ -127,8 +130,9 @@ int training_eval(struct training *t, bool *improved, struct err *e)
     st->eval_loss = t->eval.loss;
     *improved = t->train.step > 0 && t->r->spec->checkpoint.best && isfinite(t->eval.loss) &&
                 (!st->has_best || t->eval.loss < st->best_loss);
-    count_patience(t);
-    return send_eval(t, e) || training_curves_eval(t, e) || say_ended(t, e) ? -1 : 0;
+    if (t->r->spec->eval.patience && t->train.step)
+        training_count(st, t->train.step, st->eval_loss);
+    return send_eval(t, e) || training_curves_eval(t, e) || training_say_ended(t, e) ? -1 : 0;
 }
 
 /* ---- before the first step ------------------------------------------------------------------- */
