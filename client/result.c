@@ -23,14 +23,16 @@ static void of_train(const struct jv *job, char *out, size_t size)
     char rate[TEXT_SHORT];
     const double eval = jv_num(job, "result.eval.loss", NAN);
     const double right = jv_num(job, "result.eval.preferences.accuracy", NAN);
+    const double lowest = jv_num(job, "result.ended_early.loss", NAN);
     const double tokens_s = jv_num(job, "last_metrics.tokens_s", NAN);
     add(out, size, "loss %.4f", jv_num(job, "result.loss", NAN));
     if (isfinite(eval)) add(out, size, ", evaluation %.4f", eval);
     if (isfinite(right)) add(out, size, ", accuracy %.3g", right);
     if (jv_get(job, "result.ended_early"))
-        add(out, size, ", ended early at step %lld, lowest %.4f at %lld",
-            (long long)jv_int(job, "result.steps", 0), jv_num(job, "result.best.loss", NAN),
-            (long long)jv_int(job, "result.best.step", 0));
+        add(out, size, ", ended early at step %lld", (long long)jv_int(job, "result.steps", 0));
+    if (isfinite(lowest))
+        add(out, size, ", lowest %.4f at %lld", lowest,
+            (long long)jv_int(job, "result.ended_early.step", 0));
     if (isfinite(tokens_s)) add(out, size, ", %s tokens/s", text_count(rate, tokens_s));
 }
 

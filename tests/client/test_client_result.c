@@ -12,7 +12,8 @@ static void test_lines(void)
         {"{\"kind\":\"train\",\"result\":{\"loss\":1.25,\"eval\":{\"loss\":1.5}}}",
          "loss 1.2500, evaluation 1.5000"},
         {"{\"kind\":\"train\",\"result\":{\"steps\":60,\"loss\":1.25,\"eval\":{\"loss\":1.5},"
-         "\"best\":{\"step\":30,\"loss\":1.375},\"ended_early\":{\"field\":\"eval.patience\"}}}",
+         "\"best\":{\"step\":20,\"loss\":1.4375},\"ended_early\":{\"field\":\"eval.patience\","
+         "\"step\":30,\"loss\":1.375}}}",
          "loss 1.2500, evaluation 1.5000, ended early at step 60, lowest 1.3750 at 30"},
         {"{\"kind\":\"score\",\"result\":{\"nll\":50.0,\"tokens\":20,\"ppl\":12.18,"
          "\"bits_per_byte\":3.25}}",
@@ -36,6 +37,9 @@ static void test_lines(void)
         {"{\"kind\":\"train\",\"result\":{\"loss\":0.25,\"eval\":{\"loss\":0.5,\"preferences\":"
          "{\"accuracy\":0.875}}}}",
          "loss 0.2500, evaluation 0.5000, accuracy 0.875"},
+        {"{\"kind\":\"train\",\"result\":{\"steps\":60,\"loss\":1.25,\"eval\":{\"loss\":null},"
+         "\"ended_early\":{\"field\":\"eval.patience\"}}}",
+         "loss 1.2500, ended early at step 60"},
         {"{\"kind\":\"train\",\"result\":null}", ""},
         {"{\"kind\":\"other\",\"result\":{}}", ""}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {

@@ -145,6 +145,8 @@ static void check_end(const struct course *c)
     CHECK(number(best + 7, "step") == (double)c->low_step && number(best + 7, "loss") == c->low);
     CHECK_STR(text(early + 14, "field", buf, sizeof buf), "eval.patience");
     CHECK(number(early + 14, "evaluations") == PATIENCE);
+    CHECK(number(early + 14, "step") == (double)c->low_step);
+    CHECK(number(early + 14, "loss") == c->low);
     snprintf(want, sizeof want, "/step-%08d", (int)c->step);
     CHECK(strstr(text(g.result, "checkpoint", buf, sizeof buf), want));
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");

@@ -59,6 +59,10 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_object(w, "ended_early");
     jwrite_str(w, "field", "eval.patience");
     jwrite_int(w, "evaluations", s->low.since);
+    if (s->low.step) {
+        jwrite_int(w, "step", s->low.step);
+        jwrite_double(w, "loss", s->low.loss);
+    }
     jwrite_end(w);
 }
 
