@@ -172,7 +172,7 @@ static void test_ends(void)
         /* An attempt that follows finds the training at its end. */
         o->args.epoch = 2;
         if (run_ok(o)) {
-            CHECK(g.n_steps == 0 && !gang_event(&g, EV_EVAL, 0));
+            CHECK(g.n_steps == 0 && !gang_event(&g, EV_EVAL, 0) && !gang_event(&g, EV_NOTE, 0));
             check_end(&whole);
         }
     }
@@ -263,6 +263,9 @@ static void test_other_job(void)
         if (run_ok(o)) {
             struct course c = {0};
             follow(&c);
+            const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+            CHECK(note && strstr(note->json, "\"ended_early\"") && !gang_event(&g, EV_NOTE, 1));
+            CHECK(changes || (note && note->step == whole.step));
             if (changes)
                 CHECK(c.n > PATIENCE && c.low_step > whole.step);
             else
@@ -279,12 +282,12 @@ int main(int argc, char **argv)
     snprintf(scratch, sizeof scratch, "/tmp/test_patience.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
     setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_count);
     RUN(test_prepare);
     RUN(test_ends);
     RUN(test_stays);
     RUN(test_products);
     RUN(test_continues);
-    RUN(test_count);
     RUN(test_other_job);
     struct err e = {0};
     if (getenv("KEEP"))

@@ -156,7 +156,9 @@ static int one_step(struct training *t, struct err *e)
 static int before_steps(struct training *t, struct err *e)
 {
     bool improved;
-    if (t->train.step > 0) return 0;
+    /* The attempts of this job have sent the reason already if its own evaluations end it. */
+    if (t->train.step > 0)
+        return run_first(t->r) && !weights_is_own(t->r, &t->last) ? training_say_ended(t, e) : 0;
     if (t->r->spec->verify.first_step && training_verify_first(t, e)) return -1;
     return training_eval_due(t) ? training_eval(t, &improved, e) : 0;
 }

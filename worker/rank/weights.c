@@ -107,8 +107,7 @@ static int find_checkpoint(struct run *r, struct ckpt_info *info, struct err *e)
     return 1;
 }
 
-/* Tells whether a checkpoint was made by this job. */
-static bool is_own(const struct run *r, const struct ckpt_info *info)
+bool weights_is_own(const struct run *r, const struct ckpt_info *info)
 {
     const size_t n = strlen(r->args->job_dir);
     return !strncmp(info->path, r->args->job_dir, n) && info->path[n] == '/';
@@ -134,7 +133,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
                          "%s counts in data %s, this job has %s: the files have changed",
                          info->path, s->data_id, r->args->prepared_id);
     /* The losses of another job are not those of this one, whose data may differ. */
-    if (r->spec->checkpoint.changes && !is_own(r, info)) memset(&s->low, 0, sizeof s->low);
+    if (r->spec->checkpoint.changes && !weights_is_own(r, info)) memset(&s->low, 0, sizeof s->low);
     log_info("rank.resume", "step=%lld path=\"%s\"", (long long)s->step, info->path);
     return 0;
 }

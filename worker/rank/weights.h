@@ -36,6 +36,9 @@ struct weights_start {
  * job or other data, or with the errors of hf_load, ckpt_check and ckpt_load_checked. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
+/* Tells whether a checkpoint was made by this job. */
+bool weights_is_own(const struct run *r, const struct ckpt_info *info);
+
 /* Loads the weights of a model that is not trained. A rank gets either all weights, or only
  * the weights of its slices and of its stage. Checkpoints of the job are not used. Collective. */
 int weights_load(struct run *r, struct model *m, struct err *e);
