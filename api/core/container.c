@@ -10,11 +10,12 @@
 
 /* clang-format off */
 static const struct container containers[] = {
-    {"a Parquet file", ".parquet", "PAR1", 4, 0, "seqctl push --convert FILE"},
+    {"a Parquet file", ".parquet", "PAR1", 4, 0, "PUSH"},
     {"an Arrow file", ".arrow .feather", "ARROW1", 6, 0, "python3 -c \"import pandas; pandas.read_feather('FILE').to_json('FILE.jsonl', " LINES},
     {"an Arrow stream", "", "\xff\xff\xff\xff", 4, 0, "python3 -c \"import datasets; datasets.Dataset.from_file('FILE').to_json('FILE.jsonl')\""},
-    {"a gzip file", ".gz .tgz", "\x1f\x8b", 2, 0, "gunzip FILE"},
-    {"a Zstandard file", ".zst .zstd", "\x28\xb5\x2f\xfd", 4, 0, "zstd -d FILE"},
+    {"a gzip file", ".gz", "\x1f\x8b", 2, 0, "gunzip FILE, or PUSH"},
+    {"a compressed tar archive", ".tgz", "\x1f\x8b", 2, 0, "tar -xzf FILE"},
+    {"a Zstandard file", ".zst .zstd", "\x28\xb5\x2f\xfd", 4, 0, "zstd -d FILE, or PUSH"},
     {"a bzip2 file", ".bz2", "BZh", 3, 0, "bunzip2 FILE"},
     {"an xz file", ".xz", "\xfd" "7zXZ", 5, 0, "unxz FILE"},
     {"an LZ4 file", ".lz4", "\x04\x22\x4d\x18", 4, 0, "lz4 -d FILE"},
@@ -110,15 +111,51 @@ bool container_is_text(const char *path)
     return listed(texts, suffix) || all_listed(suffix);
 }
 
-/* Writes the command with the file's name in place of FILE. */
+/* Shortens the name of a file that has no room in a sentence twice. */
+static const char *short_of(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    return strlen(file) < 60 ? file : slash && strlen(slash) < 60 ? slash + 1 : "FILE";
+}
+
+/* Writes the command that sends the file, or the directory of files that match a pattern. A file of
+ * an upload is sent again from where the user has it. */
+static void push_line(const char *file, char *out, size_t size)
+{
+    const size_t plain = strcspn(file, "*?[");
+    const bool upload = !strncmp(file, "upload:", 7);
+    const char *then = file[plain] ? "paths then begin with" : "path then is";
+    char dir[60] = ".";
+    size_t n = plain;
+    while (n && file[n - 1] != '/') n--;
+    if (n > 1) n--; /* the slash, unless it is the root */
+    if (n >= sizeof dir) snprintf(dir, sizeof dir, "DIR");
+    if (n && n < sizeof dir) snprintf(dir, sizeof dir, "%.*s", (int)n, file);
+    if (upload) snprintf(dir, sizeof dir, "DIR");
+    snprintf(out, size, "seqctl push --convert %s%s, the %s upload:NAME",
+             file[plain] ? dir
+             : upload    ? "FILE"
+                         : short_of(file),
+             upload ? " on your machine" : "", then);
+}
+
+/* Writes the command with the file's name in place of FILE, and the line of seqctl in place of
+ * PUSH. */
 static void fill(const char *convert, const char *file, char *out, size_t size)
 {
+    char push[160];
     size_t n = 0;
+    push_line(file, push, sizeof push);
     *out = 0;
     while (*convert && n + 1 < size) {
-        const char *at = strstr(convert, "FILE");
+        const char *at = strstr(convert, "FILE"), *line = strstr(convert, "PUSH");
+        const bool pushed = line && (!at || line < at);
+        if (pushed) at = line;
         const size_t k = at ? (size_t)(at - convert) : strlen(convert);
-        n += (size_t)snprintf(out + n, size - n, "%.*s%s", (int)k, convert, at ? file : "");
+        n += (size_t)snprintf(out + n, size - n, "%.*s%s", (int)k, convert,
+                              pushed ? push
+                              : at   ? short_of(file)
+                                     : "");
         convert += k + (at ? 4 : 0);
     }
 }
@@ -127,12 +164,7 @@ int container_refuse(const struct container *c, const char *field, const char *f
                      const char *instead, struct err *e)
 {
     char line[320];
-    const char *slash = strrchr(file, '/');
-    fill(c->convert,
-         strlen(file) < 60             ? file
-         : slash && strlen(slash) < 60 ? slash + 1
-                                       : "FILE",
-         line, sizeof line);
-    return err_field(e, ERR_INVALID, field, "%s%s%.200s is %s, which is not read: convert it: %s%s",
+    fill(c->convert, file, line, sizeof line);
+    return err_field(e, ERR_INVALID, field, "%s%s%.150s is %s, which is not read: convert it: %s%s",
                      field, *field ? ": " : "", file, c->name, line, instead);
 }

@@ -18,7 +18,7 @@ struct container {
     const char *magic;   /* its first bytes; NULL means that only its suffix identifies it */
     size_t size, offset; /* bytes of magic, and the offset of magic in the file */
     const char *convert; /* the command line that converts it, with FILE in place of the file's
-                          * name */
+                          * name, and PUSH in place of the line of seqctl that sends it */
 };
 
 /* Returns the suffix of a path's last component, with its dot, or "" if there is none. Digits

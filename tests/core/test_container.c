@@ -21,14 +21,28 @@ static void test_suffixes(void)
 
 static void test_containers(void)
 {
-    static const char *const rows[][2] = {{"a.parquet", "seqctl push --convert a.parquet"},
-                                          {"a.jsonl.gz", "gunzip a.jsonl.gz"},
-                                          {"d/a.json", "jq -c '.[]' d/a.json > d/a.json.jsonl"},
-                                          {"A.CSV", "pandas.read_csv('A.CSV')"},
-                                          {"a.arrow", "pandas.read_feather"},
-                                          {"a.pdf", "pdftotext a.pdf a.pdf.txt"},
-                                          {"*.tsv", "read_csv('*.tsv', sep="},
-                                          {"a.docx", "pandoc"}};
+    static const char *const rows[][2] = {
+        {"a.parquet", "seqctl push --convert a.parquet"},
+        {"/d/a.parquet", "convert it: seqctl push --convert /d/a.parquet, "
+                         "the path then is upload:NAME"},
+        {"shards/*.parquet", "seqctl push --convert shards, the "
+                             "paths then begin with upload:NAME"},
+        {"d/s*/x.parquet", "seqctl push --convert d, the paths"},
+        {"/*.parquet", "seqctl push --convert /, the paths"},
+        {"*.parquet", "seqctl push --convert ., the paths"},
+        {"upload:n/a.parquet", "seqctl push --convert FILE on your "
+                               "machine, the path then is upload:"},
+        {"upload:n/*.parquet", "seqctl push --convert DIR on your "},
+        {"a.jsonl.gz", "gunzip a.jsonl.gz, or seqctl push --convert "
+                       "a.jsonl.gz, the path then is upload:NAME"},
+        {"a.jsonl.zst", "zstd -d a.jsonl.zst, or seqctl push --con"},
+        {"a.tgz", "tar -xzf a.tgz"},
+        {"d/a.json", "jq -c '.[]' d/a.json > d/a.json.jsonl"},
+        {"A.CSV", "pandas.read_csv('A.CSV')"},
+        {"a.arrow", "pandas.read_feather"},
+        {"a.pdf", "pdftotext a.pdf a.pdf.txt"},
+        {"*.tsv", "read_csv('*.tsv', sep="},
+        {"a.docx", "pandoc"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct err e = {0};
         const struct container *c = container_by_suffix(rows[i][0]);
@@ -45,7 +59,10 @@ static void test_containers(void)
     strcpy(name + 300, ".gz"); /* the name is so long that the message has no room to contain it
                                 * twice */
     CHECK(container_refuse(container_by_suffix(name), "", name, "", &e) == -1);
-    CHECK(strstr(e.text, "gunzip FILE"));
+    CHECK(strstr(e.text, "gunzip FILE, or seqctl push --convert FILE"));
+    strcpy(name + 300, "/*.zst");
+    CHECK(container_refuse(container_by_suffix(name), "data.train.0.path", name, "", &e) == -1);
+    CHECK(strstr(e.text, "seqctl push --convert DIR, ") && strlen(e.text) < sizeof e.text - 1);
 }
 
 static void test_bytes(void)
