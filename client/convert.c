@@ -30,7 +30,8 @@ struct convert {
     const struct cli_list *columns;
     char dir[FILE_PATH_SIZE]; /* directory of the file without a name */
     int fd, n, done;
-    int64_t end; /* bytes of the results so far */
+    int64_t end;    /* bytes of the results so far */
+    int64_t looked; /* bytes, with those of an unfinished result, at the last look at free space */
     int64_t drawn_ms;
     char *piece;
 };
@@ -40,7 +41,7 @@ struct conversion {
     struct convert *v;
     const char *path, *name;
     int in, out, said; /* the file, the helper's output, and its sentence */
-    int64_t in_size, most, looked;
+    int64_t in_size, most;
     bool lines;
     char last; /* last byte of the result */
     struct sha256 sha;
@@ -196,8 +197,8 @@ static int store(struct conversion *r, const char *p, size_t n)
             "%s becomes larger than %s, the most that its size allows (%d times, 64 MiB "
             "at least): if it may, unpack it and push the result",
             r->path, text_bytes(a, r->most), CONVERT_GROWTH);
-    if (r->to->size - r->looked >= LOOK_EVERY) {
-        r->looked = r->to->size;
+    if (v->end + r->to->size - v->looked >= LOOK_EVERY) {
+        v->looked = v->end + r->to->size;
         if (check_room(v, LOOK_EVERY)) return CLI_ERROR;
     }
     for (size_t done = 0; done < n;) {

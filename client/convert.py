@@ -240,6 +240,23 @@ def without_nulls(value):
     return value
 
 
+def line_of(row):
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=float).encode() + b"\n"
+    except TypeError:
+        for name, value in row.items():
+            json.dumps(value, default=lambda inner: number_of(name, inner))
+        raise
+
+
+def number_of(name, value):
+    """Turns a number of a type that json does not know, such as that of 16 bits, into one that it does."""
+    try:
+        return float(value)
+    except TypeError:
+        raise Refused('has a %s in column "%s", which JSON does not have' % (type(value).__name__, name))
+
+
 def parquet_lines(columns):
     try:
         import pyarrow
@@ -256,8 +273,9 @@ def parquet_lines(columns):
         names = chosen_of(pyarrow.types, f.schema_arrow, columns)
         for batch in f.iter_batches(batch_size=BATCH, columns=names, use_threads=False):
             for row in batch.to_pylist():
-                row = without_nulls(row)
-                yield json.dumps(row, ensure_ascii=False, allow_nan=False, default=float).encode() + b"\n"
+                # pyarrow reads a column "user.at", too, where "user" is chosen.
+                row = {name: value for name, value in row.items() if names is None or name in names}
+                yield line_of(without_nulls(row))
                 n += 1
     except MemoryError:  # pyarrow's is an ArrowException, too
         raise MemoryError
@@ -277,8 +295,11 @@ def write_all(how, what, columns):
         pieces = unpack_gz() if how == "gz" else unpack_zst()
         if what == "json":
             pieces = json_lines(gathered(pieces))
+    size = 0
     for piece in pieces:
-        sys.stdout.buffer.write(piece)
+        size += sys.stdout.buffer.write(piece)
+    if how != "parquet" and not size:
+        raise Refused("has no record")
     sys.stdout.buffer.flush()
 
 

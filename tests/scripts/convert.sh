@@ -66,6 +66,10 @@ cp "$T/data/text.txt" "$T/data/no.txt.gz"
 refuse "none of gzip" 1 'no.txt.gz is no whole gzip file: Not a gzipped' push no.txt.gz
 : >"$T/data/empty.jsonl.gz"
 refuse "an empty file" 1 'empty.jsonl.gz has no record' push empty.jsonl.gz
+: >"$T/data/empty.txt.gz"
+refuse "an empty text" 1 'empty.txt.gz has no record' push empty.txt.gz
+printf ' [ ]\n' | gz none.json.gz
+refuse "an empty array" 1 'none.json.gz has no record' push none.json.gz
 printf '{\n"text": "one document"\n}\n' | gz doc.json.gz
 refuse "a document of many lines" 1 'doc.json.gz has no record in its first line' push doc.json.gz
 printf '[{"text": "a"}, 3]' | gz three.json.gz
@@ -136,6 +140,7 @@ describe nan '["text", "string"], ["x", "double"]' '{"text": "a", "x": 1}, {"tex
 describe twice '["text", "string"], ["text", "string"]' '{"text": "a"}'
 describe only '["image", "binary"]' '{}'
 describe flags '["a", "bool"], ["b", "uint64"], ["c", ["list", "int32"]]' '{"a": true, "b": 18446744073709551615, "c": [1, null]}, {"c": []}'
+describe dots '["user", "string"], ["user.at", "timestamp[us]"], ["user.x", "string"]' '{"user": "a", "user.x": "b"}'
 describe many '["text", "string"]' "$(seq 1000 | sed 's/.*/{"text": "row &"}/' | paste -sd ,)"
 parquet() { # FOLDER: the cases, by the python3 that stands there
     local by=$1
@@ -147,6 +152,8 @@ parquet() { # FOLDER: the cases, by the python3 that stands there
     says "preferences, without it" '1 rows' push_by "$by" pairs.parquet "pairs-$by" --column prompt --column chosen --column rejected
     same "as lists of messages" "$(cat "$up/pairs-$by/pairs.jsonl")" \
         '{"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}], "rejected": [{"role": "assistant", "content": "c"}]}'
+    says "a column, without those of longer names" '1 rows' push_by "$by" dots.parquet "dots-$by" --column user
+    same "and nothing of theirs" "$(cat "$up/dots-$by/dots.jsonl")" '{"user": "a"}'
     refuse "bytes" 1 'has image.bytes of type binary in column "image".*--column text$' push_by "$by" bytes.parquet
     refuse "a decimal" 1 'has price of type decimal.* in column "price"' push_by "$by" price.parquet
     refuse "bytes alone" 1 'which JSON does not have: convert the file yourself' push_by "$by" only.parquet
@@ -177,11 +184,21 @@ if "$T/arrow/python3" -I -c 'import pyarrow' 2>/dev/null; then
 else echo "left out: real Parquet (python3 has no pyarrow; CONVERT_PYTHON names one that has it)"; fi
 
 preload seqctl <<'END'
+#include <stdlib.h>
 #include <sys/statvfs.h>
-int fstatvfs(int fd, struct statvfs *s) { (void)fd; *s = (struct statvfs){.f_frsize = 1, .f_bavail = 1000}; return 0; }
+static int looks;
+int fstatvfs(int fd, struct statvfs *s)
+{
+    (void)fd;
+    *s = (struct statvfs){.f_frsize = 1, .f_bavail = getenv("FULL_LATER") && !looks++ ? 1L << 40 : 1000};
+    return 0;
+}
 int fstatvfs64(int fd, struct statvfs *s) { return fstatvfs(fd, s); }
 END
 refuse "a disk that is nearly full" 1 'has 1000 B left, .* keeps 256.0 MiB free: set TMPDIR to a directory of a larger disk' push in/text.txt.gz
+mkdir "$T/data/three"
+for f in 1 2 3; do head -c 12000000 /dev/zero | tr '\0' 'a' | gz three/$f.txt.gz; done
+FULL_LATER=1 refuse "a disk that small files fill" 1 'has 1000 B left' push three
 
 seqd_stop || bad "seqd stops"
 lib_end

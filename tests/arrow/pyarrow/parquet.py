@@ -30,6 +30,10 @@ def whole(described, value):
     return {name: whole(t, value.get(name)) for name, t in described[1]}
 
 
+def is_chosen(name, columns):
+    return any(name == column or name.startswith(column + ".") for column in columns)
+
+
 class ParquetFile:
     def __init__(self, source):
         try:
@@ -40,7 +44,8 @@ class ParquetFile:
 
     def iter_batches(self, batch_size, columns, use_threads):
         assert not use_threads
-        taken = [c for c in self.content["columns"] if columns is None or c[0] in columns]
+        # A chosen name takes the columns whose names begin with it and a dot, too, as in pyarrow.
+        taken = [c for c in self.content["columns"] if columns is None or is_chosen(c[0], columns)]
         rows = [whole(["struct", taken], row) for row in self.content["rows"]]
         for i in range(0, len(rows), batch_size):
             yield Batch(rows[i : i + batch_size])
