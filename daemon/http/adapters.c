@@ -37,7 +37,8 @@ static void refuse(struct adapters *a, const struct err *why)
     if (a->elsewhere) {
         const size_t n = strlen(e.text);
         snprintf(e.text + n, sizeof e.text - n,
-                 "; adapter.type \"lora\" with adapter.rank and adapter.targets plans without it");
+                 "; adapter.type \"lora\" with adapter.rank, adapter.targets and "
+                 "adapter.modules_to_save plans without it");
     }
     a->done(a->arg, e.code == ERR_NOT_FOUND || e.code == ERR_CORRUPT ? 400 : 0, &e);
 }
@@ -66,8 +67,9 @@ bool adapters_unread(const struct job_spec *s)
     const bool resumes = s->kind == JOB_TRAIN && s->checkpoint.resume == RESUME_PATH;
     const bool dropout = s->adapter.said & ADAPTER_SAID_DROPOUT || s->adapter.dropout > 0;
     const bool rslora = s->adapter.said & ADAPTER_SAID_RSLORA || s->adapter.rslora;
-    return resumes && s->adapter.type != ADAPTER_NONE && s->adapter.rank && s->adapter.alpha > 0 &&
-           dropout && rslora && s->adapter.targets[0];
+    const bool saved = s->adapter.said & ADAPTER_SAID_SAVED || s->adapter.modules_to_save[0];
+    return resumes && saved && s->adapter.type != ADAPTER_NONE && s->adapter.rank &&
+           s->adapter.alpha > 0 && dropout && rslora && s->adapter.targets[0];
 }
 
 void adapters_find(struct adapters *a, struct job_spec *spec)

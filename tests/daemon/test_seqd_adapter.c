@@ -191,13 +191,15 @@ static void test_resumed(void)
     char text[600];
     begin();
     node_joins();
-    snprintf(text, sizeof text, body, "/c", ",\"dropout\":0");
+    snprintf(text, sizeof text, body, "/c", ",\"dropout\":0,\"modules_to_save\":[]");
     w.fetch.type = 0;
     CHECK_MSG(post("/v1/jobs", text) == 201 && !w.fetch.type, "%s", reply);
-    snprintf(text, sizeof text, body, "/c", "");
+    snprintf(text, sizeof text, body, "/c", ",\"modules_to_save\":[]");
     CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
     CHECK(control_job(w.control, 2)->spec->adapter.dropout == 0.25);
-    snprintf(text, sizeof text, body, "auto", ",\"dropout\":0");
+    snprintf(text, sizeof text, body, "/c", ",\"dropout\":0");
+    CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
+    snprintf(text, sizeof text, body, "auto", ",\"dropout\":0,\"modules_to_save\":[]");
     CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
     finish();
 }

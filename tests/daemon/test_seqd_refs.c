@@ -198,7 +198,7 @@ static void test_adapter_node(void)
     static const char resumed[] = ",\"checkpoint\":{\"resume\":\"job:42\"}";
     static const char all[] =
         ",\"adapter\":{\"type\":\"lora\",\"rank\":8,\"alpha\":8,\"rslora\":false,"
-        "\"dropout\":0,\"targets\":[\"all-linear\"]}";
+        "\"dropout\":0,\"targets\":[\"all-linear\"],\"modules_to_save\":[]}";
     char more[256];
     begin_with_nodes();
     CHECK_MSG(submit(model, "", "n1", adapter, facts) == 201, "%s", reply);

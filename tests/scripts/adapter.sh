@@ -112,7 +112,7 @@ refuse "no adapter" 1 'adapter.type is "none"' seqctl submit alone.json --set ad
 refuse "other products" 1 'adapter.targets names other products.*mlp.down_proj' seqctl submit alone.json --set adapter.targets=attention
 refuse "another rank in a plan" 1 'adapter.rank is 5' seqctl plan alone.json --set adapter.rank=5
 refuse "no such directory" 1 'model.adapter|not exist' seqctl submit alone.json --set model.adapter="$T/data/nowhere"
-refuse "a plan without the directory says how" 1 'adapter.rank and adapter.targets plans without it' \
+refuse "a plan without the directory says how" 1 'adapter.targets and adapter.modules_to_save plans without it' \
     seqctl plan alone.json --set hardware.devices=2 --set hardware.memory_gib=8 --set model.adapter="$T/data/nowhere"
 check "a plan that says what it is" seqctl plan alone.json --set hardware.devices=2 --set hardware.memory_gib=8 --set model.adapter="$T/data/nowhere" --set adapter.type=lora
 mkdir "$T/data/empty"
