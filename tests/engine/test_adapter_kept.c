@@ -153,17 +153,17 @@ static int drop(void *arg, int64_t offset, int64_t n, const float *x, struct err
     return 0;
 }
 
-/* Writes a directory with this adapter_config.json and the tensors of the golden adapter, and loads
+/* Writes a directory with this adapter_config.json and the tensors of a golden adapter, and loads
  * it. Returns what adapter_load returns. */
-static int load_text(const char *config, struct err *e)
+static int load_text(const char *of, const char *config, struct err *e)
 {
     char dir[] = "/tmp/test_adapter_kept.XXXXXX", path[96];
     int64_t n = 0;
     size_t size;
     struct err why = {0};
     if (!mkdtemp(dir)) abort();
-    char *tensors = file_read("tests/golden/adapter/qwen3/adapter_model.safetensors", 1 << 20,
-                              &size, &why);
+    snprintf(path, sizeof path, "tests/golden/adapter/%s/adapter_model.safetensors", of);
+    char *tensors = file_read(path, 1 << 20, &size, &why);
     CHECK_MSG(tensors, "%s", why.text);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
     CHECK(!file_write(path, tensors, size, &why));
@@ -227,7 +227,7 @@ static void test_configs(void)
         struct err e = {0};
         snprintf(text, sizeof text, "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5%s}",
                  cases[i].more);
-        const int rc = load_text(text, &e);
+        const int rc = load_text("qwen3", text, &e);
         CHECK_MSG(rc == (cases[i].says ? -1 : 0), "%s: %s", cases[i].more, e.text);
         if (cases[i].says)
             CHECK_MSG(strstr(e.text, cases[i].says), "%s: %s", cases[i].more, e.text);
@@ -251,18 +251,18 @@ static void test_other_adapters(void)
     use_qwen3(NULL, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memset(&e, 0, sizeof e);
-        CHECK(load_text(cases[i].text, &e));
+        CHECK(load_text("qwen3", cases[i].text, &e));
         CHECK_MSG(strstr(e.text, cases[i].says), "%s", e.text);
         CHECK_STR(e.field, cases[i].field);
     }
     memset(&e, 0, sizeof e);
     use_qwen3(some, 1); /* the directory has more products */
-    CHECK(load_text("{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5}", &e));
+    CHECK(load_text("qwen3", "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5}", &e));
     CHECK_MSG(strstr(e.text, "lora_A") && !strcmp(e.field, "adapter.targets"), "%s", e.text);
     CHECK(!config_read_dir("tests/golden/llama3", &spec.model.shape, &e)); /* another model */
     memset(&e, 0, sizeof e);
     adapter_targets(&spec, NULL, 0);
-    CHECK(load_text("{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5}", &e));
+    CHECK(load_text("qwen3", "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":5}", &e));
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -397,6 +397,9 @@ static void test_saved_fields(void)
 /* Checks that a directory's whole modules must be those of the job. */
 static void test_saved_directories(void)
 {
+    static const char wrapped[] = /* the names that a wrapper's class gives them */
+        "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":6,\"modules_to_save\":["
+        "\"model.language_model.embed_tokens\",\"language_model.lm_head\"]}";
     static const struct {
         const char *first, *second, *field, *says; /* field is NULL if the directory loads */
     } cases[] = {{"embed_tokens", "lm_head", NULL, NULL},
@@ -423,6 +426,7 @@ static void test_saved_directories(void)
     spec.adapter.rank = 4;
     spec.adapter.alpha = 6;
     CHECK(!rules_adapter(&spec, &e) && !rules_freeze(&spec, &e));
+    CHECK_MSG(!load_text("phi3_both", wrapped, &e), "%s", e.text);
     CHECK(adapter_load("tests/golden/adapter/phi3", &spec.model.shape,
                        &(struct hf_sink){.take = drop, .arg = &n}, &e));
     CHECK_STR(e.field, "adapter.modules_to_save");

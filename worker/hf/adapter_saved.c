@@ -24,6 +24,13 @@ static struct saved find(const struct model_shape *m)
     return found;
 }
 
+/* Returns the last part of a module's name. */
+static const char *last(const char *module)
+{
+    const char *const dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
 void adapter_saved_write(struct jwrite *w, const struct model_shape *m)
 {
     const struct saved found = find(m);
@@ -32,10 +39,7 @@ void adapter_saved_write(struct jwrite *w, const struct model_shape *m)
         return;
     }
     jwrite_array(w, "modules_to_save");
-    for (int i = 0; i < found.n; i++) {
-        const char *const dot = strrchr(found.module[i], '.');
-        jwrite_str(w, NULL, dot ? dot + 1 : found.module[i]);
-    }
+    for (int i = 0; i < found.n; i++) jwrite_str(w, NULL, last(found.module[i]));
     jwrite_end(w);
 }
 
@@ -45,7 +49,8 @@ int adapter_saved_compare(const struct adapter_config *c, const struct model_sha
     const struct saved found = find(m);
     for (int i = 0; i < c->n_saved; i++) {
         int k = 0;
-        while (k < found.n && !param_is_named(found.module[k], c->saved[i])) k++;
+        /* A wrapper's class gives modules other names in front. Tensors are found by theirs. */
+        while (k < found.n && strcmp(last(found.module[k]), last(c->saved[i])) != 0) k++;
         if (k == found.n)
             return err_field(e, ERR_INVALID, field,
                              "%s: modules_to_save names %s, which the job's %s does not: name it "
