@@ -391,7 +391,7 @@ static void test_saved_fields(void)
     spec.objective.type = OBJECTIVE_DPO;
     CHECK_MSG(!rules_adapter(&spec, &e), "%s", e.text);
     CHECK(!spec_intern(&spec, "/a", 2, &spec.model.adapter));
-    refused("model.adapter", "has whole modules");
+    refused("adapter.modules_to_save", "leave it out if model.adapter has none");
 }
 
 /* Checks that a directory's whole modules must be those of the job. */

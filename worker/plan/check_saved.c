@@ -79,10 +79,11 @@ static int check_rate(const struct job_spec *s, int n, struct err *e)
 static int check_pairs(const struct job_spec *s, int n, struct err *e)
 {
     if (!n || !job_learns_pairs(s) || !s->model.adapter) return 0;
-    return err_field(e, ERR_UNSUPPORTED, "model.adapter",
-                     "model.adapter has whole modules (adapter.modules_to_save), without which "
-                     "objective.type \"dpo\" computes no references in this version: name a merged "
-                     "model in model.path, and leave model.adapter out");
+    return err_field(e, ERR_UNSUPPORTED, list,
+                     "%s names modules, and objective.type \"dpo\" computes no references without "
+                     "those of model.adapter in this version: leave it out if model.adapter has "
+                     "none, else name a merged model in model.path and leave model.adapter out",
+                     list);
 }
 
 int rules_saved(struct job_spec *s, int n, struct err *e)
