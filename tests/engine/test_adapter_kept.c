@@ -392,6 +392,9 @@ static void test_saved_fields(void)
     CHECK_MSG(!rules_adapter(&spec, &e), "%s", e.text);
     CHECK(!spec_intern(&spec, "/a", 2, &spec.model.adapter));
     refused("adapter.modules_to_save", "leave it out if model.adapter has none");
+    spec.adapter.modules_to_save[0] = 0;
+    spec.optim.lr_saved = 1e-4;
+    refused("optim.lr_saved", "names none beside model.adapter: leave it out");
 }
 
 /* Checks that a directory's whole modules must be those of the job. */

@@ -66,9 +66,9 @@ static int check_rate(const struct job_spec *s, int n, struct err *e)
     if (!(s->optim.lr_saved > 0)) return 0;
     if (!n)
         return err_field(e, ERR_INVALID, field,
-                         "%s is the rate of adapter.modules_to_save, which names none: name some, "
-                         "or leave it out",
-                         field);
+                         "%s is the rate of adapter.modules_to_save, which names none%s", field,
+                         s->model.adapter ? " beside model.adapter: leave it out"
+                                          : ": name some, or leave it out");
     if (s->optim.lr > 0) return 0;
     return err_field(e, ERR_INVALID, field,
                      "%s is scheduled as optim.lr is, which is 0: set optim.lr above 0", field);
