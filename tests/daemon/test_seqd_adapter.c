@@ -126,7 +126,7 @@ static void test_saved(void)
          "/adapter/modules_to_save", "which are lm_head: leave"},
         {",\"adapter\":{\"modules_to_save\":[\"lm_head\"]}", FACTS(ALL), 400,
          "/adapter/modules_to_save", "which are none: leave"},
-        {"", SAVED("\"score\""), 400, "/model/adapter", "is no module that is trained whole"},
+        {"", SAVED("\"score\""), 400, "/model/adapter", "lm_head: save the adapter again without"},
         {",\"adapter\":{\"modules_to_save\":[\"\"]}", NULL, 400, "/adapter/modules_to_save/0",
          "is empty"}};
     static const char body[] =

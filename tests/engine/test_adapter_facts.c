@@ -514,6 +514,40 @@ static void test_whole_dropout(void)
     CHECK(!adapter_facts_fill(&spec, &f, &e));
 }
 
+/* Checks errors about whole modules that the job does not name: the directory is at fault, and the
+ * fix is none of the field that the job does not have. */
+static void test_blamed(void)
+{
+    static const struct {
+        const char *model, *saved, *says;
+        bool pairs;
+    } rows[] = {{"qwen3", "lm_head",
+                 "one tensor (tie_word_embeddings), which no adapter keeps as one: "
+                 "save the adapter again without it",
+                 false},
+                {"phi3", "wte", "and the head, lm_head: save the adapter again without it", false},
+                {"phi3", "lm_head", "version: name a merged model in model.path", true}};
+    struct adapter_facts f = {.rank = 4, .alpha = 8, .n = 1, .target = {"o_proj"}, .n_saved = 1};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err e = {0}, own;
+        char config[64];
+        memset(&spec, 0, sizeof spec);
+        spec.text_used = 1;
+        snprintf(config, sizeof config, "tests/golden/%s", rows[i].model);
+        CHECK_MSG(!config_read_dir(config, &spec.model.shape, &e), "%s", e.text);
+        CHECK(!spec_intern(&spec, "/a", 2, &spec.model.adapter));
+        if (rows[i].pairs) spec.objective.type = OBJECTIVE_DPO;
+        snprintf(f.saved[0], sizeof f.saved[0], "%s", rows[i].saved);
+        CHECK(!adapter_facts_fill(&spec, &f, &e) && rules_adapter(&spec, &e));
+        own = e;
+        adapter_facts_blame(&spec, &f, ADAPTER_NAMES_SAVED, &own);
+        CHECK(!memcmp(&own, &e, sizeof e) && strstr(e.text, "leave it out"));
+        adapter_facts_blame(&spec, &f, ADAPTER_NAMES_TARGETS, &e);
+        CHECK_STR(e.field, "model.adapter");
+        CHECK_MSG(strstr(e.text, rows[i].says) && !strstr(e.text, "leave it out"), "%s", e.text);
+    }
+}
+
 int main(void)
 {
     RUN(test_families);
@@ -527,5 +561,6 @@ int main(void)
     RUN(test_texts);
     RUN(test_fields);
     RUN(test_whole_dropout);
+    RUN(test_blamed);
     return test_done("adapter_facts");
 }

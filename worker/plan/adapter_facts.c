@@ -157,6 +157,26 @@ static char *list(const char (*name)[SPEC_TARGET_SIZE], int n_names, char *out, 
     return out;
 }
 
+/* Puts another fix in place of an error's, which follows the last colon. */
+static void set_fix(struct err *e, const char *fix)
+{
+    size_t n = strlen(e->text);
+    for (const char *c = e->text; (c = strstr(c, ": ")); c += 2) n = (size_t)(c - e->text);
+    snprintf(e->text + n, sizeof e->text - n, ": %s", fix);
+}
+
+/* Makes an error about adapter.modules_to_save one about the directory, from which they are. An
+ * error about the whole list is that the directory has modules at all. */
+static void blame_saved(struct err *e)
+{
+    set_fix(e, strcmp(e->field, "adapter.modules_to_save")
+                   ? "save the adapter again without it (peft: save_embedding_layers=False), or "
+                     "train one without it"
+                   : "name a merged model in model.path, and leave model.adapter out");
+    err_prefix(e, "model.adapter, the whole modules of which are the job's "
+                  "adapter.modules_to_save");
+}
+
 void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, int named,
                          struct err *e)
 {
@@ -173,10 +193,11 @@ void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f
     for (int i = 0; i < 2; i++) {
         if (named & lists[i].named || strncmp(e->field, lists[i].field, strlen(lists[i].field)))
             continue;
+        if (i)
+            blame_saved(e);
+        else
+            err_prefix(e, "model.adapter, the products of which are the job's adapter.targets");
         snprintf(e->field, sizeof e->field, "model.adapter");
-        err_prefix(e, i ? "model.adapter, the whole modules of which are the job's "
-                          "adapter.modules_to_save"
-                        : "model.adapter, the products of which are the job's adapter.targets");
     }
 }
 

@@ -47,7 +47,8 @@ int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_fa
 
 /* Changes an error of family_check about fields that adapter_facts_fill has set. `named` has the
  * lists that the job names itself, and an error about another list becomes one about model.adapter.
- * In an error about dropout, the directory is named too. */
+ * If that list is modules_to_save, the fix becomes one of the directory. In an error about dropout,
+ * the directory is named too. */
 void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f, int named,
                          struct err *e);
 
