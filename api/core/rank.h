@@ -53,6 +53,9 @@
 #define RANK_EXIT_SAVED   3 /* exit status of a rank that has saved and stopped after SAVE */
 /* The exit status of a seqrank --describe or --trace that refuses its request. */
 #define RANK_EXIT_REFUSED 4
+/* In the arguments of seqrank --trace it follows the word of data.packing if the job learns
+ * preferences. A seqrank that does not know it refuses the word. */
+#define TRACE_PAIRS "+pairs"
 
 enum rank_msg_type {
     RANK_ARGS = 1,

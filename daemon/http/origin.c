@@ -11,6 +11,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
+#include "api/core/rank.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/spec/json.h"
@@ -149,7 +150,8 @@ static int choose_samples(struct step_origin *o, const struct job_spec *s, struc
         packing = PACKING_NONE;
         overlong = OVERLONG_ERROR;
     }
-    snprintf(t->packing, sizeof t->packing, "%s", word_of("data.packing", packing));
+    snprintf(t->packing, sizeof t->packing, "%s%s", word_of("data.packing", packing),
+             job_learns_pairs(s) ? TRACE_PAIRS : "");
     snprintf(t->overlong, sizeof t->overlong, "%s", word_of("data.overlong", overlong));
     return 0;
 }

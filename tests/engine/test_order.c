@@ -361,6 +361,45 @@ static void test_trace_program(void)
     data_close(corp.d);
 }
 
+/* Checks an order of pairs. The two documents of a record must be next to each other. */
+static void test_trace_pairs(void)
+{
+    static char out[1 << 20];
+    char path[200];
+    corpus_make(&corp, 50, 20, true);
+    snprintf(path, sizeof path, "%s/prepared/%s/", dir, data_stats(corp.d)->id);
+    const char *arg[] = {
+        path,      "seq_len=64", "packing=best_fit+pairs", "overlong=drop", "seed=3",
+        "first=0", "count=3"};
+    CHECK(trace_program(out, sizeof out, arg, 7) == 0);
+    int n = 0;
+    for (const char *at = out; (at = strstr(at, "\"document\":")); n++) {
+        static int64_t first;
+        const int64_t document = atoll(at += strlen("\"document\":"));
+        CHECK_MSG(n % 2 ? document == first + 1 : document % 2 == 0, "document %lld",
+                  (long long)document);
+        first = document;
+    }
+    CHECK_MSG(n >= 6 && n % 2 == 0, "%d documents", n);
+    static const char *const wrong[][2] = {{"packing=concat+pairs", "overlong=drop"},
+                                           {"packing=none+pairs", "overlong=split"},
+                                           {"packing=none+pairs", "overlong=truncate"},
+                                           {"packing=+pairs", "overlong=drop"},
+                                           {"packing=best_fit+pairs+", "overlong=drop"},
+                                           {"packing=best_fit+fives", "overlong=drop"},
+                                           {"packing=best_fit+pairs+pairs", "overlong=drop"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        arg[2] = wrong[i][0], arg[3] = wrong[i][1];
+        CHECK_MSG(trace_program(out, sizeof out, arg, 7) == 2, "%s", arg[2]);
+    }
+    data_close(corp.d);
+    corpus_make(&corp, 51, 20, true);
+    snprintf(path, sizeof path, "%s/prepared/%s/", dir, data_stats(corp.d)->id);
+    arg[2] = "packing=none+pairs", arg[3] = "overlong=drop";
+    CHECK(trace_program(out, sizeof out, arg, 7) == RANK_EXIT_REFUSED);
+    data_close(corp.d);
+}
+
 /* ---- data that fails ------------------------------------------------------------------------- */
 
 /* Checks files that are truncated while an order is open. Each file must cause an error that names
@@ -437,6 +476,7 @@ int main(void)
     RUN(test_eval_set);
     RUN(test_trace);
     RUN(test_trace_program);
+    RUN(test_trace_pairs);
     RUN(test_cut_under_way);
     RUN(test_checked_once);
     return datadir_end("order");

@@ -45,6 +45,13 @@ check "the margin is above 0" awk -v a="$(last_of "$id" margin)" 'BEGIN { exit !
 same "every pair is right" "$(last_of "$id" accuracy)" 1
 says "a stream has them" '"preferences": *\{"pairs": *[0-9]+, *"reward_chosen"' \
     curl -sS -H "Authorization: Bearer $(cat "$STATE/token")" "$(seqctl page 2>/dev/null | grep -o 'http://[^/]*')/v1/jobs/$id/metrics"
+documents() { # STEP: the documents of a step's samples, in order
+    curl -sS -H "Authorization: Bearer $(cat "$STATE/token")" \
+        "$(seqctl page 2>/dev/null | grep -o 'http://[^/]*')/v1/jobs/$id/steps/$1/data" | grep -oE '"document": *[0-9]+' | grep -oE '[0-9]+$'
+}
+learnt=$(seqctl metrics "$id" -o jsonl | head -n 1 | grep -oE '"pairs": [0-9]+' | cut -d ' ' -f 2)
+check "a step's data are whole pairs" awk -v pairs="$learnt" '{ bad += NR % 2 ? $1 % 2 : $1 != last + 1; last = $1 }
+    END { exit bad || !NR || NR != 2 * pairs }' <<<"$(documents 1)"
 says "watch says them" 'margin .*accuracy 1' seqctl watch "$id"
 check "pull of the curves" seqctl pull "$id" "$T/curves" --artifacts
 check "which have them" grep -qa train/rewards/margins "$T"/curves/events.out.tfevents.*

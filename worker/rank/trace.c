@@ -47,6 +47,18 @@ static int set_of(const char *value, int *out)
     return *out == SET_EVAL || !strcmp(value, "train") ? 0 : -1;
 }
 
+/* Takes a word of data.packing. If TRACE_PAIRS follows it, the order is one of pairs. */
+static int packing(const char *value, struct order_options *o)
+{
+    char name[16];
+    const size_t n = strlen(value), suffix = strlen(TRACE_PAIRS);
+    if (n >= sizeof name) return -1;
+    memcpy(name, value, n + 1);
+    o->pairs = n > suffix && !strcmp(value + n - suffix, TRACE_PAIRS);
+    if (o->pairs) name[n - suffix] = 0;
+    return word(name, "data.packing", &o->packing);
+}
+
 static int argument(struct trace *t, const char *arg)
 {
     const struct {
@@ -64,7 +76,7 @@ static int argument(struct trace *t, const char *arg)
         if (!strncmp(arg, numbers[i].key, n))
             return number(arg + n, numbers[i].least, numbers[i].value);
     }
-    if (!strncmp(arg, "packing=", 8)) return word(arg + 8, "data.packing", &t->order.packing);
+    if (!strncmp(arg, "packing=", 8)) return packing(arg + 8, &t->order);
     if (!strncmp(arg, "overlong=", 9)) return word(arg + 9, "data.overlong", &t->order.overlong);
     if (!strncmp(arg, "set=", 4)) return set_of(arg + 4, &t->order.set);
     return -1;
@@ -79,6 +91,13 @@ static int arguments(struct trace *t, int argc, char **argv)
                     argv[i]);
             return -1;
         }
+    if (t->order.pairs &&
+        (t->order.packing == PACKING_CONCAT || t->order.overlong == OVERLONG_SPLIT ||
+         t->order.overlong == OVERLONG_TRUNCATE)) {
+        fprintf(stderr, "seqrank --trace: pairs are not cut: want packing=best_fit" TRACE_PAIRS
+                        " or packing=none" TRACE_PAIRS ", and overlong=auto, error or drop\n");
+        return -1;
+    }
     t->order.in_order = t->order.set == SET_EVAL;
     if (t->step && t->global_batch && t->step - 1 <= INT64_MAX / t->global_batch) {
         t->first = (t->step - 1) * t->global_batch;
@@ -106,8 +125,21 @@ static int print_sample(const struct data_order *o, const struct trace *t, int64
     return rc;
 }
 
+/* Each source of pairs has two documents for each record. */
+static int check_pairs(const struct data *d, struct err *e)
+{
+    for (int i = 0; i < data_n_sources(d); i++)
+        if (data_source(d, i)->n_documents % 2)
+            return err_set(e, ERR_INVALID,
+                           "source %d has %lld documents, which are no pairs: leave \"" TRACE_PAIRS
+                           "\" out of packing",
+                           i, (long long)data_source(d, i)->n_documents);
+    return 0;
+}
+
 static int print(const struct data *d, const struct trace *t, struct err *e)
 {
+    if (t->order.pairs && check_pairs(d, e)) return -1;
     struct data_order *o = data_order_open(d, &t->order, e);
     int rc = o ? 0 : -1;
     if (rc == 0)

@@ -3,6 +3,7 @@
  *     seq_len=N          data.seq_len, or the stage's                   required
  *     seed=N             the job's                                      default 0
  *     packing=WORD       data.packing                                   default concat
+ *                        "+pairs" follows the word if the job learns preferences
  *     overlong=WORD      data.overlong                                  default auto
  *     set=train|eval     eval is in order                               default train
  *     step=N             counted from 1, as metrics count it; with
