@@ -182,19 +182,43 @@ static void test_resume(void)
     free(o);
 }
 
-/* Held-out pairs that the first attempt did not draw have no references. */
-static void test_more_held(void)
+/* Continues with held-out pairs that the first attempt did not draw, which have no references. The
+ * refusal must end in how another job begins from the checkpoint. */
+static void more_held(struct order *o, const char *begin, const char *below)
 {
-    struct order *o = make_order(1, "more");
+    char made[RANK_PATH_SIZE], want[RANK_PATH_SIZE + 128];
     o->spec.eval.max_tokens = 64;
     run_saved(o, 5);
     o->spec.eval.max_tokens = 0;
+    text(g.checkpoint, "path", made, sizeof made);
+    snprintf(want, sizeof want, ", or %s %s/%s", begin, made, below);
     gang_start(&g, 1, o);
     gang_run(&g);
     CHECK_MSG(g.n_fails && !strcmp(g.fail.field, "eval.max_tokens") &&
-                  strstr(g.fail.text, "were not computed"),
-              "%s: %s", g.fail.field, g.fail.text);
+                  strstr(g.fail.text, "were not computed") && strstr(g.fail.text, want),
+              "%s: %s, without %s", g.fail.field, g.fail.text, want);
     free(o);
+}
+
+static struct order *make_adapted(const char *name, bool merge, const char *saved)
+{
+    struct order *o = make_order(1, name);
+    o->spec.adapter.type = ADAPTER_LORA;
+    o->spec.adapter.rank = 2;
+    o->spec.checkpoint.merge = merge;
+    if (saved) o->spec.adapter.modules_to_save[0] = tiny_text(&o->spec, saved);
+    return o;
+}
+
+static void test_more_held(void)
+{
+    more_held(make_order(1, "more"), "begin from its weights: model.path", "hf");
+    more_held(make_adapted("more_adapted", true, NULL), "begin from its adapter: model.adapter",
+              "adapter");
+    more_held(make_adapted("more_saved", false, "embed_tokens"), "merge",
+              "adapter into its base and begin from the merged model, in model.path");
+    more_held(make_adapted("more_merged", true, "embed_tokens"),
+              "begin from its merged model: model.path", "hf");
 }
 
 /* A save that is asked for while references are computed ends the attempt at once. The next attempt

@@ -202,6 +202,13 @@ int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
  * 0 if checkpoint.changes allows every difference. */
 int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e);
 
+/* The part of a checkpoint with which another job can begin, the field of that job, and the folder
+ * of the checkpoint that the field names. */
+struct ckpt_start {
+    const char *what, *field, *below;
+};
+struct ckpt_start ckpt_start_of(const char *step_dir);
+
 /* Returns the speed in MB/s at which the checkpoint was written, or 0 if it is not known. */
 double ckpt_mb_s(const struct ckpt_info *info);
 

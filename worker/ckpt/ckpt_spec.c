@@ -197,17 +197,12 @@ static int stored_text(const char *state, size_t size, const char *path, char ou
     return -1;
 }
 
-/* The part of a checkpoint with which another job can begin, and the field of that job. */
-struct start {
-    const char *what, *field, *below;
-};
-
-static struct start start_of(const char *step_dir)
+struct ckpt_start ckpt_start_of(const char *step_dir)
 {
     char path[CKPT_PATH_SIZE + 32];
     snprintf(path, sizeof path, "%s/adapter", step_dir);
-    return file_exists(path) ? (struct start){"adapter", "model.adapter", "adapter"}
-                             : (struct start){"weights", "model.path", "hf"};
+    return file_exists(path) ? (struct ckpt_start){"adapter", "model.adapter", "adapter"}
+                             : (struct ckpt_start){"weights", "model.path", "hf"};
 }
 
 /* Tells whether a field may differ between the job and the checkpoint with checkpoint.changes,
@@ -231,7 +226,7 @@ static bool is_free(const struct job_spec *spec, const char *path)
 static int refuse(struct err *e, const char *dir, const char *field, const char *made,
                   const char *has)
 {
-    const struct start s = start_of(dir);
+    const struct ckpt_start s = ckpt_start_of(dir);
     if (may_change(field))
         return err_field(e, ERR_CONFLICT, field,
                          "%s was made with %s %s, this job has %s: give the same, or set "
@@ -288,7 +283,7 @@ int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct e
     if (named > 0) return -1;
     /* checkpoint.changes allows the difference. */
     if (!named && spec->checkpoint.changes) return 0;
-    const struct start s = start_of(step_dir);
+    const struct ckpt_start s = ckpt_start_of(step_dir);
     return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                      "%s was made by a job with another model, data, schedule or precision; to "
                      "start from its %s alone set %s to %s/%s",

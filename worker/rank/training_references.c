@@ -1,19 +1,46 @@
 /* training_references.c: rank 0 looks for the file of references, and sends its numbers to the
  * other ranks. If there is no file, all ranks compute the references, and rank 0 reports how many
  * samples are done, which is the phase `reference` of the job. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 #include "worker/train/prefer_reference.h"
 
+enum { BEGIN_SIZE = CKPT_PATH_SIZE + 96 };
+
+/* Writes how a new job begins with all that the checkpoint has learnt. If there is no checkpoint,
+ * nothing is learnt. An adapter with modules of its own begins no training of preferences
+ * (worker/plan/check_saved.c). */
+static const char *how_to_begin(const struct training *t, char out[BEGIN_SIZE])
+{
+    const char *const dir = t->last.path;
+    const struct ckpt_start s = ckpt_start_of(dir);
+    char merged[CKPT_PATH_SIZE + 8];
+    snprintf(merged, sizeof merged, "%s/hf", dir);
+    if (!dir[0])
+        snprintf(out, BEGIN_SIZE, "submit a new job");
+    else if (!t->r->spec->model.shape.adapter.saves || !strcmp(s.below, "hf"))
+        snprintf(out, BEGIN_SIZE, "begin from its %s: %s %s/%s", s.what, s.field, dir, s.below);
+    else if (file_exists(merged))
+        snprintf(out, BEGIN_SIZE, "begin from its merged model: model.path %s", merged);
+    else
+        snprintf(out, BEGIN_SIZE,
+                 "merge %s/%s into its base and begin from the merged model, in model.path", dir,
+                 s.below);
+    return out;
+}
+
 /* Reads the file, on rank 0. A damaged file in the job's directory is written again. *found becomes
  * 1 if the file was read. */
 static int read_file(struct training *t, int64_t *found, struct err *e)
 {
     const struct references *r = &t->references;
+    char begin[BEGIN_SIZE];
     struct err why = {0};
     if (!t->last.path[0]) {
         *found = references_read(t->r->args->job_dir, r, false, &why) == 1;
@@ -25,8 +52,8 @@ static int read_file(struct training *t, int64_t *found, struct err *e)
     if (rc) return rc < 0 ? -1 : 0;
     return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                      "%s has no references of these data, which objective.type \"dpo\" computes "
-                     "before its first step: start from its weights in model.path",
-                     t->last.path);
+                     "before its first step: %s",
+                     t->last.path, how_to_begin(t, begin));
 }
 
 /* Sends the references that rank 0 has to all ranks. */
@@ -79,19 +106,20 @@ static struct prefer_reference samples_of(struct training *t, enum data_set set)
 static int check_found(struct training *t, enum data_set set, struct err *e)
 {
     struct prefer_reference p = samples_of(t, set);
+    char begin[BEGIN_SIZE];
     const int complete = prefer_reference_complete(&t->train.prefer, &p, e);
     if (complete) return complete < 0 ? -1 : 0;
     if (set == SET_EVAL)
         return err_field(e, ERR_CONFLICT, "eval.max_tokens",
                          "eval.max_tokens draws pairs whose references were not computed before "
                          "the first step of the job that this one continues: leave "
-                         "eval.max_tokens, eval.seq_len and the data as they were, or start from "
-                         "the weights of the checkpoint in model.path");
+                         "eval.max_tokens, eval.seq_len and the data as they were, or %s",
+                         how_to_begin(t, begin));
     return err_field(e, ERR_CONFLICT, "train.steps",
                      "train.steps draws pairs whose references were not computed before the first "
                      "step of the job that this one continues: leave train.steps, "
-                     "train.global_batch and the data as they were, or start from the weights of "
-                     "the checkpoint in model.path");
+                     "train.global_batch and the data as they were, or %s",
+                     how_to_begin(t, begin));
 }
 
 static int take_found(struct training *t, struct err *e)
