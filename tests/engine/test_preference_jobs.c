@@ -182,6 +182,31 @@ static void test_resume(void)
     free(o);
 }
 
+/* A job whose attempt makes no evaluation has the numbers of the last evaluation before. */
+static void test_result(void)
+{
+    static const char *const keys[] = {"pairs", "reward_chosen", "reward_rejected", "margin",
+                                       "accuracy"};
+    double want[5];
+    struct order *o = make_order(1, "result");
+    o->spec.train.steps = 60;
+    o->spec.eval.every_steps = 31;
+    o->spec.eval.at_start = o->spec.eval.at_end = 0;
+    run_saved(o, 32);
+    const struct gang_event *ev = gang_event(&g, EV_EVAL, 0);
+    CHECK(ev && ev->step == 31);
+    for (int i = 0; ev && i < 5; i++) want[i] = preference(ev->json, keys[i]);
+    if (ev && gang_runs(&g, o)) {
+        CHECK(!gang_event(&g, EV_EVAL, 0));
+        const char *eval = strstr(g.result, "\"eval\":");
+        CHECK_MSG(eval, "%s", g.result);
+        for (int i = 0; eval && i < 5; i++)
+            CHECK_MSG(preference(eval, keys[i]) == want[i], "%s: %.17g, not %.17g: %s", keys[i],
+                      preference(eval, keys[i]), want[i], eval);
+    }
+    free(o);
+}
+
 /* Continues with held-out pairs that the first attempt did not draw, which have no references. The
  * refusal must end in how another job begins from the checkpoint. */
 static void more_held(struct order *o, const char *begin, const char *below)
@@ -249,6 +274,7 @@ int main(int argc, char **argv)
     RUN(test_eval);
     RUN(test_products);
     RUN(test_resume);
+    RUN(test_result);
     RUN(test_more_held);
     RUN(test_save_early);
     struct err e = {0};

@@ -171,6 +171,11 @@ static void test_state(void)
     hold_state("zero", &s);
     s = (struct ckpt_state){.step = 3};
     hold_state("none", &s);
+    s.preferences.pairs = 21, s.preferences.chosen = -2.0 / 7, s.preferences.rejected = -1e300;
+    s.preferences.accuracy = 3.0 / 7;
+    hold_state("pairs", &s);
+    s.preferences.chosen = s.preferences.margin = NAN;
+    hold_state("pairs_not_finite", &s);
     records_close();
 }
 

@@ -40,6 +40,11 @@ static const char *const adapter_files[] = {adapter_config, adapter_file, moment
 enum { N_FILES = sizeof files / sizeof *files };
 _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fit a manifest");
 
+static bool has_pairs(const void *state)
+{
+    return ((const struct ckpt_state *)state)->preferences.pairs != 0;
+}
+
 /* ---- train_state.json ------------------------------------------------------------------------ */
 
 static bool has_low(const void *state)
@@ -55,6 +60,7 @@ static bool has_low(const void *state)
 #define INT32(m, ...)   {#m, FIELD_INT32, AT(m), INT32_MIN, INT32_MAX, ALWAYS, __VA_ARGS__}
 #define REAL(m, ...)    {#m, FIELD_DOUBLE, AT(m), -DBL_MAX, DBL_MAX, ALWAYS, .or_null = true, __VA_ARGS__}
 #define TEXT(m, ...)    {#m, FIELD_TEXT, AT(m), .size = sizeof ((struct ckpt_state *)0)->m, ALWAYS, __VA_ARGS__}
+#define OF_PAIRS(m)     {#m, FIELD_DOUBLE, AT(m), -DBL_MAX, DBL_MAX, .when = has_pairs, .or_null = true}
 static const struct field state_rows[] = {
     {"version", FIELD_FIXED, 0, 1, 1, NEEDED},
     INT(step, ALWAYS, NEEDED),
@@ -89,6 +95,10 @@ static const struct field state_rows[] = {
     INT(low.step),
     {"low.loss", FIELD_DOUBLE, AT(low.loss), -DBL_MAX, DBL_MAX, .when = has_low, .or_null = true},
     INT(low.since),
+    INT(preferences.pairs),
+    /* These members are written if there are pairs. */
+    OF_PAIRS(preferences.chosen), OF_PAIRS(preferences.rejected),
+    OF_PAIRS(preferences.margin), OF_PAIRS(preferences.accuracy),
     {NULL}
 };
 /* clang-format on */
@@ -117,12 +127,15 @@ static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struc
     *s = (struct ckpt_state){0};
     s->eval_loss = s->low.loss = NAN; /* if they are null in the file */
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
+    s->preferences.chosen = s->preferences.rejected = NAN; /* null in the file */
+    s->preferences.margin = s->preferences.accuracy = NAN;
     char *text = file_read(path, 65536, &size, e);
     if (!text) return -1;
     int rc = record_parse(text, size, state_rows, s, &why);
     if (!s->low.step) s->low.loss = 0;
     if (!s->n_evals) s->eval_loss = 0;
     free(text);
+    if (!s->preferences.pairs) memset(&s->preferences, 0, sizeof s->preferences);
     if (rc) return err_set(e, why.code, "%s is not a train state of version 1: %s", path, why.text);
     if (s->step == step) return 0;
     return err_set(e, ERR_CORRUPT, "%s is of step %lld, the manifest of step %lld", path,

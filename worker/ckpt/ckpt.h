@@ -80,6 +80,12 @@ struct ckpt_state {
      * and the loss of the last evaluation */
     int64_t n_evals, eval_step;
     double eval_loss;
+    /* With pairs: number of pairs of the last evaluation, which is 0 before it, and means over
+     * them. */
+    struct {
+        int64_t pairs;
+        double chosen, rejected, margin, accuracy;
+    } preferences;
     /* set if there is a best checkpoint; best_step and best_loss are its step and loss */
     int32_t has_best;
     int64_t best_step;

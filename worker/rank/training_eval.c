@@ -36,15 +36,27 @@ bool training_eval_in_bytes(const struct training *t)
 
 void training_write_pairs(struct jwrite *w, const struct training *t)
 {
-    const double *mean = t->eval.preference;
-    if (!t->r->plan.pairs || !t->eval.windows) return;
+    const struct ckpt_state *st = &t->state;
+    if (!st->preferences.pairs) return;
     jwrite_object(w, "preferences");
-    jwrite_int(w, "pairs", t->eval.targets);
-    jwrite_double(w, "reward_chosen", mean[PREFER_CHOSEN]);
-    jwrite_double(w, "reward_rejected", mean[PREFER_REJECTED]);
-    jwrite_double(w, "margin", mean[PREFER_MARGIN]);
-    jwrite_double(w, "accuracy", mean[PREFER_RIGHT]);
+    jwrite_int(w, "pairs", st->preferences.pairs);
+    jwrite_double(w, "reward_chosen", st->preferences.chosen);
+    jwrite_double(w, "reward_rejected", st->preferences.rejected);
+    jwrite_double(w, "margin", st->preferences.margin);
+    jwrite_double(w, "accuracy", st->preferences.accuracy);
     jwrite_end(w);
+}
+
+/* Keeps the numbers of the evaluation, so that the result has them after a resume, too. */
+static void keep_pairs(struct training *t)
+{
+    const double *mean = t->eval.preference;
+    if (!t->r->plan.pairs) return;
+    t->state.preferences.pairs = t->eval.targets;
+    t->state.preferences.chosen = mean[PREFER_CHOSEN];
+    t->state.preferences.rejected = mean[PREFER_REJECTED];
+    t->state.preferences.margin = mean[PREFER_MARGIN];
+    t->state.preferences.accuracy = mean[PREFER_RIGHT];
 }
 
 static int send_eval(struct training *t, struct err *e)
@@ -128,6 +140,7 @@ int training_eval(struct training *t, bool *improved, struct err *e)
     st->n_evals++;
     st->eval_step = t->train.step;
     st->eval_loss = t->eval.loss;
+    keep_pairs(t);
     *improved = t->train.step > 0 && t->r->spec->checkpoint.best && isfinite(t->eval.loss) &&
                 (!st->has_best || t->eval.loss < st->best_loss);
     if (t->r->spec->eval.patience && t->train.step)
