@@ -4,6 +4,7 @@
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
+#include "worker/verify/pairs.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
@@ -154,6 +155,51 @@ static void test_length(void)
     data_close(d);
 }
 
+/* Checks the sentences about other pairs. If the numbers differ, no document is named. */
+static void test_sentences(void)
+{
+    struct verify v = {.n_ranks = 2, .pairs = {.n_1 = 7, .n_p = 6, .misplaced = true}};
+    struct err e = {0};
+    CHECK(pairs_sentence(&v, "worst", &e));
+    CHECK_STR(e.text,
+              "2 ranks do not equal 1 rank: they have 6 pairs of answers instead of 7, worst");
+    v.pairs.n_p = 7;
+    v.pairs.one = (struct data_answer){4, 30, 9, 5};
+    v.pairs.many = (struct data_answer){6, 31, 9, 5};
+    CHECK(pairs_sentence(&v, "worst", &e));
+    CHECK_STR(e.text,
+              "2 ranks do not equal 1 rank: of 7 pairs of answers, the first that differs is "
+              "document 6 at token 31 with 5 targets instead of document 4 at token 30 with "
+              "5 targets, worst");
+}
+
+/* Checks a sample in which the one rank finds fewer pairs than the packer. The first answers of
+ * the sample must be kept. */
+static void test_fewer(void)
+{
+    const struct learnt one = {.way = WAY_CONTIGUOUS, .P = 1};
+    struct verify_pairs v = {0};
+    struct data_answer a[2];
+    struct err e = {0};
+    set(&one, PRECISION_FP32);
+    struct data *d = data_open(scratch, t.id, DATA_TRUST, &e);
+    const struct order_options of = data_order_options(&t.spec, SET_TRAIN, 0);
+    struct data_order *o = d ? data_order_open(d, &of, &e) : NULL;
+    int64_t i = 0;
+    CHECK_MSG(o, "%s", e.text);
+    while (o && i < data_order_samples(o) && data_pairs(o, i) < 2) i++;
+    if (o && i < data_order_samples(o) && !data_pair(o, i, 0, a, &e)) {
+        const struct pairs_one found = {.answer = a, .n = 2};
+        CHECK(!pairs_match(&found, o, i, &v, &e) && v.misplaced && v.n_1 == 1);
+        CHECK(v.one.document == a[0].document && v.many.document == a[0].document);
+        CHECK(v.one.length == a[0].length && v.many.length == a[0].length && a[0].length > 0);
+    } else {
+        CHECK_MSG(0, "no sample has two pairs");
+    }
+    data_order_close(o);
+    data_close(d);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
@@ -201,6 +247,8 @@ int main(void)
     write_pairs();
     RUN(test_equal);
     RUN(test_length);
+    RUN(test_sentences);
+    RUN(test_fewer);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);
 #endif

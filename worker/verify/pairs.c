@@ -195,22 +195,31 @@ static bool same_answer(const struct data_answer *a, const struct data_answer *b
            a->targets == b->targets;
 }
 
+/* Keeps the first answers that differ. */
+static void misplace(struct verify_pairs *v, const struct data_answer *one,
+                     const struct data_answer *many)
+{
+    if (v->misplaced) return;
+    v->misplaced = true;
+    v->one = *one;
+    v->many = *many;
+}
+
 int pairs_match(const struct pairs_one *o, const struct data_order *order, int64_t i,
                 struct verify_pairs *v, struct err *e)
 {
-    const int64_t n = data_pairs(order, i);
+    const int64_t n = data_pairs(order, i), both = n < o->n / 2 ? n : o->n / 2;
+    struct data_answer a[2], first = {0};
     v->n_1 += o->n / 2;
-    v->misplaced = v->misplaced || 2 * n != o->n;
-    for (int64_t k = 0; k < n && 2 * n == o->n; k++) {
-        struct data_answer a[2];
+    for (int64_t k = 0; k < both; k++) {
         if (data_pair(order, i, k, a, e)) return -1;
-        for (int j = 0; j < 2 && !v->misplaced; j++) {
-            if (same_answer(&a[j], &o->answer[2 * k + j])) continue;
-            v->misplaced = true;
-            v->one = o->answer[2 * k + j];
-            v->many = a[j];
-        }
+        if (!k) first = a[0];
+        for (int j = 0; j < 2; j++)
+            if (!same_answer(&a[j], &o->answer[2 * k + j]))
+                misplace(v, &o->answer[2 * k + j], &a[j]);
     }
+    if (2 * n != o->n && both) misplace(v, &o->answer[0], &first);
+    v->misplaced = v->misplaced || 2 * n != o->n;
     return 0;
 }
 
@@ -392,14 +401,20 @@ bool pairs_sentence(const struct verify *v, const char *worst, struct err *e)
                                                         "the log-probability before the training",
                                                         "the factor of a row's loss"};
     const struct verify_pairs *p = &v->pairs;
-    if (p->misplaced || p->n_1 != p->n_p) {
+    if (p->n_1 != p->n_p) {
         err_set(e, ERR_CORRUPT,
-                "%d ranks do not equal 1 rank: of %lld pairs of answers instead of %lld, the first "
-                "that differs is document %lld at token %lld with %lld targets instead of document "
+                "%d ranks do not equal 1 rank: they have %lld pairs of answers instead of %lld, %s",
+                v->n_ranks, (long long)p->n_p, (long long)p->n_1, worst);
+        return true;
+    }
+    if (p->misplaced) {
+        err_set(e, ERR_CORRUPT,
+                "%d ranks do not equal 1 rank: of %lld pairs of answers, the first that differs is "
+                "document %lld at token %lld with %lld targets instead of document "
                 "%lld at token %lld with %lld targets, %s",
-                v->n_ranks, (long long)p->n_p, (long long)p->n_1, (long long)p->many.document,
-                (long long)p->many.pos, (long long)p->many.targets, (long long)p->one.document,
-                (long long)p->one.pos, (long long)p->one.targets, worst);
+                v->n_ranks, (long long)p->n_p, (long long)p->many.document, (long long)p->many.pos,
+                (long long)p->many.targets, (long long)p->one.document, (long long)p->one.pos,
+                (long long)p->one.targets, worst);
         return true;
     }
     for (int i = 0; i < VERIFY_PAIR_PARTS && v->logits_rel_l2 <= v->allowed_logits_rel_l2; i++) {

@@ -116,8 +116,9 @@ struct verify_pairs {
         double rel_l2, allowed;     /* as in struct verify_row */
         struct verify_answer worst; /* the answer with the largest difference */
     } part[VERIFY_PAIR_PARTS];
-    /* The packer describes an answer otherwise than the reference has found it. If both have the
-     * same number of answers, `one` and `many` are the first of them. */
+    /* The packer describes an answer otherwise than the reference has found it. `one` and `many`
+     * are the first answers that differ. If only the number of a sample's answers differs, they
+     * are the first answers of that sample. */
     bool misplaced;
     struct data_answer one, many;
 };
