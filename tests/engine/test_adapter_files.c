@@ -24,8 +24,8 @@ static char *path_of(const char *file)
     return path[at];
 }
 
-/* Gives the golden model of a family adapters of rank 3 of n products. */
-static void use(const char *family, const char *const *targets, int n)
+/* Gives the golden model of a family adapters of rank 3 of n products, beside whole modules. */
+static void use_saved(const char *family, const char *const *targets, int n, int saves)
 {
     struct err e = {0};
     char path[100];
@@ -35,7 +35,13 @@ static void use(const char *family, const char *const *targets, int n)
     CHECK_MSG(!config_read_dir(path, &spec.model.shape, &e), "%s", e.text);
     spec.adapter.rank = 3;
     spec.adapter.alpha = 5;
+    adapter_saves(&spec, saves);
     adapter_targets(&spec, targets, n);
+}
+
+static void use(const char *family, const char *const *targets, int n)
+{
+    use_saved(family, targets, n, 0);
 }
 
 /* Returns numbers for the flat layout. The caller frees them. */
@@ -47,7 +53,7 @@ static float *numbers(void)
     for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
         struct param p;
         param_get(&spec.model.shape, i, &p);
-        for (int64_t k = 0; p.adapter && k < p.count; k++)
+        for (int64_t k = 0; adapter_learns(&p) && k < p.count; k++)
             x[p.offset + k] = (float)(i * 1000 + k % 997);
     }
     return x;
@@ -194,6 +200,93 @@ static void test_wrapped(void)
         has_text("adapter_config.json", "\"exclude_modules\":null", true);
         free(x);
     }
+}
+
+enum { BOTH = ADAPTER_SAVES_EMBEDDING | ADAPTER_SAVES_HEAD };
+
+/* Checks the names of whole modules, in a class of its own and in a wrapper. */
+static void test_saved(void)
+{
+    static const struct {
+        const char *family;
+        bool wrapped;
+        const char *names[3]; /* after ADAPTER_PREFIX; NULL if there are no more */
+        const char *modules;
+    } cases[] = {
+        {"phi3",
+         false,
+         {"model.embed_tokens.weight", "lm_head.weight"},
+         "embed_tokens\",\"lm_head"},
+        {"retnet", false, {"model.embeddings.weight", "lm_head.weight"}, "embeddings\",\"lm_head"},
+        {"bert_wide",
+         false,
+         {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight",
+          "cls.predictions.decoder.bias"},
+         "word_embeddings\",\"decoder"},
+        {"mistral",
+         true,
+         {"model.language_model.embed_tokens.weight", "lm_head.weight"},
+         "embed_tokens\",\"lm_head"},
+        {"qwen3_5",
+         true,
+         {"model.language_model.embed_tokens.weight", "lm_head.weight"},
+         "embed_tokens\",\"lm_head"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        char text[160];
+        use_saved(cases[i].family, NULL, 0, BOTH);
+        float *x = numbers();
+        save(x, cases[i].wrapped ? &wrapped : &plain);
+        struct st_file *f = st_open(path_of("adapter_model.safetensors"), &e);
+        CHECK_MSG(f, "%s", e.text);
+        for (int k = 0; k < 3 && cases[i].names[k]; k++) {
+            snprintf(text, sizeof text, ADAPTER_PREFIX "%s", cases[i].names[k]);
+            CHECK_MSG(st_find(f, text), "%s lacks %s", cases[i].family, text);
+        }
+        st_close(f);
+        snprintf(text, sizeof text, "\"modules_to_save\":[\"%s\"]", cases[i].modules);
+        has_text("adapter_config.json", text, true);
+        CHECK_MSG(!load(x, &e), "%s", e.text);
+        rename_all("", "", "lm_head", false);
+        CHECK(load(NULL, &e) == (i == 2 ? 0 : -1));
+        if (i != 2) CHECK_MSG(strstr(e.text, "does not have lm_head.weight"), "%s", e.text);
+        free(x);
+    }
+}
+
+/* Checks that a job without a head passes over the head of a directory, and no other tensor. */
+static void test_unused(void)
+{
+    struct err e;
+    use_saved("phi3", NULL, 0, BOTH);
+    float *x = numbers();
+    save(x, &plain);
+    spec.model.shape.no_head = 1;
+    adapter_targets(&spec, NULL, 0);
+    CHECK(spec.model.shape.adapter.saves == BOTH);
+    CHECK_MSG(!load(NULL, &e), "%s", e.text);
+    rename_all(ADAPTER_PREFIX, ADAPTER_PREFIX "x.", NULL, true);
+    CHECK(load(NULL, &e));
+    CHECK_STR(e.field, "adapter.modules_to_save");
+    CHECK_MSG(strstr(e.text, "of which the job's adapter.modules_to_save says nothing"), "%s",
+              e.text);
+    free(x);
+}
+
+/* Checks the directory of a model whose vocabulary was resized. */
+static void test_resized(void)
+{
+    struct err e;
+    use_saved("phi3", NULL, 0, BOTH);
+    spec.model.shape.vocab += 8;
+    adapter_targets(&spec, NULL, 0);
+    float *x = numbers();
+    save(x, &plain);
+    free(x);
+    use_saved("phi3", NULL, 0, BOTH);
+    CHECK(load(NULL, &e));
+    CHECK_MSG(strstr(e.text, "and the model's is [263, ") && strstr(e.text, "was resized"), "%s",
+              e.text);
 }
 
 /* Checks which directories are those of wrappers. */
@@ -388,6 +481,9 @@ int main(void)
     scratch_dir(dir, sizeof dir, "adapter");
     RUN(test_classes);
     RUN(test_wrapped);
+    RUN(test_saved);
+    RUN(test_unused);
+    RUN(test_resized);
     RUN(test_wraps);
     RUN(test_excluded);
     RUN(test_missing);

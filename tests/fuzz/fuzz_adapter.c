@@ -60,8 +60,9 @@ static int take(void *arg, int64_t offset, int64_t n, const float *x, struct err
     return 0;
 }
 
-/* Makes a Llama of one layer with an adapter of rank 1 of each product. */
-static void make_shape(struct model_shape *m)
+/* Makes a Llama of one layer with an adapter of rank 1 of each product. If `saves` is set, its
+ * embedding and its head are trained whole. */
+static void make_shape(struct model_shape *m, bool saves)
 {
     static const char config[] =
         "{\"model_type\":\"llama\",\"hidden_size\":4,\"num_hidden_layers\":1,\"vocab_size\":4,"
@@ -72,6 +73,8 @@ static void make_shape(struct model_shape *m)
     struct family *f = family_new(m);
     m->adapter.rank = 1;
     m->adapter.alpha = m->adapter.scale = 8;
+    m->tied = !saves;
+    m->adapter.saves = saves ? ADAPTER_SAVES_EMBEDDING | ADAPTER_SAVES_HEAD : 0;
     for (int i = 0; i < f->layer[0].n_weights; i++)
         if (prog_adapts(&f->layer[0], i)) m->adapter.on[0][i / 64] |= (uint64_t)1 << i % 64;
     family_free(f);
@@ -87,24 +90,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct model_shape m;
+    static struct model_shape shapes[2];
     const uint8_t *stop = size ? memchr(data, 0x1e, size) : NULL;
     const size_t n = stop ? (size_t)(stop - data) : size;
     struct err e = {0};
     int64_t sum = 0, want = 0;
     begin();
-    if (!m.width) make_shape(&m);
+    for (int i = 0; i < 2 && !shapes[i].width; i++) make_shape(&shapes[i], i);
+    const struct model_shape *const m = &shapes[size && memmem(data, n, "_to_save", 8)];
     put("adapter_config.json", data, n);
     put("adapter_model.safetensors", data + n + (stop != NULL), size - n - (stop != NULL));
     char json[4096];
     check(adapter_describe(dir, json, sizeof json, &e) < 0 ? -1 : 0, &e);
     e = (struct err){0};
-    const int rc = adapter_load(dir, &m, &(struct hf_sink){.take = take, .arg = &sum}, &e);
+    const int rc = adapter_load(dir, m, &(struct hf_sink){.take = take, .arg = &sum}, &e);
     check(rc, &e);
-    for (int i = 0; i < param_tensors(&m); i++) {
+    for (int i = 0; i < param_tensors(m); i++) {
         struct param p;
-        param_get(&m, i, &p);
-        if (p.adapter) want += p.count;
+        param_get(m, i, &p);
+        if (p.adapter || p.saved) want += p.count;
     }
     assert(rc || sum == want);
     return 0;
