@@ -2,7 +2,7 @@
 #ifndef SEQD_KERNELS_PRECISION_H
 #define SEQD_KERNELS_PRECISION_H
 
-#include "api/core/choices.h"
+#include "api/core/formats.h"
 #include "kernels/backend.h"
 
 static inline enum dtype dtype_of_precision(enum precision_id p)

@@ -3,18 +3,11 @@
 #ifndef SEQD_CORE_CHOICES_H
 #define SEQD_CORE_CHOICES_H
 
+#include "api/core/formats.h"
 #include "api/core/strategy.h"
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
-/* The format in which the weights of matrix products are stored (quant.h). */
-enum weights_id {
-    WEIGHTS_MODEL, /* stored in the format precision.params, like the weights of other layers */
-    WEIGHTS_INT8,  /* blocks of 8 bits */
-    WEIGHTS_INT4,  /* blocks of 4-bit codes; a head or tied embedding has 8-bit codes */
-    WEIGHTS_N,
-    WEIGHTS_PANELS = WEIGHTS_N /* numbers in panels (kernels/panels.h); never used in files */
-};
 enum form_id {
     FORM_BLOCKWISE,        /* passes blocks of keys and values around the ring, with an online
                             * softmax */
@@ -91,7 +84,6 @@ enum loss_on_id {
     LOSS_ON_ASSISTANT,
     LOSS_ON_N
 };
-enum precision_id { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISION_N };
 enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD, SCHEDULE_N };
 enum decay_shape_id {
     DECAY_LINEAR,

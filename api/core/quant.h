@@ -21,7 +21,7 @@
 #define SEQD_CORE_QUANT_H
 
 #include <stdint.h>
-#include "api/core/choices.h"
+#include "api/core/formats.h"
 
 enum {
     QUANT_K = 32,                            /* values of a block */
