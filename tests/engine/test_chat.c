@@ -132,7 +132,7 @@ static void check_refused(const char *source, const char *json, const char *fiel
     struct template *t = compile(source);
     struct template_output o = {0};
     struct err e = {0};
-    CHECK(chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, &o, &e));
+    CHECK(chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, 0, &o, &e));
     CHECK_STR(e.field, field);
     CHECK_MSG(strstr(e.text, why), "%s", e.text);
     CHECK(o.size == 0 && o.n_spans == 0);
@@ -206,12 +206,14 @@ static void test_reasoning(void)
     check_text(source, "{\"messages\": [{\"reasoning_content\": null}]}", false, "{}");
 }
 
-static void check_spans(const char *source, const char *json, const char *const *want, int n)
+static void check_spans_from(const char *source, const char *json, int64_t first,
+                             const char *const *want, int n)
 {
     struct template *t = compile(source);
     struct template_output o = {0};
     struct err e = {0};
-    CHECK_MSG(!chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, &o, &e), "%s", e.text);
+    CHECK_MSG(!chat_render_spans(t, json, (int64_t)strlen(json), NULL, first, 0, &o, &e), "%s",
+              e.text);
     CHECK_MSG(o.n_spans == n, "%d spans", (int)o.n_spans);
     for (int i = 0; i < n && i < o.n_spans; i++) {
         const int64_t size = o.span[i].end - o.span[i].begin;
@@ -221,6 +223,11 @@ static void check_spans(const char *source, const char *json, const char *const 
     }
     jinja_output_fini(&o);
     jinja_destroy(t);
+}
+
+static void check_spans(const char *source, const char *json, const char *const *want, int n)
+{
+    check_spans_from(source, json, 0, want, n);
 }
 
 static void test_spans(void)
@@ -235,12 +242,23 @@ static void test_spans(void)
     check_spans(strings, ANSWER_OF("[]"), (const char *const[]){""}, 1);
 }
 
+#define REASONED                                                                                   \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "         \
+    "\"content\": \"b\", \"reasoning\": \"r\"}, {\"role\": \"user\", \"content\": \"c\"}"
+
+/* Checks that only turns from a given message on must have a place. */
+static void test_spans_from(void)
+{
+    const char *talk_on = REASONED ", {\"role\": \"assistant\", \"content\": \"d\"}]}";
+    check_refused(forgets, talk_on, "messages[1]", "the turn's place cannot be told");
+    check_spans_from(forgets, talk_on, 2, (const char *const[]){"d"}, 1);
+    check_spans_from(plain, talk, 3, (const char *const[]){"</>\n"}, 1);
+    check_spans_from(plain, talk, 4, NULL, 0);
+}
+
 static void test_refused(void)
 {
-    const char *reasons = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
-                          "\"assistant\", \"content\": \"b\", \"reasoning\": \"r\"}, {\"role\": "
-                          "\"user\", \"content\": \"c\"}]}";
-    check_refused(forgets, reasons, "messages[1]", "the turn's place cannot be told");
+    check_refused(forgets, REASONED "]}", "messages[1]", "the turn's place cannot be told");
     check_refused("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}", talk, "",
                   "{% generation %} inside");
     check_refused(plain, "{\"messages\": {}}", "messages", "a list");
@@ -362,6 +380,7 @@ int main(void)
     RUN(test_content_named);
     RUN(test_reasoning);
     RUN(test_spans);
+    RUN(test_spans_from);
     RUN(test_refused);
     RUN(test_model);
     return test_done("chat");

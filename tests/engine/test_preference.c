@@ -218,6 +218,47 @@ static void test_messages(void)
     data_close(d);
 }
 
+/* Checks a template that writes a turn of the assistant otherwise when more follows, as published
+ * ones do that leave out the reasoning of earlier turns. Only the turns of answers need a place. */
+static void test_earlier_turns(void)
+{
+#define ASKED SAYS("user", "A") "," SAYS("assistant", "Yes") "," SAYS("user", "Go")
+    struct data_stats st;
+    model_files("{% for m in messages %}[{{ m.role }}]{% if loop.last and m.role == 'assistant' %}"
+                "(){% endif %}{{ m.content }}{{ eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}");
+    CHECK_MSG(!prepare_model(
+                  "{\"prompt\":[" ASKED "],\"chosen\":[" SAYS(
+                      "assistant", "b") "],"
+                                        "\"rejected\":[" SAYS(
+                                            "assistant", "c d") "]}\n"
+                                                                "{\"chosen\":[" ASKED
+                                                                "," SAYS("assistant",
+                                                                         "e") "],"
+                                                                              "\"rejected\":[" ASKED
+                                                                              "," SAYS("assistant",
+                                                                                       "f") "]}\n",
+                  &st),
+              "%s", e.text);
+    struct data *d = data_open(in_dir("prepared"), st.id, DATA_CHECK, &e);
+    if (!d) printf("  %s\n", e.text), abort();
+#define WRITTEN "[user]A</s>[assistant]Yes</s>[user]Go</s>[assistant]"
+    check_document(d, 0, WRITTEN "()b</s>", strlen(WRITTEN), false, 0);
+    check_document(d, 1, WRITTEN "()c d</s>", strlen(WRITTEN), false, 0);
+    check_document(d, 2, WRITTEN "()e</s>", strlen(WRITTEN), false, 0);
+    check_document(d, 3, WRITTEN "()f</s>", strlen(WRITTEN), false, 0);
+    data_close(d);
+    CHECK(prepare_model(
+              "{\"prompt\":[" SAYS("user", "A") "],\"chosen\":[" SAYS("assistant", "b") "," SAYS(
+                  "user", "c") "," SAYS("assistant", "d") "],"
+                                                          "\"rejected\":[" SAYS("assistant",
+                                                                                "e") "]}\n",
+              &st) == -1);
+    CHECK_MSG(strstr(e.text, "line 1: \"chosen\": messages[1]: ") &&
+                  strstr(e.text, "the turn's place cannot be told"),
+              "%s", e.text);
+}
+
 static void test_messages_refused(void)
 {
     struct data_stats st;
@@ -346,6 +387,7 @@ int main(void)
     RUN(test_refused);
     RUN(test_divided);
     RUN(test_messages);
+    RUN(test_earlier_turns);
     RUN(test_messages_refused);
     RUN(test_packing);
     return datadir_end("preference");

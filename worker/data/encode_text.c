@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/jread.h"
 #include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/tokenizer.h"
@@ -278,10 +279,12 @@ static void learn_turns(struct encode_text *t, int64_t first)
 }
 
 /* Renders the conversation that t->pair has as JSON, and converts it to tokens. The tokens of the
- * assistant's turns become targets. If all is true, every token becomes a target. */
-static int cut_chat(struct encode_text *t, bool all, struct encode_cut *out, struct err *e)
+ * assistant's turns become targets. If all is true, every token becomes a target. The places of
+ * turns before message `first` need not be known. */
+static int cut_chat(struct encode_text *t, int64_t first, bool all, struct encode_cut *out,
+                    struct err *e)
 {
-    if (chat_render_spans(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens,
+    if (chat_render_spans(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens, first,
                           chat_day(t->submitted_s), &t->turns, e) < 0) {
         if (e) *e->field = 0;
         return -1;
@@ -297,7 +300,7 @@ int encode_chat(struct encode_text *t, const struct encode_part *messages, bool 
     static const char open[] = "{\"messages\":", close[] = "}";
     const struct encode_part parts[] = {{open, sizeof open - 1}, *messages, {close, 1}};
     if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
-    return join(&t->pair, parts, 3, e) < 0 ? -1 : cut_chat(t, all, out, e);
+    return join(&t->pair, parts, 3, e) < 0 ? -1 : cut_chat(t, 0, all, out, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -311,19 +314,39 @@ static int join_messages(struct encode_text *t, const struct encode_part *first,
     return join(&t->pair, parts, 5, e);
 }
 
-/* Renders the prompt, whose conversation was rendered before. Its tokens are no targets. */
-static int forget_prompt(struct encode_text *t, const struct encode_part *prompt, int64_t first,
+/* Counts the messages of the conversation that t->pair has as JSON. */
+static int64_t count_messages(const struct encode_text *t)
+{
+    struct jread j;
+    int64_t n = 0;
+    jread_init(&j, t->pair.data, (size_t)t->pair.n);
+    for (int i = 0; i < 3; i++) jread_next(&j); /* the object, its key and the list */
+    while (jread_next(&j) == J_OBJECT && !jread_skip(&j)) n++;
+    return n;
+}
+
+/* Renders the prompt with the start of the assistant's turn, and counts its messages. */
+static int render_prompt(struct encode_text *t, const struct encode_part *prompt, int64_t *n,
                          struct err *e)
 {
-    const struct template_output *all = &t->turns, *own = &t->asked;
+    *n = 0;
+    t->asked.size = 0;
     if (!prompt->n) return 0;
     if (join_messages(t, prompt, &(struct encode_part){"", 0}, e) < 0) return -1;
+    *n = count_messages(t);
     if (chat_render(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens, true,
-                    chat_day(t->submitted_s), &t->asked, e) < 0) {
-        if (e) *e->field = 0;
-        return -1;
-    }
-    if (own->size > all->size || memcmp(own->text, all->text, (size_t)own->size))
+                    chat_day(t->submitted_s), &t->asked, e) == 0)
+        return 0;
+    if (e) *e->field = 0;
+    return -1;
+}
+
+/* Makes the tokens of the prompt no targets. The prompt and its conversation were rendered
+ * before. */
+static int forget_prompt(struct encode_text *t, int64_t first, struct err *e)
+{
+    const struct template_output *all = &t->turns, *own = &t->asked;
+    if (own->size > all->size || (own->size && memcmp(own->text, all->text, (size_t)own->size)))
         return err_set(e, ERR_INVALID,
                        "the chat template writes the prompt otherwise when an answer follows, so "
                        "the answer's place cannot be told: give the record's texts as strings, or "
@@ -336,7 +359,9 @@ static int forget_prompt(struct encode_text *t, const struct encode_part *prompt
 int encode_answer(struct encode_text *t, const struct encode_part *prompt,
                   const struct encode_part *answer, struct encode_cut *out, struct err *e)
 {
+    int64_t first;
     if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
-    if (join_messages(t, prompt, answer, e) < 0 || cut_chat(t, false, out, e) < 0) return -1;
-    return forget_prompt(t, prompt, out->at, e);
+    if (render_prompt(t, prompt, &first, e) < 0) return -1;
+    if (join_messages(t, prompt, answer, e) < 0 || cut_chat(t, first, false, out, e) < 0) return -1;
+    return prompt->n ? forget_prompt(t, out->at, e) : 0;
 }

@@ -348,12 +348,13 @@ static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct tem
                      field);
 }
 
-static int find_turns(struct turns *u, int64_t n, const uint8_t *answer,
+/* Finds the turns of the messages [first, n). */
+static int find_turns(struct turns *u, int64_t first, int64_t n, const uint8_t *answer,
                       const struct template_output *whole, struct err *e)
 {
     u->span = calloc((size_t)n + 1, sizeof *u->span);
     if (!u->span) return err_set(e, ERR_TOO_LARGE, "no memory for %lld turns", (long long)n);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = first; i < n; i++) {
         struct template_span s;
         if (!answer[i]) continue;
         if (prefix_size(u, i, true, whole, &s.begin, e) ||
@@ -377,8 +378,8 @@ static int check_marked(const struct template_output *o, struct err *e)
 }
 
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
-                      const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
-                      struct err *e)
+                      const struct chat_tokens *tokens, int64_t first, int64_t now_s,
+                      struct template_output *o, struct err *e)
 {
     uint8_t *answer = NULL;
     int64_t n = 0;
@@ -392,7 +393,7 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     if (!rc) rc = check_read(&seen, e);
     if (!rc && jinja_has_generation(t)) {
         rc = check_marked(o, e);
-    } else if (!rc && !(rc = find_turns(&u, n, answer, o, e))) {
+    } else if (!rc && !(rc = find_turns(&u, first, n, answer, o, e))) {
         free(o->span);
         o->span = u.span;
         o->n_spans = o->span_room = u.n_spans;

@@ -43,12 +43,14 @@ int chat_render(const struct template *t, const char *json, int64_t size,
  * assistant adds to the output, after the template's prompt for the assistant. To find this
  * text, the messages before the turn are rendered with the prompt, and the messages up to the
  * end of the turn are rendered without the prompt. The first output must be a prefix of the
- * second output, and the second output must be a prefix of the output of all messages. Also
+ * second output, and the second output must be a prefix of the output of all messages. In this
+ * way only the turns of message `first` and later messages are looked for, because a template
+ * may write the end of an earlier turn otherwise when more follows. Also
  * fails with ERR_INVALID if a turn cannot be found, or if a content has parts that the
  * template does not read ("messages[i].content"). Fails with ERR_UNSUPPORTED if {% generation
  * %} is inside a macro, a filter or a set. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
-                      const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
-                      struct err *e);
+                      const struct chat_tokens *tokens, int64_t first, int64_t now_s,
+                      struct template_output *o, struct err *e);
 
 #endif
