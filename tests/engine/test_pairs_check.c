@@ -50,6 +50,45 @@ static void test_data(void)
     refused("data.train.0", "give a jsonl file");
 }
 
+/* Checks fields that only other objectives read, and those that only preferences read. A field that
+ * has its default is taken, because an effective spec has every field. */
+static void test_other_objectives(void)
+{
+    struct err e = {0};
+    begin();
+    s.objective.mask_prob = 0.2;
+    refused("objective.mask_prob", "objective.mask_prob 0.2: objective.type \"dpo\" does not read");
+    s.objective.mask_token = 3;
+    refused("objective.mask_token", "objective.mask_token 3: ");
+    s.objective.timestep = TIMESTEP_UNIFORM;
+    refused("objective.timestep", "objective.timestep \"uniform\": ");
+    s.objective.transform = 0;
+    refused("objective.transform", "objective.transform false: ");
+    s.objective.text_dropout = 0;
+    refused("objective.text_dropout", "leave it out");
+    s.objective.frame_mask[3] = 0.5;
+    refused("objective.frame_mask.head_tail", "leave it out");
+    CHECK(!spec_intern(&s, "body", 4, &s.data.train[0].text_key));
+    refused("data.train.0.text_key",
+            "data.train.0.text_key \"body\": objective.type \"dpo\" reads");
+    CHECK(!spec_intern(&s, "text", 4, &s.data.train[0].text_key));
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    for (int type = OBJECTIVE_AUTO; type <= OBJECTIVE_CAUSAL_LM; type++) {
+        s = legal;
+        s.objective.type = type;
+        CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+        legal = s;
+        s.objective.beta = 0.3;
+        refused("objective.beta",
+                "objective.beta 0.3 goes with objective.type \"dpo\" alone, and the "
+                "type is \"causal_lm\": set objective.type to \"dpo\", or leave");
+        s.objective.loss = PREFERENCE_IPO;
+        refused("objective.loss", "objective.loss \"ipo\" goes with");
+        s.objective.sft_weight = 1;
+        refused("objective.sft_weight", "objective.sft_weight 1 goes with");
+    }
+}
+
 static void test_fields(void)
 {
     struct err e = {0};
@@ -75,6 +114,7 @@ static void test_fields(void)
 int main(void)
 {
     RUN(test_data);
+    RUN(test_other_objectives);
     RUN(test_fields);
     return test_done("pairs_check");
 }
