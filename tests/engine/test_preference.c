@@ -42,7 +42,8 @@ static void test_text(void)
     data_close(d);
     /* the same file, read for another objective, has no such records */
     spec->objective.type = OBJECTIVE_CAUSAL_LM;
-    refused(ERR_INVALID, "\"prompt\" needs \"completion\" beside it");
+    refused(ERR_INVALID, "the record is a preference, of \"chosen\" and \"rejected\", which only a "
+                         "training with objective.type \"dpo\" reads");
 }
 
 static void test_refused(void)

@@ -185,6 +185,9 @@ turns "no message" 'is no message' '["b"]' "$(says_of assistant c)"
 refuse "answers are not cut" 1 'data.packing "concat" cuts answers' seqctl submit dpo.json --set data.packing=concat
 refuse "nor truncated" 1 'data.overlong cuts answers' seqctl submit dpo.json --set data.overlong=truncate
 refuse "no smoothing of ipo" 1 'objective.label_smoothing' seqctl submit dpo.json --set objective.loss=ipo --set objective.label_smoothing=0.1
+refuse "no field of dpo without it" 1 'objective.beta 0.3 goes with objective.type "dpo" alone' seqctl submit dpo.json --unset objective.type --set objective.beta=0.3
+refuse "no field of another objective" 1 'objective.mask_prob 0.3: objective.type "dpo" does not read it' seqctl submit dpo.json --set objective.mask_prob=0.3
+fails "pairs in another training" 'set that, or give "text"' dpo.json --unset objective
 for word in orpo kto simpo grpo; do
     refuse "$word by name" 1 "objective.type \"$word\" is not in this version: pairs of answers .*objective.type dpo" \
         seqctl submit dpo.json --set objective.type=$word

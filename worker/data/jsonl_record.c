@@ -50,6 +50,17 @@ static int take_messages(struct jread *j, char *line, struct jsonl_record *r, st
     return 0;
 }
 
+/* Reads the prompt. If the value is not a string, only records this fact, because the prompt of
+ * a preference may be a list. The record is refused later. */
+static int take_prompt(struct jread *j, char *line, struct jsonl_record *r, struct err *e)
+{
+    struct jread next = *j;
+    const enum jtok tok = jread_next(&next);
+    if (tok == J_STRING || tok == J_ERROR) return take_text(j, line, "prompt", &r->prompt, e);
+    r->no_string = true;
+    return jread_skip(j);
+}
+
 /* Members beside "messages" that are part of a conversation. A record with one of these
  * members is refused, because without that member the model would read a conversation that
  * differs from the record. */
@@ -263,13 +274,14 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     if (jread_is(j, "messages") && (strcmp(key, "messages") || jread_next(&next) != J_STRING))
         return take_messages(j, line, r, e);
     if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
-    if (jread_is(j, "prompt")) return take_text(j, line, "prompt", &r->prompt, e);
+    if (jread_is(j, "prompt")) return take_prompt(j, line, r, e);
     if (jread_is(j, "completion")) return take_text(j, line, "completion", &r->completion, e);
     if (jread_is(j, "input_ids")) return take_ids(j, "input_ids", &r->input_ids, e);
     if (jread_is(j, "labels")) return take_ids(j, "labels", &r->labels, e);
     if (jread_is(j, "loss_mask")) return take_ids(j, "loss_mask", &r->loss_mask, e);
     for (const char *const *name = beside_messages; *name; name++)
         if (jread_is(j, *name)) return take_beside(j, *name, &r->beside);
+    r->answers |= jread_is(j, "chosen") ? 1u : jread_is(j, "rejected") ? 2u : 0;
     return take_list(r, j, e);
 }
 
@@ -285,6 +297,13 @@ static int check_kinds(const struct jsonl_record *r, const char *key, struct err
     if (r->prompt.at && r->completion.at) kind[n++] = "completion";
     if (r->input_ids.given) kind[n++] = "input_ids";
     if (r->messages.at) kind[n++] = "messages";
+    if (!n && r->answers == 3)
+        return err_set(e, ERR_INVALID,
+                       "the record is a preference, of \"chosen\" and \"rejected\", which only a "
+                       "training with objective.type \"dpo\" reads: set that, or give \"%s\", "
+                       "\"prompt\" and \"completion\", or \"messages\"",
+                       key);
+    if (r->no_string) return err_set(e, ERR_INVALID, "the member \"prompt\" is not a string");
     if (n > 1)
         return err_set(e, ERR_INVALID, "both \"%s\" and \"%s\": which is to be learnt?%s", kind[0],
                        kind[1],
@@ -317,6 +336,8 @@ int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size
     enum jtok t;
     r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
     r->beside = r->no_list = NULL;
+    r->no_string = false;
+    r->answers = 0;
     r->input_ids.n = r->labels.n = r->loss_mask.n = r->n_lists = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
     jread_init(&j, line, n);

@@ -31,6 +31,9 @@ struct jsonl_record {
     struct jsonl_member messages; /* the JSON text of the list */
     const char *no_list;          /* if the value of "messages" is not a list, the kind of that
                                    * value; otherwise NULL */
+    bool no_string;               /* whether the value of "prompt" is not a string */
+    unsigned answers;             /* 1 if there is a member "chosen", and 2 if there is "rejected";
+                                   * a record with both is a preference (preference.h) */
     const char *beside;           /* a member that a conversation may not have; NULL if none was
                                    * found */
     struct jsonl_ids input_ids, labels, loss_mask;
